@@ -1,0 +1,146 @@
+"""Epsilon of a ledger, exactly or along a run."""
+
+import math
+from collections import Counter
+from typing import Any
+
+from dp_accounting import DpEvent, NeighboringRelation
+
+from tfdp_layers.accounting import composition
+from tfdp_layers.accounting.events import Release
+from tfdp_layers.accounting.ledger import Ledger
+
+__all__ = ["Epsilon", "EpsilonCurve", "check_delta", "epsilon", "events_of"]
+
+# Coarse points at which a curve is evaluated exactly: each 15% after the last.
+_GRID_RATIO = 1.15
+
+
+class Epsilon(float):
+    """An epsilon that knows what it means; prints, compares and calculates as a float.
+
+    Attributes:
+      delta: the delta it holds with.
+      accountant: which accountant proved it, for example "PLD".
+      relation: the neighbouring relation, or None where nothing was released.
+      sampling: the kinds of sampling, joined by "+", for example "poisson".
+    """
+
+    delta: float
+    accountant: str
+    relation: NeighboringRelation | None
+    sampling: str
+
+    def __new__(
+        cls, value: float, delta: float, accountant: str, relation: NeighboringRelation | None, sampling: str
+    ) -> "Epsilon":
+        self = super().__new__(cls, value)
+        self.delta, self.accountant, self.relation, self.sampling = delta, accountant, relation, sampling
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Epsilon, (float(self), self.delta, self.accountant, self.relation, self.sampling)
+
+
+def epsilon(ledger: Ledger, delta: float) -> Epsilon:
+    """Returns the smallest epsilon that an accountant proves for everything in the ledger.
+
+    Guarantee: all releases of the ledger together are (epsilon, delta)-differentially private under the ledger's
+    neighbouring relation, if they were made as recorded. Infinity where a group had no noise, 0.0 for an empty ledger.
+
+    Raises:
+      ValueError: delta is not in (0, 1).
+      NotImplementedError: no installed accountant can bound what was released.
+    """
+    delta = check_delta(delta)
+    return _state(events_of(ledger), ledger.relation, delta, _kinds(ledger))
+
+
+class EpsilonCurve:
+    """Epsilon after further updates of one release, in a fresh segment, on top of a snapshot of a ledger.
+
+    Args:
+      ledger: what was released before; not changed. None for nothing.
+      release: what each further update releases.
+      delta: in (0, 1).
+    Raises:
+      ValueError: delta is not in (0, 1), or the release has another neighbouring relation than the ledger.
+    """
+
+    def __init__(self, ledger: Ledger | None, release: Release, delta: float) -> None:
+        self.release = release
+        self.delta = check_delta(delta)
+        ledger = Ledger() if ledger is None else ledger
+        ledger.check(release)
+        self._before = events_of(ledger)
+        self._kinds = _kinds(ledger) | {release.sampling.kind}
+        self._event = release.event()
+        self._values: dict[int, Epsilon] = {}
+        base = tuple(self._before.items())
+        self._orders, self._rdp_before = composition.rdp_curve(base, release.relation)
+        self._rdp_each = composition.rdp_of(self._event, release.relation)
+
+    def at(self, steps: int) -> Epsilon:
+        """Exact epsilon (the smallest that an accountant proves) after `steps` further updates."""
+        return self._at_charges(self.release.charges(steps))
+
+    def bound(self, steps: int) -> float:
+        """An upper bound on `at(steps)`, monotone in steps, cheap enough for every update.
+
+        It is the smaller of the Renyi conversion and of the exact value at the next point of a coarse grid, which is
+        evaluated once. At most about a tenth above `at`.
+        """
+        charges = self.release.charges(steps)
+        return min(self._by_rdp(charges), float(self._at_charges(_next_grid_point(charges))))
+
+    def _at_charges(self, charges: int) -> Epsilon:
+        if charges not in self._values:
+            counts = self._before + Counter({self._event: charges})
+            self._values[charges] = _state(counts, self.release.relation, self.delta, self._kinds)
+        return self._values[charges]
+
+    def _by_rdp(self, charges: int) -> float:
+        if charges == 0 and not self._before:
+            return 0.0
+        total = self._rdp_before + charges * self._rdp_each if charges else self._rdp_before
+        return composition.convert_rdp(self._orders, total, self.delta)
+
+
+def events_of(ledger: Ledger) -> Counter[DpEvent]:
+    """How often each event of the ledger was released."""
+    counts: Counter[DpEvent] = Counter()
+    for entry in ledger.entries:
+        counts[entry.release.event()] += entry.charges
+    return counts
+
+
+def check_delta(delta: float) -> float:
+    """Returns delta as a float. Raises ValueError unless it lies strictly between 0 and 1."""
+    try:
+        value = float(delta)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not 0.0 < value < 1.0:
+        raise ValueError(
+            f"delta must lie strictly between 0 and 1. Received: {delta!r}. It bounds the probability that the"
+            " guarantee fails: choose at most 1 / number of records, for example 1e-5."
+        )
+    return value
+
+
+def _state(counts: Counter[DpEvent], relation: NeighboringRelation | None, delta: float, kinds: set[str]) -> Epsilon:
+    if relation is None:
+        return Epsilon(0.0, delta, "nothing released", None, "")
+    value, accountant = composition.smallest_epsilon(counts, relation, delta)
+    return Epsilon(value, delta, accountant, relation, "+".join(sorted(kinds)))
+
+
+def _kinds(ledger: Ledger) -> set[str]:
+    return {entry.release.sampling.kind for entry in ledger.entries}
+
+
+def _next_grid_point(charges: int) -> int:
+    point = 1
+    while point < charges:
+        point = max(point + 1, math.floor(point * _GRID_RATIO))
+    return point if charges else 0

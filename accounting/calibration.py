@@ -1,0 +1,202 @@
+"""How much noise a target needs, and how many steps a budget affords. Both answers keep to the target for certain."""
+
+import math
+import warnings
+from collections import Counter
+from collections.abc import Callable
+
+from dp_accounting import DpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
+
+from tfdp_layers.accounting import composition
+from tfdp_layers.accounting.accountant import check_delta, events_of
+from tfdp_layers.accounting.events import GroupNoise, Release
+from tfdp_layers.accounting.ledger import Ledger
+from tfdp_layers.sampling import Poisson, Sampling
+
+__all__ = ["affordable_steps", "calibrate_noise_multiplier"]
+
+_TOLERANCE = 5e-4  # Of the noise multiplier; epsilon then lies within about 1e-3 below its target.
+_MOST_NOISE = 1e7
+
+
+def calibrate_noise_multiplier(
+    target_epsilon: float,
+    target_delta: float,
+    sampling: Sampling,
+    examples: int,
+    steps: int,
+    ledger: Ledger | None = None,
+) -> float:
+    """Returns the smallest noise multiplier, to about 1e-3, with which `steps` updates keep to the target.
+
+    Guarantee: one-sided. The epsilon of `steps` updates with the returned multiplier, on top of what the ledger holds, was
+    computed and is at most the target.
+
+    Args:
+      target_epsilon: finite and above 0.
+      target_delta: in (0, 1); above 1 / examples it protects little, and a UserWarning says so.
+      sampling: how records are drawn; `examples` is their declared, public number.
+      steps: optimizer updates, from a fresh start of the sampler.
+      ledger: what was released before; None for nothing.
+
+    Returns:
+      Noise standard deviation over the bound on one record's contribution to the sum, all groups joined.
+    Raises:
+      ValueError: an argument out of range, another neighbouring relation in the ledger, or a target that no noise reaches.
+    """
+    delta = _check_target(target_epsilon, target_delta, sampling, examples)
+    if isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 1:
+        raise ValueError(f"steps must be an integer of at least 1. Received: {steps!r}.")
+    charges = sampling.charges(steps, examples)
+    before = _before(ledger, sampling, examples)
+
+    def cost(multiplier: float) -> float:
+        counts = before + Counter({sampling.event(multiplier, examples): charges})
+        return composition.smallest_epsilon(counts, sampling.relation, delta)[0]
+
+    def rough_cost(multiplier: float) -> float:
+        return _rough(before + Counter({sampling.event(multiplier, examples): charges}), sampling, delta)
+
+    spent = composition.smallest_epsilon(before, sampling.relation, delta)[0]
+    if spent >= target_epsilon:
+        raise ValueError(
+            f"The ledger already holds epsilon={spent:.4g} at delta={delta:g}, so no noise reaches target_epsilon="
+            f"{target_epsilon!r}. Use a larger target."
+        )
+    guess = _least(rough_cost, target_epsilon, 1.0, tolerance=0.02)
+    return _least(cost, target_epsilon, guess, tolerance=_TOLERANCE, stride=1.05)
+
+
+def affordable_steps(
+    target_epsilon: float,
+    target_delta: float,
+    sampling: Sampling,
+    examples: int,
+    noise_multiplier: float,
+    ledger: Ledger | None = None,
+    maximum: int = 10_000_000,
+) -> int:
+    """Returns the largest number of further updates, at most `maximum`, whose epsilon is at most the target.
+
+    Guarantee: epsilon after the returned number of updates, on top of what the ledger holds, was computed and is at most
+    the target; one more would exceed it (or `maximum`). 0 where nothing fits.
+
+    Args:
+      target_epsilon, target_delta, sampling, examples, ledger: see `calibrate_noise_multiplier`.
+      noise_multiplier: finite and above 0.
+      maximum: where the search ends.
+
+    Raises:
+      ValueError: an argument out of range, or another neighbouring relation in the ledger.
+    """
+    delta = _check_target(target_epsilon, target_delta, sampling, examples)
+    if not 0.0 < float(noise_multiplier) < math.inf:
+        raise ValueError(
+            f"noise_multiplier must be finite and above 0. Received: {noise_multiplier!r}. Without noise epsilon is"
+            " infinite and no budget affords a step; calibrate_noise_multiplier finds one that fits."
+        )
+    if isinstance(maximum, bool) or not hasattr(maximum, "__index__") or maximum < 0:
+        raise ValueError(f"maximum must be an integer of at least 0. Received: {maximum!r}.")
+    before = _before(ledger, sampling, examples)
+    event = sampling.event(noise_multiplier, examples)
+
+    def after(steps: int) -> Counter[DpEvent]:
+        return before + Counter({event: sampling.charges(steps, examples)})
+
+    def fits(steps: int) -> bool:
+        return composition.smallest_epsilon(after(steps), sampling.relation, delta)[0] <= target_epsilon
+
+    def roughly_fits(steps: int) -> bool:
+        return _rough(after(steps), sampling, delta) <= target_epsilon
+
+    if not fits(0):
+        return 0
+    guess = _most(roughly_fits, 0, 1, maximum)
+    return _most(fits, guess, max(1, guess // 20), maximum)
+
+
+def _check_target(target_epsilon: float, target_delta: float, sampling: Sampling, examples: int) -> float:
+    if not 0.0 < float(target_epsilon) < math.inf:
+        raise ValueError(
+            f"target_epsilon must be finite and above 0. Received: {target_epsilon!r}. Values from 1 to 8 are common in"
+            " the literature; smaller is more private."
+        )
+    delta = check_delta(target_delta)
+    sampling.check(examples)
+    if delta > 1.0 / examples:
+        warnings.warn(
+            f"delta={delta:g} is above 1/examples={1.0 / examples:g}: a mechanism that publishes a few whole records could"
+            f" meet it. Choose a delta below {1.0 / examples:g}.",
+            UserWarning,
+            stacklevel=3,
+        )
+    return delta
+
+
+def _before(ledger: Ledger | None, sampling: Sampling, examples: int) -> Counter[DpEvent]:
+    if ledger is None:
+        return Counter()
+    ledger.check(Release((GroupNoise("any", 1.0, 1.0),), sampling, examples))
+    return events_of(ledger)
+
+
+def _rough(counts: Counter[DpEvent], sampling: Sampling, delta: float) -> float:
+    """A fast stand-in for the exact epsilon, to start a search from: no answer rests on it."""
+    plain = Counter[DpEvent]()
+    for event, count in counts.items():
+        if hasattr(event, "truncated_batch_size"):
+            probability = event.sampling_probability
+            event = Poisson(1).event(event.noise_multiplier, 1)
+            event = PoissonSampledDpEvent(probability, event.event)
+        plain[event] += count
+    kept = tuple((event, count) for event, count in plain.items() if count)
+    if any(isinstance(event, NonPrivateDpEvent) for event, _ in kept):
+        return math.inf
+    multiplier = composition.exact_gaussian(kept) if kept else None
+    if multiplier is not None:
+        return composition.smallest_epsilon(dict(kept), sampling.relation, delta)[0]
+    return composition.rdp_epsilon(kept, sampling.relation, delta) if kept else 0.0
+
+
+def _least(cost: Callable[[float], float], target: float, guess: float, tolerance: float, stride: float = 2.0) -> float:
+    """The smallest value, to a relative tolerance, whose cost (falling) is at most the target."""
+    high = guess
+    while cost(high) > target:
+        high *= stride
+        stride = min(stride**2, 2.0)
+        if high > _MOST_NOISE:
+            raise ValueError(
+                f"No noise multiplier up to {_MOST_NOISE:g} reaches target_epsilon={target!r}. Use a larger target or"
+                " delta, or fewer steps."
+            )
+    low = high / stride
+    while low > 1.0 / _MOST_NOISE and cost(low) <= target:
+        high, low = low, low / stride
+    while high > low * (1.0 + tolerance):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if cost(middle) <= target else (middle, high)
+    return high
+
+
+def _most(fits: Callable[[int], bool], guess: int, stride: int, maximum: int) -> int:
+    """The largest integer in [0, maximum] that fits, for a condition that holds at 0 and never again once it fails."""
+    low = guess
+    while low > 0 and not fits(low):
+        high, low = low, max(0, low - stride)
+        stride *= 2
+        if low == 0 or fits(low):
+            return _bisect(fits, low, high)
+    while low < maximum:
+        high = min(low + stride, maximum)
+        if not fits(high):
+            return _bisect(fits, low, high)
+        low, stride = high, stride * 2
+    return low
+
+
+def _bisect(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """The largest integer that fits, where low fits and high does not."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low

@@ -1,0 +1,171 @@
+"""What one step released: noise and bound per group, sampling, number of records. One typed value, never a bare z."""
+
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from dp_accounting import DpEvent, NeighboringRelation
+
+from tfdp_layers.sampling import Sampling, sampling_from_json
+
+__all__ = ["GroupNoise", "Release", "joint_noise_multiplier", "release_from_json"]
+
+
+@dataclass(frozen=True)
+class GroupNoise:
+    """The Gaussian noise on one group of weights.
+
+    Attributes:
+      name: of the group, for statements.
+      bound: L2 bound on ONE record's contribution to the SUM of the group's gradients; per-record loss per weight.
+      stddev: standard deviation of the noise added to that sum, same units.
+    Raises:
+      ValueError: a bound or stddev that is negative or not finite, or a name that is not text.
+    """
+
+    name: str
+    bound: float
+    stddev: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise ValueError(f"A group's name must be text. Received: {self.name!r}.")
+        for field in ("bound", "stddev"):
+            object.__setattr__(self, field, _nonnegative(f"{field} of group {self.name!r}", getattr(self, field)))
+
+
+def joint_noise_multiplier(groups: Iterable[GroupNoise]) -> float:
+    """Returns the noise multiplier of releasing all groups of one step together: (sum_g (S_g / sigma_g)^2) ** -1/2.
+
+    The groups of a step share one draw of records, so they are joined before subsampling is accounted.
+
+    Returns:
+      0.0 where a group with a positive bound has no noise; infinity where no record contributes to any group.
+    Source: scale each group by 1 / sigma_g; the sum is then one Gaussian mechanism of unit noise.
+    """
+    ratios = []
+    for group in groups:
+        if group.bound > 0:
+            if group.stddev == 0:
+                return 0.0
+            ratios.append(group.bound / group.stddev)
+    sensitivity = math.hypot(*ratios)
+    return 1.0 / sensitivity if sensitivity > 0 else math.inf
+
+
+@dataclass(frozen=True)
+class Release:
+    """What one optimizer update releases.
+
+    Attributes:
+      groups: disjoint groups of weights that together hold every trainable weight; at least one.
+      sampling: how the records of the step were drawn.
+      examples: the declared, public number of records.
+      seeded: a seeded noise or sampling source was used, which voids the statement.
+      declared: the caller declared the sampling of a foreign pipeline; the library did not perform it.
+    Raises:
+      ValueError: no groups, two of one name, flags that are not booleans, or a data set that the sampling refuses.
+    """
+
+    groups: tuple[GroupNoise, ...]
+    sampling: Sampling
+    examples: int
+    seeded: bool = False
+    declared: bool = False
+    kind: ClassVar[str] = "step"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", tuple(self.groups))
+        if not self.groups or not all(isinstance(group, GroupNoise) for group in self.groups):
+            raise ValueError(f"A release needs at least one GroupNoise. Received: groups={self.groups!r}.")
+        names = [group.name for group in self.groups]
+        if len(set(names)) < len(names):
+            raise ValueError(f"Two groups of a release share a name: {names}. Give each group its own.")
+        if not isinstance(self.sampling, Sampling):
+            raise ValueError(f"sampling must be one of tfdp_layers.sampling. Received: {self.sampling!r}.")
+        self.sampling.check(self.examples)
+        object.__setattr__(self, "examples", operator.index(self.examples))
+        for field in ("seeded", "declared"):
+            if not isinstance(getattr(self, field), bool):
+                raise ValueError(f"{field} must be True or False. Received: {getattr(self, field)!r}.")
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Noise over one record's contribution, all groups joined; see `joint_noise_multiplier`."""
+        return joint_noise_multiplier(self.groups)
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        """The neighbouring relation of `event`."""
+        return self.sampling.relation
+
+    @property
+    def sequential(self) -> bool:
+        """Whether the cost of a step depends on where in an epoch it is, so that segments cannot be joined."""
+        return self.sampling.charges(2, self.examples) != 2 * self.sampling.charges(1, self.examples)
+
+    def event(self) -> DpEvent:
+        """What one charge costs under `relation`."""
+        return self.sampling.event(self.noise_multiplier, self.examples)
+
+    def charges(self, steps: int) -> int:
+        """How many events `steps` consecutive updates cost, from a fresh start of the sampler."""
+        return self.sampling.charges(steps, self.examples)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the release as a dict of JSON values; `release_from_json` reads it."""
+        return {
+            "kind": self.kind,
+            "groups": [asdict(group) for group in self.groups],
+            "sampling": self.sampling.to_json(),
+            "examples": self.examples,
+            "seeded": self.seeded,
+            "declared": self.declared,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Release":
+        """Reads what `to_json` wrote. Raises ValueError for missing, unknown or invalid fields."""
+        _exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"})
+        if not isinstance(value["groups"], list):
+            raise ValueError(f"A release's groups must be a list. Received: {value['groups']!r}.")
+        for group in value["groups"]:
+            _exactly("A group", group, {"name", "bound", "stddev"})
+        return cls(
+            groups=tuple(GroupNoise(**group) for group in value["groups"]),
+            sampling=sampling_from_json(value["sampling"]),
+            examples=value["examples"],
+            seeded=value["seeded"],
+            declared=value["declared"],
+        )
+
+
+# Files name kinds from this list, never modules to import. Another kind of release (one Gaussian release before the
+# training, say) is a class with the same members.
+_KINDS: dict[str, type[Release]] = {Release.kind: Release}
+
+
+def release_from_json(value: Mapping[str, Any]) -> Release:
+    """Reads a release of any known kind. Raises ValueError for an unknown kind or invalid fields."""
+    kind = value.get("kind") if isinstance(value, Mapping) else None
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise ValueError(f"Unknown kind of release: {kind!r}. Known kinds: {sorted(_KINDS)}.")
+    return _KINDS[kind].from_json(value)
+
+
+def _exactly(what: str, value: Any, fields: set[str]) -> None:
+    if not isinstance(value, Mapping) or set(value) != fields:
+        received = sorted(value) if isinstance(value, Mapping) else value
+        raise ValueError(f"{what} needs exactly the fields {sorted(fields)}. Received: {received!r}.")
+
+
+def _nonnegative(name: str, value: Any) -> float:
+    try:
+        number = math.nan if isinstance(value, bool | str) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(f"The {name} must be a finite number of at least 0. Received: {value!r}.")
+    return number

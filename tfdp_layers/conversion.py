@@ -1,0 +1,74 @@
+"""From ordinary layers to their clipped twins, and back to an ordinary model for serving."""
+
+from typing import Any
+
+import keras
+
+from tfdp_layers.layers.base import BoundedLayer
+from tfdp_layers.layers.conv import (
+    BoundedConvolution,
+    ClippedConv1D,
+    ClippedConv2D,
+    ClippedConv3D,
+    ClippedDepthwiseConv2D,
+)
+from tfdp_layers.layers.dense import ClippedDense
+from tfdp_layers.rules import ROUNDING
+
+TWINS: dict[type, type] = {
+    keras.layers.Dense: ClippedDense,
+    keras.layers.Conv1D: ClippedConv1D,
+    keras.layers.Conv2D: ClippedConv2D,
+    keras.layers.Conv3D: ClippedConv3D,
+    keras.layers.DepthwiseConv2D: ClippedDepthwiseConv2D,
+}
+
+
+def clipped_twin(layer: Any, clips: dict[str, float], bound: str) -> Any:
+    """The clipped twin of a trainable layer with weights, or a copy of any other layer. Weights are not copied here."""
+    twin = TWINS.get(type(layer))
+    if twin is None or not layer.trainable:
+        return type(layer).from_config(layer.get_config())
+    options: dict[str, Any] = dict(clips)
+    if issubclass(twin, BoundedConvolution):
+        options["bound"] = bound
+    return twin.from_config(layer.get_config() | options)
+
+
+def plain_model(model: keras.Model) -> keras.Model:
+    """An ordinary Keras model that predicts what `model` predicts: clips of the inputs stay, as Keras operations."""
+    if not model.built or model.inputs is None:
+        raise ValueError(f"Model {model.name!r} is not built: there is nothing to convert yet. Give it a keras.Input.")
+    functional = keras.Model(
+        model.inputs, model.outputs if len(model.outputs) > 1 else model.outputs[0], name=model.name
+    )
+    copy = keras.models.clone_model(functional, clone_function=plain_layer)
+    for source, target in zip(functional.layers, copy.layers, strict=True):
+        target.set_weights(source.get_weights())
+    return copy
+
+
+def plain_layer(layer: Any) -> Any:
+    """A copy of an ordinary layer; for a clipped one a small model of the clip, as Keras operations, and the Keras
+    layer.
+    """
+    if isinstance(layer, keras.Model) and not isinstance(layer, BoundedLayer):
+        return plain_model(layer)
+    if not isinstance(layer, BoundedLayer):
+        return type(layer).from_config(layer.get_config())
+    base = next(plain for plain, twin in TWINS.items() if type(layer) is twin)
+    config = {k: v for k, v in layer.get_config().items() if k not in ("input_clip", "upstream_clip", "bound")}
+    inputs = keras.Input(batch_shape=(None, *layer.input.shape[1:]), dtype="float32")
+    return keras.Model(inputs, base.from_config(config)(clip_operations(layer, inputs)), name=layer.name)
+
+
+def clip_operations(layer: Any, inputs: Any) -> Any:
+    """The layer's input clip on a Keras tensor: the same numbers as its rule, without a class of this library."""
+    ops = keras.ops
+    weights = 1.0
+    if getattr(layer, "_multiplicity", None) is not None:
+        weights = layer._multiplicity[(None, None) if layer.channels_first else (None, ..., None)]
+    axes = tuple(range(1, len(inputs.shape)))
+    norm = ops.sqrt(ops.sum(ops.square(inputs) * weights, axis=axes, keepdims=True))
+    limit = layer.input_clip * (1.0 - ROUNDING)
+    return ops.where(ops.isfinite(norm), inputs * (limit / ops.maximum(norm, limit)), ops.zeros_like(inputs))

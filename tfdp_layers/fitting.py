@@ -1,0 +1,124 @@
+"""What `fit` accepts: data that a sampler draws, and callbacks that look at nothing private."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfdp_layers.batches import Batches, PrivateBatches
+from tfdp_layers.sampling import Poisson, Sampling
+
+_ARRAY_OPTIONS = ("sampling", "examples", "physical_batch_size", "seed")
+
+
+def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
+    """The drawn batches that `fit` trains on, from its `x`, `y` and options.
+
+    Raises: ValueError for data that no sampler draws, and for options that contradict each other.
+    """
+    x = arguments.get("x")
+    given = [name for name in _ARRAY_OPTIONS if options[name] is not None]
+    if isinstance(x, Batches):
+        given += [n for n in ("y", "batch_size", "sample_weight", "class_weight") if arguments.get(n) is not None]
+        if given:
+            raise ValueError(
+                f"{type(x).__name__} holds its labels, weights and sampling already; fit got {given} as well. Give"
+                f" them to"
+                f" {type(x).__name__} instead."
+            )
+        return x
+    if x is None or hasattr(x, "element_spec") or isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__"):
+        raise ValueError(
+            f"fit got {type(x).__name__}: how its batches were drawn is unknown, and the cost depends on it. Give"
+            f" arrays, or"
+            " tfdp.PrivateBatches(x, y, sampling), or say how it draws: tfdp.declare_sampling(dataset, sampling,"
+            " examples=n)."
+        )
+    sampling, batch_size = options["sampling"], arguments.get("batch_size")
+    if sampling is None:
+        sampling = Poisson(32 if batch_size is None else batch_size)
+    elif not isinstance(sampling, Sampling):
+        raise ValueError(
+            f"`sampling` must be a sampler, for example tfdp.sampling.Poisson(256). Received: {sampling!r}."
+        )
+    elif batch_size is not None and batch_size != sampling.batch_size:
+        raise ValueError(f"batch_size={batch_size} contradicts {sampling}: leave batch_size out.")
+    return PrivateBatches(
+        x,
+        arguments.get("y"),
+        sampling,
+        options["physical_batch_size"],
+        sample_weight=arguments.get("sample_weight"),
+        class_weight=arguments.get("class_weight"),
+        examples=options["examples"],
+        seed=options["seed"],
+    )
+
+
+def refuse_unsound_fit(arguments: dict[str, Any]) -> None:
+    """Raises ValueError for arguments and callbacks that let un-noised numbers steer the training."""
+    if arguments.get("validation_split"):
+        raise ValueError(
+            "validation_split carves the validation data out of the private data: its metrics are computed without"
+            " noise and"
+            " would be released. Give public data as validation_data=(x, y)."
+        )
+    validation = arguments.get("validation_data")
+    if isinstance(validation, list | tuple) and validation and validation[0] is arguments.get("x"):
+        raise ValueError(
+            "validation_data is the private training data itself; its metrics carry no noise. Give public data."
+        )
+    callbacks = arguments.get("callbacks")
+    for callback in flatten_callbacks(callbacks):
+        refuse_steering(callback)
+
+
+def flatten_callbacks(callbacks: Any) -> Iterable[Any]:
+    """The callbacks of a list, a keras CallbackList, or a single one."""
+    if callbacks is None:
+        return []
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks.callbacks
+    return keras.tree.flatten(callbacks)
+
+
+def refuse_steering(callback: Any) -> None:
+    """Raises ValueError if a Keras callback's decisions depend on a metric of the private data."""
+    kc = keras.callbacks
+    name = type(callback).__name__
+    if isinstance(callback, kc.TerminateOnNaN):
+        raise ValueError(
+            f"{name} stops on the private loss, which carries no noise: when it stops tells about records. Drop it."
+        )
+    deciding = isinstance(callback, kc.EarlyStopping | kc.ReduceLROnPlateau)
+    deciding |= isinstance(callback, kc.ModelCheckpoint) and callback.save_best_only
+    monitor = str(getattr(callback, "monitor", ""))
+    if deciding and not monitor.startswith("val_") and monitor != "epsilon":
+        raise ValueError(
+            f"{name} decides by {monitor!r}, a number computed from private data without noise: its decisions would"
+            f" leak."
+            " Monitor a metric of public validation data (monitor='val_loss'), or 'epsilon'."
+        )
+
+
+def check_labels(model: Any, loss: Any, y: Any) -> None:
+    """Raises ValueError if integer class labels lie outside what a single-output classifier can predict.
+
+    The message says how many classes there are, nothing of the records; that it is raised at all is not covered by the
+    guarantee.
+    """
+    loss = keras.losses.get(loss) if isinstance(loss, str) else loss
+    sparse = isinstance(loss, keras.losses.SparseCategoricalCrossentropy) or (
+        getattr(loss, "__name__", "") == "sparse_categorical_crossentropy"
+    )
+    if not sparse or not hasattr(y, "shape") or not model.built or len(model.outputs) != 1:
+        return
+    classes = model.outputs[0].shape[-1]
+    values = np.asarray(y)
+    if classes and values.size and (values.min() < 0 or values.max() >= classes):
+        raise ValueError(
+            f"The model has {classes} outputs, so sparse labels must lie in 0..{classes - 1}, and some of y do not."
+            f" Recode the"
+            " labels, or give the last layer one unit for each class."
+        )

@@ -1,0 +1,170 @@
+"""A measurement that no record reaches another's gradient, on synthetic records."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.sensitivity import inputs_of
+
+_ROWS = 4
+_TOLERANCE = 1e-3
+
+
+def check_independence(model: Any, x: Any = None, y: Any = None) -> None:
+    """Measures that a record's contribution depends on that record alone.
+
+    Two measurements on a few records: additivity (with dropout off, the released sum of the batch equals the sum of
+    the released sums of its records alone, to float32 accuracy), and cross gradients (no row's loss has a gradient in
+    another row of a floating-point input). Additivity also sees mixing in the backward pass, and models on tokens.
+
+    It finds what it can measure: a layer that mixes records only on inputs unlike the synthetic ones is not seen. The
+    registry of bounds is the guarantee, this the check on it.
+
+    Args:
+        model: a compiled private model.
+        x, y: a batch or (trees of) tf.TensorSpec, whose shapes and types are then filled with synthetic records. If
+        left out,
+            the model's own inputs, and labels like its outputs.
+
+    Raises:
+        ValueError: naming the layer at fault where one can be found.
+    """
+    if x is None:
+        x = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), inputs_of(model))
+    x = synthetic_inputs(model, x)
+    with without_randomness(model), untouched_state(model) as changed:
+        y = synthetic_labels(model, x, y)
+        together = model.bounded_gradient_sums(x, y)
+        alone = [model.bounded_gradient_sums(*row(i, (x, y))) for i in range(_ROWS)]
+        crossed = cross_gradient(model, x, y)
+    if changed():
+        raise ValueError(
+            f"A layer of model {model.name!r} writes state in its forward pass ({changed()}): computed from private"
+            f" data without"
+            " noise, it would be saved with the weights. Freeze or remove that layer."
+        )
+    summed = [tf.add_n(parts) for parts in zip(*alone, strict=True)]
+    scale = sum(float(tf.norm(part)) for parts in alone for part in parts) / len(together)
+    gap = max(float(tf.norm(a - b)) for a, b in zip(together, summed, strict=True))
+    if not gap <= _TOLERANCE * max(scale, 1e-20) or crossed:
+        raise ValueError(
+            f"Records are not independent in model {model.name!r}: {culprit(model, x)}. Then one record moves the"
+            f" contributions of"
+            " others, and no bound holds. Keep every operation inside a record (axis 0 is the batch), for example"
+            f" GroupNormalization in place of a batch norm. (Additivity gap {gap:.3g} of {scale:.3g}"
+            f"{', and a loss has a gradient in another row' if crossed else ''}.)"
+        )
+
+
+def row(i: int, data: Any) -> Any:
+    """Row i of every leaf, as a batch of one."""
+    return keras.tree.map_structure(lambda t: t[i : i + 1], data)
+
+
+def synthetic_inputs(model: Any, x: Any) -> Any:
+    """Random rows like `x`:
+
+    normal numbers, or integers below the smallest vocabulary; given tensors are kept (first rows).
+    """
+    rng = np.random.default_rng(0)
+    limits = [layer.input_dim for layer in model._flatten_layers() if isinstance(layer, keras.layers.Embedding)]
+
+    def fill(spec: Any) -> tf.Tensor:
+        if not isinstance(spec, tf.TensorSpec):
+            return tf.convert_to_tensor(spec[:_ROWS])
+        shape = [_ROWS] + [8 if d is None else d for d in spec.shape[1:]]
+        dtype = tf.as_dtype(spec.dtype)
+        if dtype.is_floating:
+            return tf.constant(rng.normal(size=shape), dtype)
+        return tf.cast(tf.constant(rng.integers(0, min([*limits, 2 if dtype.is_bool else 100]), shape)), dtype)
+
+    return keras.tree.map_structure(fill, x)
+
+
+def synthetic_labels(model: Any, x: Any, y: Any) -> Any:
+    """Random labels like `y`; classes below the width of the output for integers, uniform numbers otherwise."""
+    rng = np.random.default_rng(1)
+    outputs = keras.tree.flatten(model(x, training=True))
+    if y is None:
+        y = [tf.TensorSpec(t.shape, tf.float32) for t in outputs]
+    leaves = keras.tree.flatten(y)
+
+    def fill(spec: Any, output: tf.Tensor) -> tf.Tensor:
+        if not isinstance(spec, tf.TensorSpec):
+            return tf.convert_to_tensor(spec[:_ROWS])
+        shape = [_ROWS] + [o if d is None else d for d, o in zip(spec.shape[1:], output.shape[1:], strict=False)]
+        dtype = tf.as_dtype(spec.dtype)
+        if dtype.is_integer or dtype.is_bool:
+            same = len(shape) == len(output.shape) and shape[-1] == output.shape[-1]
+            top = 2 if same or output.shape[-1] == 1 else output.shape[-1]
+            return tf.cast(tf.constant(rng.integers(0, top, shape)), dtype)
+        return tf.constant(rng.uniform(size=shape), dtype)
+
+    padded = outputs + outputs[-1:] * (len(leaves) - len(outputs))
+    return keras.tree.pack_sequence_as(y, [fill(s, o) for s, o in zip(leaves, padded, strict=False)])
+
+
+@contextlib.contextmanager
+def without_randomness(model: Any) -> Iterator[None]:
+    """Switches dropout and noise layers off for the block, by their rates."""
+    saved = []
+    for layer in model._flatten_layers():
+        for name in ("rate", "stddev"):
+            if isinstance(getattr(layer, name, None), float) and hasattr(layer, "seed_generator"):
+                saved.append((layer, name, getattr(layer, name)))
+                setattr(layer, name, 0.0)
+    try:
+        yield
+    finally:
+        for layer, name, value in saved:
+            setattr(layer, name, value)
+
+
+@contextlib.contextmanager
+def untouched_state(model: Any) -> Iterator[Any]:
+    """Yields a function that names the non-trainable weights changed inside the block; they are put back."""
+    weights = [v for v in model.non_trainable_variables if "seed_generator" not in v.path]
+    before = [np.array(v) for v in weights]
+    changed: list[str] = []
+    yield lambda: changed
+    for variable, value in zip(weights, before, strict=True):
+        if not np.array_equal(np.array(variable), value, equal_nan=value.dtype.kind == "f"):
+            changed.append(variable.path)
+            variable.assign(value)
+
+
+def cross_gradient(model: Any, x: Any, y: Any) -> bool:
+    """Whether the loss of row 0 has a gradient in another row of a floating-point input."""
+    floats = [t for t in keras.tree.flatten(x) if t.dtype.is_floating]
+    if not floats:
+        return False
+    with tf.GradientTape() as tape:
+        tape.watch(floats)
+        first = model.per_record_losses(x, y)[0]
+    gradients = [g for g in tape.gradient(first, floats) if g is not None]
+    return any(bool(tf.reduce_any(tf.convert_to_tensor(g)[1:] != 0)) for g in gradients)
+
+
+def culprit(model: Any, x: Any) -> str:
+    """The first layer of a functional or Sequential model whose output rows depend on which other rows are present."""
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.InputLayer):
+            continue
+        try:
+            part = keras.Model(model.inputs, layer.output)
+        except (AttributeError, ValueError):
+            continue
+        flat = keras.tree.flatten(x)
+        whole = keras.tree.flatten(part(flat, training=True))
+        single = keras.tree.flatten(part([t[:1] for t in flat], training=True))
+        for a, b in zip(whole, single, strict=True):
+            if not np.allclose(np.asarray(a[:1], np.float64), np.asarray(b, np.float64), rtol=1e-3, atol=1e-5):
+                return (
+                    f"layer {layer.name!r} ({type(layer).__name__}) is the first whose output for a record depends on other"
+                    " records"
+                )
+    return "no layer's forward pass mixes them, so the loss or a layer's backward pass does"

@@ -1,0 +1,98 @@
+"""What the clipped layers share: a bounded input on the way forward, a bounded upstream gradient on the way back."""
+
+import abc
+import contextlib
+import math
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfdp_layers.rules import Rule, bound_upstream, check_bound
+
+_uses = threading.local()
+
+
+@contextlib.contextmanager
+def count_uses() -> Iterator[Counter[int]]:
+    """Counts, by id of the layer, how often each bounded layer is called inside the block (a trace counts as one
+    call).
+    """
+    outer = getattr(_uses, "counter", None)
+    _uses.counter = Counter()
+    try:
+        yield _uses.counter
+    finally:
+        _uses.counter = outer
+
+
+class BoundedLayer:
+    """Mixin for a Keras layer whose weight gradient is bounded per record inside its own backward pass.
+
+    Formal guarantee: for every record, whatever it holds and whatever the weights are, the gradient of that record's
+    loss with respect to all trainable weights of the layer has L2 norm at most `sensitivity()` for each time the layer
+    is used. Records with NaN, infinite or overflowing inputs or gradients contribute exactly zero.
+
+    Args (keyword only, beside those of the Keras layer):
+        input_clip: bound on each record's input, in units of the input.
+        upstream_clip: bound on each record's upstream gradient, in units of per-record loss per unit of linear output.
+        The
+            loss is the record's own: it is never divided by the batch size.
+
+    Raises:
+        ValueError: if a clip is not a positive finite number; if the layer computes in another type than float32, has
+        LoRA
+            enabled or is quantized.
+    """
+
+    def __init__(self, *args: Any, input_clip: float, upstream_clip: float, **kwargs: Any) -> None:
+        check_bound(input_clip=input_clip, upstream_clip=upstream_clip)
+        super().__init__(*args, **kwargs)
+        self.input_clip = float(input_clip)
+        self.upstream_clip = float(upstream_clip)
+
+    @property
+    @abc.abstractmethod
+    def input_rule(self) -> Rule:
+        """Bounds each record's input on the way forward."""
+
+    @property
+    @abc.abstractmethod
+    def upstream_rule(self) -> Rule:
+        """Bounds each record's upstream gradient on the way back."""
+
+    @abc.abstractmethod
+    def affine(self, inputs: Any) -> Any:
+        """The layer without its activation."""
+
+    def sensitivity(self) -> float:
+        """L2 bound on what one use of the layer adds, per record, to the summed gradient of its kernel and bias."""
+        return self.upstream_clip * math.hypot(self.input_clip, float(bool(self.use_bias)))
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        self.refuse_unbounded()
+        counter = getattr(_uses, "counter", None)
+        if counter is not None:
+            counter[id(self)] += 1
+        outputs = bound_upstream(self.affine(self.input_rule(tf.convert_to_tensor(inputs))), self.upstream_rule)
+        # Outside the bound: an activation may be anything that keeps records apart.
+        return outputs if self.activation is None else self.activation(outputs)
+
+    def refuse_unbounded(self) -> None:
+        """Raises ValueError if the layer was put in a mode that its bound does not cover."""
+        if self.compute_dtype != "float32":
+            raise ValueError(
+                f"Layer {self.name!r} computes in {self.compute_dtype}: rounding after the clip would exceed its bound."
+                " Give the layer dtype='float32'."
+            )
+        if getattr(self, "lora_enabled", False) or getattr(self, "quantization_mode", None):
+            raise ValueError(
+                f"Layer {self.name!r} has LoRA enabled or is quantized: its trainable weights are not the ones its"
+                f" bound is"
+                " stated for. Use the plain layer."
+            )
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"input_clip": self.input_clip, "upstream_clip": self.upstream_clip}

@@ -1,0 +1,141 @@
+"""Convolutions with a bounded backward pass."""
+
+import functools
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfdp_layers.layers.base import BoundedLayer
+from tfdp_layers.rules import L2, AffineL2, PatchL2, Rule, SpatialL1
+
+_BOUNDS = ("spatial_l1", "patch")
+
+
+class BoundedConvolution(BoundedLayer):
+    """Backpropagation clipping for convolutions of any stride, padding, dilation, groups, data format and bias.
+
+    Args (keyword only, beside those of the Keras layer):
+        input_clip, upstream_clip: see `BoundedLayer`.
+        bound: which pair of norms is clipped.
+            "spatial_l1": the input in the Euclidean norm, the upstream gradient in `SpatialL1`. Attained whatever the
+            geometry. "patch": the input in `PatchL2`, the upstream gradient in the Euclidean norm (with a bias
+            `AffineL2`). For kernels that overlap little, or many positions, the looser clip for the same guarantee;
+            needs fixed spatial dimensions.
+
+    Guarantee: one record moves the summed gradient of kernel and bias by at most upstream_clip * sqrt(input_clip^2 +
+    1), without
+        bias upstream_clip * input_clip, each time the layer is used, under either bound (proofs at the rules).
+    Raises: ValueError for an unknown bound, or a spatial dimension that is not fixed under "patch"; see `BoundedLayer`.
+    Source: Stevens et al. 2022, arXiv:2202.05089, section 5, extended.
+    """
+
+    def __init__(self, *args: Any, bound: str = "spatial_l1", **kwargs: Any) -> None:
+        if bound not in _BOUNDS:
+            raise ValueError(f"`bound` says which norms are clipped: one of {_BOUNDS}. Received: bound={bound!r}.")
+        super().__init__(*args, **kwargs)
+        self.bound = bound
+        self._multiplicity: np.ndarray | None = None
+
+    @property
+    def channels_first(self) -> bool:
+        return self.data_format == "channels_first"
+
+    def build(self, input_shape: Any) -> None:
+        super().build(input_shape)
+        if self.bound == "patch":
+            space = tuple(input_shape[2:] if self.channels_first else input_shape[1:-1])
+            if None in space:
+                raise ValueError(
+                    f"Layer {self.name!r} uses bound='patch', which counts the patches that hold each pixel, and its"
+                    f" input has"
+                    f" a spatial dimension that is not fixed: {tuple(input_shape)}. Fix it in keras.Input, or use"
+                    " bound='spatial_l1'."
+                )
+            self._multiplicity = self.count_patches(space)
+
+    def count_patches(self, space: tuple[int, ...]) -> np.ndarray:
+        """How many patches hold each pixel: (*space,); a product over the axes."""
+        geometry = zip(space, self.kernel_size, self.strides, self.dilation_rate, strict=True)
+        axes = [patches_on_axis(*axis, self.padding) for axis in geometry]
+        return functools.reduce(np.multiply.outer, axes).astype(np.float32)
+
+    @property
+    def input_rule(self) -> Rule:
+        if self.bound == "patch":
+            return PatchL2(self.input_clip, self._multiplicity, self.channels_first)
+        return L2(self.input_clip)
+
+    @property
+    def upstream_rule(self) -> Rule:
+        if self.bound == "spatial_l1":
+            return SpatialL1(self.upstream_clip, self.channels_first)
+        if self.use_bias:
+            return AffineL2(self.upstream_clip, self.input_clip, self.channels_first)
+        return L2(self.upstream_clip)
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        if self._multiplicity is not None:
+            space = tuple(inputs.shape[2:] if self.channels_first else inputs.shape[1:-1])
+            if space != self._multiplicity.shape:
+                raise ValueError(
+                    f"Layer {self.name!r} was built for spatial dimensions {self._multiplicity.shape}, from which"
+                    f" its bound was"
+                    f" derived, and called on {space}. Use one layer for each size, or bound='spatial_l1'."
+                )
+        return super().call(inputs, training=training)
+
+    def affine(self, inputs: Any) -> Any:
+        outputs = self.convolution(inputs)
+        if not self.use_bias:
+            return outputs
+        shape = (1, -1) + (1,) * self.rank if self.channels_first else (1,) * (self.rank + 1) + (-1,)
+        return keras.ops.add(outputs, keras.ops.reshape(self.bias, shape))
+
+    def convolution(self, inputs: Any) -> Any:
+        """The convolution alone, by Keras' own operation."""
+        return self.convolution_op(inputs, self.kernel)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"bound": self.bound}
+
+
+@keras.saving.register_keras_serializable(package="tfdp_layers")
+class ClippedConv1D(BoundedConvolution, keras.layers.Conv1D):
+    __doc__ = (
+        "`keras.layers.Conv1D`, bounded. Shapes: (batch, steps, channels) as in Keras.\n" + BoundedConvolution.__doc__
+    )
+
+
+@keras.saving.register_keras_serializable(package="tfdp_layers")
+class ClippedConv2D(BoundedConvolution, keras.layers.Conv2D):
+    __doc__ = "`keras.layers.Conv2D`, bounded. Shapes: (batch, height, width, channels).\n" + BoundedConvolution.__doc__
+
+
+@keras.saving.register_keras_serializable(package="tfdp_layers")
+class ClippedConv3D(BoundedConvolution, keras.layers.Conv3D):
+    __doc__ = "`keras.layers.Conv3D`, bounded. Shapes: (batch, d1, d2, d3, channels).\n" + BoundedConvolution.__doc__
+
+
+@keras.saving.register_keras_serializable(package="tfdp_layers")
+class ClippedDepthwiseConv2D(BoundedConvolution, keras.layers.DepthwiseConv2D):
+    __doc__ = (
+        "`keras.layers.DepthwiseConv2D`, bounded. Shapes: (batch, height, width, channels)."
+        " Its kernel gradient is a restriction of the full convolution's.\n" + BoundedConvolution.__doc__
+    )
+
+    def convolution(self, inputs: Any) -> Any:
+        options = {"padding": self.padding, "dilation_rate": self.dilation_rate, "data_format": self.data_format}
+        return keras.ops.depthwise_conv(inputs, self.kernel, strides=self.strides, **options)
+
+
+def patches_on_axis(size: int, kernel: int, stride: int, dilation: int, padding: str) -> np.ndarray:
+    """How many positions of a 1D convolution have each input index under one of their kernel taps: (size,)."""
+    reach = (kernel - 1) * dilation + 1
+    before = reach - 1 if padding == "causal" else 0
+    positions = (size + before - reach) // stride + 1
+    if padding == "same":
+        positions = -(-size // stride)
+        before = max((positions - 1) * stride + reach - size, 0) // 2
+    taps = np.arange(positions)[:, None] * stride + np.arange(kernel) * dilation - before
+    return np.bincount(taps[(taps >= 0) & (taps < size)], minlength=size)

@@ -1,0 +1,37 @@
+"""Dense layer with a bounded backward pass."""
+
+from typing import Any
+
+import keras
+
+from tfdp_layers.layers.base import BoundedLayer
+from tfdp_layers.rules import L2, AffineL2, Rule
+
+
+@keras.saving.register_keras_serializable(package="tfdp_layers")
+class ClippedDense(BoundedLayer, keras.layers.Dense):
+    """`keras.layers.Dense` with backpropagation clipping: the arguments of Dense, and two clips.
+
+    Forward: activation(clip(x) W + b), the clip scaling each record to ||x||_F <= input_clip.
+    Backward: each record's upstream gradient u is scaled to at most upstream_clip, in the Euclidean norm for inputs of
+    shape (batch, features), in that of `AffineL2` for inputs with more axes and a bias.
+
+    Shapes: (batch, ..., features) -> (batch, ..., units).
+    Guarantee: one record moves the summed gradient of kernel and bias by at most
+        upstream_clip * sqrt(input_clip^2 + 1), without bias upstream_clip * input_clip, each time the layer is used:
+        ||[x u^T; u]||_F = ||u|| sqrt(||x||^2 + 1).
+    Raises: see `BoundedLayer`.
+    Source: Stevens et al. 2022, arXiv:2202.05089, section 4.
+    """
+
+    @property
+    def input_rule(self) -> Rule:
+        return L2(self.input_clip)
+
+    @property
+    def upstream_rule(self) -> Rule:
+        return AffineL2(self.upstream_clip, self.input_clip) if self.use_bias else L2(self.upstream_clip)
+
+    def affine(self, inputs: Any) -> Any:
+        outputs = keras.ops.matmul(inputs, self.kernel)
+        return keras.ops.add(outputs, self.bias) if self.use_bias else outputs

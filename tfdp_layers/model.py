@@ -1,0 +1,76 @@
+"""Keras models whose `fit` is private."""
+
+import keras
+
+from tfdp_layers.conversion import clipped_twin, plain_model
+from tfdp_layers.sensitivity import functional_class
+from tfdp_layers.training import PrivateTraining
+
+
+@keras.saving.register_keras_serializable(package="tfdp_layers")
+class PrivateModel(PrivateTraining, keras.Model):
+    """A functional model trained privately: `tfdp.PrivateModel(inputs, outputs)`.
+
+    Everything else is `keras.Model`: compile with an optimizer of `tfdp.optimizers`, then `fit`, `evaluate`,
+    `predict`, `save`. See `PrivateTraining` for the guarantee.
+    """
+
+    def to_keras(self) -> keras.Model:
+        """An ordinary Keras model with copies of the weights, which needs nothing of this library to load and
+        predict.
+        """
+        return plain_model(self)
+
+
+@keras.saving.register_keras_serializable(package="tfdp_layers")
+class PrivateSequential(PrivateTraining, keras.Sequential):
+    """`keras.Sequential` trained privately:
+
+    `tfdp.PrivateSequential([...])`. See `PrivateTraining` for the guarantee.
+    """
+
+    def to_keras(self) -> keras.Model:
+        """An ordinary Keras model with copies of the weights, which needs nothing of this library to load and
+        predict.
+        """
+        return plain_model(self)
+
+
+def make_private(
+    model: keras.Model,
+    bounding: str | None = None,
+    *,
+    input_clip: float = 5.0,
+    upstream_clip: float = 0.1,
+    bound: str = "spatial_l1",
+) -> PrivateModel:
+    """Turns an ordinary Keras model into a private one.
+
+    Args:
+        model: a Sequential or functional model, built.
+        bounding: None shares the model's layers and weights as they are. "backprop_clipping" swaps Dense, Conv1D/2D/3D
+        and
+            DepthwiseConv2D for their clipped twins, which start from copies of the weights.
+        input_clip, upstream_clip, bound: for the twins; see `tfdp.layers`.
+
+    Returns: a `PrivateModel`, not compiled.
+    Raises: ValueError if the model is not built, is not Sequential or functional, or `bounding` is unknown.
+    """
+    if bounding not in (None, "backprop_clipping"):
+        raise ValueError(f"`bounding` must be None or 'backprop_clipping'. Received: bounding={bounding!r}.")
+    if not isinstance(model, keras.Sequential | functional_class()):
+        raise ValueError(
+            f"make_private takes Sequential and functional models; {type(model).__name__} defines its own call(), in"
+            f" which the"
+            " uses of a layer can't be counted. Write it as a functional model."
+        )
+    if not model.built or model.inputs is None:
+        raise ValueError(f"Model {model.name!r} is not built: give it a keras.Input as its first layer.")
+    if bounding == "backprop_clipping":
+        clips = {"input_clip": input_clip, "upstream_clip": upstream_clip}
+        source, model = (
+            model,
+            keras.models.clone_model(model, clone_function=lambda layer: clipped_twin(layer, clips, bound)),
+        )
+        model.set_weights(source.get_weights())
+    return PrivateModel(model.inputs, model.outputs if len(model.outputs) > 1 else model.outputs[0], name=model.name)

@@ -1,0 +1,99 @@
+"""The Gaussian mechanism over groups of weights, and where its randomness comes from."""
+
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.sensitivity import SensitivityGroup
+
+
+class NoiseSource:
+    """Standard normal tensors from a counter-based generator (Philox), keyed from the operating system's entropy.
+
+    What it is: 64 random bits of key and 128 of counter, drawn anew from `os.urandom` by every object and every
+    `rekey`; the counter advances with each number, so no two draws share one. What it isn't: a cryptographic
+    generator, nor a defence against attacks on floating-point noise (Mironov 2012).
+
+    The state lives in memory only: it is never saved, copied or pickled, since a copied state would replay its noise.
+    """
+
+    seeded = False
+
+    def __init__(self) -> None:
+        self._generator: tf.random.Generator | None = None
+
+    def _fresh_state(self) -> np.ndarray:
+        return np.frombuffer(os.urandom(24), np.int64)
+
+    def rekey(self) -> None:
+        """Draws a fresh key; compiled steps that use this source go on with it."""
+        with tf.init_scope():
+            if self._generator is None:
+                self._generator = tf.random.Generator.from_state(self._fresh_state(), alg="philox")
+            else:
+                self._generator.state.assign(self._fresh_state())
+
+    def normal(self, shape: Sequence[int]) -> tf.Tensor:
+        """Independent standard normal float32 numbers, fresh at every execution."""
+        if self._generator is None:
+            self.rekey()
+        return self._generator.normal(tf.TensorShape(shape), dtype=tf.float32)
+
+    def __deepcopy__(self, memo: Any) -> "NoiseSource":
+        return type(self)()
+
+    def __reduce__(self) -> Any:
+        return (type(self), ())
+
+
+class SeededNoise(NoiseSource):
+    """A repeatable source, FOR TESTS ONLY: whoever knows the seed subtracts the noise. It voids the privacy statement.
+
+    Args:
+        seed: non-negative integer. The generator is keyed from it once, when the object is made; it goes on from there.
+    """
+
+    seeded = True
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.seed = seed
+        self._keyed = False
+
+    def _fresh_state(self) -> np.ndarray:
+        return np.random.default_rng(self.seed).integers(-(2**62), 2**62, 3, dtype=np.int64)
+
+    def rekey(self) -> None:
+        """Keys the source the first time; later calls leave it where it is, so that a second `fit` does not replay
+        the first.
+        """
+        if self._generator is None:
+            super().rekey()
+
+    def __deepcopy__(self, memo: Any) -> "SeededNoise":
+        return type(self)(self.seed)
+
+    def __reduce__(self) -> Any:
+        return (type(self), (self.seed,))
+
+
+def uniform_stddevs(groups: Sequence[SensitivityGroup], noise_multiplier: float) -> list[float]:
+    """The noise of each group on the SUM of gradients: z sqrt(G) S_g.
+
+    Then (sum_g (S_g / sigma_g)^2)^(-1/2) = z: all groups together are one Gaussian mechanism with noise multiplier z,
+    since scaling group g by 1 / sigma_g maps a record's contribution to a vector of norm at most (sum_g (S_g /
+    sigma_g)^2)^(1/2).
+    """
+    return [noise_multiplier * math.sqrt(len(groups)) * group.bound for group in groups]
+
+
+def add_noise(source: NoiseSource, sums: Sequence[tf.Tensor], stddevs: Sequence[float]) -> list[tf.Tensor]:
+    """Adds independent Gaussian noise of the given standard deviation to each tensor of sums; zero adds nothing."""
+    return [
+        total + stddev * source.normal(total.shape) if stddev > 0 else tf.convert_to_tensor(total)
+        for total, stddev in zip(sums, stddevs, strict=True)
+    ]

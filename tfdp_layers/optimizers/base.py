@@ -1,0 +1,198 @@
+"""What every private optimizer shares: the noise, the count of releases, and the limit on them."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.noise import NoiseSource, add_noise, uniform_stddevs
+from tfdp_layers.sensitivity import SensitivityGroup
+
+UNLIMITED = 2**62
+
+
+class ReleaseLimit:
+    """How many releases the optimizer may have made in all.
+
+    A plain object: Keras and tf.train never save or restore it.
+    """
+
+    def __init__(self) -> None:
+        with tf.init_scope():
+            self.variable = tf.Variable(UNLIMITED, dtype=tf.int64, trainable=False, name="release_limit")
+
+    def __deepcopy__(self, memo: Any) -> "ReleaseLimit":
+        return ReleaseLimit()
+
+
+class PrivateOptimizer(keras.optimizers.Optimizer):
+    """Wraps a Keras optimizer: it sees gradients only after bounding, noise, and division by the expected batch size.
+
+    Everything the wrapped optimizer does with them (moments, schedules, weight decay, EMA, clipping) is
+    post-processing of what was released, and costs nothing.
+
+    Args:
+        optimizer: any Keras optimizer, a name or a config.
+        noise_multiplier: z, the noise's standard deviation over a record's bound, all groups of weights joined. 0 adds
+        no noise:
+            epsilon is infinite, for tests and comparisons.
+        noise_source: "default" (see `NoiseSource`), or a `NoiseSource`, for tests `tfdp.noise.SeededNoise(seed)`.
+        name: as in Keras.
+
+    Raises:
+        ValueError: for a negative or non-finite noise multiplier; for a wrapped optimizer that scales losses or
+        accumulates
+            gradients by itself, or is private already.
+    """
+
+    def __init__(
+        self, optimizer: Any, noise_multiplier: float, *, noise_source: Any = "default", name: str | None = None
+    ) -> None:
+        inner = keras.optimizers.get(optimizer)
+        refuse_wrapped(inner)
+        if isinstance(noise_multiplier, bool) or not 0 <= noise_multiplier < math.inf:
+            raise ValueError(
+                "`noise_multiplier` is the noise's standard deviation over a record's bound: a finite number, 0 or"
+                " more."
+                f" Received: noise_multiplier={noise_multiplier!r}. tfdp.accounting.calibrate_noise_multiplier finds"
+                f" it."
+            )
+        if noise_source != "default" and not isinstance(noise_source, NoiseSource):
+            raise ValueError(
+                f"`noise_source` must be 'default' or a tfdp.noise.NoiseSource. Received: {noise_source!r}."
+            )
+        super().__init__(learning_rate=0.0, name=name)
+        self.inner_optimizer = inner
+        self.noise_multiplier = float(noise_multiplier)
+        self.noise_source = NoiseSource() if noise_source == "default" else noise_source
+        self._limit = ReleaseLimit()
+
+    # What it counts and may still do ----------------------------------------------------------------------------------
+
+    @property
+    def releases(self) -> Any:
+        """The number of noisy updates released so far: a variable that is saved with the optimizer."""
+        return self._iterations
+
+    def limit_releases(self, more: int | None) -> None:
+        """Allows `more` further releases, or any number (None). Past the limit a compiled step changes nothing."""
+        allowed = UNLIMITED if more is None else int(self.releases.numpy()) + int(more)
+        self._limit.variable.assign(allowed)
+
+    def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
+        """The standard deviation of the noise on each group's sum."""
+        return uniform_stddevs(groups, self.noise_multiplier)
+
+    # The one place where something is released ------------------------------------------------------------------------
+
+    def release(
+        self,
+        sums: Sequence[tf.Tensor],
+        variables: Sequence[Any],
+        groups: Sequence[SensitivityGroup],
+        batch_size: int,
+        after_noise: Callable[[], Sequence[tf.Tensor | None]] | None = None,
+    ) -> tf.Tensor:
+        """Adds noise to the bounded sums, divides by the expected batch size, and lets the wrapped optimizer step.
+
+        Past the limit nothing is released and nothing changes: by selection, since assertions vanish under XLA.
+
+        Args:
+            sums: summed gradients, aligned with `variables`, each record's part bounded as `groups` state.
+            variables: the trainable variables, each in exactly one group.
+            groups: bounds from which the noise is scaled.
+            batch_size: the EXPECTED batch size, public; never the drawn one.
+            after_noise: gradients of terms that depend on the weights alone (regularizers), added after the noise.
+
+        Returns: a scalar boolean tensor, whether something was released.
+        """
+        if not self.built:
+            self.build(list(variables))
+        scale = {id(v): s for g, s in zip(groups, self.stddevs(groups), strict=True) for v in g.variables}
+        stddevs = [scale[id(variable)] for variable in variables]
+
+        def step() -> tf.Tensor:
+            noisy = [total / batch_size for total in add_noise(self.noise_source, sums, stddevs)]
+            extra = after_noise() if after_noise else [None] * len(noisy)
+            gradients = [g if e is None else g + e for g, e in zip(noisy, extra, strict=True)]
+            self.inner_optimizer.apply(gradients, list(variables))
+            self._iterations.assign_add(1)
+            return tf.constant(True)
+
+        allowed = tf.convert_to_tensor(self._iterations) < self._limit.variable
+        return tf.cond(allowed, step, lambda: tf.constant(False))
+
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+        """Refuses: gradients that come this way were neither bounded nor counted.
+
+        Raises: RuntimeError, always.
+        """
+        raise RuntimeError(
+            f"{type(self).__name__} steps only inside a tfdp.PrivateModel or tfdp.PrivateSequential: the gradients"
+            f" given to it"
+            " here were not bounded, and no privacy would be left. Use tfdp.make_private(model) and compile that."
+        )
+
+    # What Keras asks of an optimizer, passed on to the wrapped one ----------------------------------------------------
+
+    def build(self, variables: Any) -> None:
+        if not self.inner_optimizer.built:
+            with tf.init_scope():
+                self.inner_optimizer.build(variables)
+        super().build(variables)
+
+    @property
+    def variables(self) -> list[Any]:
+        return self._variables + self.inner_optimizer.variables
+
+    @property
+    def learning_rate(self) -> Any:
+        return self.inner_optimizer.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, learning_rate: Any) -> None:
+        self.inner_optimizer.learning_rate = learning_rate
+
+    @property
+    def iterations(self) -> Any:
+        return self.inner_optimizer.iterations
+
+    def scale_loss(self, loss: Any) -> Any:
+        return loss
+
+    def finalize_variable_values(self, var_list: Any) -> None:
+        self.inner_optimizer.finalize_variable_values(var_list)
+
+    def get_config(self) -> dict[str, Any]:
+        """Without the noise source: a restored optimizer draws fresh keys from the operating system."""
+        return {
+            "optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
+            "noise_multiplier": self.noise_multiplier,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "PrivateOptimizer":
+        inner = keras.saving.deserialize_keras_object(config["optimizer"], custom_objects=custom_objects)
+        return cls(**(config | {"optimizer": inner}))
+
+
+def refuse_wrapped(inner: Any) -> None:
+    """Raises ValueError for a wrapped optimizer that would look at, or add up, gradients before the noise."""
+    name = type(inner).__name__
+    if isinstance(inner, PrivateOptimizer):
+        raise ValueError(
+            f"{name} is private already: noise added twice is no more private. Wrap a plain Keras optimizer."
+        )
+    if isinstance(inner, keras.optimizers.LossScaleOptimizer) or inner.loss_scale_factor is not None:
+        raise ValueError(
+            f"{name} scales losses and decides on un-noised sums whether to step. Wrap the plain optimizer."
+        )
+    if inner.gradient_accumulation_steps:
+        raise ValueError(
+            f"{name} has gradient_accumulation_steps={inner.gradient_accumulation_steps}: the unit of accounting is"
+            f" the update of"
+            " one drawn batch. Draw larger batches, and split them with physical_batch_size."
+        )

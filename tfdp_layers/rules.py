@@ -1,0 +1,182 @@
+"""Rules that bound one record's rows: what each does, and what it guarantees."""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+ROUNDING = 2.0**-16
+"""Relative margin below a bound at which rows are scaled to, so that float32 rounding (of the norm, of the scaling and
+of products of two scaled tensors) stays inside the stated bound."""
+
+SMALLEST_BOUND = 1e-10
+"""Below this, squares of float32 values that underflow to zero could add up to more than the bound."""
+
+
+def check_bound(**bounds: float) -> None:
+    """Raises ValueError unless every named bound is a finite number of at least `SMALLEST_BOUND`."""
+    for name, value in bounds.items():
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not number or not SMALLEST_BOUND <= value < math.inf:
+            raise ValueError(
+                f"`{name}` must be a finite number of at least {SMALLEST_BOUND}: it is the L2 bound from which the"
+                f" noise is scaled. Received: {name}={value!r}. Use for example {name}=1.0."
+            )
+
+
+def per_record(values: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Reshapes `values` of shape (batch,) so that it broadcasts against `rows` of shape (batch, ...)."""
+    return tf.reshape(values, [-1] + [1] * (len(rows.shape) - 1))
+
+
+@dataclass(frozen=True)
+class Rule(abc.ABC):
+    """Scales each record's rows down until their norm is at most `bound`.
+
+    Shapes: (batch, ...), float32, unchanged.
+    Guarantee: output row i depends on input row i alone; its norm, in exact arithmetic, is at most `bound` whatever
+        the input holds; a row with a NaN, an infinity, or values whose squares overflow float32, becomes zero.
+    Raises: ValueError if the bound is not a positive finite number.
+    """
+
+    bound: float
+
+    def __post_init__(self) -> None:
+        check_bound(bound=self.bound)
+
+    @abc.abstractmethod
+    def norm(self, rows: tf.Tensor) -> tf.Tensor:
+        """The norm of each record: (batch, ...) -> (batch,). Not finite where the record is not."""
+
+    def scales(self, rows: tf.Tensor) -> tf.Tensor:
+        """The factor in [0, 1] that each record is multiplied by: (batch, ...) -> (batch,)."""
+        norm = self.norm(rows)
+        limit = self.bound * (1.0 - ROUNDING)
+        shrink = tf.minimum(1.0, limit / tf.maximum(norm, limit))
+        return tf.where(tf.math.is_finite(norm), shrink, tf.zeros_like(norm))
+
+    def __call__(self, rows: tf.Tensor) -> tf.Tensor:
+        """The bounded rows. Not differentiated through: the scale counts as a constant in the backward pass."""
+        scales = per_record(tf.stop_gradient(self.scales(rows)), rows)
+        # multiply_no_nan: zero times NaN or infinity is zero, so a refused record cannot leak through the product.
+        return tf.math.multiply_no_nan(rows, scales)
+
+
+@dataclass(frozen=True)
+class L2(Rule):
+    """Scales each record so that its Euclidean norm over all its entries is at most `bound`.
+
+    Source: Abadi et al. 2016, arXiv:1607.00133, section 3.1, applied to a layer's input or upstream gradient instead
+    of the gradient of the weights (Stevens et al. 2022, arXiv:2202.05089, section 4).
+    """
+
+    def norm(self, rows: tf.Tensor) -> tf.Tensor:
+        return tf.sqrt(squared_norm(rows))
+
+
+@dataclass(frozen=True)
+class SpatialL1(Rule):
+    """Scales each record so that (sum_k (sum_p |u[p, k]|)^2)^(1/2) is at most `bound`: L1 over positions, L2 over
+    channels.
+
+    Shapes: (batch, *space, channels), or (batch, channels, *space) with `channels_first`.
+    Units: per-record loss per unit of the layer's linear output.
+    Guarantee: with the input x of a convolution bounded by ||x||_F <= t, each record's kernel gradient is at most
+        t * bound, and with a bias the joint gradient at most bound * sqrt(t^2 + 1). Proof: the gradient of the kernel
+        for input channel c and output channel k is a restriction of the cross-correlation of x_c and (zero-stuffed)
+        u_k; Young's inequality gives ||x_c * u_k||_2 <= ||x_c||_2 ||u_k||_1; squares sum over c and k. Padding,
+        stride, dilation and groups only embed in zeros or restrict. The bias gradient of channel k is at most
+        ||u_k||_1.
+    Source: Stevens et al. 2022, arXiv:2202.05089, section 5 (there for valid padding without bias).
+    """
+
+    channels_first: bool = False
+
+    def norm(self, rows: tf.Tensor) -> tf.Tensor:
+        rank = len(rows.shape)
+        space = list(range(2, rank)) if self.channels_first else list(range(1, rank - 1))
+        return tf.sqrt(tf.reduce_sum(tf.square(tf.reduce_sum(tf.abs(rows), axis=space)), axis=-1))
+
+
+@dataclass(frozen=True, eq=False)
+class PatchL2(Rule):
+    """Scales each record so that the Frobenius norm of its patch matrix is at most `bound`.
+
+    The patch matrix of a convolution has one row a position, holding the patch of the input that the kernel meets
+    there. Its squared norm is sum_pixels multiplicity[pixel] * x[pixel]^2, multiplicity being the number of patches
+    that hold the pixel.
+
+    Shapes: (batch, *space, channels), or (batch, channels, *space) with `channels_first`; multiplicity: (*space,).
+    Guarantee: with P the patch matrix and U the upstream gradient as a (positions, channels) matrix, the kernel
+    gradient is
+        P^T U, at most ||P||_F ||U||_F <= bound * ||U||_F (sub-multiplicativity of the Frobenius norm).
+    """
+
+    multiplicity: np.ndarray = dataclasses.field(default_factory=lambda: np.ones(()))
+    channels_first: bool = False
+
+    def norm(self, rows: tf.Tensor) -> tf.Tensor:
+        axes = [1] if self.channels_first else [-1]
+        pixels = tf.reduce_sum(tf.square(rows), axis=axes)
+        weighted = pixels * tf.constant(self.multiplicity[None], tf.float32)
+        # A NaN or an infinity in a pixel that no patch holds would be lost (or become 0 * inf): it never reaches a
+        # product.
+        return tf.sqrt(tf.reduce_sum(weighted, axis=list(range(1, len(pixels.shape)))))
+
+
+@dataclass(frozen=True)
+class AffineL2(Rule):
+    """Scales each record's upstream gradient U of a Dense layer or convolution with bias, over many positions.
+
+    The norm is N(U) = sqrt((t^2 ||U||_F^2 + ||sum_p U[p]||^2) / (t^2 + 1)), t being `input_clip`.
+
+    Shapes: (batch, *space, channels), or (batch, channels, *space) with `channels_first`.
+    Guarantee: with the layer's input (for convolutions its patch matrix) X bounded by ||X||_F <= t, the joint gradient
+    of
+        kernel and bias [X^T U; sum_p U[p]] is at most bound * sqrt(t^2 + 1), whatever the number of positions:
+        ||X^T U||^2 + ||sum_p U[p]||^2 <= t^2 ||U||^2 + ||sum_p U[p]||^2 = (t^2 + 1) N(U)^2. For one position N is the
+        Euclidean norm. (Bounding ||U||_F alone would need sqrt(t^2 + positions).)
+    """
+
+    input_clip: float = 1.0
+    channels_first: bool = False
+
+    def norm(self, rows: tf.Tensor) -> tf.Tensor:
+        rank = len(rows.shape)
+        space: Sequence[int] = list(range(2, rank)) if self.channels_first else list(range(1, rank - 1))
+        offset = tf.reduce_sum(tf.square(tf.reduce_sum(rows, axis=space)), axis=-1) if space else squared_norm(rows)
+        weight = self.input_clip**2 / (self.input_clip**2 + 1.0)
+        return tf.sqrt(weight * squared_norm(rows) + (1.0 - weight) * offset)
+
+
+def squared_norm(rows: tf.Tensor) -> tf.Tensor:
+    """Squared Euclidean norm of each record:
+
+    (batch, ...) -> (batch,). In two stages, which keeps float32 rounding small.
+    """
+    squares = tf.reduce_sum(tf.square(rows), axis=-1)
+    rest = list(range(1, len(squares.shape)))
+    return tf.reduce_sum(squares, axis=rest) if rest else squares
+
+
+def bound_upstream(outputs: Any, rule: Rule) -> Any:
+    """The identity whose backward pass applies `rule` to each record's upstream gradient.
+
+    This is the only custom gradient of backpropagation clipping: what it lets through is both what the layer's weights
+    see and what flows on below. It closes over no variable.
+
+    Args:
+        outputs: a layer's linear output, (batch, ...), float32.
+        rule: bounds the gradient of the sum of the per-record losses with respect to `outputs`, row by row.
+    """
+
+    @tf.custom_gradient
+    def identity(values: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        return tf.identity(values), rule
+
+    return identity(outputs)

@@ -1,0 +1,63 @@
+"""What a private model remembers beside its weights, and one `fit` of it."""
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from tfdp_layers.accounting import Ledger, Release
+from tfdp_layers.batches import Batches
+from tfdp_layers.losses import PerRecordLoss
+from tfdp_layers.sensitivity import SensitivityGroup
+
+
+@dataclass(frozen=True)
+class Run:
+    """One `fit`: its batches, its certified groups, what each step releases, and its place in the ledger."""
+
+    batches: Batches
+    groups: list[SensitivityGroup]
+    release: Release
+    token: Any
+
+
+class PrivacyState:
+    """A plain object: Keras neither tracks nor saves it."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.loss: Any = None
+        self.loss_weights: Any = None
+        self.run: Run | None = None
+        self.traced: Any = None
+        self.uses: Counter[int] | None = None
+        self.independent = False
+        self._per_record: PerRecordLoss | None = None
+
+    def __deepcopy__(self, memo: Any) -> "PrivacyState":
+        copied = PrivacyState()
+        copied.ledger = self.ledger.copy()
+        return copied
+
+    def compiled(self, loss: Any, loss_weights: Any) -> None:
+        """Forgets what held for an earlier compilation."""
+        self.loss, self.loss_weights, self._per_record = loss, loss_weights, None
+        self.traced, self.independent, self.uses = None, False, None
+
+    def loss_of(self, model: Any) -> PerRecordLoss:
+        """The compiled loss, taken apart into records."""
+        if self._per_record is None:
+            self._per_record = PerRecordLoss(self.loss, self.loss_weights, list(getattr(model, "output_names", ["output"])))
+        return self._per_record
+
+    def refuse_other_uses(self, uses: Counter[int]) -> None:
+        """Raises RuntimeError if the step used a bounded layer more or less often than its bound was stated for."""
+        if self.uses is not None and uses != self.uses:
+            raise RuntimeError("The step uses its layers another number of times than their bounds were stated for.")
+
+    def require_run(self) -> Run:
+        """The current `fit`. Raises RuntimeError outside of one."""
+        if self.run is None:
+            raise RuntimeError(
+                "A private step runs inside fit only: there the sampler, the ledger and the limit are set."
+            )
+        return self.run

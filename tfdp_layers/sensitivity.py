@@ -1,0 +1,235 @@
+"""Certificates: which object bounds each trainable weight, and by how much."""
+
+import functools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.layers.base import BoundedLayer, count_uses
+from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
+from tfdp_layers.layers.dense import ClippedDense
+
+Bound = Callable[[Any], float]
+_BOUNDS: dict[type, Bound] = {}
+
+
+@dataclass(frozen=True)
+class SensitivityGroup:
+    """A group of weights with one bound.
+
+    Attributes:
+        name: the layer's name (its path in nested models).
+        variables: the trainable Keras variables of the group.
+        bound: L2 bound on what one record adds to the SUM of gradients of these variables, all of them together, in
+        one step.
+            Per-record loss per unit of weight; never divided by a batch size.
+    """
+
+    name: str
+    variables: tuple[Any, ...]
+    bound: float
+
+
+def sensitivity_of(*layer_types: type) -> Callable[[Bound], Bound]:
+    """Registers `bound(layer) -> float`, the L2 bound of ONE use of exactly these layer types, over all their weights.
+
+    Exactly these types: a subclass may bend the gradient, so it must be registered by itself.
+
+    Raises: ValueError if a type has a bound already.
+    """
+
+    def register(bound: Bound) -> Bound:
+        for layer_type in layer_types:
+            if layer_type in _BOUNDS:
+                raise ValueError(
+                    f"{layer_type.__name__} has a registered bound already: two could contradict each other."
+                )
+            _BOUNDS[layer_type] = bound
+        return bound
+
+    return register
+
+
+@sensitivity_of(ClippedDense, ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D)
+def clipped_input_times_clipped_upstream(layer: BoundedLayer) -> float:
+    """upstream_clip * sqrt(input_clip^2 + 1): see the layers' docstrings."""
+    return layer.sensitivity()
+
+
+def sensitivity_groups(model: keras.Model) -> list[SensitivityGroup]:
+    """One group for each layer with trainable weights; together they cover every trainable weight exactly once.
+
+    Raises:
+        ValueError: naming the layer, if a layer mixes records, holds state adapted to data, has no bound, or if a
+        weight is
+            covered not at all or twice.
+    """
+    if not model.built:
+        raise ValueError(
+            f"Model {model.name!r} is not built: its weights are not known. Give it a keras.Input, or call it once."
+        )
+    refuse_overridden(model)
+    layers = list(leaf_layers(model))
+    for _, layer in layers:
+        refuse_mixing(layer)
+    uses = uses_of_layers(model)
+    groups = []
+    for path, layer in layers:
+        variables = tuple(layer.trainable_variables)
+        if not variables:
+            continue
+        if type(layer) not in _BOUNDS:
+            raise ValueError(no_bound(path, layer))
+        # A shared layer's gradients add up over its uses, and so do their norms in the worst case.
+        bound = _BOUNDS[type(layer)](layer) * max(1, uses[id(layer)])
+        if not 0 < bound < math.inf:
+            raise ValueError(f"The registered bound of layer {path!r} must be positive and finite. Received: {bound}.")
+        groups.append(SensitivityGroup(path, variables, bound))
+    check_cover(model, groups)
+    return groups
+
+
+def check_cover(model: keras.Model, groups: list[SensitivityGroup]) -> None:
+    """Raises ValueError unless each trainable weight of the model is in exactly one group."""
+    covered = Counter(id(variable) for group in groups for variable in group.variables)
+    for variable in model.trainable_variables:
+        if covered[id(variable)] != 1:
+            raise ValueError(
+                f"Weight {variable.path!r} is covered by {covered[id(variable)]} bounds: it must be exactly one, or"
+                f" its noise is"
+                " not scaled to a record's influence. Weights owned by the model itself, or shared between layers of"
+                " different types, have none; put them into a layer with a registered bound, or freeze them"
+                " (trainable = False)."
+            )
+    if len(covered) != len(model.trainable_variables):
+        raise ValueError(
+            f"Model {model.name!r} has layers whose weights it does not train: their layers must be part of it."
+        )
+
+
+@functools.cache
+def functional_class() -> type:
+    """Keras' class of functional models, which it does not export."""
+    tensor = keras.Input(())
+    return type(keras.Model(tensor, tensor))
+
+
+def is_container(layer: Any) -> bool:
+    """Whether the layer is a Sequential or functional model whose call only passes tensors from layer to layer."""
+    base = keras.Sequential if isinstance(layer, keras.Sequential) else functional_class()
+    return isinstance(layer, base) and type(layer).call is base.call
+
+
+def leaf_layers(model: keras.Model, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields (path, layer) for each distinct layer inside nested Sequential and functional models."""
+    seen: set[int] = set()
+
+    def walk(container: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+        for layer in container.layers:
+            if is_container(layer):
+                yield from walk(layer, f"{prefix}{layer.name}/")
+            elif id(layer) not in seen:
+                seen.add(id(layer))
+                yield prefix + layer.name, layer
+
+    return walk(model, path)
+
+
+def uses_of_layers(model: keras.Model) -> Counter[int]:
+    """How often one call of the model uses each bounded layer, by the layer's id: counted in a trace."""
+    inputs = keras.tree.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), inputs_of(model))
+    with count_uses() as uses:
+        tf.function(lambda x: model(x, training=True)).get_concrete_function(inputs)
+    return uses
+
+
+def inputs_of(model: keras.Model) -> Any:
+    """The symbolic inputs of a built model, in the structure that its call takes."""
+    return model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+
+
+def refuse_overridden(model: keras.Model) -> None:
+    """Raises ValueError for a model whose own code could use layers in a way that a trace does not show."""
+    if not is_container(model):
+        raise ValueError(
+            f"{type(model).__name__} defines its own call(): how often a layer is used there, in loops for example,"
+            f" can't be"
+            " counted, so no bound holds. Write it as a functional model, tfdp.PrivateModel(inputs, outputs), with"
+            " that code in"
+            " a keras.layers.Layer without weights."
+        )
+
+
+def refuse_mixing(layer: Any) -> None:
+    """Raises ValueError for a layer that lets one record reach another's gradient, or carries state from private
+    data.
+    """
+    reason = mixing_reason(layer)
+    if reason:
+        raise ValueError(f"Layer {layer.name!r} is {type(layer).__name__}: {reason}")
+
+
+def mixing_reason(layer: Any) -> str | None:
+    """Why the layer breaks the independence of records, with the mend; None if it is not known to."""
+    kl = keras.layers
+    if isinstance(layer, kl.BatchNormalization) and layer.trainable:
+        return (
+            "it averages over the batch, so one record moves every other record's gradient and no bound holds."
+            " Use keras.layers.GroupNormalization(groups=1, center=False, scale=False), or freeze it"
+            " (layer.trainable = False)."
+        )
+    mixers = tuple(getattr(kl, name) for name in ("MixUp", "CutMix") if hasattr(kl, name))
+    if mixers and isinstance(layer, mixers):
+        return "it blends records with one another, so no bound on one record holds. Augment each record by itself."
+    if getattr(layer, "stateful", False):
+        return (
+            "it carries state from one batch into the next, so a record acts beyond its own step. Set stateful=False."
+        )
+    if getattr(layer, "activity_regularizer", None) is not None:
+        return (
+            "it has an activity regularizer, a loss over the batch that no clip sees. Use kernel_regularizer (its"
+            " gradient is"
+            " added after the noise), or put the term into the per-record loss."
+        )
+    if is_adapted(layer):
+        return (
+            "its state was learned by adapt(), without noise; if that was private data, the model gives it away."
+            " Give the state"
+            " as constants known from public sources (mean=, variance=, bin_boundaries=, vocabulary=)."
+        )
+    return None
+
+
+def is_adapted(layer: Any) -> bool:
+    """Whether a preprocessing layer's state came from adapt() rather than from its arguments."""
+    kl = keras.layers
+    if isinstance(layer, kl.Normalization):
+        return layer.input_mean is None
+    if isinstance(layer, kl.Discretization):
+        return bool(getattr(layer, "num_bins", None)) and layer.bin_boundaries is not None
+    if isinstance(layer, kl.TextVectorization):
+        layer = layer._lookup_layer
+    if isinstance(layer, kl.StringLookup | kl.IntegerLookup) or hasattr(layer, "_has_input_vocabulary"):
+        return not getattr(layer, "_has_input_vocabulary", False)
+    return False
+
+
+def no_bound(path: str, layer: Any) -> str:
+    """The message for a trainable layer without a registered bound."""
+    twins = {bounded.__name__.removeprefix("Clipped"): bounded.__name__ for bounded in _BOUNDS}
+    twin = twins.get(type(layer).__name__)
+    mend = (
+        f"Use tfdp.layers.{twin} in its place, or tfdp.make_private(model, bounding='backprop_clipping')"
+        if twin
+        else "Register one, @tfdp.sensitivity_of(TheLayer), if its backward pass bounds each record"
+    )
+    return (
+        f"Layer {path!r} ({type(layer).__name__}) has trainable weights and no bound on what one record adds to"
+        f" their gradient, so"
+        f" no noise can protect it. {mend}; or freeze it (layer.trainable = False)."
+    )

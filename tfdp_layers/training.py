@@ -1,0 +1,314 @@
+"""The private training step, and the `fit` that draws, accounts and enforces."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement
+from tfdp_layers.batches import Batches
+from tfdp_layers.fitting import as_batches, check_labels, refuse_unsound_fit
+from tfdp_layers.independence import check_independence
+from tfdp_layers.layers.base import count_uses
+from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.run import PrivacyState, Run
+from tfdp_layers.sensitivity import SensitivityGroup, sensitivity_groups, uses_of_layers
+
+
+class PrivateTraining:
+    """Mixin for Keras models: `fit` draws records by a sampler, bounds each one's influence, adds noise, and keeps the
+    ledger.
+
+    Formal guarantee: the weights and the optimizer's state after every step are (epsilon, delta)-differentially
+    private for the neighbouring relation of the sampler, with the epsilon of `privacy_statement(delta)`, under the
+    assumptions it lists. Training metrics are computed from private data without noise and are not covered.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._privacy = PrivacyState()
+
+    # What one record may do -------------------------------------------------------------------------------------------
+
+    def sensitivities(self) -> list[SensitivityGroup]:
+        """The groups of weights, each with the L2 bound on what one record adds to its summed gradient.
+
+        Raises: ValueError, naming the layer, where no bound holds.
+        """
+        return sensitivity_groups(self)
+
+    def bounded_gradient_sums(self, x: Any, y: Any, sample_weight: Any = None) -> list[tf.Tensor]:
+        """What a step on exactly these records would release before noise and division: NOT private.
+
+        Args:
+            x, y, sample_weight: a batch, as `fit` takes them; first axis (batch,).
+
+        Returns: one float32 tensor for each of `trainable_variables`, in their order.
+        """
+        self._require_private()
+        x, y = keras.tree.map_structure(tf.convert_to_tensor, (x, y))
+        if sample_weight is not None:
+            sample_weight = keras.tree.map_structure(tf.convert_to_tensor, sample_weight)
+        return self._sums_and_losses(x, y, sample_weight)[0]
+
+    def per_record_losses(self, x: Any, y: Any, sample_weight: Any = None) -> tf.Tensor:
+        """Each record's own loss in training mode, (batch,): NOT private."""
+        return self._privacy.loss_of(self)(y, self(x, training=True), sample_weight)
+
+    def _sums_and_losses(self, x: Any, y: Any, sample_weight: Any) -> tuple[list[tf.Tensor], tf.Tensor, Any]:
+        """Bounded gradient sums, per-record losses (batch,), and predictions."""
+        variables = self.trainable_variables
+        with tf.GradientTape() as tape, count_uses() as uses:
+            y_pred = self(x, training=True)
+            losses = self._privacy.loss_of(self)(y, y_pred, sample_weight)
+            total = tf.reduce_sum(losses)
+        self._privacy.refuse_other_uses(uses)
+        self._refuse_batch_losses()
+        gradients = tape.gradient(total, [v.value for v in variables], unconnected_gradients="zero")
+        return [tf.convert_to_tensor(g) for g in gradients], losses, y_pred
+
+    def _refuse_batch_losses(self) -> None:
+        """Raises ValueError if a layer added a loss over the batch; weight regularizers are fine."""
+        regularized = sum(v.regularizer is not None for v in self.trainable_variables)
+        if len(self.losses) > regularized:
+            culprits = [layer.name for layer in self._flatten_layers(include_self=True) if layer._losses]
+            raise ValueError(
+                f"add_loss in {culprits or 'the model'} adds a loss over the batch, whose gradient no clip bounds."
+                f" Put the term"
+                " into the per-record loss given to compile, or use a weight regularizer (added after the noise)."
+            )
+
+    # The step ---------------------------------------------------------------------------------------------------------
+
+    def train_step(self, data: Any) -> dict[str, Any]:
+        """One release: bounded sums, noise, update. `data` is what `Batches.dataset` yields."""
+        run = self._privacy.require_run()
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        if run.batches.physical_batch_size is None:
+            sums = self._piece(x, y, sample_weight)
+        else:
+            sums = self._piecewise(x, y, sample_weight, run.batches.physical_batch_size)
+        self.optimizer.release(
+            sums, self.trainable_variables, run.groups, run.batches.sampling.batch_size, self._regularizer_gradients
+        )
+        return self.get_metrics_result()
+
+    def _piece(self, x: Any, y: Any, sample_weight: Any) -> list[tf.Tensor]:
+        """Sums over one piece of a drawn batch; updates the metrics."""
+        sums, losses, y_pred = self._sums_and_losses(x, y, sample_weight)
+        present = tf.reduce_max([tf.cast(w != 0, tf.float32) for w in keras.tree.flatten(sample_weight)], axis=0)
+        rows = tf.reduce_sum(present)
+        self._loss_tracker.update_state(tf.math.divide_no_nan(tf.reduce_sum(losses), rows), sample_weight=rows)
+        self._update_metrics(x, y, y_pred, sample_weight, present)
+        return sums
+
+    def _piecewise(self, x: Any, y: Any, sample_weight: Any, size: int) -> list[tf.Tensor]:
+        """Sums over a drawn batch in pieces of `size` records, so that memory does not grow with the batch."""
+        data = (x, y, sample_weight)
+        rows = tf.shape(keras.tree.flatten(x)[0])[0]
+        static = keras.tree.flatten(x)[0].shape[0]
+        whole = static is not None and static % size == 0  # XLA needs pieces of one size; its batches are padded to it
+
+        def body(start: tf.Tensor, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+            length = size if whole else tf.minimum(size, rows - start)
+            piece = keras.tree.map_structure(
+                lambda t: tf.slice(t, [start] + [0] * (len(t.shape) - 1), [length, *t.shape[1:]]), data
+            )
+            sums = self._piece(*piece)
+            return start + size, [a + b for a, b in zip(totals, sums, strict=True)]
+
+        zeros = [tf.zeros(v.shape, tf.float32) for v in self.trainable_variables]
+        return tf.while_loop(lambda start, _: start < rows, body, [tf.constant(0), zeros], parallel_iterations=1)[1]
+
+    def _update_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any, present: tf.Tensor) -> None:
+        """Updates compiled metrics with the records of a draw; rows of padding (weight zero) do not count."""
+        compiled = self._compile_metrics
+        if compiled is None:
+            return
+        if not compiled.built:
+            compiled.build(y, y_pred)
+        weights = compiled._flatten_y(sample_weight)
+        leaves = list(zip(compiled._flatten_y(y), compiled._flatten_y(y_pred), strict=True))
+        weights = weights * len(leaves) if len(weights) == 1 else weights
+        for (y_true, prediction), weight, plain, weighted in zip(
+            leaves, weights, compiled._flat_metrics, compiled._flat_weighted_metrics, strict=True
+        ):
+            if plain:
+                plain.update_state(y_true, prediction, present)
+            if weighted:
+                weighted.update_state(y_true, prediction, weight)
+
+    def _regularizer_gradients(self) -> list[tf.Tensor | None]:
+        """Gradients of weight regularizers: functions of the weights alone, so they are added after the noise."""
+        variables = self.trainable_variables
+        if all(v.regularizer is None for v in variables):
+            return [None] * len(variables)
+        with tf.GradientTape() as tape:
+            penalty = tf.add_n([v.regularizer(v) for v in variables if v.regularizer is not None])
+        return tape.gradient(penalty, [v.value for v in variables])
+
+    # Keras' entry points ----------------------------------------------------------------------------------------------
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """As in Keras. `jit_compile="auto"` means False: on CPUs XLA makes convolutions several times slower.
+
+        Raises: ValueError unless the optimizer is one of `tfdp.optimizers`.
+        """
+        arguments = bind(super().compile, args, kwargs)
+        optimizer = keras.optimizers.get(arguments.get("optimizer", "rmsprop"))
+        if not isinstance(optimizer, PrivateOptimizer):
+            raise ValueError(
+                f"A private model needs a private optimizer, which adds the noise. Received:"
+                f" {type(optimizer).__name__}. Wrap it:"
+                " tfdp.optimizers.NoisyOptimizer(your_optimizer, noise_multiplier=1.0)."
+            )
+        if arguments.get("jit_compile", "auto") == "auto":
+            arguments["jit_compile"] = False
+        # Loss scaling decides on un-noised sums whether to step.
+        super().compile(**(arguments | {"optimizer": optimizer, "auto_scale_loss": False}))
+        self._privacy.compiled(arguments.get("loss"), arguments.get("loss_weights"))
+
+    def fit(
+        self,
+        *args: Any,
+        sampling: Any = None,
+        examples: int | None = None,
+        physical_batch_size: int | None = None,
+        sampling_seed: int | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """`keras.Model.fit`, with its arguments, on privately drawn batches.
+
+        Arrays are drawn by Poisson sampling of expected size `batch_size` (default 32), or by `sampling`. An epoch is
+        ceil(examples / batch_size) steps. `validation_data` is treated as PUBLIC: it is evaluated without noise.
+
+        Args:
+            x, y: arrays or trees of arrays, or a `PrivateBatches`, or a dataset wrapped in `tfdp.declare_sampling`.
+            sampling: a sampler from `tfdp.sampling`; then `batch_size` is its own.
+            examples: the declared, public number of records; the length of the arrays if left out.
+            physical_batch_size: splits a drawn batch into pieces of this many records inside one step.
+            sampling_seed: for tests; voids the statement.
+
+        Raises:
+            ValueError: for data, callbacks or arguments that would break the guarantee, naming the mend.
+        """
+        arguments = bind(super().fit, args, kwargs)
+        self._require_private()
+        refuse_unsound_fit(arguments)
+        options = {
+            "sampling": sampling,
+            "examples": examples,
+            "physical_batch_size": physical_batch_size,
+            "seed": sampling_seed,
+        }
+        batches = as_batches(arguments, options)
+        check_labels(self, self._privacy.loss, arguments.get("y"))
+        self._begin(batches)
+        arguments |= {"x": batches.dataset(pad=bool(self.jit_compile)), "shuffle": False}
+        arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
+        for name in ("y", "sample_weight", "class_weight", "batch_size"):
+            arguments.pop(name, None)
+        try:
+            return super().fit(**arguments)
+        finally:
+            self._privacy.run = None
+
+    def _begin(self, batches: Batches) -> None:
+        """Certifies the model and opens a segment of the ledger for what this `fit` will release."""
+        state = self._privacy
+        spec = batches.dataset(pad=bool(self.jit_compile)).element_spec
+        if not self.built:
+            self.build(keras.tree.map_structure(lambda t: (None, *t.shape[1:]), spec[0]))
+        groups = self.sensitivities()
+        optimizer = self.optimizer
+        if not optimizer.built:
+            optimizer.build(self.trainable_variables)
+        optimizer.noise_source.rekey()
+        optimizer.limit_releases(None)
+        noises = tuple(GroupNoise(g.name, g.bound, s) for g, s in zip(groups, optimizer.stddevs(groups), strict=True))
+        seeded = batches.seeded or optimizer.noise_source.seeded
+        release = Release(noises, batches.sampling, batches.examples, seeded=seeded, declared=batches.declared)
+        state.uses = uses_of_layers(self)
+        if not state.independent:
+            check_independence(self, *spec[:2])
+            state.independent = True
+        if state.traced != (release, batches.physical_batch_size):
+            self.train_function = None
+        state.traced = (release, batches.physical_batch_size)
+        state.run = Run(batches, groups, release, state.ledger.begin(release))
+
+    def make_train_function(self, force: bool = False) -> Any:
+        """Keras' compiled step, reserved in the ledger before it runs and settled after:
+
+        a crash over-counts, never under.
+        """
+        if self.train_function is not None and not force:
+            return self.train_function
+        step = self._make_function(self.train_step)
+
+        def accounted(iterator: Any) -> Any:
+            run = self._privacy.require_run()
+            before = int(self.optimizer.releases.numpy())
+            self.ledger.reserve(run.token, int(self.steps_per_execution))
+            try:
+                logs = step(iterator)
+            except StopIteration:
+                self.ledger.settle(run.token, int(self.optimizer.releases.numpy()) - before)
+                raise
+            self.ledger.settle(run.token, int(self.optimizer.releases.numpy()) - before)
+            return logs
+
+        self.train_function = accounted
+        return accounted
+
+    def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuses: a batch that no sampler drew has no known cost.
+
+        Raises: RuntimeError, always.
+        """
+        raise RuntimeError(
+            "train_on_batch trains on a batch that no sampler drew, so its cost is unknown. Use fit, with"
+            " tfdp.PrivateBatches or tfdp.declare_sampling for data of your own."
+        )
+
+    # The record of what was released ----------------------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was released so far. Assign a `Ledger(path)` to keep it in a file; what was spent moves over."""
+        return self._privacy.ledger
+
+    @ledger.setter
+    def ledger(self, ledger: Ledger) -> None:
+        ledger.merge(self._privacy.ledger)
+        self._privacy.ledger = ledger
+
+    def privacy_statement(self, delta: float) -> Statement:
+        """What was released, at which epsilon, under which assumptions. Print it, or `.to_json()`."""
+        return Statement.from_ledger(self.ledger, delta)
+
+    def save_own_variables(self, store: Any) -> None:
+        super().save_own_variables(store)
+        store["privacy_ledger"] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads weights; what they cost is merged into the ledger, which never rewinds."""
+        kept = {name: store[name] for name in store.keys()}  # noqa: SIM118 (an h5 group is no dict)
+        text = kept.pop("privacy_ledger", None)
+        super().load_own_variables(kept)
+        if text is not None:
+            self.ledger.merge(Ledger.from_json(np.asarray(text).tobytes().decode()))
+
+    def _require_private(self) -> None:
+        if not isinstance(getattr(self, "optimizer", None), PrivateOptimizer):
+            raise ValueError(
+                "Compile the model first: model.compile(optimizer=tfdp.optimizers.NoisyOptimizer(...), loss=...)."
+            )
+
+
+def bind(function: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+    """The arguments of a Keras method by name, without copying its signature."""
+    return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
