@@ -1,12 +1,22 @@
 """Accounting: what was released, what it costs, and how to state it. Imports no TensorFlow."""
 
+from tfdp_layers.accounting.accountant import Epsilon, EpsilonCurve, epsilon
+from tfdp_layers.accounting.calibration import affordable_steps, calibrate_noise_multiplier
 from tfdp_layers.accounting.events import GroupNoise, Release, joint_noise_multiplier
-from tfdp_layers.accounting.ledger import Ledger, LedgerError
+from tfdp_layers.accounting.ledger import Entry, Ledger, LedgerError
+from tfdp_layers.accounting.statement import Statement
 
 __all__ = [
+    "Entry",
+    "Epsilon",
+    "EpsilonCurve",
     "GroupNoise",
     "Ledger",
     "LedgerError",
     "Release",
+    "Statement",
+    "affordable_steps",
+    "calibrate_noise_multiplier",
+    "epsilon",
     "joint_noise_multiplier",
 ]

@@ -1,22 +1,24 @@
 """How much noise a target needs, and how many steps a budget affords. Both answers keep to the target for certain."""
 
+import functools
 import math
 import warnings
 from collections import Counter
 from collections.abc import Callable
 
-from dp_accounting import DpEvent, NonPrivateDpEvent, PoissonSampledDpEvent
+from dp_accounting import DpEvent, GaussianDpEvent, NeighboringRelation, NonPrivateDpEvent, PoissonSampledDpEvent
 
 from tfdp_layers.accounting import composition
 from tfdp_layers.accounting.accountant import check_delta, events_of
 from tfdp_layers.accounting.events import GroupNoise, Release
 from tfdp_layers.accounting.ledger import Ledger
-from tfdp_layers.sampling import Poisson, Sampling
+from tfdp_layers.sampling import Sampling
 
 __all__ = ["affordable_steps", "calibrate_noise_multiplier"]
 
 _TOLERANCE = 5e-4  # Of the noise multiplier; epsilon then lies within about 1e-3 below its target.
 _MOST_NOISE = 1e7
+_COARSE = 4.0  # Interval of the privacy loss distributions while searching, in units of the final one.
 
 
 def calibrate_noise_multiplier(
@@ -29,8 +31,8 @@ def calibrate_noise_multiplier(
 ) -> float:
     """Returns the smallest noise multiplier, to about 1e-3, with which `steps` updates keep to the target.
 
-    Guarantee: one-sided. The epsilon of `steps` updates with the returned multiplier, on top of what the ledger holds, was
-    computed and is at most the target.
+    Guarantee: one-sided. The epsilon of `steps` updates with the returned multiplier, on top of what the ledger holds,
+    was computed and is at most the target.
 
     Args:
       target_epsilon: finite and above 0.
@@ -42,7 +44,7 @@ def calibrate_noise_multiplier(
     Returns:
       Noise standard deviation over the bound on one record's contribution to the sum, all groups joined.
     Raises:
-      ValueError: an argument out of range, another neighbouring relation in the ledger, or a target that no noise reaches.
+      ValueError: an argument out of range, another relation in the ledger, or a target that no noise reaches.
     """
     delta = _check_target(target_epsilon, target_delta, sampling, examples)
     if isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 1:
@@ -54,8 +56,9 @@ def calibrate_noise_multiplier(
         counts = before + Counter({sampling.event(multiplier, examples): charges})
         return composition.smallest_epsilon(counts, sampling.relation, delta)[0]
 
-    def rough_cost(multiplier: float) -> float:
-        return _rough(before + Counter({sampling.event(multiplier, examples): charges}), sampling, delta)
+    def estimate(interval: float, multiplier: float) -> float:
+        counts = before + Counter({sampling.event(multiplier, examples): charges})
+        return _estimate(counts, sampling.relation, delta, interval)
 
     spent = composition.smallest_epsilon(before, sampling.relation, delta)[0]
     if spent >= target_epsilon:
@@ -63,8 +66,9 @@ def calibrate_noise_multiplier(
             f"The ledger already holds epsilon={spent:.4g} at delta={delta:g}, so no noise reaches target_epsilon="
             f"{target_epsilon!r}. Use a larger target."
         )
-    guess = _least(rough_cost, target_epsilon, 1.0, tolerance=0.02)
-    return _least(cost, target_epsilon, guess, tolerance=_TOLERANCE, stride=1.05)
+    guess = _least(functools.partial(estimate, math.inf), target_epsilon, 1.0, tolerance=0.02)
+    guess = _least(functools.partial(estimate, _COARSE), target_epsilon, guess, tolerance=0.002, stride=1.05)
+    return _least(cost, target_epsilon, guess, tolerance=_TOLERANCE, stride=1.002)
 
 
 def affordable_steps(
@@ -78,8 +82,8 @@ def affordable_steps(
 ) -> int:
     """Returns the largest number of further updates, at most `maximum`, whose epsilon is at most the target.
 
-    Guarantee: epsilon after the returned number of updates, on top of what the ledger holds, was computed and is at most
-    the target; one more would exceed it (or `maximum`). 0 where nothing fits.
+    Guarantee: epsilon after the returned number of updates, on top of what the ledger holds, was computed and is at
+    most the target; one more would exceed it (or `maximum`). 0 where nothing fits.
 
     Args:
       target_epsilon, target_delta, sampling, examples, ledger: see `calibrate_noise_multiplier`.
@@ -106,13 +110,14 @@ def affordable_steps(
     def fits(steps: int) -> bool:
         return composition.smallest_epsilon(after(steps), sampling.relation, delta)[0] <= target_epsilon
 
-    def roughly_fits(steps: int) -> bool:
-        return _rough(after(steps), sampling, delta) <= target_epsilon
+    def may_fit(interval: float, steps: int) -> bool:
+        return _estimate(after(steps), sampling.relation, delta, interval) <= target_epsilon
 
     if not fits(0):
         return 0
-    guess = _most(roughly_fits, 0, 1, maximum)
-    return _most(fits, guess, max(1, guess // 20), maximum)
+    guess = _most(functools.partial(may_fit, math.inf), 0, 1, maximum)
+    guess = _most(functools.partial(may_fit, _COARSE), guess, max(1, guess // 20), maximum)
+    return _most(fits, guess, max(1, guess // 300), maximum)
 
 
 def _check_target(target_epsilon: float, target_delta: float, sampling: Sampling, examples: int) -> float:
@@ -125,8 +130,8 @@ def _check_target(target_epsilon: float, target_delta: float, sampling: Sampling
     sampling.check(examples)
     if delta > 1.0 / examples:
         warnings.warn(
-            f"delta={delta:g} is above 1/examples={1.0 / examples:g}: a mechanism that publishes a few whole records could"
-            f" meet it. Choose a delta below {1.0 / examples:g}.",
+            f"delta={delta:g} is above 1/examples={1.0 / examples:g}: a mechanism that publishes a few whole records"
+            f" could meet it. Choose a delta below {1.0 / examples:g}.",
             UserWarning,
             stacklevel=3,
         )
@@ -140,22 +145,26 @@ def _before(ledger: Ledger | None, sampling: Sampling, examples: int) -> Counter
     return events_of(ledger)
 
 
-def _rough(counts: Counter[DpEvent], sampling: Sampling, delta: float) -> float:
-    """A fast stand-in for the exact epsilon, to start a search from: no answer rests on it."""
+def _estimate(counts: Counter[DpEvent], relation: NeighboringRelation, delta: float, interval: float) -> float:
+    """A fast stand-in for the exact epsilon, to start a search from: no answer rests on it.
+
+    Args:
+      interval: of the privacy loss distributions, in units of the exact one's; infinity leaves them out.
+    """
     plain = Counter[DpEvent]()
     for event, count in counts.items():
-        if hasattr(event, "truncated_batch_size"):
-            probability = event.sampling_probability
-            event = Poisson(1).event(event.noise_multiplier, 1)
-            event = PoissonSampledDpEvent(probability, event.event)
+        if hasattr(event, "truncated_batch_size"):  # Only PLD knows it; the cap hardly matters to a search.
+            event = PoissonSampledDpEvent(event.sampling_probability, GaussianDpEvent(event.noise_multiplier))
         plain[event] += count
     kept = tuple((event, count) for event, count in plain.items() if count)
-    if any(isinstance(event, NonPrivateDpEvent) for event, _ in kept):
-        return math.inf
-    multiplier = composition.exact_gaussian(kept) if kept else None
-    if multiplier is not None:
-        return composition.smallest_epsilon(dict(kept), sampling.relation, delta)[0]
-    return composition.rdp_epsilon(kept, sampling.relation, delta) if kept else 0.0
+    if not kept or any(isinstance(event, NonPrivateDpEvent) for event, _ in kept):
+        return math.inf if kept else 0.0
+    if composition.exact_gaussian(kept) is not None:
+        return composition.smallest_epsilon(plain, relation, delta)[0]
+    bound = composition.rdp_epsilon(kept, relation, delta)
+    if math.isfinite(interval) and relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
+        bound = min(bound, composition.pld_epsilon(kept, relation, delta, interval * composition.pld_interval(kept)))
+    return bound
 
 
 def _least(cost: Callable[[float], float], target: float, guess: float, tolerance: float, stride: float = 2.0) -> float:

@@ -69,9 +69,10 @@ class Ledger:
         self._segments: dict[str, _Segment] = {}
         self._own: set[str] = set()
         self._texts: dict[str, str] = {}
-        text = None if self._file is None else self._file.read()
-        if text is not None:
-            self._uid, self._entries = _parse(text, self._file.path)
+        if self._file is not None:
+            text = self._file.read()
+            if text is not None:
+                self._uid, self._entries = _parse(text, self._file.path)
 
     @property
     def uid(self) -> str:

@@ -262,9 +262,11 @@ class DeclaredBatches(Batches):
     def _standard(self, batch: tuple[Any, ...], pad: bool) -> Any:
         drawn = tf.shape(keras.tree.flatten(batch)[0], out_type=tf.int64)[0]
         rows = tf.cast(self._padded(tf.maximum(drawn, 1), pad), tf.int64)
-        tf.debugging.assert_less_equal(
+        fits = tf.debugging.assert_less_equal(
             drawn, rows, f"A batch has more rows than {self.sampling} allows: declare the sampling that draws it."
         )
+        with tf.control_dependencies([fits]):  # or a shape check that says less may fail first
+            batch = keras.tree.map_structure(tf.identity, batch)
         x, y, weights = batch if len(batch) == 3 else (*batch, tf.ones([drawn]))
         weights = keras.tree.map_structure(lambda leaf: tf.cast(leaf, tf.float32), weights)
         return keras.tree.map_structure(lambda leaf: _fill(leaf, rows, self._static_rows(pad)), (x, y, weights))

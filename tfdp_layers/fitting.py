@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from tfdp_layers.batches import Batches, PrivateBatches
+from tfdp_layers.losses import is_sparse
 from tfdp_layers.sampling import Poisson, Sampling
 
 _ARRAY_OPTIONS = ("sampling", "examples", "physical_batch_size", "seed")
@@ -83,6 +84,21 @@ def flatten_callbacks(callbacks: Any) -> Iterable[Any]:
     return keras.tree.flatten(callbacks)
 
 
+def logs_first(callbacks: Any) -> Any:
+    """The callbacks with those that add to the logs (`adds_to_logs`) first, so that all others see what they add.
+
+    Keras hands one dict of logs along the list. Order is kept otherwise; a keras CallbackList is reordered in place.
+    """
+
+    def rank(callback: Any) -> bool:
+        return not getattr(callback, "adds_to_logs", False)
+
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.callbacks.sort(key=rank)
+        return callbacks
+    return sorted(flatten_callbacks(callbacks), key=rank)
+
+
 def refuse_steering(callback: Any) -> None:
     """Raises ValueError if a Keras callback's decisions depend on a metric of the private data."""
     kc = keras.callbacks
@@ -108,11 +124,7 @@ def check_labels(model: Any, loss: Any, y: Any) -> None:
     The message says how many classes there are, nothing of the records; that it is raised at all is not covered by the
     guarantee.
     """
-    loss = keras.losses.get(loss) if isinstance(loss, str) else loss
-    sparse = isinstance(loss, keras.losses.SparseCategoricalCrossentropy) or (
-        getattr(loss, "__name__", "") == "sparse_categorical_crossentropy"
-    )
-    if not sparse or not hasattr(y, "shape") or not model.built or len(model.outputs) != 1:
+    if not is_sparse(loss) or not hasattr(y, "shape") or not model.built or len(model.outputs) != 1:
         return
     classes = model.outputs[0].shape[-1]
     values = np.asarray(y)

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.losses import is_sparse
 from tfdp_layers.sensitivity import inputs_of
 
 _ROWS = 4
@@ -90,7 +91,9 @@ def synthetic_labels(model: Any, x: Any, y: Any) -> Any:
     rng = np.random.default_rng(1)
     outputs = keras.tree.flatten(model(x, training=True))
     if y is None:
-        y = [tf.TensorSpec(t.shape, tf.float32) for t in outputs]
+        sparse = [is_sparse(loss) for loss in model.compiled_losses]
+        specs = zip(outputs, sparse, strict=True)
+        y = [tf.TensorSpec(t.shape[:-1], tf.int64) if s else tf.TensorSpec(t.shape, tf.float32) for t, s in specs]
     leaves = keras.tree.flatten(y)
 
     def fill(spec: Any, output: tf.Tensor) -> tf.Tensor:

@@ -88,6 +88,13 @@ def as_loss(loss: Any) -> keras.losses.Loss | Callable[..., Any] | None:
     return loss
 
 
+def is_sparse(loss: Any) -> bool:
+    """Whether the loss takes integer class labels, one axis fewer than the predictions."""
+    loss = keras.losses.get(loss) if isinstance(loss, str) else loss
+    by_name = getattr(loss, "__name__", "") == "sparse_categorical_crossentropy"
+    return by_name or isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
+
+
 def one_output(loss: Any, y_true: Any, y_pred: Any, weight: Any) -> tf.Tensor:
     """Each record's loss at one output: (batch,) float32. Records of weight zero have loss and gradient zero."""
     mask = getattr(y_pred, "_keras_mask", None)

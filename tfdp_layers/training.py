@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement
 from tfdp_layers.batches import Batches
-from tfdp_layers.fitting import as_batches, check_labels, refuse_unsound_fit
+from tfdp_layers.fitting import as_batches, check_labels, logs_first, refuse_unsound_fit
 from tfdp_layers.independence import check_independence
 from tfdp_layers.layers.base import count_uses
 from tfdp_layers.optimizers.base import PrivateOptimizer
@@ -53,6 +53,11 @@ class PrivateTraining:
         if sample_weight is not None:
             sample_weight = keras.tree.map_structure(tf.convert_to_tensor, sample_weight)
         return self._sums_and_losses(x, y, sample_weight)[0]
+
+    @property
+    def compiled_losses(self) -> list[Any]:
+        """The compiled loss of each output, None where an output has none."""
+        return self._privacy.loss_of(self).losses
 
     def per_record_losses(self, x: Any, y: Any, sample_weight: Any = None) -> tf.Tensor:
         """Each record's own loss in training mode, (batch,): NOT private."""
@@ -171,6 +176,12 @@ class PrivateTraining:
         super().compile(**(arguments | {"optimizer": optimizer, "auto_scale_loss": False}))
         self._privacy.compiled(arguments.get("loss"), arguments.get("loss_weights"))
 
+    def compile_from_config(self, config: dict[str, Any]) -> None:
+        """Compiles as a saved model was; its noise and sampling draw fresh keys."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
+
     def fit(
         self,
         *args: Any,
@@ -208,6 +219,7 @@ class PrivateTraining:
         check_labels(self, self._privacy.loss, arguments.get("y"))
         self._begin(batches)
         arguments |= {"x": batches.dataset(pad=bool(self.jit_compile)), "shuffle": False}
+        arguments["callbacks"] = logs_first(arguments.get("callbacks"))
         arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
         for name in ("y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)
@@ -238,7 +250,10 @@ class PrivateTraining:
         if state.traced != (release, batches.physical_batch_size):
             self.train_function = None
         state.traced = (release, batches.physical_batch_size)
-        state.run = Run(batches, groups, release, state.ledger.begin(release))
+        token = state.ledger.begin(release)
+        # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
+        state.ledger.reserve(token, 0)
+        state.run = Run(batches, groups, release, token)
 
     def make_train_function(self, force: bool = False) -> Any:
         """Keras' compiled step, reserved in the ledger before it runs and settled after:
@@ -252,7 +267,8 @@ class PrivateTraining:
         def accounted(iterator: Any) -> Any:
             run = self._privacy.require_run()
             before = int(self.optimizer.releases.numpy())
-            self.ledger.reserve(run.token, int(self.steps_per_execution))
+            # Past its limit the optimizer releases nothing, so no more than that is at stake.
+            self.ledger.reserve(run.token, min(int(self.steps_per_execution), self.optimizer.releases_left()))
             try:
                 logs = step(iterator)
             except StopIteration:
@@ -285,6 +301,11 @@ class PrivateTraining:
     def ledger(self, ledger: Ledger) -> None:
         ledger.merge(self._privacy.ledger)
         self._privacy.ledger = ledger
+
+    @property
+    def current_release(self) -> Release | None:
+        """What each update of the running `fit` releases; None outside of one."""
+        return None if self._privacy.run is None else self._privacy.run.release
 
     def privacy_statement(self, delta: float) -> Statement:
         """What was released, at which epsilon, under which assumptions. Print it, or `.to_json()`."""

@@ -76,9 +76,17 @@ class BoundedLayer:
         counter = getattr(_uses, "counter", None)
         if counter is not None:
             counter[id(self)] += 1
-        outputs = bound_upstream(self.affine(self.input_rule(tf.convert_to_tensor(inputs))), self.upstream_rule)
+        inputs = tf.cast(tf.convert_to_tensor(inputs), tf.float32)
+        outputs = bound_upstream(self.affine(self.input_rule(inputs)), self.upstream_rule)
         # Outside the bound: an activation may be anything that keeps records apart.
         return outputs if self.activation is None else self.activation(outputs)
+
+    def quantized_call(self, *args: Any, **kwargs: Any) -> Any:
+        """What Keras calls in place of `call` under a quantized dtype policy: it would go around the clips.
+
+        Raises: ValueError, always.
+        """
+        self.refuse_unbounded()
 
     def refuse_unbounded(self) -> None:
         """Raises ValueError if the layer was put in a mode that its bound does not cover."""

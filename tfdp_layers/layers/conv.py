@@ -63,16 +63,16 @@ class BoundedConvolution(BoundedLayer):
     @property
     def input_rule(self) -> Rule:
         if self.bound == "patch":
-            return PatchL2(self.input_clip, self._multiplicity, self.channels_first)
+            return PatchL2(self.input_clip, self._multiplicity, channels_first=self.channels_first)
         return L2(self.input_clip)
 
     @property
     def upstream_rule(self) -> Rule:
         if self.bound == "spatial_l1":
-            return SpatialL1(self.upstream_clip, self.channels_first)
+            return SpatialL1(self.upstream_clip, channels_first=self.channels_first)
         if self.use_bias:
-            return AffineL2(self.upstream_clip, self.input_clip, self.channels_first)
-        return L2(self.upstream_clip)
+            return AffineL2(self.upstream_clip, self.input_clip, channels_first=self.channels_first)
+        return L2(self.upstream_clip, channels_first=self.channels_first)
 
     def call(self, inputs: Any, training: Any = None) -> Any:
         if self._multiplicity is not None:
@@ -94,7 +94,13 @@ class BoundedConvolution(BoundedLayer):
 
     def convolution(self, inputs: Any) -> Any:
         """The convolution alone, by Keras' own operation."""
-        return self.convolution_op(inputs, self.kernel)
+        padding = self.padding
+        if padding == "causal":  # 1D only: zeros before the first step, then no padding
+            before = [[self.dilation_rate[0] * (self.kernel_size[0] - 1), 0]]
+            inputs = keras.ops.pad(inputs, [[0, 0], *([[0, 0], *before] if self.channels_first else [*before, [0, 0]])])
+            padding = "valid"
+        options = {"dilation_rate": self.dilation_rate, "data_format": self.data_format}
+        return keras.ops.conv(inputs, self.kernel, strides=list(self.strides), padding=padding, **options)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"bound": self.bound}

@@ -81,6 +81,10 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         allowed = UNLIMITED if more is None else int(self.releases.numpy()) + int(more)
         self._limit.variable.assign(allowed)
 
+    def releases_left(self) -> int:
+        """How many further releases the limit allows: a number out of reach where there is none."""
+        return max(0, int(self._limit.variable.numpy()) - int(self.releases.numpy()))
+
     def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
         """The standard deviation of the noise on each group's sum."""
         return uniform_stddevs(groups, self.noise_multiplier)

@@ -1,0 +1,213 @@
+"""The privacy statement: what is guaranteed, to whom, under which assumptions, and what is not covered."""
+
+import json
+import math
+import textwrap
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dp_accounting import NeighboringRelation
+
+from tfdp_layers.accounting.accountant import epsilon as epsilon_of
+from tfdp_layers.accounting.ledger import Entry, Ledger
+
+__all__ = ["StatedRelease", "Statement"]
+
+_WIDTH = 96
+
+_RELATIONS = {
+    NeighboringRelation.ADD_OR_REMOVE_ONE: "add or remove one record: data sets are neighbours when one holds"
+    " exactly one record more than the other",
+    NeighboringRelation.REPLACE_ONE: "replace one record: data sets of the same, public size are neighbours when they"
+    " differ in one record",
+    NeighboringRelation.REPLACE_SPECIAL: "zero out one record: data sets of the same, public size are neighbours when"
+    " one record of the first is replaced in the second by an empty record that contributes nothing",
+}
+
+_ASSUMPTIONS = (
+    "One record is one person; someone with several records is protected less.",
+    "The number of records and the batch size are declared constants, not counted from private data.",
+    "The initial weights are public, or their own privacy cost is in this ledger.",
+    "Scaling constants, class weights and sample weights were not computed from the private data.",
+    "Validation data are public.",
+    "The seeds of sampling and noise are secret and were used once.",
+    "No setting was chosen by looking at unprotected numbers of this or an earlier run on the same data.",
+)
+_COVERED = "the released weights, the optimizer's state, the noise multiplier, the number of steps, and epsilon"
+_EXCLUSIONS = (
+    "Training loss and training metrics, also in the progress bar and in logs.",
+    "Gradient norms and clipped fractions.",
+    "The number of records drawn in a step, also where padded sizes or step times show it.",
+    "Error messages about records.",
+)
+
+
+@dataclass(frozen=True)
+class StatedRelease:
+    """What equal updates released.
+
+    Attributes:
+      sampling: in words.
+      batch_size: expected number of records in a step.
+      examples: declared number of records.
+      steps: updates made.
+      noise_multiplier: noise over one record's contribution, all groups joined.
+      groups: (name, bound, stddev) of each group; see `GroupNoise` for the units.
+    """
+
+    sampling: str
+    batch_size: int
+    examples: int
+    steps: int
+    noise_multiplier: float
+    groups: tuple[tuple[str, float, float], ...]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A privacy statement; `str` gives a block of text for people, `to_json` one for programs.
+
+    Attributes:
+      epsilon, delta: the guarantee; epsilon is infinite where a group had no noise.
+      accountant: what proved it.
+      relation, meaning: the neighbouring relation, and what epsilon promises under it, in words.
+      privacy_unit: whose contribution is hidden.
+      steps: updates of all releases.
+      releases: what was released.
+      covered, assumptions, exclusions: the reach of the guarantee.
+      void: why the statement does not hold at all; empty where it does.
+      notes: what the reader should know besides.
+    """
+
+    epsilon: float
+    delta: float
+    accountant: str
+    relation: str
+    meaning: str
+    privacy_unit: str
+    steps: int
+    releases: tuple[StatedRelease, ...]
+    covered: str
+    assumptions: tuple[str, ...]
+    exclusions: tuple[str, ...]
+    void: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @classmethod
+    def from_ledger(cls, ledger: Ledger, delta: float) -> "Statement":
+        """States what the ledger holds.
+
+        Raises:
+          ValueError: delta is not in (0, 1).
+          NotImplementedError: no installed accountant can bound what was released.
+        """
+        spent = epsilon_of(ledger, delta)
+        entries = [entry for entry in ledger.entries if entry.steps]
+        return cls(
+            epsilon=float(spent),
+            delta=spent.delta,
+            accountant=spent.accountant,
+            relation="nothing was released" if spent.relation is None else _RELATIONS[spent.relation],
+            meaning=_meaning(float(spent), spent.delta),
+            privacy_unit="one record",
+            steps=ledger.steps,
+            releases=_stated(entries),
+            covered=_COVERED,
+            assumptions=_ASSUMPTIONS,
+            exclusions=_EXCLUSIONS,
+            void=_void(entries, float(spent)),
+            notes=_notes(entries, spent.delta),
+        )
+
+    def to_json(self) -> str:
+        """Returns the statement as JSON text; an infinite number becomes null."""
+        return json.dumps(_finite(asdict(self)), indent=2, allow_nan=False)
+
+    def __str__(self) -> str:
+        lines = [_row("Privacy", f"epsilon = {self.epsilon:.4g} at delta = {self.delta:g} (by {self.accountant})")]
+        if self.void:
+            lines.insert(0, _row("VOID", "THIS STATEMENT DOES NOT HOLD. " + " ".join(self.void)))
+        lines += [
+            _row("Protects", f"{self.privacy_unit}; {self.relation}"),
+            _row("Meaning", self.meaning),
+            _row("Steps", str(self.steps)),
+        ]
+        for release in self.releases:
+            lines += _release_rows(release)
+        lines += [_row("Note", note) for note in self.notes]
+        lines.append(_row("Covered", self.covered))
+        lines += [_row("Not covered", text) for text in self.exclusions]
+        lines += [_row("Assumed", text) for text in self.assumptions]
+        return "\n".join(lines)
+
+
+def _meaning(epsilon: float, delta: float) -> str:
+    if not math.isfinite(epsilon):
+        return "no bound on what the output reveals about a record"
+    ratio = f"{math.exp(epsilon):.4g}" if epsilon < 700 else "e^epsilon"
+    return (
+        f"whatever is observed of the covered output, its probability under two neighbouring data sets differs by at"
+        f" most a factor e^epsilon = {ratio}, up to an additional delta = {delta:g}"
+    )
+
+
+def _stated(entries: list[Entry]) -> tuple[StatedRelease, ...]:
+    steps: dict[tuple[Any, ...], int] = {}
+    for entry in entries:
+        release = entry.release
+        groups = tuple((group.name, group.bound, group.stddev) for group in release.groups)
+        key = (release.sampling, release.examples, release.noise_multiplier, groups)
+        steps[key] = steps.get(key, 0) + entry.steps
+    return tuple(
+        StatedRelease(sampling.describe(examples), sampling.batch_size, examples, count, multiplier, groups)
+        for (sampling, examples, multiplier, groups), count in steps.items()
+    )
+
+
+def _void(entries: list[Entry], epsilon: float) -> tuple[str, ...]:
+    reasons = []
+    if any(entry.release.seeded for entry in entries):
+        reasons.append("A seeded noise or sampling source was used: who knows the seed can subtract the noise.")
+    if not math.isfinite(epsilon):
+        reasons.append("A group of weights was released without noise.")
+    return tuple(reasons)
+
+
+def _notes(entries: list[Entry], delta: float) -> tuple[str, ...]:
+    notes = []
+    if any(entry.release.declared for entry in entries):
+        notes.append(
+            "The sampling was declared by the caller about a data pipeline that this library did not perform: the"
+            " guarantee holds only if each batch was drawn as declared."
+        )
+    examples = max((entry.release.examples for entry in entries), default=0)
+    if examples and delta > 1.0 / examples:
+        notes.append(
+            f"WARNING: delta = {delta:g} is above 1/examples = {1.0 / examples:g}: a mechanism that publishes a few"
+            " whole records could meet it."
+        )
+    return tuple(notes)
+
+
+def _release_rows(release: StatedRelease) -> list[str]:
+    rows = [
+        _row("Released", f"{release.steps} noisy gradient sums, noise multiplier {release.noise_multiplier:.6g}"),
+        _row("Sampling", f"{release.sampling} (expected batch {release.batch_size} of {release.examples} records)"),
+    ]
+    for name, bound, stddev in release.groups:
+        rows.append(
+            _row("Group", f"{name}: one record moves the sum by at most {bound:.6g}, noise stddev {stddev:.6g}")
+        )
+    return rows
+
+
+def _row(label: str, text: str) -> str:
+    return textwrap.fill(text, _WIDTH, initial_indent=f"{label + ':':13}", subsequent_indent=" " * 13)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,159 @@
+"""The callback that keeps a training run within (epsilon, delta)."""
+
+import math
+from typing import Any
+
+import keras
+
+from tfdp_layers.accounting import Epsilon, affordable_steps
+from tfdp_layers.accounting.accountant import check_delta
+from tfdp_layers.callbacks.spending import Spending
+
+__all__ = ["BudgetExhausted", "PrivacyBudget"]
+
+_MOST_STEPS = 10_000_000
+
+
+class BudgetExhausted(RuntimeError):
+    """Not one more update fits into the budget."""
+
+
+class PrivacyBudget(keras.callbacks.Callback):
+    """Stops `fit` before the update that would spend more than (epsilon, delta), all that the ledger holds included.
+
+    It enforces twice. At the start it tells the optimizer how many updates still fit: past that the compiled step
+    releases nothing, also in the middle of a call that covers several steps (`steps_per_execution`). And it ends `fit`
+    once they are made. What earlier calls of `fit` spent, or the run that a loaded model comes from, counts.
+
+    `epsilon` joins the logs, so that the progress bar, History, CSVLogger and TensorBoard show it: after a step a cheap
+    upper bound, after an epoch the smallest epsilon that an accountant proves.
+
+    Formal guarantee: when `fit` ends, `tfdp.accounting.epsilon(model.ledger, delta) <= epsilon`, under the neighbouring
+    relation of the ledger, provided it held at the start. A run with a seeded source keeps to the number as well, but
+    its statement is void.
+
+    Args:
+        epsilon: the budget, finite and above 0.
+        delta: in (0, 1); above 1 / examples it protects little, and a UserWarning says so when training starts.
+        accept_nominal: accepts a method's nominal epsilon where the proven one is larger; no method has one so far.
+
+    Attributes:
+        exhausted: whether the current or last `fit` was ended because no further update fits.
+
+    Raises:
+        ValueError: epsilon or delta out of range. From `fit`: a model that is not private, a noise multiplier of 0, or
+            a second budget.
+        BudgetExhausted: from `fit`, before anything is released, when not one more update fits.
+
+    Example:
+        model.fit(x, y, batch_size=2048, epochs=40, callbacks=[tfdp.callbacks.PrivacyBudget(epsilon=2.7, delta=1e-5)])
+    """
+
+    # fit puts such callbacks first: Keras hands one dict of logs along the list, and later callbacks see what is in it.
+    adds_to_logs = True
+
+    def __init__(self, epsilon: float, delta: float, *, accept_nominal: bool = False) -> None:
+        super().__init__()
+        self.epsilon = _checked_epsilon(epsilon)
+        self.delta = check_delta(delta)
+        self.accept_nominal = bool(accept_nominal)
+        self.exhausted = False
+        self._spending: Spending | None = None
+        self._allowed = 0
+        self._planned = 0
+        self._ceiling: Epsilon | None = None
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Plans how many updates fit. Raises ValueError and BudgetExhausted, see the class."""
+        if isinstance((logs or {}).get("epsilon"), Epsilon):
+            raise ValueError(
+                "One fit got two PrivacyBudget callbacks, and the optimizer keeps one limit. Give it the tighter one."
+            )
+        self.exhausted = False
+        self._plan()
+        self._add_to(logs, self._spending.exact())
+
+    def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Looks ahead to the end of the epoch: until then its epsilon bounds that of every step."""
+        self._follow()
+        ahead = min(self._allowed, self._spending.made + self._steps_of_an_epoch())
+        self._ceiling = self._spending.curve.at(ahead)
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Plans anew if a callback loaded weights, with what they cost, in the meantime."""
+        self._follow()
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Adds an upper bound on epsilon to the logs; ends `fit` when all updates that fit are made."""
+        ceiling = self._ceiling
+        bound = min(self._spending.bound(), float(ceiling))
+        self._add_to(logs, Epsilon(bound, self.delta, "upper bound", ceiling.relation, ceiling.sampling))
+        if self._spending.made >= self._allowed < self._planned:
+            self.exhausted = True
+            self.model.stop_training = True
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Adds the exact epsilon to the logs."""
+        self._add_to(logs, self._spending.exact())
+
+    def _follow(self) -> None:
+        if self._spending.stale:
+            self._plan()
+
+    def _plan(self) -> None:
+        optimizer = self.model.optimizer
+        self._spending = Spending(self.model, self.delta)
+        release = self._spending.release
+        if release.noise_multiplier == 0:
+            raise ValueError(
+                f"PrivacyBudget(epsilon={self.epsilon:g}) on a release without noise: its epsilon is infinite, and no"
+                " budget affords a step. Give the optimizer a positive noise_multiplier"
+                " (tfdp.accounting.calibrate_noise_multiplier finds one), or leave PrivacyBudget out."
+            )
+        # Before anything that may raise: an error must not leave an earlier, larger limit behind.
+        optimizer.limit_releases(0)
+        self._planned = int(self.params.get("epochs") or 1) * self._steps_of_an_epoch()
+        self._allowed = affordable_steps(
+            self.epsilon,
+            self.delta,
+            release.sampling,
+            release.examples,
+            release.noise_multiplier,
+            ledger=self.model.ledger,
+            maximum=self._planned,
+        )
+        if self._allowed == 0:
+            raise BudgetExhausted(self._nothing_left())
+        self._ceiling = self._spending.curve.at(self._allowed)
+        optimizer.limit_releases(self._allowed)
+
+    def _steps_of_an_epoch(self) -> int:
+        """Its last call makes as many steps as any other, also where fewer were left."""
+        together = int(self.model.steps_per_execution)
+        return -(-int(self.params.get("steps") or _MOST_STEPS) // together) * together
+
+    def _add_to(self, logs: dict[str, Any] | None, epsilon: Epsilon) -> None:
+        if logs is not None:
+            logs["epsilon"] = epsilon
+
+    def _nothing_left(self) -> str:
+        curve = self._spending.curve
+        spent, more = float(curve.at(0)), float(curve.at(1))
+        return (
+            f"Nothing is left of the budget epsilon={self.epsilon:g} at delta={self.delta:g}: the {self._spending.steps}"
+            f" updates in the ledger spent epsilon={spent:.4g}, and one more would make it {more:.4g}. Nothing more"
+            " was released. Use a larger budget, more noise (noise_multiplier), or a smaller batch_size."
+        )
+
+
+def _checked_epsilon(epsilon: Any) -> float:
+    try:
+        value = math.nan if isinstance(epsilon, bool | str) else float(epsilon)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not 0.0 < value < math.inf:
+        raise ValueError(
+            f"epsilon, the budget, must be a finite number above 0. Received: epsilon={epsilon!r}. Values from 1 to 8"
+            " are common; smaller is more private."
+        )
+    return value

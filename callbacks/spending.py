@@ -1,0 +1,63 @@
+"""What a running `fit` has spent, read from the model's ledger and its count of releases."""
+
+from typing import Any
+
+from tfdp_layers.accounting import Epsilon, EpsilonCurve
+
+__all__ = ["Spending"]
+
+
+class Spending:
+    """Epsilon along one `fit`: what the ledger held at its start, and the releases made since.
+
+    Args:
+        model: a private model inside `fit`.
+        delta: in (0, 1).
+
+    Raises:
+        ValueError: if the model has no running private `fit`, or delta is not in (0, 1).
+    """
+
+    def __init__(self, model: Any, delta: float) -> None:
+        release = getattr(model, "current_release", None)
+        if release is None:
+            raise ValueError(
+                f"Model {getattr(model, 'name', model)!r} ({type(model).__name__}) states no release, so nothing can be"
+                " accounted. Use the callback in the fit of a tfdp.PrivateModel or tfdp.PrivateSequential;"
+                " tfdp.make_private(model) makes one."
+            )
+        self.release = release
+        self.curve = EpsilonCurve(model.ledger, release, delta)
+        self._model = model
+        self._start = self._releases
+        self._elsewhere = self.steps - self._start
+
+    @property
+    def _releases(self) -> int:
+        return int(self._model.optimizer.releases.numpy())
+
+    @property
+    def steps(self) -> int:
+        """Updates in the model's ledger, those of earlier runs included."""
+        return self._model.ledger.steps
+
+    @property
+    def made(self) -> int:
+        """Releases since this object was made."""
+        return max(0, self._releases - self._start)
+
+    @property
+    def stale(self) -> bool:
+        """Whether the ledger or the count of releases moved otherwise than by this `fit`.
+
+        Loading weights in a callback does that (keras.callbacks.BackupAndRestore): what they cost joins the ledger.
+        """
+        return self.steps - self._releases != self._elsewhere
+
+    def exact(self) -> Epsilon:
+        """The smallest epsilon that an accountant proves, now: tens of milliseconds."""
+        return self.curve.at(self.made)
+
+    def bound(self) -> float:
+        """An upper bound on `exact()`, cheap enough for every step."""
+        return self.curve.bound(self.made)

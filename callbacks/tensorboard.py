@@ -1,0 +1,204 @@
+"""The callback that shows a private run in TensorBoard."""
+
+import os
+import tempfile
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.accounting import Epsilon, Statement
+from tfdp_layers.accounting.accountant import check_delta, events_of
+from tfdp_layers.accounting.composition import rdp_curve
+from tfdp_layers.callbacks.spending import Spending
+
+__all__ = ["PrivacyTensorBoard"]
+
+_DEFAULT_DELTA = 1e-5
+
+
+class PrivacyTensorBoard(keras.callbacks.Callback):
+    """Writes what a private run spends to TensorBoard. It reads the ledger and spends nothing.
+
+    Scalars, against the number of updates in the model's ledger: `privacy/epsilon`, `privacy/noise_multiplier`, and for
+    each group of weights `privacy/bound/GROUP` and `privacy/noise_stddev/GROUP` (both on the sum of gradients). Metrics
+    of the validation data, which are public by declaration, as `validation/NAME`. At the end of `fit`: the privacy
+    statement as text, and in a run of its own, `rdp_after_STEPS_steps`, the Renyi divergence `privacy/rdp_curve` against
+    its order (TensorBoard's step axis; integer orders). Hyper-parameters go to the HParams page.
+
+    Not covered by the guarantee, and left out unless asked for: training loss and metrics. With `log_unprotected=True`
+    they are written as `unprotected/NAME`.
+
+    Args:
+        log_dir: the folder; made if missing.
+        delta: in (0, 1), for epsilon; None takes that of a `PrivacyBudget` in the same `fit`, and 1e-5 without one.
+        update_freq: "epoch", or a number of batches after which epsilon is written as well, then as an upper bound.
+        log_unprotected: also writes training loss and metrics, which are computed from private data without noise.
+
+    Raises:
+        ImportError: tensorboard is not installed.
+        ValueError: delta or update_freq out of range; a log_dir that cannot be written. From `fit`: a model that is
+            not private.
+    """
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str],
+        *,
+        delta: float | None = None,
+        update_freq: str | int = "epoch",
+        log_unprotected: bool = False,
+    ) -> None:
+        super().__init__()
+        self._hparams_api = _import_hparams()
+        self.log_dir = _writable(log_dir)
+        self.delta = None if delta is None else check_delta(delta)
+        self.update_freq = _checked_frequency(update_freq)
+        self.log_unprotected = bool(log_unprotected)
+        self._spending: Spending | None = None
+        self._writer: Any = None
+        self._batches = 0
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Opens the log and writes the hyper-parameters. Raises ValueError, see the class."""
+        self._close()
+        _writable(self.log_dir)
+        # A budget in the same fit stands before this callback and has put its epsilon, which knows its delta, here.
+        shared = (logs or {}).get("epsilon")
+        self._used_delta = self.delta or getattr(shared, "delta", _DEFAULT_DELTA)
+        self._spending = Spending(self.model, self._used_delta)
+        self._batches = 0
+        self._writer = tf.summary.create_file_writer(self.log_dir)
+        with self._writer.as_default():
+            self._hparams_api.hparams(self._hyper_parameters())
+        self._write({"privacy/epsilon": self._spending.exact()} | self._noise())
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Writes epsilon every `update_freq` batches."""
+        if self.update_freq == "epoch":
+            return
+        previous, self._batches = self._batches, self._batches + int(self.model.steps_per_execution)
+        if previous // self.update_freq == self._batches // self.update_freq:
+            return
+        values = {"privacy/epsilon": self._epsilon_from(logs, exact=False)}
+        self._write(values | self._unprotected(logs, "unprotected/batch_"))
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Writes epsilon, noise and bounds, and validation metrics."""
+        public = {f"validation/{n[4:]}": value for n, value in (logs or {}).items() if n.startswith("val_")}
+        values = {"privacy/epsilon": self._epsilon_from(logs, exact=True)} | self._noise() | public
+        self._write(values | self._unprotected(logs, "unprotected/"))
+        self._writer.flush()
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """Writes the statement and the RDP curve, and closes the log."""
+        statement = Statement.from_ledger(self.model.ledger, self._used_delta)
+        with self._writer.as_default():
+            tf.summary.text("privacy/statement", _preformatted(str(statement)), step=self._spending.steps)
+        self._write_rdp_curve()
+        self._close()
+
+    def _epsilon_from(self, logs: dict[str, Any] | None, exact: bool) -> float:
+        """The epsilon that a budget of the same delta has put into the logs, or else our own."""
+        shared = (logs or {}).get("epsilon")
+        if isinstance(shared, Epsilon) and shared.delta == self._used_delta:
+            return float(shared)
+        if self._spending.stale:
+            self._spending = Spending(self.model, self._used_delta)
+        return float(self._spending.exact()) if exact else self._spending.bound()
+
+    def _noise(self) -> dict[str, float]:
+        release = self._spending.release
+        values = {"privacy/noise_multiplier": release.noise_multiplier}
+        for group in release.groups:
+            values[f"privacy/bound/{group.name}"] = group.bound
+            values[f"privacy/noise_stddev/{group.name}"] = group.stddev
+        return values
+
+    def _unprotected(self, logs: dict[str, Any] | None, prefix: str) -> dict[str, float]:
+        if not self.log_unprotected:
+            return {}
+        named = (logs or {}).items()
+        return {prefix + name: value for name, value in named if name != "epsilon" and not name.startswith("val_")}
+
+    def _write(self, values: dict[str, float]) -> None:
+        with self._writer.as_default(step=self._spending.steps):
+            for tag, value in values.items():
+                tf.summary.scalar(tag, value)
+
+    def _write_rdp_curve(self) -> None:
+        """In a run of its own: there the step axis means the order."""
+        ledger = self.model.ledger
+        if ledger.relation is None:
+            return
+        orders, divergences = rdp_curve(tuple(events_of(ledger).items()), ledger.relation)
+        writer = tf.summary.create_file_writer(os.path.join(self.log_dir, f"rdp_after_{ledger.steps}_steps"))
+        with writer.as_default():
+            for order, divergence in zip(orders, divergences, strict=True):
+                if float(order).is_integer():
+                    tf.summary.scalar("privacy/rdp_curve", divergence, step=int(order))
+        writer.close()
+
+    def _hyper_parameters(self) -> dict[str, Any]:
+        release = self._spending.release
+        values = {
+            "sampling": release.sampling.kind,
+            "batch_size": release.sampling.batch_size,
+            "examples": release.examples,
+            "delta": self._used_delta,
+            "noise_multiplier": release.noise_multiplier,
+        }
+        config = self.model.optimizer.get_config()
+        inner = config.pop("optimizer", {})
+        inner_config = inner.get("config", {}) if isinstance(inner, dict) else {}
+        for name, value in (inner_config | config).items():
+            if isinstance(value, bool | int | float | str):
+                values.setdefault(name, value)
+        return values | {"optimizer": type(self.model.optimizer).__name__}
+
+    def _close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def _import_hparams() -> Any:
+    try:
+        from tensorboard.plugins.hparams import api
+    except ImportError as error:
+        raise ImportError(
+            "PrivacyTensorBoard writes through the package tensorboard, which is not installed (TensorFlow no longer"
+            " brings it). Install it: pip install 'tfdp-layers[tensorboard]'."
+        ) from error
+    return api
+
+
+def _writable(log_dir: str | os.PathLike[str]) -> str:
+    """The folder as text, made and tried. Raises ValueError if it can't be written."""
+    path = os.fspath(log_dir)
+    try:
+        tf.io.gfile.makedirs(path)
+        if "://" not in path:  # Remote file systems can't be tried by a nameless file.
+            with tempfile.TemporaryFile(dir=path):
+                pass
+    except (OSError, tf.errors.OpError) as error:
+        raise ValueError(
+            f"log_dir={path!r} can't be written, so nothing could be shown: {error}. Choose another folder, or change"
+            " its permissions."
+        ) from error
+    return path
+
+
+def _checked_frequency(update_freq: Any) -> str | int:
+    if update_freq == "epoch":
+        return update_freq
+    if isinstance(update_freq, bool) or not isinstance(update_freq, int) or update_freq < 1:
+        raise ValueError(
+            f"update_freq is 'epoch' or a number of batches, 1 or more. Received: update_freq={update_freq!r}."
+        )
+    return update_freq
+
+
+def _preformatted(text: str) -> str:
+    """A Markdown code block by indentation: nothing in the text, fences included, can end it."""
+    return "".join(f"    {line}\n" for line in text.splitlines())

@@ -1,0 +1,99 @@
+import math
+
+import pytest
+from accounting_tools import ledger_of, release_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tfdp_layers.accounting import affordable_steps, calibrate_noise_multiplier, epsilon
+from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
+
+EXAMPLES = 60_000
+KINDS = [Poisson, TruncatedPoisson, FixedSize, Partition]
+
+
+def spent(sampling, multiplier, steps):
+    return epsilon(ledger_of(release_of(sampling, multiplier, EXAMPLES), steps), 1e-5)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(
+    kind=st.sampled_from(KINDS),
+    batch=st.integers(1000, 8000),
+    target=st.floats(0.3, 8.0),
+    steps=st.integers(1, 1500),
+)
+def test_calibration_is_one_sided_and_tight(kind, batch, target, steps):
+    sampling = kind(batch)
+    multiplier = calibrate_noise_multiplier(target, 1e-5, sampling, EXAMPLES, steps)
+    assert spent(sampling, multiplier, steps) <= target
+    assert spent(sampling, multiplier * 0.998, steps) > target
+
+
+@settings(max_examples=8, deadline=None, derandomize=True)
+@given(
+    kind=st.sampled_from(KINDS),
+    batch=st.integers(1000, 8000),
+    target=st.floats(0.3, 8.0),
+    multiplier=st.floats(0.9, 6.0),
+)
+def test_one_more_step_than_affordable_exceeds_the_target(kind, batch, target, multiplier):
+    sampling = kind(batch)
+    steps = affordable_steps(target, 1e-5, sampling, EXAMPLES, multiplier)
+    assert (spent(sampling, multiplier, steps) if steps else 0.0) <= target
+    assert spent(sampling, multiplier, steps + 1) > target
+
+
+def test_a_ledger_is_paid_for_first():
+    sampling = Poisson(2048)
+    ledger = ledger_of(release_of(sampling, 1.3), 400)
+    steps = affordable_steps(4.0, 1e-5, sampling, EXAMPLES, 1.3, ledger)
+    assert steps + 400 == affordable_steps(4.0, 1e-5, sampling, EXAMPLES, 1.3)
+    multiplier = calibrate_noise_multiplier(4.0, 1e-5, sampling, EXAMPLES, steps, ledger)
+    assert multiplier == pytest.approx(1.3, rel=2e-3)
+    assert multiplier <= 1.3
+    ledger.reserve(ledger.begin(release_of(sampling, multiplier)), steps)
+    assert epsilon(ledger, 1e-5) <= 4.0
+    with pytest.raises(ValueError, match="already holds"):
+        calibrate_noise_multiplier(1.0, 1e-5, sampling, EXAMPLES, 1, ledger)
+    assert affordable_steps(1.0, 1e-5, sampling, EXAMPLES, 1.3, ledger) == 0
+    with pytest.raises(ValueError, match="REPLACE_ONE"):
+        affordable_steps(4.0, 1e-5, FixedSize(2048), EXAMPLES, 1.3, ledger)
+
+
+def test_nothing_and_everything_affordable():
+    assert affordable_steps(0.01, 1e-5, Poisson(2048), EXAMPLES, 0.5) == 0
+    assert affordable_steps(1e4, 1e-5, Partition(2048), EXAMPLES, 10.0, maximum=77) == 77
+    assert affordable_steps(1.0, 1e-5, Poisson(2048), EXAMPLES, 1.0, maximum=0) == 0
+
+
+def test_partition_affords_whole_epochs():
+    steps = affordable_steps(2.0, 1e-5, Partition(7000), EXAMPLES, 5.0)
+    assert steps > 0
+    assert steps % Partition(7000).steps_per_epoch(EXAMPLES) == 0
+
+
+@pytest.mark.parametrize("target", [0.0, -1.0, math.inf, math.nan])
+def test_targets_out_of_range(target):
+    with pytest.raises(ValueError, match="target_epsilon must be finite and above 0"):
+        calibrate_noise_multiplier(target, 1e-5, Poisson(10), 100, 1)
+    with pytest.raises(ValueError, match="target_epsilon must be finite and above 0"):
+        affordable_steps(target, 1e-5, Poisson(10), 100, 1.0)
+
+
+def test_other_arguments_out_of_range():
+    with pytest.raises(ValueError, match="delta must lie"):
+        calibrate_noise_multiplier(1.0, 1.0, Poisson(10), 100, 1)
+    with pytest.raises(ValueError, match="larger than the data"):
+        calibrate_noise_multiplier(1.0, 1e-5, Poisson(101), 100, 1)
+    for steps in (0, -1, 1.5, True):
+        with pytest.raises(ValueError, match="steps must be an integer"):
+            calibrate_noise_multiplier(1.0, 1e-5, Poisson(10), 100, steps)
+    for multiplier in (0.0, -1.0, math.inf, math.nan):
+        with pytest.raises(ValueError, match="noise_multiplier must be finite and above 0"):
+            affordable_steps(1.0, 1e-5, Poisson(10), 100, multiplier)
+
+
+def test_a_large_delta_is_warned_about():
+    with pytest.warns(UserWarning, match="above 1/examples"):
+        affordable_steps(1.0, 0.02, Partition(10), 100, 1.0)

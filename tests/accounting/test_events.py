@@ -1,0 +1,108 @@
+import json
+import math
+import random
+
+import dp_accounting
+import numpy as np
+import pytest
+from accounting_tools import ledger_of, release_of
+
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon, joint_noise_multiplier
+from tfdp_layers.accounting.events import release_from_json
+from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
+
+
+def test_groups_join_by_the_root_of_squares():
+    groups = [GroupNoise("a", 1.0, 2.0), GroupNoise("b", 0.5, 0.25)]
+    assert joint_noise_multiplier(groups) == pytest.approx((0.25 + 4.0) ** -0.5)
+    uniform = [GroupNoise(str(i), bound, 1.3 * math.sqrt(7) * bound) for i, bound in enumerate(range(1, 8))]
+    assert joint_noise_multiplier(uniform) == pytest.approx(1.3)
+
+
+def test_a_group_without_noise_makes_the_whole_step_unprotected():
+    groups = (GroupNoise("a", 1.0, 2.0), GroupNoise("b", 1e-9, 0.0))
+    assert joint_noise_multiplier(groups) == 0.0
+    assert epsilon(ledger_of(Release(groups, Poisson(10), 100), 1), 1e-5) == math.inf
+    assert joint_noise_multiplier([GroupNoise("a", 1.0, 2.0), GroupNoise("b", 0.0, 0.0)]) == 2.0
+
+
+def test_groups_share_one_draw_so_accounting_them_apart_claims_too_little():
+    layers, z, steps = 4, 2.0, 1000
+    groups = tuple(GroupNoise(str(i), 1.0, z * math.sqrt(layers)) for i in range(layers))
+    truth = epsilon(ledger_of(Release(groups, Poisson(2048), 60_000), steps), 1e-5)
+    apart = epsilon(ledger_of(release_of(Poisson(2048), z * math.sqrt(layers)), layers * steps), 1e-5)
+    assert truth == epsilon(ledger_of(release_of(Poisson(2048), z), steps), 1e-5)
+    assert apart < 0.95 * truth
+
+
+def test_event_multipliers_are_python_floats():
+    group = GroupNoise("a", np.float32(1.0), np.float32(1.5))
+    event = Release((group,), Poisson(10), np.int64(100)).event()
+    assert type(event.event.noise_multiplier) is float
+    assert type(event.sampling_probability) is float
+    assert type(Poisson(10).event(np.float32(1.5), 100).event.noise_multiplier) is float
+    assert type(Poisson(10).event(2, 100).event.noise_multiplier) is float
+
+
+def test_relations_and_events_belong_to_the_sampler():
+    relation = dp_accounting.NeighboringRelation
+    assert release_of(Poisson(10), 1.0).relation is relation.ADD_OR_REMOVE_ONE
+    assert release_of(TruncatedPoisson(10), 1.0).relation is relation.ADD_OR_REMOVE_ONE
+    assert release_of(FixedSize(10), 1.0).relation is relation.REPLACE_ONE
+    assert release_of(Partition(10), 1.0).relation is relation.REPLACE_SPECIAL
+
+
+@pytest.mark.parametrize("sampling", [Poisson(10), TruncatedPoisson(10, 30), FixedSize(10), Partition(10)], ids=str)
+def test_json_round_trip(sampling):
+    release = Release((GroupNoise("a", 0.1, 1 / 3), GroupNoise("b", 1e-30, 0.0)), sampling, 100, True, True)
+    assert release_from_json(json.loads(json.dumps(release.to_json()))) == release
+
+
+@pytest.mark.parametrize(("bound", "stddev"), [(-1.0, 1.0), (1.0, -1.0), (math.nan, 1.0), (1.0, math.inf), ("1", 1.0)])
+def test_group_refuses_what_is_no_bound(bound, stddev):
+    with pytest.raises(ValueError, match="finite number of at least 0"):
+        GroupNoise("a", bound, stddev)
+
+
+def test_release_refuses_what_describes_no_step():
+    group = GroupNoise("a", 1.0, 1.0)
+    with pytest.raises(ValueError, match="at least one GroupNoise"):
+        Release((), Poisson(10), 100)
+    with pytest.raises(ValueError, match="share a name"):
+        Release((group, group), Poisson(10), 100)
+    with pytest.raises(ValueError, match="larger than the data"):
+        Release((group,), Poisson(101), 100)
+    with pytest.raises(ValueError, match="seeded"):
+        Release((group,), Poisson(10), 100, seeded=1)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda value: value.update(kind="os.system"),
+        lambda value: value["sampling"].update(kind="Poisson"),
+        lambda value: value["sampling"].pop("batch_size"),
+        lambda value: value["groups"][0].update(bound=-1.0),
+        lambda value: value["groups"][0].update(extra=1),
+        lambda value: value.update(groups={}),
+        lambda value: value.update(examples=3.5),
+        lambda value: value.pop("seeded"),
+    ],
+)
+def test_reading_refuses_unknown_kinds_and_fields(damage):
+    value = release_of(Poisson(10), 1.0).to_json()
+    release_from_json(value)
+    damage(value)
+    with pytest.raises(ValueError, match=r"."):
+        release_from_json(value)
+
+
+def test_partition_costs_the_epochs_started():
+    release = release_of(Partition(30), 1.0, examples=100)
+    assert [release.charges(steps) for steps in (0, 1, 4, 5, 8, 9)] == [0, 1, 1, 2, 2, 3]
+    ledger = Ledger()
+    for _ in range(3):  # Three segments of one step: three fresh permutations.
+        ledger.reserve(ledger.begin(release), 1)
+    assert sum(entry.charges for entry in ledger.entries) == 3
+    joined = random.Random(0).choice([5, 6, 7, 8])
+    assert epsilon(ledger_of(release, joined), 1e-5) == epsilon(ledger_of(release, 8), 1e-5)

@@ -1,0 +1,62 @@
+"""The papers' printed figures, by their own conventions and by this library's accounting."""
+
+import math
+
+import pytest
+from accounting_tools import ledger_of, release_of
+from conventions import adaptive_noise, feedback_alignment, printed_zcdp, selective_uploads
+
+from tfdp_layers.accounting import GroupNoise, Release, epsilon
+from tfdp_layers.sampling import FixedSize, Partition, Poisson
+
+
+def test_backprop_clipping_printed_and_exact():
+    rho_layer, layers, epochs = 1e-6, 4, 25
+    assert printed_zcdp(rho_layer * layers * epochs, 1e-5) == pytest.approx(0.068, abs=5e-4)
+    stddev = 1.0 / math.sqrt(2.0 * rho_layer)
+    groups = tuple(GroupNoise(f"layer{i}", 1.0, stddev) for i in range(layers))
+    sampling = Partition(600)
+    ledger = ledger_of(Release(groups, sampling, 60_000), epochs * sampling.steps_per_epoch(60_000))
+    spent = epsilon(ledger, 1e-5)
+    assert spent == pytest.approx(0.0400, abs=5e-5)
+    assert spent.accountant == "analytic Gaussian"
+
+
+@pytest.mark.parametrize(
+    ("noise", "batch", "sensitivity", "steps_per_epoch", "printed"),
+    [
+        (0.01, 512, 3.0, 117, {50: 4.439, 100: 6.434, 150: 8.078, 200: 9.492}),
+        (0.05, 128, 2.0, 468, {50: 1.031, 100: 1.468, 150: 1.809, 200: 2.101, 250: 2.358, 300: 2.595}),
+    ],
+    ids=["convolutional", "fully connected"],
+)
+def test_feedback_alignment_tables(noise, batch, sensitivity, steps_per_epoch, printed):
+    for epochs, value in printed.items():
+        computed = feedback_alignment(noise, batch, sensitivity, 60_000, epochs * steps_per_epoch, 1e-5)
+        assert computed == pytest.approx(value, abs=1e-3)
+        # The same run described to the library: one record's bound is half of the replace-one sensitivity.
+        group = GroupNoise("all", sensitivity / 2.0, noise * batch)
+        ours = epsilon(ledger_of(Release((group,), FixedSize(batch), 60_000), epochs * steps_per_epoch), 1e-5)
+        assert 0.8 * computed < ours < computed
+
+
+def test_adaptive_noise_example():
+    value, order = adaptive_noise(0.01, 0.9, 1800, 1e-5)
+    assert value == pytest.approx(4.015, abs=1e-3)
+    assert order == 6
+    assert epsilon(ledger_of(release_of(Poisson(600), 0.9), 1800), 1e-5) == pytest.approx(3.064, abs=5e-3)
+
+
+def test_tanh_filter_nominal_and_true():
+    sampling, steps, weights = Poisson(256), 14_062, 26_010
+    nominal = epsilon(ledger_of(release_of(sampling, 1.1), steps), 1e-5)
+    assert nominal == pytest.approx(2.38, abs=5e-3)
+    # Every coordinate within [-1, 1]: the L2 bound on a record is the root of the number of weights, not 1.
+    group = GroupNoise("all", math.sqrt(weights), 1.1)
+    true = epsilon(ledger_of(Release((group,), sampling, 60_000), steps), 1e-5)
+    assert true == pytest.approx(1.03e6, rel=1e-2)
+    assert true.accountant == "PLD"
+
+
+def test_selective_uploads():
+    assert selective_uploads(0.01, 106 * 100, 1e-5) == pytest.approx(3.98, abs=0.015)

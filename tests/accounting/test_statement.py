@@ -1,0 +1,76 @@
+import json
+
+import pytest
+from accounting_tools import ledger_of, release_of
+
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, epsilon
+from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
+
+GROUPS = (GroupNoise("conv/kernel", 0.5, 1.5), GroupNoise("dense/kernel", 2.0, 6.0))
+
+
+@pytest.mark.parametrize(
+    ("sampling", "words"),
+    [
+        (Poisson(600), "add or remove one record"),
+        (TruncatedPoisson(600), "random subset"),
+        (FixedSize(600), "replace one record"),
+        (Partition(600), "zero out one record"),
+    ],
+    ids=lambda value: getattr(value, "kind", ""),
+)
+def test_a_statement_says_what_whom_and_how(sampling, words):
+    ledger = ledger_of(Release(GROUPS, sampling, 60_000), 50)
+    statement = Statement.from_ledger(ledger, 1e-5)
+    spent = epsilon(ledger, 1e-5)
+    text = " ".join(str(statement).split())
+    assert f"epsilon = {float(spent):.4g} at delta = 1e-05 (by {spent.accountant})" in text
+    for part in (words, "one record", "50 noisy gradient sums", "conv/kernel", "0.5, noise stddev 1.5", "600", "60000"):
+        assert part in text
+    for part in ("One record is one person", "Training loss", "seeds of sampling and noise are secret"):
+        assert part in text
+    assert "NOT HOLD" not in text
+    assert "Note:" not in text
+    assert max(map(len, str(statement).splitlines())) < 100
+
+
+def test_json_holds_the_same_facts():
+    statement = Statement.from_ledger(ledger_of(Release(GROUPS, Poisson(600), 60_000), 50), 1e-5)
+    value = json.loads(statement.to_json())
+    assert value["epsilon"] == statement.epsilon
+    assert value["releases"][0]["groups"] == [["conv/kernel", 0.5, 1.5], ["dense/kernel", 2.0, 6.0]]
+    assert value["releases"][0]["noise_multiplier"] == statement.releases[0].noise_multiplier
+    assert value["void"] == []
+    assert len(value["assumptions"]) >= 6
+
+
+def test_a_seeded_source_voids_the_statement():
+    statement = Statement.from_ledger(ledger_of(release_of(Poisson(600), 1.0, seeded=True), 5), 1e-5)
+    assert any("seed" in reason for reason in statement.void)
+    assert str(statement).startswith("VOID:")
+
+
+def test_no_noise_voids_the_statement_and_json_stays_valid():
+    statement = Statement.from_ledger(ledger_of(release_of(Poisson(600), 0.0), 5), 1e-5)
+    assert any("without noise" in reason for reason in statement.void)
+    assert json.loads(statement.to_json())["epsilon"] is None
+
+
+def test_declared_sampling_and_a_large_delta_are_noted():
+    ledger = ledger_of(release_of(Poisson(600), 1.0, declared=True), 5)
+    assert "declared by the caller" in " ".join(str(Statement.from_ledger(ledger, 1e-5)).split())
+    assert "1/examples" not in str(Statement.from_ledger(ledger, 1e-5))
+    assert "above 1/examples" in str(Statement.from_ledger(ledger, 1e-4))
+
+
+def test_equal_updates_of_several_runs_are_stated_once():
+    ledger = ledger_of(release_of(Poisson(600), 1.0), 5)
+    ledger.merge(ledger_of(release_of(Poisson(600), 1.0), 6))
+    ledger.reserve(ledger.begin(release_of(Poisson(600), 2.0)), 7)
+    assert [release.steps for release in Statement.from_ledger(ledger, 1e-5).releases] == [11, 7]
+
+
+def test_an_empty_ledger_states_that_nothing_was_released():
+    statement = Statement.from_ledger(Ledger(), 1e-5)
+    assert statement.epsilon == 0.0
+    assert "nothing was released" in str(statement)

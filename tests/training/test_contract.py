@@ -1,0 +1,146 @@
+"""One record moves the released sum by at most the stated bound, and by the same whoever else is there."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from zoo import CLIPS, MODELS, compiled, mlp, rows
+
+import tfdp_layers as tfdp
+
+EXTREMES = [np.nan, np.inf, -np.inf, 3e38, -1e30, 1e-40, 0.0, 7.0]
+
+
+def influence(model, x, y, spoiled):
+    """For each group of weights the largest change of the released sum by taking out any one record, over its bound.
+
+    `spoiled` overwrites the last record's features first.
+    """
+    x = keras.tree.map_structure(np.copy, x)
+    for leaf in keras.tree.flatten(x):
+        leaf[-1] = spoiled
+    whole = model.bounded_gradient_sums(x, y)
+    worst = {}
+    for i in range(len(keras.tree.flatten(y)[0])):
+        rest = np.delete(np.arange(12), i)
+        without = model.bounded_gradient_sums(rows(x, rest), rows(y, rest))
+        moved = {id(v): a - b for v, a, b in zip(model.trainable_variables, whole, without, strict=True)}
+        for group in model.sensitivities():
+            size = float(tf.linalg.global_norm([moved[id(v)] for v in group.variables])) / group.bound
+            worst[group.name] = max(worst.get(group.name, 0.0), size)
+    return worst
+
+
+@pytest.mark.parametrize("make", MODELS, ids=lambda m: m.__name__)
+def test_no_record_moves_the_released_sum_beyond_its_bound(make):
+    model, x, y = compiled(make())
+    model.set_weights([10 * w for w in model.get_weights()])
+    reached = 0.0
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.Dropout):
+            layer.rate = 0.0
+    for extreme in EXTREMES:
+        worst = influence(model, x, y, extreme)
+        assert all(value <= 1 + 1e-4 for value in worst.values()), (extreme, worst)
+        reached = max(reached, *worst.values())
+    assert reached > 0.3  # the clips do bind: the test would see a missing one
+
+
+@pytest.mark.parametrize("make", MODELS, ids=lambda m: m.__name__)
+def test_records_are_independent(make):
+    tfdp.check_independence(compiled(make())[0])
+
+
+def test_a_forgotten_clip_is_caught(monkeypatch):
+    model, x, y = compiled(mlp())
+    model.set_weights([10 * w for w in model.get_weights()])
+    model.layers[1].rate = 0.0
+    assert max(influence(model, x, y, 7.0).values()) <= 1 + 1e-4
+    monkeypatch.setattr(type(model.layers[2]), "upstream_rule", property(lambda self: tf.identity))
+    assert max(influence(model, x, y, 7.0).values()) > 1.5
+
+
+def mixing_model(layer):
+    inputs = keras.Input((4,))
+    hidden = tfdp.layers.ClippedDense(6, **CLIPS)(inputs)
+    outputs = tfdp.layers.ClippedDense(3, **CLIPS)(layer(hidden))
+    return compiled((tfdp.PrivateModel(inputs, outputs), None, None))[0]
+
+
+class CentersBatch(keras.layers.Layer):
+    def call(self, x):
+        return x - tf.reduce_mean(x, axis=0, keepdims=True)
+
+
+class MixesBackward(keras.layers.Layer):
+    """Identity forward; the upstream gradient of each record is averaged with its neighbour's."""
+
+    def call(self, x):
+        @tf.custom_gradient
+        def identity(v):
+            return tf.identity(v), lambda u: 0.5 * (u + tf.roll(u, 1, 0)) * tf.norm(u)
+
+        return identity(x)
+
+
+class CountsRecords(keras.layers.Layer):
+    def build(self, shape):
+        self.total = self.add_weight(shape=(), initializer="zeros", trainable=False, name="total")
+
+    def call(self, x):
+        self.total.assign_add(tf.reduce_sum(x))
+        return x
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (CentersBatch(name="centers"), "'centers'"),
+        (keras.layers.Softmax(axis=0, name="over_batch"), "'over_batch'"),
+        (keras.layers.UnitNormalization(axis=0, name="unit0"), "'unit0'"),
+        (MixesBackward(), "backward pass"),
+        (CountsRecords(name="counter"), "counter/total"),
+    ],
+    ids=lambda v: v.name if isinstance(v, keras.layers.Layer) else "",
+)
+def test_mixing_is_measured_and_named(layer, message):
+    with pytest.raises(ValueError, match=message):
+        tfdp.check_independence(mixing_model(layer))
+
+
+def test_a_dropped_record_is_not_confused_with_a_sum_over_the_batch():
+    def mean_loss(y_true, y_pred):
+        return tf.reduce_mean(tf.square(y_pred))
+
+    def centred(y_true, y_pred):
+        return tf.reduce_sum(tf.square(y_pred - tf.reduce_mean(y_pred, 0)), -1)
+
+    model, x, y = mlp()
+    optimizer = tfdp.optimizers.NoisyOptimizer("sgd", 1.0)
+    model.compile(optimizer, mean_loss)
+    with pytest.raises(ValueError, match="one number for the whole batch"):
+        model.fit(x, y, batch_size=4, verbose=0)
+    model.compile(optimizer, centred)
+    with pytest.raises(ValueError, match="not independent"):
+        model.fit(x, y, batch_size=4, verbose=0)
+
+
+def test_add_loss_is_refused_and_regularizers_come_after_the_noise():
+    class Adds(keras.layers.Layer):
+        def call(self, x):
+            self.add_loss(tf.reduce_mean(x))
+            return x
+
+    with pytest.raises(ValueError, match="add_loss in \\['adds'\\]"):
+        tfdp.check_independence(mixing_model(Adds(name="adds")))
+
+    model = tfdp.PrivateSequential(
+        [keras.Input((4,)), tfdp.layers.ClippedDense(1, kernel_regularizer=keras.regularizers.L2(0.5), **CLIPS)]
+    )
+    model.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(1.0), 0.0), "mse")
+    x, y = np.zeros((8, 4), "float32"), np.zeros((8, 1), "float32")
+    before = model.get_weights()[0]
+    model.fit(x, y, batch_size=4, steps_per_epoch=1, verbose=0)
+    # SGD of rate 1 on 0.5 w^2 lands at zero: the regularizer is neither clipped nor divided by the batch size.
+    assert np.abs(before).max() > 0.1
+    np.testing.assert_allclose(model.get_weights()[0], 0.0, atol=1e-6)

@@ -1,0 +1,232 @@
+"""The step: what it equals without noise, what it divides by, how its noise is distributed, what it does past a limit."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+from zoo import cnn, compiled, mlp, rows, two_inputs_two_outputs
+
+import tfdp_layers as tfdp
+from tfdp_layers.noise import SeededNoise
+
+MODES = [{}, {"jit_compile": True}, {"run_eagerly": True}, {"steps_per_execution": 3}]
+ids = [next(iter(mode), "graph") for mode in MODES]
+
+
+def weights(model):
+    return np.concatenate([w.ravel() for w in model.get_weights()])
+
+
+def plain_twin():
+    """A Keras model, and a private one of the same weights whose clips never bind."""
+    wide = {"input_clip": 1e4, "upstream_clip": 1e4}
+    kl, tl = keras.layers, tfdp.layers
+    stack = lambda conv, dense: [  # noqa: E731
+        keras.Input((6, 6, 1)), conv, kl.MaxPooling2D(2), kl.Flatten(), dense,
+    ]  # fmt: skip
+    plain = keras.Sequential(stack(kl.Conv2D(4, 3, padding="same", activation="tanh"), kl.Dense(3)))
+    private = tfdp.PrivateSequential(
+        stack(tl.ClippedConv2D(4, 3, padding="same", activation="tanh", **wide), tl.ClippedDense(3, **wide))
+    )
+    private.set_weights(plain.get_weights())
+    return plain, private
+
+
+@pytest.mark.parametrize("mode", MODES, ids=ids)
+@pytest.mark.parametrize("physical", [None, 4])
+def test_without_noise_and_binding_clips_a_step_is_keras_own(mode, physical):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(12, 6, 6, 1)).astype("float32"), rng.integers(0, 3, 12)
+    plain, private = plain_twin()
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    plain.compile(keras.optimizers.Adam(0.01), loss)
+    private.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.Adam(0.01), 0.0), loss, **mode)
+    plain.fit(x, y, batch_size=12, epochs=6, verbose=0)
+    private.fit(
+        x, y, sampling=tfdp.sampling.FixedSize(12), physical_batch_size=physical, epochs=6 // mode.get("steps_per_execution", 1),
+        verbose=0,
+    )  # fmt: skip
+    if "steps_per_execution" in mode:
+        assert int(private.optimizer.releases.numpy()) == 6
+    for a, b in zip(plain.get_weights(), private.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
+
+
+def one_step(sampling, jit=False, physical=None, seed=3):
+    """The update of one noiseless SGD step of rate 1, times the expected batch size, and the drawn rows' own sums."""
+    model, x, y = mlp()
+    model.layers[1].rate = 0.0
+    compiled((model, x, y), noise=0.0, jit_compile=jit)
+    batches = tfdp.PrivateBatches(x, y, sampling, physical, seed=seed)
+    again = tfdp.PrivateBatches(x, y, sampling, physical, seed=seed)
+    drawn = next(iter(again.stream()))
+    expected = model.bounded_gradient_sums(*drawn)
+    before = model.get_weights()
+    model.fit(batches, steps_per_epoch=1, verbose=0)
+    moved = [(a - b) * sampling.batch_size for a, b in zip(before, model.get_weights(), strict=True)]
+    return np.concatenate([m.ravel() for m in moved]), np.concatenate([np.ravel(e) for e in expected]), drawn
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("physical", [None, 2])
+def test_padding_adds_nothing_and_the_divisor_is_the_expected_batch_size(jit, physical):
+    sizes = set()
+    for seed in range(3 if jit else 6):
+        moved, expected, drawn = one_step(tfdp.sampling.Poisson(4), jit, physical, seed)
+        sizes.add(len(drawn[1]))
+        np.testing.assert_allclose(moved, expected, rtol=1e-3, atol=1e-5)
+    assert sizes - {4}  # sizes other than the expected one were drawn: dividing by the drawn size would show
+
+
+def test_planted_bugs_of_the_step_are_seen(monkeypatch):
+    moved, expected, _ = one_step(tfdp.sampling.Poisson(4), seed=1)
+    np.testing.assert_allclose(moved, expected, rtol=1e-3, atol=1e-5)
+    release = tfdp.optimizers.NoisyOptimizer.release
+
+    def divides_by_the_drawn_size(self, sums, variables, groups, batch_size, after):
+        return release(self, sums, variables, groups, 3 if batch_size == 4 else 4, after)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tfdp.optimizers.NoisyOptimizer, "release", divides_by_the_drawn_size)
+        moved, expected, _ = one_step(tfdp.sampling.Poisson(4), seed=1)
+        assert not np.allclose(moved, expected, rtol=1e-3, atol=1e-5)
+
+    from tfdp_layers import batches
+
+    fill = batches._fill
+
+    def forgets_the_mask(leaf, count, static):
+        filled = fill(leaf, count, static)
+        return tf.ones_like(filled) if leaf.dtype == tf.float32 and len(leaf.shape) == 1 else filled
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batches, "_fill", forgets_the_mask)
+        differs = []
+        for seed in range(6):
+            moved, expected, _ = one_step(tfdp.sampling.TruncatedPoisson(4), seed=seed)
+            differs.append(not np.allclose(moved, expected, rtol=1e-3, atol=1e-5))
+        assert any(differs)
+
+
+def empty_batches(x, y):
+    """An endless pipeline of batches without a record."""
+    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(4).map(lambda a, b: (a[:0], b[:0]))
+    return tfdp.declare_sampling(dataset, tfdp.sampling.Poisson(4), examples=12)
+
+
+def test_an_empty_draw_releases_noise():
+    model, x, y = compiled(mlp(), noise=1.0)
+    before = weights(model)
+    model.fit(empty_batches(x, y), steps_per_epoch=2, verbose=0)
+    assert np.isfinite(weights(model)).all()
+    assert (weights(model) != before).all()
+    assert model.ledger.steps == 2
+
+
+def noise_of_step(mode, **options):
+    """The noise of each group in one step on nothing (SGD of rate 1), and what it should be."""
+    model, x, y = compiled(cnn(), noise=1.3, **mode, **options)
+    before = model.get_weights()
+    model.fit(empty_batches(x, y), steps_per_epoch=1, verbose=0)
+    moved = {id(v): (b - v.numpy()).ravel() * 4 for v, b in zip(model.weights, before, strict=True)}
+    groups = model.sensitivities()
+    return [
+        (np.concatenate([moved[id(v)] for v in g.variables]), 1.3 * np.sqrt(len(groups)) * g.bound) for g in groups
+    ]
+
+
+@pytest.mark.parametrize("mode", MODES[:3], ids=ids[:3])
+def test_each_group_has_the_stated_noise(mode):
+    parts = [noise_of_step(mode, noise_source=SeededNoise(seed)) for seed in range(6 if not mode else 3)]
+    for group in zip(*parts, strict=True):
+        sample, sigma = np.concatenate([p[0] for p in group]), group[0][1]
+        assert stats.kstest(sample, "norm", args=(0, sigma)).pvalue > 1e-3
+        for wrong in (2 / 3, 3 / 2):
+            if len(sample) > 120:
+                assert stats.kstest(sample, "norm", args=(0, sigma * wrong)).pvalue < 1e-3
+
+
+def test_noise_is_independent_between_weights_steps_and_runs():
+    first, second = (np.concatenate([p[0] for p in noise_of_step({})]) for _ in range(2))
+    assert not np.isclose(first, second).any()  # two runs with keys from the operating system
+    source = SeededNoise(5)
+    a, b = (np.array(source.normal((2000,))) for _ in range(2))
+    assert abs(np.corrcoef(a, b)[0, 1]) < 0.1
+    again = SeededNoise(5)
+    np.testing.assert_array_equal(a, again.normal((2000,)))
+    again.rekey()  # a second fit goes on, it does not replay
+    np.testing.assert_array_equal(b, again.normal((2000,)))
+
+
+def test_a_reused_noise_key_is_seen(monkeypatch):
+    model, x, y = compiled(mlp(), noise=1.0, noise_source=SeededNoise(1))
+
+    def largest_repeat():
+        declared = empty_batches(x, y)
+        steps = [weights(model)]
+        for _ in range(2):
+            model.fit(declared, steps_per_epoch=1, verbose=0)
+            steps.append(weights(model))
+        first, second = np.diff(steps, axis=0)
+        return np.isclose(first, second, rtol=1e-3).mean()
+
+    assert largest_repeat() < 0.1
+
+    def restarts(self):
+        self._generator = tf.random.Generator.from_state(self._fresh_state(), alg="philox")
+
+    monkeypatch.setattr(SeededNoise, "rekey", restarts)
+    model.train_function = None
+    model._privacy.traced = None
+    first = largest_repeat()
+    model._privacy.traced = None
+    assert max(first, largest_repeat()) > 0.9 or first > 0.9
+
+
+def test_a_seeded_run_repeats_and_others_do_not():
+    def run(noise_source, sampling_seed):
+        keras.utils.set_random_seed(7)
+        model, x, y = compiled(mlp(), noise_source=noise_source)
+        model.fit(x, y, batch_size=4, epochs=2, verbose=0, sampling_seed=sampling_seed)
+        return weights(model), model
+
+    a, b = run(SeededNoise(1), 2)[0], run(SeededNoise(1), 2)[0]
+    np.testing.assert_array_equal(a, b)
+    c, model = run("default", None)
+    d, _ = run("default", None)
+    assert not np.isclose(c, d).any()  # keras.utils.set_random_seed drives nothing private
+    assert not model.ledger.entries[0].release.seeded
+    assert run(SeededNoise(1), None)[1].ledger.entries[0].release.seeded
+    assert run("default", 2)[1].ledger.entries[0].release.seeded
+
+
+@pytest.mark.parametrize("mode", MODES, ids=ids)
+def test_past_the_limit_a_step_releases_nothing(mode):
+    model, x, y = compiled(mlp(), optimizer=keras.optimizers.Adam(0.1), **mode)
+    batches = tfdp.PrivateBatches(x, y, tfdp.sampling.TruncatedPoisson(4))
+    model.fit(batches, steps_per_epoch=1, verbose=0)
+    done = int(model.optimizer.releases.numpy())
+    begin = model._begin
+
+    def limited(given):
+        begin(given)
+        model.optimizer.limit_releases(2)
+
+    model._begin = limited
+    model.fit(batches, epochs=1, steps_per_epoch=2, verbose=0)
+    assert int(model.optimizer.releases.numpy()) == done + 2
+    before, state = weights(model), [np.array(v) for v in model.optimizer.variables]
+    model._begin = lambda given: (begin(given), model.optimizer.limit_releases(0))
+    model.fit(batches, epochs=3, verbose=0)
+    np.testing.assert_array_equal(before, weights(model))
+    for old, new in zip(state, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(old, np.array(new))
+    assert model.ledger.steps == done + 2
+
+
+@pytest.mark.parametrize("mode", MODES[1:], ids=ids[1:])
+def test_several_inputs_and_outputs_in_every_mode(mode):
+    model, x, y = compiled(two_inputs_two_outputs(), **mode)
+    history = model.fit(x, y, batch_size=4, epochs=1, verbose=0, validation_data=(rows(x, slice(0, 4)), rows(y, slice(0, 4))))
+    assert np.isfinite(history.history["val_loss"][0])

@@ -1,0 +1,58 @@
+"""`tfdp calibrate`: how much noise a budget needs."""
+
+from absl import flags
+
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, calibrate_noise_multiplier, epsilon
+from tfdp_layers.commands.command import Command, Refusal, needed, positive, print_json, wrapped
+from tfdp_layers.commands.sampled_run import SampledRun, define_sampled_run
+
+__all__ = ["COMMAND"]
+
+_DESCRIPTION = """
+Prints the smallest noise multiplier with which a training run keeps to a budget (epsilon, delta).
+The epsilon that it gives is computed at the end and never exceeds the budget. Nothing is trained.
+
+Example:
+  tfdp calibrate --epsilon 2.7 --delta 1e-5 --examples 60000 --batch-size 2048 --epochs 40
+
+Give the number to an optimizer: tfdp.optimizers.NoisyOptimizer(optimizer, noise_multiplier=...).
+`tfdp train` does all this by itself.
+"""
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_float("epsilon", None, "The budget for the whole run, for example 2.7.", flag_values=values)
+    define_sampled_run(values)
+    flags.DEFINE_bool("json", False, "Print one JSON object.", flag_values=values)
+
+
+def _run(values: flags.FlagValues) -> int:
+    target = positive("epsilon", values.epsilon, "the budget")
+    needed("epsilon", target, "the budget for the whole run, for example --epsilon 2.7.")
+    run = SampledRun.from_options(values)
+    try:
+        noise = calibrate_noise_multiplier(target, run.delta, run.sampling, run.examples, run.steps)
+        ledger = Ledger()
+        release = Release((GroupNoise("all weights", 1.0, noise),), run.sampling, run.examples)
+        ledger.reserve(ledger.begin(release), run.steps)
+        reached = epsilon(ledger, run.delta)
+    except (ValueError, NotImplementedError) as error:
+        raise Refusal(str(error)) from error
+    if values.json:
+        print_json(
+            {
+                "noise_multiplier": noise,
+                "target_epsilon": target,
+                "epsilon": float(reached),
+                "accountant": reached.accountant,
+                **run.to_json(),
+            }
+        )
+        return 0
+    print(f"noise multiplier = {noise:.6g}")
+    print(f"It gives epsilon = {float(reached):.6g} at delta = {run.delta:g} (by {reached.accountant}).")
+    print(wrapped(f"Run: {run.steps} steps. Sampling: {run.sampling.describe(run.examples)}", "", 4))
+    return 0
+
+
+COMMAND = Command("calibrate", _DESCRIPTION, _define, _run)

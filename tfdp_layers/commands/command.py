@@ -1,0 +1,128 @@
+"""What the subcommands share: options on their own absl FlagValues, help for people, checks, and JSON."""
+
+import json
+import math
+import re
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from absl import flags
+
+__all__ = ["HELP_ARGUMENTS", "Command", "Refusal", "fraction", "needed", "positive", "print_json", "whole", "wrapped"]
+
+HELP_ARGUMENTS = ("--help", "-h", "-help", "help")
+_WIDTH = 96
+_TYPES = {"float": "NUMBER", "int": "INTEGER", "string": "TEXT"}
+
+
+class Refusal(Exception):  # noqa: N818 (not an error of the program)
+    """Arguments or data that the command will not work with. The message is all that the user sees."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand.
+
+    Attributes:
+      name: as typed.
+      description: what it does, with examples; printed as it is.
+      define: defines the options on the FlagValues it is given.
+      run: does the work with the parsed options; returns the exit status.
+    """
+
+    name: str
+    description: str
+    define: Callable[[flags.FlagValues], None]
+    run: Callable[[flags.FlagValues], int]
+
+    def options(self) -> flags.FlagValues:
+        """The options of this command alone, not those of every imported module."""
+        values = flags.FlagValues()
+        self.define(values)
+        return values
+
+    def parse(self, arguments: Sequence[str]) -> flags.FlagValues:
+        """Parses the arguments after the command's name; `--batch-size` and `--batch_size` are the same.
+
+        Raises:
+          Refusal: unknown options, values of the wrong type, missing values, stray arguments.
+        """
+        values = self.options()
+        try:
+            rest = values([f"tfdp {self.name}", *map(_with_underscores, arguments)])
+        except (flags.Error, ValueError) as error:
+            raise Refusal(f"{_with_dashes(str(error))}\n`tfdp {self.name} --help` lists the options.") from error
+        if len(rest) > 1:
+            raise Refusal(f"unexpected argument {rest[1]!r}. Options start with --; see `tfdp {self.name} --help`.")
+        return values
+
+    def help(self) -> str:
+        """The description and the options with their defaults."""
+        options = self.options()
+        lines = [f"usage: tfdp {self.name} [OPTIONS]", "", self.description.strip(), "", "Options:"]
+        for name in options:
+            flag = options[name]
+            choices = getattr(flag.parser, "enum_values", None)
+            value = "" if flag.boolean else f" {'|'.join(choices) if choices else _TYPES[flag.flag_type()]}"
+            default = "" if flag.boolean or flag.default is None else f" (default: {flag.default})"
+            # absl repeats the choices in front of the text.
+            text = flag.help.partition(">: ")[2] if choices else flag.help
+            lines += [f"  {_option(name)}{value}", wrapped(text + default, " " * 6, 6)]
+        return "\n".join(lines)
+
+
+def wrapped(text: str, first: str, indent: int) -> str:
+    """Text in lines for a terminal, the first after `first`, the others indented."""
+    return textwrap.fill(" ".join(text.split()), _WIDTH, initial_indent=first, subsequent_indent=" " * indent)
+
+
+def print_json(values: Mapping[str, Any]) -> None:
+    """Prints one JSON object on a line of its own. Numbers that are not finite become null."""
+    finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
+    print(json.dumps(finite, allow_nan=False), flush=True)
+
+
+def needed(name: str, value: Any, why: str) -> Any:
+    """Returns an option's value. Raises Refusal where it was not given."""
+    if value is None:
+        raise Refusal(f"{_option(name)} is needed: {why}")
+    return value
+
+
+def positive(name: str, value: float | None, meaning: str) -> float | None:
+    """Returns a number above 0, or None where none was given. Raises Refusal for any other."""
+    if value is not None and not 0.0 < value < math.inf:
+        raise Refusal(f"{_option(name)} is {meaning}: it must be a finite number above 0. Received: {value}.")
+    return value
+
+
+def whole(name: str, value: int | None, meaning: str, least: int = 1) -> int | None:
+    """Returns an integer of at least `least`, or None where none was given. Raises Refusal for any other."""
+    if value is not None and value < least:
+        raise Refusal(f"{_option(name)} is {meaning}: it must be {least} or more. Received: {value}.")
+    return value
+
+
+def fraction(name: str, value: float, meaning: str) -> float:
+    """Returns a number strictly between 0 and 1. Raises Refusal for any other."""
+    if not 0.0 < value < 1.0:
+        raise Refusal(f"{_option(name)} is {meaning}: it must lie strictly between 0 and 1. Received: {value}.")
+    return value
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def _with_underscores(argument: str) -> str:
+    """absl names options with underscores; people type dashes."""
+    if not argument.startswith("--"):
+        return argument
+    name, separator, value = argument[2:].partition("=")
+    return f"--{name.replace('-', '_')}{separator}{value}"
+
+
+def _with_dashes(message: str) -> str:
+    return re.sub(r"--\w+", lambda match: match.group().replace("_", "-"), message)

@@ -1,0 +1,105 @@
+"""`tfdp epsilon`: what a training run costs."""
+
+import json
+from pathlib import Path
+
+from absl import flags
+
+from tfdp_layers.accounting import Epsilon, GroupNoise, Ledger, LedgerError, Release, Statement, epsilon
+from tfdp_layers.commands.command import Command, Refusal, fraction, needed, positive, print_json, wrapped
+from tfdp_layers.commands.sampled_run import SampledRun, define_sampled_run
+
+__all__ = ["COMMAND"]
+
+_DESCRIPTION = """
+Prints the epsilon of a training run: of one that you describe, or of one that was made and
+counted in a ledger file. Nothing is trained, and nothing is written.
+
+Examples:
+  tfdp epsilon --examples 60000 --batch-size 2048 --noise-multiplier 1.3 --epochs 40 --delta 1e-5
+  tfdp epsilon --ledger logs/ledger.json --delta 1e-5
+
+The noise multiplier is the noise's standard deviation over the bound on what one record adds to the
+summed gradient. Epsilon counts the whole run; the smaller, the more private. It is the smallest
+that a valid accountant (PLD, RDP, ...) proves.
+"""
+
+
+def _define(values: flags.FlagValues) -> None:
+    define_sampled_run(values)
+    flags.DEFINE_float("noise_multiplier", None, "Noise over the bound on one record.", flag_values=values)
+    flags.DEFINE_string(
+        "ledger", None, "A ledger file: prints what was spent there, in place of a described run.", flag_values=values
+    )
+    flags.DEFINE_bool("json", False, "Print one JSON object (an infinite epsilon is null).", flag_values=values)
+
+
+def _run(values: flags.FlagValues) -> int:
+    if values.ledger is not None:
+        return _run_ledger(values)
+    run = SampledRun.from_options(values)
+    noise = positive("noise_multiplier", values.noise_multiplier, "the noise over the bound on one record")
+    needed("noise_multiplier", noise, "the noise over the bound on one record, for example --noise-multiplier 1.3.")
+    ledger = Ledger()
+    release = Release((GroupNoise("all weights", 1.0, noise),), run.sampling, run.examples)
+    ledger.reserve(ledger.begin(release), run.steps)
+    spent = _epsilon(ledger, run.delta)
+    if values.json:
+        print_json(
+            {"epsilon": float(spent), "accountant": spent.accountant, **run.to_json(), "noise_multiplier": noise}
+        )
+        return 0
+    statement = Statement.from_ledger(ledger, run.delta)
+    print(f"epsilon = {float(spent):.6g} at delta = {run.delta:g} (by {spent.accountant})")
+    print(wrapped(f"Run: {run.steps} steps at noise multiplier {noise:g}", "", 4))
+    print(wrapped(f"Sampling: {run.sampling.describe(run.examples)}", "", 4))
+    print(wrapped(f"Protects one record; {statement.relation}", "", 4))
+    for note in statement.notes:
+        print(wrapped(f"Note: {note}", "", 4))
+    return 0
+
+
+def _run_ledger(values: flags.FlagValues) -> int:
+    given = [name for name in ("examples", "batch_size", "noise_multiplier", "steps", "epochs") if values[name].present]
+    if given or values["sampling"].present:
+        raise Refusal("--ledger says all about its run: leave out every other option but --delta and --json.")
+    delta = fraction("delta", values.delta, "the probability with which the guarantee may fail")
+    ledger = _read(Path(values.ledger))
+    spent = _epsilon(ledger, delta)
+    statement = Statement.from_ledger(ledger, delta)
+    if not values.json:
+        print(statement)
+        return 0
+    relation = None if spent.relation is None else spent.relation.name.lower()
+    print_json(
+        {
+            "epsilon": float(spent),
+            "accountant": spent.accountant,
+            "delta": delta,
+            "relation": relation,
+            "sampling": spent.sampling,
+            "steps": ledger.steps,
+            "statement": json.loads(statement.to_json()),
+        }
+    )
+    return 0
+
+
+def _read(path: Path) -> Ledger:
+    """Reads the text alone: looking at a ledger takes no lock and needs no right to write."""
+    try:
+        return Ledger.from_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise Refusal(f"there is no ledger {path}. `tfdp train --log-dir DIR` writes DIR/ledger.json.") from error
+    except (OSError, UnicodeDecodeError, LedgerError) as error:
+        raise Refusal(f"the ledger {path} cannot be read: {error}") from error
+
+
+def _epsilon(ledger: Ledger, delta: float) -> Epsilon:
+    try:
+        return epsilon(ledger, delta)
+    except (ValueError, NotImplementedError) as error:
+        raise Refusal(str(error)) from error
+
+
+COMMAND = Command("epsilon", _DESCRIPTION, _define, _run)

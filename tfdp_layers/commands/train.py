@@ -1,0 +1,278 @@
+"""`tfdp train`: a private training run from data to statement."""
+
+import contextlib
+import math
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from tfdp_layers import datasets
+from tfdp_layers._version import __version__
+from tfdp_layers.accounting import Ledger, LedgerError, calibrate_noise_multiplier, epsilon
+from tfdp_layers.commands.command import Command, Refusal, print_json, wrapped
+from tfdp_layers.commands.training_options import TrainingOptions, define_training_options
+from tfdp_layers.datasets import Dataset
+from tfdp_layers.recipes import Recipe
+from tfdp_layers.sampling import Poisson
+
+__all__ = ["COMMAND"]
+
+_DESCRIPTION = """
+Trains a classifier of images so that what it learned reveals little about any one training image:
+the weights are (epsilon, delta)-differentially private. It finds the noise that your budget needs,
+shows what it is going to do, trains, stops before the budget is exceeded, and ends with the
+privacy statement: what is guaranteed, under which assumptions, and what is not.
+
+Examples:
+  tfdp train --dataset fashion_mnist --epsilon 2.7 --delta 1e-5
+  tfdp train --dataset mnist --model mlp --epsilon 1 --log-dir logs --save model.keras
+  tfdp train --dataset digits --epsilon 8 --epochs 20 --json
+
+The test set counts as public: accuracy is measured on it after every epoch, without noise.
+A --log-dir that was used before still holds what was spent there, and that counts: take a new one
+for another data set.
+"""
+_EVALUATION_BATCH = 1000
+
+
+@dataclass(frozen=True)
+class Training:
+    """A run that is ready to start: everything was checked, nothing was released or written."""
+
+    options: TrainingOptions
+    data: Dataset
+    recipe: Recipe
+    noise_multiplier: float
+    ledger: Ledger
+
+    @property
+    def examples(self) -> int:
+        """Records of the training data, taken as public."""
+        return len(self.data.y_train)
+
+    @property
+    def steps(self) -> int:
+        """Steps that the epochs take."""
+        return self.recipe.epochs * math.ceil(self.examples / self.recipe.batch_size)
+
+
+def _run(values: flags.FlagValues) -> int:
+    options = TrainingOptions.from_options(values)
+    with quiet_import():
+        import tensorflow  # noqa: F401
+    training = _prepare(options)
+    model = _compiled(training)
+    print(_plan(training, model), flush=True)
+    seconds = _fit(training, model)
+    accuracy = model.evaluate(
+        training.data.x_test, training.data.y_test, batch_size=_EVALUATION_BATCH, verbose=0, return_dict=True
+    )["accuracy"]
+    if options.save is not None:
+        _save(model, options.save)
+    print(f"\n{model.privacy_statement(options.delta)}\n")
+    print(f"Test accuracy {accuracy:.4f} after {int(model.optimizer.releases)} steps in {seconds:.0f} s.", flush=True)
+    if options.json:
+        print_json(_result(training, model, accuracy, seconds))
+    return 0
+
+
+def _prepare(options: TrainingOptions) -> Training:
+    """Loads the data and finds the noise. Raises Refusal for whatever stands in the way of the training."""
+    try:
+        if options.dataset is None:
+            data = datasets.load_default(options.data_dir)
+        else:
+            data = datasets.load(options.dataset, options.data_dir)
+        if data.note:
+            print(f"NOTE: {data.note}", flush=True)
+        recipe = options.recipe(data.name)
+        sampling, examples = Poisson(recipe.batch_size), len(data.y_train)
+        sampling.check(examples)
+        ledger = _existing_ledger(options.log_dir)
+        noise = options.noise_multiplier
+        if noise is None:
+            steps = recipe.epochs * sampling.steps_per_epoch(examples)
+            noise = calibrate_noise_multiplier(options.epsilon, options.delta, sampling, examples, steps, ledger)
+        return Training(options, data, recipe, noise, ledger)
+    except (ValueError, NotImplementedError, LedgerError, datasets.DatasetNotFound) as error:
+        raise Refusal(str(error)) from error
+
+
+def _existing_ledger(log_dir: Path | None) -> Ledger:
+    """What was counted in the log folder so far; it is opened for writing only when the training starts."""
+    path = None if log_dir is None else log_dir / "ledger.json"
+    return Ledger(path) if path is not None and path.exists() else Ledger()
+
+
+def _compiled(training: Training) -> Any:
+    import keras
+
+    from tfdp_layers import zoo
+    from tfdp_layers.optimizers import NoisyOptimizer
+
+    options, recipe = training.options, training.recipe
+    if options.seed is not None:
+        keras.utils.set_random_seed(options.seed)
+    model = zoo.build(options.model, training.data, options.method, recipe)
+    schedule = keras.optimizers.schedules.CosineDecay(recipe.learning_rate, training.steps)
+    model.compile(
+        optimizer=NoisyOptimizer(keras.optimizers.Adam(schedule), noise_multiplier=training.noise_multiplier),
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    return model
+
+
+def _fit(training: Training, model: Any) -> float:
+    """Trains; returns the seconds that it took, evaluation after every epoch included."""
+    from tfdp_layers.callbacks import BudgetExhausted
+
+    options, data = training.options, training.data
+    try:
+        callbacks = _callbacks(options)
+        _open_ledger(training, model)
+        started = time.perf_counter()
+        model.fit(
+            data.x_train,
+            data.y_train,
+            batch_size=training.recipe.batch_size,
+            epochs=training.recipe.epochs,
+            physical_batch_size=options.physical_batch_size,
+            validation_data=(data.x_test, data.y_test),
+            validation_batch_size=_EVALUATION_BATCH,
+            callbacks=callbacks,
+            # Without a terminal, Keras' progress bar would print a line for every update of it.
+            verbose=1 if sys.stdout.isatty() else 2,
+        )
+        return time.perf_counter() - started
+    except (BudgetExhausted, LedgerError) as error:
+        raise Refusal(str(error)) from error
+    except KeyboardInterrupt:
+        spent = epsilon(model.ledger, options.delta)
+        print(f"\nStopped after epsilon = {float(spent):.4g} at delta = {options.delta:g} was spent.", flush=True)
+        raise
+
+
+def _callbacks(options: TrainingOptions) -> list[Any]:
+    from tfdp_layers.callbacks import PrivacyBudget, PrivacyTensorBoard
+
+    callbacks: list[Any] = [PrivacyBudget(options.epsilon, options.delta)]
+    if options.log_dir is not None:
+        try:
+            callbacks.append(PrivacyTensorBoard(options.log_dir))
+        except (ImportError, OSError, ValueError) as error:
+            raise Refusal(f"--log-dir: {error}") from error
+    return callbacks
+
+
+def _open_ledger(training: Training, model: Any) -> None:
+    """Lets the model count into the log folder's ledger, what is in it already included."""
+    if training.options.log_dir is not None:
+        try:
+            training.options.log_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise Refusal(f"--log-dir {training.options.log_dir} cannot be made: {error.strerror}.") from error
+        model.ledger = Ledger(training.options.log_dir / "ledger.json")
+
+
+def _save(model: Any, path: Path) -> None:
+    """Writes beside the file and renames, so that an interruption leaves no half of a model behind."""
+    partial = path.with_name(f".{path.stem}.partial.keras")
+    try:
+        model.save(partial)
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _plan(training: Training, model: Any) -> str:
+    data, recipe, options = training.data, training.recipe, training.options
+    shape = "x".join(map(str, data.x_train.shape[1:]))
+    spent = (
+        f", {float(epsilon(training.ledger, options.delta)):.4g} of it spent before" if training.ledger.steps else ""
+    )
+    rows = {
+        "Data": f"{data.name}: {training.examples} training and {len(data.y_test)} test images of {shape}, from"
+        f" {data.source}",
+        "Model": f"{options.model}, {model.count_params()} weights; each record's influence is bounded by"
+        f" {options.method}",
+        "Training": f"{recipe.epochs} epochs of {math.ceil(training.examples / recipe.batch_size)} steps, on"
+        f" {recipe.batch_size} records on average (Poisson sampling); Adam, learning rate {recipe.learning_rate:g} with"
+        " cosine decay",
+        "Privacy": f"budget epsilon = {options.epsilon:g} at delta = {options.delta:g}{spent}; noise multiplier"
+        f" {training.noise_multiplier:.4g}",
+        "Note": "the training loss and accuracy below carry no noise: the guarantee does not cover them",
+    }
+    return "\n".join(wrapped(text, f"{label:10}", 10) for label, text in rows.items())
+
+
+def _result(training: Training, model: Any, accuracy: float, seconds: float) -> dict[str, Any]:
+    options, recipe = training.options, training.recipe
+    spent = epsilon(model.ledger, options.delta)
+    steps = int(model.optimizer.releases)
+    return {
+        "method": options.method,
+        "dataset": training.data.name,
+        "dataset_source": training.data.source,
+        "model": options.model,
+        "epsilon": float(spent),
+        "delta": options.delta,
+        "accountant": spent.accountant,
+        "relation": None if spent.relation is None else spent.relation.name.lower(),
+        "sampling": spent.sampling,
+        "examples": training.examples,
+        "batch_size": recipe.batch_size,
+        "epochs": recipe.epochs,
+        "steps": steps,
+        "noise_multiplier": training.noise_multiplier,
+        "learning_rate": recipe.learning_rate,
+        "test_accuracy": accuracy,
+        "seconds": round(seconds, 3),
+        # From the expected batch size: the number of records really drawn is private.
+        "examples_per_second": round(steps * recipe.batch_size / seconds, 1),
+        "seed": options.seed,
+        "note": training.data.note,
+        "versions": {
+            "tfdp_layers": __version__,
+            "python": platform.python_version(),
+            "dp_accounting": version("dp-accounting"),
+            **{name: sys.modules[name].__version__ for name in ("tensorflow", "keras", "numpy")},
+        },
+    }
+
+
+@contextlib.contextmanager
+def quiet_import() -> Iterator[None]:
+    """Keeps what TensorFlow's C++ code logs while it is imported from the user, unless the import fails.
+
+    Some of it is written before any setting is read, so the file descriptor itself is turned away.
+    """
+    from absl import logging
+
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    logging.set_verbosity(logging.ERROR)
+    sys.stderr.flush()
+    saved = os.dup(2)
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            kept.seek(0)
+            os.write(saved, kept.read())
+            raise
+        finally:
+            os.dup2(saved, 2)
+            os.close(saved)
+
+
+COMMAND = Command("train", _DESCRIPTION, define_training_options, _run)

@@ -1,0 +1,125 @@
+"""The options of `tfdp train`, checked before anything is loaded."""
+
+import dataclasses
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from absl import flags
+
+from tfdp_layers import datasets, recipes
+from tfdp_layers.commands.command import Refusal, fraction, needed, positive, whole
+from tfdp_layers.recipes import Recipe
+
+__all__ = ["TrainingOptions", "define_training_options"]
+
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """What the user asked for; None where it was left out."""
+
+    method: str
+    dataset: str | None
+    model: str
+    epsilon: float
+    delta: float
+    epochs: int | None
+    batch_size: int | None
+    learning_rate: float | None
+    noise_multiplier: float | None
+    physical_batch_size: int | None
+    log_dir: Path | None
+    save: Path | None
+    data_dir: Path | None
+    seed: int | None
+    json: bool
+
+    @classmethod
+    def from_options(cls, values: flags.FlagValues) -> "TrainingOptions":
+        """Reads and checks the options; writes nothing. Raises Refusal for the first that is not valid."""
+        needed("epsilon", values.epsilon, "the privacy budget of the whole training, for example --epsilon 2.7.")
+        options = cls(
+            method=values.method,
+            dataset=values.dataset,
+            model=values.model,
+            epsilon=positive("epsilon", values.epsilon, "the privacy budget"),
+            delta=fraction("delta", values.delta, "the probability with which the guarantee may fail"),
+            epochs=whole("epochs", values.epochs, "the number of passes over the data"),
+            batch_size=whole("batch_size", values.batch_size, "the expected number of records in a step"),
+            learning_rate=positive("learning_rate", values.learning_rate, "the optimizer's learning rate"),
+            noise_multiplier=positive("noise_multiplier", values.noise_multiplier, "the noise over a record's bound"),
+            physical_batch_size=whole("physical_batch_size", values.physical_batch_size, "the records held at once"),
+            log_dir=_path(values.log_dir),
+            save=_path(values.save),
+            data_dir=_path(values.data_dir),
+            seed=whole("seed", values.seed, "the seed of the initial weights", least=0),
+            json=values.json,
+        )
+        options.check_paths()
+        return options
+
+    def recipe(self, dataset: str) -> Recipe:
+        """The defaults for the data set that was found, with what the user chose in their place."""
+        chosen = {name: getattr(self, name) for name in ("epochs", "batch_size", "learning_rate")}
+        tuned = recipes.recipe_for(self.model, dataset, self.method)
+        return dataclasses.replace(tuned, **{name: value for name, value in chosen.items() if value is not None})
+
+    def check_paths(self) -> None:
+        """Raises Refusal where the model or the logs could not be written later; leaves nothing behind."""
+        if self.data_dir is not None and not self.data_dir.is_dir():
+            raise Refusal(f"--data-dir {self.data_dir} does not exist or is no folder.")
+        if self.save is not None:
+            if self.save.suffix != ".keras":
+                raise Refusal(f"--save names a file that ends in .keras. Received: {self.save}.")
+            if self.save.is_dir() or not self.save.parent.is_dir():
+                raise Refusal(
+                    f"--save {self.save}: the folder {self.save.parent} must exist, and the file be no folder."
+                )
+            _check_writable("--save", self.save, self.save.parent)
+        if self.log_dir is not None:
+            existing = next(path for path in (self.log_dir, *self.log_dir.parents) if path.exists())
+            if not existing.is_dir():
+                raise Refusal(f"--log-dir {self.log_dir}: {existing} is a file, not a folder.")
+            _check_writable("--log-dir", self.log_dir, existing)
+
+
+def define_training_options(values: flags.FlagValues) -> None:
+    """Defines the options of `tfdp train`."""
+
+    def define(kind: str, name: str, text: str, default: object = None) -> None:
+        getattr(flags, f"DEFINE_{kind}")(name, default, text, flag_values=values)
+
+    def choose(name: str, choices: tuple[str, ...], text: str, default: str | None = None) -> None:
+        flags.DEFINE_enum(name, default, list(choices), text, flag_values=values)
+
+    choose("method", recipes.METHODS, "How each record's influence is bounded.", recipes.METHODS[0])
+    fallback = f"Images to train on; if left out, {datasets.DEFAULT}, or digits where that cannot be had."
+    choose("dataset", datasets.NAMES, fallback)
+    choose("model", recipes.MODELS, "Network: convolutional, or two dense layers.", "cnn")
+    define("float", "epsilon", "Privacy budget of the whole training, for example 2.7; smaller is more private.")
+    define("float", "delta", "Probability with which the guarantee may fail; choose less than 1 / records.", 1e-5)
+    define("integer", "epochs", "Passes over the data; tuned for each model if left out.")
+    define("integer", "batch_size", "Expected number of records in a step; tuned if left out.")
+    define("float", "learning_rate", "Where Adam's cosine decay starts; tuned if left out.")
+    define("float", "noise_multiplier", "Noise over a record's bound; if left out, the least that the budget allows.")
+    define("integer", "physical_batch_size", "Most records in memory at once; a larger batch is worked off in pieces.")
+    define("string", "log_dir", "Folder for TensorBoard and for ledger.json, which counts what was spent.")
+    define("string", "save", "File for the trained model, ending in .keras.")
+    define("string", "data_dir", "Folder with the data set (DATASET.npz, or its idx files).")
+    define("integer", "seed", "Seed of the initial weights. Noise and sampling never take one.")
+    define("bool", "json", "End with one JSON object on the last line.", False)
+
+
+def _path(value: str | None) -> Path | None:
+    if value is not None and not value:
+        raise Refusal("a file or folder has an empty name.")
+    return None if value is None else Path(value).expanduser().absolute()
+
+
+def _check_writable(option: str, path: Path, folder: Path) -> None:
+    """Writes a file without a name, which is gone at once: permissions alone tell little (root, read-only disks)."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise Refusal(f"{option} {path} cannot be written: {error.strerror or error}. Choose another place.") from error

@@ -1,0 +1,68 @@
+"""Settings with which the command's models train well under a privacy budget. No TensorFlow here."""
+
+from dataclasses import dataclass
+
+__all__ = ["METHODS", "MODELS", "Recipe", "recipe_for"]
+
+METHODS = ("backprop_clipping",)
+MODELS = ("cnn", "mlp")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Defaults for one model on one data set.
+
+    They were tuned on the public benchmark sets themselves; a guarantee for other data assumes, as always, that
+    settings were not chosen by looking at the private records.
+
+    Attributes:
+      epochs: passes over the data, on average.
+      batch_size: expected number of records in a step.
+      learning_rate: where the cosine decay starts.
+      scales: norm that each record's input is brought to before each bounded layer.
+      upstream_clips: bound on each record's upstream gradient, for each bounded layer.
+      bound: which pair of norms the convolutions clip; see `tfdp.layers.ClippedConv2D`.
+      kernels, strides: of the convolutions.
+    """
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    scales: tuple[float, ...]
+    upstream_clips: tuple[float, ...]
+    bound: str = "patch"
+    kernels: tuple[int, int] = (8, 4)
+    strides: tuple[int, int] = (2, 2)
+
+
+_MLP = Recipe(40, 2048, 5e-3, scales=(5.0, 5.0), upstream_clips=(0.02, 0.1))
+_CNN = Recipe(40, 2048, 5e-3, scales=(5.0, 5.0, 5.0, 5.0), upstream_clips=(0.02, 0.02, 0.05, 0.3))
+_RECIPES = {
+    ("mlp", "mnist"): _MLP,
+    ("mlp", "fashion_mnist"): _MLP,
+    ("mlp", "cifar10"): _MLP,
+    ("mlp", "digits"): Recipe(40, 256, 5e-3, scales=(5.0, 5.0), upstream_clips=(0.02, 0.1)),
+    ("cnn", "mnist"): _CNN,
+    ("cnn", "fashion_mnist"): _CNN,
+    ("cnn", "cifar10"): _CNN,
+    ("cnn", "digits"): Recipe(
+        40, 256, 5e-3, scales=(5.0,) * 4, upstream_clips=(0.02, 0.02, 0.05, 0.3), kernels=(3, 3), strides=(1, 2)
+    ),
+}
+
+
+def recipe_for(model: str, dataset: str, method: str = "backprop_clipping") -> Recipe:
+    """Returns the defaults of a model on a data set.
+
+    Raises:
+      ValueError: an unknown model, data set or method; the message lists the known ones.
+    """
+    if method not in METHODS:
+        raise ValueError(f"Unknown method {method!r}. Choose one of: {', '.join(METHODS)}.")
+    if (model, dataset) not in _RECIPES:
+        known = sorted({name for _, name in _RECIPES})
+        raise ValueError(
+            f"No recipe for model {model!r} on data set {dataset!r}. Models: {', '.join(MODELS)}; data sets:"
+            f" {', '.join(known)}."
+        )
+    return _RECIPES[model, dataset]
