@@ -44,7 +44,20 @@ Counts = tuple[tuple[DpEvent, int], ...]
 
 # Orders close to 1 serve little noise. Without replacement an order costs its square: fewer of them.
 _ORDERS = (1.02, 1.05, *rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
-_ORDERS_WITHOUT_REPLACEMENT = (1.25, 1.5, 1.75, *range(2, 33), 36, 40, 48, 56, 64, 96, 128, 256, 512, 1024)
+_ORDERS_WITHOUT_REPLACEMENT = (
+    *(1 + x / 10 for x in range(1, 100)),
+    *range(11, 33),
+    36,
+    40,
+    48,
+    56,
+    64,
+    96,
+    128,
+    256,
+    512,
+    1024,
+)
 _ZCDP_ORDERS = tuple(1.0 + np.geomspace(0.02, 1e6, 2000))
 
 # Below this delta the tail that PLD cuts off (1e-15 a composition) and its rounding are no longer small.

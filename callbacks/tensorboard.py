@@ -148,13 +148,14 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
             "delta": self._used_delta,
             "noise_multiplier": release.noise_multiplier,
         }
-        config = self.model.optimizer.get_config()
-        inner = config.pop("optimizer", {})
-        inner_config = inner.get("config", {}) if isinstance(inner, dict) else {}
-        for name, value in (inner_config | config).items():
-            if isinstance(value, bool | int | float | str):
-                values.setdefault(name, value)
-        return values | {"optimizer": type(self.model.optimizer).__name__}
+        settings = self.model.optimizer.get_config()
+        name, wrapped = type(self.model.optimizer).__name__, settings.get("optimizer")
+        if isinstance(wrapped, dict):
+            name = f"{name}({wrapped['class_name']})"
+            settings = wrapped["config"] | settings
+        plain = {key: value for key, value in settings.items() if isinstance(value, bool | int | float | str)}
+        plain.pop("name", None)
+        return plain | values | {"optimizer": name}
 
     def _close(self) -> None:
         if self._writer is not None:

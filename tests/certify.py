@@ -49,12 +49,13 @@ def extreme(kind: str, scale: float, shape: tuple[int, ...], rng: np.random.Gene
     elif kind == "cancelling":
         values = normal - normal.mean(axis=tuple(range(max(len(shape) - 1, 1))), keepdims=True)
     elif kind == "mixed":
-        values = rng.choice([-1, 1], shape) * 10.0 ** rng.uniform(-45, 38.5, shape)
+        values = rng.choice([-1, 1], shape) * np.minimum(10.0 ** rng.uniform(-45, 38.5, shape), LARGEST)
     elif kind == "infinite":
         values = np.inf * rng.choice([-1, 1], shape)
     elif kind in ("one_nan", "one_infinite"):
         values[place] = np.nan if kind == "one_nan" else -np.inf
-    return values.astype(np.float32)
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32)
 
 
 def releaser(layer: BoundedLayer, mode: str = "eager") -> Release:
@@ -80,7 +81,7 @@ def distance(a: list[np.ndarray], b: list[np.ndarray] | None = None) -> float:
 
 
 def influences(release: Release, records: list[tuple[np.ndarray, np.ndarray]], others: int = 2) -> list[float]:
-    """What each record adds to the released sum: the larger of alone, and joining a batch of `others` ordinary records."""
+    """What each record adds to the released sum: the larger of alone, and joining `others` ordinary records."""
     rng = np.random.default_rng(7)
     ordinary = [rng.normal(size=(others, *part.shape)).astype(np.float32) for part in records[0]]
     without = release(*ordinary)
@@ -102,7 +103,7 @@ def hostile_records(layer: BoundedLayer, shape: tuple[int, ...]) -> list[tuple[n
 
 
 def certify(layer: BoundedLayer, shape: tuple[int, ...], mode: str = "eager") -> float:
-    """The largest influence found, of the witness (or supremum) and of hostile records. `shape` is one record's input."""
+    """The largest influence found, of the witness (or supremum) and of hostile records. `shape`: one record's input."""
     records = [best_record(layer, shape), *hostile_records(layer, shape)]
     return max(influences(releaser(layer, mode), records))
 
@@ -152,10 +153,10 @@ def visibility(layer: BoundedLayer, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def witness(layer: BoundedLayer, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray] | None:
-    """A record, beyond both clips, that attains the certified bound; None if no pixel is in one patch alone (bound "patch").
+    """A record, beyond both clips, that attains the certified bound; None if no pixel is in one patch alone ("patch").
 
-    The input lies inside one receptive field, the upstream gradient is one-hot there. Under "patch" the input is one pixel
-    that no other patch holds.
+    The input lies inside one receptive field, the upstream gradient is one-hot there. Under "patch" the input is one
+    pixel that no other patch holds.
     """
     seen = visibility(layer, shape)
     rng = np.random.default_rng(11)
@@ -179,14 +180,14 @@ def witness(layer: BoundedLayer, shape: tuple[int, ...]) -> tuple[np.ndarray, np
 def supremum(layer: BoundedLayer, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
     """The worst record found by alternating maximisation, for the bound "patch" of a convolution.
 
-    The kernel gradient is bilinear in (x, u). With u fixed, the best x is a leading singular vector; with x fixed, the best u
-    a leading generalised eigenvector. One input channel and one filter.
+    The kernel gradient is bilinear in (x, u). With u fixed, the best x is a leading singular vector; with x fixed, the
+    best u a leading generalised eigenvector. One input channel and one filter.
     """
     size = tuple(layer.kernel.shape)
     taps = int(np.prod(layer.kernel_size))
     one_hot = (np.eye(size[-1] * size[-2] * taps)[i * size[-1] * size[-2]].reshape(size) for i in range(taps))
     shift = np.stack(list(responses(layer, shape, one_hot))).astype(np.float64)
-    pixels, positions = shift.shape[1:]
+    positions = shift.shape[2]
     holds = np.maximum((shift != 0).any(axis=0).sum(axis=1), 1e-12)
     bias, t = float(layer.use_bias), layer.input_clip
     upstream_norm = (t**2 * np.eye(positions) + bias) / (t**2 + bias)

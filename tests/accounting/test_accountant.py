@@ -32,7 +32,8 @@ def inverse(profile, delta: float) -> float:
 @pytest.mark.parametrize("probability", [0.01, 0.1, 0.5])
 @pytest.mark.parametrize("multiplier", [0.5, 1.0, 3.0])
 def test_one_poisson_step_is_never_below_the_exact_profile_and_close_to_it(probability, multiplier):
-    # Removing the record: delta(log(1 + q (e^e - 1))) = q delta_Gauss(e); Balle, Barthe, Gaboardi 2018, arXiv:1807.01647.
+    # Removing the record: delta(log(1 + q (e^e - 1))) = q delta_Gauss(e).
+    # Source: Balle, Barthe, Gaboardi 2018, arXiv:1807.01647.
     def profile(eps):
         inner = math.log1p(math.expm1(eps) / probability)
         return probability * gaussian_delta(inner, 1.0, multiplier)

@@ -1,4 +1,4 @@
-"""No record, whatever it holds, moves a clipped layer's released sum by more than the layer says; and one moves it so far."""
+"""No record, whatever it holds, moves a clipped layer's released sum by more than the layer says; a witness does."""
 
 import itertools
 from dataclasses import dataclass
@@ -112,7 +112,7 @@ GRIDS = {
     "Conv3D channels_first": [
         case(ClippedConv3D, (2, 4, 4, 3), filters=2, kernel_size=2, data_format="channels_first"),
     ],
-    "DepthwiseConv2D": grid(ClippedDepthwiseConv2D, (7, 7, 2), ("valid", "same"), kernel_size=3, depth_multiplier=2),
+    "DepthwiseConv2D": grid(ClippedDepthwiseConv2D, (6, 6, 2), ("valid", "same"), kernel_size=3, depth_multiplier=2),
     "DepthwiseConv2D channels_first": [
         case(ClippedDepthwiseConv2D, (2, 6, 6), kernel_size=3, bound=bound, data_format="channels_first")
         for bound in BOUNDS
@@ -131,7 +131,7 @@ def test_a_witness_attains_the_bound(name: str) -> None:
 
 
 def test_only_the_patch_bound_may_lack_a_witness() -> None:
-    every = [one for name in ("Conv1D", "Conv2D odd kernel", "DepthwiseConv2D") for one in GRIDS[name]]
+    every = [one for name in ("Conv1D", "Conv2D odd kernel") for one in GRIDS[name]]
     lacking = [dict(one.options) for one in every if witness(one.layer(), one.shape) is None]
     assert lacking
     assert all(o["bound"] == "patch" and o["padding"] == "same" and o["kernel_size"] == 3 for o in lacking)

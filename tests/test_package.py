@@ -1,0 +1,172 @@
+"""What an installation gives: a wheel that imports, an entry point, no TensorFlow by accident, a README that is true."""
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tfdp_layers
+from tfdp_layers import datasets
+
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+# An editable installation maps the folders in wherever Python runs; without it we see what other installations see.
+WITHOUT_EDITABLE = (
+    "import sys; sys.meta_path = [f for f in sys.meta_path if 'editable' not in getattr(f, '__module__', '').lower()];"
+)
+
+
+def python(code: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_EDITABLE + code],
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The built wheel. Built from a copy, so that no build folder is left in the checkout."""
+    copy = tmp_path_factory.mktemp("source")
+    for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
+        (copy / name).write_bytes((ROOT / name).read_bytes())
+    for folder in ("tfdp_layers", "accounting", "callbacks"):
+        for file in (ROOT / folder).rglob("*"):
+            if file.suffix == ".py" or file.name == "py.typed":
+                target = copy / file.relative_to(ROOT)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(file.read_bytes())
+    out = tmp_path_factory.mktemp("wheel")
+    # The installed setuptools builds it: tests need no network.
+    options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(out)]
+    subprocess.run([sys.executable, "-m", "pip", "wheel", *options, str(copy)], check=True, capture_output=True)
+    return next(out.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory) -> Path:
+    """A folder with what the wheel installs."""
+    folder = tmp_path_factory.mktemp("site")
+    zipfile.ZipFile(wheel).extractall(folder)  # A pure wheel installs by unpacking.
+    return folder
+
+
+def test_the_wheel_holds_one_package_with_every_source_file(wheel):
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"tfdp_layers"}
+    expected = {
+        f"tfdp_layers/{path.relative_to(ROOT / 'tfdp_layers')}" for path in (ROOT / "tfdp_layers").rglob("*.py")
+    }
+    for folder in ("accounting", "callbacks"):
+        expected |= {f"tfdp_layers/{path.relative_to(ROOT)}" for path in (ROOT / folder).rglob("*.py")}
+    assert expected <= set(names)
+    assert "tfdp_layers/py.typed" in names
+    assert any(name.endswith("/LICENSE") for name in names)
+
+
+def test_the_installed_wheel_imports_from_another_folder(installed, tmp_path):
+    code = (
+        "import tfdp_layers as t, tfdp_layers.accounting, tfdp_layers.commands.train;"
+        "print(t.__version__, t.__file__, t.accounting.__file__, t.commands.train.__file__)"
+    )
+    done = python(code, tmp_path, PYTHONPATH=str(installed))
+    assert done.returncode == 0, done.stderr
+    version, *files = done.stdout.split()
+    assert version == tfdp_layers.__version__
+    assert len(files) == 3
+    assert all(file.startswith(str(installed)) for file in files)
+
+
+def test_the_source_folder_shadowing_an_installation_is_explained(installed):
+    done = python("import tfdp_layers", ROOT, PYTHONPATH=str(installed))
+    assert done.returncode != 0
+    assert "ImportError: tfdp_layers was imported from its source folder" in done.stderr
+    assert "pip install -e ." in done.stderr
+
+
+def test_the_wheel_names_version_entry_point_and_extras(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        texts = {Path(name).name: archive.read(name).decode() for name in archive.namelist() if ".dist-info/" in name}
+    assert f"Version: {tfdp_layers.__version__}\n" in texts["METADATA"]
+    assert "tfdp = tfdp_layers.cli:main" in texts["entry_points.txt"]
+    assert {"tensorboard", "test"} <= set(re.findall(r"^Provides-Extra: (\w+)$", texts["METADATA"], flags=re.M))
+
+
+def test_the_entry_point_is_the_command():
+    (entry,) = (entry for entry in entry_points(group="console_scripts") if entry.name == "tfdp")
+    assert entry.load()(["--version"]) == 0
+
+
+@pytest.mark.parametrize(
+    "module", ["", ".sampling", ".accounting", ".datasets", ".recipes", ".cli", ".commands.train", ".commands.epsilon"]
+)
+def test_these_modules_load_no_tensorflow(module):
+    code = f"import sys, tfdp_layers{module}; assert not {{'tensorflow', 'keras', 'torch', 'jax'}} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_public_name_that_is_listed_can_be_had():
+    missing = []
+    for name in tfdp_layers.__all__:
+        try:
+            getattr(tfdp_layers, name)
+        except (AttributeError, ImportError):
+            missing.append(name)
+    assert missing == []
+
+
+# The README -----------------------------------------------------------------------------------------------------------
+
+
+def readme_command(name: str) -> str:
+    (command,) = re.findall(rf"^<!-- command: {name} -->\n```sh\n(.*?)\n```$", README, flags=re.M | re.S)
+    return command
+
+
+def test_ci_runs_the_readmes_commands_and_has_none_of_its_own():
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "$(readme_command train)" in script
+    assert "$(readme_command test)" in script
+    assert "pytest" not in script, "the tests are run by the README's command alone"
+    assert readme_command("test").split(" && ")[-1].startswith("pytest")
+    assert readme_command("train").split(" && ")[-1].startswith("tfdp train --method backprop_clipping")
+
+
+def test_the_readmes_train_command_is_understood():
+    from tfdp_layers import cli
+    from tfdp_layers.commands.training_options import TrainingOptions
+
+    arguments = readme_command("train").split(" && ")[-1].split()[2:]
+    options = TrainingOptions.from_options(cli._command("train").parse(arguments))
+    assert (options.dataset, options.model, options.epsilon, options.delta) == ("fashion_mnist", "cnn", 2.7, 1e-5)
+
+
+def test_the_readmes_code_runs_as_it_stands_on_smaller_arrays(monkeypatch, capsys):
+    (code,) = re.findall(r"^```python\n(.*?)^```$", README, flags=re.M | re.S)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 24
+    size = "batch_size, epochs, examples = 2048, 40, len(data.x_train)"
+    assert code.count(size) == 1
+    rng = np.random.default_rng(0)
+    x, y = rng.random((256, 28, 28, 1), np.float32), rng.integers(0, 10, 256)
+    small = datasets.Dataset("fashion_mnist", x, y, x[:32], y[:32], "made up", 10)
+    monkeypatch.setattr(datasets, "load", lambda name: small)
+    exec(code.replace(size, "batch_size, epochs, examples = 32, 1, len(data.x_train)"), {})
+    output = capsys.readouterr().out
+    assert "epsilon" in output
+    spent = float(re.findall(r"epsilon = ([0-9.]+) at delta", output)[0])
+    assert 0.99 * 2.7 <= spent <= 2.7
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])
+def test_links_to_files_lead_somewhere(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    targets = [t for t in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in t]
+    assert [t for t in targets if not ((ROOT / page).parent / t).exists()] == []
