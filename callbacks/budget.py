@@ -14,7 +14,7 @@ __all__ = ["BudgetExhausted", "PrivacyBudget"]
 _MOST_STEPS = 10_000_000
 
 
-class BudgetExhausted(RuntimeError):
+class BudgetExhausted(RuntimeError):  # noqa: N818 (named as the attribute that tells of it)
     """Not one more update fits into the budget."""
 
 
@@ -52,16 +52,17 @@ class PrivacyBudget(keras.callbacks.Callback):
     # fit puts such callbacks first: Keras hands one dict of logs along the list, and later callbacks see what is in it.
     adds_to_logs = True
 
+    _spending: Spending
+    _ceiling: Epsilon
+
     def __init__(self, epsilon: float, delta: float, *, accept_nominal: bool = False) -> None:
         super().__init__()
         self.epsilon = _checked_epsilon(epsilon)
         self.delta = check_delta(delta)
         self.accept_nominal = bool(accept_nominal)
         self.exhausted = False
-        self._spending: Spending | None = None
         self._allowed = 0
         self._planned = 0
-        self._ceiling: Epsilon | None = None
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Plans how many updates fit. Raises ValueError and BudgetExhausted, see the class."""
@@ -138,10 +139,10 @@ class PrivacyBudget(keras.callbacks.Callback):
 
     def _nothing_left(self) -> str:
         curve = self._spending.curve
-        spent, more = float(curve.at(0)), float(curve.at(1))
+        steps, spent, more = self._spending.steps, float(curve.at(0)), float(curve.at(1))
         return (
-            f"Nothing is left of the budget epsilon={self.epsilon:g} at delta={self.delta:g}: the {self._spending.steps}"
-            f" updates in the ledger spent epsilon={spent:.4g}, and one more would make it {more:.4g}. Nothing more"
+            f"Nothing is left of the budget epsilon={self.epsilon:g} at delta={self.delta:g}: the {steps} updates in"
+            f" the ledger spent epsilon={spent:.4g}, and one more would make it {more:.4g}. Nothing more"
             " was released. Use a larger budget, more noise (noise_multiplier), or a smaller batch_size."
         )
 

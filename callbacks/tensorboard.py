@@ -23,8 +23,8 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
     Scalars, against the number of updates in the model's ledger: `privacy/epsilon`, `privacy/noise_multiplier`, and for
     each group of weights `privacy/bound/GROUP` and `privacy/noise_stddev/GROUP` (both on the sum of gradients). Metrics
     of the validation data, which are public by declaration, as `validation/NAME`. At the end of `fit`: the privacy
-    statement as text, and in a run of its own, `rdp_after_STEPS_steps`, the Renyi divergence `privacy/rdp_curve` against
-    its order (TensorBoard's step axis; integer orders). Hyper-parameters go to the HParams page.
+    statement as text, and in a run of its own, `rdp_after_STEPS_steps`, the Renyi divergence `privacy/rdp_curve`
+    against its order (TensorBoard's step axis; integer orders). Hyper-parameters go to the HParams page.
 
     Not covered by the guarantee, and left out unless asked for: training loss and metrics. With `log_unprotected=True`
     they are written as `unprotected/NAME`.
@@ -41,6 +41,9 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
             not private.
     """
 
+    _spending: Spending
+    _used_delta: float
+
     def __init__(
         self,
         log_dir: str | os.PathLike[str],
@@ -55,7 +58,6 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
         self.delta = None if delta is None else check_delta(delta)
         self.update_freq = _checked_frequency(update_freq)
         self.log_unprotected = bool(log_unprotected)
-        self._spending: Spending | None = None
         self._writer: Any = None
         self._batches = 0
 
@@ -65,7 +67,9 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
         _writable(self.log_dir)
         # A budget in the same fit stands before this callback and has put its epsilon, which knows its delta, here.
         shared = (logs or {}).get("epsilon")
-        self._used_delta = self.delta or getattr(shared, "delta", _DEFAULT_DELTA)
+        self._used_delta = shared.delta if isinstance(shared, Epsilon) else _DEFAULT_DELTA
+        if self.delta is not None:
+            self._used_delta = self.delta
         self._spending = Spending(self.model, self._used_delta)
         self._batches = 0
         self._writer = tf.summary.create_file_writer(self.log_dir)
@@ -75,7 +79,7 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Writes epsilon every `update_freq` batches."""
-        if self.update_freq == "epoch":
+        if isinstance(self.update_freq, str):
             return
         previous, self._batches = self._batches, self._batches + int(self.model.steps_per_execution)
         if previous // self.update_freq == self._batches // self.update_freq:
@@ -152,7 +156,8 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
         name, wrapped = type(self.model.optimizer).__name__, settings.get("optimizer")
         if isinstance(wrapped, dict):
             name = f"{name}({wrapped['class_name']})"
-            settings = wrapped["config"] | settings
+            # No more of it: Adam's epsilon beside the privacy budget's would mislead.
+            settings = {"learning_rate": wrapped["config"].get("learning_rate")} | settings
         plain = {key: value for key, value in settings.items() if isinstance(value, bool | int | float | str)}
         plain.pop("name", None)
         return plain | values | {"optimizer": name}

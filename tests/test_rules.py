@@ -142,6 +142,12 @@ def test_bound_upstream_is_the_identity_forward_and_the_rule_backward(jit_compil
     assert rule.bound * (1 - 3 * ROUNDING) <= exact_norm(rule, np.asarray(gradient)[0]) <= rule.bound
 
 
+def test_rows_that_are_summed_afterwards_leave_room_for_the_rounding() -> None:
+    rows = np.ones((1, 1000, 2), np.float32)
+    plain, summed = (float(L2(0.5, summed=flag).scales(rows)[0]) for flag in (False, True))
+    assert summed / plain == pytest.approx(1 - 1000 * 2**-24, rel=1e-6)
+
+
 def test_the_rounding_margin_grows_with_the_number_of_positions_known_or_not() -> None:
     unknown = tf.function(
         lambda rows: summation_error(rows, [1, 2]), input_signature=[tf.TensorSpec((None, None, None, 2))]

@@ -4,6 +4,7 @@ No TensorFlow is imported unless Keras has to download. A data set that was name
 """
 
 import contextlib
+import functools
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -127,12 +128,12 @@ def _places(name: str, data_dir: Path | None) -> Iterator[Callable[[], tuple[ima
     cache = _keras_cache()
     folders += [cache, *(cache / folder for folder in known.folders)]
     for folder in folders:
-        yield lambda folder=folder: image_files.read_npz(folder / f"{name}.npz")
+        yield functools.partial(image_files.read_npz, folder / f"{name}.npz")
         # Keras' cache itself is shared by all sets: only a set's own folder there may hold idx files.
         if known.idx and folder != cache:
-            yield lambda folder=folder: image_files.read_idx(folder, name)
+            yield functools.partial(image_files.read_idx, folder, name)
     if known.debian:
-        yield lambda: image_files.read_idx(_DEBIAN, name)
+        yield functools.partial(image_files.read_idx, _DEBIAN, name)
     if name == "cifar10" and (cache / "cifar-10-batches-py-target").is_dir():
         yield lambda: (_download(name), f"Keras' cache {cache}")
 

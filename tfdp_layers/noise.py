@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,14 +81,45 @@ class SeededNoise(NoiseSource):
         return (type(self), (self.seed,))
 
 
-def uniform_stddevs(groups: Sequence[SensitivityGroup], noise_multiplier: float) -> list[float]:
-    """The noise of each group on the SUM of gradients: z sqrt(G) S_g.
+def check_allocation(allocation: Any) -> None:
+    """Raises ValueError unless `allocation` is "uniform", "dimension", or a dict of positive finite shares."""
+    if isinstance(allocation, Mapping):
+        if allocation and all(isinstance(share, int | float) and 0 < share < math.inf for share in allocation.values()):
+            return
+    elif allocation in ("uniform", "dimension"):
+        return
+    raise ValueError(
+        "`noise_allocation` must be 'uniform', 'dimension', or a dict from the names of groups to positive shares."
+        f" Received: noise_allocation={allocation!r}."
+    )
 
-    Then (sum_g (S_g / sigma_g)^2)^(-1/2) = z: all groups together are one Gaussian mechanism with noise multiplier z,
-    since scaling group g by 1 / sigma_g maps a record's contribution to a vector of norm at most (sum_g (S_g /
-    sigma_g)^2)^(1/2).
+
+def allocated_stddevs(
+    groups: Sequence[SensitivityGroup], noise_multiplier: float, allocation: Any = "uniform"
+) -> list[float]:
+    """The noise of each group on the SUM of gradients: sigma_g = z S_g / sqrt(w_g), with shares w_g that add up to 1.
+
+    Then (sum_g (S_g / sigma_g)^2)^(-1/2) = z whatever the shares: all groups together are one Gaussian mechanism of
+    noise multiplier z, since scaling group g by 1 / sigma_g maps a record's contribution to a vector of norm at most
+    (sum_g (S_g / sigma_g)^2)^(1/2).
+
+    Args:
+        allocation: "uniform": w_g = 1 / G, sigma_g = z sqrt(G) S_g. "dimension": w_g in proportion to the square root
+            of the number of weights, which makes sum_g d_g (sigma_g / S_g)^2 least. Or shares by name.
+
+    Raises:
+        ValueError: for shares that do not name exactly the groups.
     """
-    return [noise_multiplier * math.sqrt(len(groups)) * group.bound for group in groups]
+    if allocation == "uniform":
+        shares = [1.0] * len(groups)
+    elif allocation == "dimension":
+        shares = [math.sqrt(sum(math.prod(v.shape) for v in group.variables)) for group in groups]
+    else:
+        names = [group.name for group in groups]
+        if set(names) != set(allocation):
+            raise ValueError(f"`noise_allocation` must name exactly the groups {names}. Received: {sorted(allocation)}.")
+        shares = [float(allocation[name]) for name in names]
+    return [noise_multiplier * group.bound * math.sqrt(sum(shares) / w) for group, w in zip(groups, shares, strict=True)]
 
 
 def add_noise(source: NoiseSource, sums: Sequence[tf.Tensor], stddevs: Sequence[float]) -> list[tf.Tensor]:

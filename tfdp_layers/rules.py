@@ -42,6 +42,12 @@ class Rule(abc.ABC):
     """Scales each record's rows down until their norm is at most `bound`.
 
     Shapes: (batch, ...), float32, unchanged.
+    Attributes:
+        bound: in units of the rows.
+        channels_first: whether the channels are axis 1 instead of the last.
+        summed: whether the rows are summed over positions afterwards, as a layer's upstream gradient is in the
+            gradients of kernel and bias: then they stay below the bound by as much as float32 rounding can add.
+
     Guarantee: output row i depends on input row i alone; its norm, in exact arithmetic, is at most `bound` whatever
         the input holds; a row with a NaN, an infinity, or values whose squares overflow float32, becomes zero.
     Raises: ValueError if the bound is not a positive finite number.
@@ -49,6 +55,7 @@ class Rule(abc.ABC):
 
     bound: float
     channels_first: bool = dataclasses.field(default=False, kw_only=True)
+    summed: bool = dataclasses.field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         check_bound(bound=self.bound)
@@ -62,19 +69,17 @@ class Rule(abc.ABC):
         rank = len(rows.shape)
         return list(range(2, rank)) if self.channels_first else list(range(1, rank - 1))
 
-    def scales(self, rows: tf.Tensor, margin: Any = ROUNDING) -> tf.Tensor:
-        """The factor in [0, 1] that each record is multiplied by: (batch, ...) -> (batch,). See `__call__`."""
+    def scales(self, rows: tf.Tensor) -> tf.Tensor:
+        """The factor in [0, 1] that each record is multiplied by: (batch, ...) -> (batch,)."""
         norm = self.norm(rows)
+        margin = ROUNDING + summation_error(rows, self.space(rows)) if self.summed else ROUNDING
         limit = self.bound * (1.0 - margin)
         shrink = tf.minimum(1.0, limit / tf.maximum(norm, limit))
         return tf.where(tf.math.is_finite(norm), shrink, tf.zeros_like(norm))
 
-    def __call__(self, rows: tf.Tensor, margin: Any = ROUNDING) -> tf.Tensor:
-        """The rows, scaled to at most bound * (1 - margin).
-
-        Not differentiated through: the scale counts as a constant in the backward pass.
-        """
-        scales = per_record(tf.stop_gradient(self.scales(rows, margin)), rows)
+    def __call__(self, rows: tf.Tensor) -> tf.Tensor:
+        """The bounded rows. Not differentiated through: the scale counts as a constant in the backward pass."""
+        scales = per_record(tf.stop_gradient(self.scales(rows)), rows)
         # multiply_no_nan: zero times NaN or infinity is zero, so a refused record cannot leak through the product.
         return tf.math.multiply_no_nan(rows, scales)
 
@@ -197,8 +202,7 @@ def bound_upstream(outputs: Any, rule: Rule) -> Any:
     """The identity whose backward pass applies `rule` to each record's upstream gradient.
 
     This is the only custom gradient of backpropagation clipping: what it lets through is both what the layer's weights
-    see and what flows on below. It closes over no variable. The margin below the rule's bound covers the rounding of
-    the sums over positions that make the gradients of kernel and bias.
+    see and what flows on below. It closes over no variable.
 
     Args:
         outputs: a layer's linear output, (batch, ...), float32.
@@ -207,9 +211,6 @@ def bound_upstream(outputs: Any, rule: Rule) -> Any:
 
     @tf.custom_gradient
     def identity(values: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        def backward(upstream: tf.Tensor) -> tf.Tensor:
-            return rule(upstream, ROUNDING + summation_error(upstream, rule.space(upstream)))
-
-        return tf.identity(values), backward
+        return tf.identity(values), rule
 
     return identity(outputs)

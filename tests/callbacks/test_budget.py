@@ -1,8 +1,6 @@
-"""A budget holds, whatever is asked for; little of it is left over; and it is shown."""
+"""A budget holds, whatever is asked for, and little of it is left over."""
 
-import csv
 import math
-import time
 import warnings
 from typing import Any
 
@@ -18,7 +16,7 @@ from spending_helpers import (
     after,
     fit,
     forget,
-    records,
+    keeps_to,
     release_of,
     spent,
     tiny_model,
@@ -28,13 +26,8 @@ import tfdp_layers as tfdp
 from tfdp_layers.accounting import Ledger, Release
 from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget
 
-SLACK = 1 + 1e-6  # Two accountants round differently.
 FINER = 1 - 1e-3  # The one here is a little tighter; one step in a hundred is worth 5e-3.
 MULTIPLIERS = (1.1, 1.5, 2.5)
-
-
-def keeps_to(ledger: Ledger, budget: float) -> bool:
-    return spent(ledger) <= budget * SLACK
 
 
 def uses_up(ledger: Ledger, release: Release, budget: float) -> bool:
@@ -226,81 +219,6 @@ def test_what_another_process_wrote_into_the_ledgers_file_is_counted(tmp_path: A
     model.ledger.close()
     assert model.ledger.steps > 10
     assert keeps_to(Ledger(tmp_path / "ledger.json"), 1.5)
-
-
-class Bar:
-    """The numbers after 'epsilon: ' on a captured screen."""
-
-    def __init__(self, text: str) -> None:
-        self.values = [float(part.split()[0].strip("\x08\x1b[")) for part in text.split("epsilon: ")[1:]]
-
-
-def test_epsilon_is_in_the_bar_history_csv_and_tensorboard(tmp_path: Any, capsys: Any) -> None:
-    model = tiny_model(steps_per_execution=4)
-    loggers = [keras.callbacks.CSVLogger(tmp_path / f"{place}.csv") for place in ("before", "after")]
-    board = keras.callbacks.TensorBoard(tmp_path / "logs")
-    history = fit(model, loggers[0], board, PrivacyBudget(9.0, DELTA), loggers[1], epochs=3, verbose=1)
-    shown = history.history["epsilon"]
-    release = model.ledger.entries[0].release
-    expected = [spent(after(Ledger(), release, epoch * STEPS)) for epoch in (1, 2, 3)]
-    assert shown == pytest.approx(expected, rel=1e-3)
-    for place in ("before", "after"):
-        with open(tmp_path / f"{place}.csv") as file:
-            assert [float(row["epsilon"]) for row in csv.DictReader(file)] == shown
-    bar = Bar(capsys.readouterr().out).values
-    assert bar == sorted(bar)  # Epsilon never falls.
-    assert set(np.round(shown, 4)) <= set(bar)
-    assert "epoch_epsilon" in (next((tmp_path / "logs/train").glob("events*"))).read_bytes().decode("latin1")
-
-
-@pytest.mark.parametrize("wrap", ["bare", "tuple", "CallbackList"])
-def test_callbacks_may_come_in_any_form(wrap: str) -> None:
-    model, budget = tiny_model(), PrivacyBudget(0.8, DELTA)
-    x, y = records()
-    forms = {
-        "bare": budget,
-        "tuple": (budget,),
-        "CallbackList": keras.callbacks.CallbackList(
-            [budget], add_history=True, model=model, epochs=4, steps=STEPS, verbose=0
-        ),
-    }
-    history = model.fit(x, y, batch_size=BATCH, epochs=4, verbose=0, callbacks=forms[wrap])
-    assert budget.exhausted
-    assert len(history.history["epsilon"]) == len(history.epoch) < 4
-    assert keeps_to(model.ledger, 0.8)
-
-
-def test_after_each_step_the_shown_epsilon_is_a_bound_within_the_budget() -> None:
-    class Shown(keras.callbacks.Callback):
-        def __init__(self) -> None:
-            super().__init__()
-            self.rows: list[tuple[float, float]] = []
-
-        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self.rows.append((logs["epsilon"], spent(self.model.ledger)))
-
-    model, shown = Stand(), Shown()
-    model.fit(release_of(1.5), 6, STEPS, [PrivacyBudget(1.6, DELTA), shown])
-    bounds = [bound for bound, _ in shown.rows]
-    assert bounds == sorted(bounds)
-    assert all(truth <= bound * SLACK <= 1.6 * SLACK for bound, truth in shown.rows)
-    assert all(bound < 1.5 * truth for bound, truth in shown.rows[STEPS:])
-
-
-def test_the_bound_costs_little() -> None:
-    curve = tfdp.accounting.EpsilonCurve(None, release_of(1.5), DELTA)
-    curve.bound(100)
-    start = time.perf_counter()
-    for _ in range(50):
-        curve.bound(100)
-    assert (time.perf_counter() - start) / 50 < 0.01
-
-
-def test_early_stopping_may_watch_epsilon() -> None:
-    model = tiny_model()
-    stopping = keras.callbacks.EarlyStopping("epsilon", mode="min", patience=0)
-    fit(model, stopping, PrivacyBudget(9.0, DELTA), epochs=6)
-    assert model.ledger.steps == 2 * STEPS
 
 
 def test_a_seeded_run_keeps_to_the_number_and_its_statement_is_void() -> None:

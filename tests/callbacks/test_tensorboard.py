@@ -13,6 +13,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.util import tensor_util
 
+import tfdp_layers as tfdp
 from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget, PrivacyTensorBoard
 
 PUBLIC = {
@@ -101,14 +102,18 @@ def test_delta_is_that_of_the_budget_unless_given(tmp_path: Path) -> None:
 
 
 def test_hyper_parameters_name_sampling_noise_and_optimizer(tmp_path: Path) -> None:
-    fit(tiny_model(), PrivacyTensorBoard(tmp_path, delta=DELTA), epochs=1)
+    model = tiny_model()
+    adam = tfdp.optimizers.NoisyOptimizer(keras.optimizers.Adam(0.1), 1.3)
+    model.compile(optimizer=adam, loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    fit(model, PrivacyTensorBoard(tmp_path, delta=DELTA), epochs=1)
     content = events(tmp_path)["_hparams_/session_start_info"][0]
     values = plugin_data_pb2.HParamsPluginData.FromString(content).session_start_info.hparams
     assert values["sampling"].string_value == "poisson"
     assert values["batch_size"].number_value == 8
     assert values["noise_multiplier"].number_value == pytest.approx(1.3)
     assert values["learning_rate"].number_value == pytest.approx(0.1)
-    assert values["optimizer"].string_value == "NoisyOptimizer(SGD)"
+    assert values["optimizer"].string_value == "NoisyOptimizer(Adam)"
+    assert "epsilon" not in values  # Adam has one of its own.
 
 
 def test_it_spends_nothing_and_a_second_fit_goes_on_where_the_first_ended(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Clipped layers are the Keras layers, but for the clips; and models of them know their bounds, or are refused by name."""
+"""Clipped layers are the Keras layers, but for the clips; models of them know their bounds, or are refused by name."""
 
 import inspect
 import math
@@ -137,7 +137,9 @@ def test_models_save_load_and_clone(
     for copy in (loaded, clone):
         np.testing.assert_array_equal(copy(x), model(x))
         assert [group.bound for group in sensitivity_groups(copy)] == bounds
-        ours, theirs = ([layer.get_config() for layer in m.layers] for m in (model, copy))
+        ours, theirs = (
+            [layer.get_config() for layer in m.layers if isinstance(layer, BoundedLayer)] for m in (model, copy)
+        )
         assert ours == theirs
         assert copy.count_params() == model.count_params()
 
@@ -354,6 +356,40 @@ for mixer in ("MixUp", "CutMix"):
 def test_what_has_no_bound_is_refused_by_name_with_the_mend(name: str) -> None:
     build, message = REFUSED[name]
     with pytest.raises(ValueError, match=message):
+        sensitivity_groups(build())
+
+
+def positions_folded_into_rows() -> keras.Model:
+    inputs = keras.Input((4, 3))
+    rows = dense(3)(keras.ops.reshape(inputs, (-1, 3)))
+    return keras.Model(inputs, keras.ops.reshape(rows, (-1, 4, 3)))
+
+
+def kernel_used_by_an_operation() -> keras.Model:
+    layer, inputs = dense(3), keras.Input((3,))
+    return keras.Model(inputs, keras.ops.matmul(layer(inputs), layer.kernel))
+
+
+def kernel_used_by_a_lambda() -> keras.Model:
+    layer, inputs = dense(3), keras.Input((3,))
+    return keras.Model(inputs, kl.Lambda(lambda x: tf.matmul(x, layer.kernel))(layer(inputs)))
+
+
+def layer_used_in_a_loop() -> keras.Model:
+    layer, inputs = dense(3), keras.Input((6, 3))
+    looped = kl.Lambda(lambda x: tf.transpose(tf.map_fn(layer, tf.transpose(x, (1, 0, 2))), (1, 0, 2)))(inputs)
+    return keras.Model(inputs, layer(looped))
+
+
+@pytest.mark.xfail(
+    strict=True, reason="the trace that counts uses does not look at rows, loops, or weights used elsewhere"
+)
+@pytest.mark.parametrize(
+    "build",
+    [positions_folded_into_rows, kernel_used_by_an_operation, kernel_used_by_a_lambda, layer_used_in_a_loop],
+)
+def test_a_use_that_the_layers_bound_does_not_cover_is_refused(build: Callable[[], keras.Model]) -> None:
+    with pytest.raises(ValueError, match=r"rows for|used outside its layer|inside a loop"):
         sensitivity_groups(build())
 
 

@@ -124,12 +124,23 @@ def test_an_empty_draw_releases_noise():
     assert model.ledger.steps == 2
 
 
-def noise_of_step(mode, **options):
-    """The noise of each group in one step on nothing (SGD of rate 1), and what it should be."""
+class KeepsWeights(keras.callbacks.Callback):
+    """Remembers the weights after every step."""
+
+    def on_train_begin(self, logs=None):
+        self.kept = [self.model.get_weights()]
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.kept.append(self.model.get_weights())
+
+
+def noise_of_steps(mode, steps, **options):
+    """The noise of each group over steps on nothing (SGD of rate 1), and the standard deviation stated for it."""
     model, x, y = compiled(cnn(), noise=1.3, **mode, **options)
-    before = model.get_weights()
-    model.fit(empty_batches(x, y), steps_per_epoch=1, verbose=0)
-    moved = {id(v): (b - v.numpy()).ravel() * 4 for v, b in zip(model.weights, before, strict=True)}
+    keeper = KeepsWeights()
+    model.fit(empty_batches(x, y), steps_per_epoch=steps, verbose=0, callbacks=[keeper])
+    history = [np.stack(kept) for kept in zip(*keeper.kept, strict=True)]
+    moved = {id(v): -4 * np.diff(h, axis=0).ravel() for v, h in zip(model.weights, history, strict=True)}
     groups = model.sensitivities()
     return [
         (np.concatenate([moved[id(v)] for v in g.variables]), 1.3 * np.sqrt(len(groups)) * g.bound) for g in groups
@@ -138,17 +149,15 @@ def noise_of_step(mode, **options):
 
 @pytest.mark.parametrize("mode", MODES[:3], ids=ids[:3])
 def test_each_group_has_the_stated_noise(mode):
-    parts = [noise_of_step(mode, noise_source=SeededNoise(seed)) for seed in range(6 if not mode else 3)]
-    for group in zip(*parts, strict=True):
-        sample, sigma = np.concatenate([p[0] for p in group]), group[0][1]
+    for sample, sigma in noise_of_steps(mode, 80):
+        assert len(sample) >= 1000
         assert stats.kstest(sample, "norm", args=(0, sigma)).pvalue > 1e-3
         for wrong in (2 / 3, 3 / 2):
-            if len(sample) > 120:
-                assert stats.kstest(sample, "norm", args=(0, sigma * wrong)).pvalue < 1e-3
+            assert stats.kstest(sample, "norm", args=(0, sigma * wrong)).pvalue < 1e-6
 
 
 def test_noise_is_independent_between_weights_steps_and_runs():
-    first, second = (np.concatenate([p[0] for p in noise_of_step({})]) for _ in range(2))
+    first, second = (np.concatenate([p[0] for p in noise_of_steps({}, 1)]) for _ in range(2))
     assert not np.isclose(first, second).any()  # two runs with keys from the operating system
     source = SeededNoise(5)
     a, b = (np.array(source.normal((2000,))) for _ in range(2))
@@ -174,14 +183,10 @@ def test_a_reused_noise_key_is_seen(monkeypatch):
     assert largest_repeat() < 0.1
 
     def restarts(self):
-        self._generator = tf.random.Generator.from_state(self._fresh_state(), alg="philox")
+        self._generator.state.assign(self._fresh_state())
 
     monkeypatch.setattr(SeededNoise, "rekey", restarts)
-    model.train_function = None
-    model._privacy.traced = None
-    first = largest_repeat()
-    model._privacy.traced = None
-    assert max(first, largest_repeat()) > 0.9 or first > 0.9
+    assert largest_repeat() > 0.9
 
 
 def test_a_seeded_run_repeats_and_others_do_not():

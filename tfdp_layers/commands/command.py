@@ -91,14 +91,14 @@ def needed(name: str, value: Any, why: str) -> Any:
     return value
 
 
-def positive(name: str, value: float | None, meaning: str) -> float | None:
+def positive(name: str, value: Any, meaning: str) -> Any:
     """Returns a number above 0, or None where none was given. Raises Refusal for any other."""
     if value is not None and not 0.0 < value < math.inf:
         raise Refusal(f"{_option(name)} is {meaning}: it must be a finite number above 0. Received: {value}.")
     return value
 
 
-def whole(name: str, value: int | None, meaning: str, least: int = 1) -> int | None:
+def whole(name: str, value: Any, meaning: str, least: int = 1) -> Any:
     """Returns an integer of at least `least`, or None where none was given. Raises Refusal for any other."""
     if value is not None and value < least:
         raise Refusal(f"{_option(name)} is {meaning}: it must be {least} or more. Received: {value}.")

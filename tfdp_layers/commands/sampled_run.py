@@ -74,4 +74,4 @@ def _steps(values: flags.FlagValues, per_epoch: int) -> int:
     epochs = whole("epochs", values.epochs, "the number of epochs")
     if (steps is None) == (epochs is None):
         raise Refusal("give the length of the training by either --steps or --epochs.")
-    return steps if steps is not None else epochs * per_epoch
+    return epochs * per_epoch if steps is None else steps

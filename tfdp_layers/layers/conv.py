@@ -69,10 +69,10 @@ class BoundedConvolution(BoundedLayer):
     @property
     def upstream_rule(self) -> Rule:
         if self.bound == "spatial_l1":
-            return SpatialL1(self.upstream_clip, channels_first=self.channels_first)
+            return SpatialL1(self.upstream_clip, channels_first=self.channels_first, summed=True)
         if self.use_bias:
-            return AffineL2(self.upstream_clip, self.input_clip, channels_first=self.channels_first)
-        return L2(self.upstream_clip, channels_first=self.channels_first)
+            return AffineL2(self.upstream_clip, self.input_clip, channels_first=self.channels_first, summed=True)
+        return L2(self.upstream_clip, channels_first=self.channels_first, summed=True)
 
     def call(self, inputs: Any, training: Any = None) -> Any:
         if self._multiplicity is not None:

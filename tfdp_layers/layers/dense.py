@@ -30,7 +30,9 @@ class ClippedDense(BoundedLayer, keras.layers.Dense):
 
     @property
     def upstream_rule(self) -> Rule:
-        return AffineL2(self.upstream_clip, self.input_clip) if self.use_bias else L2(self.upstream_clip)
+        if self.use_bias:
+            return AffineL2(self.upstream_clip, self.input_clip, summed=True)
+        return L2(self.upstream_clip, summed=True)
 
     def affine(self, inputs: Any) -> Any:
         outputs = keras.ops.matmul(inputs, self.kernel)

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.noise import NoiseSource, add_noise, uniform_stddevs
+from tfdp_layers.noise import NoiseSource, add_noise, allocated_stddevs, check_allocation
 from tfdp_layers.sensitivity import SensitivityGroup
 
 UNLIMITED = 2**62
@@ -36,28 +36,33 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
     Args:
         optimizer: any Keras optimizer, a name or a config.
         noise_multiplier: z, the noise's standard deviation over a record's bound, all groups of weights joined. 0 adds
-        no noise:
-            epsilon is infinite, for tests and comparisons.
+            no noise: epsilon is infinite, for tests and comparisons.
+        noise_allocation: how precision is shared between groups of weights at the same cost: "uniform", "dimension"
+            (more for larger groups), or a dict of shares by the groups' names; see `tfdp.noise.allocated_stddevs`.
         noise_source: "default" (see `NoiseSource`), or a `NoiseSource`, for tests `tfdp.noise.SeededNoise(seed)`.
         name: as in Keras.
 
     Raises:
         ValueError: for a negative or non-finite noise multiplier; for a wrapped optimizer that scales losses or
-        accumulates
-            gradients by itself, or is private already.
+            accumulates gradients by itself, or is private already.
     """
 
     def __init__(
-        self, optimizer: Any, noise_multiplier: float, *, noise_source: Any = "default", name: str | None = None
+        self,
+        optimizer: Any,
+        noise_multiplier: float,
+        *,
+        noise_allocation: Any = "uniform",
+        noise_source: Any = "default",
+        name: str | None = None,
     ) -> None:
         inner = keras.optimizers.get(optimizer)
         refuse_wrapped(inner)
         if isinstance(noise_multiplier, bool) or not 0 <= noise_multiplier < math.inf:
             raise ValueError(
                 "`noise_multiplier` is the noise's standard deviation over a record's bound: a finite number, 0 or"
-                " more."
-                f" Received: noise_multiplier={noise_multiplier!r}. tfdp.accounting.calibrate_noise_multiplier finds"
-                f" it."
+                f" more. Received: noise_multiplier={noise_multiplier!r}. tfdp.accounting.calibrate_noise_multiplier"
+                " finds it."
             )
         if noise_source != "default" and not isinstance(noise_source, NoiseSource):
             raise ValueError(
@@ -65,7 +70,9 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
             )
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
+        check_allocation(noise_allocation)
         self.noise_multiplier = float(noise_multiplier)
+        self.noise_allocation = noise_allocation
         self.noise_source = NoiseSource() if noise_source == "default" else noise_source
         self._limit = ReleaseLimit()
 
@@ -87,7 +94,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
     def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
         """The standard deviation of the noise on each group's sum."""
-        return uniform_stddevs(groups, self.noise_multiplier)
+        return allocated_stddevs(groups, self.noise_multiplier, self.noise_allocation)
 
     # The one place where something is released ------------------------------------------------------------------------
 
@@ -174,6 +181,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         return {
             "optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
             "noise_multiplier": self.noise_multiplier,
+            "noise_allocation": self.noise_allocation,
             "name": self.name,
         }
 
