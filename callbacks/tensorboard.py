@@ -5,16 +5,18 @@ import tempfile
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting import Epsilon, Statement
 from tfdp_layers.accounting.accountant import check_delta, events_of
-from tfdp_layers.accounting.composition import rdp_curve
+from tfdp_layers.accounting.composition import convert_rdp, rdp_curve
 from tfdp_layers.callbacks.spending import Spending
 
 __all__ = ["PrivacyTensorBoard"]
 
 _DEFAULT_DELTA = 1e-5
+_ORDERS_SHOWN = 16.0
 
 
 class PrivacyTensorBoard(keras.callbacks.Callback):
@@ -23,8 +25,9 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
     Scalars, against the number of updates in the model's ledger: `privacy/epsilon`, `privacy/noise_multiplier`, and for
     each group of weights `privacy/bound/GROUP` and `privacy/noise_stddev/GROUP` (both on the sum of gradients). Metrics
     of the validation data, which are public by declaration, as `validation/NAME`. At the end of `fit`: the privacy
-    statement as text, and in a run of its own, `rdp_after_STEPS_steps`, the Renyi divergence `privacy/rdp_curve`
-    against its order (TensorBoard's step axis; integer orders). Hyper-parameters go to the HParams page.
+    statement as text; hyper-parameters are on the HParams page. In a run of its own, `rdp_after_STEPS_steps`, against
+    the order (TensorBoard's step axis; integer orders around the best): the Renyi divergence `privacy/rdp_curve`, and
+    `privacy/epsilon_by_order`, the epsilon that each order proves.
 
     Not covered by the guarantee, and left out unless asked for: training loss and metrics. With `log_unprotected=True`
     they are written as `unprotected/NAME`.
@@ -136,11 +139,15 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
         if ledger.relation is None:
             return
         orders, divergences = rdp_curve(tuple(events_of(ledger).items()), ledger.relation)
+        proven = [convert_rdp(orders[[i]], divergences[[i]], self._used_delta) for i in range(len(orders))]
+        # Far beyond the best order the curve only shoots up, and would flatten the rest.
+        largest = max(_ORDERS_SHOWN, 2.0 * float(orders[np.argmin(proven)]))
         writer = tf.summary.create_file_writer(os.path.join(self.log_dir, f"rdp_after_{ledger.steps}_steps"))
         with writer.as_default():
-            for order, divergence in zip(orders, divergences, strict=True):
-                if float(order).is_integer():
+            for order, divergence, epsilon in zip(orders, divergences, proven, strict=True):
+                if float(order).is_integer() and order <= largest:
                     tf.summary.scalar("privacy/rdp_curve", divergence, step=int(order))
+                    tf.summary.scalar("privacy/epsilon_by_order", epsilon, step=int(order))
         writer.close()
 
     def _hyper_parameters(self) -> dict[str, Any]:

@@ -189,12 +189,15 @@ def test_merging_another_ledger_adds_it():
 
 
 def test_two_runs_from_one_copy_both_count():
+    other = release_of(Poisson(600), 2.0)
     ledger = ledger_of(POISSON, 100)
+    ledger.merge(ledger_of(other, 100))
     restored = ledger.copy()  # A checkpoint, trained on elsewhere.
-    ledger.reserve(ledger.begin(POISSON), 50)
-    restored.reserve(restored.begin(POISSON), 50)
+    for run in (ledger, restored):
+        for release in (POISSON, other):
+            run.reserve(run.begin(release), 50)
     ledger.merge(restored)
-    assert ledger.steps == 200
+    assert ledger.steps == 400
 
 
 def test_copies_and_pickles_are_snapshots_in_memory(path):

@@ -8,12 +8,13 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from spending_helpers import DELTA, STEPS, fit, records, spent, tiny_model
+from spending_helpers import DELTA, STEPS, after, fit, records, release_of, spent, tiny_model
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.util import tensor_util
 
 import tfdp_layers as tfdp
+from tfdp_layers.accounting import Ledger
 from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget, PrivacyTensorBoard
 
 PUBLIC = {
@@ -23,6 +24,7 @@ PUBLIC = {
     "privacy/noise_stddev/head",
     "privacy/statement",
     "privacy/rdp_curve",
+    "privacy/epsilon_by_order",
     "_hparams_/session_start_info",
 }
 
@@ -38,6 +40,10 @@ def events(folder: Path) -> dict[str, dict[int, Any]]:
                 else:
                     found[value.tag][event.step] = tensor_util.make_ndarray(value.tensor)
     return found
+
+
+def spent_after(steps: int) -> float:
+    return spent(after(Ledger(), release_of(1.3), steps))
 
 
 def validation() -> tuple[np.ndarray, np.ndarray]:
@@ -63,11 +69,16 @@ def test_it_writes_epsilon_noise_bounds_statement_and_curve_and_nothing_unprotec
 
 def test_the_rdp_curve_is_the_sum_of_its_steps(tmp_path: Path) -> None:
     """At order 2, q^2 (exp(1 / z^2) - 1) is the exact exponent of one Poisson-subsampled step under its logarithm."""
-    fit(tiny_model(1.3), PrivacyTensorBoard(tmp_path), epochs=1)
-    curve = events(tmp_path / f"rdp_after_{STEPS}_steps")["privacy/rdp_curve"]
+    fit(tiny_model(1.3), PrivacyTensorBoard(tmp_path, delta=DELTA), epochs=1)
+    found = events(tmp_path / f"rdp_after_{STEPS}_steps")
+    curve, proven = found["privacy/rdp_curve"], found["privacy/epsilon_by_order"]
     one = np.log1p((1 / 8) ** 2 * np.expm1(1 / 1.3**2))
     assert curve[2] == pytest.approx(STEPS * one, rel=1e-3)
     assert [curve[order] for order in sorted(curve)] == sorted(curve.values())
+    best = min(proven, key=lambda order: proven[order])
+    assert min(curve) < best < max(curve)  # The best order is in sight.
+    loosest = curve[best] - np.log(DELTA) / (best - 1)  # Mironov 2017, Proposition 3.
+    assert spent_after(STEPS) < proven[best] <= loosest
 
 
 def test_training_metrics_need_the_flag_and_validation_metrics_do_not(tmp_path: Path) -> None:

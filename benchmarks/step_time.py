@@ -1,0 +1,117 @@
+"""Step time of private training over ordinary Keras training of the same network, in interleaved rounds.
+
+Run: python benchmarks/step_time.py [--models m1,m3] [--batch_size 256] [--rounds 7] [--steps 12] [--json]
+
+Each round trains the ordinary and the private model for a few steps through `fit`'s compiled step, noise included, one
+after the other, so that both see the same load of the machine. Printed: milliseconds a step (median over rounds of the
+median step), and the ratio (median over rounds of the round's ratio; smallest and largest).
+"""
+
+import json
+import statistics
+import time
+from typing import Any
+
+import keras
+import numpy as np
+from absl import app, flags
+
+import tfdp_layers as tfdp
+
+FLAGS = flags.FLAGS
+flags.DEFINE_list("models", ["m1", "m3"], "m1: CNN 28x28x1, 26k weights; m2: MLP, 795k; m3: CNN 32x32x3, 551k.")
+flags.DEFINE_integer("batch_size", 256, "Expected batch size.")
+flags.DEFINE_integer("rounds", 7, "Interleaved rounds.")
+flags.DEFINE_integer("steps", 12, "Steps a round; the first two are not timed.")
+flags.DEFINE_boolean("json", False, "Print one JSON object as the last line.")
+
+
+def layers(name: str, private: bool, bound: str) -> list[Any]:
+    """The layers of a benchmark network, ordinary or clipped."""
+    clips: dict[str, Any] = {"input_clip": 5.0, "upstream_clip": 0.1} if private else {}
+    conv_clips = clips | ({"bound": bound} if private else {})
+
+    def conv(*args: Any, **kwargs: Any) -> Any:
+        kind = tfdp.layers.ClippedConv2D if private else keras.layers.Conv2D
+        return kind(*args, activation="relu", **conv_clips, **kwargs)
+
+    def dense(*args: Any, **kwargs: Any) -> Any:
+        kind = tfdp.layers.ClippedDense if private else keras.layers.Dense
+        return kind(*args, **clips, **kwargs)
+
+    kl = keras.layers
+    if name == "m1":
+        return [
+            *(keras.Input((28, 28, 1)), conv(16, 8, strides=2, padding="same"), kl.MaxPooling2D(2, 1)),
+            *(conv(32, 4, strides=2), kl.MaxPooling2D(2, 1), kl.Flatten(), dense(32, activation="relu"), dense(10)),
+        ]
+    if name == "m2":
+        return [keras.Input((784,)), dense(1000, activation="relu"), dense(10)]
+    stack: list[Any] = [keras.Input((32, 32, 3))]
+    for filters in (32, 64, 128):
+        stack += [conv(filters, 3, padding="same"), conv(filters, 3, padding="same"), kl.MaxPooling2D(2)]
+    return [*stack, kl.Flatten(), dense(128, activation="relu"), dense(10)]
+
+
+class StepTimes(keras.callbacks.Callback):
+    """Seconds of each step of one `fit`."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.times: list[float] = []
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.start = time.perf_counter()
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.times.append(time.perf_counter() - self.start)
+
+
+def median_step(model: Any, x: np.ndarray, y: np.ndarray) -> float:
+    """Milliseconds of the median step of one short `fit`."""
+    clock = StepTimes()
+    options = {"batch_size": FLAGS.batch_size, "steps_per_epoch": FLAGS.steps, "verbose": 0, "callbacks": [clock]}
+    model.fit(x, y, **options)
+    return 1e3 * statistics.median(clock.times[2:])
+
+
+def compare(name: str, bound: str) -> dict[str, Any]:
+    """Interleaved timings of one network."""
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    plain = keras.Sequential(layers(name, False, bound))
+    plain.compile(keras.optimizers.SGD(0.01), loss, jit_compile=False)
+    private = tfdp.PrivateSequential(layers(name, True, bound))
+    private.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.01), 1.0), loss)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(FLAGS.batch_size * (FLAGS.steps + 2), *plain.input_shape[1:])).astype("float32")
+    y = rng.integers(0, 10, len(x))
+    median_step(plain, x, y), median_step(private, x, y)  # traced, warm
+    pairs = [(median_step(plain, x, y), median_step(private, x, y)) for _ in range(FLAGS.rounds)]
+    ratios = [b / a for a, b in pairs]
+    return {
+        "model": name,
+        "bound": bound,
+        "weights": plain.count_params(),
+        "keras_ms": round(statistics.median(a for a, _ in pairs), 2),
+        "private_ms": round(statistics.median(b for _, b in pairs), 2),
+        "ratio": round(statistics.median(ratios), 3),
+        "ratio_range": [round(min(ratios), 3), round(max(ratios), 3)],
+    }
+
+
+def main(_: list[str]) -> None:
+    results = []
+    for name in FLAGS.models:
+        for bound in ("spatial_l1",) if name == "m2" else ("spatial_l1", "patch"):
+            results.append(compare(name, bound))
+            print(
+                "{model} {bound:10} keras {keras_ms:7.2f} ms  private {private_ms:7.2f} ms  ratio {ratio:.2f} {ratio_range}".format(
+                    **results[-1]
+                ),
+                flush=True,
+            )
+    if FLAGS.json:
+        print(json.dumps(results))
+
+
+if __name__ == "__main__":
+    app.run(main)
