@@ -453,8 +453,8 @@ def test_other_iterables_are_let_in_and_lose_no_batch(once: bool) -> None:
 @pytest.mark.parametrize(
     ("dataset", "sampling", "message"),
     [
-        (pairs(RECORDS, 8).unbatch(), Poisson(8), r"dataset\.batch\(8\)"),
-        (tf.data.Dataset.from_tensors((tf.zeros((28, 28)), tf.zeros(10))), Poisson(8), r"dataset\.batch\(8\)"),
+        (pairs(RECORDS, 8).unbatch(), Poisson(8), "Single records need"),
+        (tf.data.Dataset.from_tensors((tf.zeros((28, 28)), tf.zeros(10))), Poisson(8), "Single records need"),
         (pairs(RECORDS, 8).map(lambda x, y: x), Poisson(8), "tuples"),
         (pairs(RECORDS, 8).map(lambda x, y: (x, y, x)), Poisson(8), "one number a record"),
         (tf.data.Dataset.from_tensors((tf.ragged.constant([[1], [1, 2]]), tf.zeros(2))), Poisson(2), "dense"),
@@ -465,7 +465,7 @@ def test_other_iterables_are_let_in_and_lose_no_batch(once: bool) -> None:
         (iter([]), Poisson(8), "no batches"),
         (iter([(ONES, ONES)]), Partition(8), "unknown"),
         (3, Poisson(8), "iterable"),
-        ([(np.float32(1), np.float32(1))], Poisson(8), r"dataset\.batch\(8\)"),
+        ([(np.float32(1), np.float32(1))], Poisson(8), "Single records need"),
         (pairs(RECORDS, 8), None, "sampling"),
         (pairs(RECORDS, 8), Poisson(51), "51"),
     ],

@@ -236,7 +236,9 @@ class DeclaredBatches(Batches):
     def _check_elements(self, spec: Any) -> None:
         if not isinstance(spec, tuple) or len(spec) not in (2, 3):
             raise ValueError(f"Batches must be tuples (x, y) or (x, y, sample_weight). Received elements: {spec}.")
-        allowed = {None, self.sampling.batch_size, self.sampling.largest(self.examples)}
+        # Poisson draws differ in size: a pipeline whose batches all have b rows does not draw so.
+        constant = self.sampling.batch_size if self.sampling.kind == "partition" else None
+        allowed = {None, constant, self.sampling.largest(self.examples)}
         for leaf in keras.tree.flatten(spec):
             if not isinstance(leaf, tf.TensorSpec) or leaf.shape.rank is None:
                 raise ValueError(
@@ -245,8 +247,9 @@ class DeclaredBatches(Batches):
                 )
             if leaf.shape.rank == 0 or leaf.shape[0] not in allowed:
                 raise ValueError(
-                    f"The dataset's elements look like single records, not batches: a batch axis is None or"
-                    f" {self.sampling.batch_size}. Received: {leaf}. Use dataset.batch({self.sampling.batch_size})."
+                    f"The dataset's elements are not batches as {self.sampling} draws them, whose first axis is one of"
+                    f" {sorted(allowed, key=str)}. Received: {leaf}. Single records need .batch(); batches that all have"
+                    " one size are not Poisson draws: declare how they are drawn."
                 )
         for leaf in keras.tree.flatten(spec[2]) if len(spec) == 3 else ():
             if leaf.shape.rank != 1:

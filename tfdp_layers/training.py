@@ -231,6 +231,12 @@ class PrivateTraining:
     def _begin(self, batches: Batches) -> None:
         """Certifies the model and opens a segment of the ledger for what this `fit` will release."""
         state = self._privacy
+        replicas = self.distribute_strategy.num_replicas_in_sync
+        if replicas > 1:
+            raise ValueError(
+                f"The model was made under a strategy with {replicas} replicas: each would draw batches and add noise of"
+                " its own, which is not what the ledger accounts. Make and train it on one device for now."
+            )
         spec = batches.dataset(pad=bool(self.jit_compile)).element_spec
         if not self.built:
             self.build(keras.tree.map_structure(lambda t: (None, *t.shape[1:]), spec[0]))

@@ -14,14 +14,14 @@ UNLIMITED = 2**62
 
 
 class ReleaseLimit:
-    """How many releases the optimizer may have made in all.
+    """How many more releases the optimizer may make: a count-down in memory.
 
-    A plain object: Keras and tf.train never save or restore it.
+    A plain object: Keras and tf.train never save or restore it, so older weights loaded in between give nothing back.
     """
 
     def __init__(self) -> None:
         with tf.init_scope():
-            self.variable = tf.Variable(UNLIMITED, dtype=tf.int64, trainable=False, name="release_limit")
+            self.variable = tf.Variable(UNLIMITED, dtype=tf.int64, trainable=False, name="releases_left")
 
     def __deepcopy__(self, memo: Any) -> "ReleaseLimit":
         return ReleaseLimit()
@@ -85,12 +85,11 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
     def limit_releases(self, more: int | None) -> None:
         """Allows `more` further releases, or any number (None). Past the limit a compiled step changes nothing."""
-        allowed = UNLIMITED if more is None else int(self.releases.numpy()) + int(more)
-        self._limit.variable.assign(allowed)
+        self._limit.variable.assign(UNLIMITED if more is None else int(more))
 
     def releases_left(self) -> int:
         """How many further releases the limit allows: a number out of reach where there is none."""
-        return max(0, int(self._limit.variable.numpy()) - int(self.releases.numpy()))
+        return max(0, int(self._limit.variable.numpy()))
 
     def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
         """The standard deviation of the noise on each group's sum."""
@@ -130,10 +129,10 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
             gradients = [g if e is None else g + e for g, e in zip(noisy, extra, strict=True)]
             self.inner_optimizer.apply(gradients, list(variables))
             self._iterations.assign_add(1)
+            self._limit.variable.assign_sub(1)
             return tf.constant(True)
 
-        allowed = tf.convert_to_tensor(self._iterations) < self._limit.variable
-        return tf.cond(allowed, step, lambda: tf.constant(False))
+        return tf.cond(self._limit.variable > 0, step, lambda: tf.constant(False))
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Refuses: gradients that come this way were neither bounded nor counted.
