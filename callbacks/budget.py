@@ -89,7 +89,7 @@ class PrivacyBudget(keras.callbacks.Callback):
         ceiling = self._ceiling
         bound = min(self._spending.bound(), float(ceiling))
         self._add_to(logs, Epsilon(bound, self.delta, "upper bound", ceiling.relation, ceiling.sampling))
-        if self._spending.made >= self._allowed < self._planned:
+        if self._allowed < self._planned and self.model.optimizer.releases_left() == 0:
             self.exhausted = True
             self.model.stop_training = True
 

@@ -46,6 +46,35 @@ def forget(model: Any) -> None:
     model._privacy.ledger = Ledger()
 
 
+class Count:
+    """A variable that a step counts in."""
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def numpy(self) -> int:
+        return self.value
+
+
+class StandOptimizer:
+    """Counts releases, and refuses those past the limit."""
+
+    def __init__(self) -> None:
+        self.releases, self._left = Count(), math.inf
+
+    def limit_releases(self, more: int | None) -> None:
+        self._left = math.inf if more is None else more
+
+    def releases_left(self) -> float:
+        return self._left
+
+    def step(self) -> int:
+        made = int(self._left > 0)
+        self._left -= made
+        self.releases.value += made
+        return made
+
+
 class Stand:
     """What a callback sees of a private model, around a step that honours the optimizer's limit and does nothing else.
 
@@ -54,7 +83,7 @@ class Stand:
 
     def __init__(self) -> None:
         self.name, self.ledger, self.stop_training = "stand", Ledger(), False
-        self.optimizer = tfdp.optimizers.NoisyOptimizer("sgd", 1.0)
+        self.optimizer = StandOptimizer()
         self.current_release: Release | None = None
         self.steps_per_execution = 1
 
@@ -68,10 +97,8 @@ class Stand:
             listed.on_epoch_begin(epoch)
             for step in range(0, steps, self.steps_per_execution):
                 listed.on_train_batch_begin(step)
-                made = min(self.steps_per_execution, self.optimizer.releases_left())
                 self.ledger.reserve(token, self.steps_per_execution)
-                self.optimizer.releases.assign_add(made)
-                self.ledger.settle(token, made)
+                self.ledger.settle(token, sum(self.optimizer.step() for _ in range(self.steps_per_execution)))
                 listed.on_train_batch_end(step + self.steps_per_execution - 1, {"loss": 0.0})
                 if self.stop_training:
                     break
