@@ -103,12 +103,8 @@ def main(_: list[str]) -> None:
     for name in FLAGS.models:
         for bound in ("spatial_l1",) if name == "m2" else ("spatial_l1", "patch"):
             results.append(compare(name, bound))
-            print(
-                "{model} {bound:10} keras {keras_ms:7.2f} ms  private {private_ms:7.2f} ms  ratio {ratio:.2f} {ratio_range}".format(
-                    **results[-1]
-                ),
-                flush=True,
-            )
+            timings = "keras {keras_ms:.2f} ms  private {private_ms:.2f} ms  ratio {ratio:.2f} {ratio_range}"
+            print(f"{name} {bound:10} {timings.format(**results[-1])}", flush=True)
     if FLAGS.json:
         print(json.dumps(results))
 

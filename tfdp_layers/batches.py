@@ -248,8 +248,8 @@ class DeclaredBatches(Batches):
             if leaf.shape.rank == 0 or leaf.shape[0] not in allowed:
                 raise ValueError(
                     f"The dataset's elements are not batches as {self.sampling} draws them, whose first axis is one of"
-                    f" {sorted(allowed, key=str)}. Received: {leaf}. Single records need .batch(); batches that all have"
-                    " one size are not Poisson draws: declare how they are drawn."
+                    f" {sorted(allowed, key=str)}. Received: {leaf}. Single records need .batch(); batches that all"
+                    " have one size are not Poisson draws: declare how they are drawn."
                 )
         for leaf in keras.tree.flatten(spec[2]) if len(spec) == 3 else ():
             if leaf.shape.rank != 1:

@@ -15,7 +15,7 @@ from tfdp_layers.layers.conv import (
 from tfdp_layers.layers.dense import ClippedDense
 from tfdp_layers.rules import ROUNDING
 
-TWINS: dict[type, type] = {
+TWINS: dict[type, Any] = {
     keras.layers.Dense: ClippedDense,
     keras.layers.Conv1D: ClippedConv1D,
     keras.layers.Conv2D: ClippedConv2D,
@@ -49,14 +49,12 @@ def plain_model(model: keras.Model) -> keras.Model:
 
 
 def plain_layer(layer: Any) -> Any:
-    """A copy of an ordinary layer; for a clipped one a small model of the clip, as Keras operations, and the Keras
-    layer.
-    """
+    """A copy of an ordinary layer; for a clipped one a small model of its clip, in Keras operations, and the layer."""
     if isinstance(layer, keras.Model) and not isinstance(layer, BoundedLayer):
         return plain_model(layer)
     if not isinstance(layer, BoundedLayer):
         return type(layer).from_config(layer.get_config())
-    base = next(plain for plain, twin in TWINS.items() if type(layer) is twin)
+    base: Any = next(plain for plain, twin in TWINS.items() if type(layer) is twin)
     config = {k: v for k, v in layer.get_config().items() if k not in ("input_clip", "upstream_clip", "bound")}
     inputs = keras.Input(batch_shape=(None, *layer.input.shape[1:]), dtype="float32")
     return keras.Model(inputs, base.from_config(config)(clip_operations(layer, inputs)), name=layer.name)

@@ -167,7 +167,7 @@ def culprit(model: Any, x: Any) -> str:
         for a, b in zip(whole, single, strict=True):
             if not np.allclose(np.asarray(a[:1], np.float64), np.asarray(b, np.float64), rtol=1e-3, atol=1e-5):
                 return (
-                    f"layer {layer.name!r} ({type(layer).__name__}) is the first whose output for a record depends on other"
-                    " records"
+                    f"layer {layer.name!r} ({type(layer).__name__}) is the first whose output for a record depends on"
+                    " other records"
                 )
     return "no layer's forward pass mixes them, so the loss or a layer's backward pass does"

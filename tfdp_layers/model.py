@@ -1,5 +1,7 @@
 """Keras models whose `fit` is private."""
 
+from typing import Any
+
 import keras
 
 from tfdp_layers.conversion import clipped_twin, plain_model
@@ -58,7 +60,8 @@ def make_private(
     """
     if bounding not in (None, "backprop_clipping"):
         raise ValueError(f"`bounding` must be None or 'backprop_clipping'. Received: bounding={bounding!r}.")
-    if not isinstance(model, keras.Sequential | functional_class()):
+    kinds: Any = (keras.Sequential, functional_class())
+    if not isinstance(model, kinds):
         raise ValueError(
             f"make_private takes Sequential and functional models; {type(model).__name__} defines its own call(), in"
             f" which the"

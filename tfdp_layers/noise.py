@@ -41,6 +41,7 @@ class NoiseSource:
         """Independent standard normal float32 numbers, fresh at every execution."""
         if self._generator is None:
             self.rekey()
+        assert self._generator is not None
         return self._generator.normal(tf.TensorShape(shape), dtype=tf.float32)
 
     def __deepcopy__(self, memo: Any) -> "NoiseSource":
@@ -117,9 +118,13 @@ def allocated_stddevs(
     else:
         names = [group.name for group in groups]
         if set(names) != set(allocation):
-            raise ValueError(f"`noise_allocation` must name exactly the groups {names}. Received: {sorted(allocation)}.")
+            raise ValueError(
+                f"`noise_allocation` must name exactly the groups {names}. Received: {sorted(allocation)}."
+            )
         shares = [float(allocation[name]) for name in names]
-    return [noise_multiplier * group.bound * math.sqrt(sum(shares) / w) for group, w in zip(groups, shares, strict=True)]
+    return [
+        noise_multiplier * group.bound * math.sqrt(sum(shares) / w) for group, w in zip(groups, shares, strict=True)
+    ]
 
 
 def add_noise(source: NoiseSource, sums: Sequence[tf.Tensor], stddevs: Sequence[float]) -> list[tf.Tensor]:

@@ -46,7 +46,9 @@ class PrivacyState:
     def loss_of(self, model: Any) -> PerRecordLoss:
         """The compiled loss, taken apart into records."""
         if self._per_record is None:
-            self._per_record = PerRecordLoss(self.loss, self.loss_weights, list(getattr(model, "output_names", ["output"])))
+            self._per_record = PerRecordLoss(
+                self.loss, self.loss_weights, list(getattr(model, "output_names", ["output"]))
+            )
         return self._per_record
 
     def refuse_other_uses(self, uses: Counter[int]) -> None:

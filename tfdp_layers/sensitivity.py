@@ -10,12 +10,14 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.layers.base import BoundedLayer, count_uses
+from tfdp_layers.layers.base import BoundedLayer, inspect_uses
 from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
 from tfdp_layers.layers.dense import ClippedDense
 
 Bound = Callable[[Any], float]
 _BOUNDS: dict[type, Bound] = {}
+_RECORDS = 1009
+"""Records in the trace that counts uses: a size that no other axis is likely to have."""
 
 
 @dataclass(frozen=True)
@@ -121,8 +123,9 @@ def functional_class() -> type:
 
 def is_container(layer: Any) -> bool:
     """Whether the layer is a Sequential or functional model whose call only passes tensors from layer to layer."""
-    base = keras.Sequential if isinstance(layer, keras.Sequential) else functional_class()
-    return isinstance(layer, base) and type(layer).call is base.call
+    base: Any = keras.Sequential if isinstance(layer, keras.Sequential) else functional_class()
+    kind: Any = type(layer)
+    return isinstance(layer, base) and kind.call is base.call
 
 
 def leaf_layers(model: keras.Model, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -141,10 +144,31 @@ def leaf_layers(model: keras.Model, path: str = "") -> Iterator[tuple[str, Any]]
 
 
 def uses_of_layers(model: keras.Model) -> Counter[int]:
-    """How often one call of the model uses each bounded layer, by the layer's id: counted in a trace."""
-    inputs = keras.tree.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), inputs_of(model))
-    with count_uses() as uses:
-        tf.function(lambda x: model(x, training=True)).get_concrete_function(inputs)
+    """How often one call of the model uses each bounded layer, by the layer's id: counted in a trace.
+
+    Raises: ValueError for a use that the bound does not cover: see `inspect_uses`.
+    """
+    tensors = keras.tree.flatten(inputs_of(model))
+    rows = next((t.shape[0] for t in tensors if t.shape[0] is not None), _RECORDS)
+    inputs = keras.tree.map_structure(lambda x: tf.TensorSpec((rows, *x.shape[1:]), x.dtype), inputs_of(model))
+    variables = [
+        v for _, layer in leaf_layers(model) if isinstance(layer, BoundedLayer) for v in layer.trainable_variables
+    ]
+    uses: Counter[int] = Counter()
+
+    def trace(x: Any) -> None:
+        with inspect_uses(rows) as counted, tf.GradientTape() as tape:
+            outputs = [t for t in keras.tree.flatten(model(x, training=True)) if t.dtype.is_floating]
+        uses.update(counted)
+        reached = tape.gradient(outputs, [v.value for v in variables])
+        for variable, gradient in zip(variables, reached, strict=True):
+            if gradient is not None:
+                raise ValueError(
+                    f"Weight {variable.path!r} is also used outside its layer, where nothing bounds a record's"
+                    " influence on its gradient. Use it through its layer alone, or through tf.stop_gradient."
+                )
+
+    tf.function(trace, autograph=False).get_concrete_function(inputs)
     return uses
 
 

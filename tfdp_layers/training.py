@@ -13,12 +13,13 @@ from tfdp_layers.batches import Batches
 from tfdp_layers.fitting import as_batches, check_labels, logs_first, refuse_unsound_fit
 from tfdp_layers.independence import check_independence
 from tfdp_layers.layers.base import count_uses
+from tfdp_layers.mixin import KerasMixin
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.run import PrivacyState, Run
 from tfdp_layers.sensitivity import SensitivityGroup, sensitivity_groups, uses_of_layers
 
 
-class PrivateTraining:
+class PrivateTraining(KerasMixin):
     """Mixin for Keras models: `fit` draws records by a sampler, bounds each one's influence, adds noise, and keeps the
     ledger.
 
@@ -234,8 +235,8 @@ class PrivateTraining:
         replicas = self.distribute_strategy.num_replicas_in_sync
         if replicas > 1:
             raise ValueError(
-                f"The model was made under a strategy with {replicas} replicas: each would draw batches and add noise of"
-                " its own, which is not what the ledger accounts. Make and train it on one device for now."
+                f"The model was made under a strategy with {replicas} replicas: each would draw batches and add noise"
+                " of its own, which is not what the ledger accounts. Make and train it on one device for now."
             )
         spec = batches.dataset(pad=bool(self.jit_compile)).element_spec
         if not self.built:
@@ -283,7 +284,7 @@ class PrivateTraining:
             self.ledger.settle(run.token, int(self.optimizer.releases.numpy()) - before)
             return logs
 
-        self.train_function = accounted
+        self.train_function: Any = accounted
         return accounted
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:

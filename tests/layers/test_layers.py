@@ -381,9 +381,6 @@ def layer_used_in_a_loop() -> keras.Model:
     return keras.Model(inputs, layer(looped))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the trace that counts uses does not look at rows, loops, or weights used elsewhere"
-)
 @pytest.mark.parametrize(
     "build",
     [positions_folded_into_rows, kernel_used_by_an_operation, kernel_used_by_a_lambda, layer_used_in_a_loop],

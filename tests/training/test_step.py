@@ -1,4 +1,4 @@
-"""The step: what it equals without noise, what it divides by, how its noise is distributed, what it does past a limit."""
+"""The step: what it equals without noise, what it divides by, its noise, and what it does past a limit."""
 
 import keras
 import numpy as np
@@ -43,10 +43,9 @@ def test_without_noise_and_binding_clips_a_step_is_keras_own(mode, physical):
     plain.compile(keras.optimizers.Adam(0.01), loss)
     private.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.Adam(0.01), 0.0), loss, **mode)
     plain.fit(x, y, batch_size=12, epochs=6, verbose=0)
-    private.fit(
-        x, y, sampling=tfdp.sampling.FixedSize(12), physical_batch_size=physical, epochs=6 // mode.get("steps_per_execution", 1),
-        verbose=0,
-    )  # fmt: skip
+    epochs = 6 // mode.get("steps_per_execution", 1)
+    sampling = tfdp.sampling.FixedSize(12)
+    private.fit(x, y, sampling=sampling, physical_batch_size=physical, epochs=epochs, verbose=0)
     if "steps_per_execution" in mode:
         assert int(private.optimizer.releases.numpy()) == 6
     for a, b in zip(plain.get_weights(), private.get_weights(), strict=True):
@@ -142,9 +141,7 @@ def noise_of_steps(mode, steps, **options):
     history = [np.stack(kept) for kept in zip(*keeper.kept, strict=True)]
     moved = {id(v): -4 * np.diff(h, axis=0).ravel() for v, h in zip(model.weights, history, strict=True)}
     groups = model.sensitivities()
-    return [
-        (np.concatenate([moved[id(v)] for v in g.variables]), 1.3 * np.sqrt(len(groups)) * g.bound) for g in groups
-    ]
+    return [(np.concatenate([moved[id(v)] for v in g.variables]), 1.3 * np.sqrt(len(groups)) * g.bound) for g in groups]
 
 
 @pytest.mark.parametrize("mode", MODES[:3], ids=ids[:3])
@@ -233,5 +230,7 @@ def test_past_the_limit_a_step_releases_nothing(mode):
 @pytest.mark.parametrize("mode", MODES[1:], ids=ids[1:])
 def test_several_inputs_and_outputs_in_every_mode(mode):
     model, x, y = compiled(two_inputs_two_outputs(), **mode)
-    history = model.fit(x, y, batch_size=4, epochs=1, verbose=0, validation_data=(rows(x, slice(0, 4)), rows(y, slice(0, 4))))
+    history = model.fit(
+        x, y, batch_size=4, epochs=1, verbose=0, validation_data=(rows(x, slice(0, 4)), rows(y, slice(0, 4)))
+    )
     assert np.isfinite(history.history["val_loss"][0])

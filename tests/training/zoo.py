@@ -14,7 +14,12 @@ kl, tl = keras.layers, tfdp.layers
 def mlp() -> tuple[Any, Any, Any]:
     rng = np.random.default_rng(0)
     model = tfdp.PrivateSequential(
-        [keras.Input((6,)), tl.ClippedDense(5, activation="tanh", **CLIPS), kl.Dropout(0.2), tl.ClippedDense(3, **CLIPS)]
+        [
+            keras.Input((6,)),
+            tl.ClippedDense(5, activation="tanh", **CLIPS),
+            kl.Dropout(0.2),
+            tl.ClippedDense(3, **CLIPS),
+        ]
     )
     return model, rng.normal(size=(12, 6)).astype("float32"), rng.integers(0, 3, 12)
 
@@ -73,7 +78,9 @@ def two_inputs_two_outputs() -> tuple[Any, Any, Any]:
 MODELS = [mlp, cnn, shared, sequence, two_inputs_two_outputs]
 
 
-def compiled(made: tuple[Any, Any, Any], noise: float = 1.0, optimizer: Any = None, **options: Any) -> tuple[Any, Any, Any]:
+def compiled(
+    made: tuple[Any, Any, Any], noise: float = 1.0, optimizer: Any = None, **options: Any
+) -> tuple[Any, Any, Any]:
     """The model of (model, x, y), compiled with cross-entropy and SGD of rate 1."""
     model, x, y = made
     noisy = tfdp.optimizers.NoisyOptimizer(

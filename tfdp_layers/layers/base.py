@@ -10,6 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdp_layers.mixin import KerasMixin
 from tfdp_layers.rules import Rule, bound_upstream, check_bound
 
 _uses = threading.local()
@@ -28,7 +29,23 @@ def count_uses() -> Iterator[Counter[int]]:
         _uses.counter = outer
 
 
-class BoundedLayer:
+@contextlib.contextmanager
+def inspect_uses(rows: int) -> Iterator[Counter[int]]:
+    """Counts uses as `count_uses`, in the trace of `rows` records, and checks what the bounds assume of a use.
+
+    Inside the block the layers' weights are cut off from the gradient: one that still has one is used elsewhere too.
+
+    Raises: ValueError from a layer that is called in a loop or branch, or whose rows are not the records.
+    """
+    _uses.inspection = (rows, tf.compat.v1.get_default_graph())
+    try:
+        with count_uses() as uses:
+            yield uses
+    finally:
+        _uses.inspection = None
+
+
+class BoundedLayer(KerasMixin):
     """Mixin for a Keras layer whose weight gradient is bounded per record inside its own backward pass.
 
     Formal guarantee: for every record, whatever it holds and whatever the weights are, the gradient of that record's
@@ -78,6 +95,10 @@ class BoundedLayer:
             counter[id(self)] += 1
         inputs = tf.cast(tf.convert_to_tensor(inputs), tf.float32)
         outputs = bound_upstream(self.affine(self.input_rule(inputs)), self.upstream_rule)
+        if getattr(_uses, "inspection", None) is not None:
+            self.refuse_unsound_use(inputs, *_uses.inspection)
+            # Depends on the inputs, no longer on the weights.
+            outputs = tf.stop_gradient(outputs) + 0.0 * tf.reduce_sum(inputs)
         # Outside the bound: an activation may be anything that keeps records apart.
         return outputs if self.activation is None else self.activation(outputs)
 
@@ -87,6 +108,20 @@ class BoundedLayer:
         Raises: ValueError, always.
         """
         self.refuse_unbounded()
+
+    def refuse_unsound_use(self, inputs: Any, rows: int, graph: Any) -> None:
+        """Raises ValueError if the rows of a call are not the records, or a trace does not show how many calls are."""
+        if inputs.shape[0] != rows:
+            raise ValueError(
+                f"Layer {self.name!r} is called on {inputs.shape[0] or 'an unknown number of'} rows for {rows} records:"
+                " it clips each row, so a record in several rows would add several times its bound. Keep axis 0 the"
+                " batch, with a known size: positions go into the middle axes, (batch, positions, features)."
+            )
+        if tf.compat.v1.get_default_graph() is not graph:
+            raise ValueError(
+                f"Layer {self.name!r} is called inside a loop, a branch or another function, where the number of its"
+                " uses can't be counted. Call it directly, once for each use."
+            )
 
     def refuse_unbounded(self) -> None:
         """Raises ValueError if the layer was put in a mode that its bound does not cover."""

@@ -63,6 +63,8 @@ class BoundedConvolution(BoundedLayer):
     @property
     def input_rule(self) -> Rule:
         if self.bound == "patch":
+            if self._multiplicity is None:
+                raise ValueError(f"Layer {self.name!r} is not built: its patches are not counted yet. Build it first.")
             return PatchL2(self.input_clip, self._multiplicity, channels_first=self.channels_first)
         return L2(self.input_clip)
 
@@ -108,26 +110,30 @@ class BoundedConvolution(BoundedLayer):
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class ClippedConv1D(BoundedConvolution, keras.layers.Conv1D):
-    __doc__ = (
-        "`keras.layers.Conv1D`, bounded. Shapes: (batch, steps, channels) as in Keras.\n" + BoundedConvolution.__doc__
+    __doc__ = "`keras.layers.Conv1D`, bounded. Shapes: (batch, steps, channels) as in Keras.\n" + str(
+        BoundedConvolution.__doc__
     )
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class ClippedConv2D(BoundedConvolution, keras.layers.Conv2D):
-    __doc__ = "`keras.layers.Conv2D`, bounded. Shapes: (batch, height, width, channels).\n" + BoundedConvolution.__doc__
+    __doc__ = "`keras.layers.Conv2D`, bounded. Shapes: (batch, height, width, channels).\n" + str(
+        BoundedConvolution.__doc__
+    )
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class ClippedConv3D(BoundedConvolution, keras.layers.Conv3D):
-    __doc__ = "`keras.layers.Conv3D`, bounded. Shapes: (batch, d1, d2, d3, channels).\n" + BoundedConvolution.__doc__
+    __doc__ = "`keras.layers.Conv3D`, bounded. Shapes: (batch, d1, d2, d3, channels).\n" + str(
+        BoundedConvolution.__doc__
+    )
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class ClippedDepthwiseConv2D(BoundedConvolution, keras.layers.DepthwiseConv2D):
     __doc__ = (
         "`keras.layers.DepthwiseConv2D`, bounded. Shapes: (batch, height, width, channels)."
-        " Its kernel gradient is a restriction of the full convolution's.\n" + BoundedConvolution.__doc__
+        " Its kernel gradient is a restriction of the full convolution's.\n" + str(BoundedConvolution.__doc__)
     )
 
     def convolution(self, inputs: Any) -> Any:
