@@ -14,6 +14,7 @@ from tfdp_layers.layers.conv import (
 )
 from tfdp_layers.layers.dense import ClippedDense
 from tfdp_layers.rules import ROUNDING
+from tfdp_layers.sensitivity import inputs_of, outputs_of
 
 TWINS: dict[type, Any] = {
     keras.layers.Dense: ClippedDense,
@@ -39,9 +40,7 @@ def plain_model(model: keras.Model) -> keras.Model:
     """An ordinary Keras model that predicts what `model` predicts: clips of the inputs stay, as Keras operations."""
     if not model.built or model.inputs is None:
         raise ValueError(f"Model {model.name!r} is not built: there is nothing to convert yet. Give it a keras.Input.")
-    functional = keras.Model(
-        model.inputs, model.outputs if len(model.outputs) > 1 else model.outputs[0], name=model.name
-    )
+    functional = keras.Model(inputs_of(model), outputs_of(model), name=model.name)
     copy = keras.models.clone_model(functional, clone_function=plain_layer)
     for source, target in zip(functional.layers, copy.layers, strict=True):
         target.set_weights(source.get_weights())

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from tfdp_layers.conversion import clipped_twin, plain_model
-from tfdp_layers.sensitivity import functional_class
+from tfdp_layers.sensitivity import functional_class, inputs_of, outputs_of
 from tfdp_layers.training import PrivateTraining
 
 
@@ -76,4 +76,4 @@ def make_private(
             keras.models.clone_model(model, clone_function=lambda layer: clipped_twin(layer, clips, bound)),
         )
         model.set_weights(source.get_weights())
-    return PrivateModel(model.inputs, model.outputs if len(model.outputs) > 1 else model.outputs[0], name=model.name)
+    return PrivateModel(inputs_of(model), outputs_of(model), name=model.name)

@@ -1,6 +1,6 @@
 """Settings with which the command's models train well under a privacy budget. No TensorFlow here."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["METHODS", "MODELS", "Recipe", "recipe_for"]
 
@@ -21,6 +21,8 @@ class Recipe:
       learning_rate: where the cosine decay starts.
       scales: norm that each record's input is brought to before each bounded layer.
       upstream_clips: bound on each record's upstream gradient, for each bounded layer.
+      activation: of the hidden layers.
+      noise_allocation: see `tfdp.optimizers.NoisyOptimizer`.
       bound: which pair of norms the convolutions clip; see `tfdp.layers.ClippedConv2D`.
       kernels, strides: of the convolutions.
     """
@@ -30,24 +32,31 @@ class Recipe:
     learning_rate: float
     scales: tuple[float, ...]
     upstream_clips: tuple[float, ...]
+    activation: str = "tanh"
+    noise_allocation: str = "uniform"
     bound: str = "patch"
     kernels: tuple[int, int] = (8, 4)
     strides: tuple[int, int] = (2, 2)
 
 
-_MLP = Recipe(40, 2048, 5e-3, scales=(5.0, 5.0), upstream_clips=(0.02, 0.1))
-_CNN = Recipe(40, 2048, 5e-3, scales=(5.0, 5.0, 5.0, 5.0), upstream_clips=(0.02, 0.02, 0.05, 0.3))
+_MLP = Recipe(100, 2048, 1e-3, scales=(10.0, 40.0), upstream_clips=(1.0, 0.2), activation="relu")
+_CNN = Recipe(
+    60,
+    2048,
+    2e-3,
+    scales=(5.0, 5.0, 10.0, 30.0),
+    upstream_clips=(0.2, 0.3, 1.0, 0.2),
+    noise_allocation="dimension",
+)
 _RECIPES = {
     ("mlp", "mnist"): _MLP,
     ("mlp", "fashion_mnist"): _MLP,
     ("mlp", "cifar10"): _MLP,
-    ("mlp", "digits"): Recipe(40, 256, 5e-3, scales=(5.0, 5.0), upstream_clips=(0.02, 0.1)),
+    ("mlp", "digits"): replace(_MLP, batch_size=256),
     ("cnn", "mnist"): _CNN,
     ("cnn", "fashion_mnist"): _CNN,
     ("cnn", "cifar10"): _CNN,
-    ("cnn", "digits"): Recipe(
-        40, 256, 5e-3, scales=(5.0,) * 4, upstream_clips=(0.02, 0.02, 0.05, 0.3), kernels=(3, 3), strides=(1, 2)
-    ),
+    ("cnn", "digits"): replace(_CNN, batch_size=256, kernels=(3, 3), strides=(1, 2)),
 }
 
 

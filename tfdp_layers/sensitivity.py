@@ -177,6 +177,11 @@ def inputs_of(model: keras.Model) -> Any:
     return model.inputs[0] if isinstance(model, keras.Sequential) else model.input
 
 
+def outputs_of(model: keras.Model) -> Any:
+    """The symbolic outputs of a built model, in the structure that its call returns."""
+    return model.outputs[0] if isinstance(model, keras.Sequential) else model.output
+
+
 def refuse_overridden(model: keras.Model) -> None:
     """Raises ValueError for a model whose own code could use layers in a way that a trace does not show."""
     if not is_container(model):

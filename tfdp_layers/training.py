@@ -28,6 +28,8 @@ class PrivateTraining(KerasMixin):
     assumptions it lists. Training metrics are computed from private data without noise and are not covered.
     """
 
+    train_function: Any
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._privacy = PrivacyState()
@@ -74,7 +76,8 @@ class PrivateTraining(KerasMixin):
         self._privacy.refuse_other_uses(uses)
         self._refuse_batch_losses()
         gradients = tape.gradient(total, [v.value for v in variables], unconnected_gradients="zero")
-        return [tf.convert_to_tensor(g) for g in gradients], losses, y_pred
+        sums = [tf.ensure_shape(tf.convert_to_tensor(g), v.shape) for g, v in zip(gradients, variables, strict=True)]
+        return sums, losses, y_pred
 
     def _refuse_batch_losses(self) -> None:
         """Raises ValueError if a layer added a loss over the batch; weight regularizers are fine."""
@@ -284,7 +287,7 @@ class PrivateTraining(KerasMixin):
             self.ledger.settle(run.token, int(self.optimizer.releases.numpy()) - before)
             return logs
 
-        self.train_function: Any = accounted
+        self.train_function = accounted
         return accounted
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:

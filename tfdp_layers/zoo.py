@@ -42,7 +42,7 @@ def build(
 
 def _mlp(recipe: Recipe, classes: int) -> list[Any]:
     first, second = zip(recipe.scales, recipe.upstream_clips, strict=True)
-    return [keras.layers.Flatten(), *_dense(_HIDDEN_UNITS, "tanh", *first), *_dense(classes, None, *second)]
+    return [keras.layers.Flatten(), *_dense(_HIDDEN_UNITS, recipe.activation, *first), *_dense(classes, None, *second)]
 
 
 def _cnn(recipe: Recipe, classes: int) -> list[Any]:
@@ -54,7 +54,7 @@ def _cnn(recipe: Recipe, classes: int) -> list[Any]:
         *_convolution(32, 1, "valid", recipe, *clips[1]),
         keras.layers.MaxPooling2D(2, 1),
         keras.layers.Flatten(),
-        *_dense(32, "tanh", *clips[2]),
+        *_dense(32, recipe.activation, *clips[2]),
         *_dense(classes, None, *clips[3]),
     ]
 
@@ -75,7 +75,7 @@ def _convolution(
         kernel,
         strides=stride,
         padding=padding,
-        activation="tanh",
+        activation=recipe.activation,
         bound=recipe.bound,
         input_clip=scale * overlap,
         upstream_clip=upstream_clip,

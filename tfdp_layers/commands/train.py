@@ -125,7 +125,9 @@ def _compiled(training: Training) -> Any:
     model = zoo.build(options.model, training.data, options.method, recipe)
     schedule = keras.optimizers.schedules.CosineDecay(recipe.learning_rate, training.steps)
     model.compile(
-        optimizer=NoisyOptimizer(keras.optimizers.Adam(schedule), noise_multiplier=training.noise_multiplier),
+        optimizer=NoisyOptimizer(
+            keras.optimizers.Adam(schedule), training.noise_multiplier, noise_allocation=recipe.noise_allocation
+        ),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )
