@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,6 +68,7 @@ class Ledger:
         self._uid = secrets.token_hex(16)
         self._entries: dict[str, Entry] = {}
         self._segments: dict[str, _Segment] = {}
+        self._threads = threading.RLock()
         self._own: set[str] = set()
         self._texts: dict[str, str] = {}
         if self._file is not None:
@@ -132,12 +134,13 @@ class Ledger:
           LedgerError: the file cannot be written, or another ledger holds it. The updates must not be made then.
           ValueError: an unknown token, a count that is not a non-negative integer, or a relation that does not match.
         """
-        segment = self._segment(token)
         steps = _count("steps", steps)
-        self.check(segment.release)
-        self._lock()
-        segment.outstanding += steps
-        self._add(segment, steps)
+        with self._threads:
+            segment = self._segment(token)
+            self.check(segment.release)
+            self._lock()
+            segment.outstanding += steps
+            self._add(segment, steps)
 
     def settle(self, token: str, made: int) -> None:
         """Replaces the outstanding reservation of a segment by the updates made; more than reserved are counted too.
@@ -146,11 +149,12 @@ class Ledger:
           LedgerError: the file cannot be written; it then still holds the reservation.
           ValueError: an unknown token or a count that is not a non-negative integer.
         """
-        segment = self._segment(token)
         made = _count("made", made)
-        self._lock()
-        unused, segment.outstanding = segment.outstanding - made, 0
-        self._add(segment, -unused)
+        with self._threads:
+            segment = self._segment(token)
+            self._lock()
+            unused, segment.outstanding = segment.outstanding - made, 0
+            self._add(segment, -unused)
 
     def merge(self, other: "Ledger") -> None:
         """Takes over what `other` counted: entries of both keep the larger count, all others are added.
@@ -159,11 +163,12 @@ class Ledger:
           ValueError: the neighbouring relations differ.
           LedgerError: the file cannot be written, or another ledger holds it.
         """
-        for entry in other.entries:
-            self.check(entry.release)
-        self._lock()
-        self._absorb(other.entries)
-        self._write()
+        with self._threads:
+            for entry in other.entries:
+                self.check(entry.release)
+            self._lock()
+            self._absorb(other.entries)
+            self._write()
 
     def copy(self) -> "Ledger":
         """Returns a snapshot in memory, without the file and the open segments."""

@@ -124,7 +124,9 @@ class Statement:
         return json.dumps(_finite(asdict(self)), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
-        lines = [_row("Privacy", f"epsilon = {self.epsilon:.4g} at delta = {self.delta:g} (by {self.accountant})")]
+        lines = [
+            _row("Privacy", f"epsilon = {_rounded_up(self.epsilon)} at delta = {self.delta:g} (by {self.accountant})")
+        ]
         if self.void:
             lines.insert(0, _row("VOID", "THIS STATEMENT DOES NOT HOLD. " + " ".join(self.void)))
         lines += [
@@ -144,7 +146,7 @@ class Statement:
 def _meaning(epsilon: float, delta: float) -> str:
     if not math.isfinite(epsilon):
         return "no bound on what the output reveals about a record"
-    ratio = f"{math.exp(epsilon):.4g}" if epsilon < 700 else "e^epsilon"
+    ratio = _rounded_up(math.exp(epsilon)) if epsilon < 700 else "e^epsilon"
     return (
         f"whatever is observed of the covered output, its probability under two neighbouring data sets differs by at"
         f" most a factor e^epsilon = {ratio}, up to an additional delta = {delta:g}"
@@ -211,3 +213,12 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _rounded_up(value: float) -> str:
+    """Four significant digits, never below the value: a statement may not say less than the truth."""
+    if not 0 < value < math.inf:
+        return f"{value:g}"
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    text = f"{value:.4g}"
+    return text if float(text) >= value else f"{float(text) + unit:.4g}"

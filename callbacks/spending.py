@@ -34,7 +34,8 @@ class Spending:
 
     @property
     def _releases(self) -> int:
-        return int(self._model.optimizer.releases.numpy())
+        # Not optimizer.releases: restoring a checkpoint moves that one and the ledger by the same number.
+        return int(self._model.made_in_fit)
 
     @property
     def steps(self) -> int:

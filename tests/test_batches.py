@@ -440,7 +440,12 @@ def test_a_declared_empty_batch_is_a_row_of_padding_and_a_large_one_is_refused()
 def test_other_iterables_are_let_in_and_lose_no_batch(once: bool) -> None:
     x = numbered(4)
     batches = [(x[:3], x[:3, 0]), (x[3:], x[3:, 0])]
-    declared = declare_sampling(iter(batches) if once else batches, Poisson(2), examples=4)
+
+    class Repeatable:
+        def __iter__(self) -> Any:
+            return iter(batches)
+
+    declared = declare_sampling(iter(batches) if once else Repeatable(), Poisson(2), examples=4)
     stream = declared.dataset().as_numpy_iterator()
     assert [drawn(batch) for batch in islice(stream, 2)] == [(0, 1, 2), (3,)]
     if once:
@@ -465,7 +470,8 @@ def test_other_iterables_are_let_in_and_lose_no_batch(once: bool) -> None:
         (iter([]), Poisson(8), "no batches"),
         (iter([(ONES, ONES)]), Partition(8), "unknown"),
         (3, Poisson(8), "iterable"),
-        ([(np.float32(1), np.float32(1))], Poisson(8), "Single records need"),
+        (iter([(np.float32(1), np.float32(1))]), Poisson(8), "Single records need"),
+        ([(ONES, ONES)], Poisson(8), "drawn once"),
         (pairs(RECORDS, 8), None, "sampling"),
         (pairs(RECORDS, 8), Poisson(51), "51"),
     ],

@@ -215,6 +215,12 @@ class DeclaredBatches(Batches):
         self.examples = _checked_examples(self.sampling, examples)
         if self.sampling.kind == "partition":
             self._check_epoch(dataset)
+        elif isinstance(dataset, list | tuple):
+            raise ValueError(
+                f"A {type(dataset).__name__} of batches was drawn once and would be replayed every epoch, but"
+                f" {self.sampling} draws every step afresh. Give a generator or a tf.data.Dataset that draws anew, or"
+                " the arrays themselves to tfdp.PrivateBatches."
+            )
         if isinstance(dataset, tf.data.Dataset) and dataset.cardinality() == 0:
             raise ValueError(_NO_BATCHES)
         self._dataset = dataset.repeat() if isinstance(dataset, tf.data.Dataset) else _from_iterable(dataset)
@@ -224,7 +230,8 @@ class DeclaredBatches(Batches):
         if isinstance(dataset, tf.data.Dataset):
             batches = int(dataset.cardinality())
         else:
-            batches = len(dataset) if hasattr(dataset, "__len__") else tf.data.UNKNOWN_CARDINALITY
+            restartable = hasattr(dataset, "__len__") and iter(dataset) is not dataset
+            batches = len(dataset) if restartable else tf.data.UNKNOWN_CARDINALITY
         if batches != len(self):
             known = {-1: "is endless", -2: "has an unknown number of batches"}.get(batches, f"has {batches} batches")
             raise ValueError(

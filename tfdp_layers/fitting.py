@@ -66,13 +66,27 @@ def refuse_unsound_fit(arguments: dict[str, Any]) -> None:
             " would be released. Give public data as validation_data=(x, y)."
         )
     validation = arguments.get("validation_data")
-    if isinstance(validation, list | tuple) and validation and validation[0] is arguments.get("x"):
+    if shares_records(arguments.get("x"), validation):
         raise ValueError(
             "validation_data is the private training data itself; its metrics carry no noise. Give public data."
         )
     callbacks = arguments.get("callbacks")
     for callback in flatten_callbacks(callbacks):
         refuse_steering(callback)
+
+
+def shares_records(x: Any, validation: Any) -> bool:
+    """Whether the validation data are the training data, or a view of some of them."""
+    if isinstance(x, Batches):
+        if validation is x:
+            return True
+        x = getattr(x, "_structure", (None,))[0]
+    if not isinstance(validation, list | tuple) or not validation:
+        return False
+    arrays = [
+        [np.asarray(a) for a in keras.tree.flatten(data) if hasattr(a, "__array__")] for data in (x, validation[0])
+    ]
+    return any(np.may_share_memory(a, b) for a in arrays[0] for b in arrays[1])
 
 
 def flatten_callbacks(callbacks: Any) -> Iterable[Any]:

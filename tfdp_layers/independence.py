@@ -1,6 +1,7 @@
 """A measurement that no record reaches another's gradient, on synthetic records."""
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -8,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.layers.base import inspect_uses
 from tfdp_layers.losses import is_sparse
 from tfdp_layers.sensitivity import inputs_of
 
@@ -42,6 +44,8 @@ def check_independence(model: Any, x: Any = None, y: Any = None) -> None:
         together = model.bounded_gradient_sums(x, y)
         alone = [model.bounded_gradient_sums(*row(i, (x, y))) for i in range(_ROWS)]
         crossed = cross_gradient(model, x, y)
+        refuse_mixed_losses(model, x, y)
+        refuse_losses_of_weights(model, x, y)
     if changed():
         raise ValueError(
             f"A layer of model {model.name!r} writes state in its forward pass ({changed()}): computed from private"
@@ -120,11 +124,21 @@ def without_randomness(model: Any) -> Iterator[None]:
             if isinstance(getattr(layer, name, None), float) and hasattr(layer, "seed_generator"):
                 saved.append((layer, name, getattr(layer, name)))
                 setattr(layer, name, 0.0)
+    augmenting = [layer for layer in model._flatten_layers() if hasattr(layer, "get_random_transformation")]
+    for layer in augmenting:  # Keras' image augmentation: per record, the identity out of training
+        layer.call = functools.partial(switched_off, layer.call)
     try:
         yield
     finally:
+        for layer in augmenting:
+            del layer.call
         for layer, name, value in saved:
             setattr(layer, name, value)
+
+
+def switched_off(call: Any, *args: Any, **kwargs: Any) -> Any:
+    """The layer's call as out of training."""
+    return call(*args, **(kwargs | {"training": False}))
 
 
 @contextlib.contextmanager
@@ -150,6 +164,34 @@ def cross_gradient(model: Any, x: Any, y: Any) -> bool:
         first = model.per_record_losses(x, y)[0]
     gradients = [g for g in tape.gradient(first, floats) if g is not None]
     return any(bool(tf.reduce_any(tf.convert_to_tensor(g)[1:] != 0)) for g in gradients)
+
+
+def refuse_mixed_losses(model: Any, x: Any, y: Any) -> None:
+    """Raises ValueError if a record's own loss depends on other records, by input or label.
+
+    Additivity alone does not see it where every upstream gradient is clipped: of a scalar output only the sign is left.
+    """
+    together = model.per_record_losses(x, y)
+    alone = tf.concat([model.per_record_losses(*row(i, (x, y))) for i in range(_ROWS)], 0)
+    if together.shape != alone.shape or not np.allclose(together, alone, rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ValueError(
+            f"Records are not independent in model {model.name!r}: the loss of a record in a batch differs from its"
+            f" loss alone; {culprit(model, x)}. Return one value a record from the loss, computed from that record's"
+            " labels and predictions of the same shape."
+        )
+
+
+def refuse_losses_of_weights(model: Any, x: Any, y: Any) -> None:
+    """Raises ValueError if a loss uses a trainable weight otherwise than through its bounded layer."""
+    variables = model.trainable_variables
+    with inspect_uses(_ROWS), tf.GradientTape() as tape:
+        total = tf.reduce_sum(model.per_record_losses(x, y))
+    for variable, gradient in zip(variables, tape.gradient(total, [v.value for v in variables]), strict=True):
+        if gradient is not None:
+            raise ValueError(
+                f"The loss uses weight {variable.path!r} itself, where nothing bounds a record's influence on its"
+                " gradient. Use a weight regularizer (kernel_regularizer), which is added after the noise."
+            )
 
 
 def culprit(model: Any, x: Any) -> str:

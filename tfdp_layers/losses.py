@@ -103,6 +103,11 @@ def one_output(loss: Any, y_true: Any, y_pred: Any, weight: Any) -> tf.Tensor:
         y_true = keras.ops.convert_to_tensor(y_true, dtype=loss.dtype)
         values, name, summed = loss.call(y_true, y_pred), loss.name, loss.reduction == "sum"
     else:
+        # As Keras calls a function: labels of the predictions' type and rank. Labels (batch,) beside predictions
+        # (batch, 1) would broadcast to (batch, batch), and every record's loss would hold every other's label.
+        y_true = keras.ops.convert_to_tensor(y_true, dtype="float32")
+        if not is_sparse(loss) and len(y_true.shape) == len(y_pred.shape) - 1 and y_pred.shape[-1] == 1:
+            y_true = y_true[..., tf.newaxis]
         values, name, summed = loss(y_true, y_pred), getattr(loss, "__name__", type(loss).__name__), False
     values = keras.ops.cast(values, "float32")
     if len(values.shape) == 0 or (values.shape[0] is not None and values.shape[0] != y_pred.shape[0]):

@@ -67,6 +67,7 @@ def make_private(
             f" which the"
             " uses of a layer can't be counted. Write it as a functional model."
         )
+    origin = model
     if not model.built or model.inputs is None:
         raise ValueError(f"Model {model.name!r} is not built: give it a keras.Input as its first layer.")
     if bounding == "backprop_clipping":
@@ -76,4 +77,7 @@ def make_private(
             keras.models.clone_model(model, clone_function=lambda layer: clipped_twin(layer, clips, bound)),
         )
         model.set_weights(source.get_weights())
-    return PrivateModel(inputs_of(model), outputs_of(model), name=model.name)
+    private = PrivateModel(inputs_of(model), outputs_of(model), name=model.name)
+    if isinstance(origin, PrivateTraining):
+        private.ledger.merge(origin.ledger)  # its weights were paid for there
+    return private

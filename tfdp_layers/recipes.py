@@ -46,7 +46,6 @@ _CNN = Recipe(
     2e-3,
     scales=(5.0, 5.0, 10.0, 30.0),
     upstream_clips=(0.2, 0.3, 1.0, 0.2),
-    noise_allocation="dimension",
 )
 _RECIPES = {
     ("mlp", "mnist"): _MLP,

@@ -1,7 +1,7 @@
 """What a private model remembers beside its weights, and one `fit` of it."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tfdp_layers.accounting import Ledger, Release
@@ -18,6 +18,8 @@ class Run:
     groups: list[SensitivityGroup]
     release: Release
     token: Any
+    settings: Any
+    made: list[int] = field(default_factory=lambda: [0])
 
 
 class PrivacyState:

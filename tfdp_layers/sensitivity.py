@@ -1,7 +1,6 @@
 """Certificates: which object bounds each trainable weight, and by how much."""
 
 import functools
-import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from tfdp_layers.layers.dense import ClippedDense
 
 Bound = Callable[[Any], float]
 _BOUNDS: dict[type, Bound] = {}
+LARGEST_SUM = 1e30
 _RECORDS = 1009
 """Records in the trace that counts uses: a size that no other axis is likely to have."""
 
@@ -89,8 +89,11 @@ def sensitivity_groups(model: keras.Model) -> list[SensitivityGroup]:
             raise ValueError(no_bound(path, layer))
         # A shared layer's gradients add up over its uses, and so do their norms in the worst case.
         bound = _BOUNDS[type(layer)](layer) * max(1, uses[id(layer)])
-        if not 0 < bound < math.inf:
-            raise ValueError(f"The registered bound of layer {path!r} must be positive and finite. Received: {bound}.")
+        if not 0 < bound <= LARGEST_SUM:
+            raise ValueError(
+                f"The bound of layer {path!r} must be above 0 and at most {LARGEST_SUM:g}, or sums over a batch"
+                f" overflow float32. Received: {bound:g}. Use smaller clips."
+            )
         groups.append(SensitivityGroup(path, variables, bound))
     check_cover(model, groups)
     return groups

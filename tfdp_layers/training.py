@@ -235,6 +235,9 @@ class PrivateTraining(KerasMixin):
     def _begin(self, batches: Batches) -> None:
         """Certifies the model and opens a segment of the ledger for what this `fit` will release."""
         state = self._privacy
+        self._refuse_unpaid_weights()
+        # TF32, on by default on recent GPUs, rounds products after the clips, far coarser than their margin allows.
+        tf.config.experimental.enable_tensor_float_32_execution(False)
         replicas = self.distribute_strategy.num_replicas_in_sync
         if replicas > 1:
             raise ValueError(
@@ -254,6 +257,8 @@ class PrivateTraining(KerasMixin):
         seeded = batches.seeded or optimizer.noise_source.seeded
         release = Release(noises, batches.sampling, batches.examples, seeded=seeded, declared=batches.declared)
         state.uses = uses_of_layers(self)
+        if state.traced != (release, batches.physical_batch_size):
+            state.independent = False
         if not state.independent:
             check_independence(self, *spec[:2])
             state.independent = True
@@ -263,7 +268,14 @@ class PrivateTraining(KerasMixin):
         token = state.ledger.begin(release)
         # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
         state.ledger.reserve(token, 0)
-        state.run = Run(batches, groups, release, token)
+        state.run = Run(batches, groups, release, token, self._settings(groups))
+
+    def _settings(self, groups: list[SensitivityGroup]) -> Any:
+        """What a trace of the step, or an eager step, would take from the optimizer and the layers."""
+        names = ("input_clip", "upstream_clip", "bound", "use_bias", "trainable", "activation")
+        layers = [tuple(getattr(layer, name, None) for name in names) for layer in self._flatten_layers()]
+        optimizer = self.optimizer
+        return id(optimizer), id(optimizer.noise_source), tuple(optimizer.stddevs(groups)), layers
 
     def make_train_function(self, force: bool = False) -> Any:
         """Keras' compiled step, reserved in the ledger before it runs and settled after:
@@ -276,16 +288,23 @@ class PrivateTraining(KerasMixin):
 
         def accounted(iterator: Any) -> Any:
             run = self._privacy.require_run()
-            before = int(self.optimizer.releases.numpy())
+            if self._settings(run.groups) != run.settings:
+                raise RuntimeError(
+                    "The noise, a clip, or a layer's trainable flag was changed while fit runs: its certificate and the"
+                    " ledger state the earlier ones. Change it between two calls of fit."
+                )
+            ledger, optimizer = self.ledger, self.optimizer
             # Past its limit the optimizer releases nothing, so no more than that is at stake.
-            self.ledger.reserve(run.token, min(int(self.steps_per_execution), self.optimizer.releases_left()))
+            count = min(int(self.steps_per_execution), optimizer.releases_left())
+            ledger.reserve(run.token, count)
+            optimizer.reserve(count)
             try:
-                logs = step(iterator)
-            except StopIteration:
-                self.ledger.settle(run.token, int(self.optimizer.releases.numpy()) - before)
-                raise
-            self.ledger.settle(run.token, int(self.optimizer.releases.numpy()) - before)
-            return logs
+                return step(iterator)
+            finally:
+                made = count - optimizer.reserved()
+                optimizer.reserve(0)
+                ledger.settle(run.token, made)
+                run.made[0] += made
 
         self.train_function = accounted
         return accounted
@@ -309,6 +328,8 @@ class PrivateTraining(KerasMixin):
 
     @ledger.setter
     def ledger(self, ledger: Ledger) -> None:
+        if self._privacy.run is not None:
+            raise RuntimeError("The ledger can't be exchanged while fit runs: assign it before fit.")
         ledger.merge(self._privacy.ledger)
         self._privacy.ledger = ledger
 
@@ -319,7 +340,23 @@ class PrivateTraining(KerasMixin):
 
     def privacy_statement(self, delta: float) -> Statement:
         """What was released, at which epsilon, under which assumptions. Print it, or `.to_json()`."""
+        self._refuse_unpaid_weights()
         return Statement.from_ledger(self.ledger, delta)
+
+    @property
+    def made_in_fit(self) -> int:
+        """Updates that the running `fit` made; 0 outside of one."""
+        return 0 if self._privacy.run is None else self._privacy.run.made[0]
+
+    def _refuse_unpaid_weights(self) -> None:
+        """Raises ValueError where the optimizer was restored without the ledger (tf.train.Checkpoint does that)."""
+        optimizer = getattr(self, "optimizer", None)
+        if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > self.ledger.steps:
+            raise ValueError(
+                f"The optimizer counts {int(optimizer.releases.numpy())} releases and the ledger {self.ledger.steps}:"
+                " weights were restored without what they cost. Restore with load_weights or load_model, or merge the"
+                " ledger of the earlier run: model.ledger.merge(...)."
+            )
 
     def save_own_variables(self, store: Any) -> None:
         super().save_own_variables(store)

@@ -86,10 +86,11 @@ class Stand:
         self.optimizer = StandOptimizer()
         self.current_release: Release | None = None
         self.steps_per_execution = 1
+        self.made_in_fit = 0
 
     def fit(self, release: Release, epochs: int, steps: int, callbacks: list[Any]) -> None:
         listed = keras.callbacks.CallbackList(callbacks, model=self, verbose=0, epochs=epochs, steps=steps)
-        self.stop_training, self.current_release = False, release
+        self.stop_training, self.current_release, self.made_in_fit = False, release, 0
         token = self.ledger.begin(release)
         self.optimizer.limit_releases(None)
         listed.on_train_begin()
@@ -98,7 +99,9 @@ class Stand:
             for step in range(0, steps, self.steps_per_execution):
                 listed.on_train_batch_begin(step)
                 self.ledger.reserve(token, self.steps_per_execution)
-                self.ledger.settle(token, sum(self.optimizer.step() for _ in range(self.steps_per_execution)))
+                made = sum(self.optimizer.step() for _ in range(self.steps_per_execution))
+                self.ledger.settle(token, made)
+                self.made_in_fit += made
                 listed.on_train_batch_end(step + self.steps_per_execution - 1, {"loss": 0.0})
                 if self.stop_training:
                     break

@@ -144,3 +144,56 @@ def test_add_loss_is_refused_and_regularizers_come_after_the_noise():
     # SGD of rate 1 on 0.5 w^2 lands at zero: the regularizer is neither clipped nor divided by the batch size.
     assert np.abs(before).max() > 0.1
     np.testing.assert_allclose(model.get_weights()[0], 0.0, atol=1e-6)
+
+
+def one_output_model(upstream_clip=0.1):
+    return tfdp.PrivateSequential(
+        [keras.Input((3,)), tfdp.layers.ClippedDense(1, input_clip=1.0, upstream_clip=upstream_clip)]
+    )
+
+
+def test_labels_without_an_axis_do_not_mix_records():
+    """A function loss that would broadcast (n,) labels against (n, 1) predictions to (n, n)."""
+
+    def squared(y_true, y_pred):
+        return tf.square(y_true - y_pred)
+
+    rng = np.random.default_rng(0)
+    for seed in range(12):
+        keras.utils.set_random_seed(seed)
+        model = one_output_model()
+        model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), squared)
+        x, y = rng.normal(size=(12, 3)).astype("float32"), rng.normal(size=12).astype("float32")
+        tfdp.check_independence(model, x, y)
+        changed = np.append(-1e3, y[1:]).astype("float32")
+        moved = [a - b for a, b in zip(*(model.bounded_gradient_sums(x, t) for t in (y, changed)), strict=True)]
+        assert float(tf.linalg.global_norm(moved)) <= 2 * model.sensitivities()[0].bound * (1 + 1e-5)
+
+
+def test_a_loss_between_records_is_refused_also_where_clips_hide_it():
+    def pairs(y_true, y_pred):
+        return tf.square(tf.reshape(y_true, (-1,)) - y_pred)  # (n,) against (n, 1)
+
+    for seed in range(12):
+        keras.utils.set_random_seed(seed)
+        model = one_output_model()
+        model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), pairs)
+        with pytest.raises(ValueError, match="not independent"):
+            tfdp.check_independence(model)
+
+
+def test_a_loss_of_the_weights_is_refused():
+    model = one_output_model()
+
+    def penalized(y_true, y_pred):
+        return tf.square(y_true - y_pred)[:, 0] + 1000 * tf.reduce_sum(model.layers[0].kernel ** 2)
+
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), penalized)
+    with pytest.raises(ValueError, match="kernel_regularizer"):
+        tfdp.check_independence(model)
+
+
+def test_augmentation_of_single_records_is_allowed():
+    layers = [keras.layers.RandomFlip(), keras.layers.Flatten(), tfdp.layers.ClippedDense(3, **CLIPS)]
+    model = compiled((tfdp.PrivateSequential([keras.Input((4, 4, 1)), *layers]), None, None))[0]
+    tfdp.check_independence(model)

@@ -22,6 +22,7 @@ class ReleaseLimit:
     def __init__(self) -> None:
         with tf.init_scope():
             self.variable = tf.Variable(UNLIMITED, dtype=tf.int64, trainable=False, name="releases_left")
+            self.reserved = tf.Variable(0, dtype=tf.int64, trainable=False, name="releases_reserved")
 
     def __deepcopy__(self, memo: Any) -> "ReleaseLimit":
         return ReleaseLimit()
@@ -91,6 +92,14 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         """How many further releases the limit allows: a number out of reach where there is none."""
         return max(0, int(self._limit.variable.numpy()))
 
+    def reserve(self, releases: int) -> None:
+        """Allows as many releases as the ledger just counted; `fit` calls it around each compiled step."""
+        self._limit.reserved.assign(int(releases))
+
+    def reserved(self) -> int:
+        """Of the releases that the ledger counted for the running call, how many were not made yet."""
+        return int(self._limit.reserved.numpy())
+
     def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
         """The standard deviation of the noise on each group's sum."""
         return allocated_stddevs(groups, self.noise_multiplier, self.noise_allocation)
@@ -130,9 +139,10 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
             self.inner_optimizer.apply(gradients, list(variables))
             self._iterations.assign_add(1)
             self._limit.variable.assign_sub(1)
+            self._limit.reserved.assign_sub(1)
             return tf.constant(True)
 
-        return tf.cond(self._limit.variable > 0, step, lambda: tf.constant(False))
+        return tf.cond((self._limit.variable > 0) & (self._limit.reserved > 0), step, lambda: tf.constant(False))
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Refuses: gradients that come this way were neither bounded nor counted.
