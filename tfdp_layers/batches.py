@@ -276,7 +276,7 @@ class DeclaredBatches(Batches):
             drawn, rows, f"A batch has more rows than {self.sampling} allows: declare the sampling that draws it."
         )
         with tf.control_dependencies([fits]):  # or a shape check that says less may fail first
-            batch = keras.tree.map_structure(tf.identity, batch)
+            batch, drawn = keras.tree.map_structure(tf.identity, (batch, drawn))
         x, y, weights = batch if len(batch) == 3 else (*batch, tf.ones([drawn]))
         weights = keras.tree.map_structure(lambda leaf: tf.cast(leaf, tf.float32), weights)
         return keras.tree.map_structure(lambda leaf: _fill(leaf, rows, self._static_rows(pad)), (x, y, weights))
