@@ -35,18 +35,12 @@ class Recipe:
     activation: str = "tanh"
     noise_allocation: str = "uniform"
     bound: str = "patch"
-    kernels: tuple[int, int] = (8, 4)
-    strides: tuple[int, int] = (2, 2)
+    kernels: tuple[int, int] = (4, 3)
+    strides: tuple[int, int] = (4, 2)
 
 
 _MLP = Recipe(100, 2048, 1e-3, scales=(10.0, 40.0), upstream_clips=(1.0, 0.2), activation="relu")
-_CNN = Recipe(
-    60,
-    2048,
-    2e-3,
-    scales=(5.0, 5.0, 10.0, 30.0),
-    upstream_clips=(0.2, 0.3, 1.0, 0.2),
-)
+_CNN = Recipe(60, 2048, 1e-3, scales=(8.0, 8.0, 10.0, 40.0), upstream_clips=(1.0, 1.0, 1.0, 0.2), activation="relu")
 _RECIPES = {
     ("mlp", "mnist"): _MLP,
     ("mlp", "fashion_mnist"): _MLP,
@@ -55,7 +49,7 @@ _RECIPES = {
     ("cnn", "mnist"): _CNN,
     ("cnn", "fashion_mnist"): _CNN,
     ("cnn", "cifar10"): _CNN,
-    ("cnn", "digits"): replace(_CNN, batch_size=256, kernels=(3, 3), strides=(1, 2)),
+    ("cnn", "digits"): replace(_CNN, batch_size=256, kernels=(2, 2), strides=(2, 1)),
 }
 
 

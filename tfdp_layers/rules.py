@@ -74,8 +74,7 @@ class Rule(abc.ABC):
         norm = self.norm(rows)
         margin = ROUNDING + summation_error(rows, self.space(rows)) if self.summed else ROUNDING
         limit = self.bound * (1.0 - margin)
-        shrink = tf.minimum(1.0, limit / tf.maximum(norm, limit))
-        return tf.where(tf.math.is_finite(norm), shrink, tf.zeros_like(norm))
+        return tf.where(tf.math.is_finite(norm), limit / tf.maximum(norm, limit), 0.0)
 
     def __call__(self, rows: tf.Tensor) -> tf.Tensor:
         """The bounded rows. Not differentiated through: the scale counts as a constant in the backward pass."""
@@ -154,7 +153,7 @@ class AffineL2(Rule):
         ||X^T U||^2 + ||sum_p U[p]||^2 <= t^2 ||U||^2 + ||sum_p U[p]||^2 = (t^2 + 1) N(U)^2. For one position N is the
         Euclidean norm. (Bounding ||U||_F alone would need sqrt(t^2 + positions).)
     Where large entries of U cancel, rounding hides part of ||sum_p U[p]|| from the norm, and adds as much to the bias
-    gradient: N counts the most that it can.
+    gradient: N counts the most that it can, by Cauchy-Schwarz.
     """
 
     input_clip: float = 1.0
@@ -163,23 +162,34 @@ class AffineL2(Rule):
         space = self.space(rows)
         if not space:
             return tf.sqrt(squared_norm(rows))
-        hidden = summation_error(rows, space) * staged_sum(tf.abs(rows), space)
+        energy = staged_sum(tf.square(rows), space)  # of each channel
+        # A sum's error is relative to sum_p |u[p]|, which is at most sqrt(positions) times the channel's norm.
+        hidden = summation_error(rows, space) * tf.sqrt(number_of(rows, space) * energy)
         offset = tf.reduce_sum(tf.square(tf.abs(staged_sum(rows, space)) + hidden), axis=-1)
         weight = self.input_clip**2 / (self.input_clip**2 + 1.0)
-        return tf.sqrt(weight * squared_norm(rows) + (1.0 - weight) * offset)
+        return tf.sqrt(weight * tf.reduce_sum(energy, axis=-1) + (1.0 - weight) * offset)
 
 
 def squared_norm(rows: tf.Tensor) -> tf.Tensor:
     """Squared Euclidean norm of each record: (batch, ...) -> (batch,)."""
-    return staged_sum(tf.square(rows), list(range(1, len(rows.shape))))
+    squares = tf.square(rows)
+    if None not in rows.shape[1:] and len(rows.shape) > 2 and math.prod(rows.shape[2:]) <= _SHORT:
+        squares = tf.reshape(squares, (-1, rows.shape[1], math.prod(rows.shape[2:])))
+    return staged_sum(squares, list(range(1, len(squares.shape))))
+
+
+_SHORT = 1024
+"""Up to so many terms one running sum in float32 is accurate enough: equal ones are off by 3e-5, a norm by half."""
 
 
 def staged_sum(rows: tf.Tensor, axes: list[int]) -> tf.Tensor:
-    """The sum over the axes, taken one after another from the last.
+    """The sum over the axes, taken one after another from the last, or together where they are few terms.
 
     A kernel adds up several axes in one running sum, whose float32 rounding grows with the number of terms: over a
     million equal terms it was off by 1%, axis by axis by 1e-5.
     """
+    if None not in [rows.shape[axis] for axis in axes] and number_of(rows, axes) <= _SHORT:
+        return tf.reduce_sum(rows, axis=axes)
     for axis in sorted(axes, reverse=True):
         rows = tf.reduce_sum(rows, axis=axis)
     return rows
@@ -191,11 +201,16 @@ def summation_error(rows: tf.Tensor, axes: list[int]) -> Any:
     At most 1/2. Source: Higham 1993, The accuracy of floating point summation, section 2: terms times the unit roundoff
     2^-24, of which scaling the terms takes one.
     """
+    terms = number_of(rows, axes)
+    return min(terms * 2.0**-24, 0.5) if isinstance(terms, int) else tf.minimum(terms * 2.0**-24, 0.5)
+
+
+def number_of(rows: tf.Tensor, axes: list[int]) -> Any:
+    """The number of entries over these axes: an int where it is known, else a float32 scalar."""
     sizes = [rows.shape[axis] for axis in axes]
     if None not in sizes:
-        return min(math.prod(sizes) * 2.0**-24, 0.5)
-    terms = tf.reduce_prod([tf.cast(tf.shape(rows)[axis], tf.float32) for axis in axes])
-    return tf.minimum(terms * 2.0**-24, 0.5)
+        return math.prod(sizes)
+    return tf.reduce_prod([tf.cast(tf.shape(rows)[axis], tf.float32) for axis in axes])
 
 
 def bound_upstream(outputs: Any, rule: Rule) -> Any:

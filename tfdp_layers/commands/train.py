@@ -136,7 +136,7 @@ def _compiled(training: Training) -> Any:
 
 
 def _fit(training: Training, model: Any) -> float:
-    """Trains; returns the seconds that it took, evaluation after every epoch included."""
+    """Trains; returns the seconds that it took, evaluations in between included."""
     from tfdp_layers.callbacks import BudgetExhausted
 
     options, data = training.options, training.data
