@@ -149,12 +149,12 @@ def test_the_readmes_train_command_is_understood():
 
 def test_the_readmes_code_runs_as_it_stands_on_smaller_arrays(monkeypatch, capsys):
     (code,) = re.findall(r"^```python\n(.*?)^```$", README, flags=re.M | re.S)
-    assert len([line for line in code.splitlines() if line.strip()]) <= 24
+    assert len([line for line in code.splitlines() if line.strip() and line[0] != "#"]) <= 24
     size = "batch_size, epochs, examples = 2048, 40, len(data.x_train)"
     assert code.count(size) == 1
     rng = np.random.default_rng(0)
     x, y = rng.random((256, 28, 28, 1), np.float32), rng.integers(0, 10, 256)
-    small = datasets.Dataset("fashion_mnist", x, y, x[:32], y[:32], "made up", 10)
+    small = datasets.Dataset("fashion_mnist", x, y, x[:32].copy(), y[:32].copy(), "made up", 10)
     monkeypatch.setattr(datasets, "load", lambda name: small)
     exec(code.replace(size, "batch_size, epochs, examples = 32, 1, len(data.x_train)"), {})
     output = capsys.readouterr().out

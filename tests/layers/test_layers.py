@@ -406,7 +406,7 @@ def test_a_bound_is_registered_once_and_must_be_positive() -> None:
     from tfdp_layers import sensitivity
 
     try:
-        with pytest.raises(ValueError, match="must be positive and finite"):
+        with pytest.raises(ValueError, match="must be above 0 and at most"):
             sensitivity_groups(model_of(Wrapped()))
     finally:
         del sensitivity._BOUNDS[Wrapped]
