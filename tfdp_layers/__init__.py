@@ -33,6 +33,7 @@ _NAMES = {
     "check_independence": "independence",
     "SensitivityGroup": "sensitivity",
     "sensitivity_of": "sensitivity",
+    "per_record_formulas": "per_record",
 }
 __all__ = ["__version__", *_MODULES, *_NAMES]
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tfdp_layers.layers.base import inspect_uses
 from tfdp_layers.losses import is_sparse
-from tfdp_layers.sensitivity import inputs_of
+from tfdp_layers.sensitivity import inputs_of, recorded
 
 _ROWS = 4
 _TOLERANCE = 1e-3
@@ -183,8 +183,8 @@ def refuse_mixed_losses(model: Any, x: Any, y: Any) -> None:
 
 def refuse_losses_of_weights(model: Any, x: Any, y: Any) -> None:
     """Raises ValueError if a loss uses a trainable weight otherwise than through its bounded layer."""
-    variables = model.trainable_variables
-    with inspect_uses(_ROWS), tf.GradientTape() as tape:
+    variables, bounding = model.trainable_variables, model._bounding
+    with inspect_uses(_ROWS), tf.GradientTape() as tape, recorded(model, tape, bounding):
         total = tf.reduce_sum(model.per_record_losses(x, y))
     for variable, gradient in zip(variables, tape.gradient(total, [v.value for v in variables]), strict=True):
         if gradient is not None:

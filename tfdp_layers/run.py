@@ -34,6 +34,7 @@ class PrivacyState:
         self.uses: Counter[int] | None = None
         self.independent = False
         self._per_record: PerRecordLoss | None = None
+        self._certified: tuple[list[int], list[SensitivityGroup]] | None = None
 
     def __deepcopy__(self, memo: Any) -> "PrivacyState":
         copied = PrivacyState()
@@ -43,7 +44,7 @@ class PrivacyState:
     def compiled(self, loss: Any, loss_weights: Any) -> None:
         """Forgets what held for an earlier compilation."""
         self.loss, self.loss_weights, self._per_record = loss, loss_weights, None
-        self.traced, self.independent, self.uses = None, False, None
+        self.traced, self.independent, self.uses, self._certified = None, False, None, None
 
     def loss_of(self, model: Any) -> PerRecordLoss:
         """The compiled loss, taken apart into records."""
@@ -52,6 +53,15 @@ class PrivacyState:
                 self.loss, self.loss_weights, list(getattr(model, "output_names", ["output"]))
             )
         return self._per_record
+
+    def groups_of(self, model: Any) -> list[SensitivityGroup]:
+        """The certified groups of the model: those of the current `fit`, or else of the model as it is."""
+        if self.run is not None:
+            return self.run.groups
+        key = [id(model.optimizer), *map(id, model.trainable_variables)]
+        if self._certified is None or self._certified[0] != key:
+            self._certified = (key, model.sensitivities())
+        return self._certified[1]
 
     def refuse_other_uses(self, uses: Counter[int]) -> None:
         """Raises RuntimeError if the step used a bounded layer more or less often than its bound was stated for."""

@@ -1,5 +1,6 @@
 """Certificates: which object bounds each trainable weight, and by how much."""
 
+import contextlib
 import functools
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import tensorflow as tf
 from tfdp_layers.layers.base import BoundedLayer, inspect_uses
 from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
 from tfdp_layers.layers.dense import ClippedDense
+from tfdp_layers.per_record.recording import Recorder, recording
 
 Bound = Callable[[Any], float]
 _BOUNDS: dict[type, Bound] = {}
@@ -28,13 +30,15 @@ class SensitivityGroup:
         name: the layer's name (its path in nested models).
         variables: the trainable Keras variables of the group.
         bound: L2 bound on what one record adds to the SUM of gradients of these variables, all of them together, in
-        one step.
-            Per-record loss per unit of weight; never divided by a batch size.
+            one step. Per-record loss per unit of weight; never divided by a batch size. A group without variables is a
+            statistic that the optimizer's clipping releases beside the gradients.
+        self_bounded: whether the layer's own backward pass enforces the bound, rather than the optimizer's clipping.
     """
 
     name: str
     variables: tuple[Any, ...]
     bound: float
+    self_bounded: bool = True
 
 
 def sensitivity_of(*layer_types: type) -> Callable[[Bound], Bound]:
@@ -63,38 +67,46 @@ def clipped_input_times_clipped_upstream(layer: BoundedLayer) -> float:
     return layer.sensitivity()
 
 
-def sensitivity_groups(model: keras.Model) -> list[SensitivityGroup]:
-    """One group for each layer with trainable weights; together they cover every trainable weight exactly once.
+def sensitivity_groups(model: keras.Model, bounding: Any = None) -> list[SensitivityGroup]:
+    """One group for each layer that bounds itself, and those of `bounding` for the others.
+
+    Together they cover every trainable weight exactly once.
+
+    Args:
+        bounding: the optimizer's `tfdp_layers.clipping.Bounding`; None refuses layers that don't bound themselves.
 
     Raises:
         ValueError: naming the layer, if a layer mixes records, holds state adapted to data, has no bound, or if a
-        weight is
-            covered not at all or twice.
+            weight is covered not at all or twice.
     """
     if not model.built:
         raise ValueError(
             f"Model {model.name!r} is not built: its weights are not known. Give it a keras.Input, or call it once."
         )
     refuse_overridden(model)
-    layers = list(leaf_layers(model))
-    for _, layer in layers:
+    for layer in model._flatten_layers(include_self=False):
         refuse_mixing(layer)
-    uses = uses_of_layers(model)
-    groups = []
-    for path, layer in layers:
+    uses = uses_of_layers(model, bounding)
+    groups, others = [], []
+    for path, layer in leaf_layers(model):
         variables = tuple(layer.trainable_variables)
         if not variables:
             continue
-        if type(layer) not in _BOUNDS:
+        if type(layer) in _BOUNDS:
+            # A shared layer's gradients add up over its uses, and so do their norms in the worst case.
+            bound = _BOUNDS[type(layer)](layer) * max(1, uses[id(layer)])
+            groups.append(SensitivityGroup(path, variables, bound))
+        elif bounding is None or any(isinstance(part, BoundedLayer) for part in layer._flatten_layers()):
             raise ValueError(no_bound(path, layer))
-        # A shared layer's gradients add up over its uses, and so do their norms in the worst case.
-        bound = _BOUNDS[type(layer)](layer) * max(1, uses[id(layer)])
-        if not 0 < bound <= LARGEST_SUM:
+        else:
+            others.append((path, variables))
+    groups += bounding.groups(others) if bounding is not None else []
+    for group in groups:
+        if not 0 < group.bound <= LARGEST_SUM:
             raise ValueError(
-                f"The bound of layer {path!r} must be above 0 and at most {LARGEST_SUM:g}, or sums over a batch"
-                f" overflow float32. Received: {bound:g}. Use smaller clips."
+                f"The bound of layer {group.name!r} must be above 0 and at most {LARGEST_SUM:g}, or sums over a batch"
+                f" overflow float32. Received: {group.bound:g}. Use smaller clips."
             )
-        groups.append(SensitivityGroup(path, variables, bound))
     check_cover(model, groups)
     return groups
 
@@ -146,21 +158,23 @@ def leaf_layers(model: keras.Model, path: str = "") -> Iterator[tuple[str, Any]]
     return walk(model, path)
 
 
-def uses_of_layers(model: keras.Model) -> Counter[int]:
-    """How often one call of the model uses each bounded layer, by the layer's id: counted in a trace.
+def uses_of_layers(model: keras.Model, bounding: Any = None) -> Counter[int]:
+    """How often one call of the model uses each layer that bounds itself, by the layer's id: counted in a trace.
 
-    Raises: ValueError for a use that the bound does not cover: see `inspect_uses`.
+    Raises: ValueError for a use that the bound does not cover (see `inspect_uses`), for a layer without per-record
+        formula, and for a weight used outside its layer.
     """
     tensors = keras.tree.flatten(inputs_of(model))
     rows = next((t.shape[0] for t in tensors if t.shape[0] is not None), _RECORDS)
     inputs = keras.tree.map_structure(lambda x: tf.TensorSpec((rows, *x.shape[1:]), x.dtype), inputs_of(model))
-    variables = [
-        v for _, layer in leaf_layers(model) if isinstance(layer, BoundedLayer) for v in layer.trainable_variables
+    bounded = [
+        v for layer in model._flatten_layers() if isinstance(layer, BoundedLayer) for v in layer.trainable_variables
     ]
+    variables = bounded if bounding is None else model.trainable_variables
     uses: Counter[int] = Counter()
 
     def trace(x: Any) -> None:
-        with inspect_uses(rows) as counted, tf.GradientTape() as tape:
+        with inspect_uses(rows) as counted, tf.GradientTape() as tape, recorded(model, tape, bounding, rows):
             outputs = [t for t in keras.tree.flatten(model(x, training=True)) if t.dtype.is_floating]
         uses.update(counted)
         reached = tape.gradient(outputs, [v.value for v in variables])
@@ -173,6 +187,17 @@ def uses_of_layers(model: keras.Model) -> Counter[int]:
 
     tf.function(trace, autograph=False).get_concrete_function(inputs)
     return uses
+
+
+@contextlib.contextmanager
+def recorded(model: Any, tape: tf.GradientTape, bounding: Any, rows: int | None = None) -> Iterator[Any]:
+    """A `Recorder` of the layers that `bounding` bounds, active inside the block; an idle one without `bounding`."""
+    recorder = Recorder(tape, rows)
+    if bounding is None:
+        yield recorder
+    else:
+        with recording(model, recorder, bounding.allow_generic):
+            yield recorder
 
 
 def inputs_of(model: keras.Model) -> Any:
@@ -262,6 +287,6 @@ def no_bound(path: str, layer: Any) -> str:
     )
     return (
         f"Layer {path!r} ({type(layer).__name__}) has trainable weights and no bound on what one record adds to"
-        f" their gradient, so"
-        f" no noise can protect it. {mend}; or freeze it (layer.trainable = False)."
+        " their gradient, so no noise can protect it. Compile with tfdp.optimizers.ClippedOptimizer, which clips each"
+        f" record's gradient. {mend}; or freeze it (layer.trainable = False)."
     )

@@ -16,7 +16,7 @@ from tfdp_layers.layers.base import count_uses
 from tfdp_layers.mixin import KerasMixin
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.run import PrivacyState, Run
-from tfdp_layers.sensitivity import SensitivityGroup, sensitivity_groups, uses_of_layers
+from tfdp_layers.sensitivity import SensitivityGroup, recorded, sensitivity_groups, uses_of_layers
 
 
 class PrivateTraining(KerasMixin):
@@ -41,7 +41,7 @@ class PrivateTraining(KerasMixin):
 
         Raises: ValueError, naming the layer, where no bound holds.
         """
-        return sensitivity_groups(self)
+        return sensitivity_groups(self, self._bounding)
 
     def bounded_gradient_sums(self, x: Any, y: Any, sample_weight: Any = None) -> list[tf.Tensor]:
         """What a step on exactly these records would release before noise and division: NOT private.
@@ -55,7 +55,13 @@ class PrivateTraining(KerasMixin):
         x, y = keras.tree.map_structure(tf.convert_to_tensor, (x, y))
         if sample_weight is not None:
             sample_weight = keras.tree.map_structure(tf.convert_to_tensor, sample_weight)
-        return self._sums_and_losses(x, y, sample_weight)[0]
+        return self._sums_and_losses(x, y, sample_weight)[0][: len(self.trainable_variables)]
+
+    @property
+    def _bounding(self) -> Any:
+        """What bounds the layers that don't bound themselves."""
+        optimizer = getattr(self, "optimizer", None)
+        return optimizer.bounding if isinstance(optimizer, PrivateOptimizer) else None
 
     @property
     def compiled_losses(self) -> list[Any]:
@@ -67,17 +73,33 @@ class PrivateTraining(KerasMixin):
         return self._privacy.loss_of(self)(y, self(x, training=True), sample_weight)
 
     def _sums_and_losses(self, x: Any, y: Any, sample_weight: Any) -> tuple[list[tf.Tensor], tf.Tensor, Any]:
-        """Bounded gradient sums, per-record losses (batch,), and predictions."""
-        variables = self.trainable_variables
-        with tf.GradientTape() as tape, count_uses() as uses:
+        """Bounded sums (of gradients, then of statistics), per-record losses (batch,), and predictions."""
+        bounding = self._bounding
+        others = [] if bounding is None else [g for g in self._privacy.groups_of(self) if not g.self_bounded]
+        elsewhere = {id(v) for group in others for v in group.variables}
+        own = [v for v in self.trainable_variables if id(v) not in elsewhere]
+        with (
+            tf.GradientTape(watch_accessed_variables=False) as tape,
+            count_uses() as uses,
+            recorded(self, tape, bounding) as record,
+        ):
+            tape.watch([v.value for v in own])
             y_pred = self(x, training=True)
             losses = self._privacy.loss_of(self)(y, y_pred, sample_weight)
             total = tf.reduce_sum(losses)
         self._privacy.refuse_other_uses(uses)
         self._refuse_batch_losses()
-        gradients = tape.gradient(total, [v.value for v in variables], unconnected_gradients="zero")
-        sums = [tf.ensure_shape(tf.convert_to_tensor(g), v.shape) for g, v in zip(gradients, variables, strict=True)]
-        return sums, losses, y_pred
+        sources = [v.value for v in own] + record.watched
+        gradients = tape.gradient(total, sources, unconnected_gradients="zero")
+        sums = {id(v): tf.convert_to_tensor(g) for v, g in zip(own, gradients, strict=False)}
+        statistics: list[tf.Tensor] = []
+        if others:
+            found = bounding.sums(others, record.contributions(gradients[len(own) :]), present(sample_weight, losses))
+            variables = [v for group in others for v in group.variables]
+            sums |= {id(v): g for v, g in zip(variables, found, strict=False)}
+            statistics = found[len(variables) :]
+        aligned = [tf.ensure_shape(sums[id(v)], v.shape) for v in self.trainable_variables]
+        return aligned + statistics, losses, y_pred
 
     def _refuse_batch_losses(self) -> None:
         """Raises ValueError if a layer added a loss over the batch; weight regularizers are fine."""
@@ -108,10 +130,10 @@ class PrivateTraining(KerasMixin):
     def _piece(self, x: Any, y: Any, sample_weight: Any) -> list[tf.Tensor]:
         """Sums over one piece of a drawn batch; updates the metrics."""
         sums, losses, y_pred = self._sums_and_losses(x, y, sample_weight)
-        present = tf.reduce_max([tf.cast(w != 0, tf.float32) for w in keras.tree.flatten(sample_weight)], axis=0)
-        rows = tf.reduce_sum(present)
+        rows_present = present(sample_weight, losses)
+        rows = tf.reduce_sum(rows_present)
         self._loss_tracker.update_state(tf.math.divide_no_nan(tf.reduce_sum(losses), rows), sample_weight=rows)
-        self._update_metrics(x, y, y_pred, sample_weight, present)
+        self._update_metrics(x, y, y_pred, sample_weight, rows_present)
         return sums
 
     def _piecewise(self, x: Any, y: Any, sample_weight: Any, size: int) -> list[tf.Tensor]:
@@ -130,6 +152,7 @@ class PrivateTraining(KerasMixin):
             return start + size, [a + b for a, b in zip(totals, sums, strict=True)]
 
         zeros = [tf.zeros(v.shape, tf.float32) for v in self.trainable_variables]
+        zeros += [tf.zeros(()) for group in self._privacy.require_run().groups if not group.variables]
         return tf.while_loop(lambda start, _: start < rows, body, [tf.constant(0), zeros], parallel_iterations=1)[1]
 
     def _update_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any, present: tf.Tensor) -> None:
@@ -256,7 +279,7 @@ class PrivateTraining(KerasMixin):
         noises = tuple(GroupNoise(g.name, g.bound, s) for g, s in zip(groups, optimizer.stddevs(groups), strict=True))
         seeded = batches.seeded or optimizer.noise_source.seeded
         release = Release(noises, batches.sampling, batches.examples, seeded=seeded, declared=batches.declared)
-        state.uses = uses_of_layers(self)
+        state.uses = uses_of_layers(self, self._bounding)
         if state.traced != (release, batches.physical_batch_size):
             state.independent = False
         if not state.independent:
@@ -375,6 +398,13 @@ class PrivateTraining(KerasMixin):
             raise ValueError(
                 "Compile the model first: model.compile(optimizer=tfdp.optimizers.NoisyOptimizer(...), loss=...)."
             )
+
+
+def present(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
+    """Which rows are records rather than padding: 1.0 where any weight is not zero, (batch,)."""
+    if sample_weight is None:
+        return tf.ones_like(losses)
+    return tf.reduce_max([tf.cast(w != 0, tf.float32) for w in keras.tree.flatten(sample_weight)], axis=0)
 
 
 def bind(function: Any, args: Any, kwargs: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""Private optimizers: wrappers that let a Keras optimizer see noisy, bounded gradients only."""
+"""Optimizers that add noise before any Keras optimizer steps."""
 
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.optimizers.clipped import ClippedOptimizer
 from tfdp_layers.optimizers.noisy import NoisyOptimizer
 
-__all__ = ["NoisyOptimizer", "PrivateOptimizer"]
+__all__ = ["ClippedOptimizer", "NoisyOptimizer", "PrivateOptimizer"]

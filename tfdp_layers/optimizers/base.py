@@ -106,36 +106,55 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
     # The one place where something is released ------------------------------------------------------------------------
 
+    @property
+    def bounding(self) -> Any:
+        """The `tfdp_layers.clipping.Bounding` for layers that don't bound themselves; None refuses them."""
+        return None
+
+    def after_noise(
+        self, means: list[tf.Tensor], statistics: Sequence[tf.Tensor], variables: Sequence[Any], groups: Any
+    ) -> list[tf.Tensor]:
+        """The gradients for the wrapped optimizer, from the released means (noisy sums over the expected batch size).
+
+        Args:
+            means: aligned with `variables`.
+            statistics: released means of the groups without variables.
+        """
+        return means
+
     def release(
         self,
         sums: Sequence[tf.Tensor],
         variables: Sequence[Any],
         groups: Sequence[SensitivityGroup],
         batch_size: int,
-        after_noise: Callable[[], Sequence[tf.Tensor | None]] | None = None,
+        weight_terms: Callable[[], Sequence[tf.Tensor | None]] | None = None,
     ) -> tf.Tensor:
         """Adds noise to the bounded sums, divides by the expected batch size, and lets the wrapped optimizer step.
 
         Past the limit nothing is released and nothing changes: by selection, since assertions vanish under XLA.
 
         Args:
-            sums: summed gradients, aligned with `variables`, each record's part bounded as `groups` state.
+            sums: summed gradients, aligned with `variables`, then one scalar for each group without variables; each
+                record's part bounded as `groups` state.
             variables: the trainable variables, each in exactly one group.
             groups: bounds from which the noise is scaled.
             batch_size: the EXPECTED batch size, public; never the drawn one.
-            after_noise: gradients of terms that depend on the weights alone (regularizers), added after the noise.
+            weight_terms: gradients of terms that depend on the weights alone (regularizers), added after the noise.
 
         Returns: a scalar boolean tensor, whether something was released.
         """
         if not self.built:
             self.build(list(variables))
-        scale = {id(v): s for g, s in zip(groups, self.stddevs(groups), strict=True) for v in g.variables}
-        stddevs = [scale[id(variable)] for variable in variables]
+        noises = list(zip(groups, self.stddevs(groups), strict=True))
+        scale = {id(v): stddev for group, stddev in noises for v in group.variables}
+        stddevs = [scale[id(v)] for v in variables] + [stddev for group, stddev in noises if not group.variables]
 
         def step() -> tf.Tensor:
-            noisy = [total / batch_size for total in add_noise(self.noise_source, sums, stddevs)]
-            extra = after_noise() if after_noise else [None] * len(noisy)
-            gradients = [g if e is None else g + e for g, e in zip(noisy, extra, strict=True)]
+            means = [total / batch_size for total in add_noise(self.noise_source, sums, stddevs)]
+            released = self.after_noise(means[: len(variables)], means[len(variables) :], variables, groups)
+            extra = weight_terms() if weight_terms else [None] * len(released)
+            gradients = [g if e is None else g + e for g, e in zip(released, extra, strict=True)]
             self.inner_optimizer.apply(gradients, list(variables))
             self._iterations.assign_add(1)
             self._limit.variable.assign_sub(1)

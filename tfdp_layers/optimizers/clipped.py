@@ -1,0 +1,122 @@
+"""DP-SGD: the optimizer that clips each record's gradient of ordinary layers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.clipping import AdaptiveClipping, AutomaticClipping, Bounding, FlatClipping, PerLayerClipping
+from tfdp_layers.noise import allocated_stddevs
+from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.sensitivity import SensitivityGroup
+
+_STATISTIC_SHARE = 0.01
+"""Of 1 / z^2: so the noisy count costs half a percent of the noise multiplier."""
+
+
+@keras.saving.register_keras_serializable(package="tfdp_layers")
+class ClippedOptimizer(PrivateOptimizer):
+    """DP-SGD on ordinary Keras layers: clips each record's gradient, sums, adds Gaussian noise, and lets any Keras
+    optimizer step. Layers that bound themselves (`tfdp.layers.Clipped...`) may be mixed in and keep their own bounds.
+
+    Args:
+        optimizer, noise_multiplier: see `PrivateOptimizer`.
+        l2_norm_clip: bound on each record's gradient, in units of per-record loss per unit of weight, never divided by
+            a batch size. With clipping="per_layer" also a dict by the layers' paths.
+        clipping: "flat": over all weights (Abadi et al. 2016). "per_layer": each layer by itself, l2_norm_clip /
+            sqrt(layers) each. "automatic": every gradient normalised to l2_norm_clip (Bu et al. 2022). "adaptive": a
+            threshold that starts at l2_norm_clip and follows a quantile of the norms (Andrew et al. 2021).
+        target_quantile, threshold_rate: of "adaptive": the fraction of records below the threshold that it moves to,
+            and how fast (a factor exp(-rate * distance) a step).
+        allow_generic: lets layers without a per-record formula take the slow way (a warning names them); without it
+            they are refused.
+        noise_allocation, noise_source, name: see `PrivateOptimizer`.
+
+    Formal guarantee: each step is one Gaussian mechanism of the given noise multiplier on sums to which one record adds
+    at most the bounds of `model.sensitivities()`, the noisy count of "adaptive" included.
+    Raises: ValueError for an unknown clipping or a bound that is not positive and finite.
+    """
+
+    def __init__(
+        self,
+        optimizer: Any,
+        noise_multiplier: float,
+        l2_norm_clip: Any = 1.0,
+        clipping: str = "flat",
+        *,
+        target_quantile: float = 0.5,
+        threshold_rate: float = 0.2,
+        allow_generic: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        kinds: dict[str, Any] = {
+            "flat": FlatClipping,
+            "per_layer": PerLayerClipping,
+            "automatic": AutomaticClipping,
+            "adaptive": AdaptiveClipping,
+        }
+        if clipping not in kinds:
+            raise ValueError(f"`clipping` must be one of {sorted(kinds)}. Received: clipping={clipping!r}.")
+        if not 0 < target_quantile < 1 or not threshold_rate > 0:
+            raise ValueError(
+                "`target_quantile` must be between 0 and 1, and `threshold_rate` positive. Received:"
+                f" target_quantile={target_quantile!r}, threshold_rate={threshold_rate!r}."
+            )
+        options = {"threshold": lambda: self.threshold.value} if clipping == "adaptive" else {}
+        bounding = kinds[clipping](l2_norm_clip, allow_generic=allow_generic, **options)
+        super().__init__(optimizer, noise_multiplier, **kwargs)
+        self._bounding = bounding
+        self.l2_norm_clip, self.clipping, self.allow_generic = l2_norm_clip, clipping, bool(allow_generic)
+        self.target_quantile, self.threshold_rate = float(target_quantile), float(threshold_rate)
+        self.threshold: Any = None
+
+    @property
+    def bounding(self) -> Bounding:
+        return self._bounding
+
+    def build(self, variables: Any) -> None:
+        super().build(variables)
+        if self.clipping == "adaptive" and self.threshold is None:
+            with tf.init_scope():
+                start = keras.initializers.Constant(self.l2_norm_clip)
+                self.threshold = self.add_variable((), dtype="float32", initializer=start, name="clipping_threshold")
+
+    def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
+        """The noise of each group; statistics get a small fixed share of the precision, weights the rest."""
+        statistics = [group for group in groups if not group.variables]
+        if not statistics:
+            return super().stddevs(groups)
+        weights = [group for group in groups if group.variables]
+        rest = self.noise_multiplier / (1.0 - _STATISTIC_SHARE) ** 0.5
+        part = self.noise_multiplier / _STATISTIC_SHARE**0.5
+        found = dict(
+            [
+                *zip(map(id, weights), allocated_stddevs(weights, rest, self.noise_allocation), strict=True),
+                *zip(map(id, statistics), allocated_stddevs(statistics, part), strict=True),
+            ]
+        )
+        return [found[id(group)] for group in groups]
+
+    def after_noise(
+        self, means: list[tf.Tensor], statistics: Sequence[tf.Tensor], variables: Sequence[Any], groups: Any
+    ) -> list[tf.Tensor]:
+        """Under "adaptive" back to the units of the weights, by the threshold, which then moves."""
+        if not statistics:
+            return means
+        clipped = {id(v) for group in groups if group.name == AdaptiveClipping.NAME for v in group.variables}
+        threshold = tf.convert_to_tensor(self.threshold.value)
+        scaled = [m * threshold if id(v) in clipped else m for m, v in zip(means, variables, strict=True)]
+        below = statistics[0] + 0.5
+        step = -self.threshold_rate * tf.clip_by_value(below - self.target_quantile, -1.0, 1.0)
+        self.threshold.assign(tf.clip_by_value(threshold * tf.exp(step), 1e-8, 1e8))
+        return scaled
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "l2_norm_clip": self.l2_norm_clip,
+            "clipping": self.clipping,
+            "target_quantile": self.target_quantile,
+            "threshold_rate": self.threshold_rate,
+            "allow_generic": self.allow_generic,
+        }

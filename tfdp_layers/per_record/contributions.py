@@ -1,0 +1,268 @@
+"""What each record of a batch adds to the gradient of one weight, in a form that need not be written out."""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tfdp_layers.rules import number_of, squared_norm, summation_error
+
+
+class Contribution(abc.ABC):
+    """The gradients g_i of every record's own loss with respect to one weight, i = 1 ... batch.
+
+    Attributes:
+        variable: the trainable Keras variable.
+
+    All results are float32, whatever type the layer computes in.
+    """
+
+    def __init__(self, variable: Any) -> None:
+        self.variable = variable
+
+    @abc.abstractmethod
+    def squared_norms(self) -> tf.Tensor:
+        """||g_i||^2 of every record: (batch,). Not finite where a record's factors are not."""
+
+    @abc.abstractmethod
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
+        """sum_i weights_i g_i, of the variable's shape. weights: (batch,)."""
+
+    @abc.abstractmethod
+    def gradients(self) -> tf.Tensor:
+        """g_i written out: (batch, *variable.shape)."""
+
+    @abc.abstractmethod
+    def keep(self, kept: tf.Tensor) -> Contribution:
+        """The same with the records where `kept` (batch,) is False replaced by zero, whatever they hold."""
+
+    def rows(self, start: Any, size: Any) -> Contribution:
+        """Records start ... start + size - 1 alone."""
+        raise NotImplementedError
+
+    def rounding(self) -> tuple[tf.Tensor, Any, Any] | None:
+        """(squared magnitudes (batch,), relative error of the squared norms, of the sums), or None for no error.
+
+        A squared norm from cancelling terms, and a sum of them, are off by rounding in proportion to the terms, not to
+        the result. The magnitude bounds the norm of what the terms' sizes add up to.
+        """
+        return None
+
+    def largest_squared_norms(self) -> tf.Tensor:
+        """What `squared_norms` can at most be of the gradient that `weighted_sum` adds, rounding included: (batch,).
+
+        With m the magnitude, e and s the errors of squared norms and sums: (sqrt(n^2 + e m^2) + s m)^2.
+        """
+        squared, rounding = self.squared_norms(), self.rounding()
+        if rounding is None:
+            return squared
+        magnitudes, norm_error, sum_error = rounding
+        # Below zero a Gram sum is rounding alone; where something is not finite the result must not be either.
+        positive = tf.where(squared < 0.0, tf.zeros_like(squared), squared)
+        return tf.square(tf.sqrt(positive + norm_error * magnitudes) + sum_error * tf.sqrt(magnitudes))
+
+
+class Stored(Contribution):
+    """Gradients that are small, or cheapest written out: (batch, *shape). What is added is what was measured."""
+
+    def __init__(self, variable: Any, values: tf.Tensor) -> None:
+        super().__init__(variable)
+        self.values = tf.cast(values, tf.float32)
+
+    def squared_norms(self) -> tf.Tensor:
+        return squared_norm(self.values)
+
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
+        size = math.prod(self.variable.shape)
+        flat = tf.reshape(self.values, (-1, size))
+        return tf.reshape(tf.linalg.matvec(flat, weights, transpose_a=True), self.variable.shape)
+
+    def gradients(self) -> tf.Tensor:
+        return self.values
+
+    def keep(self, kept: tf.Tensor) -> Stored:
+        return Stored(self.variable, zero_rows(self.values, kept))
+
+    def rows(self, start: Any, size: Any) -> Stored:
+        return Stored(self.variable, self.values[start : start + size])
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """How a matrix (inputs, units) becomes a kernel: rows and columns are split into `sizes`, then put in `order`."""
+
+    sizes: tuple[int, ...]
+    order: tuple[int, ...]
+
+    def __call__(self, matrix: tf.Tensor) -> tf.Tensor:
+        """(..., inputs, units) -> (..., *kernel shape), with at most one leading axis."""
+        if len(matrix.shape) == 2:
+            return tf.transpose(tf.reshape(matrix, self.sizes), self.order)
+        return tf.transpose(tf.reshape(matrix, (-1, *self.sizes)), (0, *[axis + 1 for axis in self.order]))
+
+
+def in_order(shape: Sequence[int]) -> Arrangement:
+    """The arrangement that only reshapes."""
+    return Arrangement(tuple(shape), tuple(range(len(shape))))
+
+
+class Products(Contribution):
+    """g_i = X_i^T U_i of a matrix, with X_i (positions, inputs) and U_i (positions, units).
+
+    Norms: one position: ||x||^2 ||u||^2. Several: by Gram matrices, <X X^T, U U^T>, or by writing X^T U out, whichever
+    takes fewer multiplications (Goodfellow 2015, arXiv:1510.01799; Li et al. 2022, arXiv:2110.05679, section 4).
+
+    Args:
+        x, u: (batch, positions, inputs) and (batch, positions, units).
+        arrange: brings a matrix (inputs, units) to the variable's shape; a reshape if left out.
+    """
+
+    def __init__(self, variable: Any, x: tf.Tensor, u: tf.Tensor, arrange: Arrangement | None = None) -> None:
+        super().__init__(variable)
+        self.x, self.u = tf.cast(x, tf.float32), tf.cast(u, tf.float32)
+        self.arrange = arrange or in_order(variable.shape)
+        self._written: tf.Tensor | None = None
+
+    @property
+    def positions(self) -> int | None:
+        return self.x.shape[1]
+
+    @property
+    def by_gram(self) -> bool:
+        inputs, units = self.x.shape[-1], self.u.shape[-1]
+        return (self.positions or 64) * (inputs + units) <= inputs * units
+
+    def written(self) -> tf.Tensor:
+        if self._written is None:
+            self._written = tf.matmul(self.x, self.u, transpose_a=True)
+        return self._written
+
+    def squared_norms(self) -> tf.Tensor:
+        if self.positions == 1:
+            return squared_norm(self.x) * squared_norm(self.u)
+        if not self.by_gram:
+            return squared_norm(self.written())
+        gram = tf.matmul(self.x, self.x, transpose_b=True) * tf.matmul(self.u, self.u, transpose_b=True)
+        return tf.reduce_sum(tf.reduce_sum(gram, axis=2), axis=1)
+
+    def rounding(self) -> tuple[tf.Tensor, Any, Any] | None:
+        if self.positions == 1 or not self.by_gram:
+            return None
+        terms = self.x.shape[-1] + self.u.shape[-1] + 2.0 * number_of(self.x, [1])
+        magnitudes = squared_norm(self.x) * squared_norm(self.u)
+        return magnitudes, terms * 2.0**-24, summation_error(self.x, [1])
+
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
+        inputs, units = self.x.shape[-1], self.u.shape[-1]
+        if self._written is not None and self.positions != 1:
+            flat = tf.reshape(self._written, (-1, inputs * units))
+            matrix = tf.reshape(tf.linalg.matvec(flat, weights, transpose_a=True), (inputs, units))
+        else:
+            scaled = self.u * weights[:, tf.newaxis, tf.newaxis]
+            x = tf.reshape(self.x, (-1, inputs))
+            matrix = tf.matmul(x, tf.reshape(scaled, (-1, units)), transpose_a=True)
+        return self.arrange(matrix)
+
+    def gradients(self) -> tf.Tensor:
+        return self.arrange(self.written())
+
+    def keep(self, kept: tf.Tensor) -> Products:
+        clean = Products(self.variable, zero_rows(self.x, kept), zero_rows(self.u, kept), self.arrange)
+        if self._written is not None:
+            clean._written = zero_rows(self._written, kept)
+        return clean
+
+    def rows(self, start: Any, size: Any) -> Products:
+        stop = start + size
+        return Products(self.variable, self.x[start:stop], self.u[start:stop], self.arrange)
+
+
+class Lookups(Contribution):
+    """g_i of an embedding: row `id` of the table gets the sum of u over the record's positions that hold `id`.
+
+    Norms: a record's tokens are sorted, the u of equal ones added up; nothing has the size of batch times vocabulary.
+
+    Args:
+        ids, u: (batch, positions) integers, and (batch, positions, units).
+    """
+
+    def __init__(self, variable: Any, ids: tf.Tensor, u: tf.Tensor) -> None:
+        super().__init__(variable)
+        self.ids, self.u = tf.cast(ids, tf.int32), tf.cast(u, tf.float32)
+
+    def squared_norms(self) -> tf.Tensor:
+        batch, positions = tf.shape(self.ids)[0], tf.shape(self.ids)[1]
+        order = tf.argsort(self.ids, axis=1)
+        ids = tf.gather(self.ids, order, batch_dims=1)
+        u = tf.gather(self.u, order, batch_dims=1)
+        first = tf.concat([tf.zeros((batch, 1), tf.int32), tf.cast(ids[:, 1:] != ids[:, :-1], tf.int32)], 1)
+        slots = tf.cumsum(first, axis=1) + tf.range(batch)[:, tf.newaxis] * positions
+        units = self.u.shape[-1]
+        rows = tf.math.unsorted_segment_sum(
+            tf.reshape(u, (-1, units)), tf.reshape(slots, (-1,)), num_segments=batch * positions
+        )
+        return squared_norm(tf.reshape(rows, (batch, positions, units)))
+
+    def rounding(self) -> tuple[tf.Tensor, Any, Any]:
+        lengths = tf.sqrt(tf.reduce_sum(tf.square(self.u), axis=2))
+        error = summation_error(self.u, [1])
+        return tf.square(tf.reduce_sum(lengths, axis=1)), 0.0, 2.0 * error
+
+    def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
+        scaled = tf.reshape(self.u * weights[:, tf.newaxis, tf.newaxis], (-1, self.u.shape[-1]))
+        return tf.math.unsorted_segment_sum(scaled, tf.reshape(self.ids, (-1,)), self.variable.shape[0])
+
+    def gradients(self) -> tf.Tensor:
+        hot = tf.one_hot(self.ids, self.variable.shape[0], dtype=tf.float32)
+        return tf.matmul(hot, self.u, transpose_a=True)
+
+    def keep(self, kept: tf.Tensor) -> Lookups:
+        return Lookups(self.variable, self.ids, zero_rows(self.u, kept))
+
+    def rows(self, start: Any, size: Any) -> Lookups:
+        return Lookups(self.variable, self.ids[start : start + size], self.u[start : start + size])
+
+
+def merged(uses: Sequence[Contribution]) -> Contribution:
+    """One contribution of several uses of one variable.
+
+    The gradients of uses add up, their squared norms do not: products and lookups become further positions, anything
+    else is written out and added.
+    """
+    first = uses[0]
+    if len(uses) == 1:
+        return first
+    if all(type(use) is Products for use in uses) and len({use.arrange for use in uses}) == 1:  # type: ignore[attr-defined]
+        x, u = (tf.concat([getattr(use, name) for use in uses], axis=1) for name in ("x", "u"))
+        return Products(first.variable, x, u, first.arrange)  # type: ignore[attr-defined]
+    if all(type(use) is Lookups for use in uses):
+        ids, u = (tf.concat([getattr(use, name) for use in uses], axis=1) for name in ("ids", "u"))
+        return Lookups(first.variable, ids, u)
+    return Stored(first.variable, tf.add_n([use.gradients() for use in uses]))
+
+
+def zero_rows(values: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
+    """`values` (batch, ...) with the rows where `kept` is False selected away: a product with zero would keep NaN."""
+    return tf.where(tf.reshape(kept, [-1] + [1] * (len(values.shape) - 1)), values, tf.zeros_like(values))
+
+
+def constant(variable: Any, dtype: Any) -> tf.Tensor:
+    """The variable's value, which no gradient reaches."""
+    return tf.cast(tf.stop_gradient(tf.convert_to_tensor(variable)), dtype)
+
+
+def positions(rows: tf.Tensor) -> tf.Tensor:
+    """(batch, ..., features) -> (batch, positions, features)."""
+    if len(rows.shape) == 3:
+        return rows
+    if None not in rows.shape[1:]:
+        count = 1
+        for size in rows.shape[1:-1]:
+            count *= size
+        return tf.reshape(rows, (-1, count, rows.shape[-1]))
+    return tf.reshape(rows, (tf.shape(rows)[0], -1, rows.shape[-1]))

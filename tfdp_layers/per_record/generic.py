@@ -1,0 +1,54 @@
+"""Per-record gradients of any layer, written out: the slow way, for layers without a formula."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.per_record.contributions import Contribution, Stored
+
+
+class PerRecordCall:
+    """A call of a layer whose weights are constants in the forward pass, and vary per record in the gradient's.
+
+    Args:
+        call: the layer's own `call`.
+        variables: the trainable weights that it owns.
+        args, kwargs: of the call; tensors in them have the records on axis 0.
+
+    A layer that draws random numbers (dropout in it) draws others for the gradient: the bound holds all the same.
+    """
+
+    def __init__(self, call: Any, variables: tuple[Any, ...], args: Any, kwargs: Any) -> None:
+        self.call, self.variables = call, variables
+        leaves = keras.tree.flatten((args, kwargs))
+        self.structure = (args, kwargs)
+        self.is_rows = [tf.is_tensor(leaf) and len(leaf.shape) > 0 for leaf in leaves]
+        self.leaves = leaves
+
+    def __call__(self) -> Any:
+        return self._with([tf.stop_gradient(tf.convert_to_tensor(v)) for v in self.variables], self.leaves)
+
+    def _with(self, values: list[tf.Tensor], leaves: list[Any]) -> Any:
+        args, kwargs = keras.tree.pack_sequence_as(self.structure, leaves)
+        with keras.StatelessScope(state_mapping=list(zip(self.variables, values, strict=True))):
+            return self.call(*args, **kwargs)
+
+    def contributions(self, *upstream: tf.Tensor) -> list[Contribution]:
+        """The gradients of every record for the gradients at the outputs."""
+        rows = [leaf for leaf, varies in zip(self.leaves, self.is_rows, strict=True) if varies]
+
+        def one(row: tuple[list[tf.Tensor], list[tf.Tensor]]) -> list[tf.Tensor]:
+            inputs, gradients = iter(row[0]), [u[tf.newaxis] for u in row[1]]
+            leaves = [
+                next(inputs)[tf.newaxis] if varies else leaf
+                for leaf, varies in zip(self.leaves, self.is_rows, strict=True)
+            ]
+            values = [tf.identity(tf.convert_to_tensor(v)) for v in self.variables]
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(values)
+                outputs = keras.tree.flatten(self._with(values, leaves))
+            return tape.gradient(outputs, values, output_gradients=gradients, unconnected_gradients="zero")
+
+        found = tf.vectorized_map(one, (rows, list(upstream)))
+        return [Stored(v, g) for v, g in zip(self.variables, found, strict=True)]

@@ -1,0 +1,265 @@
+"""Records, during one forward pass, what the gradients of ordinary layers' weights are made of."""
+
+import contextlib
+import functools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.layers.base import BoundedLayer
+from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, constant, merged, positions
+from tfdp_layers.per_record.einsum import einsum_contribution, explicit
+from tfdp_layers.per_record.generic import PerRecordCall
+
+Formula = Callable[..., Any]
+_FORMULAS: dict[type, Formula] = {}
+
+
+def per_record_formulas(*layer_types: type) -> Callable[[Formula], Formula]:
+    """Registers how exactly these layer types compute, in terms of a `Recorder`.
+
+    The decorated function, `formula(layer, record, *args, **kwargs)`, is the layer's `call`, in which each trainable
+    weight is used through `record` and in no other way: `record.product`, `record.offset`, `record.scale`,
+    `record.lookup`, `record.einsum`. The per-record norms, sums and filters of all of them follow
+    from that. Exactly these types: a subclass may compute otherwise, so it must be registered by itself.
+
+    Example:
+        @tfdp.per_record_formulas(MyDense)
+        def my_dense(layer, record, inputs):
+            return record.offset(layer.bias, record.product(layer.kernel, inputs))
+
+    Raises: ValueError if a type has a formula already.
+    """
+
+    def register(formula: Formula) -> Formula:
+        for layer_type in layer_types:
+            if layer_type in _FORMULAS:
+                raise ValueError(f"{layer_type.__name__} has a per-record formula already.")
+            _FORMULAS[layer_type] = formula
+        return formula
+
+    return register
+
+
+@dataclass(frozen=True)
+class Use:
+    """One use of weights: where its upstream gradients are taken, and what those make of it."""
+
+    layer: str
+    variables: tuple[Any, ...]
+    watched: tuple[tf.Tensor, ...]
+    contributions: Callable[..., list[Contribution]]
+
+
+class Recorder:
+    """Computes with the weights of ordinary layers as constants, and remembers each use.
+
+    Args:
+        tape: the gradient tape of the pass; it is made to watch the places where upstream gradients are needed.
+        rows: for an inspection, the number of records; None otherwise.
+    """
+
+    def __init__(self, tape: tf.GradientTape, rows: int | None = None) -> None:
+        self._tape, self._rows = tape, rows
+        self._graph = tf.compat.v1.get_default_graph()
+        self.layer = "?"
+        self.uses: list[Use] = []
+
+    # What formulas use: every result has the records on axis 0 --------------------------------------------------------
+
+    def product(self, kernel: Any, inputs: Any) -> Any:
+        """inputs (batch, ..., n) times the kernel (n, m)."""
+        outputs = tf.matmul(inputs, constant(kernel, inputs.dtype))
+        return self.note(kernel, outputs, lambda u: Products(kernel, positions(inputs), positions(u)))
+
+    def offset(self, bias: Any, inputs: Any, shape: Sequence[int] | None = None) -> Any:
+        """inputs (batch, ...) plus the bias, which broadcasts against one record (reshaped to `shape` first)."""
+        value = reshaped(constant(bias, inputs.dtype), shape)
+        return self.note(bias, inputs + value, lambda u: Stored(bias, summed_like(u, value.shape, bias.shape)))
+
+    def scale(self, scale: Any, inputs: Any, shape: Sequence[int] | None = None) -> Any:
+        """inputs (batch, ...) times the scale, which broadcasts against one record (reshaped to `shape` first)."""
+        value = reshaped(constant(scale, inputs.dtype), shape)
+
+        def contribution(u: tf.Tensor) -> Contribution:
+            products = tf.cast(u, tf.float32) * tf.cast(inputs, tf.float32)
+            return Stored(scale, summed_like(products, value.shape, scale.shape))
+
+        return self.note(scale, inputs * value, contribution)
+
+    def lookup(self, table: Any, ids: Any, dtype: Any) -> Any:
+        """Rows `ids` (batch, ...) of the table: (batch, ..., units)."""
+
+        def contribution(u: tf.Tensor) -> Contribution:
+            flat = positions(u)
+            return Lookups(table, tf.reshape(ids, tf.shape(flat)[:2]), flat)
+
+        return self.note(table, tf.gather(constant(table, dtype), ids), contribution)
+
+    def einsum(self, equation: str, kernel: Any, inputs: Any) -> Any:
+        """`tf.einsum(equation, inputs, kernel)`; the first label of inputs and result is the batch."""
+        equation = explicit(equation, len(inputs.shape))
+        outputs = tf.einsum(equation, inputs, constant(kernel, inputs.dtype))
+        return self.note(kernel, outputs, lambda u: einsum_contribution(equation, kernel, inputs, u))
+
+    def whole_layer(self, layer: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
+        """A layer without a formula: its gradients are taken record by record, vectorized."""
+        variables = tuple(own_weights(layer))
+        every = PerRecordCall(call, variables, args, kwargs)
+        outputs = every()
+        flat = keras.tree.flatten(outputs)
+        watched = tuple(self.watch(t) for t in flat)
+        self.uses.append(Use(self.layer, variables, watched, every.contributions))
+        return keras.tree.pack_sequence_as(outputs, watched)
+
+    def note_at(self, variable: Any, watched: Sequence[Any], contribution: Callable[..., Contribution]) -> None:
+        """Remembers a use of one variable whose upstream gradients are those of watched tensors."""
+        self.uses.append(Use(self.layer, (variable,), tuple(watched), lambda *u: [contribution(*u)]))
+
+    def note(self, variable: Any, outputs: Any, contribution: Callable[[tf.Tensor], Contribution]) -> Any:
+        """Remembers a use of one variable, unless it is frozen; returns the outputs, watched."""
+        if not variable.trainable:
+            return outputs
+        outputs = self.watch(outputs)
+        self.note_at(variable, [outputs], contribution)
+        return outputs
+
+    # What the step uses -----------------------------------------------------------------------------------------------
+
+    def watch(self, outputs: Any) -> Any:
+        """The outputs, at which the tape takes a gradient. Raises ValueError where that is not one of each record."""
+        if self._rows is not None and outputs.shape[0] != self._rows:
+            raise ValueError(
+                f"Layer {self.layer!r} computes {outputs.shape[0] or 'an unknown number of'} rows for {self._rows}"
+                " records: their gradients can't be told apart by record. Keep axis 0 the batch; positions go into the"
+                " middle axes, (batch, positions, features)."
+            )
+        if tf.compat.v1.get_default_graph() is not self._graph:
+            raise ValueError(
+                f"Layer {self.layer!r} is called inside a loop, a branch or another function, where its per-record"
+                " gradients can't be taken. Call it directly, once for each use (TimeDistributed needs a fixed number"
+                " of steps)."
+            )
+        outputs = tf.identity(outputs)
+        self._tape.watch(outputs)
+        return outputs
+
+    @property
+    def watched(self) -> list[tf.Tensor]:
+        """Where the upstream gradients are taken, in the order that `contributions` expects them."""
+        return [tensor for use in self.uses for tensor in use.watched]
+
+    @property
+    def variables(self) -> list[Any]:
+        """The variables used, each once, in the order of first use."""
+        return list({id(v): v for use in self.uses for v in use.variables}.values())
+
+    def contributions(self, upstream: Sequence[tf.Tensor]) -> dict[int, Contribution]:
+        """What each record adds to each variable's gradient, by the variable's id; uses of one variable merged."""
+        rest = iter(upstream)
+        found: dict[int, list[Contribution]] = {}
+        for use in self.uses:
+            for contribution in use.contributions(*[next(rest) for _ in use.watched]):
+                found.setdefault(id(contribution.variable), []).append(contribution)
+        return {key: merged(uses) for key, uses in found.items()}
+
+
+@contextlib.contextmanager
+def recording(model: Any, recorder: Recorder, allow_generic: bool = False) -> Iterator[Recorder]:
+    """Inside the block, ordinary layers with trainable weights compute through the recorder.
+
+    Raises: ValueError, naming the layer, for one without a formula unless `allow_generic`.
+    """
+    changed = []
+    try:
+        for layer in layers_to_record(model):
+            original = layer.call
+            if type(layer) in _FORMULAS:
+                function = functools.partial(_FORMULAS[type(layer)], layer, recorder)
+            elif allow_generic:
+                function = functools.partial(recorder.whole_layer, layer, original)
+            else:
+                raise ValueError(no_formula(layer))
+            # Beside the class's method, past Keras' tracking of attributes.
+            changed.append((layer, vars(layer).get("call")))
+            vars(layer)["call"] = functools.partial(named, recorder, layer.path or layer.name, function)
+        yield recorder
+    finally:
+        for layer, call in changed:
+            if call is None:
+                del vars(layer)["call"]
+            else:
+                vars(layer)["call"] = call
+
+
+def named(recorder: Recorder, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+    """Calls a formula; errors that arise in it name its layer."""
+    outer, recorder.layer = recorder.layer, name
+    try:
+        return function(*args, **kwargs)
+    finally:
+        recorder.layer = outer
+
+
+def layers_to_record(model: Any) -> Iterator[Any]:
+    """The outermost layers that own trainable weights, or have a formula for those that their parts own."""
+    seen: set[int] = set()
+
+    def walk(layer: Any) -> Iterator[Any]:
+        if id(layer) in seen or isinstance(layer, BoundedLayer):
+            return
+        seen.add(id(layer))
+        if layer is not model and layer.trainable_weights and (type(layer) in _FORMULAS or own_weights(layer)):
+            yield layer
+        if type(layer) not in _FORMULAS or not layer.trainable_weights:
+            for part in layer._layers:
+                yield from walk(part)
+
+    return walk(model)
+
+
+def own_weights(layer: Any) -> list[Any]:
+    """The trainable weights that the layer itself owns, not a layer within it."""
+    within = {id(v) for part in layer._layers for v in part.trainable_weights}
+    return [v for v in layer.trainable_weights if id(v) not in within]
+
+
+def no_formula(layer: Any) -> str:
+    """The message for a layer whose per-record gradients are not known."""
+    return (
+        f"Layer {layer.name!r} ({type(layer).__name__}) owns trainable weights, and no formula gives their per-record"
+        " gradients. Register one, @tfdp.per_record_formulas(TheLayer); or allow the slow way, one gradient for each"
+        " record (allow_generic=True on the optimizer); or freeze it (layer.trainable = False)."
+    )
+
+
+def warn_of_generic(model: Any) -> None:
+    """Warns of each layer that takes the slow way."""
+    for layer in layers_to_record(model):
+        if type(layer) not in _FORMULAS:
+            weights = sum(int(tf.size(v.value)) for v in own_weights(layer))
+            warnings.warn(
+                f"Layer {layer.name!r} ({type(layer).__name__}) has no per-record formula: a gradient of its"
+                f" {weights:,} weights is written out for every record of a batch. Register a formula,"
+                " @tfdp.per_record_formulas, to save that.",
+                stacklevel=3,
+            )
+
+
+def reshaped(value: tf.Tensor, shape: Sequence[int] | None) -> tf.Tensor:
+    return value if shape is None else tf.reshape(value, shape)
+
+
+def summed_like(rows: tf.Tensor, value_shape: Sequence[int], shape: Sequence[int]) -> tf.Tensor:
+    """Sums each record's rows over the axes along which a value of `value_shape` was broadcast: (batch, *shape)."""
+    rows = tf.cast(rows, tf.float32)
+    rank = len(rows.shape) - 1
+    padded = [1] * (rank - len(value_shape)) + list(value_shape)
+    axes = [axis + 1 for axis in range(rank) if padded[axis] == 1 and rows.shape[axis + 1] != 1]
+    for axis in sorted(axes, reverse=True):  # one after another: rounding grows with the length of a running sum
+        rows = tf.reduce_sum(rows, axis=axis)
+    return tf.reshape(rows, (-1, *shape))

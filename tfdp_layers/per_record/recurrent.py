@@ -1,0 +1,140 @@
+"""How Keras' recurrent layers compute with their weights."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.per_record.contributions import Products, Stored, constant, positions
+from tfdp_layers.per_record.recording import Recorder, per_record_formulas
+
+kl = keras.layers
+
+
+def simple(cell: Any, kernel: Any, bias: Any, z: Any, states: Any) -> tuple[Any, Any]:
+    h = states[0]
+    z = z + tf.matmul(h, kernel)
+    new = z if cell.activation is None else cell.activation(z)
+    return tf.concat([new, h], -1), [new]
+
+
+def lstm(cell: Any, kernel: Any, bias: Any, z: Any, states: Any) -> tuple[Any, Any]:
+    h, c = states
+    i, f, g, o = tf.split(z + tf.matmul(h, kernel), 4, axis=-1)
+    gate = cell.recurrent_activation
+    c = gate(f) * c + gate(i) * cell.activation(g)
+    new = gate(o) * cell.activation(c)
+    return tf.concat([new, h], -1), [new, c]
+
+
+def gru(cell: Any, kernel: Any, bias: Any, z: Any, states: Any) -> tuple[Any, Any]:
+    h, units = states[0], cell.units
+    if cell.reset_after:
+        z, probe = tf.split(z, 2, axis=-1)
+        recurrent = tf.matmul(h, kernel) + probe
+        recurrent = recurrent if bias is None else recurrent + bias
+        z_z, z_r, z_h = tf.split(z, 3, axis=-1)
+        r_z, r_r, r_h = tf.split(recurrent, 3, axis=-1)
+        update, reset = cell.recurrent_activation(z_z + r_z), cell.recurrent_activation(z_r + r_r)
+        candidate = cell.activation(z_h + reset * r_h)
+        kept = h
+    else:
+        z_z, z_r, z_h = tf.split(z, 3, axis=-1)
+        r_z, r_r = tf.split(tf.matmul(h, kernel[:, : 2 * units]), 2, axis=-1)
+        update, reset = cell.recurrent_activation(z_z + r_z), cell.recurrent_activation(z_r + r_r)
+        kept = reset * h
+        candidate = cell.activation(z_h + tf.matmul(kept, kernel[:, 2 * units :]))
+    new = update * h + (1 - update) * candidate
+    return tf.concat([new, h, kept], -1), [new]
+
+
+_STEPS = {kl.SimpleRNNCell: simple, kl.LSTMCell: lstm, kl.GRUCell: gru}
+
+
+class _Cell(kl.Layer):
+    """A recurrent cell without weights of its own, on input projections that were computed for all steps at once."""
+
+    def __init__(self, cell: Any, kernel: Any, bias: Any) -> None:
+        super().__init__(dtype=cell.dtype_policy, name=cell.name)
+        self.state_size = cell.state_size
+        self.compute = lambda z, states: _STEPS[type(cell)](cell, kernel, bias, z, states)
+        self.start = cell.get_initial_state
+        self.built = True
+
+    def call(self, z: Any, states: Any) -> Any:
+        return self.compute(z, states)
+
+    def get_initial_state(self, batch_size: Any = None) -> Any:
+        return self.start(batch_size)
+
+
+@per_record_formulas(kl.SimpleRNN, kl.LSTM, kl.GRU)
+def recurrent(
+    layer: Any, record: Recorder, sequences: Any, initial_state: Any = None, mask: Any = None, training: Any = False
+) -> Any:
+    """The layer's own loop (masks, direction, states) around cells on projections computed for all steps at once.
+
+    The gradient at the projections gives those of kernel and bias as in a Dense layer over time, and, with each step's
+    earlier h, that of the recurrent kernel.
+    """
+    cell = layer.cell
+    if training and (cell.dropout or cell.recurrent_dropout):
+        raise ValueError(
+            f"Layer {layer.name!r} has dropout inside its steps, for which there is no per-record formula. Put a"
+            " keras.layers.Dropout (noise_shape=(None, 1, features) for one mask in all steps) before it."
+        )
+    biases = list(tf.unstack(constant(cell.bias, sequences.dtype))) if two_biases(cell) else [None, None]
+    z = record.product(cell.kernel, sequences)
+    if cell.use_bias:
+        z = record.offset(cell.bias, z) if biases[0] is None else z + biases[0]
+    z = record.watch(z)
+    after = isinstance(cell, kl.GRUCell) and cell.reset_after
+    probe = record.watch(tf.zeros_like(z)) if after else z
+    loop = kl.RNN(
+        _Cell(cell, constant(cell.recurrent_kernel, z.dtype), biases[1]),
+        return_sequences=True,
+        return_state=True,
+        go_backwards=layer.go_backwards,
+        unroll=layer.unroll,
+        zero_output_for_mask=layer.zero_output_for_mask,
+        dtype=layer.dtype_policy,
+        name=layer.name,
+    )
+    loop.built = True
+    found, *states = loop.call(tf.concat([z, probe], -1) if after else z, initial_state, mask, training)
+    units = cell.units
+    before = found[..., units : 2 * units], found[..., 2 * units :]
+    if layer.go_backwards:
+        before = tuple(tf.reverse(values, [1]) for values in before)
+    note_recurrent(record, cell, before, z, probe, two_biases(cell))
+    outputs = found[..., :units] if layer.return_sequences else found[:, -1, :units]
+    return (outputs, *states) if layer.return_state else outputs
+
+
+def two_biases(cell: Any) -> bool:
+    """Whether the bias has a row for the projections and one for the recurrent ones."""
+    return isinstance(cell, kl.GRUCell) and cell.reset_after and cell.use_bias
+
+
+def note_recurrent(record: Recorder, cell: Any, before: Any, z: Any, probe: Any, two: bool) -> None:
+    """Notes the recurrent kernel's use, and that of a bias with two rows."""
+    kernel, units = cell.recurrent_kernel, cell.units
+    h, kept = before
+
+    def of_kernel(u: tf.Tensor) -> Any:
+        if not isinstance(cell, kl.GRUCell) or cell.reset_after:
+            return Products(kernel, h, u)
+        h32, kept32, u32 = (tf.cast(values, tf.float32) for values in (h, kept, u))
+        gates = tf.matmul(h32, u32[..., : 2 * units], transpose_a=True)
+        return Stored(kernel, tf.concat([gates, tf.matmul(kept32, u32[..., 2 * units :], transpose_a=True)], -1))
+
+    if kernel.trainable:
+        record.note_at(kernel, [probe], of_kernel)
+    if two and cell.bias.trainable:
+        both = lambda u, v: Stored(cell.bias, tf.stack([summed(u), summed(v)], 1))  # noqa: E731
+        record.note_at(cell.bias, [z, probe], both)
+
+
+def summed(u: tf.Tensor) -> tf.Tensor:
+    """(batch, steps, units) -> (batch, units), float32."""
+    return tf.reduce_sum(tf.cast(positions(u), tf.float32), axis=1)
