@@ -260,7 +260,7 @@ def test_over_many_positions_rounding_never_makes_the_norm_too_small(rule: Rule,
         rows = rows.astype(np.float32)
         exact = exact_norm(rule, rows[0])
         found = first(rule).norm(np.moveaxis(rows, -1, 1)) if channels_first else rule.norm(rows)
-        assert exact * (1 - ROUNDING) <= float(found[0]) <= exact * 1.02
+        assert exact * (1 - ROUNDING) <= float(found[0]) <= exact * 1.06
 
 
 def test_refusing_one_row_changes_no_other_on_either_way() -> None:
