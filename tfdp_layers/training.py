@@ -295,7 +295,8 @@ class PrivateTraining(KerasMixin):
 
     def _settings(self, groups: list[SensitivityGroup]) -> Any:
         """What a trace of the step, or an eager step, would take from the optimizer and the layers."""
-        names = ("input_clip", "upstream_clip", "bound", "use_bias", "trainable", "activation")
+        clips = ("input_clip", "upstream_clip", "error_clip", "activation_clip", "delta_clip")
+        names = (*clips, "bound", "use_bias", "trainable", "activation", "alignment", "backpropagate")
         layers = [tuple(getattr(layer, name, None) for name in names) for layer in self._flatten_layers()]
         optimizer = self.optimizer
         return id(optimizer), id(optimizer.noise_source), tuple(optimizer.stddevs(groups)), layers
