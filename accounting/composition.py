@@ -26,6 +26,7 @@ from dp_accounting import (
 from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.rdp import rdp_privacy_accountant
 
+from tfdp_layers.accounting import pure
 from tfdp_layers.accounting.fixed_size import is_fixed_size, sampled_pld
 
 __all__ = [
@@ -90,6 +91,8 @@ def _smallest_epsilon(counts: Counts, relation: NeighboringRelation, delta: floa
         return 0.0, "nothing released"
     if any(isinstance(event, NonPrivateDpEvent) for event, _ in counts):
         return math.inf, "no noise"
+    if all(isinstance(event, pure.NumericSparseDpEvent) for event, _ in counts):
+        return _smallest_of_tests(counts, delta)
     _require_relation(relation)
     multiplier = exact_gaussian(counts)
     if multiplier is not None:
@@ -102,6 +105,18 @@ def _smallest_epsilon(counts: Counts, relation: NeighboringRelation, delta: floa
             f"No accountant can bound {[event for event, _ in counts]} under {relation.name} at delta={delta!r}. Use"
             " a larger delta, more noise, or another sampling."
         )
+    return bounds[name], name
+
+
+def _smallest_of_tests(counts: pure.Tests, delta: float) -> tuple[float, str]:
+    bounds = {
+        "basic composition": pure.basic_epsilon(counts),
+        "zCDP": convert_rdp(np.asarray(_ZCDP_ORDERS), pure.renyi(counts, np.asarray(_ZCDP_ORDERS)), delta),
+    }
+    if delta >= _SMALLEST_PLD_DELTA:
+        with _quiet():
+            bounds["PLD"] = pure.pld_epsilon(counts, delta)
+    name = min(bounds, key=lambda key: bounds[key])
     return bounds[name], name
 
 
