@@ -79,6 +79,10 @@ class KernelGradients(Contribution):
         by_gram = self.patches is not None
         return magnitudes, terms * 2.0**-24 if by_gram else 0.0, 2.0 * summation_error(self.u, space)
 
+    def underflow(self) -> Any:
+        products = self.products()
+        return 0.0 if products is None else products.underflow()
+
     def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         return self.one(self.x, self.u * tf.reshape(weights, [-1] + [1] * (len(self.u.shape) - 1)))
 
