@@ -10,7 +10,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.per_record.contributions import Contribution, Products, Stored, constant, positions, zero_rows
+from tfdp_layers.per_record.contributions import (
+    SMALLEST,
+    Contribution,
+    Products,
+    Stored,
+    constant,
+    positions,
+    zero_rows,
+)
 from tfdp_layers.rules import number_of, squared_norm, summation_error
 
 Convolution = Callable[[Any, Any], Any]
@@ -135,6 +143,14 @@ class PixelGrams(KernelGradients):
         magnitudes, _, sum_error = super().rounding() or (None, None, None)
         terms = math.prod(self.variable.shape[:-1]) + self.u.shape[-1] + 2.0 * number_of(self.u, [1, 2])
         return magnitudes, terms * 2.0**-24, sum_error
+
+    def underflow(self) -> Any:
+        """As for `Products` of the patches."""
+        count = number_of(self.u, [1, 2])
+        patches = count * math.prod(self.variable.shape[:-1]) * SMALLEST
+        upstream = count * self.u.shape[-1] * SMALLEST
+        energy = self.overlap * squared_norm(self.x)
+        return patches * squared_norm(self.u) + upstream * energy + patches * upstream
 
     def like(self, x: tf.Tensor, u: tf.Tensor) -> KernelGradients:
         return PixelGrams(self.variable, x, u, self.convolution, self.overlap, **self.geometry)
