@@ -19,6 +19,7 @@ from tfdp_layers.sampling import Sampling, entropy_generator
 
 _CHUNK_BYTES = 8 << 20  # what a check reads at once, so that memory-mapped records are never in memory together
 _COPY_BYTES = 1 << 30  # up to here dataset() keeps a tensor copy of the records and gathers from it: 3-5 times faster
+_DRAWN_AHEAD = 1 << 16  # records: so many indices are drawn at once
 _NO_BATCHES = "The dataset has no batches, so nothing can be trained on. Give one with at least one batch."
 
 
@@ -153,15 +154,26 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
                     self._tensors = [tf.convert_to_tensor(leaf) for leaf in self._leaves]
         tensors = self._tensors
 
-        def batch(drawn: Any, rows: Any) -> Any:
+        # Several draws a call of the generator: each call costs as much as gathering a small batch.
+        together = max(1, min(16, _DRAWN_AHEAD // self.sampling.batch_size))
+
+        def draws() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+            stream = self._index_stream()
+            while True:
+                drawn = [next(stream) for _ in range(together)]
+                counts = np.array([len(one) for one in drawn])
+                # At least one column: taking apart a tensor of no columns crashes TensorFlow 2.21.
+                indices = np.zeros((together, max(1, counts.max())), np.int64)
+                for row, one in zip(indices, drawn, strict=True):
+                    row[: len(one)] = one
+                yield indices, counts, np.array([self._padded(max(count, 1), pad) for count in counts.tolist()])
+
+        def batch(indices: Any, count: Any, rows: Any) -> Any:
+            drawn = indices[:count]
             return self._pack([_fill(tf.gather(leaf, drawn), rows, self._static_rows(pad)) for leaf in tensors])
 
-        def draws() -> Iterator[tuple[np.ndarray, int]]:
-            for drawn in self._index_stream():
-                yield drawn, self._padded(max(len(drawn), 1), pad)
-
-        signature = (tf.TensorSpec((None,), tf.int64), tf.TensorSpec((), tf.int64))
-        return tf.data.Dataset.from_generator(draws, output_signature=signature).map(batch)
+        signature = (tf.TensorSpec((together, None), tf.int64), *[tf.TensorSpec((together,), tf.int64)] * 2)
+        return tf.data.Dataset.from_generator(draws, output_signature=signature).unbatch().map(batch)
 
     def _indices(self) -> Iterator[np.ndarray]:
         # Always from the one generator, which only goes forward: whoever starts a new iterator replays nothing.

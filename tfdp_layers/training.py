@@ -325,8 +325,10 @@ class PrivateTraining(KerasMixin):
             try:
                 return step(iterator)
             finally:
-                made = count - optimizer.reserved()
-                optimizer.reserve(0)
+                unused = optimizer.reserved()
+                if unused:
+                    optimizer.reserve(0)
+                made = count - unused
                 ledger.settle(run.token, made)
                 run.made[0] += made
 

@@ -20,6 +20,7 @@ class ReleaseLimit:
     """
 
     def __init__(self) -> None:
+        self.unlimited = True  # spares a step that has no limit reading the variable
         with tf.init_scope():
             self.variable = tf.Variable(UNLIMITED, dtype=tf.int64, trainable=False, name="releases_left")
             self.reserved = tf.Variable(0, dtype=tf.int64, trainable=False, name="releases_reserved")
@@ -86,11 +87,12 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
     def limit_releases(self, more: int | None) -> None:
         """Allows `more` further releases, or any number (None). Past the limit a compiled step changes nothing."""
+        self._limit.unlimited = more is None
         self._limit.variable.assign(UNLIMITED if more is None else int(more))
 
     def releases_left(self) -> int:
         """How many further releases the limit allows: a number out of reach where there is none."""
-        return max(0, int(self._limit.variable.numpy()))
+        return UNLIMITED if self._limit.unlimited else max(0, int(self._limit.variable.numpy()))
 
     def reserve(self, releases: int) -> None:
         """Allows as many releases as the ledger just counted; `fit` calls it around each compiled step."""
