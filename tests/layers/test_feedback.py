@@ -158,6 +158,24 @@ def test_probabilities_as_outputs_give_the_error_of_their_logits(output):
         np.testing.assert_allclose(b, a, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.parametrize("physical", [None, 4])
+@pytest.mark.parametrize("mode", [{}, {"jit_compile": True}, {"run_eagerly": True}], ids=["graph", "xla", "eager"])
+def test_a_step_of_fit_without_noise_is_the_step_by_hand(mode, physical):
+    layer = stack(delta_clip=[0.01, 0.02])
+    model = tfdp.PrivateSequential([keras.Input((FEATURES,)), layer])
+    loss = keras.losses.CategoricalCrossentropy(from_logits=True)
+    model.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(1.0), 0.0), loss, **mode)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(12, FEATURES)).astype(np.float32), np.eye(CLASSES)[rng.integers(0, CLASSES, 12)]
+    error = np.asarray(tf.nn.softmax(model(x))) - y
+    expected = [
+        np.array(v) - g / 12 for v, g in zip(layer.trainable_variables, by_hand(layer, x, error)[0], strict=True)
+    ]
+    model.fit(x, y, sampling=tfdp.sampling.FixedSize(12), physical_batch_size=physical, verbose=0)
+    for a, b in zip(expected, layer.trainable_variables, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-4, atol=1e-6)
+
+
 def learned(frozen: bool = False, **options) -> float:
     """Training accuracy on a problem that is not linearly separable, of a plain Keras model without binding clips."""
     rng = np.random.default_rng(0)
