@@ -160,7 +160,7 @@ def test_help_lists_the_commands_own_options_and_no_others(capsys, name, order):
 def test_overview_lists_what_exists(capsys):
     assert run() == 0
     text = capsys.readouterr().out
-    assert re.findall(r"^  ([a-z]+)  ", text, flags=re.M) == ["train", "epsilon", "calibrate"]
+    assert re.findall(r"^  ([a-z]+)  ", text, flags=re.M) == ["train", "epsilon", "calibrate", "federated"]
     assert run("--version") == 0
     assert capsys.readouterr().out.startswith("tfdp-layers ")
 

@@ -18,7 +18,7 @@ from tfdp_layers.federated.rounds import run_round
 from tfdp_layers.federated.selection import LargestValues, RandomAboveThreshold, SparseVector
 from tfdp_layers.federated.server import Server
 
-__all__ = ["Federation", "Outcome", "build_model", "make_party", "make_selection", "shares", "simulate"]
+__all__ = ["Federation", "Outcome", "build_model", "make_party", "make_selection", "measured", "shares", "simulate"]
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ def simulate(plan: Federation, data: Dataset, report: Callable[[str], None] = la
             faults += run_round(server, parties, plan.order, plan.download, rng)
             if state is not None:
                 server.save(state)
-            if _measured(server.round, plan.rounds):
+            if measured(server.round, plan.rounds):
                 history.append((server.round, accuracy(model, server.weights, data.x_test, data.y_test)))
                 report(f"round {server.round}/{plan.rounds}: test accuracy {history[-1][1]:.4f}")
     finally:
@@ -206,6 +206,6 @@ def simulate(plan: Federation, data: Dataset, report: Callable[[str], None] = la
     )
 
 
-def _measured(number: int, rounds: int) -> bool:
+def measured(number: int, rounds: int) -> bool:
     """About ten times, and at the end."""
     return number == rounds or number % max(1, rounds // 10) == 0
