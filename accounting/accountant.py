@@ -7,7 +7,7 @@ from typing import Any
 from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting import composition
-from tfdp_layers.accounting.events import Release
+from tfdp_layers.accounting.events import AnyRelease
 from tfdp_layers.accounting.ledger import Ledger
 
 __all__ = ["Epsilon", "EpsilonCurve", "check_delta", "epsilon", "events_of"]
@@ -67,13 +67,13 @@ class EpsilonCurve:
       ValueError: delta is not in (0, 1), or the release has another neighbouring relation than the ledger.
     """
 
-    def __init__(self, ledger: Ledger | None, release: Release, delta: float) -> None:
+    def __init__(self, ledger: Ledger | None, release: AnyRelease, delta: float) -> None:
         self.release = release
         self.delta = check_delta(delta)
         ledger = Ledger() if ledger is None else ledger
         ledger.check(release)
         self._before = events_of(ledger)
-        self._kinds = _kinds(ledger) | {release.sampling.kind}
+        self._kinds = _kinds(ledger) | {release.drawn}
         self._event = release.event()
         self._values: dict[int, Epsilon] = {}
         base = tuple(self._before.items())
@@ -136,7 +136,7 @@ def _state(counts: Counter[DpEvent], relation: NeighboringRelation | None, delta
 
 
 def _kinds(ledger: Ledger) -> set[str]:
-    return {entry.release.sampling.kind for entry in ledger.entries}
+    return {entry.release.drawn for entry in ledger.entries}
 
 
 def _next_grid_point(charges: int) -> int:

@@ -9,9 +9,10 @@ from typing import Any
 from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting.accountant import epsilon as epsilon_of
+from tfdp_layers.accounting.events import NumericSparse, Release
 from tfdp_layers.accounting.ledger import Entry, Ledger
 
-__all__ = ["StatedRelease", "Statement"]
+__all__ = ["StatedRelease", "StatedTests", "Statement"]
 
 _WIDTH = 96
 
@@ -41,6 +42,22 @@ _EXCLUSIONS = (
     "Error messages about records.",
 )
 
+_PARTY_RELATION = (
+    "replace all its records: data sets are neighbours when this party's records are replaced by any others"
+)
+_PARTY_ASSUMPTIONS = (
+    "That this party takes part, in how many rounds, and how many records it declares is public.",
+    "Bound, threshold, fraction and epsilon of an upload were chosen without looking at the party's data.",
+    "The initial weights do not depend on the party's data, or their own privacy cost is in this ledger.",
+    "The keys of noise and selection are secret and were used once.",
+)
+_PARTY_COVERED = "every upload of this party, what the server and the other parties compute from them, and epsilon"
+_PARTY_EXCLUSIONS = (
+    "The party's local weights, and its training loss and metrics.",
+    "How long its training and selection take.",
+    "Error messages about its records.",
+)
+
 
 @dataclass(frozen=True)
 class StatedRelease:
@@ -61,6 +78,25 @@ class StatedRelease:
     steps: int
     noise_multiplier: float
     groups: tuple[tuple[str, float, float], ...]
+
+
+@dataclass(frozen=True)
+class StatedTests:
+    """What a party's equal threshold tests released.
+
+    Attributes:
+      tests: started, each followed by at most one released value.
+      test_epsilon, value_epsilon: what one test, and the value after it, cost alone.
+      bound, threshold_scale, query_scale, value_scale: see `NumericSparse`.
+    """
+
+    tests: int
+    test_epsilon: float
+    value_epsilon: float
+    bound: float
+    threshold_scale: float
+    query_scale: float
+    value_scale: float
 
 
 @dataclass(frozen=True)
@@ -86,7 +122,7 @@ class Statement:
     meaning: str
     privacy_unit: str
     steps: int
-    releases: tuple[StatedRelease, ...]
+    releases: tuple[StatedRelease | StatedTests, ...]
     covered: str
     assumptions: tuple[str, ...]
     exclusions: tuple[str, ...]
@@ -103,18 +139,20 @@ class Statement:
         """
         spent = epsilon_of(ledger, delta)
         entries = [entry for entry in ledger.entries if entry.steps]
+        party = ledger.unit == NumericSparse.unit
+        relation = "nothing was released" if spent.relation is None else _RELATIONS[spent.relation]
         return cls(
             epsilon=float(spent),
             delta=spent.delta,
             accountant=spent.accountant,
-            relation="nothing was released" if spent.relation is None else _RELATIONS[spent.relation],
+            relation=_PARTY_RELATION if party else relation,
             meaning=_meaning(float(spent), spent.delta),
-            privacy_unit="one record",
+            privacy_unit="one party's whole data set" if party else "one record",
             steps=ledger.steps,
             releases=_stated(entries),
-            covered=_COVERED,
-            assumptions=_ASSUMPTIONS,
-            exclusions=_EXCLUSIONS,
+            covered=_PARTY_COVERED if party else _COVERED,
+            assumptions=_PARTY_ASSUMPTIONS if party else _ASSUMPTIONS,
+            exclusions=_PARTY_EXCLUSIONS if party else _EXCLUSIONS,
             void=_void(entries, float(spent)),
             notes=_notes(entries, spent.delta),
         )
@@ -135,7 +173,7 @@ class Statement:
             _row("Steps", str(self.steps)),
         ]
         for release in self.releases:
-            lines += _release_rows(release)
+            lines += _test_rows(release) if isinstance(release, StatedTests) else _release_rows(release)
         lines += [_row("Note", note) for note in self.notes]
         lines.append(_row("Covered", self.covered))
         lines += [_row("Not covered", text) for text in self.exclusions]
@@ -153,16 +191,33 @@ def _meaning(epsilon: float, delta: float) -> str:
     )
 
 
-def _stated(entries: list[Entry]) -> tuple[StatedRelease, ...]:
+def _stated(entries: list[Entry]) -> tuple[StatedRelease | StatedTests, ...]:
     steps: dict[tuple[Any, ...], int] = {}
+    tests: dict[NumericSparse, int] = {}
     for entry in entries:
         release = entry.release
+        if isinstance(release, NumericSparse):
+            tests[release] = tests.get(release, 0) + entry.steps
+            continue
         groups = tuple((group.name, group.bound, group.stddev) for group in release.groups)
         key = (release.sampling, release.examples, release.noise_multiplier, groups)
         steps[key] = steps.get(key, 0) + entry.steps
-    return tuple(
+    stated = [
         StatedRelease(sampling.describe(examples), sampling.batch_size, examples, count, multiplier, groups)
         for (sampling, examples, multiplier, groups), count in steps.items()
+    ]
+    return (*stated, *(_stated_tests(release, count) for release, count in tests.items()))
+
+
+def _stated_tests(release: NumericSparse, count: int) -> StatedTests:
+    return StatedTests(
+        tests=count,
+        test_epsilon=release.test_epsilon,
+        value_epsilon=release.value_epsilon,
+        bound=release.bound,
+        threshold_scale=release.threshold_scale,
+        query_scale=release.query_scale,
+        value_scale=release.value_scale,
     )
 
 
@@ -182,7 +237,7 @@ def _notes(entries: list[Entry], delta: float) -> tuple[str, ...]:
             "The sampling was declared by the caller about a data pipeline that this library did not perform: the"
             " guarantee holds only if each batch was drawn as declared."
         )
-    examples = max((entry.release.examples for entry in entries), default=0)
+    examples = max((entry.release.examples for entry in entries if isinstance(entry.release, Release)), default=0)
     if examples and delta > 1.0 / examples:
         notes.append(
             f"WARNING: delta = {delta:g} is above 1/examples = {1.0 / examples:g}: a mechanism that publishes a few"
@@ -201,6 +256,21 @@ def _release_rows(release: StatedRelease) -> list[str]:
             _row("Group", f"{name}: one record moves the sum by at most {bound:.6g}, noise stddev {stddev:.6g}")
         )
     return rows
+
+
+def _test_rows(release: StatedTests) -> list[str]:
+    return [
+        _row(
+            "Released",
+            f"{release.tests} threshold tests, each with at most one noisy value after it (NumericSparse); epsilon"
+            f" {_rounded_up(release.test_epsilon)} a test and {_rounded_up(release.value_epsilon)} a value",
+        ),
+        _row(
+            "Noise",
+            f"Laplace, scale {release.threshold_scale:.6g} on the threshold, {release.query_scale:.6g} on magnitudes,"
+            f" {release.value_scale:.6g} on values; changes are clipped to +-{release.bound:.6g} before",
+        ),
+    ]
 
 
 def _row(label: str, text: str) -> str:

@@ -153,7 +153,7 @@ class AdaptiveClipping(FlatClipping):
     def sums(self, groups: Sequence[SensitivityGroup], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
         if not groups:
             return []
-        threshold = tf.convert_to_tensor(self.threshold())
+        threshold = tf.convert_to_tensor(self.threshold(), tf.float32)
 
         def scales(norms: tf.Tensor) -> tf.Tensor:
             return (1.0 - ROUNDING) / tf.maximum(norms, threshold)

@@ -13,6 +13,7 @@ from tfdp_layers.layers.conv import (
     ClippedDepthwiseConv2D,
 )
 from tfdp_layers.layers.dense import ClippedDense
+from tfdp_layers.layers.feedback import FeedbackLayer
 from tfdp_layers.rules import ROUNDING
 from tfdp_layers.sensitivity import inputs_of, outputs_of
 
@@ -43,6 +44,8 @@ def plain_model(model: keras.Model) -> keras.Model:
     functional = keras.Model(inputs_of(model), outputs_of(model), name=model.name)
     copy = keras.models.clone_model(functional, clone_function=plain_layer)
     for source, target in zip(functional.layers, copy.layers, strict=True):
+        if isinstance(source, FeedbackLayer):
+            continue  # its weights were copied as its twin was made; the feedback matrices have no place in it
         target.set_weights(source.get_weights())
     return copy
 
@@ -51,6 +54,9 @@ def plain_layer(layer: Any) -> Any:
     """A copy of an ordinary layer; for a clipped one a small model of its clip, in Keras operations, and the layer."""
     if isinstance(layer, keras.Model) and not isinstance(layer, BoundedLayer):
         return plain_model(layer)
+    if isinstance(layer, FeedbackLayer):
+        tensors = keras.tree.map_structure(lambda t: keras.Input(batch_shape=(None, *t.shape[1:])), layer.input)
+        return keras.Model(tensors, layer.to_keras(tensors), name=layer.name)
     if not isinstance(layer, BoundedLayer):
         return type(layer).from_config(layer.get_config())
     base: Any = next(plain for plain, twin in TWINS.items() if type(layer) is twin)

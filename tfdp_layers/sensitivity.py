@@ -3,19 +3,21 @@
 import contextlib
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfdp_layers.layers.base import BoundedLayer, inspect_uses
+from tfdp_layers.layers.base import BoundedLayer, CountedLayer, inspect_uses
 from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
 from tfdp_layers.layers.dense import ClippedDense
+from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
+from tfdp_layers.layers.feedback_stack import FeedbackStack
 from tfdp_layers.per_record.recording import Recorder, recording
 
-Bound = Callable[[Any], float]
+Bound = Callable[[Any], "float | Sequence[SensitivityGroup]"]
 _BOUNDS: dict[type, Bound] = {}
 LARGEST_SUM = 1e30
 _RECORDS = 1009
@@ -44,6 +46,8 @@ class SensitivityGroup:
 def sensitivity_of(*layer_types: type) -> Callable[[Bound], Bound]:
     """Registers `bound(layer) -> float`, the L2 bound of ONE use of exactly these layer types, over all their weights.
 
+    A bound may also return several `SensitivityGroup`s, named inside the layer, that share its trainable weights out.
+
     Exactly these types: a subclass may bend the gradient, so it must be registered by itself.
 
     Raises: ValueError if a type has a bound already.
@@ -67,6 +71,18 @@ def clipped_input_times_clipped_upstream(layer: BoundedLayer) -> float:
     return layer.sensitivity()
 
 
+@sensitivity_of(FeedbackDense, FeedbackOutput)
+def clipped_input_times_clipped_delta(layer: FeedbackDense | FeedbackOutput) -> float:
+    """delta_clip * sqrt(activation_clip^2 + 1): see `feedback_affine`."""
+    return layer.sensitivity()
+
+
+@sensitivity_of(FeedbackStack)
+def each_layer_of_the_stack(layer: FeedbackStack) -> list[SensitivityGroup]:
+    """delta_clip * sqrt(activation_clip^2 + 1) for each layer: see `feedback_affine`."""
+    return [SensitivityGroup(*group) for group in layer.weight_groups()]
+
+
 def sensitivity_groups(model: keras.Model, bounding: Any = None) -> list[SensitivityGroup]:
     """One group for each layer that bounds itself, and those of `bounding` for the others.
 
@@ -87,28 +103,42 @@ def sensitivity_groups(model: keras.Model, bounding: Any = None) -> list[Sensiti
     for layer in model._flatten_layers(include_self=False):
         refuse_mixing(layer)
     uses = uses_of_layers(model, bounding)
-    groups, others = [], []
+    groups: list[SensitivityGroup] = []
+    others = []
     for path, layer in leaf_layers(model):
         variables = tuple(layer.trainable_variables)
         if not variables:
             continue
         if type(layer) in _BOUNDS:
-            # A shared layer's gradients add up over its uses, and so do their norms in the worst case.
-            bound = _BOUNDS[type(layer)](layer) * max(1, uses[id(layer)])
-            groups.append(SensitivityGroup(path, variables, bound))
-        elif bounding is None or any(isinstance(part, BoundedLayer) for part in layer._flatten_layers()):
+            groups += groups_of(path, layer, max(1, uses[id(layer)]))
+        elif bounding is None or any(isinstance(part, CountedLayer) for part in layer._flatten_layers()):
             raise ValueError(no_bound(path, layer))
         else:
             others.append((path, variables))
-    groups += bounding.groups(others) if bounding is not None else []
-    for group in groups:
-        if not 0 < group.bound <= LARGEST_SUM:
-            raise ValueError(
-                f"The bound of layer {group.name!r} must be above 0 and at most {LARGEST_SUM:g}, or sums over a batch"
-                f" overflow float32. Received: {group.bound:g}. Use smaller clips."
-            )
+    if bounding is not None:
+        groups += [checked(group) for group in bounding.groups(others)]
     check_cover(model, groups)
     return groups
+
+
+def groups_of(path: str, layer: Any, uses: int) -> Iterator[SensitivityGroup]:
+    """The groups of a layer with a registered bound. Raises ValueError for a bound out of range."""
+    stated = _BOUNDS[type(layer)](layer)
+    parts = stated if isinstance(stated, Sequence) else [SensitivityGroup("", tuple(layer.trainable_variables), stated)]
+    for part in parts:
+        name = f"{path}/{part.name}" if part.name else path
+        # A shared layer's gradients add up over its uses, and so do their norms in the worst case.
+        yield checked(SensitivityGroup(name, part.variables, part.bound * uses))
+
+
+def checked(group: SensitivityGroup) -> SensitivityGroup:
+    """The group. Raises ValueError for a bound out of range."""
+    if not 0 < group.bound <= LARGEST_SUM:
+        raise ValueError(
+            f"The bound of layer {group.name!r} must be above 0 and at most {LARGEST_SUM:g}, or sums over a batch"
+            f" overflow float32. Received: {group.bound:g}. Use smaller clips."
+        )
+    return group
 
 
 def check_cover(model: keras.Model, groups: list[SensitivityGroup]) -> None:
@@ -168,7 +198,7 @@ def uses_of_layers(model: keras.Model, bounding: Any = None) -> Counter[int]:
     rows = next((t.shape[0] for t in tensors if t.shape[0] is not None), _RECORDS)
     inputs = keras.tree.map_structure(lambda x: tf.TensorSpec((rows, *x.shape[1:]), x.dtype), inputs_of(model))
     bounded = [
-        v for layer in model._flatten_layers() if isinstance(layer, BoundedLayer) for v in layer.trainable_variables
+        v for layer in model._flatten_layers() if isinstance(layer, CountedLayer) for v in layer.trainable_variables
     ]
     variables = bounded if bounding is None else model.trainable_variables
     uses: Counter[int] = Counter()

@@ -295,7 +295,8 @@ class PrivateTraining(KerasMixin):
 
     def _settings(self, groups: list[SensitivityGroup]) -> Any:
         """What a trace of the step, or an eager step, would take from the optimizer and the layers."""
-        names = ("input_clip", "upstream_clip", "bound", "use_bias", "trainable", "activation")
+        clips = ("input_clip", "upstream_clip", "error_clip", "activation_clip", "delta_clip")
+        names = (*clips, "bound", "use_bias", "trainable", "activation", "alignment", "backpropagate")
         layers = [tuple(getattr(layer, name, None) for name in names) for layer in self._flatten_layers()]
         optimizer = self.optimizer
         return id(optimizer), id(optimizer.noise_source), tuple(optimizer.stddevs(groups)), layers
@@ -404,7 +405,8 @@ def present(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
     """Which rows are records rather than padding: 1.0 where any weight is not zero, (batch,)."""
     if sample_weight is None:
         return tf.ones_like(losses)
-    return tf.reduce_max([tf.cast(w != 0, tf.float32) for w in keras.tree.flatten(sample_weight)], axis=0)
+    flags = [tf.cast(w != 0, tf.float32) for w in keras.tree.flatten(sample_weight)]
+    return tf.reduce_max([tf.reduce_max(f, axis=list(range(1, len(f.shape)))) for f in flags], axis=0)
 
 
 def bind(function: Any, args: Any, kwargs: Any) -> dict[str, Any]:

@@ -3,6 +3,8 @@
 from tfdp_layers.layers.base import BoundedLayer
 from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
 from tfdp_layers.layers.dense import ClippedDense
+from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
+from tfdp_layers.layers.feedback_stack import FeedbackStack
 
 __all__ = [
     "BoundedLayer",
@@ -11,4 +13,7 @@ __all__ = [
     "ClippedConv3D",
     "ClippedDense",
     "ClippedDepthwiseConv2D",
+    "FeedbackDense",
+    "FeedbackOutput",
+    "FeedbackStack",
 ]

@@ -63,7 +63,7 @@ class ClippedOptimizer(PrivateOptimizer):
                 "`target_quantile` must be between 0 and 1, and `threshold_rate` positive. Received:"
                 f" target_quantile={target_quantile!r}, threshold_rate={threshold_rate!r}."
             )
-        options = {"threshold": lambda: self.threshold.value} if clipping == "adaptive" else {}
+        options = {"threshold": self.current_threshold} if clipping == "adaptive" else {}
         bounding = kinds[clipping](l2_norm_clip, allow_generic=allow_generic, **options)
         super().__init__(optimizer, noise_multiplier, **kwargs)
         self._bounding = bounding
@@ -74,6 +74,10 @@ class ClippedOptimizer(PrivateOptimizer):
     @property
     def bounding(self) -> Bounding:
         return self._bounding
+
+    def current_threshold(self) -> Any:
+        """Where the threshold of "adaptive" stands: at its start until the optimizer is built."""
+        return self.l2_norm_clip if self.threshold is None else self.threshold.value
 
     def build(self, variables: Any) -> None:
         super().build(variables)

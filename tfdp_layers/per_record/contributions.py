@@ -12,6 +12,9 @@ import tensorflow as tf
 
 from tfdp_layers.rules import number_of, squared_norm, summation_error
 
+SMALLEST = 2.0**-126
+"""The smallest normal float32: what is smaller may be flushed to zero."""
+
 
 class Contribution(abc.ABC):
     """The gradients g_i of every record's own loss with respect to one weight, i = 1 ... batch.
@@ -53,12 +56,21 @@ class Contribution(abc.ABC):
         """
         return None
 
+    def underflow(self) -> Any:
+        """What the squared norms may lack because squares below 2^-126 count as zero: (batch,), or 0.0.
+
+        It matters where they are multiplied with other numbers, which may be as large: 1e-19 squared is zero, but its
+        product with 1e19 is not.
+        """
+        return 0.0
+
     def largest_squared_norms(self) -> tf.Tensor:
         """What `squared_norms` can at most be of the gradient that `weighted_sum` adds, rounding included: (batch,).
 
-        With m the magnitude, e and s the errors of squared norms and sums: (sqrt(n^2 + e m^2) + s m)^2.
+        With m the magnitude, e and s the errors of squared norms and sums: (sqrt(n^2 + e m^2) + s m)^2, and with what
+        underflow hides in n^2.
         """
-        squared, rounding = self.squared_norms(), self.rounding()
+        squared, rounding = self.squared_norms() + self.underflow(), self.rounding()
         if rounding is None:
             return squared
         magnitudes, norm_error, sum_error = rounding
@@ -156,6 +168,16 @@ class Products(Contribution):
         terms = self.x.shape[-1] + self.u.shape[-1] + 2.0 * number_of(self.x, [1])
         magnitudes = squared_norm(self.x) * squared_norm(self.u)
         return magnitudes, terms * 2.0**-24, summation_error(self.x, [1])
+
+    def underflow(self) -> Any:
+        """Each entry of X X^T and U U^T may lack 2^-126 for each term, and meets all entries of the other.
+
+        The absolute values of those add up to at most positions * ||U||^2, by Cauchy-Schwarz.
+        """
+        if self.positions != 1 and not self.by_gram:
+            return 0.0
+        entries = [number_of(self.x, [1]) * values.shape[-1] * SMALLEST for values in (self.x, self.u)]
+        return entries[0] * squared_norm(self.u) + entries[1] * squared_norm(self.x) + entries[0] * entries[1]
 
     def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         inputs, units = self.x.shape[-1], self.u.shape[-1]
