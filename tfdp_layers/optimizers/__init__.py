@@ -2,6 +2,7 @@
 
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.optimizers.clipped import ClippedOptimizer
+from tfdp_layers.optimizers.filtered import TanhFilteredOptimizer
 from tfdp_layers.optimizers.noisy import NoisyOptimizer
 
-__all__ = ["ClippedOptimizer", "NoisyOptimizer", "PrivateOptimizer"]
+__all__ = ["ClippedOptimizer", "NoisyOptimizer", "PrivateOptimizer", "TanhFilteredOptimizer"]

@@ -217,20 +217,28 @@ class Lookups(Contribution):
         super().__init__(variable)
         self.ids, self.u = tf.cast(ids, tf.int32), tf.cast(u, tf.float32)
 
-    def squared_norms(self) -> tf.Tensor:
+    def distinct(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """(ids, sums) of each record's distinct tokens: (batch, positions), (batch, positions, units).
+
+        What is unused of the positions has a negative id and a sum of zero.
+        """
         batch, positions = tf.shape(self.ids)[0], tf.shape(self.ids)[1]
         order = tf.argsort(self.ids, axis=1)
         ids = tf.gather(self.ids, order, batch_dims=1)
         u = tf.gather(self.u, order, batch_dims=1)
         first = tf.concat([tf.zeros((batch, 1), tf.int32), tf.cast(ids[:, 1:] != ids[:, :-1], tf.int32)], 1)
-        slots = tf.cumsum(first, axis=1) + tf.range(batch)[:, tf.newaxis] * positions
+        slots = tf.reshape(tf.cumsum(first, axis=1) + tf.range(batch)[:, tf.newaxis] * positions, (-1,))
         units = self.u.shape[-1]
-        rows = tf.math.unsorted_segment_sum(
-            tf.reshape(u, (-1, units)), tf.reshape(slots, (-1,)), num_segments=batch * positions
-        )
-        return squared_norm(tf.reshape(rows, (batch, positions, units)))
+        count = batch * positions
+        rows = tf.math.unsorted_segment_sum(tf.reshape(u, (-1, units)), slots, num_segments=count)
+        tokens = tf.math.unsorted_segment_max(tf.reshape(ids, (-1,)), slots, num_segments=count)
+        shape = (batch, positions)
+        return tf.reshape(tokens, shape), tf.reshape(rows, (*shape, units))
 
-    def rounding(self) -> tuple[tf.Tensor, Any, Any]:
+    def squared_norms(self) -> tf.Tensor:
+        return squared_norm(self.distinct()[1])
+
+    def rounding(self) -> tuple[tf.Tensor, Any, Any] | None:
         lengths = tf.sqrt(tf.reduce_sum(tf.square(self.u), axis=2))
         error = summation_error(self.u, [1])
         return tf.square(tf.reduce_sum(lengths, axis=1)), 0.0, 2.0 * error
