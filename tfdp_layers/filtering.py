@@ -175,5 +175,3 @@ def sizes(variables: Sequence[Any]) -> int:
 
 def infinite_where(refused: tf.Tensor, norms: tf.Tensor) -> tf.Tensor:
     return tf.where(refused, tf.fill(tf.shape(norms), tf.constant(math.inf, norms.dtype)), norms)
-
-
