@@ -2,7 +2,7 @@
 
 from tfdp_layers.accounting.accountant import Epsilon, EpsilonCurve, epsilon
 from tfdp_layers.accounting.calibration import affordable_steps, calibrate_noise_multiplier
-from tfdp_layers.accounting.events import GroupNoise, NumericSparse, Release, joint_noise_multiplier
+from tfdp_layers.accounting.events import GroupNoise, NumericSparse, Release, UnitRelease, joint_noise_multiplier
 from tfdp_layers.accounting.ledger import Entry, Ledger, LedgerError
 from tfdp_layers.accounting.statement import Statement
 
@@ -16,6 +16,7 @@ __all__ = [
     "NumericSparse",
     "Release",
     "Statement",
+    "UnitRelease",
     "affordable_steps",
     "calibrate_noise_multiplier",
     "epsilon",

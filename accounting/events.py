@@ -11,7 +11,15 @@ from dp_accounting import DpEvent, NeighboringRelation
 from tfdp_layers.accounting.pure import NumericSparseDpEvent
 from tfdp_layers.sampling import Sampling, sampling_from_json
 
-__all__ = ["AnyRelease", "GroupNoise", "NumericSparse", "Release", "joint_noise_multiplier", "release_from_json"]
+__all__ = [
+    "AnyRelease",
+    "GroupNoise",
+    "NumericSparse",
+    "Release",
+    "UnitRelease",
+    "joint_noise_multiplier",
+    "release_from_json",
+]
 
 
 @dataclass(frozen=True)
@@ -150,6 +158,18 @@ class Release:
 
 
 @dataclass(frozen=True)
+class UnitRelease(Release):
+    """A `Release` whose records are units (people, say), each with at most one bounded contribution to a step.
+
+    A unit may own many records; of each unit that is drawn, one record enters the step, chosen at random. So a group's
+    bound on one record bounds the unit, `examples` and `batch_size` count units, and neighbours differ in a whole unit.
+    """
+
+    kind: ClassVar[str] = "unit_step"
+    unit: ClassVar[str] = "unit"
+
+
+@dataclass(frozen=True)
 class NumericSparse:
     """One threshold test on a party's clipped changes, and the noisy value that is released after it.
 
@@ -226,7 +246,9 @@ AnyRelease = Release | NumericSparse
 
 # Files name kinds from this list, never modules to import. Another kind of release (one Gaussian release before the
 # training, say) is a class with the same members.
-_KINDS: dict[str, type[Release] | type[NumericSparse]] = {cls.kind: cls for cls in (Release, NumericSparse)}
+_KINDS: dict[str, type[Release] | type[NumericSparse]] = {
+    kind.kind: kind for kind in (Release, UnitRelease, NumericSparse)
+}
 
 
 def release_from_json(value: Mapping[str, Any]) -> AnyRelease:

@@ -9,7 +9,7 @@ from typing import Any
 from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting.accountant import epsilon as epsilon_of
-from tfdp_layers.accounting.events import NumericSparse, Release
+from tfdp_layers.accounting.events import NumericSparse, Release, UnitRelease
 from tfdp_layers.accounting.ledger import Entry, Ledger
 
 __all__ = ["StatedRelease", "StatedTests", "Statement"]
@@ -34,6 +34,12 @@ _ASSUMPTIONS = (
     "The seeds of sampling and noise are secret and were used once.",
     "No setting was chosen by looking at unprotected numbers of this or an earlier run on the same data.",
 )
+_UNIT_ASSUMPTIONS = (
+    "One unit is one person, and the units of the records are as declared.",
+    "The number of units and the batch size, in units, are declared constants, not counted from private data.",
+    *_ASSUMPTIONS[2:],
+)
+_UNITS = {NumericSparse.unit: "one party's whole data set", UnitRelease.unit: "one unit, with all records it owns"}
 _COVERED = "the released weights, the optimizer's state, the noise multiplier, the number of steps, and epsilon"
 _EXCLUSIONS = (
     "Training loss and training metrics, also in the progress bar and in logs.",
@@ -139,23 +145,27 @@ class Statement:
         """
         spent = epsilon_of(ledger, delta)
         entries = [entry for entry in ledger.entries if entry.steps]
-        party = ledger.unit == NumericSparse.unit
+        party, unit = ledger.unit == NumericSparse.unit, ledger.unit == UnitRelease.unit
         relation = "nothing was released" if spent.relation is None else _RELATIONS[spent.relation]
         return cls(
             epsilon=float(spent),
             delta=spent.delta,
             accountant=spent.accountant,
-            relation=_PARTY_RELATION if party else relation,
+            relation=_PARTY_RELATION if party else relation.replace("record", "unit") if unit else relation,
             meaning=_meaning(float(spent), spent.delta),
-            privacy_unit="one party's whole data set" if party else "one record",
+            privacy_unit=_UNITS.get(ledger.unit or "", "one record"),
             steps=ledger.steps,
             releases=_stated(entries),
             covered=_PARTY_COVERED if party else _COVERED,
-            assumptions=_PARTY_ASSUMPTIONS if party else _ASSUMPTIONS,
+            assumptions=_PARTY_ASSUMPTIONS if party else _UNIT_ASSUMPTIONS if unit else _ASSUMPTIONS,
             exclusions=_PARTY_EXCLUSIONS if party else _EXCLUSIONS,
             void=_void(entries, float(spent)),
             notes=_notes(entries, spent.delta),
         )
+
+    @property
+    def _per_unit(self) -> bool:
+        return self.privacy_unit == _UNITS[UnitRelease.unit]
 
     def to_json(self) -> str:
         """Returns the statement as JSON text; an infinite number becomes null."""
@@ -173,7 +183,8 @@ class Statement:
             _row("Steps", str(self.steps)),
         ]
         for release in self.releases:
-            lines += _test_rows(release) if isinstance(release, StatedTests) else _release_rows(release)
+            rows = _test_rows(release) if isinstance(release, StatedTests) else _release_rows(release)
+            lines += [row.replace("record", "unit") for row in rows] if self._per_unit else rows
         lines += [_row("Note", note) for note in self.notes]
         lines.append(_row("Covered", self.covered))
         lines += [_row("Not covered", text) for text in self.exclusions]

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, UnitRelease
 from tfdp_layers.batches import Batches
 from tfdp_layers.fitting import as_batches, check_labels, logs_first, refuse_unsound_fit
 from tfdp_layers.independence import check_independence
@@ -215,6 +215,7 @@ class PrivateTraining(KerasMixin):
         sampling: Any = None,
         examples: int | None = None,
         physical_batch_size: int | None = None,
+        unit_ids: Any = None,
         sampling_seed: int | None = None,
         **kwargs: Any,
     ) -> Any:
@@ -227,6 +228,8 @@ class PrivateTraining(KerasMixin):
             x, y: arrays or trees of arrays, or a `PrivateBatches`, or a dataset wrapped in `tfdp.declare_sampling`.
             sampling: a sampler from `tfdp.sampling`; then `batch_size` is its own.
             examples: the declared, public number of records; the length of the arrays if left out.
+            unit_ids: (records,), which records belong to one person; then the guarantee is for all of them together,
+                and batch size and `examples` count persons: see `tfdp.PrivateBatches`.
             physical_batch_size: splits a drawn batch into pieces of this many records inside one step.
             sampling_seed: for tests; voids the statement.
 
@@ -240,6 +243,7 @@ class PrivateTraining(KerasMixin):
             "sampling": sampling,
             "examples": examples,
             "physical_batch_size": physical_batch_size,
+            "unit_ids": unit_ids,
             "seed": sampling_seed,
         }
         batches = as_batches(arguments, options)
@@ -278,7 +282,8 @@ class PrivateTraining(KerasMixin):
         optimizer.limit_releases(None)
         noises = tuple(GroupNoise(g.name, g.bound, s) for g, s in zip(groups, optimizer.stddevs(groups), strict=True))
         seeded = batches.seeded or optimizer.noise_source.seeded
-        release = Release(noises, batches.sampling, batches.examples, seeded=seeded, declared=batches.declared)
+        kind = UnitRelease if batches.per_unit else Release
+        release = kind(noises, batches.sampling, batches.examples, seeded=seeded, declared=batches.declared)
         state.uses = uses_of_layers(self, self._bounding)
         if state.traced != (release, batches.physical_batch_size):
             state.independent = False
