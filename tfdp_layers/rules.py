@@ -191,6 +191,8 @@ def euclidean_norm(rows: tf.Tensor) -> tf.Tensor:
     in one running sum, whose float32 rounding grows with the number of terms. Over a million equal terms it was off by
     1%, axis by axis by 1e-5.
     """
+    if len(rows.shape) == 1:
+        return tf.abs(rows)
     while len(rows.shape) > 1:
         first = len(rows.shape) - 1
         while first > 1 and None not in rows.shape[first - 1 :] and math.prod(rows.shape[first - 1 :]) <= _SHORT:
@@ -281,17 +283,20 @@ _SHORT = 1024
 
 
 def position_sums(rows: tf.Tensor, channels_first: bool) -> tf.Tensor:
-    """The sum over positions, by a product with ones, the fastest kernel: (batch, ...) -> (batch, channels)."""
+    """The sum over positions: (batch, ...) -> (batch, channels).
+
+    Where the channels are last, in two stages over up to 16 positions side by side: a third faster than in one.
+    """
     if len(rows.shape) == 2:
         return rows
-    channels = rows.shape[1 if channels_first else -1]
-    space = rows.shape[2:] if channels_first else rows.shape[1:-1]
-    # -1: the positions, where they are not known; else the batch.
-    batch, positions = (tf.shape(rows)[0], -1) if None in space else (-1, math.prod(space))
-    rows = tf.reshape(rows, [batch, channels, positions] if channels_first else [batch, positions, channels])
-    ones = tf.ones([1, tf.shape(rows)[2 if channels_first else 1]])
-    sums = tf.matmul(rows, ones, transpose_b=True) if channels_first else tf.matmul(ones, rows)
-    return tf.reshape(sums, [-1, channels])
+    if channels_first:
+        return tf.reduce_sum(rows, axis=list(range(2, len(rows.shape))))
+    positions, channels = number_of(rows, list(range(1, len(rows.shape) - 1))), rows.shape[-1]
+    if isinstance(positions, int):
+        aside = math.gcd(positions, 16)
+        rows = tf.reshape(rows, [-1, positions // aside, aside * channels])
+        rows = tf.reshape(tf.reduce_sum(rows, axis=1), [-1, aside, channels])
+    return tf.reduce_sum(rows, axis=list(range(1, len(rows.shape) - 1)))
 
 
 def summation_error(rows: tf.Tensor, axes: list[int]) -> Any:
@@ -315,8 +320,7 @@ def number_of(rows: tf.Tensor, axes: list[int]) -> Any:
 def bound_upstream(outputs: Any, rule: Rule) -> Any:
     """The identity whose backward pass applies `rule` to each record's upstream gradient.
 
-    This is the only custom gradient of backpropagation clipping: what it lets through is both what the layer's weights
-    see and what flows on below. It closes over no variable.
+    What it lets through is both what the layer's weights see and what flows on below. It closes over no variable.
 
     Args:
         outputs: a layer's linear output, (batch, ...), float32.
