@@ -1,5 +1,6 @@
 """The server takes nothing it cannot trust and survives being killed; a party never spends more than its budget."""
 
+import copy
 import math
 import os
 import subprocess
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from tfdp_layers.accounting import GroupNoise, Ledger, LedgerError, Release, epsilon
+from tfdp_layers.federated import party as party_module
 from tfdp_layers.federated.party import Budget, Party
 from tfdp_layers.federated.rounds import run_round
 from tfdp_layers.federated.selection import LargestValues, RandomAboveThreshold, SparseVector, Update
@@ -323,6 +325,18 @@ def test_a_seed_voids_the_statement_and_the_default_never_repeats():
     assert third != fourth
     assert not honest.privacy_statement().void
     assert "one party's whole data set" in str(honest.privacy_statement())
+
+
+def test_a_copy_of_a_party_can_neither_replay_noise_nor_spend_uncounted(monkeypatch):
+    """Two copies with the same noise on different data would let their difference be read."""
+    party = private_party()
+    with pytest.raises(ValueError, match="Unknown token"):
+        copy.deepcopy(party).turn(upload([], []))
+    keyed = []
+    monkeypatch.setattr(party_module, "entropy_generator", lambda: keyed.append(1) or np.random.default_rng())
+    for turns in (1, 2):
+        party.turn(upload([], []))
+        assert len(keyed) == turns, "a forked process would draw the same noise"
 
 
 @pytest.mark.parametrize(

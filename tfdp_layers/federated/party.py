@@ -71,7 +71,7 @@ class Party:
         self.budget = budget
         self.ledger = Ledger() if ledger is None else ledger
         self._train = train
-        self._rng = entropy_generator(seed)
+        self._seeded = None if seed is None else entropy_generator(seed)
         self._release: NumericSparse | None = None
         self._token = ""
         if isinstance(selection, SparseVector):
@@ -108,7 +108,9 @@ class Party:
             )
         with np.errstate(invalid="ignore", over="ignore"):  # What diverged counts as no change.
             change = after - before
-        update = self._private(change, most) if self._release else self.selection.select(change, self._rng)
+        # A key for each upload: a copy of this party (pickled, forked) must not draw the same noise for other data.
+        rng = entropy_generator() if self._seeded is None else self._seeded
+        update = self._private(change, rng, most) if self._release else self.selection.select(change, rng)
         self.weights = np.where(np.isfinite(after), after, before).astype(np.float32)
         return update
 
@@ -124,10 +126,10 @@ class Party:
             return None
         return Statement.from_ledger(self.ledger, self.budget.delta)
 
-    def _private(self, change: np.ndarray, most: int) -> Update:
+    def _private(self, change: np.ndarray, rng: np.random.Generator, most: int) -> Update:
         assert isinstance(self.selection, SparseVector)
         self.ledger.reserve(self._token, most)
-        update = self.selection.select(change, self._rng, most)
+        update = self.selection.select(change, rng, most)
         self.ledger.settle(self._token, self.selection.started(update, most))
         return update
 
