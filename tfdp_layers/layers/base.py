@@ -45,7 +45,65 @@ def inspect_uses(rows: int) -> Iterator[Counter[int]]:
         _uses.inspection = None
 
 
-class BoundedLayer(KerasMixin):
+class CountedLayer(KerasMixin):
+    """Mixin for every layer that bounds records itself: it counts the layer's uses, and refuses those that no bound
+    covers.
+
+    A subclass calls `begin_use` and `end_use` around its computation.
+    """
+
+    def begin_use(self, inputs: Any) -> tf.Tensor:
+        """Counts a call, and returns its inputs as float32."""
+        self.refuse_unbounded()
+        counter = getattr(_uses, "counter", None)
+        if counter is not None:
+            counter[id(self)] += 1
+        return tf.cast(tf.convert_to_tensor(inputs), tf.float32)
+
+    def end_use(self, inputs: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
+        """The outputs; while uses are inspected they depend on the inputs, no longer on the weights."""
+        if getattr(_uses, "inspection", None) is None:
+            return outputs
+        self.refuse_unsound_use(inputs, *_uses.inspection)
+        return tf.stop_gradient(outputs) + 0.0 * tf.reduce_sum(inputs)
+
+    def quantized_call(self, *args: Any, **kwargs: Any) -> Any:
+        """What Keras calls in place of `call` under a quantized dtype policy: it would go around the clips.
+
+        Raises: ValueError, always.
+        """
+        self.refuse_unbounded()
+
+    def refuse_unsound_use(self, inputs: Any, rows: int, graph: Any) -> None:
+        """Raises ValueError if the rows of a call are not the records, or a trace does not show how many calls are."""
+        if inputs.shape[0] != rows:
+            raise ValueError(
+                f"Layer {self.name!r} is called on {inputs.shape[0] or 'an unknown number of'} rows for {rows} records:"
+                " it clips each row, so a record in several rows would add several times its bound. Keep axis 0 the"
+                " batch, with a known size: positions go into the middle axes, (batch, positions, features)."
+            )
+        if tf.compat.v1.get_default_graph() is not graph:
+            raise ValueError(
+                f"Layer {self.name!r} is called inside a loop, a branch or another function, where the number of its"
+                " uses can't be counted. Call it directly, once for each use."
+            )
+
+    def refuse_unbounded(self) -> None:
+        """Raises ValueError if the layer was put in a mode that its bound does not cover."""
+        if self.compute_dtype != "float32":
+            raise ValueError(
+                f"Layer {self.name!r} computes in {self.compute_dtype}: rounding after the clip would exceed its bound."
+                " Give the layer dtype='float32'."
+            )
+        if getattr(self, "lora_enabled", False) or getattr(self, "quantization_mode", None):
+            raise ValueError(
+                f"Layer {self.name!r} has LoRA enabled or is quantized: its trainable weights are not the ones its"
+                f" bound is"
+                " stated for. Use the plain layer."
+            )
+
+
+class BoundedLayer(CountedLayer):
     """Mixin for a Keras layer whose weight gradient is bounded per record inside its own backward pass.
 
     Formal guarantee: for every record, whatever it holds and whatever the weights are, the gradient of that record's
@@ -89,53 +147,38 @@ class BoundedLayer(KerasMixin):
         return self.upstream_clip * math.hypot(self.input_clip, float(bool(self.use_bias)))
 
     def call(self, inputs: Any, training: Any = None) -> Any:
-        self.refuse_unbounded()
-        counter = getattr(_uses, "counter", None)
-        if counter is not None:
-            counter[id(self)] += 1
-        inputs = tf.cast(tf.convert_to_tensor(inputs), tf.float32)
-        outputs = bound_upstream(self.affine(self.input_rule(inputs)), self.upstream_rule)
-        if getattr(_uses, "inspection", None) is not None:
-            self.refuse_unsound_use(inputs, *_uses.inspection)
-            # Depends on the inputs, no longer on the weights.
-            outputs = tf.stop_gradient(outputs) + 0.0 * tf.reduce_sum(inputs)
+        inputs = self.begin_use(inputs)
+        outputs = self.end_use(inputs, bound_upstream(self.affine(self.input_rule(inputs)), self.upstream_rule))
         # Outside the bound: an activation may be anything that keeps records apart.
         return outputs if self.activation is None else self.activation(outputs)
 
-    def quantized_call(self, *args: Any, **kwargs: Any) -> Any:
-        """What Keras calls in place of `call` under a quantized dtype policy: it would go around the clips.
-
-        Raises: ValueError, always.
-        """
-        self.refuse_unbounded()
-
-    def refuse_unsound_use(self, inputs: Any, rows: int, graph: Any) -> None:
-        """Raises ValueError if the rows of a call are not the records, or a trace does not show how many calls are."""
-        if inputs.shape[0] != rows:
-            raise ValueError(
-                f"Layer {self.name!r} is called on {inputs.shape[0] or 'an unknown number of'} rows for {rows} records:"
-                " it clips each row, so a record in several rows would add several times its bound. Keep axis 0 the"
-                " batch, with a known size: positions go into the middle axes, (batch, positions, features)."
-            )
-        if tf.compat.v1.get_default_graph() is not graph:
-            raise ValueError(
-                f"Layer {self.name!r} is called inside a loop, a branch or another function, where the number of its"
-                " uses can't be counted. Call it directly, once for each use."
-            )
-
-    def refuse_unbounded(self) -> None:
-        """Raises ValueError if the layer was put in a mode that its bound does not cover."""
-        if self.compute_dtype != "float32":
-            raise ValueError(
-                f"Layer {self.name!r} computes in {self.compute_dtype}: rounding after the clip would exceed its bound."
-                " Give the layer dtype='float32'."
-            )
-        if getattr(self, "lora_enabled", False) or getattr(self, "quantization_mode", None):
-            raise ValueError(
-                f"Layer {self.name!r} has LoRA enabled or is quantized: its trainable weights are not the ones its"
-                f" bound is"
-                " stated for. Use the plain layer."
-            )
-
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"input_clip": self.input_clip, "upstream_clip": self.upstream_clip}
+
+
+class UpstreamBoundedLayer(CountedLayer):
+    """Mixin for a Keras layer whose weight gradient is bounded by a clip on the way back alone: the forward pass is
+    that of Keras.
+
+    Formal guarantee: as `BoundedLayer`; the bound is `upstream_clip` for each time the layer is used.
+
+    Args (keyword only, beside those of the Keras layer):
+        upstream_clip: bound on what each record adds to the gradient of all trainable weights of the layer, in units
+            of per-record loss per unit of weight. The loss is the record's own: never divided by the batch size.
+
+    Raises:
+        ValueError: if the clip is not a positive finite number; if the layer computes in another type than float32,
+            has LoRA enabled or is quantized.
+    """
+
+    def __init__(self, *args: Any, upstream_clip: float, **kwargs: Any) -> None:
+        check_bound(upstream_clip=upstream_clip)
+        super().__init__(*args, **kwargs)
+        self.upstream_clip = float(upstream_clip)
+
+    def sensitivity(self) -> float:
+        """L2 bound on what one use of the layer adds, per record, to the summed gradient of its weights."""
+        return self.upstream_clip
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"upstream_clip": self.upstream_clip}

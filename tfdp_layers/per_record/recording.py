@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.layers.base import BoundedLayer
+from tfdp_layers.layers.base import CountedLayer
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, constant, merged, positions
 from tfdp_layers.per_record.einsum import einsum_contribution, explicit
 from tfdp_layers.per_record.generic import PerRecordCall
@@ -210,7 +210,7 @@ def layers_to_record(model: Any) -> Iterator[Any]:
     seen: set[int] = set()
 
     def walk(layer: Any) -> Iterator[Any]:
-        if id(layer) in seen or isinstance(layer, BoundedLayer):
+        if id(layer) in seen or isinstance(layer, CountedLayer):
             return
         seen.add(id(layer))
         if layer is not model and layer.trainable_weights and (type(layer) in _FORMULAS or own_weights(layer)):
