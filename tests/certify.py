@@ -67,7 +67,8 @@ def releaser(layer: BoundedLayer, mode: str = "eager") -> Release:
     def sums(x: tf.Tensor, u: tf.Tensor) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(layer(x, training=True) * u)
-        return tape.gradient(loss, [v.value for v in layer.trainable_variables])
+        gradients = tape.gradient(loss, [v.value for v in layer.trainable_variables])
+        return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
     compiled = sums if mode == "eager" else tf.function(sums, jit_compile=mode == "xla")
     return lambda x, u: [np.asarray(g, np.float64) for g in compiled(tf.constant(x), tf.constant(u))]

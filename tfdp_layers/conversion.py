@@ -4,7 +4,8 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.layers.base import BoundedLayer
+from tfdp_layers.layers.attention import ClippedMultiHeadAttention
+from tfdp_layers.layers.base import BoundedLayer, CountedLayer, UpstreamBoundedLayer
 from tfdp_layers.layers.conv import (
     BoundedConvolution,
     ClippedConv1D,
@@ -13,7 +14,10 @@ from tfdp_layers.layers.conv import (
     ClippedDepthwiseConv2D,
 )
 from tfdp_layers.layers.dense import ClippedDense
+from tfdp_layers.layers.einsum import ClippedEinsumDense
+from tfdp_layers.layers.embedding import ClippedEmbedding
 from tfdp_layers.layers.feedback import FeedbackLayer
+from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 from tfdp_layers.rules import ROUNDING
 from tfdp_layers.sensitivity import inputs_of, outputs_of
 
@@ -23,6 +27,11 @@ TWINS: dict[type, Any] = {
     keras.layers.Conv2D: ClippedConv2D,
     keras.layers.Conv3D: ClippedConv3D,
     keras.layers.DepthwiseConv2D: ClippedDepthwiseConv2D,
+    keras.layers.EinsumDense: ClippedEinsumDense,
+    keras.layers.Embedding: ClippedEmbedding,
+    keras.layers.LayerNormalization: ClippedLayerNormalization,
+    keras.layers.GroupNormalization: ClippedGroupNormalization,
+    keras.layers.MultiHeadAttention: ClippedMultiHeadAttention,
 }
 
 
@@ -34,6 +43,8 @@ def clipped_twin(layer: Any, clips: dict[str, float], bound: str) -> Any:
     options: dict[str, Any] = dict(clips)
     if issubclass(twin, BoundedConvolution):
         options["bound"] = bound
+    if issubclass(twin, UpstreamBoundedLayer):
+        del options["input_clip"]
     return twin.from_config(layer.get_config() | options)
 
 
@@ -51,16 +62,20 @@ def plain_model(model: keras.Model) -> keras.Model:
 
 
 def plain_layer(layer: Any) -> Any:
-    """A copy of an ordinary layer; for a clipped one a small model of its clip, in Keras operations, and the layer."""
-    if isinstance(layer, keras.Model) and not isinstance(layer, BoundedLayer):
+    """A copy of an ordinary layer; for one that clips its input a small model of the clip, in Keras operations, and
+    the layer.
+    """
+    if isinstance(layer, keras.Model) and not isinstance(layer, CountedLayer):
         return plain_model(layer)
     if isinstance(layer, FeedbackLayer):
         tensors = keras.tree.map_structure(lambda t: keras.Input(batch_shape=(None, *t.shape[1:])), layer.input)
         return keras.Model(tensors, layer.to_keras(tensors), name=layer.name)
-    if not isinstance(layer, BoundedLayer):
+    base: Any = next((plain for plain, twin in TWINS.items() if type(layer) is twin), None)
+    if base is None:
         return type(layer).from_config(layer.get_config())
-    base: Any = next(plain for plain, twin in TWINS.items() if type(layer) is twin)
     config = {k: v for k, v in layer.get_config().items() if k not in ("input_clip", "upstream_clip", "bound")}
+    if not isinstance(layer, BoundedLayer):  # its clips act on the way back alone
+        return base.from_config(config)
     inputs = keras.Input(batch_shape=(None, *layer.input.shape[1:]), dtype="float32")
     return keras.Model(inputs, base.from_config(config)(clip_operations(layer, inputs)), name=layer.name)
 

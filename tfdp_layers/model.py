@@ -50,10 +50,11 @@ def make_private(
 
     Args:
         model: a Sequential or functional model, built.
-        bounding: None shares the model's layers and weights as they are. "backprop_clipping" swaps Dense, Conv1D/2D/3D
-        and
-            DepthwiseConv2D for their clipped twins, which start from copies of the weights.
-        input_clip, upstream_clip, bound: for the twins; see `tfdp.layers`.
+        bounding: None shares the model's layers and weights as they are. "backprop_clipping" swaps every trainable
+            layer that has a clipped twin in `tfdp.layers` (Dense, EinsumDense, Conv1D/2D/3D, DepthwiseConv2D,
+            Embedding, LayerNormalization, GroupNormalization, MultiHeadAttention) for it; the twins start from copies
+            of the weights.
+        input_clip, upstream_clip, bound: for the twins that take them; see `tfdp.layers`.
 
     Returns: a `PrivateModel`, not compiled.
     Raises: ValueError if the model is not built, is not Sequential or functional, or `bounding` is unknown.

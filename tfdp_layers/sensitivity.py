@@ -10,11 +10,15 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.layers.base import BoundedLayer, CountedLayer, inspect_uses
+from tfdp_layers.layers.attention import ClippedMultiHeadAttention
+from tfdp_layers.layers.base import BoundedLayer, CountedLayer, UpstreamBoundedLayer, inspect_uses
 from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
 from tfdp_layers.layers.dense import ClippedDense
+from tfdp_layers.layers.einsum import ClippedEinsumDense, FaithfulEinsumDense
+from tfdp_layers.layers.embedding import ClippedEmbedding
 from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
 from tfdp_layers.layers.feedback_stack import FeedbackStack
+from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 from tfdp_layers.per_record.recording import Recorder, recording
 
 Bound = Callable[[Any], "float | Sequence[SensitivityGroup]"]
@@ -65,7 +69,15 @@ def sensitivity_of(*layer_types: type) -> Callable[[Bound], Bound]:
     return register
 
 
-@sensitivity_of(ClippedDense, ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D)
+@sensitivity_of(
+    ClippedDense,
+    ClippedConv1D,
+    ClippedConv2D,
+    ClippedConv3D,
+    ClippedDepthwiseConv2D,
+    ClippedEinsumDense,
+    FaithfulEinsumDense,
+)
 def clipped_input_times_clipped_upstream(layer: BoundedLayer) -> float:
     """upstream_clip * sqrt(input_clip^2 + 1): see the layers' docstrings."""
     return layer.sensitivity()
@@ -81,6 +93,19 @@ def clipped_input_times_clipped_delta(layer: FeedbackDense | FeedbackOutput) -> 
 def each_layer_of_the_stack(layer: FeedbackStack) -> list[SensitivityGroup]:
     """delta_clip * sqrt(activation_clip^2 + 1) for each layer: see `feedback_affine`."""
     return [SensitivityGroup(*group) for group in layer.weight_groups()]
+
+
+@sensitivity_of(ClippedEmbedding, ClippedLayerNormalization, ClippedGroupNormalization)
+def clipped_gradient(layer: UpstreamBoundedLayer) -> float:
+    """upstream_clip: see the layers' docstrings."""
+    return layer.sensitivity()
+
+
+_PARTS: dict[type, Callable[[Any], dict[str, Any]]] = {
+    ClippedMultiHeadAttention: ClippedMultiHeadAttention.projections,
+}
+"""Layers of exactly these types own no weights but through parts that bound themselves: each part is a group of its
+own, and its uses are counted as such, whoever calls it."""
 
 
 def sensitivity_groups(model: keras.Model, bounding: Any = None) -> list[SensitivityGroup]:
@@ -173,17 +198,27 @@ def is_container(layer: Any) -> bool:
     return isinstance(layer, base) and kind.call is base.call
 
 
+def parts_of(layer: Any) -> dict[str, Any]:
+    """The layers that a bound is looked up for, by name: the layer itself, or its parts where they bound themselves."""
+    if type(layer) not in _PARTS:
+        return {layer.name: layer}
+    return {f"{layer.name}/{name}": part for name, part in _PARTS[type(layer)](layer).items()}
+
+
 def leaf_layers(model: keras.Model, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields (path, layer) for each distinct layer inside nested Sequential and functional models."""
+    """Yields (path, layer) for each distinct layer inside nested Sequential and functional models, and for the parts
+    that bound themselves."""
     seen: set[int] = set()
 
     def walk(container: Any, prefix: str) -> Iterator[tuple[str, Any]]:
         for layer in container.layers:
             if is_container(layer):
                 yield from walk(layer, f"{prefix}{layer.name}/")
-            elif id(layer) not in seen:
-                seen.add(id(layer))
-                yield prefix + layer.name, layer
+                continue
+            for name, part in parts_of(layer).items():
+                if id(part) not in seen:
+                    seen.add(id(part))
+                    yield prefix + name, part
 
     return walk(model, path)
 
@@ -308,7 +343,7 @@ def is_adapted(layer: Any) -> bool:
 
 def no_bound(path: str, layer: Any) -> str:
     """The message for a trainable layer without a registered bound."""
-    twins = {bounded.__name__.removeprefix("Clipped"): bounded.__name__ for bounded in _BOUNDS}
+    twins = {bounded.__name__.removeprefix("Clipped"): bounded.__name__ for bounded in [*_BOUNDS, *_PARTS]}
     twin = twins.get(type(layer).__name__)
     mend = (
         f"Use tfdp.layers.{twin} in its place, or tfdp.make_private(model, bounding='backprop_clipping')"

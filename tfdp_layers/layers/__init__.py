@@ -1,10 +1,14 @@
 """Keras layers that bound each record's influence in their own backward pass."""
 
+from tfdp_layers.layers.attention import ClippedMultiHeadAttention
 from tfdp_layers.layers.base import BoundedLayer
 from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
 from tfdp_layers.layers.dense import ClippedDense
+from tfdp_layers.layers.einsum import ClippedEinsumDense
+from tfdp_layers.layers.embedding import ClippedEmbedding
 from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
 from tfdp_layers.layers.feedback_stack import FeedbackStack
+from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 
 __all__ = [
     "BoundedLayer",
@@ -13,6 +17,11 @@ __all__ = [
     "ClippedConv3D",
     "ClippedDense",
     "ClippedDepthwiseConv2D",
+    "ClippedEinsumDense",
+    "ClippedEmbedding",
+    "ClippedGroupNormalization",
+    "ClippedLayerNormalization",
+    "ClippedMultiHeadAttention",
     "FeedbackDense",
     "FeedbackOutput",
     "FeedbackStack",

@@ -154,3 +154,31 @@ class BoundedLayer(CountedLayer):
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"input_clip": self.input_clip, "upstream_clip": self.upstream_clip}
+
+
+class UpstreamBoundedLayer(CountedLayer):
+    """Mixin for a Keras layer whose weight gradient is bounded by a clip on the way back alone: the forward pass is
+    that of Keras.
+
+    Formal guarantee: as `BoundedLayer`; the bound is `upstream_clip` for each time the layer is used.
+
+    Args (keyword only, beside those of the Keras layer):
+        upstream_clip: bound on what each record adds to the gradient of all trainable weights of the layer, in units
+            of per-record loss per unit of weight. The loss is the record's own: never divided by the batch size.
+
+    Raises:
+        ValueError: if the clip is not a positive finite number; if the layer computes in another type than float32,
+            has LoRA enabled or is quantized.
+    """
+
+    def __init__(self, *args: Any, upstream_clip: float, **kwargs: Any) -> None:
+        check_bound(upstream_clip=upstream_clip)
+        super().__init__(*args, **kwargs)
+        self.upstream_clip = float(upstream_clip)
+
+    def sensitivity(self) -> float:
+        """L2 bound on what one use of the layer adds, per record, to the summed gradient of its weights."""
+        return self.upstream_clip
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"upstream_clip": self.upstream_clip}

@@ -1,0 +1,100 @@
+"""EinsumDense with a bounded backward pass."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.layers.base import BoundedLayer
+from tfdp_layers.per_record.einsum import explicit
+from tfdp_layers.rules import L2, Rule, bound_upstream, per_record
+from tfdp_layers.rules_sequence import EinsumL2
+
+
+@keras.saving.register_keras_serializable(package="tfdp_layers")
+class ClippedEinsumDense(BoundedLayer, keras.layers.EinsumDense):
+    """`keras.layers.EinsumDense` with backpropagation clipping: the arguments of EinsumDense, and two clips.
+
+    Forward: activation(einsum(equation, clip(x), kernel) + bias), the clip scaling each record to ||x||_F <=
+    input_clip.
+    Backward: each record's upstream gradient is scaled to at most upstream_clip in the norm of `EinsumL2`.
+
+    Shapes: as the equation says; its first label is the batch.
+    Guarantee: one record moves the summed gradient of kernel and bias by at most
+        upstream_clip * sqrt(input_clip^2 + 1), without bias upstream_clip * input_clip, each time the layer is used,
+        for every equation that is not refused and all `bias_axes` (proof at `EinsumL2`).
+    Raises: ValueError if the equation uses the batch in the kernel, moves it, repeats a label, or sums the input over
+        an axis of its own; if `bias_axes` has the batch; see `BoundedLayer`.
+    """
+
+    _rank = 0
+
+    def build(self, input_shape: Any) -> None:
+        self._rank = len(input_shape)
+        self.refuse_equation()
+        super().build(input_shape)
+
+    def labels(self) -> tuple[str, str, str]:
+        """The labels of inputs, kernel and outputs, the ellipsis written out."""
+        inputs, kernel, outputs = explicit(self.equation, self._rank).replace("->", ",").split(",")
+        return inputs, kernel, outputs
+
+    def refuse_equation(self) -> None:
+        """Raises ValueError for an equation that the bound does not cover."""
+        inputs, kernel, outputs = self.labels()
+        alone = sorted(set(inputs[1:]) - set(kernel) - set(outputs))
+        reason = None
+        if any(len(set(part)) < len(part) for part in (inputs, kernel, outputs)):
+            reason = "repeats a label (takes a diagonal). Write each label once an operand"
+        elif alone:
+            reason = f"sums the input over {alone}, which its clip does not bound. Sum over it before the layer"
+        elif outputs[0] in (self.bias_axes or ""):
+            reason = f"has the batch in bias_axes={self.bias_axes!r}: a record's weight is its own. Leave it out"
+        if reason:
+            raise ValueError(f"Layer {self.name!r} with equation {self.equation!r} {reason}.")
+
+    @property
+    def use_bias(self) -> bool:
+        return self.bias_axes is not None
+
+    @property
+    def input_rule(self) -> Rule:
+        return L2(self.input_clip)
+
+    @property
+    def upstream_rule(self) -> Rule:
+        _, kernel, outputs = self.labels()
+        axes = dict(enumerate(outputs))
+        del axes[0]
+        positions = tuple(axis for axis, label in axes.items() if label not in kernel)
+        lacking = tuple(axis for axis, label in axes.items() if label not in (self.bias_axes or ""))
+        bias_positions = lacking if self.use_bias else None
+        return EinsumL2(self.upstream_clip, self.input_clip, positions, bias_positions, summed=True)
+
+    def affine(self, inputs: Any) -> Any:
+        outputs = keras.ops.einsum(self.equation, inputs, self.kernel)
+        return keras.ops.add(outputs, self.bias) if self.use_bias else outputs
+
+
+@keras.saving.register_keras_serializable(package="tfdp_layers")
+class FaithfulEinsumDense(ClippedEinsumDense):
+    """`ClippedEinsumDense` whose forward pass is that of Keras: the clip of the input is undone behind the bound.
+
+    Forward: with s the scale in [0, 1] that brings x to ||s x||_F <= input_clip, (einsum(s x, kernel) + s bias) / s.
+    Backward: the upstream gradient u / s of the product is scaled to at most upstream_clip in the norm of `EinsumL2`.
+    So a record is scaled down where ||u|| max(1, ||x|| / input_clip) exceeds upstream_clip, and is otherwise exact.
+
+    Guarantee: that of `ClippedEinsumDense`: the kernel meets s x and an upstream gradient within its clip, the bias s
+        times that gradient, and s <= 1. A record whose input is not finite has s = 0: it puts out zeros, and adds zero.
+    """
+
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        inputs = self.begin_use(inputs)
+        rule = self.input_rule
+        scales = tf.stop_gradient(rule.scales(inputs))
+        outputs = keras.ops.einsum(self.equation, rule(inputs), self.kernel)
+        if self.use_bias:
+            outputs += per_record(scales, outputs) * self.bias
+        outputs = self.end_use(inputs, bound_upstream(outputs, self.upstream_rule))
+        outputs = outputs / per_record(tf.where(scales > 0.0, scales, 1.0), outputs)
+        return outputs if self.activation is None else self.activation(outputs)
