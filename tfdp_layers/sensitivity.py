@@ -39,12 +39,14 @@ class SensitivityGroup:
             one step. Per-record loss per unit of weight; never divided by a batch size. A group without variables is a
             statistic that the optimizer's clipping releases beside the gradients.
         self_bounded: whether the layer's own backward pass enforces the bound, rather than the optimizer's clipping.
+        shape: of the statistic, where there are no variables.
     """
 
     name: str
     variables: tuple[Any, ...]
     bound: float
     self_bounded: bool = True
+    shape: tuple[int, ...] = ()
 
 
 def sensitivity_of(*layer_types: type) -> Callable[[Bound], Bound]:

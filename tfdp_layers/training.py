@@ -152,7 +152,7 @@ class PrivateTraining(KerasMixin):
             return start + size, [a + b for a, b in zip(totals, sums, strict=True)]
 
         zeros = [tf.zeros(v.shape, tf.float32) for v in self.trainable_variables]
-        zeros += [tf.zeros(()) for group in self._privacy.require_run().groups if not group.variables]
+        zeros += [tf.zeros(group.shape) for group in self._privacy.require_run().groups if not group.variables]
         return tf.while_loop(lambda start, _: start < rows, body, [tf.constant(0), zeros], parallel_iterations=1)[1]
 
     def _update_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any, present: tf.Tensor) -> None:

@@ -7,13 +7,9 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.clipping import AdaptiveClipping, AutomaticClipping, Bounding, FlatClipping, PerLayerClipping
-from tfdp_layers.noise import allocated_stddevs
+from tfdp_layers.noise import stddevs_beside_statistics
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.sensitivity import SensitivityGroup
-
-_STATISTIC_SHARE = 0.01
-"""Of 1 / z^2: so the noisy count costs half a percent of the noise multiplier."""
-
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class ClippedOptimizer(PrivateOptimizer):
@@ -88,19 +84,7 @@ class ClippedOptimizer(PrivateOptimizer):
 
     def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
         """The noise of each group; statistics get a small fixed share of the precision, weights the rest."""
-        statistics = [group for group in groups if not group.variables]
-        if not statistics:
-            return super().stddevs(groups)
-        weights = [group for group in groups if group.variables]
-        rest = self.noise_multiplier / (1.0 - _STATISTIC_SHARE) ** 0.5
-        part = self.noise_multiplier / _STATISTIC_SHARE**0.5
-        found = dict(
-            [
-                *zip(map(id, weights), allocated_stddevs(weights, rest, self.noise_allocation), strict=True),
-                *zip(map(id, statistics), allocated_stddevs(statistics, part), strict=True),
-            ]
-        )
-        return [found[id(group)] for group in groups]
+        return stddevs_beside_statistics(groups, self.noise_multiplier, self.noise_allocation)
 
     def after_noise(
         self, means: list[tf.Tensor], statistics: Sequence[tf.Tensor], variables: Sequence[Any], groups: Any
