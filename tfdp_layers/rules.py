@@ -21,6 +21,11 @@ LARGEST_BOUND = 1e38
 """Above this, a bound is infinite in float32, and a scale derived from it not a number."""
 
 
+SMALLEST_SCALE = 2.0**-60
+"""Rows that would be scaled down further are refused: the scale may be put on the other factor of a product (see
+`AffineLayer`), where it must not push what counts into the denormal numbers, which float32 rounds coarsely."""
+
+
 def check_bound(**bounds: float) -> None:
     """Raises ValueError unless every named bound is a number from `SMALLEST_BOUND` to `LARGEST_BOUND`."""
     for name, value in bounds.items():
@@ -49,7 +54,8 @@ class Rule(abc.ABC):
             gradients of kernel and bias: then they stay below the bound by as much as float32 rounding can add.
 
     Guarantee: output row i depends on input row i alone; its norm, in exact arithmetic, is at most `bound` whatever
-        the input holds; a row with a NaN, an infinity, or values whose squares overflow float32, becomes zero.
+        the input holds; a row with a NaN, an infinity, values whose squares overflow float32, or a norm of more than
+        about 1e18 times the bound, becomes zero.
     Raises: ValueError if the bound is not a positive finite number.
     """
 
@@ -74,7 +80,9 @@ class Rule(abc.ABC):
         norm = self.norm(rows)
         margin = ROUNDING + summation_error(rows, self.space(rows)) if self.summed else ROUNDING
         limit = self.bound * (1.0 - margin)
-        return tf.where(tf.math.is_finite(norm), limit / tf.maximum(norm, limit), 0.0)
+        scales = limit / tf.maximum(norm, limit)
+        # False for the NaN of a NaN norm, too; an infinite norm gives 0.
+        return tf.where(scales >= SMALLEST_SCALE, scales, 0.0)
 
     def __call__(self, rows: tf.Tensor) -> tf.Tensor:
         """The bounded rows. Not differentiated through: the scale counts as a constant in the backward pass."""
@@ -182,6 +190,21 @@ def scale_rows(rows: tf.Tensor, scales: tf.Tensor) -> tuple[tf.Tensor, Any]:
         return tf.cond(kept, product, lambda: tf.math.multiply_no_nan(values, factors))
 
     return scaled(rows), lambda upstream: (scaled(upstream), None)
+
+
+@tf.custom_gradient
+def select_rows(rows: tf.Tensor, scales: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    """The rows, zeros where their scale is 0: a row with NaN or infinity must not reach a product.
+
+    Shapes: rows (batch, ...), scales (batch,).
+    """
+    kept = scales > 0.0
+
+    def selected(values: tf.Tensor) -> tf.Tensor:
+        zeros = lambda: tf.where(per_record(kept, values), values, 0.0)  # noqa: E731
+        return tf.cond(tf.reduce_all(kept), lambda: tf.identity(values), zeros)
+
+    return selected(rows), lambda upstream: (selected(upstream), None)
 
 
 def euclidean_norm(rows: tf.Tensor) -> tf.Tensor:

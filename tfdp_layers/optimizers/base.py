@@ -96,7 +96,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
     def reserve(self, releases: int) -> None:
         """Allows as many releases as the ledger just counted; `fit` calls it around each compiled step."""
-        self._limit.reserved.assign(int(releases))
+        self._limit.reserved.assign(int(releases), read_value=False)
 
     def reserved(self) -> int:
         """Of the releases that the ledger counted for the running call, how many were not made yet."""
