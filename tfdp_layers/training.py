@@ -278,7 +278,14 @@ class PrivateTraining(KerasMixin):
         optimizer.limit_releases(None)
         noises = tuple(GroupNoise(g.name, g.bound, s) for g, s in zip(groups, optimizer.stddevs(groups), strict=True))
         seeded = batches.seeded or optimizer.noise_source.seeded
-        release = Release(noises, batches.sampling, batches.examples, seeded=seeded, declared=batches.declared)
+        release = Release(
+            noises,
+            batches.sampling,
+            batches.examples,
+            seeded=seeded,
+            declared=batches.declared,
+            nominal_noise_multiplier=optimizer.nominal_noise_multiplier,
+        )
         state.uses = uses_of_layers(self, self._bounding)
         if state.traced != (release, batches.physical_batch_size):
             state.independent = False
