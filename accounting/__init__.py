@@ -1,6 +1,6 @@
 """Accounting: what was released, what it costs, and how to state it. Imports no TensorFlow."""
 
-from tfdp_layers.accounting.accountant import Epsilon, EpsilonCurve, epsilon
+from tfdp_layers.accounting.accountant import Epsilon, EpsilonCurve, epsilon, nominal_epsilon
 from tfdp_layers.accounting.calibration import affordable_steps, calibrate_noise_multiplier
 from tfdp_layers.accounting.events import GroupNoise, NumericSparse, Release, UnitRelease, joint_noise_multiplier
 from tfdp_layers.accounting.ledger import Entry, Ledger, LedgerError
@@ -21,4 +21,5 @@ __all__ = [
     "calibrate_noise_multiplier",
     "epsilon",
     "joint_noise_multiplier",
+    "nominal_epsilon",
 ]

@@ -10,7 +10,7 @@ from tfdp_layers.accounting import composition
 from tfdp_layers.accounting.events import AnyRelease
 from tfdp_layers.accounting.ledger import Ledger
 
-__all__ = ["Epsilon", "EpsilonCurve", "check_delta", "epsilon", "events_of"]
+__all__ = ["Epsilon", "EpsilonCurve", "check_delta", "epsilon", "events_of", "nominal_epsilon"]
 
 # Coarse points at which a curve is evaluated exactly: each 15% after the last.
 _GRID_RATIO = 1.15
@@ -54,6 +54,15 @@ def epsilon(ledger: Ledger, delta: float) -> Epsilon:
     """
     delta = check_delta(delta)
     return _state(events_of(ledger), ledger.relation, delta, _kinds(ledger))
+
+
+def nominal_epsilon(ledger: Ledger, delta: float) -> Epsilon | None:
+    """Returns the epsilon by the accounting that the methods' publications print; None where it is no other.
+
+    NOT a guarantee: `epsilon` is, and is larger. Raises as `epsilon`.
+    """
+    published = ledger.as_published()
+    return None if published is None else epsilon(published, delta)
 
 
 class EpsilonCurve:

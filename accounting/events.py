@@ -3,7 +3,7 @@
 import math
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from dp_accounting import DpEvent, NeighboringRelation
@@ -74,8 +74,11 @@ class Release:
       examples: the declared, public number of records.
       seeded: a seeded noise or sampling source was used, which voids the statement.
       declared: the caller declared the sampling of a foreign pipeline; the library did not perform it.
+      nominal_noise_multiplier: what the publication of the method accounts with, where that is not true; None where the
+        method has no other figure than `noise_multiplier`.
     Raises:
-      ValueError: no groups, two of one name, flags that are not booleans, or a data set that the sampling refuses.
+      ValueError: no groups, two of one name, a nominal noise multiplier that is negative or not finite, flags that are not
+        booleans, or a data set that the sampling refuses.
     """
 
     groups: tuple[GroupNoise, ...]
@@ -83,6 +86,7 @@ class Release:
     examples: int
     seeded: bool = False
     declared: bool = False
+    nominal_noise_multiplier: float | None = None
     kind: ClassVar[str] = "step"
     unit: ClassVar[str] = "record"
 
@@ -97,6 +101,9 @@ class Release:
             raise ValueError(f"sampling must be one of tfdp_layers.sampling. Received: {self.sampling!r}.")
         self.sampling.check(self.examples)
         object.__setattr__(self, "examples", operator.index(self.examples))
+        if self.nominal_noise_multiplier is not None:
+            nominal = _nonnegative("nominal noise multiplier", self.nominal_noise_multiplier)
+            object.__setattr__(self, "nominal_noise_multiplier", nominal)
         for field in ("seeded", "declared"):
             if not isinstance(getattr(self, field), bool):
                 raise ValueError(f"{field} must be True or False. Received: {getattr(self, field)!r}.")
@@ -105,6 +112,13 @@ class Release:
     def noise_multiplier(self) -> float:
         """Noise over one record's contribution, all groups joined; see `joint_noise_multiplier`."""
         return joint_noise_multiplier(self.groups)
+
+    def as_published(self) -> "Release":
+        """The release as its publication accounts it: NOT what holds, where `nominal_noise_multiplier` is given."""
+        if self.nominal_noise_multiplier is None:
+            return self
+        group = GroupNoise("as published", 1.0, self.nominal_noise_multiplier)
+        return replace(self, groups=(group,), nominal_noise_multiplier=None)
 
     @property
     def relation(self) -> NeighboringRelation:
@@ -131,7 +145,8 @@ class Release:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the release as a dict of JSON values; `release_from_json` reads it."""
-        return {
+        nominal = self.nominal_noise_multiplier
+        return ({} if nominal is None else {"nominal_noise_multiplier": nominal}) | {
             "kind": self.kind,
             "groups": [asdict(group) for group in self.groups],
             "sampling": self.sampling.to_json(),
@@ -143,7 +158,10 @@ class Release:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Release":
         """Reads what `to_json` wrote. Raises ValueError for missing, unknown or invalid fields."""
-        _exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"})
+        nominal = {"nominal_noise_multiplier"} & set(value)
+        _exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"} | nominal)
+        if nominal and value["nominal_noise_multiplier"] is None:
+            raise ValueError("A release's nominal_noise_multiplier must be a number, or left out. Received: None.")
         if not isinstance(value["groups"], list):
             raise ValueError(f"A release's groups must be a list. Received: {value['groups']!r}.")
         for group in value["groups"]:
@@ -154,6 +172,7 @@ class Release:
             examples=value["examples"],
             seeded=value["seeded"],
             declared=value["declared"],
+            nominal_noise_multiplier=value.get("nominal_noise_multiplier"),
         )
 
 
@@ -220,6 +239,10 @@ class NumericSparse:
     def value_epsilon(self) -> float:
         """What the value released after a test costs."""
         return 2.0 * self.bound / self.value_scale
+
+    def as_published(self) -> "NumericSparse":
+        """The release itself: it is accounted as it holds."""
+        return self
 
     def event(self) -> DpEvent:
         """What one charge costs under `relation`, its one record being the party's whole data set."""

@@ -5,7 +5,7 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +183,20 @@ class Ledger:
     def copy(self) -> "Ledger":
         """Returns a snapshot in memory, without the file and the open segments."""
         return self.from_json(self.to_json())
+
+    def as_published(self) -> "Ledger | None":
+        """Returns a copy in memory whose releases are accounted as their publications do; None where all are so.
+
+        What it costs is a nominal figure, not a guarantee: see `Release.nominal_noise_multiplier`.
+        """
+        releases = {
+            uid: getattr(e.release, "as_published", lambda e=e: e.release)() for uid, e in self._entries.items()
+        }
+        if all(entry.release == releases[uid] for uid, entry in self._entries.items()):
+            return None
+        copied = Ledger()
+        copied._entries = {uid: replace(entry, release=releases[uid]) for uid, entry in self._entries.items()}
+        return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies and pickles are snapshots: two objects must never write one file or share an entry.

@@ -9,6 +9,7 @@ from typing import Any
 from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting.accountant import epsilon as epsilon_of
+from tfdp_layers.accounting.accountant import nominal_epsilon
 from tfdp_layers.accounting.events import NumericSparse, Release, UnitRelease
 from tfdp_layers.accounting.ledger import Entry, Ledger
 
@@ -119,6 +120,7 @@ class Statement:
       covered, assumptions, exclusions: the reach of the guarantee.
       void: why the statement does not hold at all; empty where it does.
       notes: what the reader should know besides.
+      nominal_epsilon: what the publication of a method used as printed would state; not a guarantee. None without one.
     """
 
     epsilon: float
@@ -134,6 +136,7 @@ class Statement:
     exclusions: tuple[str, ...]
     void: tuple[str, ...]
     notes: tuple[str, ...]
+    nominal_epsilon: float | None = None
 
     @classmethod
     def from_ledger(cls, ledger: Ledger, delta: float) -> "Statement":
@@ -143,7 +146,7 @@ class Statement:
           ValueError: delta is not in (0, 1).
           NotImplementedError: no installed accountant can bound what was released.
         """
-        spent = epsilon_of(ledger, delta)
+        spent, nominal = epsilon_of(ledger, delta), nominal_epsilon(ledger, delta)
         entries = [entry for entry in ledger.entries if entry.steps]
         party, unit = ledger.unit == NumericSparse.unit, ledger.unit == UnitRelease.unit
         relation = "nothing was released" if spent.relation is None else _RELATIONS[spent.relation]
@@ -161,6 +164,7 @@ class Statement:
             exclusions=_PARTY_EXCLUSIONS if party else _EXCLUSIONS,
             void=_void(entries, float(spent)),
             notes=_notes(entries, spent.delta),
+            nominal_epsilon=None if nominal is None else float(nominal),
         )
 
     @property
@@ -175,6 +179,14 @@ class Statement:
         lines = [
             _row("Privacy", f"epsilon = {_rounded_up(self.epsilon)} at delta = {self.delta:g} (by {self.accountant})")
         ]
+        if self.nominal_epsilon is not None:
+            lines.append(
+                _row(
+                    "Nominal",
+                    f"epsilon = {_rounded_up(self.nominal_epsilon)} by the publication's own accounting, which does not"
+                    " hold: an algorithm was used as printed. The guarantee is the figure above.",
+                )
+            )
         if self.void:
             lines.insert(0, _row("VOID", "THIS STATEMENT DOES NOT HOLD. " + " ".join(self.void)))
         lines += [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
@@ -67,7 +67,7 @@ class FilteredClipping(FlatClipping):
     Source: "Improving the Algorithm of Deep Learning with Differential Privacy" (2021), there without the clip.
     """
 
-    rule: Tanh = Tanh()
+    rule: Tanh = field(default_factory=Tanh)
     clip: bool = True
 
     NAME = "layers filtered together"

@@ -283,7 +283,14 @@ class PrivateTraining(KerasMixin):
         noises = tuple(GroupNoise(g.name, g.bound, s) for g, s in zip(groups, optimizer.stddevs(groups), strict=True))
         seeded = batches.seeded or optimizer.noise_source.seeded
         kind = UnitRelease if batches.per_unit else Release
-        release = kind(noises, batches.sampling, batches.examples, seeded=seeded, declared=batches.declared)
+        release = kind(
+            noises,
+            batches.sampling,
+            batches.examples,
+            seeded=seeded,
+            declared=batches.declared,
+            nominal_noise_multiplier=optimizer.nominal_noise_multiplier,
+        )
         state.uses = uses_of_layers(self, self._bounding)
         if state.traced != (release, batches.physical_batch_size):
             state.independent = False

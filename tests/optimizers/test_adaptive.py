@@ -265,5 +265,5 @@ def test_the_layer_estimate_is_the_gradients_size_on_average():
     ids=lambda o: next(iter(o)),
 )
 def test_unsound_settings_are_refused(options):
-    with pytest.raises(ValueError, match="scale_estimator|_decay|variance_threshold"):
+    with pytest.raises(ValueError, match=r"scale_estimator|_decay|variance_threshold"):
         optimizer(**options)

@@ -145,5 +145,5 @@ def test_a_saved_model_keeps_its_settings(tmp_path):
     "options", [{"bound": "norm"}, {"clip": 0.0}, {"clip": np.nan}, {"clip": True}], ids=lambda o: str(next(iter(o)))
 )
 def test_unsound_settings_are_refused(options):
-    with pytest.raises(ValueError, match="bound|l2_norm_clip"):
+    with pytest.raises(ValueError, match=r"bound|l2_norm_clip"):
         optimizer(**options)

@@ -113,6 +113,11 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         """The `tfdp_layers.clipping.Bounding` for layers that don't bound themselves; None refuses them."""
         return None
 
+    @property
+    def nominal_noise_multiplier(self) -> float | None:
+        """What the publication accounts with where the printed algorithm is used and does not keep to it, else None."""
+        return None
+
     def after_noise(
         self, means: list[tf.Tensor], statistics: Sequence[tf.Tensor], variables: Sequence[Any], groups: Any
     ) -> list[tf.Tensor]:

@@ -11,6 +11,7 @@ from tfdp_layers.noise import stddevs_beside_statistics
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.sensitivity import SensitivityGroup
 
+
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class ClippedOptimizer(PrivateOptimizer):
     """DP-SGD on ordinary Keras layers: clips each record's gradient, sums, adds Gaussian noise, and lets any Keras
