@@ -1,4 +1,4 @@
-"""Private models around one or a few layers, whose loss lets a label set the upstream gradient: sum(prediction * label)."""
+"""Private models of a few layers, whose loss lets a label set the upstream gradient: sum(prediction * label)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -76,18 +76,13 @@ def sums_of(model: Any, mode: str = "graph") -> Sums:
     return call
 
 
-def sizes(model: Any, sums: list[np.ndarray]) -> dict[str, float]:
+def sizes(groups: list[Any], variables: list[Any], sums: list[np.ndarray]) -> dict[str, float]:
     """The norm of each group's sums, over the group's bound; infinite where not finite."""
-    variables = model.trainable_variables
     place = {id(v): i for i, v in enumerate(variables)}
     statistics = iter(range(len(variables), len(sums)))
     found = {}
-    for group in model.sensitivities():
+    for group in groups:
         indices = [place[id(v)] for v in group.variables] or [next(statistics)]
         norm = float(np.sqrt(sum(np.sum(sums[i] ** 2) for i in indices)))
         found[group.name] = norm / group.bound if np.isfinite(norm) else np.inf
     return found
-
-
-def largest(model: Any, sums: list[np.ndarray]) -> float:
-    return max(sizes(model, sums).values())
