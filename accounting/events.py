@@ -77,8 +77,8 @@ class Release:
       nominal_noise_multiplier: what the publication of the method accounts with, where that is not true; None where the
         method has no other figure than `noise_multiplier`.
     Raises:
-      ValueError: no groups, two of one name, a nominal noise multiplier that is negative or not finite, flags that are not
-        booleans, or a data set that the sampling refuses.
+      ValueError: no groups, two of one name, a nominal noise multiplier that is negative or not finite, flags that are
+        not booleans, or a data set that the sampling refuses.
     """
 
     groups: tuple[GroupNoise, ...]

@@ -59,12 +59,13 @@ class AdaDPOptimizer(PrivateOptimizer):
         noise_allocation, noise_source, name: see `PrivateOptimizer`.
 
     Formal guarantee: each step is one Gaussian mechanism of the given noise multiplier, whatever the state: the sum
-    over all coordinates of s_j^2 / sigma_j^2 is noise_multiplier^-2 (lemma 1 of the source). What is released is in units of
-    C, or of s_j sqrt(P), in which its bound is 1 and its noise is the same in both phases. Not with `as_published`.
+    over all coordinates of s_j^2 / sigma_j^2 is noise_multiplier^-2 (lemma 1 of the source). What is released is in
+    units of C, or of s_j sqrt(P), in which its bound is 1 and its noise is the same in both phases. Not with `as_published`.
     Raises: ValueError for an unknown estimator or a number out of its range.
     Source: Xu et al. 2019, "An Adaptive and Fast Convergent Approach to Differentially Private Deep Learning",
-        algorithm 1. Readings taken where it is ambiguous: the variance is that of sqrt(E') (line 7); the noise is added once to
-        the sum of a lot (lines 13 and 26), whose expected size divides it; lots are drawn as the sampler of `fit` says.
+        algorithm 1. Readings taken where it is ambiguous: the variance is that of sqrt(E') (line 7); the noise is added once
+        to the sum of a lot (lines 13 and 26), whose expected size divides it; lots are drawn as the sampler of `fit`
+        says.
     """
 
     def __init__(
