@@ -212,8 +212,8 @@ class AffineLayer(BoundedLayer):
         is rounded away by, or overflows into, another's.
         """
         scales = tf.stop_gradient(self.input_rule.scales(inputs))
-        entries = [size(shape) for shape in (inputs.shape[1:], self.compute_output_shape(inputs.shape)[1:])]
-        if None in entries or 2 * entries[1] > entries[0]:
+        entries, results = (size(shape[1:]) for shape in (inputs.shape, self.compute_output_shape(inputs.shape)))
+        if entries is None or results is None or 2 * results > entries:
             return self.affine(scale_rows(inputs, scales))
         return self.add_bias(scale_rows(self.linear(select_rows(inputs, scales)), scales))
 

@@ -60,12 +60,12 @@ class AdaDPOptimizer(PrivateOptimizer):
 
     Formal guarantee: each step is one Gaussian mechanism of the given noise multiplier, whatever the state: the sum
     over all coordinates of s_j^2 / sigma_j^2 is noise_multiplier^-2 (lemma 1 of the source). What is released is in
-    units of C, or of s_j sqrt(P), in which its bound is 1 and its noise is the same in both phases. Not with `as_published`.
+    units of C, or of s_j sqrt(P), in which its bound is 1 and its noise is the same in both phases. Not with
+    `as_published`.
     Raises: ValueError for an unknown estimator or a number out of its range.
     Source: Xu et al. 2019, "An Adaptive and Fast Convergent Approach to Differentially Private Deep Learning",
-        algorithm 1. Readings taken where it is ambiguous: the variance is that of sqrt(E') (line 7); the noise is added once
-        to the sum of a lot (lines 13 and 26), whose expected size divides it; lots are drawn as the sampler of `fit`
-        says.
+        algorithm 1. Readings taken where it is ambiguous: the variance is that of sqrt(E') (line 7); the noise is added
+        once to the sum of a lot (lines 13 and 26), whose expected size divides it; lots are drawn as `fit`'s sampler says.
     """
 
     def __init__(
@@ -231,9 +231,9 @@ class AdaDPOptimizer(PrivateOptimizer):
 
     def get_config(self) -> dict[str, Any]:
         inner = self.inner_optimizer.get_config()
-        names = ("clip_factor", "l2_norm_clip", "rate_decay", "noise_decay", "variance_threshold", "adaptive_rate")
-        names += ("adaptive_noise", "as_published", "scale_estimator")
-        config = super().get_config() | {name: getattr(self, name) for name in names}
+        numbers = ("clip_factor", "l2_norm_clip", "rate_decay", "noise_decay", "variance_threshold")
+        choices = ("adaptive_rate", "adaptive_noise", "as_published", "scale_estimator")
+        config = super().get_config() | {name: getattr(self, name) for name in (*numbers, *choices)}
         config.pop("optimizer")
         return config | {"learning_rate": inner["learning_rate"], "allow_generic": self._bounding.allow_generic}
 

@@ -128,7 +128,7 @@ class PixelGrams(KernelGradients):
 
     def squared_norms(self) -> tf.Tensor:
         padded = tf.pad(self.x, [(0, 0), *paddings(self.x.shape[1:-1], **self.geometry), (0, 0)])
-        height, width, out = *padded.shape[1:3], self.u.shape[1:3]
+        (height, width), out = padded.shape[1:3], self.u.shape[1:3]
         pixels, u = positions(padded), positions(self.u)
         gram = tf.reshape(tf.matmul(pixels, pixels, transpose_b=True), (-1, height, width, height, width))
         for axis in (0, 1):  # first along the rows, then along the columns
