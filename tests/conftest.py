@@ -1,4 +1,4 @@
-"""Puts this folder on the import path, so that tests in folders below share its helpers; one thread for each process."""
+"""Puts this folder on the import path, so that tests below share its helpers; one thread for each process."""
 
 import os
 
