@@ -16,15 +16,23 @@ class NoiseSource:
 
     What it is: 64 random bits of key and 128 of counter, drawn anew from `os.urandom` by every object and every
     `rekey`; the counter advances with each number, so no two draws share one. What it isn't: a cryptographic
-    generator, nor a defence against attacks on floating-point noise (Mironov 2012).
+    generator, nor a defence against attacks on floating-point noise (Mironov 2012); `SecureNoise` is both.
 
     The state lives in memory only: it is never saved, copied or pickled, since a copied state would replay its noise.
     """
 
     seeded = False
+    compiles = True
+    """Whether XLA can compile a step that draws from it."""
 
     def __init__(self) -> None:
         self._generator: tf.random.Generator | None = None
+
+    @property
+    def generator(self) -> str:
+        """What the privacy statement calls it: one of `tfdp_layers.accounting.events.GENERATORS`."""
+        # By exact type: a subclass may draw from anything.
+        return {NoiseSource: "default", SeededNoise: "default", SecureNoise: "secure"}.get(type(self), "custom")
 
     def _fresh_state(self) -> np.ndarray:
         return np.frombuffer(os.urandom(24), np.int64)
@@ -45,6 +53,10 @@ class NoiseSource:
         count = math.prod(shape)
         bits = self._generator.uniform_full_int([2, -(-count // 2)], dtype=tf.uint32)
         return tf.reshape(box_muller(bits[0], bits[1])[:count], shape)
+
+    def perturbed(self, total: tf.Tensor, stddev: float, noise: tf.Tensor) -> tf.Tensor:
+        """`total` with noise of this standard deviation, above 0; `noise`: numbers of `normal`, of the same shape."""
+        return total + stddev * tf.cast(noise, total.dtype)
 
     def __deepcopy__(self, memo: Any) -> "NoiseSource":
         return type(self)()
@@ -97,6 +109,74 @@ class SeededNoise(NoiseSource):
 
     def __reduce__(self) -> Any:
         return (type(self), (self.seed,))
+
+
+class SecureNoise(NoiseSource):
+    """Noise from the operating system's cryptographic generator, with a defence against floating-point attacks.
+
+    Every number takes 32 fresh bytes of `os.urandom`: there is no key or state that a copy, a fork or a memory dump
+    could replay. Two defences (Mironov 2012: the lowest bits of a noisy floating-point sum can give away the sum):
+
+    - A number is (r cos a + r' cos a') / sqrt(2) of two Box-Muller pairs in double precision: its bits cannot be
+      searched back to the uniform numbers that it came from (Holohan and Braghin 2021).
+    - Sum and noise are rounded to one grid, of spacing at most 2^-30 of the standard deviation sigma, and added
+      exactly: that equals rounding (sum on the grid + noise), so all that follows is post-processing, and no bit of the result
+      tells which sums are possible. Rounding d sums lengthens a record's contribution by at most 2^-30 sigma sqrt(d);
+      for that the deviation is made 1 + 2^-12 times the stated one, which is enough while z sqrt(d) <= 2^18 (d weights,
+      noise multiplier z). The cast to float32 comes after.
+
+    What it isn't: a proof for the rounding inside of NumPy's log and cos, nor a defence against attacks on the time a
+    step takes. It draws outside of the compiled graph (`tf.numpy_function`), so XLA (`jit_compile=True`) is refused.
+
+    Source: Holohan and Braghin 2021, Secure random sampling in differential privacy, arXiv:2107.10138; Mironov 2012, On
+    significance of the least significant bits for differential privacy.
+    """
+
+    compiles = False
+
+    def rekey(self) -> None:
+        """Does nothing: there is no key."""
+
+    def normal(self, shape: Sequence[int]) -> tf.Tensor:
+        """Independent standard normal float64 numbers of this shape, fresh at every execution."""
+        count = math.prod(shape)
+        drawn = tf.numpy_function(lambda: secure_normal(count), [], tf.float64)
+        return tf.reshape(tf.ensure_shape(drawn, [count]), shape)
+
+    def perturbed(self, total: tf.Tensor, stddev: float, noise: tf.Tensor) -> tf.Tensor:
+        spacing = 2.0 ** (math.floor(math.log2(stddev)) - _GRID_BITS)
+        on_grid = tf.round(noise * (stddev / spacing * (1.0 + 2.0**-12)))
+        # A power of two divides and multiplies exactly; whole numbers below 2^53 add exactly.
+        return tf.cast((tf.round(tf.cast(total, tf.float64) / spacing) + on_grid) * spacing, total.dtype)
+
+
+def as_noise_source(source: Any) -> NoiseSource:
+    """A source by its name, "default" or "secure", or a source itself. Raises ValueError for anything else."""
+    if isinstance(source, NoiseSource):
+        return source
+    if source == "default":
+        return NoiseSource()
+    if source == "secure":
+        return SecureNoise()
+    raise ValueError(
+        f"`noise_source` must be 'default', 'secure' or a tfdp.noise.NoiseSource. Received: noise_source={source!r}."
+    )
+
+
+_GRID_BITS = 30
+_DRAWN_TOGETHER = 1 << 15  # numbers: a megabyte of random bytes, which stays in the cache
+
+
+def secure_normal(count: int) -> np.ndarray:
+    """Standard normal numbers, float64 (count,), from 32 bytes of `os.urandom` each; see `SecureNoise`."""
+    numbers = np.empty(count)
+    for start in range(0, count, _DRAWN_TOGETHER):
+        part = numbers[start : start + _DRAWN_TOGETHER]
+        bits = np.frombuffer(os.urandom(32 * len(part)), np.uint64).reshape(4, -1)
+        uniform = ((bits >> np.uint64(11)) + 0.5) * 2.0**-53  # in (0, 1), so that the logarithm is finite
+        radii = np.sqrt(-np.log(uniform[:2]))  # of Box-Muller, over sqrt(2): two of them are added
+        np.sum(radii * np.cos(2.0 * math.pi * uniform[2:]), axis=0, out=part)
+    return numbers
 
 
 def check_allocation(allocation: Any) -> None:
@@ -173,6 +253,6 @@ def add_noise(source: NoiseSource, sums: Sequence[tf.Tensor], stddevs: Sequence[
     # One draw for all: many small ones cost as much again in calls.
     parts = tf.split(source.normal([sum(sizes)]), sizes)
     return [
-        total + stddev * tf.reshape(part, total.shape) if stddev > 0 else tf.convert_to_tensor(total)
+        source.perturbed(total, stddev, tf.reshape(part, total.shape)) if stddev > 0 else tf.convert_to_tensor(total)
         for total, stddev, part in zip(sums, stddevs, parts, strict=True)
     ]

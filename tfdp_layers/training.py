@@ -1,6 +1,7 @@
 """The private training step, and the `fit` that draws, accounts and enforces."""
 
 import inspect
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, UnitRelease
+from tfdp_layers.accounting import GroupNoise, Ledger, LedgerError, Release, Statement, UnitRelease
 from tfdp_layers.batches import Batches
 from tfdp_layers.fitting import as_batches, check_labels, logs_first, refuse_unsound_fit
 from tfdp_layers.independence import check_independence
@@ -276,6 +277,11 @@ class PrivateTraining(KerasMixin):
             self.build(keras.tree.map_structure(lambda t: (None, *t.shape[1:]), spec[0]))
         groups = self.sensitivities()
         optimizer = self.optimizer
+        if self.jit_compile and not optimizer.noise_source.compiles:
+            raise ValueError(
+                f"{type(optimizer.noise_source).__name__} draws outside of the compiled graph, which XLA cannot do."
+                " Compile the model with jit_compile=False, or use noise_source='default'."
+            )
         if not optimizer.built:
             optimizer.build(self.trainable_variables)
         optimizer.noise_source.rekey()
@@ -290,6 +296,7 @@ class PrivateTraining(KerasMixin):
             seeded=seeded,
             declared=batches.declared,
             nominal_noise_multiplier=optimizer.nominal_noise_multiplier,
+            generator=optimizer.noise_source.generator,
         )
         state.uses = uses_of_layers(self, self._bounding)
         if state.traced != (release, batches.physical_batch_size):
@@ -302,7 +309,7 @@ class PrivateTraining(KerasMixin):
         state.traced = (release, batches.physical_batch_size)
         token = state.ledger.begin(release)
         # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
-        state.ledger.reserve(token, 0)
+        state.ledger.require(token)
         state.run = Run(batches, groups, release, token, self._settings(groups))
 
     def _settings(self, groups: list[SensitivityGroup]) -> Any:
@@ -331,7 +338,7 @@ class PrivateTraining(KerasMixin):
                 )
             ledger, optimizer = self.ledger, self.optimizer
             # Past its limit the optimizer releases nothing, so no more than that is at stake.
-            count = min(int(self.steps_per_execution), optimizer.releases_left())
+            count = self._afforded(min(int(self.steps_per_execution), optimizer.releases_left()))
             ledger.reserve(run.token, count)
             optimizer.reserve(count)
             try:
@@ -347,6 +354,18 @@ class PrivateTraining(KerasMixin):
         self.train_function = accounted
         return accounted
 
+    def _afforded(self, count: int) -> int:
+        """How many of `count` updates the data set's budget affords; ends `fit` where they are the last."""
+        more = self.ledger.affordable(self._privacy.require_run().token, count + 1)
+        if more <= count and count:
+            warnings.warn(
+                f"The budget of the data set {self.ledger.dataset!r} affords {more} more updates: fit ends after them.",
+                UserWarning,
+                stacklevel=2,
+            )
+            self.stop_training = True
+        return min(count, more)
+
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Refuses: a batch that no sampler drew has no known cost.
 
@@ -361,7 +380,11 @@ class PrivateTraining(KerasMixin):
 
     @property
     def ledger(self) -> Ledger:
-        """What was released so far. Assign a `Ledger(path)` to keep it in a file; what was spent moves over."""
+        """What was released so far. Assign a `Ledger(path)` to keep it in a file; what was spent moves over.
+
+        To charge all that is trained on a data set to one ledger, assign each model the same one:
+        `Ledger(path, dataset="name", budget=(epsilon, delta))`; past the budget `fit` ends or refuses to start.
+        """
         return self._privacy.ledger
 
     @ledger.setter
@@ -389,9 +412,10 @@ class PrivateTraining(KerasMixin):
     def _refuse_unpaid_weights(self) -> None:
         """Raises ValueError where the optimizer was restored without the ledger (tf.train.Checkpoint does that)."""
         optimizer = getattr(self, "optimizer", None)
-        if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > self.ledger.steps:
+        if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > self.ledger.updates:
             raise ValueError(
-                f"The optimizer counts {int(optimizer.releases.numpy())} releases and the ledger {self.ledger.steps}:"
+                f"The optimizer counts {int(optimizer.releases.numpy())} releases and the ledger"
+                f" {self.ledger.updates}:"
                 " weights were restored without what they cost. Restore with load_weights or load_model, or merge the"
                 " ledger of the earlier run: model.ledger.merge(...)."
             )
@@ -403,16 +427,26 @@ class PrivateTraining(KerasMixin):
     def load_own_variables(self, store: Any) -> None:
         """Loads weights; what they cost is merged into the ledger, which never rewinds."""
         kept = {name: store[name] for name in store.keys()}  # noqa: SIM118 (an h5 group is no dict)
-        text = kept.pop("privacy_ledger", None)
+        stored = kept.pop("privacy_ledger", None)
+        # Before the weights: what cannot be paid for must not be loaded.
+        cost = Ledger() if stored is None else stored_ledger(stored)
+        self.ledger.merge(cost)
         super().load_own_variables(kept)
-        if text is not None:
-            self.ledger.merge(Ledger.from_json(np.asarray(text).tobytes().decode()))
 
     def _require_private(self) -> None:
         if not isinstance(getattr(self, "optimizer", None), PrivateOptimizer):
             raise ValueError(
                 "Compile the model first: model.compile(optimizer=tfdp.optimizers.NoisyOptimizer(...), loss=...)."
             )
+
+
+def stored_ledger(stored: Any) -> Ledger:
+    """The ledger that was saved with weights, as bytes. Raises LedgerError where they are not a whole ledger."""
+    try:
+        text = np.asarray(stored, np.uint8).tobytes().decode()
+    except (TypeError, ValueError) as error:
+        raise LedgerError(f"The ledger saved with these weights is damaged ({error}). Use a backup of them.") from error
+    return Ledger.from_json(text)
 
 
 def present(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
