@@ -332,8 +332,8 @@ class Ledger:
             return
         if self.dataset is not None:
             raise ValueError(
-                f"The ledger of the data set {self.dataset!r} cannot take over what was spent on {other.dataset!r}: they"
-                " protect different records. To train weights of one on the other, start a model from copies of them"
+                f"The ledger of the data set {self.dataset!r} cannot take over what was spent on {other.dataset!r}:"
+                " they protect different records. To train weights of one on the other, start a model from copies of them"
                 " (tfdp.make_private(model.to_keras())); each data set's ledger then keeps its own cost."
             )
         if self._file is not None:

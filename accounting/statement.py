@@ -333,8 +333,8 @@ def _notes(entries: list[Entry], delta: float) -> tuple[str, ...]:
 def _rows(release: StatedRelease | StatedTests | StatedMetric) -> list[str]:
     if isinstance(release, StatedMetric):
         text = (
-            f"{release.releases} times the metric {release.name!r}, a mean over {release.examples} records with noise of"
-            f" stddev {release.stddev:.6g}, noise multiplier {release.noise_multiplier:.6g}"
+            f"{release.releases} times the metric {release.name!r}, a mean over {release.examples} records with noise"
+            f" of stddev {release.stddev:.6g}, noise multiplier {release.noise_multiplier:.6g}"
         )
         return [_row("Released", text)]
     return _test_rows(release) if isinstance(release, StatedTests) else _release_rows(release)

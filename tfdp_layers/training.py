@@ -15,6 +15,7 @@ from tfdp_layers.fitting import as_batches, check_labels, logs_first, refuse_uns
 from tfdp_layers.independence import check_independence
 from tfdp_layers.layers.base import count_uses
 from tfdp_layers.mixin import KerasMixin
+from tfdp_layers.model_file import whole_file
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.run import PrivacyState, Run
 from tfdp_layers.sensitivity import SensitivityGroup, recorded, sensitivity_groups, uses_of_layers
@@ -411,6 +412,11 @@ class PrivateTraining(KerasMixin):
 
     def _refuse_unpaid_weights(self) -> None:
         """Raises ValueError where the optimizer was restored without the ledger (tf.train.Checkpoint does that)."""
+        if self._privacy.unpaid:
+            raise ValueError(
+                "Weights were loaded into this model, and the ledger saved with them was not: it is damaged, or belongs"
+                " to another data set (the error from loading says which). Load weights with a whole ledger."
+            )
         optimizer = getattr(self, "optimizer", None)
         if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > self.ledger.updates:
             raise ValueError(
@@ -420,6 +426,16 @@ class PrivateTraining(KerasMixin):
                 " ledger of the earlier run: model.ledger.merge(...)."
             )
 
+    def save(self, filepath: Any, overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
+        """As in Keras; an interrupted save leaves an earlier file as it was."""
+        with whole_file(filepath, overwrite) as path:
+            super().save(path, overwrite, *args, **kwargs)
+
+    def save_weights(self, filepath: Any, overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
+        """As in Keras; an interrupted save leaves an earlier file as it was."""
+        with whole_file(filepath, overwrite) as path:
+            super().save_weights(path, overwrite, *args, **kwargs)
+
     def save_own_variables(self, store: Any) -> None:
         super().save_own_variables(store)
         store["privacy_ledger"] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
@@ -428,9 +444,11 @@ class PrivateTraining(KerasMixin):
         """Loads weights; what they cost is merged into the ledger, which never rewinds."""
         kept = {name: store[name] for name in store.keys()}  # noqa: SIM118 (an h5 group is no dict)
         stored = kept.pop("privacy_ledger", None)
-        # Before the weights: what cannot be paid for must not be loaded.
-        cost = Ledger() if stored is None else stored_ledger(stored)
-        self.ledger.merge(cost)
+        # Keras loads the weights of layers after a failure here too (and only warns, with skip_mismatch).
+        self._privacy.unpaid = True
+        if stored is not None:
+            self.ledger.merge(stored_ledger(stored))
+        self._privacy.unpaid = False
         super().load_own_variables(kept)
 
     def _require_private(self) -> None:
