@@ -72,6 +72,7 @@ class Ledger:
         self._own: set[str] = set()
         self._texts: dict[str, str] = {}
         self._is_copy = False
+        self._unwritten = False  # A change that did not reach the file.
         self._process = os.getpid()
         if self._file is not None:
             text = self._file.read()
@@ -333,8 +334,8 @@ class Ledger:
         if self.dataset is not None:
             raise ValueError(
                 f"The ledger of the data set {self.dataset!r} cannot take over what was spent on {other.dataset!r}:"
-                " they protect different records. To train weights of one on the other, start a model from copies of them"
-                " (tfdp.make_private(model.to_keras())); each data set's ledger then keeps its own cost."
+                " they protect different records. To train weights of one on the other, start a model from copies of"
+                " them (tfdp.make_private(model.to_keras())); each data set's ledger then keeps its own cost."
             )
         if self._file is not None:
             raise ValueError(
@@ -394,7 +395,7 @@ class Ledger:
 
     def _add(self, segment: _Segment, steps: int) -> None:
         entry = self._entries.get(segment.entry)
-        if entry is None and steps <= 0:
+        if (entry is None and steps <= 0) or (steps == 0 and not self._unwritten):
             return
         self._own.add(segment.entry)
         total = steps + (entry.steps if entry else 0)
@@ -426,4 +427,6 @@ class Ledger:
 
     def _write(self) -> None:
         if self._file is not None:
+            self._unwritten = True
             self._file.write(self.to_json())
+            self._unwritten = False

@@ -120,10 +120,10 @@ class SecureNoise(NoiseSource):
     - A number is (r cos a + r' cos a') / sqrt(2) of two Box-Muller pairs in double precision: its bits cannot be
       searched back to the uniform numbers that it came from (Holohan and Braghin 2021).
     - Sum and noise are rounded to one grid, of spacing at most 2^-30 of the standard deviation sigma, and added
-      exactly: that equals rounding (sum on the grid + noise), so all that follows is post-processing, and no bit of the result
-      tells which sums are possible. Rounding d sums lengthens a record's contribution by at most 2^-30 sigma sqrt(d);
-      for that the deviation is made 1 + 2^-12 times the stated one, which is enough while z sqrt(d) <= 2^18 (d weights,
-      noise multiplier z). The cast to float32 comes after.
+      exactly: that equals rounding (sum on the grid + noise), so all that follows is post-processing, and no bit of
+      the result tells which sums are possible. Rounding d sums lengthens a record's contribution by at most
+      2^-30 sigma sqrt(d); for that the deviation is made 1 + 2^-12 times the stated one, which is enough while
+      z sqrt(d) <= 2^18 (d weights, noise multiplier z). The cast to float32 comes after.
 
     What it isn't: a proof for the rounding inside of NumPy's log and cos, nor a defence against attacks on the time a
     step takes. It draws outside of the compiled graph (`tf.numpy_function`), so XLA (`jit_compile=True`) is refused.
