@@ -84,7 +84,7 @@ def test_the_watch_sees_what_it_is_there_for():
         pickle.loads(pickle.dumps(Path))
 
 
-@examples(150)
+@examples(100)
 @given(texts)
 def test_a_ledger_of_any_text_is_whole_or_refused(text):
     with Watched():
