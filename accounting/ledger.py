@@ -1,6 +1,5 @@
 """The ledger: what was released so far, in memory or in one JSON file. It may over-count after a crash, never under."""
 
-import json
 import os
 import secrets
 import threading
@@ -20,6 +19,7 @@ from tfdp_layers.accounting.ledger_format import (
     checked_count,
     checked_name,
     read_ledger,
+    release_text,
     write_ledger,
 )
 from tfdp_layers.accounting.storage import LedgerError, LedgerFile
@@ -296,7 +296,7 @@ class Ledger:
 
     def _text(self, entry: Entry) -> str:
         if entry.uid not in self._texts:  # Written at every step, so encoded once.
-            self._texts[entry.uid] = json.dumps(entry.release.to_json(), allow_nan=False)
+            self._texts[entry.uid] = release_text(entry.release)
         return self._texts[entry.uid]
 
     def _ready(self, token: str) -> _Segment:

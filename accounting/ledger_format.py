@@ -1,7 +1,8 @@
 """The text of a ledger: JSON that names kinds from an allow-list, read without executing or importing anything."""
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.events import AnyRelease, release_from_json
 from tfdp_layers.accounting.storage import LedgerError
 
-__all__ = ["Entry", "Identity", "checked_count", "checked_name", "read_ledger", "write_ledger"]
+__all__ = ["Entry", "Identity", "checked_count", "checked_name", "read_ledger", "release_text", "write_ledger"]
 
 _FORMAT = 1
 _LONGEST_NAME = 200
@@ -47,14 +48,31 @@ class Identity:
 
 
 def write_ledger(identity: Identity, entries: Mapping[str, Entry], text_of: Callable[[Entry], str]) -> str:
-    """Returns the ledger's JSON text, one entry a line; `text_of` gives the JSON text of an entry's release."""
+    """Returns the ledger's JSON text, one entry a line; `text_of` gives `release_text` of an entry's release.
+
+    A digest tells a changed digit from a count: it is no signature, and stops accidents only.
+    """
     head = f'"format": {_FORMAT}, "uid": "{identity.uid}"'
     if identity.dataset is not None:
         head += f', "dataset": {json.dumps(identity.dataset)}'
     if identity.budget is not None:
         head += f', "budget": {json.dumps(identity.budget.to_json())}'
-    lines = [f'{{"uid": "{e.uid}", "steps": {e.steps}, "release": {text_of(e)}}}' for e in entries.values()]
-    return f'{{{head}, "entries": [\n' + ",\n".join(lines) + "\n]}\n"
+    rows = [(e.uid, e.steps, text_of(e)) for e in entries.values()]
+    budget = None if identity.budget is None else identity.budget.to_json()
+    digest = _digest([identity.uid, identity.dataset, budget], rows)
+    lines = [f'{{"uid": "{uid}", "steps": {steps}, "release": {text}}}' for uid, steps, text in rows]
+    return f'{{{head}, "entries": [\n' + ",\n".join(lines) + f'\n], "digest": "{digest}"}}\n'
+
+
+def release_text(release: Any) -> str:
+    """The JSON text of a release, or of the JSON value that it was written as: the same for both."""
+    value = release if isinstance(release, Mapping) else release.to_json()
+    return json.dumps(value, sort_keys=True, allow_nan=False)
+
+
+def _digest(head: Any, rows: Iterable[tuple[str, Any, str]]) -> str:
+    lines = [json.dumps(head, sort_keys=True), *(f"{uid} {steps} {text}" for uid, steps, text in rows)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
 
 
 def read_ledger(text: str, path: Path | None) -> tuple[Identity, dict[str, Entry]]:
@@ -93,7 +111,7 @@ def _read(text: str) -> tuple[Identity, dict[str, Entry]]:
     if not isinstance(value, dict) or value.get("format") != _FORMAT or isinstance(value["format"], bool):
         received = value.get("format") if isinstance(value, dict) else value
         raise ValueError(f"its format is {received!r}, and this version reads format {_FORMAT}")
-    optional = {"dataset", "budget"} & set(value)
+    optional = {"dataset", "budget", "digest"} & set(value)
     if set(value) - optional != {"format", "uid", "entries"} or not isinstance(value["entries"], list):
         raise ValueError(f"it needs the fields format, uid and entries (a list), and has {sorted(value)}")
     entries: dict[str, Entry] = {}
@@ -106,7 +124,12 @@ def _read(text: str) -> tuple[Identity, dict[str, Entry]]:
         entries[uid] = Entry(release_from_json(item["release"]), checked_count("steps", item["steps"]), uid)
     if len({(entry.release.relation, entry.release.unit) for entry in entries.values()}) > 1:
         raise ValueError("its entries mix neighbouring relations")
-    return _identity(value), entries
+    identity = _identity(value)
+    rows = [(item["uid"], item["steps"], release_text(item["release"])) for item in value["entries"]]
+    found = _digest([value["uid"], value.get("dataset"), value.get("budget")], rows)
+    if value.get("digest", found) != found:
+        raise ValueError("its digest is not that of its content: something in it was changed after it was written")
+    return identity, entries
 
 
 def _identity(value: Mapping[str, Any]) -> Identity:

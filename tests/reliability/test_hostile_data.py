@@ -120,7 +120,7 @@ def largest_influence(model, x, y, sample_weight):
 counts = {"refused": 0, "sound": 0}
 
 
-@examples(25)
+@examples(10)
 @given(arguments=fits())
 def test_fit_refuses_or_makes_sound_steps(model, arguments):
     released, counted, before = int(model.optimizer.releases), model.ledger.steps, model.get_weights()
@@ -144,4 +144,4 @@ def test_fit_refuses_or_makes_sound_steps(model, arguments):
 
 
 def test_both_outcomes_occurred():
-    assert min(counts.values()) >= 5
+    assert min(counts.values()) >= 3
