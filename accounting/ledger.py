@@ -13,11 +13,10 @@ from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting.budget import Affordability, Budget, BudgetExhausted
 from tfdp_layers.accounting.events import AnyRelease, MetricRelease
+from tfdp_layers.accounting.identity import Identity
 from tfdp_layers.accounting.ledger_format import (
     Entry,
-    Identity,
     checked_count,
-    checked_name,
     read_ledger,
     release_text,
     write_ledger,
@@ -233,7 +232,7 @@ class Ledger:
         """
         with self._threads:
             self._notice_fork()
-            self._check_dataset(other)
+            self._identity.refuse_costs_of(other._identity, self.path)
             for entry in other.entries:
                 self.check(entry.release)
             self._lock()
@@ -328,45 +327,16 @@ class Ledger:
                 f" the data set's own. Assign that one: model.ledger = Ledger(path, dataset={self.dataset!r})."
             )
 
-    def _check_dataset(self, other: "Ledger") -> None:
-        if other.dataset is None or other.dataset == self.dataset:
-            return
-        if self.dataset is not None:
-            raise ValueError(
-                f"The ledger of the data set {self.dataset!r} cannot take over what was spent on {other.dataset!r}:"
-                " they protect different records. To train weights of one on the other, start a model from copies of"
-                " them (tfdp.make_private(model.to_keras())); each data set's ledger then keeps its own cost."
-            )
-        if self._file is not None:
-            raise ValueError(
-                f"What was spent on the data set {other.dataset!r} cannot move into {self.path}, which names no data"
-                f" set. Use the data set's own ledger, or name this one: Ledger(path, dataset={other.dataset!r})."
-            )
-
     def _name(self, dataset: str | None, budget: Any) -> None:
         """Keeps the name and the budget, in the file too; refuses others than it has."""
         wanted = None if budget is None else Budget.of(budget)
-        if self._named(dataset, wanted) == self._identity:
+        if self._identity.named(dataset, wanted, self.path) == self._identity:
             return  # Reading needs no lock.
         held = self._lock()
-        self._identity = self._named(dataset, wanted)
+        self._identity = self._identity.named(dataset, wanted, self.path)
         self._write()
         if held:
             self.close()
-
-    def _named(self, dataset: str | None, wanted: Budget | None) -> Identity:
-        had = self._identity
-        name = had.dataset if dataset is None else checked_name(dataset)
-        if name is None:
-            raise ValueError("A budget is kept for a data set: give dataset='name' with it.")
-        if had.dataset not in (None, name):
-            raise ValueError(f"{self.path} is the ledger of the data set {had.dataset!r}, not of {name!r}.")
-        if wanted is not None and had.budget not in (None, wanted):
-            raise ValueError(
-                f"{self.path} keeps the data set {name!r} to {had.budget}, not to {wanted}. To change it on purpose:"
-                " ledger.set_budget(epsilon, delta)."
-            )
-        return replace(had, dataset=name, budget=wanted or had.budget)
 
     def _affordable(self, segment: _Segment, steps: int) -> int:
         if self.budget is None:

@@ -9,12 +9,12 @@ from typing import Any
 
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.events import AnyRelease, release_from_json
+from tfdp_layers.accounting.identity import Identity, checked_name
 from tfdp_layers.accounting.storage import LedgerError
 
-__all__ = ["Entry", "Identity", "checked_count", "checked_name", "read_ledger", "release_text", "write_ledger"]
+__all__ = ["Entry", "checked_count", "read_ledger", "release_text", "write_ledger"]
 
 _FORMAT = 1
-_LONGEST_NAME = 200
 _MOST_STEPS = 2**62
 
 
@@ -36,15 +36,6 @@ class Entry:
     def charges(self) -> int:
         """How many of the release's events the updates cost."""
         return self.release.charges(self.steps)
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Whose ledger it is: its random name, the data set it is kept for, and that data set's budget (None: none)."""
-
-    uid: str
-    dataset: str | None = None
-    budget: Budget | None = None
 
 
 def write_ledger(identity: Identity, entries: Mapping[str, Entry], text_of: Callable[[Entry], str]) -> str:
@@ -95,15 +86,6 @@ def checked_count(name: str, value: Any) -> int:
     if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 <= value.__index__() < _MOST_STEPS:
         raise ValueError(f"{name} must be an integer of at least 0 and below 2^62. Received: {value!r}.")
     return int(value.__index__())
-
-
-def checked_name(name: Any) -> str:
-    """Returns the name of a data set. Raises ValueError unless it is a line of printable text."""
-    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
-        raise ValueError(
-            f"dataset must name the data in 1 to {_LONGEST_NAME} printable characters. Received: dataset={name!r}."
-        )
-    return name
 
 
 def _read(text: str) -> tuple[Identity, dict[str, Entry]]:

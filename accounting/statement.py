@@ -289,7 +289,7 @@ def _stated(entries: list[Entry]) -> tuple[StatedRelease | StatedTests | StatedM
     return (
         *stated,
         *(_stated_tests(release, count) for release, count in tests.items()),
-        *(StatedMetric(name, count, *numbers) for (name, *numbers), count in metrics.items()),
+        *(StatedMetric(name, count, examples, *noise) for (name, examples, *noise), count in metrics.items()),
     )
 
 

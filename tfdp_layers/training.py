@@ -9,13 +9,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.accounting import GroupNoise, Ledger, LedgerError, Release, Statement, UnitRelease
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, UnitRelease
 from tfdp_layers.batches import Batches
 from tfdp_layers.fitting import as_batches, check_labels, logs_first, refuse_unsound_fit
 from tfdp_layers.independence import check_independence
 from tfdp_layers.layers.base import count_uses
 from tfdp_layers.mixin import KerasMixin
-from tfdp_layers.model_file import whole_file
+from tfdp_layers.model_file import stored_ledger, whole_file
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.run import PrivacyState, Run
 from tfdp_layers.sensitivity import SensitivityGroup, recorded, sensitivity_groups, uses_of_layers
@@ -456,15 +456,6 @@ class PrivateTraining(KerasMixin):
             raise ValueError(
                 "Compile the model first: model.compile(optimizer=tfdp.optimizers.NoisyOptimizer(...), loss=...)."
             )
-
-
-def stored_ledger(stored: Any) -> Ledger:
-    """The ledger that was saved with weights, as bytes. Raises LedgerError where they are not a whole ledger."""
-    try:
-        text = np.asarray(stored, np.uint8).tobytes().decode()
-    except (TypeError, ValueError) as error:
-        raise LedgerError(f"The ledger saved with these weights is damaged ({error}). Use a backup of them.") from error
-    return Ledger.from_json(text)
 
 
 def present(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
