@@ -14,7 +14,7 @@ from tfdp_layers.accounting import BudgetExhausted, Ledger, LedgerError, epsilon
 def test_models_of_one_data_set_spend_from_one_budget(tmp_path):
     ledger = Ledger(tmp_path / "ledger.json", dataset="twelve", budget=(20.0, 1e-2))
     first, x, y = compiled(mlp(), noise=1.2, run_eagerly=True)
-    second, _, _ = compiled(mlp(), noise=1.0, steps_per_execution=5)
+    second, _, _ = compiled(mlp(), noise=1.0, steps_per_execution=5, run_eagerly=True)
     for model in (first, second):
         model.ledger = ledger
     first.fit(x, y, batch_size=4, epochs=4, verbose=0)
@@ -25,7 +25,7 @@ def test_models_of_one_data_set_spend_from_one_budget(tmp_path):
     assert 19.0 < epsilon(ledger, 1e-2) <= 20.0
     before = first.get_weights()
     third = tfdp.make_private(second)
-    third.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), second.loss)
+    third.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), second.loss, run_eagerly=True)
     for model in (first, second, third):
         with pytest.raises(BudgetExhausted, match="Nothing was released"):
             model.fit(x, y, batch_size=4, verbose=0)
@@ -65,7 +65,7 @@ def test_a_metric_between_the_steps_counts_towards_every_budget():
                 hits = self.model(x).numpy().argmax(-1) == y
                 tfdp.release_metric(hits, self.model.ledger, stddev=0.1, name="accuracy")
 
-    model, x, y = compiled(mlp(), noise=2.0, run_eagerly=True)
+    model, x, y = compiled(mlp(), noise=1.0, run_eagerly=True)
     model.ledger = Ledger(dataset="twelve", budget=(50.0, 1e-2))
     budget = tfdp.callbacks.PrivacyBudget(6.0, 1e-2)
     model.fit(x, y, batch_size=4, epochs=30, verbose=0, callbacks=[budget, Releases()])
