@@ -17,6 +17,7 @@ from tfdp_layers.layers.base import count_uses
 from tfdp_layers.mixin import KerasMixin
 from tfdp_layers.model_file import stored_ledger, whole_file
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.per_record.recording import warn_of_generic
 from tfdp_layers.run import PrivacyState, Run
 from tfdp_layers.sensitivity import SensitivityGroup, recorded, sensitivity_groups, uses_of_layers
 
@@ -277,6 +278,8 @@ class PrivateTraining(KerasMixin):
         if not self.built:
             self.build(keras.tree.map_structure(lambda t: (None, *t.shape[1:]), spec[0]))
         groups = self.sensitivities()
+        if self._bounding is not None:
+            warn_of_generic(self)
         optimizer = self.optimizer
         if self.jit_compile and not optimizer.noise_source.compiles:
             raise ValueError(
