@@ -28,8 +28,8 @@ __all__ = [
 GENERATORS = {
     "default": "Philox, a counter-based generator in float32 keyed by the operating system: not a cryptographic one,"
     " and no defence against attacks on the lowest bits of the noise",
-    "secure": "the operating system's cryptographic generator; sums of two Gaussians in double precision on a common"
-    " grid, against attacks on the lowest bits of the noise",
+    "secure": "a cryptographic generator keyed by the operating system; sums of two Gaussians in double precision on a"
+    " common grid, against attacks on the lowest bits of the noise",
     "custom": "a source of the caller's own, which this library does not know",
 }
 """Where the noise may come from, in words for statements."""

@@ -1,5 +1,6 @@
 """Noise: standard normal numbers out of uniform bits, each of its own."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -73,9 +74,16 @@ def check_standard_normal(sample: np.ndarray) -> None:
         assert abs(np.corrcoef(a[:size] ** 2, b[:size] ** 2)[0, 1]) < 0.01
 
 
-def test_secure_numbers_are_standard_normal_and_fresh_in_every_step() -> None:
+@pytest.mark.parametrize("generator", ["AES", "operating system"])
+def test_secure_numbers_are_standard_normal_and_fresh_in_every_step(
+    generator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if generator == "AES":
+        pytest.importorskip("cryptography")
+    else:
+        monkeypatch.setattr(noise, "secure_bytes", lambda: os.urandom)
     source = SecureNoise()
-    draw = tf.function(lambda: source.normal([400, 1000]))
+    draw = tf.function(lambda: source.normal([401, 999]))  # an odd number
     sample = np.asarray(draw()).ravel()
     check_standard_normal(sample)
     assert not np.isin(sample, draw()).any()
@@ -84,12 +92,21 @@ def test_secure_numbers_are_standard_normal_and_fresh_in_every_step() -> None:
         check_standard_normal(np.repeat(sample[:200_000], 2))  # a key used twice
 
 
-def test_secure_numbers_stay_finite_at_the_ends_of_the_uniform_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    for byte in (b"\x00", b"\xff"):
-        monkeypatch.setattr(noise.os, "urandom", lambda count, byte=byte: byte * count)
-        numbers = noise.secure_normal(3)
-        assert np.isfinite(numbers).all()
-        assert np.abs(numbers).max() < 13
+def test_every_step_has_its_own_key_from_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cryptography")
+    asked = []
+    monkeypatch.setattr(noise.os, "urandom", lambda count: asked.append(count) or bytes(count))
+    first, second = noise.secure_normal(5), noise.secure_normal(5)
+    assert asked == [32, 16, 32, 16]
+    np.testing.assert_array_equal(first, second)  # the stuck system is the only way to repeat
+
+
+def test_secure_numbers_stay_finite_wherever_the_point_lies() -> None:
+    ends = np.array([-(2**63), -1, 0, 1, 2**31, 2**62, 2**63 - 1])
+    numbers = noise.polar_pairs(np.array(np.meshgrid(ends, ends)).reshape(2, -1))
+    assert numbers.shape[1] >= 16
+    assert np.isfinite(numbers).all()
+    assert 8 < np.abs(numbers).max() < 14
 
 
 @pytest.mark.parametrize("stddev", [3e-9, 0.7, 1.0, 123.0])
@@ -115,7 +132,9 @@ def test_secure_noise_is_named_kept_and_refused_under_xla(tmp_path: Any) -> None
     model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0, noise_source="secure"), "mse", steps_per_execution=2)
     model.fit(x, y, batch_size=2, verbose=0)
     assert model.ledger.entries[0].release.generator == "secure"
-    assert "operating system's cryptographic generator" in " ".join(str(model.privacy_statement(0.1)).split())
+    assert "a cryptographic generator keyed by the operating system" in " ".join(
+        str(model.privacy_statement(0.1)).split()
+    )
     model.save(tmp_path / "model.keras")
     loaded = tfdp.load_model(tmp_path / "model.keras")
     assert loaded.optimizer.noise_source.generator == "secure"
