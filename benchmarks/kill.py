@@ -42,7 +42,7 @@ from tfdp_layers.model import PrivateSequential
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("kills", 100, "Processes to kill, over all histories.")
-flags.DEFINE_string("folder", None, "Where the histories are kept; a temporary folder if left out.")
+flags.DEFINE_string("folder", None, "Where the histories are kept, and go on from; a temporary one if left out.")
 flags.DEFINE_integer("seed", 0, "Of the moments of the kills.")
 flags.DEFINE_float(
     "longest", 2.0, "Seconds; a kill comes uniformly within them, after the process started (one in four) or trains."
@@ -139,8 +139,11 @@ def train(folder: Path, kind: str, budget: tuple[float, float], pipe: int) -> No
     callbacks: dict[str, Callable[[], list[Any]]] = {
         "backup": lambda: [keras.callbacks.BackupAndRestore(folder / "backup", save_freq=2)],
         "checkpoint": lambda: [keras.callbacks.ModelCheckpoint(saved, save_freq=10)],
-        "logs": lambda: [tfdp.callbacks.PrivacyTensorBoard(folder / "logs", delta=DELTA)],
-        "metrics": lambda: [tfdp.callbacks.PrivacyBudget(1.5 * budget[0], DELTA), Metric(x, y, count)],
+        "logs": lambda: [
+            tfdp.callbacks.PrivacyBudget(1.5 * budget[0], DELTA),
+            tfdp.callbacks.PrivacyTensorBoard(folder / "logs", delta=DELTA),
+        ],
+        "metrics": lambda: [Metric(x, y, count)],
     }
     given = [*callbacks[kind](), Note(pipe)]
     model.fit(x, y, batch_size=BATCH, epochs=10**6, steps_per_epoch=15, verbose=0, callbacks=given)
@@ -202,25 +205,29 @@ def main(_: Any) -> None:
     root = Path(FLAGS.folder or tempfile.mkdtemp(prefix="kill-"))
     rng, kinds = random.Random(FLAGS.seed), list(HISTORIES)
     # In a process of its own: a child may only be forked while TensorFlow has not computed anything here.
-    budget = forked(lambda: budget_for(30 * max(FLAGS.kills, 10)))
+    known = [Ledger(path).budget for path in root.glob("*/ledger.json")]
+    wanted = 30 * max(FLAGS.kills, 10)
+    budget = (known[0].epsilon, DELTA) if known and known[0] else forked(lambda: budget_for(wanted))
     results: Counter[str] = Counter()
-    kills: Counter[str] = Counter()
+    for kind in kinds:
+        (root / kind).mkdir(parents=True, exist_ok=True)
+    kills = {kind: Count(root / kind / "kills") for kind in kinds}
     for number in range(FLAGS.kills):
         kind = kinds[number % len(kinds)]
         folder = root / kind
-        folder.mkdir(parents=True, exist_ok=True)
         before = check(folder, 10**9)[1]
         was_killed, said = run(folder, kind, budget, rng.uniform(0.0, FLAGS.longest), rng.choice((1, 2, 2, 2)))
         if "!" in said:
             sys.exit(f"kill {number} ({kind}): {said}")
-        kills[kind] += was_killed
-        counted, released = check(folder, HISTORIES[kind] * (kills[kind] + 1))
+        if was_killed:
+            kills[kind].add()
+        counted, released = check(folder, HISTORIES[kind] * (kills[kind].value + 1))
         results["killed while updates were made" if released > before else "killed before the first update"] += (
             was_killed
         )
         results["ended by itself: the budget was spent"] += not was_killed
         print(f"{number + 1:4d} {kind:10s} released {released}, counted {counted}", flush=True)
-    summary: dict[str, Any] = {"kills": sum(kills.values()), "budget": budget[0], **results}
+    summary: dict[str, Any] = {"kills": sum(count.value for count in kills.values()), "budget": budget[0], **results}
     for kind in kinds:
         folder = root / kind
         said = ""
@@ -228,10 +235,10 @@ def main(_: Any) -> None:
             _, said = run(folder, kind, budget, None)
         assert "!" not in said, f"{kind}: {said}"
         assert said == "rx", f"{kind}: the spent budget was not refused: {said}"
-        counted, released = check(folder, HISTORIES[kind] * (kills[kind] + 1))
+        counted, released = check(folder, HISTORIES[kind] * (kills[kind].value + 1))
         spent = float(epsilon(Ledger(folder / "ledger.json"), DELTA))
         assert spent <= budget[0], f"{kind}: {spent} > {budget[0]}"
-        summary[kind] = {"kills": kills[kind], "released": released, "counted": counted, "epsilon": spent}
+        summary[kind] = {"kills": kills[kind].value, "released": released, "counted": counted, "epsilon": spent}
     print(json.dumps(summary) if FLAGS.json else "\n".join(f"{k}: {v}" for k, v in summary.items()))
 
 
