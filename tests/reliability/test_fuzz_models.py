@@ -1,14 +1,11 @@
-"""Ledgers and model files of any content: read as what they are, or refused by our own error; nothing is executed.
+"""Model files of any content: loaded as private models, or refused by our own error; nothing is executed.
 
-FUZZ=20000 pytest tests/reliability/test_fuzz_files.py -k "ledger or model" runs the long version.
+FUZZ=20000 pytest tests/reliability/test_fuzz_models.py -k any_content runs the long version.
 """
 
 import io
 import json
-import pickle
-import sys
 import zipfile
-from pathlib import Path
 
 import h5py
 import keras
@@ -16,105 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ledgers import LEDGERS
 from mutations import NAMES, damaged_bytes, damaged_trees, examples
+from watching import Watched
 
 import tfdp_layers as tfdp
-from tfdp_layers.accounting import GroupNoise, Ledger, LedgerError, MetricRelease, NumericSparse, Release
 from tfdp_layers.model_file import ModelFileError
-from tfdp_layers.sampling import Poisson, TruncatedPoisson
-
-EXECUTES = (
-    "pickle.find_class",
-    "os.system",
-    "os.exec",
-    "os.spawn",
-    "os.posix_spawn",
-    "subprocess.Popen",
-    "marshal.loads",
-)
-seen: list[str] = []
-watching = [False]
-sys.addaudithook(lambda event, _: seen.append(event) if watching[0] and event in EXECUTES else None)
-
-
-class Watched:
-    """Fails if anything was executed, unpickled or imported by a name in NAMES inside of the block."""
-
-    def __enter__(self):
-        seen.clear()
-        watching[0] = True
-
-    def __exit__(self, *_):
-        watching[0] = False
-        assert not seen, seen
-        assert "antigravity" not in sys.modules
-
-
-def whole_ledger():
-    ledger = Ledger(dataset="mnist", budget=(50.0, 1e-5))
-    groups = (GroupNoise("a", 0.5, 1.5), GroupNoise("b", 2.0, 6.0))
-    for release, steps in (
-        (Release(groups, Poisson(600), 60_000), 5),
-        (Release(groups, TruncatedPoisson(600, 700), 60_000, nominal_noise_multiplier=2.0, generator="secure"), 3),
-        (MetricRelease(groups[:1], Poisson(60_000), 60_000), 1),
-    ):
-        ledger.reserve(ledger.begin(release), steps)
-    return ledger.to_json()
-
-
-def whole_party_ledger():
-    ledger = Ledger()
-    ledger.reserve(ledger.begin(NumericSparse(1.0, 2.0, 3.0, 4.0)), 7)
-    return ledger.to_json()
-
-
-LEDGERS = [whole_ledger(), whole_party_ledger()]
-
-
-def without_digest(text):
-    """Without it damage has to be found by what it damages."""
-    return {key: value for key, value in json.loads(text).items() if key != "digest"}
-
-
-texts = st.sampled_from(LEDGERS).flatmap(
-    lambda text: (
-        damaged_trees(without_digest(text)).map(json.dumps)
-        | damaged_trees(json.loads(text)).map(json.dumps)
-        | damaged_bytes(text.encode()).map(lambda data: data.decode(errors="replace"))
-        | st.text()
-    )
-)
-
-
-def test_the_watch_sees_what_it_is_there_for():
-    with pytest.raises(AssertionError, match="find_class"), Watched():
-        pickle.loads(pickle.dumps(Path))
-
-
-@examples(200)
-@given(texts)
-def test_a_ledger_of_any_text_is_whole_or_refused(text):
-    with Watched():
-        try:
-            ledger = Ledger.from_json(text)
-        except LedgerError:
-            return
-    assert Ledger.from_json(ledger.to_json()).entries == ledger.entries
-    assert all(entry.charges >= 0 and entry.release.event() for entry in ledger.entries)
-
-
-@pytest.mark.parametrize("text", LEDGERS, ids=["records", "party"])
-def test_no_single_changed_character_is_read_as_another_count(text):
-    whole = Ledger.from_json(text)
-    digits = [i for i, character in enumerate(text) if character.isdigit()]
-    for i in digits[:: max(1, len(digits) // 60)]:
-        with pytest.raises(LedgerError):
-            Ledger.from_json(text[:i] + str((int(text[i]) + 1) % 10) + text[i + 1 :])
-    bare = json.dumps(without_digest(text))
-    assert Ledger.from_json(bare).entries == whole.entries
-    changed = json.loads(bare)
-    changed["entries"][0]["steps"] -= 1  # The witness: without a digest it is believed.
-    assert Ledger.from_json(json.dumps(changed)).steps == whole.steps - 1
 
 
 @pytest.fixture(scope="module")
