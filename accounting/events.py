@@ -17,6 +17,7 @@ __all__ = [
     "NumericSparse",
     "Release",
     "UnitRelease",
+    "WholeDataRelease",
     "joint_noise_multiplier",
     "release_from_json",
 ]
@@ -189,6 +190,24 @@ class UnitRelease(Release):
 
 
 @dataclass(frozen=True)
+class WholeDataRelease(Release):
+    """One noisy sum over all records, released beside the optimizer's updates (by `tfdp.layers.DPPCA`, say).
+
+    The ledger counts one update for each such sum. `sampling` draws every record: it states the neighbouring relation.
+    """
+
+    kind: ClassVar[str] = "whole_data"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sampling.batch_size != self.examples:
+            raise ValueError(
+                f"A sum over all {self.examples} records is drawn with batch_size={self.examples}. Received:"
+                f" {self.sampling!r}."
+            )
+
+
+@dataclass(frozen=True)
 class NumericSparse:
     """One threshold test on a party's clipped changes, and the noisy value that is released after it.
 
@@ -267,10 +286,9 @@ class NumericSparse:
 AnyRelease = Release | NumericSparse
 """What a ledger counts."""
 
-# Files name kinds from this list, never modules to import. Another kind of release (one Gaussian release before the
-# training, say) is a class with the same members.
+# Files name kinds from this list, never modules to import. Another kind of release is a class with the same members.
 _KINDS: dict[str, type[Release] | type[NumericSparse]] = {
-    kind.kind: kind for kind in (Release, UnitRelease, NumericSparse)
+    kind.kind: kind for kind in (Release, UnitRelease, WholeDataRelease, NumericSparse)
 }
 
 

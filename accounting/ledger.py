@@ -11,7 +11,7 @@ from typing import Any
 
 from dp_accounting import NeighboringRelation
 
-from tfdp_layers.accounting.events import AnyRelease, release_from_json
+from tfdp_layers.accounting.events import AnyRelease, WholeDataRelease, release_from_json
 from tfdp_layers.accounting.storage import LedgerError, LedgerFile
 
 __all__ = ["Entry", "Ledger", "LedgerError"]
@@ -106,6 +106,11 @@ class Ledger:
         """Updates of all entries, made or reserved."""
         return sum(entry.steps for entry in self._entries.values())
 
+    @property
+    def updates(self) -> int:
+        """Of `steps`, those of optimizers: without sums that were released beside them."""
+        return sum(e.steps for e in self._entries.values() if not isinstance(e.release, WholeDataRelease))
+
     def check(self, release: AnyRelease) -> None:
         """Raises ValueError where the release has another neighbouring relation, or unit, than the ledger."""
         if self.relation not in (None, release.relation):
@@ -165,6 +170,15 @@ class Ledger:
             self._lock()
             unused, segment.outstanding = segment.outstanding - made, 0
             self._add(segment, -unused)
+
+    def holds(self, other: "Ledger") -> bool:
+        """Whether a merge of `other` would change nothing."""
+        mine = self._entries
+        return all(uid in mine and mine[uid].steps >= entry.steps for uid, entry in other._entries.items())
+
+    def entry_of(self, token: str) -> Entry | None:
+        """The entry that counts a segment's updates; None before the first. Raises ValueError for an unknown token."""
+        return self._entries.get(self._segment(token).entry)
 
     def merge(self, other: "Ledger") -> None:
         """Takes over what `other` counted: entries of both keep the larger count, all others are added.

@@ -1,14 +1,17 @@
 """The Gaussian mechanism over groups of weights, and where its randomness comes from."""
 
+from __future__ import annotations
+
 import math
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.sensitivity import SensitivityGroup
+if TYPE_CHECKING:  # layers with noise of their own import this module
+    from tfdp_layers.sensitivity import SensitivityGroup
 
 
 class NoiseSource:
@@ -173,6 +176,6 @@ def add_noise(source: NoiseSource, sums: Sequence[tf.Tensor], stddevs: Sequence[
     # One draw for all: many small ones cost as much again in calls.
     parts = tf.split(source.normal([sum(sizes)]), sizes)
     return [
-        total + stddev * tf.reshape(part, total.shape) if stddev > 0 else tf.convert_to_tensor(total)
+        total + stddev * tf.cast(tf.reshape(part, total.shape), total.dtype) if stddev > 0 else tf.convert_to_tensor(total)
         for total, stddev, part in zip(sums, stddevs, parts, strict=True)
     ]

@@ -13,6 +13,7 @@ from tfdp_layers.batches import Batches
 from tfdp_layers.fitting import as_batches, check_labels, logs_first, refuse_unsound_fit
 from tfdp_layers.independence import check_independence
 from tfdp_layers.layers.base import count_uses
+from tfdp_layers.layers.dp_pca import merge_adaptations
 from tfdp_layers.mixin import KerasMixin
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.run import PrivacyState, Run
@@ -300,7 +301,7 @@ class PrivateTraining(KerasMixin):
         if state.traced != (release, batches.physical_batch_size):
             self.train_function = None
         state.traced = (release, batches.physical_batch_size)
-        token = state.ledger.begin(release)
+        token = self.ledger.begin(release)
         # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
         state.ledger.reserve(token, 0)
         state.run = Run(batches, groups, release, token, self._settings(groups))
@@ -361,14 +362,18 @@ class PrivateTraining(KerasMixin):
 
     @property
     def ledger(self) -> Ledger:
-        """What was released so far. Assign a `Ledger(path)` to keep it in a file; what was spent moves over."""
+        """What was released so far. Assign a `Ledger(path)` to keep it in a file; what was spent moves over.
+
+        What layers released by themselves (`tfdp.layers.DPPCA`) is taken over at every look.
+        """
+        merge_adaptations(self, self._privacy.ledger)
         return self._privacy.ledger
 
     @ledger.setter
     def ledger(self, ledger: Ledger) -> None:
         if self._privacy.run is not None:
             raise RuntimeError("The ledger can't be exchanged while fit runs: assign it before fit.")
-        ledger.merge(self._privacy.ledger)
+        ledger.merge(self.ledger)
         self._privacy.ledger = ledger
 
     @property
@@ -389,9 +394,9 @@ class PrivateTraining(KerasMixin):
     def _refuse_unpaid_weights(self) -> None:
         """Raises ValueError where the optimizer was restored without the ledger (tf.train.Checkpoint does that)."""
         optimizer = getattr(self, "optimizer", None)
-        if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > self.ledger.steps:
+        if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > self.ledger.updates:
             raise ValueError(
-                f"The optimizer counts {int(optimizer.releases.numpy())} releases and the ledger {self.ledger.steps}:"
+                f"The optimizer counts {int(optimizer.releases.numpy())} releases and the ledger {self.ledger.updates}:"
                 " weights were restored without what they cost. Restore with load_weights or load_model, or merge the"
                 " ledger of the earlier run: model.ledger.merge(...)."
             )

@@ -4,10 +4,12 @@ from tfdp_layers.layers.attention import ClippedMultiHeadAttention
 from tfdp_layers.layers.base import BoundedLayer
 from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
 from tfdp_layers.layers.dense import ClippedDense
+from tfdp_layers.layers.dp_pca import DPPCA
 from tfdp_layers.layers.einsum import ClippedEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
 from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
 from tfdp_layers.layers.feedback_stack import FeedbackStack
+from tfdp_layers.layers.gradient_filter import GradientFilter
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 
 __all__ = [
@@ -22,7 +24,9 @@ __all__ = [
     "ClippedGroupNormalization",
     "ClippedLayerNormalization",
     "ClippedMultiHeadAttention",
+    "DPPCA",
     "FeedbackDense",
     "FeedbackOutput",
     "FeedbackStack",
+    "GradientFilter",
 ]
