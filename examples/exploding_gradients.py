@@ -1,10 +1,10 @@
 """An LSTM whose gradients explode, with and without a `GradientFilter` inside its cell. No privacy here.
 
-Run: python examples/exploding_gradients.py [--hold 5] [--gain 5] [--active_range 0.01] [--epochs 20] [--seeds 3] [--json]
+Run: python examples/exploding_gradients.py [--hold 12] [--gain 5] [--active_range 0.01] [--seeds 3] [--json]
 
-scikit-learn's digits, read row by row, each row held for five steps: 40 steps of 8 pixels. The recurrent kernel starts at
-five times an orthogonal matrix, so that the gradient grows on its way back through the steps. Both networks start from
-the same weights and learn by plain SGD with rate 1.
+scikit-learn's digits, read row by row, each row held for 12 steps: 96 steps of 8 pixels. The recurrent kernel starts at
+five times an orthogonal matrix, so that the gradient grows on its way back through the steps. Both networks start
+from the same weights and learn by plain SGD with rate 1.
 """
 
 import json
@@ -20,7 +20,7 @@ import tfdp_layers as tfdp
 from tfdp_layers import datasets
 
 FLAGS = flags.FLAGS
-flags.DEFINE_integer("hold", 5, "Steps for which each of the 8 rows is shown.")
+flags.DEFINE_integer("hold", 12, "Steps for which each of the 8 rows is shown.")
 flags.DEFINE_float("gain", 5.0, "Of the initial recurrent kernel.")
 flags.DEFINE_float("active_range", 0.01, "Of the filter: a batch's mean loss per unit of a state.")
 flags.DEFINE_float("learning_rate", 1.0, "Of plain SGD.")

@@ -49,7 +49,7 @@ class NoiseSource:
         bits = self._generator.uniform_full_int([2, -(-count // 2)], dtype=tf.uint32)
         return tf.reshape(box_muller(bits[0], bits[1])[:count], shape)
 
-    def __deepcopy__(self, memo: Any) -> "NoiseSource":
+    def __deepcopy__(self, memo: Any) -> NoiseSource:
         return type(self)()
 
     def __reduce__(self) -> Any:
@@ -95,7 +95,7 @@ class SeededNoise(NoiseSource):
         if self._generator is None:
             super().rekey()
 
-    def __deepcopy__(self, memo: Any) -> "SeededNoise":
+    def __deepcopy__(self, memo: Any) -> SeededNoise:
         return type(self)(self.seed)
 
     def __reduce__(self) -> Any:
@@ -176,6 +176,8 @@ def add_noise(source: NoiseSource, sums: Sequence[tf.Tensor], stddevs: Sequence[
     # One draw for all: many small ones cost as much again in calls.
     parts = tf.split(source.normal([sum(sizes)]), sizes)
     return [
-        total + stddev * tf.cast(tf.reshape(part, total.shape), total.dtype) if stddev > 0 else tf.convert_to_tensor(total)
+        total + stddev * tf.cast(tf.reshape(part, total.shape), total.dtype)
+        if stddev > 0
+        else tf.convert_to_tensor(total)
         for total, stddev, part in zip(sums, stddevs, parts, strict=True)
     ]

@@ -92,7 +92,7 @@ def test_the_noise_is_what_the_ledger_says():
 def test_without_noise_it_is_the_eigenvectors_and_a_projection():
     layer = tfdp.layers.DPPCA(3, 0.0, 1e3)
     layer.adapt(np.reshape(X, (-1, 2, 3)))
-    values, vectors = np.linalg.eigh(X.T.astype(np.float64) @ X)
+    _, vectors = np.linalg.eigh(X.T.astype(np.float64) @ X)
     found = np.asarray(layer.projection)
     np.testing.assert_allclose(np.abs(np.sum(found * vectors[:, :-4:-1], axis=0)), 1.0, rtol=1e-4)
     np.testing.assert_allclose(found.T @ found, np.eye(3), atol=1e-5)

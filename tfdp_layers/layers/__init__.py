@@ -13,6 +13,7 @@ from tfdp_layers.layers.gradient_filter import GradientFilter
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 
 __all__ = [
+    "DPPCA",
     "BoundedLayer",
     "ClippedConv1D",
     "ClippedConv2D",
@@ -24,7 +25,6 @@ __all__ = [
     "ClippedGroupNormalization",
     "ClippedLayerNormalization",
     "ClippedMultiHeadAttention",
-    "DPPCA",
     "FeedbackDense",
     "FeedbackOutput",
     "FeedbackStack",

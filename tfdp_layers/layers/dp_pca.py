@@ -29,8 +29,8 @@ class DPPCA(KerasMixin, keras.layers.Layer):
     Formal guarantee: one `adapt` is one Gaussian mechanism of the given noise multiplier over all its records, which
     joins the ledger of every private model that uses the layer, by whatever name or copy: a model whose layer was
     adapted without a record of it refuses to train and to state an epsilon. Adapting twice costs twice.
-    Derivation: each record is scaled to L2 norm at most C. What is released is the vector w of the matrix's diagonal and
-    of sqrt(2) times its entries above it, for which ||w(x x^T)||_2 = ||x x^T||_F = ||x||^2 <= C^2: adding or removing a
+    Derivation: each record is scaled to L2 norm at most C. What is released is the vector w of the matrix's diagonal
+    and of sqrt(2) times its entries above it, for which ||w(x x^T)||_2 = ||x x^T||_F = ||x||^2 <= C^2: adding or removing a
     record, or replacing it by an empty one, moves w by at most C^2, attained by every record of norm C. (Replacing a
     record moves it by at most sqrt(2) C^2; it is accounted with 2 C^2.) Noise of standard deviation
     noise_multiplier * C^2 on w is that on the diagonal, and 1 / sqrt(2) of it on each entry above, mirrored below. The
@@ -186,8 +186,8 @@ def merge_adaptations(model: Any, ledger: Ledger) -> None:
             continue
         if not layer.paid:
             raise ValueError(
-                f"Layer {layer.name!r} (DPPCA) projects by weights that were copied to it without the record of what they"
-                " cost, so every epsilon would be too small. Merge the ledger of the layer that was adapted:"
+                f"Layer {layer.name!r} (DPPCA) projects by weights that were copied to it without the record of what"
+                " they cost, so every epsilon would be too small. Merge the ledger of the layer that was adapted:"
                 " layer.ledger.merge(original.ledger)."
             )
         if not ledger.holds(layer.ledger):

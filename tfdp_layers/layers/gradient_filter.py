@@ -16,9 +16,9 @@ _RULES: dict[str, type[EntryRule]] = {"tanh": Tanh, "clamp": Clamp}
 class GradientFilter(KerasMixin, keras.layers.Layer):
     """Passes its input through unchanged; on the way back, every entry of the gradient goes through `rule`.
 
-    Forward: y = x. Backward: dL/dx = rule(dL/dy), entry by entry; NaN and infinity become zero. Whatever lies below then
-    gets gradients of at most `rule.largest` an entry, so on the way back through many layers or time steps they cannot
-    explode.
+    Forward: y = x. Backward: dL/dx = rule(dL/dy), entry by entry; NaN and infinity become zero. Whatever lies below
+    then gets gradients of at most `rule.largest` an entry, so on the way back through many layers or time steps they
+    cannot explode.
 
     It is a help for training and no privacy mechanism: it makes what flows back to the layers BELOW it small, each
     record's and each position's by itself, and bounds no sum of them. In a private model it changes no guarantee: it
