@@ -30,9 +30,9 @@ class DPPCA(KerasMixin, keras.layers.Layer):
     joins the ledger of every private model that uses the layer, by whatever name or copy: a model whose layer was
     adapted without a record of it refuses to train and to state an epsilon. Adapting twice costs twice.
     Derivation: each record is scaled to L2 norm at most C. What is released is the vector w of the matrix's diagonal
-    and of sqrt(2) times its entries above it, for which ||w(x x^T)||_2 = ||x x^T||_F = ||x||^2 <= C^2: adding or removing a
-    record, or replacing it by an empty one, moves w by at most C^2, attained by every record of norm C. (Replacing a
-    record moves it by at most sqrt(2) C^2; it is accounted with 2 C^2.) Noise of standard deviation
+    and of sqrt(2) times its entries above it, for which ||w(x x^T)||_2 = ||x x^T||_F = ||x||^2 <= C^2: adding or
+    removing a record, or replacing it by an empty one, moves w by at most C^2, attained by every record of norm C.
+    (Replacing a record moves it by at most sqrt(2) C^2; it is accounted with 2 C^2.) Noise of standard deviation
     noise_multiplier * C^2 on w is that on the diagonal, and 1 / sqrt(2) of it on each entry above, mirrored below. The
     eigenvectors are post-processing, and do not depend on the number of records.
     The matrix is not centered, as in the sources. A record with a NaN or an infinity counts as zero.
