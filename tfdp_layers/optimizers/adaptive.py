@@ -12,7 +12,7 @@ from tfdp_layers.filtering import sizes
 from tfdp_layers.noise import stddevs_beside_statistics
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.rules import check_bound
-from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.sensitivity import LARGEST_SUM, SensitivityGroup
 
 ESTIMATORS = ("query", "layer", "coordinate")
 _LIMITS = (0.01, 10.0)
@@ -86,6 +86,8 @@ class AdaDPOptimizer(PrivateOptimizer):
         **kwargs: Any,
     ) -> None:
         check_bound(clip_factor=clip_factor, l2_norm_clip=l2_norm_clip)
+        if l2_norm_clip > LARGEST_SUM:  # sums are in units of the gradient until they are over the clamps
+            raise ValueError(f"`l2_norm_clip` must be at most {LARGEST_SUM:g}. Received: {l2_norm_clip!r}.")
         if scale_estimator not in ESTIMATORS:
             raise ValueError(f"`scale_estimator` must be one of {ESTIMATORS}. Received: {scale_estimator!r}.")
         for name, value in {"rate_decay": rate_decay, "noise_decay": noise_decay}.items():
