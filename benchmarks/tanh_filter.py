@@ -1,7 +1,7 @@
 """Tanh-filtered DP-SGD against DP-SGD, at the same true epsilon.
 
 Run: python benchmarks/tanh_filter.py --out results/tanh_filter.json [--datasets mnist,fashion_mnist] [--data_dir DIR]
-         [--steps 600] [--noise_multiplier 1.1] [--rates 0.25,1.0] [--seeds 3] [--methods ...]
+         [--steps 300] [--noise_multiplier 1.1] [--rates 0.25,1.0] [--seeds 3] [--methods ...]
 
 The CNN of 26,010 weights of TensorFlow Privacy's tutorial, batch 256 by Poisson sampling, plain SGD, noise multiplier
 1.1, as in the paper's experiments, but for fewer steps. Every method but the printed one is one Gaussian mechanism of
@@ -24,7 +24,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("out", "results/tanh_filter.json", "File for the runs.")
 flags.DEFINE_list("datasets", ["mnist", "fashion_mnist"], "Data sets.")
 flags.DEFINE_string("data_dir", None, "Folder with the data sets.")
-flags.DEFINE_integer("steps", 600, "Updates of a run.")
+flags.DEFINE_integer("steps", 300, "Updates of a run.")
 flags.DEFINE_float("noise_multiplier", 1.1, "Of every update.")
 flags.DEFINE_list("rates", ["0.25", "1.0"], "Learning rates to choose from.")
 flags.DEFINE_integer("seeds", 3, "Runs of each method: seeds of the initial weights.")

@@ -117,8 +117,8 @@ def filtered_sums(
         found = scaled_sums([part.keep(~refused) for part in used], function, scales)
         sums = {id(part.variable): total for part, total in zip(used, found, strict=True)}
     else:
-        outer = [] if tf.executing_eagerly() else [part for part in used if is_outer_product(part)]
-        sums = {id(part.variable): scales * filtered_sum(part.keep(~refused), function) for part in outer}
+        clean = [] if tf.executing_eagerly() else [part.keep(~refused) for part in used if is_outer_product(part)]
+        sums = {id(part.variable): scales * filtered_sum(part, function) for part in clean}
         others = [part for part in used if id(part.variable) not in sums]
         if others:
             rest = [part.variable for part in others]

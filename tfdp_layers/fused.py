@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import tensorflow as tf
 
@@ -26,7 +26,7 @@ EntryFunction = Callable[[Any, tf.Tensor, Any], tf.Tensor]
 where `rows` (batch, positions) is not None, what a record adds to those rows of the variable."""
 
 
-def is_outer_product(part: Contribution) -> bool:
+def is_outer_product(part: Contribution) -> TypeGuard[Products]:
     """Whether a record's gradient is x u^T, in the layout of the variable: (inputs, units)."""
     if type(part) is not Products or part.positions != 1:
         return False

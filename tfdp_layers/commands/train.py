@@ -149,8 +149,13 @@ def _optimizer(training: Training) -> Any:
     recipe, method, noise = training.recipe, training.options.method, training.noise_multiplier
     schedule = keras.optimizers.schedules.CosineDecay(recipe.learning_rate, training.steps)
     if method in STEPS:
-        parts = {"adaptive_rate": method != "adan", "adaptive_noise": method != "adal"}
-        return optimizers.AdaDPOptimizer(schedule, noise, l2_norm_clip=recipe.l2_norm_clip, **parts)
+        return optimizers.AdaDPOptimizer(
+            schedule,
+            noise,
+            l2_norm_clip=recipe.l2_norm_clip,
+            adaptive_rate=method != "adan",
+            adaptive_noise=method != "adal",
+        )
     adam = keras.optimizers.Adam(schedule)
     if method == "dpsgd":
         return optimizers.ClippedOptimizer(adam, noise, recipe.l2_norm_clip)

@@ -52,14 +52,13 @@ class GradientFilter(KerasMixin, keras.layers.Layer):
 
     def __init__(self, rule: EntryRule | str = "tanh", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if isinstance(rule, str) and rule in _RULES:
-            rule = _RULES[rule]()
-        if type(rule) not in _RULES.values():
+        chosen: Any = _RULES[rule]() if isinstance(rule, str) and rule in _RULES else rule
+        if type(chosen) not in _RULES.values():
             raise ValueError(
                 "`rule` must be tfdp.rules.Tanh(...) or tfdp.rules.Clamp(...), which change each entry of a gradient by"
                 f" itself, or one of {sorted(_RULES)}. Received: rule={rule!r}."
             )
-        self.rule = rule
+        self.rule: EntryRule = chosen
         self.supports_masking = True
 
     def call(self, inputs: Any) -> Any:
