@@ -44,7 +44,7 @@ def optimizer(method: str) -> Any:
     """The private optimizer of a method, at noise multiplier 1."""
     if method == "adadp":
         # Above a threshold of 0 from the first step on that releases anything.
-        return tfdp.optimizers.AdaDPOptimizer(0.001, 1.0, variance_threshold=0.0)
+        return tfdp.optimizers.AdaDPOptimizer(0.001, 1.0, variance_threshold=0.0, scale_estimator="query")
     sgd = keras.optimizers.SGD(0.01)
     if method == "tanh":
         return tfdp.optimizers.TanhFilteredOptimizer(sgd, 1.0)

@@ -54,7 +54,8 @@ class AdaDPOptimizer(PrivateOptimizer):
         as_published: the printed algorithm, for study: E' from the gradients before clip and noise. The ledger holds
             that they were released without noise: epsilon is infinite; a `PrivacyBudget` refuses to start unless it
             accepts the nominal figure.
-        scale_estimator: "query", "layer" or "coordinate".
+        scale_estimator: "layer", "query" or "coordinate". On MNIST "layer" was the most accurate: it switches to the
+            clamps only where the released gradients stand out of their noise.
         allow_generic: see `ClippedOptimizer`.
         noise_allocation, noise_source, name: see `PrivateOptimizer`.
 
@@ -81,7 +82,7 @@ class AdaDPOptimizer(PrivateOptimizer):
         adaptive_noise: bool = True,
         as_published: bool = False,
         *,
-        scale_estimator: str = "query",
+        scale_estimator: str = "layer",
         allow_generic: bool = False,
         **kwargs: Any,
     ) -> None:
