@@ -112,9 +112,15 @@ own, and its uses are counted as such, whoever calls it."""
 
 
 def sensitivity_groups(model: keras.Model, bounding: Any = None) -> list[SensitivityGroup]:
-    """One group for each layer that bounds itself, and those of `bounding` for the others.
+    """The groups of `certified`."""
+    return certified(model, bounding)[0]
 
-    Together they cover every trainable weight exactly once.
+
+def certified(model: keras.Model, bounding: Any = None) -> tuple[list[SensitivityGroup], Counter[int]]:
+    """The groups of weights with their bounds, and how often each layer is used (see `uses_of_layers`).
+
+    One group for each layer that bounds itself, and those of `bounding` for the others. Together they cover every
+    trainable weight exactly once.
 
     Args:
         bounding: the optimizer's `tfdp_layers.clipping.Bounding`; None refuses layers that don't bound themselves.
@@ -146,7 +152,7 @@ def sensitivity_groups(model: keras.Model, bounding: Any = None) -> list[Sensiti
     if bounding is not None:
         groups += [checked(group) for group in bounding.groups(others)]
     check_cover(model, groups)
-    return groups
+    return groups, uses
 
 
 def groups_of(path: str, layer: Any, uses: int) -> Iterator[SensitivityGroup]:

@@ -16,8 +16,9 @@ from tfdp_layers.layers.base import count_uses
 from tfdp_layers.layers.dp_pca import merge_adaptations
 from tfdp_layers.mixin import KerasMixin
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.per_record.recording import warn_of_generic
 from tfdp_layers.run import PrivacyState, Run
-from tfdp_layers.sensitivity import SensitivityGroup, recorded, sensitivity_groups, uses_of_layers
+from tfdp_layers.sensitivity import SensitivityGroup, certified, recorded, sensitivity_groups
 
 
 class PrivateTraining(KerasMixin):
@@ -249,8 +250,9 @@ class PrivateTraining(KerasMixin):
         }
         batches = as_batches(arguments, options)
         check_labels(self, self._privacy.loss, arguments.get("y"))
-        self._begin(batches)
-        arguments |= {"x": batches.dataset(pad=bool(self.jit_compile)), "shuffle": False}
+        dataset = batches.dataset(pad=bool(self.jit_compile))
+        self._begin(batches, dataset.element_spec)
+        arguments |= {"x": dataset, "shuffle": False}
         arguments["callbacks"] = logs_first(arguments.get("callbacks"))
         arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
         for name in ("y", "sample_weight", "class_weight", "batch_size"):
@@ -260,7 +262,7 @@ class PrivateTraining(KerasMixin):
         finally:
             self._privacy.run = None
 
-    def _begin(self, batches: Batches) -> None:
+    def _begin(self, batches: Batches, spec: Any) -> None:
         """Certifies the model and opens a segment of the ledger for what this `fit` will release."""
         state = self._privacy
         self._refuse_unpaid_weights()
@@ -272,10 +274,11 @@ class PrivateTraining(KerasMixin):
                 f"The model was made under a strategy with {replicas} replicas: each would draw batches and add noise"
                 " of its own, which is not what the ledger accounts. Make and train it on one device for now."
             )
-        spec = batches.dataset(pad=bool(self.jit_compile)).element_spec
         if not self.built:
             self.build(keras.tree.map_structure(lambda t: (None, *t.shape[1:]), spec[0]))
-        groups = self.sensitivities()
+        groups, state.uses = certified(self, self._bounding)
+        if self._bounding is not None:
+            warn_of_generic(self)
         optimizer = self.optimizer
         if not optimizer.built:
             optimizer.build(self.trainable_variables)
@@ -292,7 +295,6 @@ class PrivateTraining(KerasMixin):
             declared=batches.declared,
             nominal_noise_multiplier=optimizer.nominal_noise_multiplier,
         )
-        state.uses = uses_of_layers(self, self._bounding)
         if state.traced != (release, batches.physical_batch_size):
             state.independent = False
         if not state.independent:
