@@ -15,11 +15,11 @@ import tensorflow as tf
 from tfdp_layers.per_record.contributions import Contribution, Products, Stored, in_order
 from tfdp_layers.rules import squared_norm
 
-SMALLEST = 10_000
+SMALLEST = 50_000
 """Weights below which a kernel of its own is not worth its compilation."""
 
 _ROWS = 64
-"""Batches of unknown size are filled up to a multiple of this: XLA compiles anew for every size."""
+"""Records of one call of a kernel: XLA compiles anew for every size, so all calls have the same."""
 
 EntryFunction = Callable[[Any, tf.Tensor, Any], tf.Tensor]
 """(variable, values, rows) -> values filtered, entry by entry, zero to zero. `values` is (batch, *variable.shape), or,
@@ -41,22 +41,15 @@ def all_fused(parts: Sequence[Contribution]) -> bool:
     return any(outer) and all(map(max, outer, written)) and not tf.executing_eagerly()
 
 
-def filled(rows: tf.Tensor) -> tf.Tensor:
-    """Filled up with zeros, which add zero, to a multiple of `_ROWS`, unless the number of rows is known."""
-    if rows.shape[0] is not None:
-        return rows
-    missing = -tf.shape(rows)[0] % _ROWS
-    return tf.pad(rows, [[0, missing]] + [[0, 0]] * (len(rows.shape) - 1))
-
-
 def filtered_sum(part: Products, function: EntryFunction) -> tf.Tensor:
     """sum_i function(x_i u_i^T), of the variable's shape. Every row must be finite, and so must the products."""
 
     @tf.function(jit_compile=True, autograph=False)
-    def kernel(x: tf.Tensor, u: tf.Tensor) -> tf.Tensor:
-        return tf.reduce_sum(function(part.variable, x[:, :, tf.newaxis] * u[:, tf.newaxis, :], None), axis=0)
+    def kernel(factors: Any) -> list[tf.Tensor]:
+        ((x, u),) = factors
+        return [tf.reduce_sum(function(part.variable, x[:, :, tf.newaxis] * u[:, tf.newaxis, :], None), axis=0)]
 
-    return kernel(filled(part.x[:, 0]), filled(part.u[:, 0]))
+    return in_blocks(kernel, [[part.x[:, 0], part.u[:, 0]]], [part])[0]
 
 
 def scaled_sums(
@@ -67,9 +60,7 @@ def scaled_sums(
     One record after another: its filtered gradients stay in the cache from the norm to the sum. Every row must be
     finite, and so must the products.
     """
-    factors = [
-        (filled(p.x[:, 0]), filled(p.u[:, 0])) if is_outer_product(p) else (filled(p.gradients()),) for p in parts
-    ]
+    factors = [[p.x[:, 0], p.u[:, 0]] if is_outer_product(p) else [p.gradients()] for p in parts]
 
     @tf.function(jit_compile=True, autograph=False)
     def kernel(factors: Any) -> list[tf.Tensor]:
@@ -80,8 +71,36 @@ def scaled_sums(
             scale = scales(tf.sqrt(tf.add_n([squared_norm(value) for value in found])))[0]
             return i + 1, [total + scale * value[0] for total, value in zip(totals, found, strict=True)]
 
-        zeros = [tf.zeros(part.variable.shape, tf.float32) for part in parts]
         count = tf.shape(factors[0][0])[0]
-        return tf.while_loop(lambda i, _: i < count, body, [tf.constant(0), zeros])[1]
+        return tf.while_loop(lambda i, _: i < count, body, [tf.constant(0), zeros(parts)])[1]
 
-    return kernel(factors)
+    return in_blocks(kernel, factors, parts)
+
+
+def in_blocks(kernel: Any, factors: list[list[tf.Tensor]], parts: Sequence[Contribution]) -> list[tf.Tensor]:
+    """The sums of kernel(the factors' rows) over blocks of `_ROWS` rows, one for each part.
+
+    The last block is filled up with zeros, whose gradients are zero and add nothing.
+    """
+    known = factors[0][0].shape[0]
+    if known is not None and known <= _ROWS:
+        return kernel(factors)
+    rows = tf.shape(factors[0][0])[0]
+
+    def filled(values: tf.Tensor) -> tf.Tensor:
+        return tf.pad(values, [[0, -rows % _ROWS]] + [[0, 0]] * (len(values.shape) - 1))
+
+    padded = tf.nest.map_structure(filled, factors)
+
+    def body(start: tf.Tensor, totals: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        def block(values: tf.Tensor) -> tf.Tensor:
+            return tf.slice(values, [start] + [0] * (len(values.shape) - 1), [_ROWS, *values.shape[1:]])
+
+        found = kernel(tf.nest.map_structure(block, padded))
+        return start + _ROWS, [a + b for a, b in zip(totals, found, strict=True)]
+
+    return tf.while_loop(lambda start, _: start < rows, body, [tf.constant(0), zeros(parts)], parallel_iterations=1)[1]
+
+
+def zeros(parts: Sequence[Contribution]) -> list[tf.Tensor]:
+    return [tf.zeros(part.variable.shape, tf.float32) for part in parts]
