@@ -20,6 +20,7 @@ __all__ = [
     "Release",
     "UnitMetricRelease",
     "UnitRelease",
+    "WholeDataRelease",
     "joint_noise_multiplier",
     "release_from_json",
 ]
@@ -208,7 +209,25 @@ class UnitRelease(Release):
 
 
 @dataclass(frozen=True)
-class MetricRelease(Release):
+class WholeDataRelease(Release):
+    """One noisy sum over all records, released beside the optimizer's updates (by `tfdp.layers.DPPCA`, say).
+
+    The ledger counts one update for each such sum. `sampling` draws every record: it states the neighbouring relation.
+    """
+
+    kind: ClassVar[str] = "whole_data"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sampling.batch_size != self.examples:
+            raise ValueError(
+                f"A sum over all {self.examples} records is drawn with batch_size={self.examples}. Received:"
+                f" {self.sampling!r}."
+            )
+
+
+@dataclass(frozen=True)
+class MetricRelease(WholeDataRelease):
     """A noisy mean over ALL records of numbers of bounded range, as `tfdp.release_metric` releases it.
 
     One group, named as the metric: one record moves the sum by at most half the range, since the middle of the range is
@@ -307,7 +326,8 @@ AnyRelease = Release | NumericSparse
 
 # Files name kinds from this list, never modules to import. Another kind of release is a class with the same members.
 _KINDS: dict[str, type[Release] | type[NumericSparse]] = {
-    kind.kind: kind for kind in (Release, UnitRelease, MetricRelease, UnitMetricRelease, NumericSparse)
+    kind.kind: kind
+    for kind in (Release, UnitRelease, WholeDataRelease, MetricRelease, UnitMetricRelease, NumericSparse)
 }
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting.budget import Affordability, Budget, BudgetExhausted
-from tfdp_layers.accounting.events import AnyRelease, MetricRelease
+from tfdp_layers.accounting.events import AnyRelease, WholeDataRelease
 from tfdp_layers.accounting.identity import Identity
 from tfdp_layers.accounting.ledger_format import (
     Entry,
@@ -140,8 +140,8 @@ class Ledger:
 
     @property
     def updates(self) -> int:
-        """Updates of weights or parties, made or reserved, without released metrics."""
-        return sum(e.steps for e in self._entries.values() if not isinstance(e.release, MetricRelease))
+        """Updates of weights or parties, made or reserved, without sums that were released beside them."""
+        return sum(e.steps for e in self._entries.values() if not isinstance(e.release, WholeDataRelease))
 
     def check(self, release: AnyRelease) -> None:
         """Raises ValueError where the release has another neighbouring relation, or unit, than the ledger."""
@@ -219,6 +219,15 @@ class Ledger:
             segment = self._ready(token)
             unused, segment.outstanding = segment.outstanding - made, 0
             self._add(segment, -unused)
+
+    def holds(self, other: "Ledger") -> bool:
+        """Whether a merge of `other` would change nothing."""
+        mine = self._entries
+        return all(uid in mine and mine[uid].steps >= entry.steps for uid, entry in other._entries.items())
+
+    def entry_of(self, token: str) -> Entry | None:
+        """The entry that counts a segment's updates; None before the first. Raises ValueError for an unknown token."""
+        return self._entries.get(self._segment(token).entry)
 
     def merge(self, other: "Ledger") -> None:
         """Takes over what `other` counted: entries of both keep the larger count, all others are added.

@@ -16,6 +16,7 @@ from tfdp_layers.accounting.events import (
     NumericSparse,
     Release,
     UnitRelease,
+    WholeDataRelease,
 )
 from tfdp_layers.accounting.ledger import Entry, Ledger
 
@@ -85,6 +86,7 @@ class StatedRelease:
       steps: updates made.
       noise_multiplier: noise over one record's contribution, all groups joined.
       groups: (name, bound, stddev) of each group; see `GroupNoise` for the units.
+      kind: "step" or "unit_step", updates of an optimizer; "whole_data", sums over all records beside them.
     """
 
     sampling: str
@@ -93,6 +95,7 @@ class StatedRelease:
     steps: int
     noise_multiplier: float
     groups: tuple[tuple[str, float, float], ...]
+    kind: str = Release.kind
 
 
 @dataclass(frozen=True)
@@ -280,11 +283,11 @@ def _stated(entries: list[Entry]) -> tuple[StatedRelease | StatedTests | StatedM
             tests[release] = tests.get(release, 0) + entry.steps
             continue
         groups = tuple((group.name, group.bound, group.stddev) for group in release.groups)
-        key = (release.sampling, release.examples, release.noise_multiplier, groups)
+        key = (release.sampling, release.examples, release.noise_multiplier, groups, release.kind)
         steps[key] = steps.get(key, 0) + entry.steps
     stated = [
-        StatedRelease(sampling.describe(examples), sampling.batch_size, examples, count, multiplier, groups)
-        for (sampling, examples, multiplier, groups), count in steps.items()
+        StatedRelease(sampling.describe(examples), sampling.batch_size, examples, count, multiplier, groups, kind)
+        for (sampling, examples, multiplier, groups, kind), count in steps.items()
     ]
     return (
         *stated,
@@ -341,8 +344,10 @@ def _rows(release: StatedRelease | StatedTests | StatedMetric) -> list[str]:
 
 
 def _release_rows(release: StatedRelease) -> list[str]:
+    whole = release.kind == WholeDataRelease.kind
+    what = "noisy sums over all records" if whole else "noisy gradient sums"
     rows = [
-        _row("Released", f"{release.steps} noisy gradient sums, noise multiplier {release.noise_multiplier:.6g}"),
+        _row("Released", f"{release.steps} {what}, noise multiplier {release.noise_multiplier:.6g}"),
         _row("Sampling", f"{release.sampling} (expected batch {release.batch_size} of {release.examples} records)"),
     ]
     for name, bound, stddev in release.groups:

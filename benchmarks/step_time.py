@@ -73,12 +73,27 @@ class StepTimes(keras.callbacks.Callback):
         self.times.append(seconds() - self.start)
 
 
-def median_step(model: Any, x: np.ndarray, y: np.ndarray) -> float:
+def median_step(model: Any, x: np.ndarray, y: np.ndarray, batch_size: int, steps: int) -> float:
     """Milliseconds of the median step of one short `fit`."""
     clock = StepTimes()
-    options = {"batch_size": FLAGS.batch_size, "steps_per_epoch": FLAGS.steps, "verbose": 0, "callbacks": [clock]}
-    model.fit(x, y, **options)
+    model.fit(x, y, batch_size=batch_size, steps_per_epoch=steps, verbose=0, callbacks=[clock])
     return 1e3 * statistics.median(clock.times[2:])
+
+
+def interleaved(models: list[Any], x: np.ndarray, y: np.ndarray, batch_size: int, steps: int) -> list[list[float]]:
+    """Milliseconds of the median step of each model, in rounds in which each has its turn."""
+
+    def turn() -> list[float]:
+        return [median_step(model, x, y, batch_size, steps) for model in models]
+
+    turn()  # traced, warm
+    return [turn() for _ in range(FLAGS.rounds)]
+
+
+def random_records(shape: tuple[int, ...], count: int, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Normal numbers and classes."""
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(count, *shape)).astype("float32"), rng.integers(0, classes, count)
 
 
 def compare(name: str, bound: str) -> dict[str, Any]:
@@ -88,11 +103,8 @@ def compare(name: str, bound: str) -> dict[str, Any]:
     plain.compile(keras.optimizers.SGD(0.01), loss, jit_compile=False)
     private = tfdp.PrivateSequential(layers(name, True, bound))
     private.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.01), 1.0), loss)
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(FLAGS.batch_size * (FLAGS.steps + 2), *plain.input_shape[1:])).astype("float32")
-    y = rng.integers(0, 10, len(x))
-    median_step(plain, x, y), median_step(private, x, y)  # traced, warm
-    pairs = [(median_step(plain, x, y), median_step(private, x, y)) for _ in range(FLAGS.rounds)]
+    x, y = random_records(plain.input_shape[1:], FLAGS.batch_size * (FLAGS.steps + 2))
+    pairs = interleaved([plain, private], x, y, FLAGS.batch_size, FLAGS.steps)
     ratios = [b / a for a, b in pairs]
     return {
         "model": name,

@@ -1,14 +1,17 @@
 """The Gaussian mechanism over groups of weights, and where its randomness comes from."""
 
+from __future__ import annotations
+
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.sensitivity import SensitivityGroup
+if TYPE_CHECKING:  # layers with noise of their own import this module
+    from tfdp_layers.sensitivity import SensitivityGroup
 
 
 class NoiseSource:
@@ -58,7 +61,7 @@ class NoiseSource:
         """`total` with noise of this standard deviation, above 0; `noise`: numbers of `normal`, of the same shape."""
         return total + stddev * tf.cast(noise, total.dtype)
 
-    def __deepcopy__(self, memo: Any) -> "NoiseSource":
+    def __deepcopy__(self, memo: Any) -> NoiseSource:
         return type(self)()
 
     def __reduce__(self) -> Any:
@@ -104,7 +107,7 @@ class SeededNoise(NoiseSource):
         if self._generator is None:
             super().rekey()
 
-    def __deepcopy__(self, memo: Any) -> "SeededNoise":
+    def __deepcopy__(self, memo: Any) -> SeededNoise:
         return type(self)(self.seed)
 
     def __reduce__(self) -> Any:

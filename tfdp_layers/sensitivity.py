@@ -14,6 +14,7 @@ from tfdp_layers.layers.attention import ClippedMultiHeadAttention
 from tfdp_layers.layers.base import BoundedLayer, CountedLayer, UpstreamBoundedLayer, inspect_uses
 from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
 from tfdp_layers.layers.dense import ClippedDense
+from tfdp_layers.layers.dp_pca import DPPCA
 from tfdp_layers.layers.einsum import ClippedEinsumDense, FaithfulEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
 from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
@@ -326,11 +327,14 @@ def mixing_reason(layer: Any) -> str | None:
             " gradient is"
             " added after the noise), or put the term into the per-record loss."
         )
+    if isinstance(layer, DPPCA) and not layer.adapted:
+        return "it was not adapted yet, and projects on nothing. Call its adapt(data) first; its cost joins the ledger."
     if is_adapted(layer):
         return (
             "its state was learned by adapt(), without noise; if that was private data, the model gives it away."
             " Give the state"
-            " as constants known from public sources (mean=, variance=, bin_boundaries=, vocabulary=)."
+            " as constants known from public sources (mean=, variance=, bin_boundaries=, vocabulary=);"
+            " tfdp.layers.DPPCA is a preprocessing layer that adapts privately."
         )
     return None
 

@@ -14,6 +14,7 @@ from tfdp_layers.batches import Batches
 from tfdp_layers.fitting import as_batches, check_labels, logs_first, refuse_unsound_fit
 from tfdp_layers.independence import check_independence
 from tfdp_layers.layers.base import count_uses
+from tfdp_layers.layers.dp_pca import merge_adaptations
 from tfdp_layers.mixin import KerasMixin
 from tfdp_layers.model_file import stored_ledger, whole_file
 from tfdp_layers.optimizers.base import PrivateOptimizer
@@ -310,7 +311,7 @@ class PrivateTraining(KerasMixin):
         if state.traced != (release, batches.physical_batch_size):
             self.train_function = None
         state.traced = (release, batches.physical_batch_size)
-        token = state.ledger.begin(release)
+        token = self.ledger.begin(release)
         # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
         state.ledger.require(token)
         state.run = Run(batches, groups, release, token, self._settings(groups))
@@ -387,14 +388,16 @@ class PrivateTraining(KerasMixin):
 
         To charge all that is trained on a data set to one ledger, assign each model the same one:
         `Ledger(path, dataset="name", budget=(epsilon, delta))`; past the budget `fit` ends or refuses to start.
+        What layers released by themselves (`tfdp.layers.DPPCA`) is taken over at every look.
         """
+        merge_adaptations(self, self._privacy.ledger)
         return self._privacy.ledger
 
     @ledger.setter
     def ledger(self, ledger: Ledger) -> None:
         if self._privacy.run is not None:
             raise RuntimeError("The ledger can't be exchanged while fit runs: assign it before fit.")
-        ledger.merge(self._privacy.ledger)
+        ledger.merge(self.ledger)
         self._privacy.ledger = ledger
 
     @property
