@@ -1,8 +1,8 @@
 """Accounting: what was released, what it costs, and how to state it. Imports no TensorFlow."""
 
-from tfdp_layers.accounting.accountant import Epsilon, EpsilonCurve, epsilon
+from tfdp_layers.accounting.accountant import Epsilon, EpsilonCurve, epsilon, nominal_epsilon
 from tfdp_layers.accounting.calibration import affordable_steps, calibrate_noise_multiplier
-from tfdp_layers.accounting.events import GroupNoise, Release, joint_noise_multiplier
+from tfdp_layers.accounting.events import GroupNoise, NumericSparse, Release, UnitRelease, joint_noise_multiplier
 from tfdp_layers.accounting.ledger import Entry, Ledger, LedgerError
 from tfdp_layers.accounting.statement import Statement
 
@@ -13,10 +13,13 @@ __all__ = [
     "GroupNoise",
     "Ledger",
     "LedgerError",
+    "NumericSparse",
     "Release",
     "Statement",
+    "UnitRelease",
     "affordable_steps",
     "calibrate_noise_multiplier",
     "epsilon",
     "joint_noise_multiplier",
+    "nominal_epsilon",
 ]

@@ -7,10 +7,10 @@ from typing import Any
 from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting import composition
-from tfdp_layers.accounting.events import Release
+from tfdp_layers.accounting.events import AnyRelease
 from tfdp_layers.accounting.ledger import Ledger
 
-__all__ = ["Epsilon", "EpsilonCurve", "check_delta", "epsilon", "events_of"]
+__all__ = ["Epsilon", "EpsilonCurve", "check_delta", "epsilon", "events_of", "nominal_epsilon"]
 
 # Coarse points at which a curve is evaluated exactly: each 15% after the last.
 _GRID_RATIO = 1.15
@@ -56,6 +56,15 @@ def epsilon(ledger: Ledger, delta: float) -> Epsilon:
     return _state(events_of(ledger), ledger.relation, delta, _kinds(ledger))
 
 
+def nominal_epsilon(ledger: Ledger, delta: float) -> Epsilon | None:
+    """Returns the epsilon by the accounting that the methods' publications print; None where it is no other.
+
+    NOT a guarantee: `epsilon` is, and is larger. Raises as `epsilon`.
+    """
+    published = ledger.as_published()
+    return None if published is None else epsilon(published, delta)
+
+
 class EpsilonCurve:
     """Epsilon after further updates of one release, in a fresh segment, on top of a snapshot of a ledger.
 
@@ -67,13 +76,13 @@ class EpsilonCurve:
       ValueError: delta is not in (0, 1), or the release has another neighbouring relation than the ledger.
     """
 
-    def __init__(self, ledger: Ledger | None, release: Release, delta: float) -> None:
+    def __init__(self, ledger: Ledger | None, release: AnyRelease, delta: float) -> None:
         self.release = release
         self.delta = check_delta(delta)
         ledger = Ledger() if ledger is None else ledger
         ledger.check(release)
         self._before = events_of(ledger)
-        self._kinds = _kinds(ledger) | {release.sampling.kind}
+        self._kinds = _kinds(ledger) | {release.drawn}
         self._event = release.event()
         self._values: dict[int, Epsilon] = {}
         base = tuple(self._before.items())
@@ -136,7 +145,7 @@ def _state(counts: Counter[DpEvent], relation: NeighboringRelation | None, delta
 
 
 def _kinds(ledger: Ledger) -> set[str]:
-    return {entry.release.sampling.kind for entry in ledger.entries}
+    return {entry.release.drawn for entry in ledger.entries}
 
 
 def _next_grid_point(charges: int) -> int:

@@ -162,7 +162,7 @@ def _estimate(counts: Counter[DpEvent], relation: NeighboringRelation, delta: fl
     if composition.exact_gaussian(kept) is not None:
         return composition.smallest_epsilon(plain, relation, delta)[0]
     bound = composition.rdp_epsilon(kept, relation, delta)
-    if math.isfinite(interval) and relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
+    if math.isfinite(interval):
         bound = min(bound, composition.pld_epsilon(kept, relation, delta, interval * composition.pld_interval(kept)))
     return bound
 

@@ -26,6 +26,9 @@ from dp_accounting import (
 from dp_accounting.pld import privacy_loss_distribution
 from dp_accounting.rdp import rdp_privacy_accountant
 
+from tfdp_layers.accounting import pure
+from tfdp_layers.accounting.fixed_size import is_fixed_size, sampled_pld
+
 __all__ = [
     "Counts",
     "convert_rdp",
@@ -88,6 +91,8 @@ def _smallest_epsilon(counts: Counts, relation: NeighboringRelation, delta: floa
         return 0.0, "nothing released"
     if any(isinstance(event, NonPrivateDpEvent) for event, _ in counts):
         return math.inf, "no noise"
+    if all(isinstance(event, pure.NumericSparseDpEvent) for event, _ in counts):
+        return _smallest_of_tests(counts, delta)
     _require_relation(relation)
     multiplier = exact_gaussian(counts)
     if multiplier is not None:
@@ -100,6 +105,18 @@ def _smallest_epsilon(counts: Counts, relation: NeighboringRelation, delta: floa
             f"No accountant can bound {[event for event, _ in counts]} under {relation.name} at delta={delta!r}. Use"
             " a larger delta, more noise, or another sampling."
         )
+    return bounds[name], name
+
+
+def _smallest_of_tests(counts: pure.Tests, delta: float) -> tuple[float, str]:
+    bounds = {
+        "basic composition": pure.basic_epsilon(counts),
+        "zCDP": convert_rdp(np.asarray(_ZCDP_ORDERS), pure.renyi(counts, np.asarray(_ZCDP_ORDERS)), delta),
+    }
+    if delta >= _SMALLEST_PLD_DELTA:
+        with _quiet():
+            bounds["PLD"] = pure.pld_epsilon(counts, delta)
+    name = min(bounds, key=lambda key: bounds[key])
     return bounds[name], name
 
 
@@ -151,22 +168,23 @@ def zcdp_epsilon(multiplier: float, delta: float) -> float:
 def pld_epsilon(counts: Counts, relation: NeighboringRelation, delta: float, interval: float | None = None) -> float:
     """Epsilon by privacy loss distributions; infinity where they cannot bound the composition.
 
+    Without replacement the one of a step is that of `fixed_size.sampled_pld`.
+
     Args:
       counts, relation, delta: see `smallest_epsilon`.
       interval: of the discretisation, in units of privacy loss; None chooses it. Every interval gives an upper bound.
     Source: Doroshenko et al. 2022, arXiv:2207.04380 (connecting the dots: pessimistic).
     """
-    supported = all(_is_sampled_gaussian(event) for event, _ in counts)
-    # Under replace-one dp-accounting's PLD reads multipliers by another convention than its RDP: not used there.
-    if not supported or relation is NeighboringRelation.REPLACE_ONE or len(counts) > _MOST_PLDS:
-        return math.inf
-    if delta < _SMALLEST_PLD_DELTA:
+    fixed_size = relation is NeighboringRelation.REPLACE_ONE
+    supported = all(is_fixed_size(event) if fixed_size else _is_sampled_gaussian(event) for event, _ in counts)
+    if not supported or len(counts) > _MOST_PLDS or delta < _SMALLEST_PLD_DELTA:
         return math.inf
     interval = pld_interval(counts) if interval is None else interval
     with _quiet():
         composed = None
         for event, count in counts:
-            part = _pld_of(event, interval).self_compose(count)
+            single = sampled_pld(*_sampled_gaussian(event), interval) if fixed_size else _pld_of(event, interval)
+            part = single.self_compose(count)
             composed = part if composed is None else composed.compose(part)
         epsilon = float(composed.get_epsilon_for_delta(delta)) if composed is not None else 0.0
     return epsilon if epsilon >= 0 else math.inf
@@ -210,6 +228,8 @@ def _sampled_gaussian(event: DpEvent) -> tuple[float, float]:
     """(sampling probability, noise multiplier) of an event that PLD supports."""
     if isinstance(event, PoissonSampledDpEvent):
         return event.sampling_probability, event.event.noise_multiplier
+    if isinstance(event, SampledWithoutReplacementDpEvent):
+        return event.sample_size / event.source_dataset_size, event.event.noise_multiplier
     return getattr(event, "sampling_probability", 1.0), event.noise_multiplier
 
 

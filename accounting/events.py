@@ -3,14 +3,23 @@
 import math
 import operator
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 from dp_accounting import DpEvent, NeighboringRelation
 
+from tfdp_layers.accounting.pure import NumericSparseDpEvent
 from tfdp_layers.sampling import Sampling, sampling_from_json
 
-__all__ = ["GroupNoise", "Release", "joint_noise_multiplier", "release_from_json"]
+__all__ = [
+    "AnyRelease",
+    "GroupNoise",
+    "NumericSparse",
+    "Release",
+    "UnitRelease",
+    "joint_noise_multiplier",
+    "release_from_json",
+]
 
 
 @dataclass(frozen=True)
@@ -65,8 +74,11 @@ class Release:
       examples: the declared, public number of records.
       seeded: a seeded noise or sampling source was used, which voids the statement.
       declared: the caller declared the sampling of a foreign pipeline; the library did not perform it.
+      nominal_noise_multiplier: what the publication of the method accounts with, where that is not true; None where the
+        method has no other figure than `noise_multiplier`.
     Raises:
-      ValueError: no groups, two of one name, flags that are not booleans, or a data set that the sampling refuses.
+      ValueError: no groups, two of one name, a nominal noise multiplier that is negative or not finite, flags that are
+        not booleans, or a data set that the sampling refuses.
     """
 
     groups: tuple[GroupNoise, ...]
@@ -74,7 +86,9 @@ class Release:
     examples: int
     seeded: bool = False
     declared: bool = False
+    nominal_noise_multiplier: float | None = None
     kind: ClassVar[str] = "step"
+    unit: ClassVar[str] = "record"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
@@ -87,6 +101,9 @@ class Release:
             raise ValueError(f"sampling must be one of tfdp_layers.sampling. Received: {self.sampling!r}.")
         self.sampling.check(self.examples)
         object.__setattr__(self, "examples", operator.index(self.examples))
+        if self.nominal_noise_multiplier is not None:
+            nominal = _nonnegative("nominal noise multiplier", self.nominal_noise_multiplier)
+            object.__setattr__(self, "nominal_noise_multiplier", nominal)
         for field in ("seeded", "declared"):
             if not isinstance(getattr(self, field), bool):
                 raise ValueError(f"{field} must be True or False. Received: {getattr(self, field)!r}.")
@@ -96,10 +113,22 @@ class Release:
         """Noise over one record's contribution, all groups joined; see `joint_noise_multiplier`."""
         return joint_noise_multiplier(self.groups)
 
+    def as_published(self) -> "Release":
+        """The release as its publication accounts it: NOT what holds, where `nominal_noise_multiplier` is given."""
+        if self.nominal_noise_multiplier is None:
+            return self
+        group = GroupNoise("as published", 1.0, self.nominal_noise_multiplier)
+        return replace(self, groups=(group,), nominal_noise_multiplier=None)
+
     @property
     def relation(self) -> NeighboringRelation:
         """The neighbouring relation of `event`."""
         return self.sampling.relation
+
+    @property
+    def drawn(self) -> str:
+        """The kind of sampling, for statements."""
+        return self.sampling.kind
 
     @property
     def sequential(self) -> bool:
@@ -116,7 +145,8 @@ class Release:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the release as a dict of JSON values; `release_from_json` reads it."""
-        return {
+        nominal = self.nominal_noise_multiplier
+        return ({} if nominal is None else {"nominal_noise_multiplier": nominal}) | {
             "kind": self.kind,
             "groups": [asdict(group) for group in self.groups],
             "sampling": self.sampling.to_json(),
@@ -128,7 +158,10 @@ class Release:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Release":
         """Reads what `to_json` wrote. Raises ValueError for missing, unknown or invalid fields."""
-        _exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"})
+        nominal = {"nominal_noise_multiplier"} & set(value)
+        _exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"} | nominal)
+        if nominal and value["nominal_noise_multiplier"] is None:
+            raise ValueError("A release's nominal_noise_multiplier must be a number, or left out. Received: None.")
         if not isinstance(value["groups"], list):
             raise ValueError(f"A release's groups must be a list. Received: {value['groups']!r}.")
         for group in value["groups"]:
@@ -139,15 +172,109 @@ class Release:
             examples=value["examples"],
             seeded=value["seeded"],
             declared=value["declared"],
+            nominal_noise_multiplier=value.get("nominal_noise_multiplier"),
         )
 
 
+@dataclass(frozen=True)
+class UnitRelease(Release):
+    """A `Release` whose records are units (people, say), each with at most one bounded contribution to a step.
+
+    A unit may own many records; of each unit that is drawn, one record enters the step, chosen at random. So a group's
+    bound on one record bounds the unit, `examples` and `batch_size` count units, and neighbours differ in a whole unit.
+    """
+
+    kind: ClassVar[str] = "unit_step"
+    unit: ClassVar[str] = "unit"
+
+
+@dataclass(frozen=True)
+class NumericSparse:
+    """One threshold test on a party's clipped changes, and the noisy value that is released after it.
+
+    The ledger counts one update for each test STARTED, whether it found a value or not.
+
+    Guarantee: (test_epsilon + value_epsilon)-differential privacy when the party's WHOLE data set is replaced. Every
+    change is clipped to [-bound, bound], whatever the data, so a magnitude moves by at most `bound` and a value by at
+    most 2 bound. AboveThreshold: bound / threshold_scale + 2 bound / query_scale; Laplace: 2 bound / value_scale.
+
+    Attributes:
+      bound: of each change, in units of a weight's change; above 0.
+      threshold_scale, query_scale, value_scale: scales of the Laplace noise on the threshold, on each magnitude that is
+        compared with it, and on the value released; same units; above 0.
+      seeded: a seeded noise source was used, which voids the statement.
+    Raises:
+      ValueError: a number that is not finite and above 0, or a flag that is no boolean.
+    Source: Dwork, Roth 2014, Algorithms 1 and 3; the privacy of AboveThreshold for two scales is in the proof of its
+      Theorem 3.23.
+    """
+
+    bound: float
+    threshold_scale: float
+    query_scale: float
+    value_scale: float
+    seeded: bool = False
+    kind: ClassVar[str] = "numeric_sparse"
+    unit: ClassVar[str] = "party"
+    declared: ClassVar[bool] = False
+    drawn: ClassVar[str] = "whole_data_set"
+    relation: ClassVar[NeighboringRelation] = NeighboringRelation.REPLACE_ONE
+    sequential: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for field in ("bound", "threshold_scale", "query_scale", "value_scale"):
+            value = _nonnegative(field, getattr(self, field))
+            if value == 0:
+                raise ValueError(f"{field} must be above 0: without noise a test has no guarantee. Received: 0.")
+            object.__setattr__(self, field, value)
+        if not isinstance(self.seeded, bool):
+            raise ValueError(f"seeded must be True or False. Received: {self.seeded!r}.")
+
+    @property
+    def test_epsilon(self) -> float:
+        """What a test costs, however many magnitudes it compares."""
+        return self.bound / self.threshold_scale + 2.0 * self.bound / self.query_scale
+
+    @property
+    def value_epsilon(self) -> float:
+        """What the value released after a test costs."""
+        return 2.0 * self.bound / self.value_scale
+
+    def as_published(self) -> "NumericSparse":
+        """The release itself: it is accounted as it holds."""
+        return self
+
+    def event(self) -> DpEvent:
+        """What one charge costs under `relation`, its one record being the party's whole data set."""
+        return NumericSparseDpEvent(self.test_epsilon, self.value_epsilon)
+
+    def charges(self, steps: int) -> int:
+        """How many events `steps` tests cost: as many."""
+        return steps
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the release as a dict of JSON values; `release_from_json` reads it."""
+        return {"kind": self.kind, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "NumericSparse":
+        """Reads what `to_json` wrote. Raises ValueError for missing, unknown or invalid fields."""
+        fields = {"bound", "threshold_scale", "query_scale", "value_scale", "seeded"}
+        _exactly("A numeric_sparse release", value, {"kind", *fields})
+        return cls(**{name: value[name] for name in fields})
+
+
+AnyRelease = Release | NumericSparse
+"""What a ledger counts."""
+
 # Files name kinds from this list, never modules to import. Another kind of release (one Gaussian release before the
 # training, say) is a class with the same members.
-_KINDS: dict[str, type[Release]] = {Release.kind: Release}
+_KINDS: dict[str, type[Release] | type[NumericSparse]] = {
+    kind.kind: kind for kind in (Release, UnitRelease, NumericSparse)
+}
 
 
-def release_from_json(value: Mapping[str, Any]) -> Release:
+def release_from_json(value: Mapping[str, Any]) -> AnyRelease:
     """Reads a release of any known kind. Raises ValueError for an unknown kind or invalid fields."""
     kind = value.get("kind") if isinstance(value, Mapping) else None
     if not isinstance(kind, str) or kind not in _KINDS:

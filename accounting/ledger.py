@@ -5,13 +5,13 @@ import os
 import secrets
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dp_accounting import NeighboringRelation
 
-from tfdp_layers.accounting.events import Release, release_from_json
+from tfdp_layers.accounting.events import AnyRelease, release_from_json
 from tfdp_layers.accounting.storage import LedgerError, LedgerFile
 
 __all__ = ["Entry", "Ledger", "LedgerError"]
@@ -29,7 +29,7 @@ class Entry:
       uid: names this counter; only the ledger object that opened an entry ever adds to it.
     """
 
-    release: Release
+    release: AnyRelease
     steps: int
     uid: str
 
@@ -43,7 +43,7 @@ class Entry:
 class _Segment:
     """An open segment: where its updates are counted, and how many of those are reserved but not settled."""
 
-    release: Release
+    release: AnyRelease
     entry: str
     outstanding: int = 0
 
@@ -97,20 +97,30 @@ class Ledger:
         return next((entry.release.relation for entry in self._entries.values()), None)
 
     @property
+    def unit(self) -> str | None:
+        """Whose replacement the entries are accounted for: "record", "party" (its whole data set), None while empty."""
+        return next((entry.release.unit for entry in self._entries.values()), None)
+
+    @property
     def steps(self) -> int:
         """Updates of all entries, made or reserved."""
         return sum(entry.steps for entry in self._entries.values())
 
-    def check(self, release: Release) -> None:
-        """Raises ValueError where the release has another neighbouring relation than the ledger."""
+    def check(self, release: AnyRelease) -> None:
+        """Raises ValueError where the release has another neighbouring relation, or unit, than the ledger."""
         if self.relation not in (None, release.relation):
             raise ValueError(
-                f"This ledger counts under {self.relation.name}, but {release.sampling!r} is accounted under"
+                f"This ledger counts under {self.relation.name}, but {release.drawn!r} is accounted under"
                 f" {release.relation.name}: an epsilon over both would mean nothing. Use a sampling of the same"
                 " relation, or a new ledger (and report two guarantees)."
             )
+        if self.unit not in (None, release.unit):
+            raise ValueError(
+                f"This ledger protects one {self.unit}, but {release.kind!r} releases protect one {release.unit}: an"
+                " epsilon over both would mean nothing. Use a new ledger (and report two guarantees)."
+            )
 
-    def begin(self, release: Release) -> str:
+    def begin(self, release: AnyRelease) -> str:
         """Starts a segment of updates and returns its token. Nothing is counted or written yet.
 
         An equal release goes on in the entry that this object opened for it, unless its cost depends on the place in an
@@ -173,6 +183,20 @@ class Ledger:
     def copy(self) -> "Ledger":
         """Returns a snapshot in memory, without the file and the open segments."""
         return self.from_json(self.to_json())
+
+    def as_published(self) -> "Ledger | None":
+        """Returns a copy in memory whose releases are accounted as their publications do; None where all are so.
+
+        What it costs is a nominal figure, not a guarantee: see `Release.nominal_noise_multiplier`.
+        """
+        releases = {
+            uid: getattr(e.release, "as_published", lambda e=e: e.release)() for uid, e in self._entries.items()
+        }
+        if all(entry.release == releases[uid] for uid, entry in self._entries.items()):
+            return None
+        copied = Ledger()
+        copied._entries = {uid: replace(entry, release=releases[uid]) for uid, entry in self._entries.items()}
+        return copied
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies and pickles are snapshots: two objects must never write one file or share an entry.
@@ -270,7 +294,7 @@ def _read(text: str) -> tuple[str, dict[str, Entry]]:
         if uid in entries:
             raise ValueError(f"entry {uid} occurs twice")
         entries[uid] = Entry(release_from_json(item["release"]), _count("steps", item["steps"]), uid)
-    if len({entry.release.relation for entry in entries.values()}) > 1:
+    if len({(entry.release.relation, entry.release.unit) for entry in entries.values()}) > 1:
         raise ValueError("its entries mix neighbouring relations")
     return _checked_uid(value["uid"]), entries
 

@@ -9,9 +9,11 @@ from typing import Any
 from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting.accountant import epsilon as epsilon_of
+from tfdp_layers.accounting.accountant import nominal_epsilon
+from tfdp_layers.accounting.events import NumericSparse, Release, UnitRelease
 from tfdp_layers.accounting.ledger import Entry, Ledger
 
-__all__ = ["StatedRelease", "Statement"]
+__all__ = ["StatedRelease", "StatedTests", "Statement"]
 
 _WIDTH = 96
 
@@ -33,12 +35,34 @@ _ASSUMPTIONS = (
     "The seeds of sampling and noise are secret and were used once.",
     "No setting was chosen by looking at unprotected numbers of this or an earlier run on the same data.",
 )
+_UNIT_ASSUMPTIONS = (
+    "One unit is one person, and the units of the records are as declared.",
+    "The number of units and the batch size, in units, are declared constants, not counted from private data.",
+    *_ASSUMPTIONS[2:],
+)
+_UNITS = {NumericSparse.unit: "one party's whole data set", UnitRelease.unit: "one unit, with all records it owns"}
 _COVERED = "the released weights, the optimizer's state, the noise multiplier, the number of steps, and epsilon"
 _EXCLUSIONS = (
     "Training loss and training metrics, also in the progress bar and in logs.",
     "Gradient norms and clipped fractions.",
     "The number of records drawn in a step, also where padded sizes or step times show it.",
     "Error messages about records.",
+)
+
+_PARTY_RELATION = (
+    "replace all its records: data sets are neighbours when this party's records are replaced by any others"
+)
+_PARTY_ASSUMPTIONS = (
+    "That this party takes part, in how many rounds, and how many records it declares is public.",
+    "Bound, threshold, fraction and epsilon of an upload were chosen without looking at the party's data.",
+    "The initial weights do not depend on the party's data, or their own privacy cost is in this ledger.",
+    "The keys of noise and selection are secret and were used once.",
+)
+_PARTY_COVERED = "every upload of this party, what the server and the other parties compute from them, and epsilon"
+_PARTY_EXCLUSIONS = (
+    "The party's local weights, and its training loss and metrics.",
+    "How long its training and selection take.",
+    "Error messages about its records.",
 )
 
 
@@ -64,6 +88,25 @@ class StatedRelease:
 
 
 @dataclass(frozen=True)
+class StatedTests:
+    """What a party's equal threshold tests released.
+
+    Attributes:
+      tests: started, each followed by at most one released value.
+      test_epsilon, value_epsilon: what one test, and the value after it, cost alone.
+      bound, threshold_scale, query_scale, value_scale: see `NumericSparse`.
+    """
+
+    tests: int
+    test_epsilon: float
+    value_epsilon: float
+    bound: float
+    threshold_scale: float
+    query_scale: float
+    value_scale: float
+
+
+@dataclass(frozen=True)
 class Statement:
     """A privacy statement; `str` gives a block of text for people, `to_json` one for programs.
 
@@ -77,6 +120,7 @@ class Statement:
       covered, assumptions, exclusions: the reach of the guarantee.
       void: why the statement does not hold at all; empty where it does.
       notes: what the reader should know besides.
+      nominal_epsilon: what the publication of a method used as printed would state; not a guarantee. None without one.
     """
 
     epsilon: float
@@ -86,12 +130,13 @@ class Statement:
     meaning: str
     privacy_unit: str
     steps: int
-    releases: tuple[StatedRelease, ...]
+    releases: tuple[StatedRelease | StatedTests, ...]
     covered: str
     assumptions: tuple[str, ...]
     exclusions: tuple[str, ...]
     void: tuple[str, ...]
     notes: tuple[str, ...]
+    nominal_epsilon: float | None = None
 
     @classmethod
     def from_ledger(cls, ledger: Ledger, delta: float) -> "Statement":
@@ -101,23 +146,30 @@ class Statement:
           ValueError: delta is not in (0, 1).
           NotImplementedError: no installed accountant can bound what was released.
         """
-        spent = epsilon_of(ledger, delta)
+        spent, nominal = epsilon_of(ledger, delta), nominal_epsilon(ledger, delta)
         entries = [entry for entry in ledger.entries if entry.steps]
+        party, unit = ledger.unit == NumericSparse.unit, ledger.unit == UnitRelease.unit
+        relation = "nothing was released" if spent.relation is None else _RELATIONS[spent.relation]
         return cls(
             epsilon=float(spent),
             delta=spent.delta,
             accountant=spent.accountant,
-            relation="nothing was released" if spent.relation is None else _RELATIONS[spent.relation],
+            relation=_PARTY_RELATION if party else relation.replace("record", "unit") if unit else relation,
             meaning=_meaning(float(spent), spent.delta),
-            privacy_unit="one record",
+            privacy_unit=_UNITS.get(ledger.unit or "", "one record"),
             steps=ledger.steps,
             releases=_stated(entries),
-            covered=_COVERED,
-            assumptions=_ASSUMPTIONS,
-            exclusions=_EXCLUSIONS,
+            covered=_PARTY_COVERED if party else _COVERED,
+            assumptions=_PARTY_ASSUMPTIONS if party else _UNIT_ASSUMPTIONS if unit else _ASSUMPTIONS,
+            exclusions=_PARTY_EXCLUSIONS if party else _EXCLUSIONS,
             void=_void(entries, float(spent)),
             notes=_notes(entries, spent.delta),
+            nominal_epsilon=None if nominal is None else float(nominal),
         )
+
+    @property
+    def _per_unit(self) -> bool:
+        return self.privacy_unit == _UNITS[UnitRelease.unit]
 
     def to_json(self) -> str:
         """Returns the statement as JSON text; an infinite number becomes null."""
@@ -127,6 +179,14 @@ class Statement:
         lines = [
             _row("Privacy", f"epsilon = {_rounded_up(self.epsilon)} at delta = {self.delta:g} (by {self.accountant})")
         ]
+        if self.nominal_epsilon is not None:
+            lines.append(
+                _row(
+                    "Nominal",
+                    f"epsilon = {_rounded_up(self.nominal_epsilon)} by the publication's own accounting, which does not"
+                    " hold: an algorithm was used as printed. The guarantee is the figure above.",
+                )
+            )
         if self.void:
             lines.insert(0, _row("VOID", "THIS STATEMENT DOES NOT HOLD. " + " ".join(self.void)))
         lines += [
@@ -135,7 +195,8 @@ class Statement:
             _row("Steps", str(self.steps)),
         ]
         for release in self.releases:
-            lines += _release_rows(release)
+            rows = _test_rows(release) if isinstance(release, StatedTests) else _release_rows(release)
+            lines += [row.replace("record", "unit") for row in rows] if self._per_unit else rows
         lines += [_row("Note", note) for note in self.notes]
         lines.append(_row("Covered", self.covered))
         lines += [_row("Not covered", text) for text in self.exclusions]
@@ -153,16 +214,33 @@ def _meaning(epsilon: float, delta: float) -> str:
     )
 
 
-def _stated(entries: list[Entry]) -> tuple[StatedRelease, ...]:
+def _stated(entries: list[Entry]) -> tuple[StatedRelease | StatedTests, ...]:
     steps: dict[tuple[Any, ...], int] = {}
+    tests: dict[NumericSparse, int] = {}
     for entry in entries:
         release = entry.release
+        if isinstance(release, NumericSparse):
+            tests[release] = tests.get(release, 0) + entry.steps
+            continue
         groups = tuple((group.name, group.bound, group.stddev) for group in release.groups)
         key = (release.sampling, release.examples, release.noise_multiplier, groups)
         steps[key] = steps.get(key, 0) + entry.steps
-    return tuple(
+    stated = [
         StatedRelease(sampling.describe(examples), sampling.batch_size, examples, count, multiplier, groups)
         for (sampling, examples, multiplier, groups), count in steps.items()
+    ]
+    return (*stated, *(_stated_tests(release, count) for release, count in tests.items()))
+
+
+def _stated_tests(release: NumericSparse, count: int) -> StatedTests:
+    return StatedTests(
+        tests=count,
+        test_epsilon=release.test_epsilon,
+        value_epsilon=release.value_epsilon,
+        bound=release.bound,
+        threshold_scale=release.threshold_scale,
+        query_scale=release.query_scale,
+        value_scale=release.value_scale,
     )
 
 
@@ -182,7 +260,7 @@ def _notes(entries: list[Entry], delta: float) -> tuple[str, ...]:
             "The sampling was declared by the caller about a data pipeline that this library did not perform: the"
             " guarantee holds only if each batch was drawn as declared."
         )
-    examples = max((entry.release.examples for entry in entries), default=0)
+    examples = max((entry.release.examples for entry in entries if isinstance(entry.release, Release)), default=0)
     if examples and delta > 1.0 / examples:
         notes.append(
             f"WARNING: delta = {delta:g} is above 1/examples = {1.0 / examples:g}: a mechanism that publishes a few"
@@ -201,6 +279,21 @@ def _release_rows(release: StatedRelease) -> list[str]:
             _row("Group", f"{name}: one record moves the sum by at most {bound:.6g}, noise stddev {stddev:.6g}")
         )
     return rows
+
+
+def _test_rows(release: StatedTests) -> list[str]:
+    return [
+        _row(
+            "Released",
+            f"{release.tests} threshold tests, each with at most one noisy value after it (NumericSparse); epsilon"
+            f" {_rounded_up(release.test_epsilon)} a test and {_rounded_up(release.value_epsilon)} a value",
+        ),
+        _row(
+            "Noise",
+            f"Laplace, scale {release.threshold_scale:.6g} on the threshold, {release.query_scale:.6g} on magnitudes,"
+            f" {release.value_scale:.6g} on values; changes are clipped to +-{release.bound:.6g} before",
+        ),
+    ]
 
 
 def _row(label: str, text: str) -> str:

@@ -30,19 +30,21 @@ class PrivacyBudget(keras.callbacks.Callback):
 
     Formal guarantee: when `fit` ends, `tfdp.accounting.epsilon(model.ledger, delta) <= epsilon`, under the neighbouring
     relation of the ledger, provided it held at the start. A run with a seeded source keeps to the number as well, but
-    its statement is void.
+    its statement is void. With `accept_nominal` the guarantee is lost for algorithms used as printed.
 
     Args:
         epsilon: the budget, finite and above 0.
         delta: in (0, 1); above 1 / examples it protects little, and a UserWarning says so when training starts.
-        accept_nominal: accepts a method's nominal epsilon where the proven one is larger; no method has one so far.
+        accept_nominal: for an algorithm used as printed (`as_published=True`), whose publication states a smaller
+            epsilon than holds: keeps to the publication's figure, which is NOT a guarantee. The logs then show both,
+            `epsilon` (what holds) and `nominal_epsilon`. Without it such a `fit` is refused.
 
     Attributes:
         exhausted: whether the current or last `fit` was ended because no further update fits.
 
     Raises:
-        ValueError: epsilon or delta out of range. From `fit`: a model that is not private, a noise multiplier of 0, or
-            a second budget.
+        ValueError: epsilon or delta out of range. From `fit`: a model that is not private, a noise multiplier of 0, an
+            algorithm used as printed unless `accept_nominal`, or a second budget.
         BudgetExhausted: from `fit`, before anything is released, when not one more update fits.
 
     Example:
@@ -53,6 +55,7 @@ class PrivacyBudget(keras.callbacks.Callback):
     adds_to_logs = True
 
     _spending: Spending
+    _true: Spending | None = None
     _ceiling: Epsilon
 
     def __init__(self, epsilon: float, delta: float, *, accept_nominal: bool = False) -> None:
@@ -88,7 +91,7 @@ class PrivacyBudget(keras.callbacks.Callback):
         """Adds an upper bound on epsilon to the logs; ends `fit` when all updates that fit are made."""
         ceiling = self._ceiling
         bound = min(self._spending.bound(), float(ceiling))
-        self._add_to(logs, Epsilon(bound, self.delta, "upper bound", ceiling.relation, ceiling.sampling))
+        self._add_to(logs, Epsilon(bound, self.delta, "upper bound", ceiling.relation, ceiling.sampling), exact=False)
         if self._allowed < self._planned and self.model.optimizer.releases_left() == 0:
             self.exhausted = True
             self.model.stop_training = True
@@ -103,7 +106,12 @@ class PrivacyBudget(keras.callbacks.Callback):
 
     def _plan(self) -> None:
         optimizer = self.model.optimizer
-        self._spending = Spending(self.model, self.delta)
+        self._spending, self._true = Spending(self.model, self.delta), None
+        printed = self._spending.release.nominal_noise_multiplier is not None
+        if self.accept_nominal and (printed or self.model.ledger.as_published() is not None):
+            self._spending, self._true = Spending(self.model, self.delta, nominal=True), self._spending
+        elif printed:
+            raise ValueError(self._refusal())
         release = self._spending.release
         if release.noise_multiplier == 0:
             raise ValueError(
@@ -120,7 +128,7 @@ class PrivacyBudget(keras.callbacks.Callback):
             release.sampling,
             release.examples,
             release.noise_multiplier,
-            ledger=self.model.ledger,
+            ledger=self._spending.ledger,
             maximum=self._planned,
         )
         if self._allowed == 0:
@@ -133,9 +141,26 @@ class PrivacyBudget(keras.callbacks.Callback):
         together = int(self.model.steps_per_execution)
         return -(-int(self.params.get("steps") or _MOST_STEPS) // together) * together
 
-    def _add_to(self, logs: dict[str, Any] | None, epsilon: Epsilon) -> None:
-        if logs is not None:
-            logs["epsilon"] = epsilon
+    def _add_to(self, logs: dict[str, Any] | None, epsilon: Epsilon, exact: bool = True) -> None:
+        """The epsilon that the budget keeps to; where that is a nominal one, beside the one that holds."""
+        if logs is None:
+            return
+        if self._true is not None:
+            logs["nominal_epsilon"] = epsilon
+            value = float(self._true.exact()) if exact else self._true.bound()
+            epsilon = Epsilon(value, self.delta, epsilon.accountant, epsilon.relation, epsilon.sampling)
+        logs["epsilon"] = epsilon
+
+    def _refusal(self) -> str:
+        """Why an algorithm used as printed does not start under a budget, with both figures."""
+        nominal = Spending(self.model, self.delta, nominal=True)
+        one, printed = float(self._spending.curve.at(1)), float(nominal.curve.at(1))
+        return (
+            f"PrivacyBudget(epsilon={self.epsilon:g}) on an algorithm used as printed (as_published=True), whose"
+            f" publication states less than it costs: at delta={self.delta:g} one update costs epsilon={one:.4g}, and"
+            f" nominally {printed:.4g}. Use the sound default (as_published=False); or, to study the printed algorithm,"
+            " PrivacyBudget(..., accept_nominal=True), which keeps to the nominal figure and guarantees nothing."
+        )
 
     def _nothing_left(self) -> str:
         curve = self._spending.curve

@@ -13,12 +13,13 @@ class Spending:
     Args:
         model: a private model inside `fit`.
         delta: in (0, 1).
+        nominal: by the accounting of the methods' publications, which is not what holds.
 
     Raises:
         ValueError: if the model has no running private `fit`, or delta is not in (0, 1).
     """
 
-    def __init__(self, model: Any, delta: float) -> None:
+    def __init__(self, model: Any, delta: float, nominal: bool = False) -> None:
         release = getattr(model, "current_release", None)
         if release is None:
             raise ValueError(
@@ -26,8 +27,9 @@ class Spending:
                 " accounted. Use the callback in the fit of a tfdp.PrivateModel or tfdp.PrivateSequential;"
                 " tfdp.make_private(model) makes one."
             )
-        self.release = release
-        self.curve = EpsilonCurve(model.ledger, release, delta)
+        self.ledger = (model.ledger.as_published() if nominal else None) or model.ledger
+        self.release = release.as_published() if nominal else release
+        self.curve = EpsilonCurve(self.ledger, self.release, delta)
         self._model = model
         self._start = self._releases
         self._elsewhere = self.steps - self._start

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.accounting import Epsilon, Statement
+from tfdp_layers.accounting import Epsilon, Statement, nominal_epsilon
 from tfdp_layers.accounting.accountant import check_delta, events_of
 from tfdp_layers.accounting.composition import convert_rdp, rdp_curve
 from tfdp_layers.callbacks.spending import Spending
@@ -22,7 +22,8 @@ _ORDERS_SHOWN = 16.0
 class PrivacyTensorBoard(keras.callbacks.Callback):
     """Writes what a private run spends to TensorBoard. It reads the ledger and spends nothing.
 
-    Scalars, against the number of updates in the model's ledger: `privacy/epsilon`, `privacy/noise_multiplier`, and for
+    Scalars, against the number of updates in the model's ledger: `privacy/epsilon` (what holds; beside it
+    `privacy/nominal_epsilon` where an algorithm was used as printed), `privacy/noise_multiplier`, and for
     each group of weights `privacy/bound/GROUP` and `privacy/noise_stddev/GROUP` (both on the sum of gradients). Metrics
     of the validation data, which are public by declaration, as `validation/NAME`. At the end of `fit`: the privacy
     statement as text; hyper-parameters are on the HParams page. In a run of its own, `rdp_after_STEPS_steps`, against
@@ -116,7 +117,9 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
 
     def _noise(self) -> dict[str, float]:
         release = self._spending.release
-        values = {"privacy/noise_multiplier": release.noise_multiplier}
+        nominal = nominal_epsilon(self.model.ledger, self._used_delta)
+        values = {} if nominal is None else {"privacy/nominal_epsilon": float(nominal)}
+        values |= {"privacy/noise_multiplier": release.noise_multiplier}
         for group in release.groups:
             values[f"privacy/bound/{group.name}"] = group.bound
             values[f"privacy/noise_stddev/{group.name}"] = group.stddev
@@ -126,7 +129,8 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
         if not self.log_unprotected:
             return {}
         named = (logs or {}).items()
-        return {prefix + name: value for name, value in named if name != "epsilon" and not name.startswith("val_")}
+        spent = ("epsilon", "nominal_epsilon")
+        return {prefix + name: value for name, value in named if name not in spent and not name.startswith("val_")}
 
     def _write(self, values: dict[str, float]) -> None:
         with self._writer.as_default(step=self._spending.steps):

@@ -160,7 +160,7 @@ def test_help_lists_the_commands_own_options_and_no_others(capsys, name, order):
 def test_overview_lists_what_exists(capsys):
     assert run() == 0
     text = capsys.readouterr().out
-    assert re.findall(r"^  ([a-z]+)  ", text, flags=re.M) == ["train", "epsilon", "calibrate"]
+    assert re.findall(r"^  ([a-z]+)  ", text, flags=re.M) == ["train", "epsilon", "calibrate", "federated"]
     assert run("--version") == 0
     assert capsys.readouterr().out.startswith("tfdp-layers ")
 
@@ -184,6 +184,8 @@ BAD = [
     ([*TRAIN, "--dataset", "imagenet"], "mnist|fashion_mnist|cifar10|digits"),
     ([*TRAIN, "--model", "rnn"], "cnn|mlp"),
     ([*TRAIN, "--method", "hope"], "backprop_clipping"),
+    ([*TRAIN, "--method", "dfa", "--model", "cnn"], "dfa_hybrid"),
+    ([*TRAIN, "--sampling", "partition"], "poisson|fixed_size"),
     ([*TRAIN, "--epochs", "0"], "--epochs"),
     ([*TRAIN, "--batch-size", "-5"], "--batch-size"),
     ([*TRAIN, "--batch-size", "1438"], "larger than the data"),
@@ -305,6 +307,18 @@ def test_training_reports_every_field(trained):
     assert 0.99 * 8 <= result["epsilon"] <= 8
     assert (result["dataset"], result["note"], result["seed"]) == ("digits", "", 5)
     assert result["examples_per_second"] == pytest.approx(result["steps"] * 128 / result["seconds"], rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("method", "sampling", "model", "relation"),
+    [("dfa", "fixed_size", "mlp", "replace_one"), ("dfa_hybrid", "poisson", "cnn", "add_or_remove_one")],
+)
+def test_feedback_alignment_trains_under_either_sampling(capsys, method, sampling, model, relation):
+    result = run_json(capsys, *TRAIN, "--method", method, "--sampling", sampling, "--epochs", 2, "--seed", 1)
+    assert (result["method"], result["model"], result["relation"]) == (method, model, relation)
+    assert 1.9 < result["epsilon"] <= 2
+    assert result["steps"] == 2 * math.ceil(1437 / result["batch_size"])
+    assert result["accountant"] == "PLD"
 
 
 def test_the_ledger_holds_what_the_result_reports(trained, capsys):

@@ -24,6 +24,7 @@ from tfdp_layers.rules import (
     SpatialL1,
     bound_upstream,
     check_bound,
+    scale_rows,
     summation_error,
 )
 
@@ -243,3 +244,38 @@ def derivative(layer: Any, shape: tuple[int, ...]) -> np.ndarray:
         tape.watch(x)
         total = tf.reduce_sum(layer(x))
     return np.asarray(tape.gradient(total, x))[0, ..., 0]
+
+
+@pytest.mark.parametrize(
+    "rule", [L2(1.0), SpatialL1(1.0), AffineL2(1.0, 0.1), PatchL2(1.0, np.ones((150, 60)))], ids=str
+)
+@pytest.mark.parametrize("channels_first", [False, True])
+def test_over_many_positions_rounding_never_makes_the_norm_too_small(rule: Rule, channels_first: bool) -> None:
+    rng = np.random.default_rng(6)
+    for rows in (
+        np.full((1, 150, 60, 3), 0.1),
+        np.abs(rng.normal(size=(1, 150, 60, 3))),
+        rng.normal(size=(1, 150, 60, 3)),
+    ):
+        rows = rows.astype(np.float32)
+        exact = exact_norm(rule, rows[0])
+        found = first(rule).norm(np.moveaxis(rows, -1, 1)) if channels_first else rule.norm(rows)
+        assert exact * (1 - ROUNDING) <= float(found[0]) <= exact * 1.06
+
+
+def test_refusing_one_row_changes_no_other_on_either_way() -> None:
+    rows = np.random.default_rng(7).normal(size=(3, 4, 2)).astype(np.float32)
+    scales = np.array([0.3, 0.7, 1.0], np.float32)
+
+    def both(values: np.ndarray, factors: np.ndarray) -> Any:
+        values = tf.constant(values)
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            outputs = scale_rows(values, tf.constant(factors))
+        return np.asarray(outputs), np.asarray(tape.gradient(outputs, values, output_gradients=values))
+
+    plain = both(rows, scales)
+    rows[1], scales[1] = np.inf, 0.0
+    for refused, before in zip(both(rows, scales), plain, strict=True):
+        np.testing.assert_array_equal(refused[[0, 2]], before[[0, 2]])
+        np.testing.assert_array_equal(refused[1], 0.0)

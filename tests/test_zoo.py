@@ -47,6 +47,20 @@ def test_without_the_norm_the_clip_would_distort():
     assert float(tf.reduce_min(layer.input_rule.scales(tf.convert_to_tensor(data.x_train)))) < 0.8
 
 
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize(("method", "model", "groups"), [("dfa", "mlp", 2), ("dfa_hybrid", "cnn", 4)])
+def test_feedback_models_are_certified(method, model, groups, name):
+    data, recipe = records(name), recipes.recipe_for(model, name, method)
+    built = zoo.build(model, data, method)
+    sensitivities = built.sensitivities()
+    assert [group.name.split("/")[-1] for group in sensitivities[-2:]] == ["hidden_0", "output"]
+    assert len(sensitivities) == groups
+    expected = np.array(recipe.upstream_clips[-2:]) * np.hypot(recipe.scales[-2:], 1.0)
+    assert [group.bound for group in sensitivities[-2:]] == pytest.approx(list(expected))
+    assert built.output_shape == (None, 10)
+    assert recipes.default_model(method) == model
+
+
 @pytest.mark.parametrize("model", recipes.MODELS)
 def test_models_survive_saving(model, tmp_path):
     data = records("digits")
@@ -61,5 +75,9 @@ def test_unknown_models_methods_and_data_sets_are_refused():
         recipes.recipe_for("transformer", "mnist")
     with pytest.raises(ValueError, match="backprop_clipping"):
         recipes.recipe_for("cnn", "mnist", "hope")
+    with pytest.raises(ValueError, match="'dfa_hybrid' for a cnn"):
+        recipes.recipe_for("cnn", "mnist", "dfa")
+    with pytest.raises(ValueError, match="'dfa' for an mlp"):
+        recipes.recipe_for("mlp", "mnist", "dfa_hybrid")
     with pytest.raises(ValueError, match="digits"):
         recipes.recipe_for("cnn", "imagenet")

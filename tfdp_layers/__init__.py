@@ -23,7 +23,17 @@ if (_HERE.parent / "setup.cfg").exists() and not (_HERE / "accounting").exists()
             " another folder, or install with `pip install -e .`."
         ) from error
 
-_MODULES = ("accounting", "callbacks", "layers", "noise", "optimizers", "rules", "sampling")
+_MODULES = (
+    "accounting",
+    "activations",
+    "callbacks",
+    "federated",
+    "layers",
+    "noise",
+    "optimizers",
+    "rules",
+    "sampling",
+)
 _NAMES = {
     "PrivateBatches": "batches",
     "declare_sampling": "batches",

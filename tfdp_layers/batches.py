@@ -16,9 +16,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.sampling import Sampling, entropy_generator
+from tfdp_layers.units import Units
 
 _CHUNK_BYTES = 8 << 20  # what a check reads at once, so that memory-mapped records are never in memory together
 _COPY_BYTES = 1 << 30  # up to here dataset() keeps a tensor copy of the records and gathers from it: 3-5 times faster
+_DRAWN_AHEAD = 1 << 16  # records: so many indices are drawn at once
 _NO_BATCHES = "The dataset has no batches, so nothing can be trained on. Give one with at least one batch."
 
 
@@ -27,7 +29,7 @@ class Batches(abc.ABC):
 
     Attributes: `sampling`; `examples`, the declared public number of records; `physical_batch_size`, rows computed at
     once (None: all); `seeded`, draws that a seed repeats (it voids the statement); `declared`, drawn by the caller's
-    pipeline instead of by this library.
+    pipeline instead of by this library; `per_unit`, at most one record of each unit in a draw, numbers in units.
     """
 
     sampling: Sampling
@@ -35,6 +37,7 @@ class Batches(abc.ABC):
     physical_batch_size: int | None = None
     seeded: bool = False
     declared: bool = False
+    per_unit: bool = False
 
     def __len__(self) -> int:
         """Batches in an epoch: ceil(examples / batch_size)."""
@@ -73,7 +76,9 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     Units: `sampling.batch_size` and `examples` (default: the number of rows) are public declared constants, in
     records. `Poisson` draws each row with probability batch_size / examples, also when there are more or fewer rows
     than that; the other samplings need exactly `examples` rows. `class_weight` multiplies the weights; classes it
-    does not name keep 1.
+    does not name keep 1. `unit_ids` (records,) says which records belong to one person: then batch size and
+    `examples` count units, every drawn unit enters with one of its records, chosen afresh, and the guarantee is for
+    all records of a unit together, at no more noise.
     Guarantee: every batch is a fresh draw, whatever index is asked for: a loader may fetch an item twice, prefetch or
     shuffle and nothing is replayed. The generator is keyed by the operating system unless `seed` is given (tests
     only: it voids the statement). Safe to use from several threads. Not covered: error messages about the records,
@@ -94,13 +99,17 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         sample_weight: Any = None,
         class_weight: Mapping[int, float] | None = None,
         examples: int | None = None,
+        unit_ids: Any = None,
         seed: int | None = None,
     ) -> None:
         super().__init__()
         x, y = _arrays("x", x), None if y is None else _arrays("y", y)
         self._length = _common_length(x=x, y=y)
         self.sampling = _checked_sampling(sampling)
-        self.examples = _checked_examples(self.sampling, self._length if examples is None else examples)
+        self.per_unit = unit_ids is not None
+        self._units = Units(unit_ids, self._length) if self.per_unit else None
+        self._drawable = self._length if self._units is None else len(self._units)
+        self.examples = _checked_examples(self.sampling, self._drawable if examples is None else examples)
         self.physical_batch_size = _checked_physical(physical_batch_size)
         for name, leaf in (("x", x), ("y", y)):
             _check_finite(name, leaf)
@@ -153,19 +162,30 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
                     self._tensors = [tf.convert_to_tensor(leaf) for leaf in self._leaves]
         tensors = self._tensors
 
-        def batch(drawn: Any, rows: Any) -> Any:
+        # Several draws a call of the generator: each call costs as much as gathering a small batch.
+        together = max(1, min(16, _DRAWN_AHEAD // self.sampling.batch_size))
+
+        def draws() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+            stream = self._index_stream()
+            while True:
+                drawn = [next(stream) for _ in range(together)]
+                counts = np.array([len(one) for one in drawn])
+                # At least one column: taking apart a tensor of no columns crashes TensorFlow 2.21.
+                indices = np.zeros((together, max(1, counts.max())), np.int64)
+                for row, one in zip(indices, drawn, strict=True):
+                    row[: len(one)] = one
+                yield indices, counts, np.array([self._padded(max(count, 1), pad) for count in counts.tolist()])
+
+        def batch(indices: Any, count: Any, rows: Any) -> Any:
+            drawn = indices[:count]
             return self._pack([_fill(tf.gather(leaf, drawn), rows, self._static_rows(pad)) for leaf in tensors])
 
-        def draws() -> Iterator[tuple[np.ndarray, int]]:
-            for drawn in self._index_stream():
-                yield drawn, self._padded(max(len(drawn), 1), pad)
-
-        signature = (tf.TensorSpec((None,), tf.int64), tf.TensorSpec((), tf.int64))
-        return tf.data.Dataset.from_generator(draws, output_signature=signature).map(batch)
+        signature = (tf.TensorSpec((together, None), tf.int64), *[tf.TensorSpec((together,), tf.int64)] * 2)
+        return tf.data.Dataset.from_generator(draws, output_signature=signature).unbatch().map(batch)
 
     def _indices(self) -> Iterator[np.ndarray]:
         # Always from the one generator, which only goes forward: whoever starts a new iterator replays nothing.
-        return self.sampling.draws(self.examples, self._rng, rows=self._length)
+        return self.sampling.draws(self.examples, self._rng, rows=self._drawable)
 
     def _next(self, draws: Iterator[np.ndarray]) -> np.ndarray:
         if os.getpid() != self._process:
@@ -175,7 +195,8 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
                 " process."
             )
         with self._lock:
-            return next(draws)
+            drawn = next(draws)
+            return drawn if self._units is None else self._units.choose(drawn, self._rng)
 
     def _index_stream(self) -> Iterator[np.ndarray]:
         draws = self._indices()

@@ -16,6 +16,7 @@ _COMMANDS = {
     "train": "Train a model on images with a privacy budget, and print the privacy statement.",
     "epsilon": "Print the epsilon of a training run, described or made.",
     "calibrate": "Print the noise multiplier that keeps to a budget.",
+    "federated": "Simulate parties that do not share their data (`tfdp federated simulate`).",
 }
 _EXAMPLE = (
     "Example: train a convolutional network on Fashion-MNIST with (2.7, 1e-5)-differential privacy:\n\n"

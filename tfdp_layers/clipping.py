@@ -145,15 +145,13 @@ class AdaptiveClipping(FlatClipping):
     STATISTIC = "records below the threshold"
 
     def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
-        (flat,) = super().groups(layers) or [None]
-        if flat is None:
-            return []
-        return [dataclasses.replace(flat, bound=1.0), SensitivityGroup(self.STATISTIC, (), 0.5, self_bounded=False)]
+        statistic = SensitivityGroup(self.STATISTIC, (), 0.5, self_bounded=False)
+        return [g for flat in super().groups(layers) for g in (dataclasses.replace(flat, bound=1.0), statistic)]
 
     def sums(self, groups: Sequence[SensitivityGroup], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
         if not groups:
             return []
-        threshold = tf.convert_to_tensor(self.threshold())
+        threshold = tf.convert_to_tensor(self.threshold(), tf.float32)
 
         def scales(norms: tf.Tensor) -> tf.Tensor:
             return (1.0 - ROUNDING) / tf.maximum(norms, threshold)

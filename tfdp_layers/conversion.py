@@ -16,6 +16,7 @@ from tfdp_layers.layers.conv import (
 from tfdp_layers.layers.dense import ClippedDense
 from tfdp_layers.layers.einsum import ClippedEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
+from tfdp_layers.layers.feedback import FeedbackLayer
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 from tfdp_layers.rules import ROUNDING
 from tfdp_layers.sensitivity import inputs_of, outputs_of
@@ -54,6 +55,8 @@ def plain_model(model: keras.Model) -> keras.Model:
     functional = keras.Model(inputs_of(model), outputs_of(model), name=model.name)
     copy = keras.models.clone_model(functional, clone_function=plain_layer)
     for source, target in zip(functional.layers, copy.layers, strict=True):
+        if isinstance(source, FeedbackLayer):
+            continue  # its weights were copied as its twin was made; the feedback matrices have no place in it
         target.set_weights(source.get_weights())
     return copy
 
@@ -64,6 +67,9 @@ def plain_layer(layer: Any) -> Any:
     """
     if isinstance(layer, keras.Model) and not isinstance(layer, CountedLayer):
         return plain_model(layer)
+    if isinstance(layer, FeedbackLayer):
+        tensors = keras.tree.map_structure(lambda t: keras.Input(batch_shape=(None, *t.shape[1:])), layer.input)
+        return keras.Model(tensors, layer.to_keras(tensors), name=layer.name)
     base: Any = next((plain for plain, twin in TWINS.items() if type(layer) is twin), None)
     if base is None:
         return type(layer).from_config(layer.get_config())

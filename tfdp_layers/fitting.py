@@ -10,7 +10,7 @@ from tfdp_layers.batches import Batches, PrivateBatches
 from tfdp_layers.losses import is_sparse
 from tfdp_layers.sampling import Poisson, Sampling
 
-_ARRAY_OPTIONS = ("sampling", "examples", "physical_batch_size", "seed")
+_ARRAY_OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "seed")
 
 
 def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
@@ -53,6 +53,7 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
         sample_weight=arguments.get("sample_weight"),
         class_weight=arguments.get("class_weight"),
         examples=options["examples"],
+        unit_ids=options["unit_ids"],
         seed=options["seed"],
     )
 

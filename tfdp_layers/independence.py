@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
+import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
@@ -55,7 +56,7 @@ def check_independence(model: Any, x: Any = None, y: Any = None) -> None:
     summed = [tf.add_n(parts) for parts in zip(*alone, strict=True)]
     scale = sum(float(tf.norm(part)) for parts in alone for part in parts) / len(together)
     gap = max(float(tf.norm(a - b)) for a, b in zip(together, summed, strict=True))
-    if not gap <= _TOLERANCE * max(scale, 1e-20) or crossed:
+    if not gap <= tolerance(model) * max(scale, 1e-20) or crossed:
         raise ValueError(
             f"Records are not independent in model {model.name!r}: {culprit(model, x)}. Then one record moves the"
             f" contributions of"
@@ -63,6 +64,12 @@ def check_independence(model: Any, x: Any = None, y: Any = None) -> None:
             f" GroupNormalization in place of a batch norm. (Additivity gap {gap:.3g} of {scale:.3g}"
             f"{', and a loss has a gradient in another row' if crossed else ''}.)"
         )
+
+
+def tolerance(model: Any) -> float:
+    """The relative gap that rounding explains: layers in float16 or bfloat16 round to 11 or 8 bits."""
+    types = {tf.as_dtype(layer.compute_dtype) for layer in model._flatten_layers()}
+    return max([_TOLERANCE, *[4.0 * float(ml_dtypes.finfo(t.as_numpy_dtype).eps) for t in types if t.is_floating]])
 
 
 def row(i: int, data: Any) -> Any:
@@ -173,7 +180,8 @@ def refuse_mixed_losses(model: Any, x: Any, y: Any) -> None:
     """
     together = model.per_record_losses(x, y)
     alone = tf.concat([model.per_record_losses(*row(i, (x, y))) for i in range(_ROWS)], 0)
-    if together.shape != alone.shape or not np.allclose(together, alone, rtol=1e-3, atol=1e-5, equal_nan=True):
+    error = tolerance(model)
+    if together.shape != alone.shape or not np.allclose(together, alone, error, error / 100, equal_nan=True):
         raise ValueError(
             f"Records are not independent in model {model.name!r}: the loss of a record in a batch differs from its"
             f" loss alone; {culprit(model, x)}. Return one value a record from the loss, computed from that record's"
@@ -207,7 +215,8 @@ def culprit(model: Any, x: Any) -> str:
         whole = keras.tree.flatten(part(flat, training=True))
         single = keras.tree.flatten(part([t[:1] for t in flat], training=True))
         for a, b in zip(whole, single, strict=True):
-            if not np.allclose(np.asarray(a[:1], np.float64), np.asarray(b, np.float64), rtol=1e-3, atol=1e-5):
+            a, b, error = np.asarray(a[:1], np.float64), np.asarray(b, np.float64), tolerance(model)
+            if not np.allclose(a, b, error, error / 100):
                 return (
                     f"layer {layer.name!r} ({type(layer).__name__}) is the first whose output for a record depends on"
                     " other records"

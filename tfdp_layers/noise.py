@@ -38,17 +38,34 @@ class NoiseSource:
                 self._generator.state.assign(self._fresh_state())
 
     def normal(self, shape: Sequence[int]) -> tf.Tensor:
-        """Independent standard normal float32 numbers, fresh at every execution."""
+        """Independent standard normal float32 numbers of this shape, fresh at every execution."""
         if self._generator is None:
             self.rekey()
         assert self._generator is not None
-        return self._generator.normal(tf.TensorShape(shape), dtype=tf.float32)
+        count = math.prod(shape)
+        bits = self._generator.uniform_full_int([2, -(-count // 2)], dtype=tf.uint32)
+        return tf.reshape(box_muller(bits[0], bits[1])[:count], shape)
 
     def __deepcopy__(self, memo: Any) -> "NoiseSource":
         return type(self)()
 
     def __reduce__(self) -> Any:
         return (type(self), ())
+
+
+def box_muller(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+    """Standard normal float32 numbers from uniform random bits: two uint32 tensors (n,) -> (2 n,).
+
+    About 1.5 times as fast as TensorFlow's normal, 10 times under XLA, and closer to normal in the tails: a radius from
+    32 bits ends at sqrt(2 ln 2^33) = 6.76 standard deviations, which a normal number exceeds once in 7e10 draws;
+    TensorFlow's, from 23 bits, ends at 5.7, once in 7e7.
+
+    Source: Box and Muller 1958, A note on the generation of random normal deviates.
+    """
+    # In (0, 1]: 1/2 more than the bits, so that the logarithm is finite.
+    radius = tf.sqrt(-2.0 * tf.math.log((tf.cast(first, tf.float32) + 0.5) * 2.0**-32))
+    angle = tf.cast(second, tf.float32) * (2.0 * math.pi * 2.0**-32)
+    return tf.concat([radius * tf.cos(angle), radius * tf.sin(angle)], axis=0)
 
 
 class SeededNoise(NoiseSource):
@@ -127,9 +144,35 @@ def allocated_stddevs(
     ]
 
 
+STATISTIC_SHARE = 0.01
+"""Of 1 / z^2: so the statistics of a step cost half a percent of its noise multiplier."""
+
+
+def stddevs_beside_statistics(
+    groups: Sequence[SensitivityGroup], noise_multiplier: float, allocation: Any = "uniform"
+) -> list[float]:
+    """As `allocated_stddevs`; groups without variables share `STATISTIC_SHARE` of the precision, weights the rest."""
+    statistics = [group for group in groups if not group.variables]
+    if not statistics:
+        return allocated_stddevs(groups, noise_multiplier, allocation)
+    weights = [group for group in groups if group.variables]
+    rest = noise_multiplier / (1.0 - STATISTIC_SHARE) ** 0.5
+    part = noise_multiplier / STATISTIC_SHARE**0.5
+    found = dict(
+        [
+            *zip(map(id, weights), allocated_stddevs(weights, rest, allocation), strict=True),
+            *zip(map(id, statistics), allocated_stddevs(statistics, part), strict=True),
+        ]
+    )
+    return [found[id(group)] for group in groups]
+
+
 def add_noise(source: NoiseSource, sums: Sequence[tf.Tensor], stddevs: Sequence[float]) -> list[tf.Tensor]:
     """Adds independent Gaussian noise of the given standard deviation to each tensor of sums; zero adds nothing."""
+    sizes = [math.prod(total.shape) if stddev > 0 else 0 for total, stddev in zip(sums, stddevs, strict=True)]
+    # One draw for all: many small ones cost as much again in calls.
+    parts = tf.split(source.normal([sum(sizes)]), sizes)
     return [
-        total + stddev * source.normal(total.shape) if stddev > 0 else tf.convert_to_tensor(total)
-        for total, stddev in zip(sums, stddevs, strict=True)
+        total + stddev * tf.reshape(part, total.shape) if stddev > 0 else tf.convert_to_tensor(total)
+        for total, stddev, part in zip(sums, stddevs, parts, strict=True)
     ]

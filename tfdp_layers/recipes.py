@@ -1,10 +1,11 @@
 """Settings with which the command's models train well under a privacy budget. No TensorFlow here."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
-__all__ = ["METHODS", "MODELS", "Recipe", "recipe_for"]
+__all__ = ["METHODS", "MODELS", "Recipe", "check_method", "default_model", "recipe_for"]
 
-METHODS = ("backprop_clipping",)
+METHODS = ("backprop_clipping", "dfa", "dfa_hybrid")
 MODELS = ("cnn", "mlp")
 
 
@@ -19,12 +20,15 @@ class Recipe:
       epochs: passes over the data, on average.
       batch_size: expected number of records in a step.
       learning_rate: where the cosine decay starts.
-      scales: norm that each record's input is brought to before each bounded layer.
-      upstream_clips: bound on each record's upstream gradient, for each bounded layer.
+      scales: norm that each record's input is brought to before each bounded layer; inside a feedback stack, the clips
+        of the activations.
+      upstream_clips: bound on each record's upstream gradient, for each bounded layer; in a feedback stack on delta,
+        and the last one on the error.
       activation: of the hidden layers.
       noise_allocation: see `tfdp.optimizers.NoisyOptimizer`.
       bound: which pair of norms the convolutions clip; see `tfdp.layers.ClippedConv2D`.
       kernels, strides: of the convolutions.
+      feedback_norm: spectral norm of the feedback matrices, where there are any.
     """
 
     epochs: int
@@ -37,20 +41,35 @@ class Recipe:
     bound: str = "patch"
     kernels: tuple[int, int] = (4, 3)
     strides: tuple[int, int] = (4, 2)
+    feedback_norm: float = 0.9
 
 
 _MLP = Recipe(100, 2048, 1e-3, scales=(10.0, 40.0), upstream_clips=(1.0, 0.2), activation="relu")
 _CNN = Recipe(60, 2048, 1e-3, scales=(8.0, 8.0, 10.0, 40.0), upstream_clips=(1.0, 1.0, 1.0, 0.2), activation="relu")
+_DFA = Recipe(60, 2048, 1e-3, scales=(10.0, 12.0), upstream_clips=(0.1, 0.1), feedback_norm=2.0)
+_HYBRID = replace(
+    _CNN, scales=(8.0, 8.0, 10.0, 8.0), upstream_clips=(0.1, 0.1, 0.1, 0.1), activation="tanh", feedback_norm=2.0
+)
+
+
+def _for_images(model: str, recipe: Recipe) -> dict[tuple[str, str], Recipe]:
+    """The recipe of a model on each data set; the digits are few and small."""
+    small: dict[str, Any] = {"kernels": (2, 2), "strides": (2, 1)} if model == "cnn" else {}
+    large = {(model, name): recipe for name in ("mnist", "fashion_mnist", "cifar10")}
+    return large | {(model, "digits"): replace(recipe, batch_size=256, **small)}
+
+
 _RECIPES = {
-    ("mlp", "mnist"): _MLP,
-    ("mlp", "fashion_mnist"): _MLP,
-    ("mlp", "cifar10"): _MLP,
-    ("mlp", "digits"): replace(_MLP, batch_size=256),
-    ("cnn", "mnist"): _CNN,
-    ("cnn", "fashion_mnist"): _CNN,
-    ("cnn", "cifar10"): _CNN,
-    ("cnn", "digits"): replace(_CNN, batch_size=256, kernels=(2, 2), strides=(2, 1)),
+    "backprop_clipping": _for_images("mlp", _MLP) | _for_images("cnn", _CNN),
+    "dfa": _for_images("mlp", _DFA),
+    "dfa_hybrid": _for_images("cnn", _HYBRID),
 }
+
+
+def default_model(method: str) -> str:
+    """The model that a method trains if none is named. Raises ValueError for an unknown method."""
+    check_method(method)
+    return "mlp" if method == "dfa" else "cnn"
 
 
 def recipe_for(model: str, dataset: str, method: str = "backprop_clipping") -> Recipe:
@@ -59,12 +78,22 @@ def recipe_for(model: str, dataset: str, method: str = "backprop_clipping") -> R
     Raises:
       ValueError: an unknown model, data set or method; the message lists the known ones.
     """
-    if method not in METHODS:
-        raise ValueError(f"Unknown method {method!r}. Choose one of: {', '.join(METHODS)}.")
-    if (model, dataset) not in _RECIPES:
-        known = sorted({name for _, name in _RECIPES})
+    check_method(method, model)
+    recipes = _RECIPES[method]
+    if (model, dataset) not in recipes:
+        known = sorted({name for _, name in recipes})
         raise ValueError(
             f"No recipe for model {model!r} on data set {dataset!r}. Models: {', '.join(MODELS)}; data sets:"
             f" {', '.join(known)}."
         )
-    return _RECIPES[model, dataset]
+    return recipes[model, dataset]
+
+
+def check_method(method: str, model: str | None = None) -> None:
+    """Raises ValueError for an unknown method, or one that does not train the model."""
+    if method not in METHODS:
+        raise ValueError(f"Unknown method {method!r}. Choose one of: {', '.join(METHODS)}.")
+    if model == "cnn" and method == "dfa":
+        raise ValueError("Method 'dfa' trains dense layers only. Choose method 'dfa_hybrid' for a cnn, or model 'mlp'.")
+    if model == "mlp" and method == "dfa_hybrid":
+        raise ValueError("Method 'dfa_hybrid' has convolutions below. Choose method 'dfa' for an mlp, or model 'cnn'.")

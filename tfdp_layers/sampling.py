@@ -253,14 +253,15 @@ class FixedSize(Sampling):
 
     Guarantee: replace one record (the number of records is public). Replacing a record moves the sum by up to twice
     what one record contributes; that factor 2 is here and nowhere else.
-    Source: Wang, Balle, Kasiviswanathan 2019, arXiv:1808.00087, Theorem 27.
+    Source: Balle, Barthe, Gaboardi 2018, arXiv:1807.01647; Wang, Balle, Kasiviswanathan 2019, arXiv:1808.00087, Theorem
+    27 (for RDP).
     """
 
     kind: ClassVar[str] = "without_replacement"
     relation: ClassVar[NeighboringRelation] = NeighboringRelation.REPLACE_ONE
 
     def _event(self, noise_multiplier: float, examples: int) -> DpEvent:
-        # dp-accounting's RDP reads the multiplier relative to the sensitivity under REPLACE_ONE, which is 2S.
+        # Multipliers are relative to the sensitivity under REPLACE_ONE, which is 2S.
         return SampledWithoutReplacementDpEvent(examples, self.batch_size, GaussianDpEvent(noise_multiplier / 2.0))
 
     def _draws(self, rows: int, examples: int, rng: np.random.Generator) -> Iterator[np.ndarray]:

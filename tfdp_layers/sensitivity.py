@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,12 @@ from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D,
 from tfdp_layers.layers.dense import ClippedDense
 from tfdp_layers.layers.einsum import ClippedEinsumDense, FaithfulEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
+from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
+from tfdp_layers.layers.feedback_stack import FeedbackStack
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 from tfdp_layers.per_record.recording import Recorder, recording
 
-Bound = Callable[[Any], float]
+Bound = Callable[[Any], "float | Sequence[SensitivityGroup]"]
 _BOUNDS: dict[type, Bound] = {}
 LARGEST_SUM = 1e30
 _RECORDS = 1009
@@ -37,16 +39,20 @@ class SensitivityGroup:
             one step. Per-record loss per unit of weight; never divided by a batch size. A group without variables is a
             statistic that the optimizer's clipping releases beside the gradients.
         self_bounded: whether the layer's own backward pass enforces the bound, rather than the optimizer's clipping.
+        shape: of the statistic, where there are no variables.
     """
 
     name: str
     variables: tuple[Any, ...]
     bound: float
     self_bounded: bool = True
+    shape: tuple[int, ...] = ()
 
 
 def sensitivity_of(*layer_types: type) -> Callable[[Bound], Bound]:
     """Registers `bound(layer) -> float`, the L2 bound of ONE use of exactly these layer types, over all their weights.
+
+    A bound may also return several `SensitivityGroup`s, named inside the layer, that share its trainable weights out.
 
     Exactly these types: a subclass may bend the gradient, so it must be registered by itself.
 
@@ -77,6 +83,18 @@ def sensitivity_of(*layer_types: type) -> Callable[[Bound], Bound]:
 def clipped_input_times_clipped_upstream(layer: BoundedLayer) -> float:
     """upstream_clip * sqrt(input_clip^2 + 1): see the layers' docstrings."""
     return layer.sensitivity()
+
+
+@sensitivity_of(FeedbackDense, FeedbackOutput)
+def clipped_input_times_clipped_delta(layer: FeedbackDense | FeedbackOutput) -> float:
+    """delta_clip * sqrt(activation_clip^2 + 1): see `feedback_affine`."""
+    return layer.sensitivity()
+
+
+@sensitivity_of(FeedbackStack)
+def each_layer_of_the_stack(layer: FeedbackStack) -> list[SensitivityGroup]:
+    """delta_clip * sqrt(activation_clip^2 + 1) for each layer: see `feedback_affine`."""
+    return [SensitivityGroup(*group) for group in layer.weight_groups()]
 
 
 @sensitivity_of(ClippedEmbedding, ClippedLayerNormalization, ClippedGroupNormalization)
@@ -112,28 +130,42 @@ def sensitivity_groups(model: keras.Model, bounding: Any = None) -> list[Sensiti
     for layer in model._flatten_layers(include_self=False):
         refuse_mixing(layer)
     uses = uses_of_layers(model, bounding)
-    groups, others = [], []
+    groups: list[SensitivityGroup] = []
+    others = []
     for path, layer in leaf_layers(model):
         variables = tuple(layer.trainable_variables)
         if not variables:
             continue
         if type(layer) in _BOUNDS:
-            # A shared layer's gradients add up over its uses, and so do their norms in the worst case.
-            bound = _BOUNDS[type(layer)](layer) * max(1, uses[id(layer)])
-            groups.append(SensitivityGroup(path, variables, bound))
+            groups += groups_of(path, layer, max(1, uses[id(layer)]))
         elif bounding is None or any(isinstance(part, CountedLayer) for part in layer._flatten_layers()):
             raise ValueError(no_bound(path, layer))
         else:
             others.append((path, variables))
-    groups += bounding.groups(others) if bounding is not None else []
-    for group in groups:
-        if not 0 < group.bound <= LARGEST_SUM:
-            raise ValueError(
-                f"The bound of layer {group.name!r} must be above 0 and at most {LARGEST_SUM:g}, or sums over a batch"
-                f" overflow float32. Received: {group.bound:g}. Use smaller clips."
-            )
+    if bounding is not None:
+        groups += [checked(group) for group in bounding.groups(others)]
     check_cover(model, groups)
     return groups
+
+
+def groups_of(path: str, layer: Any, uses: int) -> Iterator[SensitivityGroup]:
+    """The groups of a layer with a registered bound. Raises ValueError for a bound out of range."""
+    stated = _BOUNDS[type(layer)](layer)
+    parts = stated if isinstance(stated, Sequence) else [SensitivityGroup("", tuple(layer.trainable_variables), stated)]
+    for part in parts:
+        name = f"{path}/{part.name}" if part.name else path
+        # A shared layer's gradients add up over its uses, and so do their norms in the worst case.
+        yield checked(SensitivityGroup(name, part.variables, part.bound * uses))
+
+
+def checked(group: SensitivityGroup) -> SensitivityGroup:
+    """The group. Raises ValueError for a bound out of range."""
+    if not 0 < group.bound <= LARGEST_SUM:
+        raise ValueError(
+            f"The bound of layer {group.name!r} must be above 0 and at most {LARGEST_SUM:g}, or sums over a batch"
+            f" overflow float32. Received: {group.bound:g}. Use smaller clips."
+        )
+    return group
 
 
 def check_cover(model: keras.Model, groups: list[SensitivityGroup]) -> None:
@@ -158,7 +190,7 @@ def check_cover(model: keras.Model, groups: list[SensitivityGroup]) -> None:
 def functional_class() -> type:
     """Keras' class of functional models, which it does not export."""
     tensor = keras.Input(())
-    return type(keras.Model(tensor, tensor))
+    return type(keras.Model(tensor, keras.layers.Identity()(tensor)))
 
 
 def is_container(layer: Any) -> bool:

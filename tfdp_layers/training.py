@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, UnitRelease
 from tfdp_layers.batches import Batches
 from tfdp_layers.fitting import as_batches, check_labels, logs_first, refuse_unsound_fit
 from tfdp_layers.independence import check_independence
@@ -152,7 +152,7 @@ class PrivateTraining(KerasMixin):
             return start + size, [a + b for a, b in zip(totals, sums, strict=True)]
 
         zeros = [tf.zeros(v.shape, tf.float32) for v in self.trainable_variables]
-        zeros += [tf.zeros(()) for group in self._privacy.require_run().groups if not group.variables]
+        zeros += [tf.zeros(group.shape) for group in self._privacy.require_run().groups if not group.variables]
         return tf.while_loop(lambda start, _: start < rows, body, [tf.constant(0), zeros], parallel_iterations=1)[1]
 
     def _update_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any, present: tf.Tensor) -> None:
@@ -215,6 +215,7 @@ class PrivateTraining(KerasMixin):
         sampling: Any = None,
         examples: int | None = None,
         physical_batch_size: int | None = None,
+        unit_ids: Any = None,
         sampling_seed: int | None = None,
         **kwargs: Any,
     ) -> Any:
@@ -227,6 +228,8 @@ class PrivateTraining(KerasMixin):
             x, y: arrays or trees of arrays, or a `PrivateBatches`, or a dataset wrapped in `tfdp.declare_sampling`.
             sampling: a sampler from `tfdp.sampling`; then `batch_size` is its own.
             examples: the declared, public number of records; the length of the arrays if left out.
+            unit_ids: (records,), which records belong to one person; then the guarantee is for all of them together,
+                and batch size and `examples` count persons: see `tfdp.PrivateBatches`.
             physical_batch_size: splits a drawn batch into pieces of this many records inside one step.
             sampling_seed: for tests; voids the statement.
 
@@ -240,6 +243,7 @@ class PrivateTraining(KerasMixin):
             "sampling": sampling,
             "examples": examples,
             "physical_batch_size": physical_batch_size,
+            "unit_ids": unit_ids,
             "seed": sampling_seed,
         }
         batches = as_batches(arguments, options)
@@ -278,7 +282,15 @@ class PrivateTraining(KerasMixin):
         optimizer.limit_releases(None)
         noises = tuple(GroupNoise(g.name, g.bound, s) for g, s in zip(groups, optimizer.stddevs(groups), strict=True))
         seeded = batches.seeded or optimizer.noise_source.seeded
-        release = Release(noises, batches.sampling, batches.examples, seeded=seeded, declared=batches.declared)
+        kind = UnitRelease if batches.per_unit else Release
+        release = kind(
+            noises,
+            batches.sampling,
+            batches.examples,
+            seeded=seeded,
+            declared=batches.declared,
+            nominal_noise_multiplier=optimizer.nominal_noise_multiplier,
+        )
         state.uses = uses_of_layers(self, self._bounding)
         if state.traced != (release, batches.physical_batch_size):
             state.independent = False
@@ -295,7 +307,8 @@ class PrivateTraining(KerasMixin):
 
     def _settings(self, groups: list[SensitivityGroup]) -> Any:
         """What a trace of the step, or an eager step, would take from the optimizer and the layers."""
-        names = ("input_clip", "upstream_clip", "bound", "use_bias", "trainable", "activation")
+        clips = ("input_clip", "upstream_clip", "error_clip", "activation_clip", "delta_clip")
+        names = (*clips, "bound", "use_bias", "trainable", "activation", "alignment", "backpropagate")
         layers = [tuple(getattr(layer, name, None) for name in names) for layer in self._flatten_layers()]
         optimizer = self.optimizer
         return id(optimizer), id(optimizer.noise_source), tuple(optimizer.stddevs(groups)), layers
@@ -324,8 +337,10 @@ class PrivateTraining(KerasMixin):
             try:
                 return step(iterator)
             finally:
-                made = count - optimizer.reserved()
-                optimizer.reserve(0)
+                unused = optimizer.reserved()
+                if unused:
+                    optimizer.reserve(0)
+                made = count - unused
                 ledger.settle(run.token, made)
                 run.made[0] += made
 
@@ -404,7 +419,8 @@ def present(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
     """Which rows are records rather than padding: 1.0 where any weight is not zero, (batch,)."""
     if sample_weight is None:
         return tf.ones_like(losses)
-    return tf.reduce_max([tf.cast(w != 0, tf.float32) for w in keras.tree.flatten(sample_weight)], axis=0)
+    flags = [tf.cast(w != 0, tf.float32) for w in keras.tree.flatten(sample_weight)]
+    return tf.reduce_max([tf.reduce_max(f, axis=list(range(1, len(f.shape)))) for f in flags], axis=0)
 
 
 def bind(function: Any, args: Any, kwargs: Any) -> dict[str, Any]:

@@ -1,12 +1,13 @@
 """The models that the command trains."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
 
 from tfdp_layers.datasets import Dataset
-from tfdp_layers.layers import ClippedConv2D, ClippedDense
+from tfdp_layers.layers import ClippedConv2D, ClippedDense, FeedbackStack
 from tfdp_layers.model import PrivateSequential
 from tfdp_layers.recipes import Recipe, recipe_for
 
@@ -21,12 +22,13 @@ def build(
     """Builds a classifier, not compiled, that outputs one logit for each class.
 
     Each record is brought to a fixed norm before each bounded layer, so the layer's input clip never distorts: the
-    clip is then a matter of scale alone, and one record's norm says nothing about another's.
+    clip is then a matter of scale alone, and one record's norm says nothing about another's. Under "dfa" and
+    "dfa_hybrid" the dense layers are a `FeedbackStack`, and its input alone is brought to a fixed norm.
 
     Args:
       model: "cnn" or "mlp".
       dataset: gives the shape of a record and the number of classes.
-      method: "backprop_clipping".
+      method: "backprop_clipping", "dfa" (for "mlp") or "dfa_hybrid" (for "cnn").
       recipe: settings; the tuned ones of this model and data set if left out.
 
     Raises:
@@ -36,16 +38,19 @@ def build(
     builders = {"cnn": _cnn, "mlp": _mlp}
     if model not in builders:
         raise ValueError(f"Unknown model {model!r}. Choose one of: {', '.join(builders)}.")
-    layers = builders[model](recipe, dataset.classes)
+    top = _backprop if method == "backprop_clipping" else _feedback
+    layers = builders[model](recipe, dataset.classes, top)
     return PrivateSequential([keras.Input(dataset.x_train.shape[1:]), *layers], name=model)
 
 
-def _mlp(recipe: Recipe, classes: int) -> list[Any]:
-    first, second = zip(recipe.scales, recipe.upstream_clips, strict=True)
-    return [keras.layers.Flatten(), *_dense(_HIDDEN_UNITS, recipe.activation, *first), *_dense(classes, None, *second)]
+Top = Callable[[list[int], Recipe], list[Any]]
 
 
-def _cnn(recipe: Recipe, classes: int) -> list[Any]:
+def _mlp(recipe: Recipe, classes: int, top: Top) -> list[Any]:
+    return [keras.layers.Flatten(), *top([_HIDDEN_UNITS, classes], recipe)]
+
+
+def _cnn(recipe: Recipe, classes: int, top: Top) -> list[Any]:
     """Two convolutions whose patches overlap little, and two dense layers.
 
     The patch bound grows with the number of patches that hold a pixel, so strides near the kernel size cost the least.
@@ -55,9 +60,31 @@ def _cnn(recipe: Recipe, classes: int) -> list[Any]:
         *_convolution(32, 0, recipe, *clips[0]),
         *_convolution(64, 1, recipe, *clips[1]),
         keras.layers.Flatten(),
-        *_dense(64, recipe.activation, *clips[2]),
-        *_dense(classes, None, *clips[3]),
+        *top([64, classes], recipe),
     ]
+
+
+def _backprop(units: list[int], recipe: Recipe) -> list[Any]:
+    """Clipped dense layers, with the last of the recipe's clips."""
+    scales, clips = recipe.scales[-len(units) :], recipe.upstream_clips[-len(units) :]
+    activations = [recipe.activation] * (len(units) - 1) + [None]
+    settings = zip(units, activations, scales, clips, strict=True)
+    return [layer for one in settings for layer in _dense(*one)]
+
+
+def _feedback(units: list[int], recipe: Recipe) -> list[Any]:
+    """A stack trained by direct feedback alignment, with the last of the recipe's clips."""
+    scales, clips = recipe.scales[-len(units) :], recipe.upstream_clips[-len(units) :]
+    stack = FeedbackStack(
+        units[:-1],
+        recipe.activation,
+        units[-1],
+        activation_clip=scales,
+        delta_clip=clips[:-1],
+        error_clip=clips[-1],
+        feedback_norm=recipe.feedback_norm,
+    )
+    return [*_to_norm(scales[0], rank=2), stack]
 
 
 def _dense(units: int, activation: str | None, scale: float, upstream_clip: float) -> list[Any]:

@@ -33,6 +33,7 @@ from tfdp_layers.layers import (
     ClippedConv3D,
     ClippedDense,
     ClippedDepthwiseConv2D,
+    base,
 )
 from tfdp_layers.rules import L2
 
@@ -42,8 +43,8 @@ BOUNDS = ("spatial_l1", "patch")
 class Unbounded(L2):
     """The rule that someone forgot."""
 
-    def __call__(self, rows: tf.Tensor) -> tf.Tensor:
-        return rows
+    def scales(self, rows: tf.Tensor) -> tf.Tensor:
+        return tf.ones_like(rows[(slice(None), *[0] * (len(rows.shape) - 1))])
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ REPRESENTATIVE = [
     case(ClippedDense, (5,), units=3),
     case(ClippedDense, (4, 5), units=3),
     case(ClippedDense, (4, 5), units=3, use_bias=False),
+    case(ClippedDense, (3, 12), units=2),
+    case(ClippedConv2D, (9, 8, 2), filters=2, kernel_size=3, strides=2, bound="patch"),
     case(ClippedConv1D, (8, 2), filters=3, kernel_size=3, padding="causal"),
     case(ClippedConv2D, (6, 5, 2), filters=3, kernel_size=3, padding="same", strides=2),
     case(ClippedConv2D, (5, 5, 2), filters=3, kernel_size=3, padding="same", bound="patch"),
@@ -284,6 +287,14 @@ def scaled_by_the_largest_norm_of_the_batch(patch: pytest.MonkeyPatch, layer_typ
     patch.setattr(L2, "norm", lambda self, rows: tf.ones_like(honest(self, rows)) * tf.reduce_max(honest(self, rows)))
 
 
+def refused_inputs_reach_a_product(patch: pytest.MonkeyPatch, layer_type: type) -> None:
+    patch.setattr(base, "select_rows", lambda rows, scales: rows)
+
+
+def scale_left_out_where_it_follows_the_product(patch: pytest.MonkeyPatch, layer_type: type) -> None:
+    patch.setattr(base, "scale_rows", lambda rows, scales: rows)
+
+
 def bias_forgotten_in_the_bound(patch: pytest.MonkeyPatch, layer_type: type) -> None:
     patch.setattr(layer_type, "sensitivity", lambda self: self.upstream_clip * self.input_clip)
 
@@ -292,6 +303,8 @@ DENSE, SEQUENCE = case(ClippedDense, (5,), units=3), case(ClippedDense, (6, 5), 
 NO_BIAS = case(ClippedDense, (5,), units=3, use_bias=False)
 CONVOLUTION = case(ClippedConv2D, (8, 8, 1), filters=1, kernel_size=8, padding="same", use_bias=False)
 PATCHES = case(ClippedConv2D, (8, 8, 1), filters=1, kernel_size=3, padding="same", bound="patch")
+NARROW = case(ClippedDense, (6,), units=2)
+NARROW_CONVOLUTION = case(ClippedConv2D, (8, 8, 2), filters=2, kernel_size=3, strides=2)
 PLANTED = [
     (upstream_clip_forgotten, DENSE),
     (upstream_clip_forgotten, CONVOLUTION),
@@ -304,6 +317,10 @@ PLANTED = [
     (multiplied_by_zero_instead_of_selected, DENSE),
     (multiplied_by_zero_instead_of_selected, CONVOLUTION),
     (scaled_by_the_largest_norm_of_the_batch, NO_BIAS),
+    (refused_inputs_reach_a_product, NARROW),
+    (refused_inputs_reach_a_product, NARROW_CONVOLUTION),
+    (scale_left_out_where_it_follows_the_product, NARROW),
+    (scale_left_out_where_it_follows_the_product, NARROW_CONVOLUTION),
     (bias_forgotten_in_the_bound, DENSE),
     (bias_forgotten_in_the_bound, PATCHES),
 ]

@@ -75,7 +75,31 @@ def two_inputs_two_outputs() -> tuple[Any, Any, Any]:
     return tfdp.PrivateModel({"a": a, "b": b}, outputs), x, [y, (y + 1) % 3]
 
 
-MODELS = [mlp, cnn, shared, sequence, two_inputs_two_outputs]
+def feedback() -> tuple[Any, Any, Any]:
+    """A clipped convolution below a stack trained by feedback alignment."""
+    rng = np.random.default_rng(5)
+    model = tfdp.PrivateSequential(
+        [
+            keras.Input((6, 6, 1)),
+            tl.ClippedConv2D(3, 3, strides=2, activation="tanh", bound="patch", **CLIPS),
+            kl.Flatten(),
+            tl.FeedbackStack([5, 4], "sigmoid", 3, activation_clip=1.0, delta_clip=0.05, error_clip=0.5),
+        ]
+    )
+    return model, rng.normal(size=(12, 6, 6, 1)).astype("float32"), rng.integers(0, 3, 12)
+
+
+def feedback_with_a_skip() -> tuple[Any, Any, Any]:
+    """Single feedback layers, dropout between them, and a skip."""
+    rng = np.random.default_rng(6)
+    inputs = keras.Input((6,))
+    first, one = tl.FeedbackDense(5, "tanh", 3, activation_clip=1.0)(inputs)
+    second, two = tl.FeedbackDense(4, "relu", 3, activation_clip=1.0)(kl.Dropout(0.2)(first))
+    outputs = tl.FeedbackOutput(3, activation_clip=1.0)([kl.Concatenate()([first, second]), one, two])
+    return tfdp.PrivateModel(inputs, outputs), rng.normal(size=(12, 6)).astype("float32"), rng.integers(0, 3, 12)
+
+
+MODELS = [mlp, cnn, shared, sequence, two_inputs_two_outputs, feedback, feedback_with_a_skip]
 
 
 def compiled(

@@ -19,10 +19,10 @@ from tfdp_layers import datasets
 from tfdp_layers._version import __version__
 from tfdp_layers.accounting import Ledger, LedgerError, calibrate_noise_multiplier, epsilon
 from tfdp_layers.commands.command import Command, Refusal, print_json, wrapped
-from tfdp_layers.commands.training_options import TrainingOptions, define_training_options
+from tfdp_layers.commands.training_options import SAMPLINGS, TrainingOptions, define_training_options
 from tfdp_layers.datasets import Dataset
 from tfdp_layers.recipes import Recipe
-from tfdp_layers.sampling import Poisson
+from tfdp_layers.sampling import Sampling
 
 __all__ = ["COMMAND"]
 
@@ -35,6 +35,7 @@ privacy statement: what is guaranteed, under which assumptions, and what is not.
 Examples:
   tfdp train --dataset fashion_mnist --epsilon 2.7 --delta 1e-5
   tfdp train --dataset mnist --model mlp --epsilon 1 --log-dir logs --save model.keras
+  tfdp train --method dfa --sampling fixed_size --epsilon 2.7
   tfdp train --dataset digits --epsilon 8 --epochs 20 --json
 
 The test set counts as public: accuracy is measured on it about ten times, without noise.
@@ -59,6 +60,11 @@ class Training:
     def examples(self) -> int:
         """Records of the training data, taken as public."""
         return len(self.data.y_train)
+
+    @property
+    def sampling(self) -> Sampling:
+        """How records are drawn."""
+        return SAMPLINGS[self.options.sampling](self.recipe.batch_size)
 
     @property
     def steps(self) -> int:
@@ -96,7 +102,7 @@ def _prepare(options: TrainingOptions) -> Training:
         if data.note:
             print(f"NOTE: {data.note}", flush=True)
         recipe = options.recipe(data.name)
-        sampling, examples = Poisson(recipe.batch_size), len(data.y_train)
+        sampling, examples = SAMPLINGS[options.sampling](recipe.batch_size), len(data.y_train)
         sampling.check(examples)
         ledger = _existing_ledger(options.log_dir)
         noise = options.noise_multiplier
@@ -147,7 +153,7 @@ def _fit(training: Training, model: Any) -> float:
         model.fit(
             data.x_train,
             data.y_train,
-            batch_size=training.recipe.batch_size,
+            sampling=training.sampling,
             epochs=training.recipe.epochs,
             physical_batch_size=options.physical_batch_size,
             validation_data=(data.x_test, data.y_test),
@@ -204,13 +210,14 @@ def _plan(training: Training, model: Any) -> str:
     spent = (
         f", {float(epsilon(training.ledger, options.delta)):.4g} of it spent before" if training.ledger.steps else ""
     )
+    drawn = {"poisson": "on average: Poisson sampling", "fixed_size": "each: without replacement"}[options.sampling]
     rows = {
         "Data": f"{data.name}: {training.examples} training and {len(data.y_test)} test images of {shape}, from"
         f" {data.source}",
         "Model": f"{options.model}, {model.count_params()} weights; each record's influence is bounded by"
         f" {options.method}",
         "Training": f"{recipe.epochs} epochs of {math.ceil(training.examples / recipe.batch_size)} steps, on"
-        f" {recipe.batch_size} records on average (Poisson sampling); Adam, learning rate {recipe.learning_rate:g} with"
+        f" {recipe.batch_size} records ({drawn}); Adam, learning rate {recipe.learning_rate:g} with"
         " cosine decay",
         "Privacy": f"budget epsilon = {options.epsilon:g} at delta = {options.delta:g}{spent}; noise multiplier"
         f" {training.noise_multiplier:.4g}",

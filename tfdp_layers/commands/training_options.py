@@ -10,8 +10,11 @@ from absl import flags
 from tfdp_layers import datasets, recipes
 from tfdp_layers.commands.command import Refusal, fraction, needed, positive, whole
 from tfdp_layers.recipes import Recipe
+from tfdp_layers.sampling import FixedSize, Poisson, Sampling
 
-__all__ = ["TrainingOptions", "define_training_options"]
+SAMPLINGS: dict[str, type[Sampling]] = {"poisson": Poisson, "fixed_size": FixedSize}
+
+__all__ = ["SAMPLINGS", "TrainingOptions", "define_training_options"]
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,7 @@ class TrainingOptions:
     """What the user asked for; None where it was left out."""
 
     method: str
+    sampling: str
     dataset: str | None
     model: str
     epsilon: float
@@ -40,8 +44,9 @@ class TrainingOptions:
         needed("epsilon", values.epsilon, "the privacy budget of the whole training, for example --epsilon 2.7.")
         options = cls(
             method=values.method,
+            sampling=values.sampling,
             dataset=values.dataset,
-            model=values.model,
+            model=values.model or recipes.default_model(values.method),
             epsilon=positive("epsilon", values.epsilon, "the privacy budget"),
             delta=fraction("delta", values.delta, "the probability with which the guarantee may fail"),
             epochs=whole("epochs", values.epochs, "the number of passes over the data"),
@@ -55,6 +60,10 @@ class TrainingOptions:
             seed=whole("seed", values.seed, "the seed of the initial weights", least=0),
             json=values.json,
         )
+        try:
+            recipes.check_method(options.method, options.model)
+        except ValueError as error:
+            raise Refusal(str(error)) from error
         options.check_paths()
         return options
 
@@ -95,7 +104,10 @@ def define_training_options(values: flags.FlagValues) -> None:
     choose("method", recipes.METHODS, "How each record's influence is bounded.", recipes.METHODS[0])
     fallback = f"Images to train on; if left out, {datasets.DEFAULT}, or digits where that cannot be had."
     choose("dataset", datasets.NAMES, fallback)
-    choose("model", recipes.MODELS, "Network: convolutional, or two dense layers.", "cnn")
+    choose("model", recipes.MODELS, "Network: convolutional, or two dense layers; if left out, what the method trains.")
+    choose(
+        "sampling", tuple(SAMPLINGS), "How records are drawn; fixed_size protects one record's replacement.", "poisson"
+    )
     define("float", "epsilon", "Privacy budget of the whole training, for example 2.7; smaller is more private.")
     define("float", "delta", "Probability with which the guarantee may fail; choose less than 1 / records.", 1e-5)
     define("integer", "epochs", "Passes over the data; tuned for each model if left out.")

@@ -6,6 +6,8 @@ from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D,
 from tfdp_layers.layers.dense import ClippedDense
 from tfdp_layers.layers.einsum import ClippedEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
+from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
+from tfdp_layers.layers.feedback_stack import FeedbackStack
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 
 __all__ = [
@@ -20,4 +22,7 @@ __all__ = [
     "ClippedGroupNormalization",
     "ClippedLayerNormalization",
     "ClippedMultiHeadAttention",
+    "FeedbackDense",
+    "FeedbackOutput",
+    "FeedbackStack",
 ]

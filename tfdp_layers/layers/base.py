@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.mixin import KerasMixin
-from tfdp_layers.rules import Rule, bound_upstream, check_bound
+from tfdp_layers.rules import Rule, bound_upstream, check_bound, scale_rows, select_rows
 
 _uses = threading.local()
 
@@ -142,13 +142,17 @@ class BoundedLayer(CountedLayer):
     def affine(self, inputs: Any) -> Any:
         """The layer without its activation."""
 
+    def affine_of_clipped(self, inputs: tf.Tensor) -> Any:
+        """`affine` of the inputs as `input_rule` bounds them."""
+        return self.affine(self.input_rule(inputs))
+
     def sensitivity(self) -> float:
         """L2 bound on what one use of the layer adds, per record, to the summed gradient of its kernel and bias."""
         return self.upstream_clip * math.hypot(self.input_clip, float(bool(self.use_bias)))
 
     def call(self, inputs: Any, training: Any = None) -> Any:
         inputs = self.begin_use(inputs)
-        outputs = self.end_use(inputs, bound_upstream(self.affine(self.input_rule(inputs)), self.upstream_rule))
+        outputs = self.end_use(inputs, bound_upstream(self.affine_of_clipped(inputs), self.upstream_rule))
         # Outside the bound: an activation may be anything that keeps records apart.
         return outputs if self.activation is None else self.activation(outputs)
 
@@ -182,3 +186,38 @@ class UpstreamBoundedLayer(CountedLayer):
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"upstream_clip": self.upstream_clip}
+
+
+class AffineLayer(BoundedLayer):
+    """A bounded layer whose output, before the activation, is linear in its input, apart from a bias."""
+
+    @abc.abstractmethod
+    def linear(self, inputs: Any) -> Any:
+        """The layer without bias and activation."""
+
+    @abc.abstractmethod
+    def add_bias(self, outputs: Any) -> Any:
+        """The outputs with the bias, if there is one."""
+
+    def affine(self, inputs: Any) -> Any:
+        return self.add_bias(self.linear(inputs))
+
+    def affine_of_clipped(self, inputs: tf.Tensor) -> Any:
+        """`affine` of the clipped inputs, each record's scale s put where there are fewer numbers to multiply.
+
+        linear(s x) = s linear(x), and the gradient of the kernel, linear in x and in the upstream gradient v, is the
+        same of (s x, v) as of (x, s v). Rounding errs alike: s is off as before, and each number that s multiplies is
+        rounded once, relative to its size, whichever factor it is of; `SMALLEST_SCALE` keeps it from the denormals.
+        The products that are summed have the same sizes as before, at most those of the clipped factors, so no record
+        is rounded away by, or overflows into, another's.
+        """
+        scales = tf.stop_gradient(self.input_rule.scales(inputs))
+        entries, results = (size(shape[1:]) for shape in (inputs.shape, self.compute_output_shape(inputs.shape)))
+        if entries is None or results is None or 2 * results > entries:
+            return self.affine(scale_rows(inputs, scales))
+        return self.add_bias(scale_rows(self.linear(select_rows(inputs, scales)), scales))
+
+
+def size(shape: Any) -> int | None:
+    """The number of entries, None if a dimension is not known."""
+    return None if None in tuple(shape) else math.prod(shape)

@@ -6,13 +6,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfdp_layers.layers.base import BoundedLayer
+from tfdp_layers.layers.base import AffineLayer
 from tfdp_layers.rules import L2, AffineL2, PatchL2, Rule, SpatialL1
 
 _BOUNDS = ("spatial_l1", "patch")
 
 
-class BoundedConvolution(BoundedLayer):
+class BoundedConvolution(AffineLayer):
     """Backpropagation clipping for convolutions of any stride, padding, dilation, groups, data format and bias.
 
     Args (keyword only, beside those of the Keras layer):
@@ -87,15 +87,14 @@ class BoundedConvolution(BoundedLayer):
                 )
         return super().call(inputs, training=training)
 
-    def affine(self, inputs: Any) -> Any:
-        outputs = self.convolution(inputs)
+    def add_bias(self, outputs: Any) -> Any:
         if not self.use_bias:
             return outputs
         shape = (1, -1) + (1,) * self.rank if self.channels_first else (1,) * (self.rank + 1) + (-1,)
         return keras.ops.add(outputs, keras.ops.reshape(self.bias, shape))
 
-    def convolution(self, inputs: Any) -> Any:
-        """The convolution alone, by Keras' own operation."""
+    def linear(self, inputs: Any) -> Any:
+        """The convolution, by Keras' own operation."""
         padding = self.padding
         if padding == "causal":  # 1D only: zeros before the first step, then no padding
             before = [[self.dilation_rate[0] * (self.kernel_size[0] - 1), 0]]
@@ -136,7 +135,7 @@ class ClippedDepthwiseConv2D(BoundedConvolution, keras.layers.DepthwiseConv2D):
         " Its kernel gradient is a restriction of the full convolution's.\n" + str(BoundedConvolution.__doc__)
     )
 
-    def convolution(self, inputs: Any) -> Any:
+    def linear(self, inputs: Any) -> Any:
         options = {"padding": self.padding, "dilation_rate": self.dilation_rate, "data_format": self.data_format}
         return keras.ops.depthwise_conv(inputs, self.kernel, strides=self.strides, **options)
 

@@ -4,12 +4,12 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.layers.base import BoundedLayer
+from tfdp_layers.layers.base import AffineLayer
 from tfdp_layers.rules import L2, AffineL2, Rule
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
-class ClippedDense(BoundedLayer, keras.layers.Dense):
+class ClippedDense(AffineLayer, keras.layers.Dense):
     """`keras.layers.Dense` with backpropagation clipping: the arguments of Dense, and two clips.
 
     Forward: activation(clip(x) W + b), the clip scaling each record to ||x||_F <= input_clip.
@@ -34,6 +34,8 @@ class ClippedDense(BoundedLayer, keras.layers.Dense):
             return AffineL2(self.upstream_clip, self.input_clip, summed=True)
         return L2(self.upstream_clip, summed=True)
 
-    def affine(self, inputs: Any) -> Any:
-        outputs = keras.ops.matmul(inputs, self.kernel)
+    def linear(self, inputs: Any) -> Any:
+        return keras.ops.matmul(inputs, self.kernel)
+
+    def add_bias(self, outputs: Any) -> Any:
         return keras.ops.add(outputs, self.bias) if self.use_bias else outputs

@@ -20,6 +20,7 @@ class ReleaseLimit:
     """
 
     def __init__(self) -> None:
+        self.unlimited = True  # spares a step that has no limit reading the variable
         with tf.init_scope():
             self.variable = tf.Variable(UNLIMITED, dtype=tf.int64, trainable=False, name="releases_left")
             self.reserved = tf.Variable(0, dtype=tf.int64, trainable=False, name="releases_reserved")
@@ -86,15 +87,16 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
     def limit_releases(self, more: int | None) -> None:
         """Allows `more` further releases, or any number (None). Past the limit a compiled step changes nothing."""
+        self._limit.unlimited = more is None
         self._limit.variable.assign(UNLIMITED if more is None else int(more))
 
     def releases_left(self) -> int:
         """How many further releases the limit allows: a number out of reach where there is none."""
-        return max(0, int(self._limit.variable.numpy()))
+        return UNLIMITED if self._limit.unlimited else max(0, int(self._limit.variable.numpy()))
 
     def reserve(self, releases: int) -> None:
         """Allows as many releases as the ledger just counted; `fit` calls it around each compiled step."""
-        self._limit.reserved.assign(int(releases))
+        self._limit.reserved.assign(int(releases), read_value=False)
 
     def reserved(self) -> int:
         """Of the releases that the ledger counted for the running call, how many were not made yet."""
@@ -109,6 +111,11 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
     @property
     def bounding(self) -> Any:
         """The `tfdp_layers.clipping.Bounding` for layers that don't bound themselves; None refuses them."""
+        return None
+
+    @property
+    def nominal_noise_multiplier(self) -> float | None:
+        """What the publication accounts with where the printed algorithm is used and does not keep to it, else None."""
         return None
 
     def after_noise(

@@ -7,12 +7,9 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.clipping import AdaptiveClipping, AutomaticClipping, Bounding, FlatClipping, PerLayerClipping
-from tfdp_layers.noise import allocated_stddevs
+from tfdp_layers.noise import stddevs_beside_statistics
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.sensitivity import SensitivityGroup
-
-_STATISTIC_SHARE = 0.01
-"""Of 1 / z^2: so the noisy count costs half a percent of the noise multiplier."""
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -63,7 +60,7 @@ class ClippedOptimizer(PrivateOptimizer):
                 "`target_quantile` must be between 0 and 1, and `threshold_rate` positive. Received:"
                 f" target_quantile={target_quantile!r}, threshold_rate={threshold_rate!r}."
             )
-        options = {"threshold": lambda: self.threshold.value} if clipping == "adaptive" else {}
+        options = {"threshold": self.current_threshold} if clipping == "adaptive" else {}
         bounding = kinds[clipping](l2_norm_clip, allow_generic=allow_generic, **options)
         super().__init__(optimizer, noise_multiplier, **kwargs)
         self._bounding = bounding
@@ -75,6 +72,10 @@ class ClippedOptimizer(PrivateOptimizer):
     def bounding(self) -> Bounding:
         return self._bounding
 
+    def current_threshold(self) -> Any:
+        """Where the threshold of "adaptive" stands: at its start until the optimizer is built."""
+        return self.l2_norm_clip if self.threshold is None else self.threshold.value
+
     def build(self, variables: Any) -> None:
         super().build(variables)
         if self.clipping == "adaptive" and self.threshold is None:
@@ -84,19 +85,7 @@ class ClippedOptimizer(PrivateOptimizer):
 
     def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
         """The noise of each group; statistics get a small fixed share of the precision, weights the rest."""
-        statistics = [group for group in groups if not group.variables]
-        if not statistics:
-            return super().stddevs(groups)
-        weights = [group for group in groups if group.variables]
-        rest = self.noise_multiplier / (1.0 - _STATISTIC_SHARE) ** 0.5
-        part = self.noise_multiplier / _STATISTIC_SHARE**0.5
-        found = dict(
-            [
-                *zip(map(id, weights), allocated_stddevs(weights, rest, self.noise_allocation), strict=True),
-                *zip(map(id, statistics), allocated_stddevs(statistics, part), strict=True),
-            ]
-        )
-        return [found[id(group)] for group in groups]
+        return stddevs_beside_statistics(groups, self.noise_multiplier, self.noise_allocation)
 
     def after_noise(
         self, means: list[tf.Tensor], statistics: Sequence[tf.Tensor], variables: Sequence[Any], groups: Any

@@ -12,6 +12,9 @@ import tensorflow as tf
 
 from tfdp_layers.rules import number_of, squared_norm, summation_error
 
+SMALLEST = 2.0**-126
+"""The smallest normal float32: what is smaller may be flushed to zero."""
+
 
 class Contribution(abc.ABC):
     """The gradients g_i of every record's own loss with respect to one weight, i = 1 ... batch.
@@ -53,12 +56,21 @@ class Contribution(abc.ABC):
         """
         return None
 
+    def underflow(self) -> Any:
+        """What the squared norms may lack because squares below 2^-126 count as zero: (batch,), or 0.0.
+
+        It matters where they are multiplied with other numbers, which may be as large: 1e-19 squared is zero, but its
+        product with 1e19 is not.
+        """
+        return 0.0
+
     def largest_squared_norms(self) -> tf.Tensor:
         """What `squared_norms` can at most be of the gradient that `weighted_sum` adds, rounding included: (batch,).
 
-        With m the magnitude, e and s the errors of squared norms and sums: (sqrt(n^2 + e m^2) + s m)^2.
+        With m the magnitude, e and s the errors of squared norms and sums: (sqrt(n^2 + e m^2) + s m)^2, and with what
+        underflow hides in n^2.
         """
-        squared, rounding = self.squared_norms(), self.rounding()
+        squared, rounding = self.squared_norms() + self.underflow(), self.rounding()
         if rounding is None:
             return squared
         magnitudes, norm_error, sum_error = rounding
@@ -157,6 +169,16 @@ class Products(Contribution):
         magnitudes = squared_norm(self.x) * squared_norm(self.u)
         return magnitudes, terms * 2.0**-24, summation_error(self.x, [1])
 
+    def underflow(self) -> Any:
+        """Each entry of X X^T and U U^T may lack 2^-126 for each term, and meets all entries of the other.
+
+        The absolute values of those add up to at most positions * ||U||^2, by Cauchy-Schwarz.
+        """
+        if self.positions != 1 and not self.by_gram:
+            return 0.0
+        entries = [number_of(self.x, [1]) * values.shape[-1] * SMALLEST for values in (self.x, self.u)]
+        return entries[0] * squared_norm(self.u) + entries[1] * squared_norm(self.x) + entries[0] * entries[1]
+
     def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         inputs, units = self.x.shape[-1], self.u.shape[-1]
         if self._written is not None and self.positions != 1:
@@ -195,20 +217,28 @@ class Lookups(Contribution):
         super().__init__(variable)
         self.ids, self.u = tf.cast(ids, tf.int32), tf.cast(u, tf.float32)
 
-    def squared_norms(self) -> tf.Tensor:
+    def distinct(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """(ids, sums) of each record's distinct tokens: (batch, positions), (batch, positions, units).
+
+        What is unused of the positions has a negative id and a sum of zero.
+        """
         batch, positions = tf.shape(self.ids)[0], tf.shape(self.ids)[1]
         order = tf.argsort(self.ids, axis=1)
         ids = tf.gather(self.ids, order, batch_dims=1)
         u = tf.gather(self.u, order, batch_dims=1)
         first = tf.concat([tf.zeros((batch, 1), tf.int32), tf.cast(ids[:, 1:] != ids[:, :-1], tf.int32)], 1)
-        slots = tf.cumsum(first, axis=1) + tf.range(batch)[:, tf.newaxis] * positions
+        slots = tf.reshape(tf.cumsum(first, axis=1) + tf.range(batch)[:, tf.newaxis] * positions, (-1,))
         units = self.u.shape[-1]
-        rows = tf.math.unsorted_segment_sum(
-            tf.reshape(u, (-1, units)), tf.reshape(slots, (-1,)), num_segments=batch * positions
-        )
-        return squared_norm(tf.reshape(rows, (batch, positions, units)))
+        count = batch * positions
+        rows = tf.math.unsorted_segment_sum(tf.reshape(u, (-1, units)), slots, num_segments=count)
+        tokens = tf.math.unsorted_segment_max(tf.reshape(ids, (-1,)), slots, num_segments=count)
+        shape = (batch, positions)
+        return tf.reshape(tokens, shape), tf.reshape(rows, (*shape, units))
 
-    def rounding(self) -> tuple[tf.Tensor, Any, Any]:
+    def squared_norms(self) -> tf.Tensor:
+        return squared_norm(self.distinct()[1])
+
+    def rounding(self) -> tuple[tf.Tensor, Any, Any] | None:
         lengths = tf.sqrt(tf.reduce_sum(tf.square(self.u), axis=2))
         error = summation_error(self.u, [1])
         return tf.square(tf.reduce_sum(lengths, axis=1)), 0.0, 2.0 * error

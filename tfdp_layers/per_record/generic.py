@@ -12,27 +12,34 @@ class PerRecordCall:
     """A call of a layer whose weights are constants in the forward pass, and vary per record in the gradient's.
 
     Args:
-        call: the layer's own `call`.
+        layer: the layer; its gradients are taken through `layer(...)`, with Keras' casts.
+        call: its own `call`, for the forward pass.
         variables: the trainable weights that it owns.
         args, kwargs: of the call; tensors in them have the records on axis 0.
 
     A layer that draws random numbers (dropout in it) draws others for the gradient: the bound holds all the same.
     """
 
-    def __init__(self, call: Any, variables: tuple[Any, ...], args: Any, kwargs: Any) -> None:
-        self.call, self.variables = call, variables
+    def __init__(self, layer: Any, call: Any, variables: tuple[Any, ...], args: Any, kwargs: Any) -> None:
+        self.layer, self.call, self.variables = layer, call, variables
         leaves = keras.tree.flatten((args, kwargs))
         self.structure = (args, kwargs)
         self.is_rows = [tf.is_tensor(leaf) and len(leaf.shape) > 0 for leaf in leaves]
         self.leaves = leaves
 
     def __call__(self) -> Any:
-        return self._with([tf.stop_gradient(tf.convert_to_tensor(v)) for v in self.variables], self.leaves)
+        values = [tf.stop_gradient(tf.convert_to_tensor(v)) for v in self.variables]
+        outputs, scope = self._with(self.call, values, self.leaves)
+        for variable in self.layer.non_trainable_variables:  # such as where its random numbers stand
+            changed = scope.get_current_value(variable)
+            if changed is not None:
+                variable.assign(changed)
+        return outputs
 
-    def _with(self, values: list[tf.Tensor], leaves: list[Any]) -> Any:
+    def _with(self, call: Any, values: list[tf.Tensor], leaves: list[Any], **options: Any) -> Any:
         args, kwargs = keras.tree.pack_sequence_as(self.structure, leaves)
-        with keras.StatelessScope(state_mapping=list(zip(self.variables, values, strict=True))):
-            return self.call(*args, **kwargs)
+        with keras.StatelessScope(state_mapping=list(zip(self.variables, values, strict=True))) as scope:
+            return call(*args, **(options | kwargs)), scope
 
     def contributions(self, *upstream: tf.Tensor) -> list[Contribution]:
         """The gradients of every record for the gradients at the outputs."""
@@ -47,7 +54,7 @@ class PerRecordCall:
             values = [tf.identity(tf.convert_to_tensor(v)) for v in self.variables]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(values)
-                outputs = keras.tree.flatten(self._with(values, leaves))
+                outputs = keras.tree.flatten(self._with(self.layer, values, leaves, training=True)[0])
             return tape.gradient(outputs, values, output_gradients=gradients, unconnected_gradients="zero")
 
         found = tf.vectorized_map(one, (rows, list(upstream)))

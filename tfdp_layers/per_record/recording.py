@@ -109,7 +109,7 @@ class Recorder:
     def whole_layer(self, layer: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
         """A layer without a formula: its gradients are taken record by record, vectorized."""
         variables = tuple(own_weights(layer))
-        every = PerRecordCall(call, variables, args, kwargs)
+        every = PerRecordCall(layer, call, variables, args, kwargs)
         outputs = every()
         flat = keras.tree.flatten(outputs)
         watched = tuple(self.watch(t) for t in flat)

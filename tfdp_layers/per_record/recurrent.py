@@ -51,7 +51,7 @@ def gru(cell: Any, kernel: Any, bias: Any, z: Any, states: Any) -> tuple[Any, An
 _STEPS = {kl.SimpleRNNCell: simple, kl.LSTMCell: lstm, kl.GRUCell: gru}
 
 
-class _Cell(kl.Layer):
+class _Cell(keras.layers.Layer):
     """A recurrent cell without weights of its own, on input projections that were computed for all steps at once."""
 
     def __init__(self, cell: Any, kernel: Any, bias: Any) -> None:

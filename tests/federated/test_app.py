@@ -1,0 +1,194 @@
+"""The Flower apps: the same rules as in one process, over real Flower messages. The grid alone is ours: no Ray here."""
+
+import math
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tfdp-layers[federated]'")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+from tfdp_layers.accounting import Ledger
+from tfdp_layers.federated.app import SelectiveSGD, make_client_app
+from tfdp_layers.federated.party import Budget, Party
+from tfdp_layers.federated.selection import LargestValues, SparseVector
+from tfdp_layers.federated.server import Server
+
+SIZE = 20
+NODES = [11, 22, 33]
+
+
+@pytest.fixture(autouse=True)
+def inside_a_run(monkeypatch):
+    """Messages ask which run they belong to; Flower's processes are told when they start."""
+    for name in ("_run_id", "_task_id", "_node_id"):
+        monkeypatch.setattr(TaskIdentity, name, 1)
+
+
+class InProcessGrid:
+    """Delivers messages to client apps in this process; `broken` replaces what a node answers."""
+
+    def __init__(self, app, broken=None):
+        self.app, self.broken, self.sent = app, broken or {}, []
+        self.contexts = {
+            node: Context(1, node, {"partition-id": number}, RecordDict(), {}) for number, node in enumerate(NODES)
+        }
+
+    def get_node_ids(self):
+        return NODES
+
+    def send_and_receive(self, messages, *, timeout=None):
+        replies = []
+        for message in messages:
+            node = message.metadata.dst_node_id
+            self.sent.append(message)
+            reply = self.broken[node](message) if node in self.broken else self.app(message, self.contexts[node])
+            if reply is not None:
+                replies.append(reply)
+        return replies
+
+
+def learn(weights):
+    return weights + np.clip(1.0 - weights, -0.1, 0.1)
+
+
+def party_of(context):
+    return Party(f"p{context.node_config['partition-id']}", learn, LargestValues(0.2), np.zeros(SIZE))
+
+
+def strategy_of(**options) -> SelectiveSGD:
+    return SelectiveSGD(Server(np.zeros(SIZE), 0.2, 1.0), **options)
+
+
+def answer(message, **arrays):
+    record = ArrayRecord({name: Array(np.asarray(value)) for name, value in arrays.items()})
+    return Message(content=RecordDict({"upload": record}), reply_to=message)
+
+
+@pytest.mark.parametrize("order", ["round_robin", "random", "synchronous"])
+def test_a_federation_learns(order):
+    strategy = strategy_of(order=order)
+    result = strategy.start(InProcessGrid(make_client_app(party_of)), num_rounds=40)
+    assert strategy.faults == []
+    assert strategy.server.round == 40
+    np.testing.assert_array_equal(result.arrays["weights"].numpy(), strategy.server.weights)
+    assert np.abs(strategy.server.weights - 1.0).max() < 0.35
+    assert strategy.server.counters.min() > 0
+
+
+def test_each_node_gets_a_message_of_its_own():
+    grid = InProcessGrid(make_client_app(party_of))
+    strategy_of(download=0.1).start(grid, num_rounds=2)
+    sizes = [len(message.content["download"]["indices"].numpy()) for message in grid.sent]
+    assert sizes == [20, 20, 20, 2, 2, 2]  # All weights first, then the most updated tenth.
+    firsts = [message.content["download"]["values"].numpy().tobytes() for message in grid.sent[:3]]
+    assert len(set(firsts)) == 3, "in turn: each sees what those before it uploaded"
+    assert [message.metadata.dst_node_id for message in grid.sent] == NODES * 2
+
+
+BROKEN = {
+    "NaN": (lambda m: answer(m, indices=np.array([1]), values=np.array([np.nan], np.float32)), "not finite"),
+    "shapes": (lambda m: answer(m, indices=np.array([1, 2]), values=np.array([1], np.float32)), "one vector each"),
+    "range": (lambda m: answer(m, indices=np.array([99]), values=np.array([0.1], np.float32)), "outside"),
+    "twice": (lambda m: answer(m, indices=np.array([1, 1]), values=np.zeros(2, np.float32)), "twice"),
+    "many": (lambda m: answer(m, indices=np.arange(9), values=np.zeros(9, np.float32)), "at most 4"),
+    "no upload": (lambda m: answer(m, other=np.zeros(1)), "no arrays"),
+    "other record": (
+        lambda m: Message(content=RecordDict({"upload": ConfigRecord({"a": 1})}), reply_to=m),
+        "no arrays",
+    ),
+    "garbage": (
+        lambda m: Message(
+            content=RecordDict({"upload": ArrayRecord({"indices": Array("int64", (1,), "numpy.ndarray", b"?")})}),
+            reply_to=m,
+        ),
+        "no arrays",
+    ),
+    "died": (lambda m: Message(Error(0, "out of memory"), reply_to=m), "out of memory"),
+    "silent": (lambda m: None, "did not answer"),
+}
+
+
+@pytest.mark.parametrize("how", BROKEN)
+@pytest.mark.parametrize("order", ["round_robin", "synchronous"])
+def test_a_broken_node_costs_its_own_upload_and_is_named(how, order):
+    broken, reason = BROKEN[how]
+    strategy = strategy_of(order=order)
+    strategy.start(InProcessGrid(make_client_app(party_of), {22: broken}), num_rounds=3)
+    assert len(strategy.faults) == 3
+    assert all("'node 22'" in fault and reason in fault for fault in strategy.faults)
+    assert strategy.server.counters.sum() == 3 * 2 * 4
+    assert np.isfinite(strategy.server.weights).all()
+
+
+def test_a_node_that_answers_twice_counts_once():
+    class Twice(InProcessGrid):
+        def send_and_receive(self, messages, *, timeout=None):
+            return [reply for reply in super().send_and_receive(messages) for _ in range(2)]
+
+    strategy = strategy_of()
+    strategy.start(Twice(make_client_app(party_of)), num_rounds=1)
+    assert len(strategy.faults) == 3
+    assert all("already uploaded" in fault for fault in strategy.faults)
+    assert strategy.server.counters.sum() == 3 * 4
+
+
+def test_a_killed_server_app_goes_on_from_its_state(tmp_path):
+    state = tmp_path / "server.npz"
+    strategy_of(state=state).start(InProcessGrid(make_client_app(party_of)), num_rounds=2)
+    again = Server(np.zeros(SIZE), 0.2, 1.0)
+    again.restore(state)
+    strategy = SelectiveSGD(again, state=state)
+    grid = InProcessGrid(make_client_app(party_of))
+    strategy.start(grid, num_rounds=3)
+    assert len(grid.sent) == 3
+    assert again.counters.sum() == 3 * 3 * 4
+
+
+def private(path):
+    def party(context):
+        ledger = Ledger(path and path / f"{context.node_config['partition-id']}.json")
+        sparse = SparseVector(0.2, 1.0, 1.0, 0.0)
+        return Party("p", learn, sparse, np.zeros(SIZE), Budget(3.0, 1e-5), ledger)
+
+    return party
+
+
+def test_ledgers_survive_between_messages_and_halt_their_parties(tmp_path):
+    grid = InProcessGrid(make_client_app(private(tmp_path)))
+    strategy = strategy_of()
+    strategy.start(grid, num_rounds=40)
+    assert strategy.faults == []
+    for number in range(3):
+        party = private(tmp_path)(Context(1, 1, {"partition-id": number}, RecordDict(), {}))
+        assert party.halted
+        assert 2.5 < party.spent() <= 3.0
+    before = strategy.server.weights.tobytes()
+    strategy.start(grid, num_rounds=42)
+    assert strategy.server.weights.tobytes() == before, "a halted party uploads nothing"
+
+
+def test_a_private_party_without_a_ledger_file_is_refused():
+    app = make_client_app(private(None))
+    message = Message(content=RecordDict(), message_type="train", dst_node_id=11, group_id="1")
+    with pytest.raises(ValueError, match="what it spent would be forgotten"):
+        app(message, Context(1, 11, {"partition-id": 0}, RecordDict(), {}))
+
+
+def test_local_weights_stay_with_the_node_between_messages():
+    seen = []
+
+    def train(weights):
+        seen.append(weights.copy())
+        return weights + np.arange(SIZE, dtype=np.float32) / 100
+
+    def party(context):
+        return Party("p", train, LargestValues(0.05), np.zeros(SIZE))
+
+    strategy = SelectiveSGD(Server(np.zeros(SIZE), 0.05, 1.0), download=0.05)
+    grid = InProcessGrid(make_client_app(party))
+    strategy.start(grid, num_rounds=2)
+    assert seen[3][1] == pytest.approx(0.01)  # Not downloaded, so the node's own from its first turn.
+    assert math.isclose(seen[3][19], 3 * 0.19, rel_tol=1e-5)  # Downloaded: what all three uploaded.

@@ -1,0 +1,156 @@
+"""No record moves the released sum by more than its bound, whatever it holds, with any layer and any clipping."""
+
+import importlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from certify import HOSTILE, SLACK, extreme
+from layer_cases import CASES
+from private_models import case, classifier, mixed, private, sizes, sums_of
+
+from tfdp_layers import clipping as clipping_module
+from tfdp_layers.per_record import contributions
+
+kl = keras.layers
+CLIPPINGS = ["flat", "per_layer", "automatic", "adaptive"]
+FURTHER = (
+    (("equal", 1.0), ("equal", 1.0)),
+    (("equal", 1e6), ("cancelling", 1e6)),
+    (("equal", 1e18), ("equal", 1e-19)),  # whose squares are not numbers, or zero, when the product is harmless
+    (("equal", 1e-19), ("equal", 1e18)),
+    (("normal", 1e30), ("normal", 1e-30)),
+    (("normal", 1e-20), ("normal", 1e20)),
+)
+
+
+OTHERS = 3
+
+
+def leaf(tensor, kind, scale, rng, count=1):
+    """Rows for one input or output of a model: hostile where a kind says so, ordinary otherwise."""
+    shape = (count, *tensor.shape[1:])
+    if tensor.dtype in ("int32", "int64"):  # any tokens, or all of them the same
+        return rng.integers(0, 4, shape) if kind in ("normal", "ordinary") else np.full(shape, 1)
+    if tensor.dtype == "bool":
+        return rng.random(shape) < 0.7
+    if kind == "ordinary":
+        return rng.normal(size=shape).astype(np.float32)
+    return extreme(kind, scale, shape[1:], rng)[None]
+
+
+def batches(model):
+    """Yields (x, y) of one hostile record behind ordinary ones."""
+    rng = np.random.default_rng(3)
+    ends = model.inputs, model.outputs
+    ordinary = [[leaf(t, "ordinary", 1.0, rng, OTHERS) for t in tensors] for tensors in ends]
+    for kinds in (*HOSTILE, *FURTHER):
+        hostile = [[leaf(t, *kind, rng) for t in tensors] for tensors, kind in zip(ends, kinds, strict=True)]
+        joined = keras.tree.map_structure(lambda *rows: np.concatenate(rows), ordinary, hostile)
+        yield tuple(side[0] if len(side) == 1 else side for side in joined)
+
+
+def influences(model, mode: str = "graph") -> list[float]:
+    """Of each hostile record, over its bound: what it adds to the sums alone (among padding), and joining others."""
+    groups, variables, sums = model.sensitivities(), model.trainable_variables, sums_of(model, mode)
+    record = np.array([0.0] * OTHERS + [1.0], np.float32)
+    found, without = [], None
+    for x, y in batches(model):
+        if without is None:
+            without = sums(x, y, 1.0 - record)
+        joined = sums(x, y, np.ones_like(record))
+        moved = [a - b for a, b in zip(joined, without, strict=True)]
+        found += [max(sizes(groups, variables, total).values()) for total in (sums(x, y, record), moved)]
+    return found
+
+
+def test_one_record_in_a_batch_of_one():
+    model = case("dense")
+    for x, y in batches(model):
+        sums = [np.asarray(g, np.float64) for g in model.bounded_gradient_sums(x[-1:], y[-1:])]
+        (size,) = sizes(model.sensitivities(), model.trainable_variables, sums).values()
+        assert size <= 1 + SLACK
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_layer_kind(name):
+    found = influences(case(name))
+    assert 0.99 < max(found) <= 1 + SLACK  # the clip binds, so that a missing one would show
+
+
+@pytest.mark.parametrize("mode", ["eager", "xla"])
+@pytest.mark.parametrize("name", ["dense by gram", "conv2d", "embedding"])
+def test_other_modes(name, mode):
+    found = influences(case(name, clip=1e-3), mode)
+    assert 0.99 < max(found) <= 1 + SLACK
+
+
+@pytest.mark.parametrize("clipping", CLIPPINGS)
+@pytest.mark.parametrize("make", [mixed, lambda: CASES["shared embedding"]()[0]], ids=["mixed", "shared"])
+def test_every_clipping(make, clipping):
+    found = influences(private(make(), clipping))
+    assert 0.9 < max(found) <= 1 + SLACK
+
+
+def test_records_whose_terms_cancel():
+    """Positions that cancel each other to the last bit: the norm's error must not let the sum through."""
+    rng = np.random.default_rng(0)
+    model = private(keras.Sequential([keras.Input((4, 60)), kl.Dense(60)]), clip=1.0)
+    sums = sums_of(model)
+    others = [rng.normal(size=(64, 4, 60)).astype(np.float32) for _ in range(2)]
+    without = sums(*others)
+    for gap in (0.0, 1e-7, 1e-6, 1e-4, 1e-2):
+        u = np.repeat(rng.normal(size=(1, 1, 60)), 4, 1) * np.array([1, -1 - gap, 1, -1])[None, :, None] * 1e4
+        record = [np.repeat(rng.normal(size=(1, 1, 60)), 4, 1).astype(np.float32) * 1e4, u.astype(np.float32)]
+        joined = sums(*[np.insert(many, 31, one, 0) for many, one in zip(others, record, strict=True)])
+        for moved in (sums(*record), [a - b for a, b in zip(joined, without, strict=True)]):
+            assert np.sqrt(sum(np.sum(g**2) for g in moved)) <= 1 + SLACK
+
+
+# Planted bugs ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_multiplied_by_zero_is_seen(monkeypatch):
+    monkeypatch.setattr(
+        contributions,
+        "zero_rows",
+        lambda values, kept: values * tf.reshape(tf.cast(kept, values.dtype), [-1] + [1] * (len(values.shape) - 1)),
+    )
+    assert max(influences(case("dense"), "eager")) == np.inf
+
+
+def test_a_layer_left_out_of_the_norm_is_seen(monkeypatch):
+    bounded_sums = clipping_module.bounded_sums
+
+    def forgets_one(variables, parts, scales):
+        parts = dict(parts)
+        parts[id(variables[0])].largest_squared_norms = lambda: (
+            0.0 * tf.reduce_sum(parts[id(variables[0])].gradients(), axis=[1, 2])
+        )
+        return bounded_sums(variables, parts, scales)
+
+    monkeypatch.setattr(clipping_module, "bounded_sums", forgets_one)
+    assert max(influences(private(classifier()), "eager")) > 1.2
+
+
+def test_squares_that_underflow_are_seen(monkeypatch):
+    model = keras.Sequential([keras.Input((40,)), kl.Dense(5, use_bias=False)])
+    assert max(influences(private(model, clip=1e-3), "eager")) <= 1 + SLACK
+    monkeypatch.setattr(contributions.Products, "underflow", lambda self: 0.0)
+    model = keras.Sequential([keras.Input((40,)), kl.Dense(5, use_bias=False)])
+    assert max(influences(private(model, clip=1e-3), "eager")) > 10
+
+
+def test_squared_norms_added_over_uses_are_seen(monkeypatch):
+    recording = importlib.import_module("tfdp_layers.per_record.recording")
+    merged = recording.merged
+
+    def adds_squares(uses):
+        whole = merged(uses)
+        if len(uses) > 1:
+            whole.largest_squared_norms = lambda: tf.add_n([use.largest_squared_norms() for use in uses])
+        return whole
+
+    monkeypatch.setattr(recording, "merged", adds_squares)
+    assert max(influences(case("shared embedding"), "eager")) > 1.2

@@ -1,0 +1,157 @@
+"""What DP-SGD refuses, and that each message names the layer and the mend."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from layer_cases import Scales
+from private_models import classifier, optimizer, private, product
+
+import tfdp_layers as tfdp
+from tfdp_layers.per_record import per_record_formulas
+
+kl = keras.layers
+
+
+def sequential(*layers, shape=(4, 6)):
+    return keras.Sequential([keras.Input(shape), *layers])
+
+
+class Twice(kl.Layer):
+    """Calls its part in a way that a trace does not show, or on rows that are not records."""
+
+    def __init__(self, how, **kwargs):
+        super().__init__(**kwargs)
+        self.how, self.part = how, kl.Dense(6)
+
+    def build(self, shape):
+        self.part.build(shape)
+
+    def call(self, x):
+        return {
+            "loop": lambda: tf.while_loop(lambda i, x: i < 2, lambda i, x: (i + 1, self.part(x)), [0, x])[1],
+            "branch": lambda: tf.cond(tf.reduce_sum(x) > 0, lambda: self.part(x), lambda: x),
+            "map": lambda: tf.map_fn(self.part, x),
+            "fold": lambda: tf.reshape(self.part(tf.reshape(x, (-1, 6))), (-1, 4, 6)),
+            "outside": lambda: self.part(x) + tf.reduce_sum(self.part.kernel),
+        }[self.how]()
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("loop", "called inside a loop"),
+        ("branch", "called inside a loop"),
+        ("map", "called inside a loop"),
+        ("fold", "computes 4036 rows for 1009 records"),
+        ("outside", "used outside its layer"),
+    ],
+)
+def test_a_layer_called_in_a_way_that_hides_its_records(how, message):
+    with pytest.raises(ValueError, match=message) as refusal:
+        private(sequential(Twice(how))).sensitivities()
+    assert "dense" in str(refusal.value)
+
+
+class OfTheRecord(kl.Dense):
+    """A subclass may compute otherwise."""
+
+
+@pytest.mark.parametrize("layer", [Scales(name="mine"), OfTheRecord(3, name="mine")], ids=["custom", "subclass"])
+def test_a_layer_without_a_formula(layer):
+    with pytest.raises(ValueError, match=r"'mine'.*per_record_formulas.*allow_generic=True.*trainable = False"):
+        private(sequential(layer)).sensitivities()
+    layer.trainable = False
+    assert private(sequential(layer, kl.Dense(2))).sensitivities()
+
+
+def test_the_slow_way_warns_and_names_the_layer():
+    model = private(sequential(Scales(name="mine"), kl.Dense(3)), allow_generic=True)
+    x, y = np.ones((6, 4, 6), np.float32), np.ones((6, 4, 3), np.float32)
+    with pytest.warns(UserWarning, match=r"'mine'.*19 weights"):
+        model.fit(x, y, batch_size=2, verbose=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        private(classifier(), allow_generic=True).fit(np.ones((4, 6)), np.ones((4, 3)), batch_size=2, verbose=0)
+
+
+def test_a_registered_formula_is_used():
+    class Shifted(kl.Layer):
+        def build(self, shape):
+            self.kernel = self.add_weight(shape=(shape[-1], 2))
+            self.shift = self.add_weight(shape=())
+
+        def call(self, x):
+            return tf.matmul(x, self.kernel) + self.shift
+
+    @per_record_formulas(Shifted)
+    def shifted(layer, record, inputs):
+        return record.offset(layer.shift, record.product(layer.kernel, inputs))
+
+    x, y = np.ones((5, 4, 6), np.float32), np.ones((5, 4, 2), np.float32)
+    sums = private(sequential(Shifted())).bounded_gradient_sums(x, y)
+    assert np.sqrt(sum(np.sum(np.square(g)) for g in sums)) == pytest.approx(5 * 0.5, rel=1e-3)
+    with pytest.raises(ValueError, match="already"):
+        per_record_formulas(Shifted)(shifted)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ([kl.LSTM(3, recurrent_dropout=0.2)], "dropout inside its steps"),
+        ([kl.GRU(3, dropout=0.2)], "dropout inside its steps"),
+        ([kl.SimpleRNN(3, stateful=True)], "stateful=False"),
+        ([kl.BatchNormalization(), kl.Dense(2)], "GroupNormalization"),
+        ([kl.EinsumDense("abc,ad->abd", (4, 3))], "first label must be the batch"),
+        ([kl.Dense(3, activity_regularizer="l2")], "activity regularizer"),
+    ],
+    ids=["recurrent dropout", "dropout", "stateful", "batch norm", "einsum over the batch", "activity"],
+)
+def test_layers_that_no_formula_covers(layers, message):
+    inputs = keras.Input(batch_shape=(4, 4, 6))
+    outputs = inputs
+    for layer in layers:
+        outputs = layer(outputs)
+    with pytest.raises(ValueError, match=message):
+        private(keras.Model(inputs, outputs)).sensitivities()
+
+
+def test_a_weight_in_two_layers():
+    first, second = kl.Dense(6), kl.Dense(6)
+    model = sequential(first, second)
+    second._kernel = first._kernel
+    with pytest.raises(ValueError, match="covered by 2 bounds"):
+        private(model).sensitivities()
+
+
+def test_a_loss_of_the_weights():
+    model = tfdp.make_private(sequential(kl.Dense(3)))
+    kernel = model.layers[-1]._kernel
+    model.compile(optimizer(), lambda y, p: product(y, p) + tf.reduce_sum(tf.square(kernel)))
+    with pytest.raises(ValueError, match="The loss uses weight"):
+        tfdp.check_independence(model)
+
+
+def test_ordinary_layers_need_this_optimizer():
+    model = tfdp.make_private(classifier())
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), product)
+    with pytest.raises(ValueError, match="ClippedOptimizer"):
+        model.sensitivities()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"clipping": "global"}, "'adaptive', 'automatic', 'flat', 'per_layer'"),
+        ({"clip": 0.0}, "l2_norm_clip"),
+        ({"clip": np.inf}, "l2_norm_clip"),
+        ({"clipping": "adaptive", "target_quantile": 1.0}, "target_quantile"),
+        ({"clipping": "adaptive", "threshold_rate": 0.0}, "threshold_rate"),
+        ({"clipping": "per_layer", "clip": {"a": -1.0}}, "l2_norm_clip"),
+    ],
+)
+def test_arguments(options, message):
+    with pytest.raises(ValueError, match=message):
+        optimizer(**options)

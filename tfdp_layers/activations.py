@@ -1,0 +1,122 @@
+"""Activations: how steep each one is at most, and the tempered sigmoid."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+__all__ = ["TemperedSigmoid", "derivative_bound", "tempered_sigmoid"]
+
+# The derivative of GELU, Phi(x) + x phi(x), is largest at sqrt(2); those of SiLU and mish at roots of transcendental
+# equations (2.3994 and 1.4906). Each rounded up in the last digit.
+_DERIVATIVE_BOUNDS = {
+    "celu": 1.0,
+    "elu": 1.0,
+    "gelu": 1.12890415,
+    "hard_sigmoid": 1.0 / 6.0,
+    "hard_silu": 1.5,
+    "hard_tanh": 1.0,
+    "leaky_relu": 1.0,
+    "linear": 1.0,
+    "log_sigmoid": 1.0,
+    "mish": 1.08849817,
+    "relu": 1.0,
+    "relu6": 1.0,
+    "selu": 1.0507009873554805 * 1.6732632423543773,
+    "sigmoid": 0.25,
+    "silu": 1.09983933,
+    "softplus": 1.0,
+    "softsign": 1.0,
+    "soft_shrink": 1.0,
+    "sparse_plus": 1.0,
+    "sparse_sigmoid": 0.5,
+    "squareplus": 1.0,
+    "tanh": 1.0,
+    "tanh_shrink": 1.0,
+}
+
+
+def derivative_bound(activation: Any) -> float:
+    """The largest absolute value of an activation's derivative.
+
+    Args:
+        activation: None (linear), the name of a Keras activation, the function itself, or a callable with a number
+            `derivative_bound`.
+
+    Raises: ValueError if it is not known, or infinite (exponential).
+    """
+    function = keras.activations.get(activation)
+    own = getattr(function, "derivative_bound", None)
+    if own is not None:
+        return check_derivative_bound(own)
+    for name, bound in _DERIVATIVE_BOUNDS.items():
+        if function is getattr(keras.activations, name, None):
+            return bound
+    name = getattr(function, "__name__", repr(function))
+    if function is keras.activations.exponential:
+        raise ValueError("The derivative of 'exponential' has no upper bound. Use another activation, or `delta_clip`.")
+    raise ValueError(
+        f"No bound on the derivative of activation {name!r} is known. State it as an attribute,"
+        f" `{name}.derivative_bound = 1.0`, or bound the feedback itself with `delta_clip`, or use one of:"
+        f" {', '.join(_DERIVATIVE_BOUNDS)}."
+    )
+
+
+def check_derivative_bound(value: Any) -> float:
+    """Returns the value as a float. Raises ValueError unless it is a positive finite number."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0.0 < number < math.inf:
+        raise ValueError(f"`derivative_bound` must be a positive finite number. Received: {value!r}.")
+    return number
+
+
+@keras.saving.register_keras_serializable(package="tfdp_layers")
+class TemperedSigmoid:
+    """x -> scale * sigmoid(inverse_temperature * x) - offset; made by `tempered_sigmoid`."""
+
+    def __init__(self, scale: float = 2.0, inverse_temperature: float = 2.0, offset: float = 1.0) -> None:
+        if not all(math.isfinite(value) for value in (scale, inverse_temperature, offset)):
+            raise ValueError(
+                "A tempered sigmoid takes finite numbers. Received:"
+                f" scale={scale!r}, inverse_temperature={inverse_temperature!r}, offset={offset!r}."
+            )
+        self.scale, self.inverse_temperature, self.offset = float(scale), float(inverse_temperature), float(offset)
+
+    @property
+    def derivative_bound(self) -> float:
+        """|scale * inverse_temperature| / 4, attained at 0."""
+        return abs(self.scale * self.inverse_temperature) / 4.0
+
+    def __call__(self, x: Any) -> Any:
+        return self.scale * keras.ops.sigmoid(self.inverse_temperature * x) - self.offset
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TemperedSigmoid) and self.get_config() == other.get_config()
+
+    def __hash__(self) -> int:
+        return hash((self.scale, self.inverse_temperature, self.offset))
+
+    def get_config(self) -> dict[str, float]:
+        """The arguments, for Keras' serialization."""
+        return {"scale": self.scale, "inverse_temperature": self.inverse_temperature, "offset": self.offset}
+
+    @classmethod
+    def from_config(cls, config: dict[str, float]) -> "TemperedSigmoid":
+        """Makes the activation of `get_config`."""
+        return cls(**config)
+
+
+def tempered_sigmoid(scale: float = 2.0, inverse_temperature: float = 2.0, offset: float = 1.0) -> Callable[[Any], Any]:
+    """An activation x -> scale * sigmoid(inverse_temperature * x) - offset, for any Keras layer; saved with the model.
+
+    Bounded activations keep gradients, and so the loss to clipping, small. The defaults give tanh. Its derivative is at
+    most |scale * inverse_temperature| / 4.
+
+    Raises: ValueError for numbers that are not finite.
+    Source: Papernot et al. 2021, arXiv:2007.14191.
+    """
+    return TemperedSigmoid(scale, inverse_temperature, offset)

@@ -1,0 +1,118 @@
+"""Per-coordinate clamps on every record's gradient, whose sizes follow what was released."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tfdp_layers.clipping import Contributions, FlatClipping, LayerVariables, bounded_sums
+from tfdp_layers.filtering import filtered_sums, sizes
+from tfdp_layers.rules import ROUNDING
+from tfdp_layers.sensitivity import LARGEST_SUM, SensitivityGroup
+
+
+@dataclass(frozen=True, eq=False)
+class AdaptiveClamping(FlatClipping):
+    """Clamps coordinate j of every record's gradient to [-s_j, s_j]; until the switch, clips its L2 norm to C.
+
+    What is summed is in units in which the bound is 1 in both phases, so that neither the noise nor the ledger depends
+    on the state: g / C clipped to norm 1, or the vector of clamp(g_j / s_j, -1, 1) / sqrt(P), P weights. The optimizer
+    multiplies by C, or by s_j sqrt(P), after the noise.
+
+    Attributes:
+        l2_norm_clip: C.
+        switched: whether the clamps are in force: () boolean.
+        clamp: (variable, P) -> s, of the variable's shape or a scalar; positive.
+        clip_factor: s over the size of the gradient that it stands for.
+        counted: also release, for each variable, the sum over the drawn records of +1/2 (the root mean square of its
+            gradient is at most s / clip_factor) or -1/2: statistics of bound 1/2.
+        unprotected: also release the sum of the gradients as they are, without a bound: the printed algorithm.
+
+    Guarantee: the sum over j of clamp(...)^2 / P is at most 1: each term is at most 1 / P. A record whose gradient is
+        not finite adds exactly zero.
+    Source: Xu et al. 2019, "An Adaptive and Fast Convergent Approach to Differentially Private Deep Learning", lemma 1
+        and equation 5.
+    """
+
+    switched: Callable[[], Any] = lambda: False
+    clamp: Callable[[Any, int], Any] = lambda variable, weights: 1.0
+    clip_factor: float = 1.0
+    counted: bool = False
+    unprotected: bool = False
+
+    NAME = "layers clamped together"
+    STATISTIC = "records below the scale of "
+    UNPROTECTED = "gradients without bound or noise"
+
+    def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
+        flat = super().groups(layers)
+        if not flat:
+            return []
+        found = [dataclasses.replace(flat[0], bound=1.0)]
+        if self.counted:
+            found += [SensitivityGroup(self.STATISTIC + v.path, (), 0.5, self_bounded=False) for v in flat[0].variables]
+        if self.unprotected:
+            shape = (sizes(flat[0].variables),)
+            found.append(SensitivityGroup(self.UNPROTECTED, (), LARGEST_SUM, self_bounded=False, shape=shape))
+        return found
+
+    def sums(self, groups: Sequence[SensitivityGroup], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
+        if not groups:
+            return []
+        variables = groups[0].variables
+
+        def fresh() -> Contributions:  # what a branch remembers, no other may use
+            return {key: copy.copy(part) for key, part in parts.items()}
+
+        totals = tf.cond(
+            tf.cast(self.switched(), tf.bool),
+            lambda: self.clamped_sums(variables, fresh(), present),
+            lambda: bounded_sums(variables, fresh(), self.over_norm)[0],
+        )
+        counts = self.counts(variables, fresh(), present) if self.counted else []
+        return [*totals, *counts, *(self.unbounded_sum(variables, fresh()) if self.unprotected else [])]
+
+    def over_norm(self, norms: tf.Tensor) -> tf.Tensor:
+        """What a gradient of this norm is multiplied by, to have norm at most 1."""
+        return self.scales(norms, self.l2_norm_clip) / self.l2_norm_clip
+
+    def clamped_sums(self, variables: Sequence[Any], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
+        """The sums of clamp(g_j / s_j, -1, 1) / sqrt(P)."""
+        weights = sizes(variables)
+        clamps = {id(v): tf.convert_to_tensor(self.clamp(v, weights), tf.float32) for v in variables}
+        weight = (1.0 - ROUNDING) / math.sqrt(weights)
+
+        def scales(norms: tf.Tensor) -> tf.Tensor:
+            return tf.fill(tf.shape(norms), tf.constant(weight, norms.dtype))
+
+        def over_clamp(variable: Any, values: tf.Tensor, rows: Any) -> tf.Tensor:
+            clamp = clamps[id(variable)]
+            if rows is not None and clamp.shape.rank:
+                clamp = tf.gather(clamp, tf.maximum(rows, 0))
+            return tf.clip_by_value(values / clamp, -1.0, 1.0)
+
+        return filtered_sums(variables, parts, over_clamp, scales, present)
+
+    def counts(self, variables: Sequence[Any], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
+        """For each variable: how many records are below its scale, less those that are not, over 2."""
+        found = []
+        for variable in variables:
+            part = parts.get(id(variable))
+            squared = tf.zeros_like(present) if part is None else part.squared_norms()
+            clamp = tf.convert_to_tensor(self.clamp(variable, sizes(variables)), tf.float32)
+            scale = tf.reduce_mean(tf.square(clamp / self.clip_factor))
+            # Not finite counts as above; padding must not count at all, since its amount tells how many were drawn.
+            below = tf.where(squared <= scale * math.prod(variable.shape), 0.5, -0.5)
+            found.append(tf.reduce_sum(tf.where(present > 0.0, below, tf.zeros_like(below))))
+        return found
+
+    def unbounded_sum(self, variables: Sequence[Any], parts: Contributions) -> list[tf.Tensor]:
+        """The sum of finite gradients, all weights in one vector."""
+        sums, _ = bounded_sums(variables, parts, tf.ones_like)
+        return [tf.concat([tf.reshape(total, (-1,)) for total in sums], 0)]

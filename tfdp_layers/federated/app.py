@@ -1,0 +1,303 @@
+"""Distributed selective SGD on Flower: a strategy, a client app and a server app. The only file that imports flwr.
+
+Flower carries the messages and runs the processes; `Party` and `Server` are those of the simulation in one process.
+"""
+
+import dataclasses
+import functools
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+# Neither library is to report to its makers from a party's machine, unless its owner says so.
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import Result, Strategy
+from flwr.simulation import run_simulation
+
+from tfdp_layers import datasets
+from tfdp_layers.accounting import Ledger, epsilon
+from tfdp_layers.datasets import Dataset
+from tfdp_layers.federated.keras_training import CompiledEpochs, accuracy, flat_weights
+from tfdp_layers.federated.party import Party
+from tfdp_layers.federated.rounds import ORDERS
+from tfdp_layers.federated.selection import Update
+from tfdp_layers.federated.server import RefusedUpload, Server
+from tfdp_layers.federated.simulation import Federation, Outcome, build_model, make_party, measured, shares
+
+__all__ = ["SelectiveSGD", "make_client_app", "simulate_on_flower"]
+
+# One worker process takes all turns: it holds one TensorFlow (about a gigabyte), whatever the number of parties.
+_ONE_WORKER = {
+    "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+    "init_args": {"num_cpus": 1, "log_to_driver": False},
+}
+_DOWNLOAD, _UPLOAD, _LOCAL = "download", "upload", "tfdp-local-weights"
+
+
+class SelectiveSGD(Strategy):
+    """Flower strategy of selective SGD: sparse arrays, one message for each node, added where they belong and counted.
+
+    A node's first message holds all weights, later ones the most updated fraction. An upload counts for the node that
+    the connection came from, whatever the message says, and is refused by the rules of `Server.receive`; a node that
+    fails or does not answer in time costs its own upload and nothing else. `faults` collects the messages about them.
+
+    Args:
+      server: the global weights.
+      order: see `rounds.ORDERS`.
+      download: the fraction of weights that a node downloads.
+      timeout: seconds that nodes have for their turn; later answers are never read.
+      seed: of the random order, which is public.
+      state: file that the server is saved to after each round.
+    Raises:
+      ValueError: an unknown order.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        order: str = "round_robin",
+        download: float = 1.0,
+        timeout: float = 600.0,
+        seed: int = 0,
+        state: Path | None = None,
+    ) -> None:
+        if order not in ORDERS:
+            raise ValueError(f"Unknown order {order!r}. Choose one of: {', '.join(ORDERS)}.")
+        self.server, self.order, self.download, self.timeout, self.state = server, order, download, timeout, state
+        self.faults: list[str] = []
+        self._rng = np.random.default_rng([seed, server.round])
+        self._asked: list[int] = []
+        self._known: set[int] = set()
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """A message of its own for each node whose turn it is (all nodes, outside of `start`)."""
+        nodes = self._asked or sorted(grid.get_node_ids())
+        messages = []
+        for node in nodes:
+            received = self.server.download(self.download if node in self._known else 1.0)
+            record = RecordDict({_DOWNLOAD: _record(received), "config": config})
+            messages.append(Message(content=record, message_type="train", dst_node_id=node, group_id=str(server_round)))
+        return messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Adds each upload to the weights, or notes why not."""
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            if reply.has_error():
+                self.faults.append(f"Party {_name(node)!r} failed in round {server_round}: {reply.error.reason}")
+                continue
+            self._known.add(node)
+            try:
+                update = _update(reply.content, _UPLOAD)
+                if update is None or len(update.indices):
+                    self.server.receive(_name(node), server_round, update)  # type: ignore[arg-type]
+            except RefusedUpload as refusal:
+                self.faults.append(str(refusal))
+        return self.arrays(), None
+
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int = 3,
+        timeout: float | None = None,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> Result:
+        """Makes rounds until the server has made `num_rounds` in all. The weights are the server's own."""
+        del initial_arrays, evaluate_config
+        result, config = Result(), train_config or ConfigRecord()
+        while self.server.round < num_rounds:
+            number = self.server.start_round()
+            for group in self._groups(sorted(grid.get_node_ids())):
+                self._asked = group
+                messages = self.configure_train(number, self.arrays(), config, grid)
+                replies = list(grid.send_and_receive(messages, timeout=timeout or self.timeout))
+                silent = set(group) - {reply.metadata.src_node_id for reply in replies}
+                self.faults += [f"Party {_name(node)!r} did not answer in round {number}." for node in sorted(silent)]
+                self.aggregate_train(number, replies)
+            self._asked = []
+            if self.state is not None:
+                self.server.save(self.state)
+            metrics = evaluate_fn(number, self.arrays()) if evaluate_fn else None
+            if metrics is not None:
+                result.evaluate_metrics_serverapp[number] = metrics
+        result.arrays = self.arrays()
+        return result
+
+    def arrays(self) -> ArrayRecord:
+        """The global weights, (size,)."""
+        return ArrayRecord({"weights": Array(self.server.weights.copy())})
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """None: what a model scores on a party's own records is not covered by its guarantee."""
+        return []
+
+    def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
+        """None: see `configure_evaluate`."""
+        return None
+
+    def summary(self) -> None:
+        """Nothing to say."""
+
+    def _groups(self, nodes: list[int]) -> list[list[int]]:
+        """Nodes that are asked at the same time."""
+        if self.order == "synchronous":
+            return [nodes]
+        order = self._rng.permutation(len(nodes)) if self.order == "random" else range(len(nodes))
+        return [[nodes[i]] for i in order]
+
+
+def make_client_app(party_of: Callable[[Context], Party]) -> ClientApp:
+    """The client app of a party.
+
+    Args:
+      party_of: makes the party of this node, anew for each message: its data, its training, its ledger. What changes
+        between messages is kept for it: the local weights in Flower's context of the node, tests in the ledger's file.
+    Raises (at each message):
+      ValueError: a private party whose ledger has no file: it would forget what it spent.
+    """
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        party = party_of(context)
+        try:
+            if party.selection.private and party.ledger.path is None:
+                raise ValueError(
+                    f"Party {party.name!r} uploads privately, but its ledger has no file, and each message makes the"
+                    " party anew: what it spent would be forgotten. Give it Ledger(path)."
+                )
+            if _LOCAL in context.state:
+                local: Any = context.state[_LOCAL]
+                party.weights = np.array(local["weights"].numpy(), np.float32)
+            received = _update(message.content, _DOWNLOAD)
+            if received is None:
+                raise ValueError(f"The download of party {party.name!r} holds no arrays.")
+            update = party.turn(received)
+            context.state[_LOCAL] = ArrayRecord({"weights": Array(party.weights)})
+        finally:
+            party.ledger.close()
+        nothing = Update(np.zeros(0, np.int64), np.zeros(0, np.float32))
+        return Message(content=RecordDict({_UPLOAD: _record(nothing if update is None else update)}), reply_to=message)
+
+    return app
+
+
+def simulate_on_flower(
+    plan: Federation,
+    data: Dataset,
+    report: Callable[[str], None] = lambda text: None,
+    data_dir: str | None = None,
+) -> Outcome:
+    """`simulation.simulate` on Flower's simulation engine: parties run in a Ray worker, the server in this process.
+
+    Raises:
+      ValueError: a plan that cannot be carried out.
+      RuntimeError: Flower ended without a result.
+    """
+    shares(data, plan.parties, plan.records, plan.seed)  # Refuses here what every party would refuse.
+    with tempfile.TemporaryDirectory() as temporary:
+        plan = plan if plan.folder else dataclasses.replace(plan, folder=Path(temporary))
+        outcomes: list[Outcome] = []
+        server_app = _server_app(plan, data, report, outcomes)
+        client_app = make_client_app(functools.partial(_party_of, plan, data.name, data_dir))
+        logging.getLogger("flwr").setLevel(logging.ERROR)
+        run_simulation(server_app, client_app, plan.parties, backend_config=_ONE_WORKER)  # type: ignore[arg-type]
+        if not outcomes:
+            raise RuntimeError("Flower's simulation ended without a result; its log above says why.")
+        return dataclasses.replace(outcomes[0], **_spent(plan))
+
+
+def _server_app(plan: Federation, data: Dataset, report: Callable[[str], None], outcomes: list[Outcome]) -> ServerApp:
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        import keras
+
+        keras.utils.set_random_seed(plan.seed)
+        model = build_model(plan.model, data, plan.learning_rate)
+        server = Server(flat_weights(model), plan.upload, plan.bound)
+        assert plan.folder is not None
+        state = plan.folder / "server.npz"
+        if state.exists():
+            server.restore(state)
+        strategy = SelectiveSGD(server, plan.order, plan.download, seed=plan.seed, state=state)
+        history: list[tuple[int, float]] = []
+
+        def evaluate(number: int, arrays: ArrayRecord) -> None:
+            if measured(number, plan.rounds):
+                history.append((number, accuracy(model, server.weights, data.x_test, data.y_test)))
+                report(f"round {number}/{plan.rounds}: test accuracy {history[-1][1]:.4f}")
+
+        started = time.perf_counter()
+        strategy.start(grid, num_rounds=plan.rounds, evaluate_fn=evaluate)
+        seconds = time.perf_counter() - started
+        final = history[-1][1] if history else accuracy(model, server.weights, data.x_test, data.y_test)
+        outcomes.append(Outcome(final, server.round, None, 0, tuple(strategy.faults), seconds, tuple(history)))
+
+    return app
+
+
+def _party_of(plan: Federation, dataset: str, data_dir: str | None, context: Context) -> Party:
+    number = int(context.node_config["partition-id"])
+    training, weights, held = _worker(plan, dataset, data_dir)
+    return make_party(plan, number, training.on(*held[number]), weights)
+
+
+@functools.lru_cache(maxsize=1)
+def _worker(plan: Federation, dataset: str, data_dir: str | None) -> tuple[CompiledEpochs, np.ndarray, Any]:
+    """What all parties of a worker process share: the model, its compiled training, and the data."""
+    import keras
+
+    data = datasets.load(dataset, data_dir)
+    keras.utils.set_random_seed(plan.seed)
+    model = build_model(plan.model, data, plan.learning_rate)
+    training = CompiledEpochs(model, plan.batch_size, plan.epochs)
+    return training, flat_weights(model), shares(data, plan.parties, plan.records, plan.seed)
+
+
+def _spent(plan: Federation) -> dict[str, Any]:
+    """What the parties' ledgers hold."""
+    if plan.epsilon_per_epoch is None or plan.folder is None:
+        return {}
+    files = [Ledger(plan.folder / f"party-{number:03d}.json") for number in range(plan.parties)]
+    values = [float(epsilon(ledger, plan.budget.delta)) for ledger in files]
+    weights = np.zeros(int(np.load(plan.folder / "server.npz")["weights"].size), np.float32)
+    halted = sum(make_party(plan, number, lambda w: w, weights).halted for number in range(plan.parties))
+    return {"epsilon_per_party": max(values), "halted": halted}
+
+
+def _record(update: Update) -> ArrayRecord:
+    return ArrayRecord({"indices": Array(update.indices), "values": Array(update.values)})
+
+
+def _update(content: RecordDict, key: str) -> Update | None:
+    """What a message holds, or None where it holds no two arrays."""
+    try:
+        record: Any = content[key]
+        return Update(record["indices"].numpy(), record["values"].numpy())
+    except Exception:  # Its bytes come from elsewhere: whatever is wrong with them, it is no upload.
+        return None
+
+
+def _name(node: int) -> str:
+    return f"node {node}"

@@ -1,0 +1,98 @@
+"""Local training of a party with any Keras model, between flat vectors of weights."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+__all__ = ["CompiledEpochs", "KerasTraining", "accuracy", "flat_weights", "set_flat_weights"]
+
+
+def flat_weights(model: Any) -> np.ndarray:
+    """The trainable weights of a built Keras model as one float32 vector, (size,), in the model's order."""
+    if not model.trainable_variables:
+        raise ValueError(f"Model {model.name!r} has no trainable weights. Build it first: give it a keras.Input.")
+    return np.concatenate([np.asarray(v).ravel() for v in model.trainable_variables]).astype(np.float32)
+
+
+def set_flat_weights(model: Any, weights: np.ndarray) -> None:
+    """Writes what `flat_weights` read. Raises ValueError where the number of weights differs."""
+    variables = model.trainable_variables
+    sizes = [int(np.prod(v.shape)) for v in variables]
+    if weights.shape != (sum(sizes),):
+        raise ValueError(f"Model {model.name!r} has {sum(sizes)} trainable weights. Received: shape {weights.shape}.")
+    for variable, part in zip(variables, np.split(weights, np.cumsum(sizes)[:-1]), strict=True):
+        variable.assign(part.reshape(variable.shape))
+
+
+class KerasTraining:
+    """`Train` of a party: some epochs of `model.fit` on the party's records.
+
+    With a `PrivateModel` and one of this library's optimizers the training is private for each record as well, counted
+    by the model's own ledger; then give each party a model of its own.
+
+    Args:
+      model: built and compiled. Parties of one process may share a model whose optimizer keeps no state between steps
+        (plain SGD), since the weights are set anew at every turn.
+      x, y: the party's records and labels.
+      options: further arguments of `model.fit`: batch_size, epochs, callbacks, ...
+    """
+
+    def __init__(self, model: Any, x: np.ndarray, y: np.ndarray, **options: Any) -> None:
+        self.model, self.x, self.y = model, x, y
+        self.options = {"batch_size": 32, "verbose": 0, **options}
+
+    def __call__(self, weights: np.ndarray) -> np.ndarray:
+        """Trains from `weights`, float32 (size,); returns the new ones. Variables that are not trained stay local."""
+        set_flat_weights(self.model, weights)
+        self.model.fit(self.x, self.y, **self.options)
+        return flat_weights(self.model)
+
+
+def accuracy(model: Any, weights: np.ndarray, x: np.ndarray, y: np.ndarray, batch_size: int = 1000) -> float:
+    """Fraction of the records that a model of logits, (n, classes), with these weights classifies right."""
+    set_flat_weights(model, weights)
+    guesses: Sequence[np.ndarray] = [
+        np.argmax(np.asarray(model.predict_on_batch(x[start : start + batch_size])), axis=1)
+        for start in range(0, len(x), batch_size)
+    ]
+    return float(np.mean(np.concatenate(guesses) == y))
+
+
+class CompiledEpochs:
+    """`Train`s of many parties that share a model in one process: an epoch of shuffled batches is one compiled call.
+
+    Ten times faster than `fit` on small data. The model's optimizer must keep no state between steps (plain SGD). Not
+    for a `PrivateModel`, whose steps count only inside `fit`: use `KerasTraining`.
+
+    Args:
+      model: built and compiled.
+      batch_size: the last batch of an epoch may be short.
+      epochs: in a turn.
+    """
+
+    def __init__(self, model: Any, batch_size: int, epochs: int = 1) -> None:
+        import tensorflow as tf
+
+        self.model, self.epochs = model, epochs
+
+        @tf.function(reduce_retracing=True)
+        def epoch(x: Any, y: Any) -> None:
+            order = tf.random.shuffle(tf.range(tf.shape(x)[0]))
+            for start in tf.range(0, tf.shape(x)[0], batch_size):
+                rows = order[start : start + batch_size]
+                model.train_step((tf.gather(x, rows), tf.gather(y, rows)))
+
+        self._epoch, self._constant = epoch, tf.constant
+
+    def on(self, x: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        """Returns the `Train` of a party with these records."""
+        records, labels = self._constant(x), self._constant(y)
+
+        def train(weights: np.ndarray) -> np.ndarray:
+            set_flat_weights(self.model, weights)
+            for _ in range(self.epochs):
+                self._epoch(records, labels)
+            return flat_weights(self.model)
+
+        return train
