@@ -4,6 +4,7 @@ from tfdp_layers.accounting.accountant import Epsilon, EpsilonCurve, epsilon, no
 from tfdp_layers.accounting.calibration import affordable_steps, calibrate_noise_multiplier
 from tfdp_layers.accounting.events import GroupNoise, NumericSparse, Release, UnitRelease, joint_noise_multiplier
 from tfdp_layers.accounting.ledger import Entry, Ledger, LedgerError
+from tfdp_layers.accounting.profile import exact_multiplier, privacy_profile
 from tfdp_layers.accounting.statement import Statement
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "affordable_steps",
     "calibrate_noise_multiplier",
     "epsilon",
+    "exact_multiplier",
     "joint_noise_multiplier",
     "nominal_epsilon",
+    "privacy_profile",
 ]
