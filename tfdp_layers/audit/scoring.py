@@ -11,7 +11,7 @@ from tfdp_layers.audit.canaries import Canaries
 __all__ = ["CanaryScores"]
 
 _BASE_ROWS = 4096
-_NUISANCE_ROWS = 256
+_NUISANCE_ROWS = 128
 _ROWS_AT_ONCE = 512
 _FAR = 60.0  # of a log-likelihood ratio, where exponentials end
 _MOST_ENTRIES = 250_000_000
@@ -25,7 +25,7 @@ class CanaryScores:
     the noise and of what the other records add, the step's log-likelihood ratio is about
         log(1 - q + q exp(c_i' R^-1 r - c_i' R^-1 c_i / 2)),
     exactly so where the rest is normal: by Neyman and Pearson no attack on such a step is stronger. R is that of the
-    noise, of all other canaries and of 256 records that stand for the rest; of the noise alone where their gradients
+    noise, of all other canaries and of 128 records that stand for the rest; of the noise alone where their gradients
     together would take more than a gigabyte. Any score makes a valid audit; this one a strong one. The attack knows
     the other records, weights, noise scales and sampling, as differential privacy assumes of it, but not coins and draws.
 

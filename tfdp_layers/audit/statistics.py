@@ -223,7 +223,7 @@ def best_threshold(present: np.ndarray, absent: np.ndarray) -> float:
         return float(special.ndtri(low) - special.ndtri(high)) if 0.0 < low and high < 1.0 else -math.inf
 
     scores = np.concatenate([present, absent])
-    return float(max(np.quantile(scores, np.linspace(0.02, 0.98, 49)), key=separation))
+    return float(max(np.quantile(scores, np.linspace(0.1, 0.9, 9)), key=separation))
 
 
 # Families of claims -----------------------------------------------------------------------------------------------------
