@@ -27,6 +27,7 @@ _NAMES = {
     "one_run_p_value": "statistics",
     "one_run_refutes": "statistics",
     "repeated_scores": "mechanisms",
+    "worst_case": "worst_cases",
     "with_canaries": "one_run",
 }
 __all__ = sorted(_NAMES)

@@ -39,23 +39,23 @@ class WorstCase:
     nominal: bool = False
 
 
-def worst_case(method: str, noise_multiplier: float) -> WorstCase:
-    """The worst case of a method of `METHODS`.
+def worst_case(method: str, noise_multiplier: float, noise_source: Any = "default") -> WorstCase:
+    """The worst case of a method of `METHODS`, two records drawn in every step.
 
     Raises: ValueError for an unknown method.
     """
     if method not in METHODS:
         raise ValueError(f"Unknown method {method!r}. Choose one of: {', '.join(METHODS)}.")
     name, printed = method.removesuffix(" as printed"), method.endswith(" as printed")
-    sgd = keras.optimizers.SGD(1.0)
-    optimizer: Any = NoisyOptimizer(sgd, noise_multiplier)
+    sgd, source = keras.optimizers.SGD(1.0), {"noise_source": noise_source}
+    optimizer: Any = NoisyOptimizer(sgd, noise_multiplier, **source)
     if name == "dpsgd":
-        optimizer = ClippedOptimizer(sgd, noise_multiplier, l2_norm_clip=1.0)
+        optimizer = ClippedOptimizer(sgd, noise_multiplier, l2_norm_clip=1.0, **source)
     elif name == "tanh":
-        optimizer = TanhFilteredOptimizer(sgd, noise_multiplier, as_published=printed)
+        optimizer = TanhFilteredOptimizer(sgd, noise_multiplier, as_published=printed, **source)
     elif name == "adadp":
         options = {"adaptive_rate": False, "as_published": printed, "l2_norm_clip": 1.0}
-        optimizer = AdaDPOptimizer(1.0, noise_multiplier, **options)
+        optimizer = AdaDPOptimizer(1.0, noise_multiplier, **options, **source)
     model = PrivateSequential([keras.Input((_INPUTS,)), *_layers(name)])
     model.compile(optimizer, keras.losses.MeanSquaredError())
     x, y = np.zeros((2, _INPUTS), "float32"), np.zeros((2, 1), "float32")

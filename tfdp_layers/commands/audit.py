@@ -106,7 +106,7 @@ def _run(values: flags.FlagValues) -> int:
     with quiet_import():
         import tensorflow  # noqa: F401
     try:
-        audit = _audit_training(options) if options.attack == "training" else _audit_steps(options)
+        audit = audit_training_of(options) if options.attack == "training" else _audit_steps(options)
     except (ValueError, NotImplementedError, datasets.DatasetNotFound) as error:
         raise Refusal(str(error)) from error
     print(audit, flush=True)
@@ -116,7 +116,8 @@ def _run(values: flags.FlagValues) -> int:
     return 1 if audit.refuted else 0
 
 
-def _audit_training(options: Options) -> Any:
+def audit_training_of(options: Options) -> Any:
+    """A training with canaries that claims `options.epsilon`, audited."""
     from tfdp_layers.audit import audit_training
 
     data = datasets.load(options.dataset, options.data_dir)
