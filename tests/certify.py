@@ -70,7 +70,7 @@ def releaser(layer: BoundedLayer, mode: str = "eager") -> Release:
         gradients = tape.gradient(loss, [v.value for v in layer.trainable_variables])
         return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
-    compiled = sums if mode == "eager" else tf.function(sums, jit_compile=mode == "xla")
+    compiled = sums if mode == "eager" else tf.function(sums, autograph=False, jit_compile=mode == "xla")
     return lambda x, u: [np.asarray(g, np.float64) for g in compiled(tf.constant(x), tf.constant(u))]
 
 
@@ -82,14 +82,22 @@ def distance(a: list[np.ndarray], b: list[np.ndarray] | None = None) -> float:
 
 
 def influences(release: Release, records: list[tuple[np.ndarray, np.ndarray]], others: int = 2) -> list[float]:
-    """What each record adds to the released sum: the larger of alone, and joining `others` ordinary records."""
+    """What each record adds to the released sum: the larger of alone (among zeros), and joining `others` ordinary ones.
+
+    All batches are of one size: a compiled release is traced once.
+    """
     rng = np.random.default_rng(7)
     ordinary = [rng.normal(size=(others, *part.shape)).astype(np.float32) for part in records[0]]
-    without = release(*ordinary)
+
+    def behind(many: list[np.ndarray], one: Any) -> list[np.ndarray]:
+        return [np.concatenate([rows, np.asarray(part)[None]]) for rows, part in zip(many, one, strict=True)]
+
+    zeros, nothing = [np.zeros_like(rows) for rows in ordinary], [np.zeros_like(part) for part in records[0]]
+    without = release(*behind(ordinary, nothing))
     result = []
     for record in records:
-        joined = release(*[np.concatenate([many, one[None]]) for many, one in zip(ordinary, record, strict=True)])
-        result.append(max(distance(release(*[part[None] for part in record])), distance(joined, without)))
+        joined = release(*behind(ordinary, record))
+        result.append(max(distance(release(*behind(zeros, record))), distance(joined, without)))
     return result
 
 

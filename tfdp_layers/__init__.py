@@ -37,7 +37,7 @@ _MODULES = (
 )
 _NAMES = {
     "PrivateBatches": "batches",
-    "declare_sampling": "batches",
+    "declare_sampling": "declared",
     "PrivateModel": "model",
     "PrivateSequential": "model",
     "make_private": "model",

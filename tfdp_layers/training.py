@@ -15,6 +15,7 @@ from tfdp_layers.independence import check_independence
 from tfdp_layers.layers.base import count_uses
 from tfdp_layers.mixin import KerasMixin
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.per_record.recording import warn_of_generic
 from tfdp_layers.run import PrivacyState, Run
 from tfdp_layers.sensitivity import SensitivityGroup, recorded, sensitivity_groups, uses_of_layers
 
@@ -275,6 +276,8 @@ class PrivateTraining(KerasMixin):
         if not self.built:
             self.build(keras.tree.map_structure(lambda t: (None, *t.shape[1:]), spec[0]))
         groups = self.sensitivities()
+        if self._bounding is not None:
+            warn_of_generic(self)
         optimizer = self.optimizer
         if not optimizer.built:
             optimizer.build(self.trainable_variables)

@@ -33,7 +33,7 @@ def releaser(layer, group: int | None = None, mode: str = "eager") -> Release:
             loss = tf.reduce_sum(layer(x, training=True) * e)
         return tape.gradient(loss, [v.value for v in variables])
 
-    compiled = sums if mode == "eager" else tf.function(sums, jit_compile=mode == "xla")
+    compiled = sums if mode == "eager" else tf.function(sums, autograph=False, jit_compile=mode == "xla")
     return lambda x, e: [np.asarray(g, np.float64) for g in compiled(tf.constant(x), tf.constant(e))]
 
 

@@ -66,7 +66,11 @@ def sums_of(model: Any, mode: str = "graph") -> Sums:
     def sums(x: Any, y: Any, weights: Any) -> Any:
         return model._sums_and_losses(x, y, weights)[0]
 
-    compiled = sums if mode == "eager" else tf.function(sums, jit_compile=mode == "xla", reduce_retracing=True)
+    compiled = (
+        sums
+        if mode == "eager"
+        else tf.function(sums, autograph=False, jit_compile=mode == "xla", reduce_retracing=True)
+    )
 
     def call(x: Any, y: Any, weights: Any = None) -> list[np.ndarray]:
         if weights is None:

@@ -117,7 +117,7 @@ def empty_batches(x, y):
     return tfdp.declare_sampling(dataset, tfdp.sampling.Poisson(4), examples=12)
 
 
-def noise_of(model, steps=300):
+def noise_of(model, steps=400):
     """The noise of each group, by name, in units of the group's bound; that of the count last."""
     keeper = Keeps()
     model.fit(empty_batches(*data()), steps_per_epoch=steps, verbose=0, callbacks=[keeper])
@@ -144,7 +144,7 @@ def test_each_group_has_the_noise_that_the_ledger_states(clipping):
     for name, sample in found.items():
         assert stats.kstest(sample, "norm", args=(0, stated[name])).pvalue > 1e-3, name
         for wrong in (2 / 3, 3 / 2):
-            assert stats.kstest(sample, "norm", args=(0, stated[name] * wrong)).pvalue < 1e-3, name
+            assert stats.kstest(sample, "norm", args=(0, stated[name] * wrong)).pvalue < 1e-2, name
     joint = sum((n.bound / n.stddev) ** 2 for n in model.ledger.entries[0].release.groups) ** -0.5
     assert joint == pytest.approx(0.3, rel=1e-6)
 

@@ -60,7 +60,7 @@ def test_nothing_is_released_outside_of_what_the_ledger_reserved():
 
 def test_a_budget_holds_over_backup_and_restore_in_a_fresh_model(tmp_path):
     _, x, y = mlp()
-    budget = 30.0
+    budget = 8.0
 
     def run(epochs, callbacks):
         model, _, _ = compiled(mlp(), noise=2.0)

@@ -93,14 +93,14 @@ def test_planted_bugs_of_the_step_are_seen(monkeypatch):
 
     from tfdp_layers import batches
 
-    fill = batches._fill
+    fill = batches.fill
 
     def forgets_the_mask(leaf, count, static):
         filled = fill(leaf, count, static)
         return tf.ones_like(filled) if leaf.dtype == tf.float32 and len(leaf.shape) == 1 else filled
 
     with monkeypatch.context() as patch:
-        patch.setattr(batches, "_fill", forgets_the_mask)
+        patch.setattr(batches, "fill", forgets_the_mask)
         differs = []
         for seed in range(6):
             moved, expected, _ = one_step(tfdp.sampling.TruncatedPoisson(4), seed=seed)

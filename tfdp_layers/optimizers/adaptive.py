@@ -65,7 +65,7 @@ class AdaDPOptimizer(PrivateOptimizer):
     Raises: ValueError for an unknown estimator or a number out of its range.
     Source: Xu et al. 2019, "An Adaptive and Fast Convergent Approach to Differentially Private Deep Learning",
         algorithm 1. Readings taken where it is ambiguous: the variance is that of sqrt(E') (line 7); the noise is added
-        once to the sum of a lot (lines 13 and 26), whose expected size divides it; lots are drawn as `fit`'s sampler says.
+        once to the sum of a lot (lines 13 and 26), whose expected size divides it; lots are drawn as in `fit`.
     """
 
     def __init__(
