@@ -188,7 +188,7 @@ def pld_epsilon(counts: Counts, relation: NeighboringRelation, delta: float, int
 def composed_pld(
     counts: Counts, relation: NeighboringRelation, interval: float | None = None
 ) -> privacy_loss_distribution.PrivacyLossDistribution | None:
-    """The (pessimistic) privacy loss distribution of a composition; None where there is none. Args: see `pld_epsilon`."""
+    """The (pessimistic) privacy loss distribution of a composition; None where there is none. See `pld_epsilon`."""
     fixed_size = relation is NeighboringRelation.REPLACE_ONE
     supported = all(is_fixed_size(event) if fixed_size else _is_sampled_gaussian(event) for event, _ in counts)
     if not supported or len(counts) > _MOST_PLDS:

@@ -71,7 +71,9 @@ def main(_: list[str]) -> None:
     z = tfdp.accounting.calibrate_noise_multiplier(FLAGS.epsilon, FLAGS.delta, sampling, len(x), steps)
     adam = keras.optimizers.Adam(5e-3)
     optimizer = (
-        tfdp.optimizers.NoisyOptimizer(adam, z) if clipped else tfdp.optimizers.ClippedOptimizer(adam, z, l2_norm_clip=1.0)
+        tfdp.optimizers.NoisyOptimizer(adam, z)
+        if clipped
+        else tfdp.optimizers.ClippedOptimizer(adam, z, l2_norm_clip=1.0)
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss=loss, metrics=["accuracy"])

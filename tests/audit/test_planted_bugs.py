@@ -75,5 +75,3 @@ def test_shuffled_batches_accounted_as_poisson_draws(monkeypatch):
     assert not audit(case, Poisson(1), steps=2).refuted
     monkeypatch.setattr(Poisson, "_draws", lambda *a: map(np.array, one_row_less(*a)))
     assert audit(case, Poisson(1), steps=2).refuted
-
-

@@ -159,7 +159,10 @@ def test_clopper_pearson_has_its_textbook_values():
     """0 of n: 1 - level^(1/n). 5 of 10 at 97.5%: (0.1871, 0.8129), the interval of 95%."""
     assert statistics.clopper_pearson(0, 50, 0.95) == (0.0, pytest.approx(1 - 0.05 ** (1 / 50)))
     assert statistics.clopper_pearson(50, 50, 0.95) == (pytest.approx(0.05 ** (1 / 50)), 1.0)
-    assert statistics.clopper_pearson(5, 10, 0.975) == (pytest.approx(0.18709, abs=1e-4), pytest.approx(0.81291, abs=1e-4))
+    assert statistics.clopper_pearson(5, 10, 0.975) == (
+        pytest.approx(0.18709, abs=1e-4),
+        pytest.approx(0.81291, abs=1e-4),
+    )
     with pytest.raises(ValueError, match="hits"):
         statistics.clopper_pearson(3, 2, 0.95)
 

@@ -10,8 +10,9 @@ from tfdp_layers.sampling import entropy_generator
 __all__ = ["KINDS", "Canaries", "make_canaries"]
 
 KINDS = ("gradient", "mislabelled", "noise")
-_REACH = 30.0
-"""Of a gradient canary: entries in units of the data's largest, so that clips bind."""
+_REACH = 3.0
+"""Of a gradient canary: entries in units of the data's largest. Clips bind; predictions don't saturate yet, and so a
+canary that happens to be predicted right has a gradient all the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +50,9 @@ def make_canaries(x: Any, y: Any, count: int, kind: str = "gradient", seed: int 
         y: (records,) integer labels; under "gradient" and "noise" also targets of any shape.
         count: how many; about half are included.
         kind: "gradient": records far out in random directions, which saturate every clip, so that their bounded
-            gradients lie at the bound in nearly orthogonal directions: the hardest for a training to hide. "mislabelled":
-            records of x with wrong labels. "noise": uniform noise in the range of x: out of distribution.
+            gradients lie at the bound in nearly orthogonal directions: the hardest for a training to hide.
+            "mislabelled": records of x with wrong labels. "noise": uniform noise in the range of x: out of
+            distribution.
         seed: for tests; without it the operating system tosses the coins.
 
     Returns: the canaries; in their places, where left out, a record of zeros with the first label.

@@ -1,7 +1,6 @@
 """What a claim says about one event on two neighbouring data sets, and families of claims ordered by epsilon."""
 
 import abc
-import math
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -12,9 +11,11 @@ from scipy import special
 from tfdp_layers.accounting import Epsilon, Ledger, Release, epsilon, exact_multiplier, privacy_profile
 from tfdp_layers.accounting.accountant import check_delta
 
-__all__ = ["Family", "GaussianCurve", "GaussianFamily", "Guarantee", "Points", "PointFamily", "ReleaseFamily"]
+__all__ = ["Family", "GaussianCurve", "GaussianFamily", "Guarantee", "PointFamily", "Points", "ReleaseFamily"]
 
-_MOST = 64.0  # no search looks beyond this epsilon
+_MOST = 64.0  # no search looks beyond this epsilon,
+_RANGE = 32.0  # this much less noise,
+_LEAST_NOISE = 0.15  # or this noise multiplier, where it is sampled
 
 
 class Guarantee(abc.ABC):
@@ -156,13 +157,19 @@ class ReleaseFamily(Family):
         return epsilon(self.ledger(parameter), self.delta)
 
     def range(self) -> tuple[float, float]:
-        return 1.0 / 32.0, 32.0
+        if exact_multiplier(self.ledger(1.0)) is not None:
+            return 1.0 / _RANGE, _RANGE
+        # Privacy loss distributions of sampled steps with next to no noise take minutes, and no audit needs them.
+        smallest = min(release.noise_multiplier for release, _ in self.releases)
+        return 1.0 / _RANGE, max(2.0, min(_RANGE, smallest / _LEAST_NOISE))
 
 
 def of_ledger(ledger: Ledger, delta: float) -> ReleaseFamily:
     """The family of what a ledger holds. Raises ValueError where nothing was released, or without noise."""
     releases: Counter[Release] = Counter()
     for entry in ledger.entries:
+        if not isinstance(entry.release, Release):
+            raise ValueError(f"A claim is audited step by step, but the ledger holds a {type(entry.release).__name__}.")
         releases[entry.release] += entry.steps
     if not sum(releases.values()):
         raise ValueError("The ledger holds no release, so there is no claim to audit. Train first.")

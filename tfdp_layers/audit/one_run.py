@@ -75,9 +75,7 @@ def audit_training(
     return audited(model.ledger if claimed is None else claimed, scores.array(), canaries.included, delta, confidence)
 
 
-def audited(
-    ledger: Ledger, scores: np.ndarray, included: np.ndarray, delta: float, confidence: float = 0.95
-) -> Audit:
+def audited(ledger: Ledger, scores: np.ndarray, included: np.ndarray, delta: float, confidence: float = 0.95) -> Audit:
     """What scores of canaries say about a claim: for attacks of your own.
 
     Args:

@@ -27,7 +27,7 @@ class CanaryScores:
     exactly so where the rest is normal: by Neyman and Pearson no attack on such a step is stronger. R is that of the
     noise, of all other canaries and of 128 records that stand for the rest; of the noise alone where their gradients
     together would take more than a gigabyte. Any score makes a valid audit; this one a strong one. The attack knows
-    the other records, weights, noise scales and sampling, as differential privacy assumes of it, but not coins and draws.
+    the other records, weights, noise scales and sampling, as differential privacy assumes, but not coins and draws.
 
     Args:
         model: compiled, private, in or before a `fit`.

@@ -72,7 +72,7 @@ def guess(scores: np.ndarray, included: np.ndarray, made: int) -> Guesses:
     return Guesses(len(scores), made, int(np.sum(included[high]) + np.sum(~included[low])))
 
 
-# One run, (epsilon, delta) ----------------------------------------------------------------------------------------------
+# One run, (epsilon, delta) --------------------------------------------------------------------------------------------
 
 
 def one_run_p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
@@ -113,7 +113,7 @@ def one_run_epsilon(guesses: Guesses, delta: float = 0.0, confidence: float = 0.
     return max(0.0, float(optimize.brentq(excess, 0.0, high, xtol=1e-7)) - 1e-6)
 
 
-# One run, any trade-off curve -------------------------------------------------------------------------------------------
+# One run, any trade-off curve -----------------------------------------------------------------------------------------
 
 
 def one_run_refutes(guesses: Guesses, claim: Guarantee, level: float) -> bool:
@@ -158,7 +158,7 @@ def one_run_bound(all_guesses: Sequence[Guesses], family: Family, confidence: fl
     return family_bound(family, lambda claim: any(one_run_refutes(one, claim, level) for one in all_guesses))
 
 
-# Many runs --------------------------------------------------------------------------------------------------------------
+# Many runs ------------------------------------------------------------------------------------------------------------
 
 
 def clopper_pearson(hits: int, trials: int, confidence: float) -> tuple[float, float]:
@@ -196,9 +196,9 @@ def many_runs_bound(present: np.ndarray, absent: np.ndarray, family: Family, con
 
     Args:
         present, absent: (runs,) each: scores of runs on a data set, and on a neighbouring one. A score is any number
-            computed from what a run released; more than half of the runs of each go into the bound.
+            computed from what a run released; four fifths of the runs of each go into the bound.
 
-    The event is "the score is at least t"; t is chosen on the first fifth of the runs, the bound computed on the others.
+    The event is "the score is at least t": t is chosen on the first fifth of the runs, the bound computed on the rest.
     Guarantee and source: see `rates_refute`.
     """
     present, absent = np.asarray(present, np.float64), np.asarray(absent, np.float64)
@@ -220,13 +220,13 @@ def best_threshold(present: np.ndarray, absent: np.ndarray) -> float:
     def separation(threshold: float) -> float:
         low, _ = clopper_pearson(int(np.sum(present >= threshold)), len(present), 0.9)
         _, high = clopper_pearson(int(np.sum(absent >= threshold)), len(absent), 0.9)
-        return float(special.ndtri(low) - special.ndtri(high)) if 0.0 < low and high < 1.0 else -math.inf
+        return float(special.ndtri(low) - special.ndtri(high)) if low > 0.0 and high < 1.0 else -math.inf
 
     scores = np.concatenate([present, absent])
     return float(max(np.quantile(scores, np.linspace(0.1, 0.9, 9)), key=separation))
 
 
-# Families of claims -----------------------------------------------------------------------------------------------------
+# Families of claims ---------------------------------------------------------------------------------------------------
 
 
 def family_bound(family: Family, refutes: Callable[[Guarantee], bool]) -> float:

@@ -47,14 +47,15 @@ def worst_case(method: str, noise_multiplier: float, noise_source: Any = "defaul
     if method not in METHODS:
         raise ValueError(f"Unknown method {method!r}. Choose one of: {', '.join(METHODS)}.")
     name, printed = method.removesuffix(" as printed"), method.endswith(" as printed")
-    sgd, source = keras.optimizers.SGD(1.0), {"noise_source": noise_source}
+    source: dict[str, Any] = {"noise_source": noise_source}
+    sgd = keras.optimizers.SGD(1.0)
     optimizer: Any = NoisyOptimizer(sgd, noise_multiplier, **source)
     if name == "dpsgd":
         optimizer = ClippedOptimizer(sgd, noise_multiplier, l2_norm_clip=1.0, **source)
     elif name == "tanh":
         optimizer = TanhFilteredOptimizer(sgd, noise_multiplier, as_published=printed, **source)
     elif name == "adadp":
-        options = {"adaptive_rate": False, "as_published": printed, "l2_norm_clip": 1.0}
+        options: dict[str, Any] = {"adaptive_rate": False, "as_published": printed, "l2_norm_clip": 1.0}
         optimizer = AdaDPOptimizer(1.0, noise_multiplier, **options, **source)
     model = PrivateSequential([keras.Input((_INPUTS,)), *_layers(name)])
     model.compile(optimizer, keras.losses.MeanSquaredError())
