@@ -12,7 +12,7 @@ from tfdp_layers.accounting.ledger import Ledger
 __all__ = ["exact_multiplier", "privacy_profile"]
 
 _POINTS = 96
-_COARSE = 4.0  # times the interval of the exact epsilon: a profile is for tests of claims, where speed counts
+_COARSE = 8.0  # times the interval of the exact epsilon: a profile is for tests of claims, where speed counts
 _TAIL = 1e-7
 _LARGEST = 300.0  # e^epsilon must be a number
 _DELTAS = np.geomspace(1e-9, 0.5, 24)

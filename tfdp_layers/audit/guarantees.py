@@ -14,8 +14,8 @@ from tfdp_layers.accounting.accountant import check_delta
 __all__ = ["Family", "GaussianCurve", "GaussianFamily", "Guarantee", "PointFamily", "Points", "ReleaseFamily"]
 
 _MOST = 64.0  # no search looks beyond this epsilon,
-_RANGE = 32.0  # this much less noise,
-_LEAST_NOISE = 0.15  # or this noise multiplier, where it is sampled
+_RANGE = 16.0  # this much less noise,
+_LEAST_NOISE = 0.3  # or this noise multiplier, where it is sampled
 
 
 class Guarantee(abc.ABC):

@@ -30,7 +30,7 @@ __all__ = [
 FRACTIONS = (1.0, 0.5, 0.2)
 """Of the canaries, for how many the attack guesses: fixed beforehand, each tested at its share of the error."""
 
-_BISECTIONS = 10
+_PRECISION = 1.01  # of a family's parameter
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ def family_bound(family: Family, refutes: Callable[[Guarantee], bool]) -> float:
         return 0.0
     if refutes(family.at(high)):
         return float(family.epsilon(high))
-    for _ in range(_BISECTIONS):
+    while high > low * _PRECISION:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if refutes(family.at(middle)) else (low, middle)
     return float(family.epsilon(low))

@@ -63,7 +63,7 @@ def worst_case(method: str, noise_multiplier: float, noise_source: Any = "defaul
     leaking = name == "adadp" and printed
     # Feedback passes through the activation's slope, which is zero far out.
     x[1, : _INPUTS // 2 if leaking else None] = 0.25 if name == "dfa" else _FAR
-    y[1] = -_FAR
+    y[1] = -1e3 * _FAR  # so far that no step of a run reaches it
     settings: dict[str, Any] = {"steps": 2, "score": quiet_half} if leaking else {}
     return WorstCase(model, (x, y), (x[:1], y[:1]), nominal=printed, **settings)
 
