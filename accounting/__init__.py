@@ -13,6 +13,7 @@ from tfdp_layers.accounting.events import (
     joint_noise_multiplier,
 )
 from tfdp_layers.accounting.ledger import Entry, Ledger, LedgerError
+from tfdp_layers.accounting.profile import exact_multiplier, privacy_profile
 from tfdp_layers.accounting.statement import Statement
 
 __all__ = [
@@ -33,6 +34,8 @@ __all__ = [
     "affordable_steps",
     "calibrate_noise_multiplier",
     "epsilon",
+    "exact_multiplier",
     "joint_noise_multiplier",
     "nominal_epsilon",
+    "privacy_profile",
 ]

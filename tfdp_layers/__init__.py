@@ -26,6 +26,7 @@ if (_HERE.parent / "setup.cfg").exists() and not (_HERE / "accounting").exists()
 _MODULES = (
     "accounting",
     "activations",
+    "audit",
     "callbacks",
     "federated",
     "layers",

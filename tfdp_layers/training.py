@@ -410,6 +410,17 @@ class PrivateTraining(KerasMixin):
         self._refuse_unpaid_weights()
         return Statement.from_ledger(self.ledger, delta)
 
+    def audit(self, x: Any, y: Any, canaries: Any = 500, **options: Any) -> Any:
+        """Trains on records and canaries, attacks the training, and says which epsilon the attack refutes.
+
+        The canaries spoil the model: audit a twin of the one that you use. Arguments, result, and what is raised: see
+        `tfdp.audit.audit_training`.
+        """
+        from tfdp_layers.audit.one_run import audit_training  # imports this package's batches and layers
+
+        self._require_private()
+        return audit_training(self, x, y, canaries, **options)
+
     @property
     def made_in_fit(self) -> int:
         """Updates that the running `fit` made; 0 outside of one."""

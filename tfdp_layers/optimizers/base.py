@@ -75,6 +75,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         self.noise_allocation = noise_allocation
         self.noise_source = as_noise_source(noise_source)
         self._limit = ReleaseLimit()
+        self._observer: Callable[[list[tf.Tensor]], None] | None = None
 
     # What it counts and may still do ----------------------------------------------------------------------------------
 
@@ -99,6 +100,14 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
     def reserved(self) -> int:
         """Of the releases that the ledger counted for the running call, how many were not made yet."""
         return int(self._limit.reserved.numpy())
+
+    def observe(self, observer: Callable[[list[tf.Tensor]], None] | None) -> None:
+        """Calls a function, inside each step, with what it released: the means of `after_noise`, then statistics.
+
+        It is called after the noise and before anything moves; steps that were compiled before do not call it. For
+        audits (`tfdp.audit`). None removes it.
+        """
+        self._observer = observer
 
     def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
         """The standard deviation of the noise on each group's sum."""
@@ -157,6 +166,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
         def step() -> tf.Tensor:
             means = [total / batch_size for total in add_noise(self.noise_source, sums, stddevs)]
+            if self._observer is not None:
+                self._observer(means)
             released = self.after_noise(means[: len(variables)], means[len(variables) :], variables, groups)
             extra = weight_terms() if weight_terms else [None] * len(released)
             gradients = [g if e is None else g + e for g, e in zip(released, extra, strict=True)]
