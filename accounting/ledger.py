@@ -227,7 +227,9 @@ class Ledger:
 
     def entry_of(self, token: str) -> Entry | None:
         """The entry that counts a segment's updates; None before the first. Raises ValueError for an unknown token."""
-        return self._entries.get(self._segment(token).entry)
+        if token not in self._segments:
+            raise ValueError(f"Unknown token {token!r}. Use the one that this ledger's begin() returned.")
+        return self._entries.get(self._segments[token].entry)
 
     def merge(self, other: "Ledger") -> None:
         """Takes over what `other` counted: entries of both keep the larger count, all others are added.
