@@ -73,6 +73,8 @@ class DPPCA(KerasMixin, keras.layers.Layer):
                 "`noise_multiplier` is the noise's standard deviation over l2_norm_clip^2: a finite number, 0 or more."
                 f" Received: noise_multiplier={noise_multiplier!r}."
             )
+        self.components = int(components)
+        self.noise_multiplier, self.l2_norm_clip = float(noise_multiplier), float(l2_norm_clip)
         self.noise_source = as_noise_source(noise_source)
         self._paid = _Paid()
 
