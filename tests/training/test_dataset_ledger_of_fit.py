@@ -13,7 +13,7 @@ from tfdp_layers.accounting import BudgetExhausted, Ledger, LedgerError, epsilon
 
 def test_models_of_one_data_set_spend_from_one_budget(tmp_path):
     ledger = Ledger(tmp_path / "ledger.json", dataset="twelve", budget=(9.0, 1e-2))
-    first, x, y = compiled(mlp(), noise=1.2, run_eagerly=True)
+    first, x, y = compiled(mlp(), noise=0.9, run_eagerly=True)
     second, _, _ = compiled(mlp(), noise=1.0, steps_per_execution=5, run_eagerly=True)
     for model in (first, second):
         model.ledger = ledger
