@@ -2,6 +2,7 @@
 
 import os
 import resource
+import stat
 import subprocess
 import sys
 import time
@@ -61,8 +62,9 @@ print("sound")
 def test_a_full_disk_and_a_read_only_folder_refuse_the_step_and_keep_the_file(tmp_path):
     folder = tmp_path / "ledger"
     folder.mkdir()
-    for parent in list(tmp_path.parents)[:2]:  # so that a user without rights can reach it
-        parent.chmod(0o755)
+    for parent in tmp_path.parents:  # so that a user without rights can reach it
+        if parent.stat().st_uid == os.getuid() and not parent.stat().st_mode & stat.S_IXOTH:
+            parent.chmod(0o755)
     tmp_path.chmod(0o755)
     program = [sys.executable, "-c", _FAULTS, str(folder / "ledger.json")]
     done = subprocess.run(program, check=False, capture_output=True, text=True)
