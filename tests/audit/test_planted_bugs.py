@@ -72,6 +72,6 @@ def test_shuffled_batches_accounted_as_poisson_draws(monkeypatch):
         return ([i for i in drawn if i < rows] for drawn in shuffles(self, rows, examples, rng))
 
     case = worst_case("dpsgd", 0.25, SeededNoise(3))
-    assert not audit(case, Poisson(1), steps=2).refuted
+    assert not audit(case, Poisson(1), steps=2, runs=250).refuted
     monkeypatch.setattr(Poisson, "_draws", lambda *a: map(np.array, one_row_less(*a)))
-    assert audit(case, Poisson(1), steps=2).refuted
+    assert audit(case, Poisson(1), steps=2, runs=250).refuted
