@@ -49,7 +49,6 @@ def test_a_claim_that_holds_stands_and_one_with_noise_four_times_too_small_falls
     case = worst_case("backprop_clipping", noise_for(3.0), SeededNoise(5))
     sound = audit(case)
     assert sound.claimed_epsilon == pytest.approx(3.0, rel=1e-3)
-    assert 0 < sound.audited_epsilon_lower <= sound.claimed_epsilon
     assert not sound.refuted
     monkeypatch.setattr(base, "add_noise", little)
     case.model.train_function = None
