@@ -31,6 +31,8 @@ from tfdp_layers.accounting.fixed_size import is_fixed_size, sampled_pld
 
 __all__ = [
     "Counts",
+    "canonical",
+    "composed_pld",
     "convert_rdp",
     "exact_gaussian",
     "pld_epsilon",
@@ -82,7 +84,7 @@ def smallest_epsilon(counts: Mapping[DpEvent, int], relation: NeighboringRelatio
     Raises:
       NotImplementedError: no accountant of the installed dp-accounting can bound these events under this relation.
     """
-    return _smallest_epsilon(_canonical(counts), relation, delta)
+    return _smallest_epsilon(canonical(counts), relation, delta)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -175,19 +177,30 @@ def pld_epsilon(counts: Counts, relation: NeighboringRelation, delta: float, int
       interval: of the discretisation, in units of privacy loss; None chooses it. Every interval gives an upper bound.
     Source: Doroshenko et al. 2022, arXiv:2207.04380 (connecting the dots: pessimistic).
     """
+    composed = composed_pld(counts, relation, interval) if delta >= _SMALLEST_PLD_DELTA else None
+    if composed is None:
+        return math.inf
+    with _quiet():
+        epsilon = float(composed.get_epsilon_for_delta(delta))
+    return epsilon if epsilon >= 0 else math.inf
+
+
+def composed_pld(
+    counts: Counts, relation: NeighboringRelation, interval: float | None = None
+) -> privacy_loss_distribution.PrivacyLossDistribution | None:
+    """The (pessimistic) privacy loss distribution of a composition; None where there is none. See `pld_epsilon`."""
     fixed_size = relation is NeighboringRelation.REPLACE_ONE
     supported = all(is_fixed_size(event) if fixed_size else _is_sampled_gaussian(event) for event, _ in counts)
-    if not supported or len(counts) > _MOST_PLDS or delta < _SMALLEST_PLD_DELTA:
-        return math.inf
+    if not supported or len(counts) > _MOST_PLDS:
+        return None
     interval = pld_interval(counts) if interval is None else interval
     with _quiet():
-        composed = None
+        composed = privacy_loss_distribution.identity(interval)
         for event, count in counts:
             single = sampled_pld(*_sampled_gaussian(event), interval) if fixed_size else _pld_of(event, interval)
             part = single.self_compose(count)
-            composed = part if composed is None else composed.compose(part)
-        epsilon = float(composed.get_epsilon_for_delta(delta)) if composed is not None else 0.0
-    return epsilon if epsilon >= 0 else math.inf
+            composed = part if len(counts) == 1 else composed.compose(part)
+    return composed
 
 
 @functools.lru_cache(maxsize=4096)
@@ -281,7 +294,7 @@ def _analytic_epsilon(multiplier: float, delta: float) -> float:
     return math.inf
 
 
-def _canonical(counts: Mapping[DpEvent, int]) -> Counts:
+def canonical(counts: Mapping[DpEvent, int]) -> Counts:
     kept = [(event, count) for event, count in counts.items() if count and not isinstance(event, NoOpDpEvent)]
     return tuple(sorted(kept, key=repr))
 

@@ -145,7 +145,7 @@ assert not {{"tensorflow", "keras"}} & set(sys.modules), "TensorFlow was loaded"
 # help -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["train", "epsilon", "calibrate"])
+@pytest.mark.parametrize("name", ["train", "epsilon", "calibrate", "audit"])
 @pytest.mark.parametrize("order", ["after", "before"])
 def test_help_lists_the_commands_own_options_and_no_others(capsys, name, order):
     assert run(*((name, "--help") if order == "after" else ("help", name))) == 0
@@ -160,7 +160,7 @@ def test_help_lists_the_commands_own_options_and_no_others(capsys, name, order):
 def test_overview_lists_what_exists(capsys):
     assert run() == 0
     text = capsys.readouterr().out
-    assert re.findall(r"^  ([a-z]+)  ", text, flags=re.M) == ["train", "epsilon", "calibrate", "federated"]
+    assert re.findall(r"^  ([a-z]+)  ", text, flags=re.M) == ["train", "epsilon", "calibrate", "audit", "federated"]
     assert run("--version") == 0
     assert capsys.readouterr().out.startswith("tfdp-layers ")
 

@@ -26,6 +26,7 @@ if (_HERE.parent / "setup.cfg").exists() and not (_HERE / "accounting").exists()
 _MODULES = (
     "accounting",
     "activations",
+    "audit",
     "callbacks",
     "federated",
     "layers",
@@ -40,6 +41,8 @@ _NAMES = {
     "PrivateModel": "model",
     "PrivateSequential": "model",
     "make_private": "model",
+    "load_model": "model_file",
+    "release_metric": "metrics",
     "check_independence": "independence",
     "SensitivityGroup": "sensitivity",
     "sensitivity_of": "sensitivity",

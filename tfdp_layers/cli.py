@@ -16,6 +16,7 @@ _COMMANDS = {
     "train": "Train a model on images with a privacy budget, and print the privacy statement.",
     "epsilon": "Print the epsilon of a training run, described or made.",
     "calibrate": "Print the noise multiplier that keeps to a budget.",
+    "audit": "Attack a private training, and compare what is found with what it claims.",
     "federated": "Simulate parties that do not share their data (`tfdp federated simulate`).",
 }
 _EXAMPLE = (
@@ -25,7 +26,8 @@ _EXAMPLE = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `tfdp` and returns its exit status: 0, 2 for arguments or data that were refused, 130 when interrupted.
+    """Runs `tfdp` and returns its exit status: 0, 1 where an audit refuted its claim, 2 for arguments or data that were
+    refused, 130 when interrupted.
 
     Args:
       argv: the arguments after the program's name; those of the process if left out.

@@ -12,7 +12,8 @@ import tensorflow as tf
 from tfdp_layers.accounting import GroupNoise, Ledger
 from tfdp_layers.accounting.events import WholeDataRelease
 from tfdp_layers.mixin import KerasMixin
-from tfdp_layers.noise import NoiseSource, add_noise
+from tfdp_layers.model_file import stored_ledger
+from tfdp_layers.noise import add_noise, as_noise_source
 from tfdp_layers.rules import L2, check_bound
 from tfdp_layers.sampling import Poisson, Sampling, TruncatedPoisson
 
@@ -42,7 +43,7 @@ class DPPCA(KerasMixin, keras.layers.Layer):
         components: columns of V, at most the number of features.
         noise_multiplier: the noise's standard deviation over C^2, of each `adapt`. 0 adds none: epsilon is infinite.
         l2_norm_clip: C, in units of the data.
-        noise_source: "default" or a `NoiseSource`, for tests `tfdp.noise.SeededNoise(seed)`. It is not saved.
+        noise_source: "default", "secure" or a `NoiseSource`, for tests `tfdp.noise.SeededNoise(seed)`. It is not saved.
         name, dtype: as in Keras.
 
     Attributes:
@@ -72,13 +73,9 @@ class DPPCA(KerasMixin, keras.layers.Layer):
                 "`noise_multiplier` is the noise's standard deviation over l2_norm_clip^2: a finite number, 0 or more."
                 f" Received: noise_multiplier={noise_multiplier!r}."
             )
-        if noise_source != "default" and not isinstance(noise_source, NoiseSource):
-            raise ValueError(
-                f"`noise_source` must be 'default' or a tfdp.noise.NoiseSource. Received: {noise_source!r}."
-            )
         self.components = int(components)
         self.noise_multiplier, self.l2_norm_clip = float(noise_multiplier), float(l2_norm_clip)
-        self.noise_source = NoiseSource() if noise_source == "default" else noise_source
+        self.noise_source = as_noise_source(noise_source)
         self._paid = _Paid()
 
     def build(self, input_shape: Any) -> None:
@@ -134,6 +131,7 @@ class DPPCA(KerasMixin, keras.layers.Layer):
             whole(Poisson(1) if sampling is None else sampling, len(data) if examples is None else examples),
             len(data) if examples is None else examples,
             seeded=self.noise_source.seeded,
+            generator=self.noise_source.generator,
         )
         ledger = self._paid.ledger
         token = ledger.begin(release)
@@ -169,7 +167,7 @@ class DPPCA(KerasMixin, keras.layers.Layer):
         text = kept.pop("privacy_ledger", None)
         super().load_own_variables(kept)
         if text is not None:
-            self.ledger.merge(Ledger.from_json(np.asarray(text).tobytes().decode()))
+            self.ledger.merge(stored_ledger(text))
 
     def get_config(self) -> dict[str, Any]:
         settings = ("components", "noise_multiplier", "l2_norm_clip")

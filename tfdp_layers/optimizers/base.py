@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.noise import NoiseSource, add_noise, allocated_stddevs, check_allocation
+from tfdp_layers.noise import add_noise, allocated_stddevs, as_noise_source, check_allocation
 from tfdp_layers.sensitivity import SensitivityGroup
 
 UNLIMITED = 2**62
@@ -41,7 +41,9 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
             no noise: epsilon is infinite, for tests and comparisons.
         noise_allocation: how precision is shared between groups of weights at the same cost: "uniform", "dimension"
             (more for larger groups), or a dict of shares by the groups' names; see `tfdp.noise.allocated_stddevs`.
-        noise_source: "default" (see `NoiseSource`), or a `NoiseSource`, for tests `tfdp.noise.SeededNoise(seed)`.
+        noise_source: "default" (see `NoiseSource`), "secure" (a cryptographic generator and a defence against
+            floating-point attacks, slower: see `tfdp.noise.SecureNoise`), or a `NoiseSource`, for tests
+            `tfdp.noise.SeededNoise(seed)`.
         name: as in Keras.
 
     Raises:
@@ -66,17 +68,14 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
                 f" more. Received: noise_multiplier={noise_multiplier!r}. tfdp.accounting.calibrate_noise_multiplier"
                 " finds it."
             )
-        if noise_source != "default" and not isinstance(noise_source, NoiseSource):
-            raise ValueError(
-                f"`noise_source` must be 'default' or a tfdp.noise.NoiseSource. Received: {noise_source!r}."
-            )
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
         check_allocation(noise_allocation)
         self.noise_multiplier = float(noise_multiplier)
         self.noise_allocation = noise_allocation
-        self.noise_source = NoiseSource() if noise_source == "default" else noise_source
+        self.noise_source = as_noise_source(noise_source)
         self._limit = ReleaseLimit()
+        self._observer: Callable[[list[tf.Tensor]], None] | None = None
 
     # What it counts and may still do ----------------------------------------------------------------------------------
 
@@ -101,6 +100,14 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
     def reserved(self) -> int:
         """Of the releases that the ledger counted for the running call, how many were not made yet."""
         return int(self._limit.reserved.numpy())
+
+    def observe(self, observer: Callable[[list[tf.Tensor]], None] | None) -> None:
+        """Calls a function, inside each step, with what it released: the means of `after_noise`, then statistics.
+
+        It is called after the noise and before anything moves; steps that were compiled before do not call it. For
+        audits (`tfdp.audit`). None removes it.
+        """
+        self._observer = observer
 
     def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
         """The standard deviation of the noise on each group's sum."""
@@ -159,6 +166,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
         def step() -> tf.Tensor:
             means = [total / batch_size for total in add_noise(self.noise_source, sums, stddevs)]
+            if self._observer is not None:
+                self._observer(means)
             released = self.after_noise(means[: len(variables)], means[len(variables) :], variables, groups)
             extra = weight_terms() if weight_terms else [None] * len(released)
             gradients = [g if e is None else g + e for g, e in zip(released, extra, strict=True)]
@@ -212,8 +221,10 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         self.inner_optimizer.finalize_variable_values(var_list)
 
     def get_config(self) -> dict[str, Any]:
-        """Without the noise source: a restored optimizer draws fresh keys from the operating system."""
-        return {
+        """Without the noise source's state: a restored optimizer draws fresh keys from the operating system."""
+        # Named, so that a restored model never falls back to a generator that promises less.
+        secure = {"noise_source": "secure"} if self.noise_source.generator == "secure" else {}
+        return secure | {
             "optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
             "noise_multiplier": self.noise_multiplier,
             "noise_allocation": self.noise_allocation,

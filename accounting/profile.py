@@ -1,0 +1,56 @@
+"""Everything that a ledger proves: delta at many epsilons, not at one."""
+
+import math
+
+import numpy as np
+from dp_accounting import NonPrivateDpEvent
+
+from tfdp_layers.accounting import composition
+from tfdp_layers.accounting.accountant import events_of
+from tfdp_layers.accounting.ledger import Ledger
+
+__all__ = ["exact_multiplier", "privacy_profile"]
+
+_POINTS = 96
+_COARSE = 8.0  # times the interval of the exact epsilon: a profile is for tests of claims, where speed counts
+_TAIL = 1e-7
+_LARGEST = 300.0  # e^epsilon must be a number
+_DELTAS = np.geomspace(1e-9, 0.5, 24)
+
+
+def privacy_profile(ledger: Ledger) -> tuple[np.ndarray, np.ndarray]:
+    """Returns epsilons and deltas, (points,) each, such that everything in the ledger is (epsilon, delta)-private for
+    every one of the points, in both directions of the neighbouring relation.
+
+    Guarantee: each point is proved, like `epsilon`; a curve through them is not. Points of no use (delta 1) are left
+    out, and an empty ledger or one without noise gives none.
+    """
+    counts = composition.canonical(events_of(ledger))
+    relation = ledger.relation
+    if relation is None or not counts or any(isinstance(event, NonPrivateDpEvent) for event, _ in counts):
+        return np.zeros(0), np.zeros(0)
+    interval = None
+    if composition.exact_gaussian(counts) is None:
+        interval = _COARSE * composition.pld_interval(counts)
+    composed = composition.composed_pld(counts, relation, interval)
+    if composed is None:
+        found = [composition.smallest_epsilon(dict(counts), relation, delta)[0] for delta in _DELTAS]
+        return np.asarray(found), _DELTAS.copy()
+    with np.errstate(all="ignore"):
+        largest = min(max(1e-3, float(composed.get_epsilon_for_delta(_TAIL))), _LARGEST)
+        # Denser near zero, where a strict claim is told from a loose one.
+        epsilons = largest * np.linspace(0.0, 1.0, _POINTS) ** 2
+        deltas = np.asarray(composed.get_delta_for_epsilon(list(epsilons)), dtype=np.float64)
+    kept = (deltas >= 0.0) & (deltas < 1.0)
+    return epsilons[kept], deltas[kept]
+
+
+def exact_multiplier(ledger: Ledger) -> float | None:
+    """The noise multiplier of the one Gaussian mechanism that equals the ledger; None where a release is subsampled,
+    has no noise, or there is none.
+    """
+    counts = composition.canonical(events_of(ledger))
+    if not counts or any(isinstance(event, NonPrivateDpEvent) for event, _ in counts):
+        return None
+    multiplier = composition.exact_gaussian(counts)
+    return multiplier if multiplier is None or math.isfinite(multiplier) else None

@@ -1,0 +1,26 @@
+"""Looking at what a model's steps release, from inside them."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+__all__ = ["observed"]
+
+Observer = Callable[[list[tf.Tensor]], None]
+
+
+@contextlib.contextmanager
+def observed(model: Any, observer: Observer) -> Iterator[None]:
+    """Lets `observer` see what each step of `fit` releases; see `PrivateOptimizer.observe`.
+
+    The step is compiled anew, with the observer in it, and again without it afterwards.
+    """
+    model.optimizer.observe(observer)
+    model.train_function = None
+    try:
+        yield
+    finally:
+        model.optimizer.observe(None)
+        model.train_function = None

@@ -1,0 +1,56 @@
+"""What an audit found."""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+
+__all__ = ["Audit"]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """A claim, and what an attack refutes.
+
+    Attributes:
+        claimed_epsilon: the upper bound: what the ledger proves (or, where it says so, what a publication claims).
+        audited_epsilon_lower: the lower bound: the largest epsilon that was refuted, holding with `confidence`.
+        delta: at which both are stated.
+        confidence: that `audited_epsilon_lower` is at most the true epsilon of the mechanism audited; see `assumption`.
+        assumption: what the lower bound is relative to.
+        bounds: further lower bounds by name, each holding with `confidence` by itself.
+        canaries, included, guesses, correct: of a run with canaries; `correct` of the first number of guesses.
+    """
+
+    claimed_epsilon: float
+    audited_epsilon_lower: float
+    delta: float
+    confidence: float
+    assumption: str
+    bounds: dict[str, float]
+    canaries: int = 0
+    included: int = 0
+    guesses: int = 0
+    correct: int = 0
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the attack learned more than the claim allows: then the claim is false (at this confidence)."""
+        return self.audited_epsilon_lower > self.claimed_epsilon
+
+    def to_json(self) -> str:
+        """One JSON object; an infinite epsilon is null."""
+        values = asdict(self) | {"refuted": self.refuted}
+        if not math.isfinite(self.claimed_epsilon):
+            values["claimed_epsilon"] = None
+        return json.dumps(values)
+
+    def __str__(self) -> str:
+        verdict = "REFUTED: the training protects less than claimed" if self.refuted else "not refuted"
+        others = "".join(f"\n  {name}: epsilon >= {value:.3g}" for name, value in self.bounds.items())
+        return (
+            f"Claimed: epsilon <= {self.claimed_epsilon:.4g} at delta = {self.delta:g}\n"
+            f"Audited: epsilon >= {self.audited_epsilon_lower:.4g} with confidence {self.confidence:.0%}"
+            f" ({self.assumption}): {verdict}\n"
+            f"{self.correct} of {self.guesses} guesses were right, for {self.canaries} canaries of which"
+            f" {self.included} were included.{others}"
+        )
