@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.clipping import Contributions, FlatClipping, LayerVariables, bounded_sums
-from tfdp_layers.fused import EntryFunction, all_fused, filtered_sum, is_outer_product, scaled_sums
+from tfdp_layers.fused import EntryFunction, filtered_sum, is_outer_product
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Stored
 from tfdp_layers.rules import ROUNDING, Tanh, squared_norm
 from tfdp_layers.sensitivity import SensitivityGroup
@@ -112,18 +112,14 @@ def filtered_sums(
         return [tf.zeros(v.shape, tf.float32) for v in variables]
     refused = ~tf.math.is_finite(tf.add_n([magnitudes(part) for part in used]))
     if callable(scales):
-        if not all_fused(used):
-            return chunked_sums(variables, used, function, scales, refused, present)
-        found = scaled_sums([part.keep(~refused) for part in used], function, scales)
-        sums = {id(part.variable): total for part, total in zip(used, found, strict=True)}
-    else:
-        clean = [] if tf.executing_eagerly() else [part.keep(~refused) for part in used if is_outer_product(part)]
-        sums = {id(part.variable): scales * filtered_sum(part, function) for part in clean}
-        others = [part for part in used if id(part.variable) not in sums]
-        if others:
-            rest = [part.variable for part in others]
-            found = chunked_sums(rest, others, function, scales, refused, present)
-            sums |= {id(v): total for v, total in zip(rest, found, strict=True)}
+        return chunked_sums(variables, used, function, scales, refused, present)
+    clean = [] if tf.executing_eagerly() else [part.keep(~refused) for part in used if is_outer_product(part)]
+    sums = {id(part.variable): scales * filtered_sum(part, function) for part in clean}
+    others = [part for part in used if id(part.variable) not in sums]
+    if others:
+        rest = [part.variable for part in others]
+        found = chunked_sums(rest, others, function, scales, refused, present)
+        sums |= {id(v): total for v, total in zip(rest, found, strict=True)}
     return [sums[id(v)] if id(v) in sums else tf.zeros(v.shape, tf.float32) for v in variables]
 
 

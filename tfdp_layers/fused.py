@@ -1,19 +1,19 @@
 """Filtered sums of dense layers in one compiled kernel each: no record's gradient is ever written out whole.
 
 A filter takes batch x weights evaluations; written out a chunk at a time, each of them also passes through memory
-several times. XLA fuses outer product, filter and sum: 4 to 10 times less time for a wide dense layer on a CPU.
+several times. XLA fuses outer product, filter and sum. (A scale that depends on the filtered gradient's norm can't be
+had this way: the norm must be known before the sum.)
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeGuard
 
 import tensorflow as tf
 
-from tfdp_layers.per_record.contributions import Contribution, Products, Stored, in_order
-from tfdp_layers.rules import squared_norm
+from tfdp_layers.per_record.contributions import Contribution, Products, in_order
 
 SMALLEST = 50_000
 """Weights below which a kernel of its own is not worth its compilation."""
@@ -34,73 +34,30 @@ def is_outer_product(part: Contribution) -> TypeGuard[Products]:
     return len(shape) == 2 and part.arrange == in_order(shape) and math.prod(shape) >= SMALLEST
 
 
-def all_fused(parts: Sequence[Contribution]) -> bool:
-    """Whether `scaled_sums` takes these parts, and gains by it."""
-    outer = [is_outer_product(part) for part in parts]
-    written = [type(part) is Stored or math.prod(part.variable.shape) < SMALLEST for part in parts]
-    return any(outer) and all(map(max, outer, written)) and not tf.executing_eagerly()
-
-
 def filtered_sum(part: Products, function: EntryFunction) -> tf.Tensor:
     """sum_i function(x_i u_i^T), of the variable's shape. Every row must be finite, and so must the products."""
 
     @tf.function(jit_compile=True, autograph=False)
-    def kernel(factors: Any) -> list[tf.Tensor]:
-        ((x, u),) = factors
-        return [tf.reduce_sum(function(part.variable, x[:, :, tf.newaxis] * u[:, tf.newaxis, :], None), axis=0)]
+    def kernel(x: tf.Tensor, u: tf.Tensor) -> tf.Tensor:
+        return tf.reduce_sum(function(part.variable, x[:, :, tf.newaxis] * u[:, tf.newaxis, :], None), axis=0)
 
-    return in_blocks(kernel, [[part.x[:, 0], part.u[:, 0]]], [part])[0]
-
-
-def scaled_sums(
-    parts: Sequence[Contribution], function: EntryFunction, scales: Callable[[tf.Tensor], tf.Tensor]
-) -> list[tf.Tensor]:
-    """sum_i scale_i function(g_i) for each part, the scale being that of the norm over all parts; see `bounded_sums`.
-
-    One record after another: its filtered gradients stay in the cache from the norm to the sum. Every row must be
-    finite, and so must the products.
-    """
-    factors = [[p.x[:, 0], p.u[:, 0]] if is_outer_product(p) else [p.gradients()] for p in parts]
-
-    @tf.function(jit_compile=True, autograph=False)
-    def kernel(factors: Any) -> list[tf.Tensor]:
-        def body(i: tf.Tensor, totals: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-            rows = [[factor[i : i + 1] for factor in own] for own in factors]
-            values = [own[0] if len(own) == 1 else own[0][:, :, tf.newaxis] * own[1][:, tf.newaxis, :] for own in rows]
-            found = [function(part.variable, value, None) for part, value in zip(parts, values, strict=True)]
-            scale = scales(tf.sqrt(tf.add_n([squared_norm(value) for value in found])))[0]
-            return i + 1, [total + scale * value[0] for total, value in zip(totals, found, strict=True)]
-
-        count = tf.shape(factors[0][0])[0]
-        return tf.while_loop(lambda i, _: i < count, body, [tf.constant(0), zeros(parts)])[1]
-
-    return in_blocks(kernel, factors, parts)
+    return in_blocks(kernel, [part.x[:, 0], part.u[:, 0]], part.variable.shape)
 
 
-def in_blocks(kernel: Any, factors: list[list[tf.Tensor]], parts: Sequence[Contribution]) -> list[tf.Tensor]:
-    """The sums of kernel(the factors' rows) over blocks of `_ROWS` rows, one for each part.
+def in_blocks(kernel: Any, factors: list[tf.Tensor], shape: Any) -> tf.Tensor:
+    """The sum of kernel(*rows of the factors), of this shape, over blocks of `_ROWS` rows.
 
     The last block is filled up with zeros, whose gradients are zero and add nothing.
     """
-    known = factors[0][0].shape[0]
+    known = factors[0].shape[0]
     if known is not None and known <= _ROWS:
-        return kernel(factors)
-    rows = tf.shape(factors[0][0])[0]
+        return kernel(*factors)
+    rows = tf.shape(factors[0])[0]
+    padded = [tf.pad(values, [[0, -rows % _ROWS], [0, 0]]) for values in factors]
 
-    def filled(values: tf.Tensor) -> tf.Tensor:
-        return tf.pad(values, [[0, -rows % _ROWS]] + [[0, 0]] * (len(values.shape) - 1))
+    def body(start: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        blocks = [tf.slice(values, [start, 0], [_ROWS, values.shape[1]]) for values in padded]
+        return start + _ROWS, total + kernel(*blocks)
 
-    padded = tf.nest.map_structure(filled, factors)
-
-    def body(start: tf.Tensor, totals: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        def block(values: tf.Tensor) -> tf.Tensor:
-            return tf.slice(values, [start] + [0] * (len(values.shape) - 1), [_ROWS, *values.shape[1:]])
-
-        found = kernel(tf.nest.map_structure(block, padded))
-        return start + _ROWS, [a + b for a, b in zip(totals, found, strict=True)]
-
-    return tf.while_loop(lambda start, _: start < rows, body, [tf.constant(0), zeros(parts)], parallel_iterations=1)[1]
-
-
-def zeros(parts: Sequence[Contribution]) -> list[tf.Tensor]:
-    return [tf.zeros(part.variable.shape, tf.float32) for part in parts]
+    start = (tf.constant(0), tf.zeros(shape, tf.float32))
+    return tf.while_loop(lambda start, _: start < rows, body, start, parallel_iterations=1)[1]
