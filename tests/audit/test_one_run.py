@@ -126,7 +126,7 @@ def test_the_command_ends_with_one_json_object_and_status_one_where_the_claim_fa
     assert result["confidence"] == 0.95
 
     steps = ["audit", "--method", "dpsgd", "--attack", "steps", "--epsilon", "1", "--runs", "60"]
-    monkeypatch.setattr(base, "add_noise", lambda source, sums, s: add_noise(source, sums, [d / 6 for d in s]))
+    monkeypatch.setattr(base, "add_noise", lambda source, sums, s: add_noise(source, sums, [d / 8 for d in s]))
     assert cli.main(steps) == 1
     assert "REFUTED" in capsys.readouterr().out
 

@@ -196,9 +196,9 @@ def many_runs_bound(present: np.ndarray, absent: np.ndarray, family: Family, con
 
     Args:
         present, absent: (runs,) each: scores of runs on a data set, and on a neighbouring one. A score is any number
-            computed from what a run released; four fifths of the runs of each go into the bound.
+            computed from what a run released; three quarters of the runs of each go into the bound.
 
-    The event is "the score is at least t": t is chosen on the first fifth of the runs, the bound computed on the rest.
+    The event is "the score is at least t": t is chosen on the first quarter of the runs, the bound computed on the rest.
     Guarantee and source: see `rates_refute`.
     """
     present, absent = np.asarray(present, np.float64), np.asarray(absent, np.float64)
@@ -207,7 +207,7 @@ def many_runs_bound(present: np.ndarray, absent: np.ndarray, family: Family, con
             "Scores must be vectors, one number for each of at least 10 runs. Received: shapes"
             f" {present.shape} and {absent.shape}."
         )
-    first, second = len(present) // 5, len(absent) // 5
+    first, second = len(present) // 4, len(absent) // 4
     threshold = best_threshold(present[:first], absent[:second])
     counts = [(int(np.sum(s >= threshold)), len(s)) for s in (present[first:], absent[second:])]
     level = _level(confidence)
