@@ -88,8 +88,8 @@ def test_a_replaced_record_is_audited_against_replacement():
     model = worst_case("dpsgd", 2.0, SeededNoise(7)).model
     x = np.full((1, 64), 1e4, "float32")
     y = np.full((1, 1), 1e4, "float32")
-    found = mechanisms.audit_steps(model, (x, y), (-x, y), FixedSize(1), examples=1, runs=6 * RUNS, sampling_seed=1)
-    assert 0.4 * found.claimed_epsilon < found.audited_epsilon_lower <= found.claimed_epsilon
+    found = mechanisms.audit_steps(model, (x, y), (-x, y), FixedSize(1), examples=1, runs=300, sampling_seed=1)
+    assert 0.2 * found.claimed_epsilon < found.audited_epsilon_lower <= found.claimed_epsilon
     assert found.claimed_epsilon == pytest.approx(4.37, abs=0.01)  # noise 2 over 2 bounds
 
 

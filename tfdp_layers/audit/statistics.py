@@ -198,7 +198,7 @@ def many_runs_bound(present: np.ndarray, absent: np.ndarray, family: Family, con
         present, absent: (runs,) each: scores of runs on a data set, and on a neighbouring one. A score is any number
             computed from what a run released; three quarters of the runs of each go into the bound.
 
-    The event is "the score is at least t": t is chosen on the first quarter of the runs, the bound computed on the rest.
+    The event is "the score is at least t": t is chosen on the first quarter of the runs, the bound on the rest.
     Guarantee and source: see `rates_refute`.
     """
     present, absent = np.asarray(present, np.float64), np.asarray(absent, np.float64)
@@ -215,15 +215,16 @@ def many_runs_bound(present: np.ndarray, absent: np.ndarray, family: Family, con
 
 
 def best_threshold(present: np.ndarray, absent: np.ndarray) -> float:
-    """Where scores tell best who was there, by the bounds on the two rates in standard deviations of a normal."""
+    """Where the two rates of passing differ by the most of their standard deviations."""
 
-    def separation(threshold: float) -> float:
-        low, _ = clopper_pearson(int(np.sum(present >= threshold)), len(present), 0.9)
-        _, high = clopper_pearson(int(np.sum(absent >= threshold)), len(absent), 0.9)
-        return float(special.ndtri(low) - special.ndtri(high)) if low > 0.0 and high < 1.0 else -math.inf
+    def significance(threshold: float) -> float:
+        # One more success and failure each: no rate is taken for certain.
+        rates = [(np.sum(s >= threshold) + 1.0) / (len(s) + 2.0) for s in (present, absent)]
+        deviation = math.sqrt(sum(r * (1.0 - r) / len(s) for r, s in zip(rates, (present, absent), strict=True)))
+        return float(rates[0] - rates[1]) / deviation
 
     scores = np.concatenate([present, absent])
-    return float(max(np.quantile(scores, np.linspace(0.1, 0.9, 9)), key=separation))
+    return float(max(np.quantile(scores, np.linspace(0.1, 0.9, 9)), key=significance))
 
 
 # Families of claims ---------------------------------------------------------------------------------------------------
