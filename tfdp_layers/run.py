@@ -12,13 +12,14 @@ from tfdp_layers.sensitivity import SensitivityGroup
 
 @dataclass(frozen=True)
 class Run:
-    """One `fit`: its batches, its certified groups, what each step releases, and its place in the ledger."""
+    """One `fit`: its batches, its certified groups, what each step releases, its place in the ledger, and its `Replicas`, if any."""
 
     batches: Batches
     groups: list[SensitivityGroup]
     release: Release
     token: Any
     settings: Any
+    replicas: Any = None
     made: list[int] = field(default_factory=lambda: [0])
 
 

@@ -1,7 +1,7 @@
 """The private training step, and the `fit` that draws, accounts and enforces."""
 
+import contextlib
 import inspect
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, UnitRelease
 from tfdp_layers.batches import Batches
+from tfdp_layers.counting import counted
 from tfdp_layers.fitting import as_batches, check_labels, logs_first, refuse_unsound_fit
 from tfdp_layers.independence import check_independence
 from tfdp_layers.layers.base import count_uses
@@ -19,6 +20,7 @@ from tfdp_layers.mixin import KerasMixin
 from tfdp_layers.model_file import stored_ledger, whole_file
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
+from tfdp_layers.replicas import Replicas, replicas_of
 from tfdp_layers.run import PrivacyState, Run
 from tfdp_layers.sensitivity import SensitivityGroup, certified, recorded, sensitivity_groups
 
@@ -120,16 +122,25 @@ class PrivateTraining(KerasMixin):
 
     def train_step(self, data: Any) -> dict[str, Any]:
         """One release: bounded sums, noise, update. `data` is what `Batches.dataset` yields."""
-        run = self._privacy.require_run()
+        if tf.distribute.has_strategy():
+            raise RuntimeError(
+                "train_step adds noise, and would do so on every replica. Under a strategy, train by model.fit."
+            )
+        self._release(self._local_sums(data))
+        return self.get_metrics_result()
+
+    def _local_sums(self, data: Any) -> list[tf.Tensor]:
+        """Sums over a drawn batch, or over a replica's slice of it; updates the metrics."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        if run.batches.physical_batch_size is None:
-            sums = self._piece(x, y, sample_weight)
-        else:
-            sums = self._piecewise(x, y, sample_weight, run.batches.physical_batch_size)
-        self.optimizer.release(
+        size = self._privacy.require_run().batches.physical_batch_size
+        return self._piece(x, y, sample_weight) if size is None else self._piecewise(x, y, sample_weight, size)
+
+    def _release(self, sums: list[tf.Tensor]) -> tf.Tensor:
+        """Noise and update, from the sums over the whole draw; whether something was released."""
+        run = self._privacy.require_run()
+        return self.optimizer.release(
             sums, self.trainable_variables, run.groups, run.batches.sampling.batch_size, self._regularizer_gradients
         )
-        return self.get_metrics_result()
 
     def _piece(self, x: Any, y: Any, sample_weight: Any) -> list[tf.Tensor]:
         """Sums over one piece of a drawn batch; updates the metrics."""
@@ -252,9 +263,10 @@ class PrivateTraining(KerasMixin):
         }
         batches = as_batches(arguments, options)
         check_labels(self, self._privacy.loss, arguments.get("y"))
+        replicas = replicas_of(self)
         dataset = batches.dataset(pad=bool(self.jit_compile))
-        self._begin(batches, dataset.element_spec)
-        arguments |= {"x": dataset, "shuffle": False}
+        self._begin(batches, dataset.element_spec, replicas)
+        arguments |= {"x": replicas.dataset(batches) if replicas else dataset, "shuffle": False}
         arguments["callbacks"] = logs_first(arguments.get("callbacks"))
         arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
         for name in ("y", "sample_weight", "class_weight", "batch_size"):
@@ -264,20 +276,20 @@ class PrivateTraining(KerasMixin):
         finally:
             self._privacy.run = None
 
-    def _begin(self, batches: Batches, spec: Any) -> None:
+    def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
+        """As in Keras, but for `fit`, which built everything before: the look would cost a draw."""
+        run = self._privacy.run
+        if run is None or run.replicas is None or not run.replicas.feeds(iterator):
+            super()._maybe_symbolic_build(iterator, data_batch)
+
+    def _begin(self, batches: Batches, spec: Any, replicas: Replicas | None) -> None:
         """Certifies the model and opens a segment of the ledger for what this `fit` will release."""
         state = self._privacy
         self._refuse_unpaid_weights()
         # TF32, on by default on recent GPUs, rounds products after the clips, far coarser than their margin allows.
         tf.config.experimental.enable_tensor_float_32_execution(False)
-        replicas = self.distribute_strategy.num_replicas_in_sync
-        if replicas > 1:
-            raise ValueError(
-                f"The model was made under a strategy with {replicas} replicas: each would draw batches and add noise"
-                " of its own, which is not what the ledger accounts. Make and train it on one device for now."
-            )
-        if not self.built:
-            self.build(keras.tree.map_structure(lambda t: (None, *t.shape[1:]), spec[0]))
+        with self.distribute_strategy.scope() if replicas else contextlib.nullcontext():
+            self._build_for(spec)
         groups, state.uses = certified(self, self._bounding)
         if self._bounding is not None:
             warn_of_generic(self)
@@ -287,8 +299,6 @@ class PrivateTraining(KerasMixin):
                 f"{type(optimizer.noise_source).__name__} draws outside of the compiled graph, which XLA cannot do."
                 " Compile the model with jit_compile=False, or use noise_source='default'."
             )
-        if not optimizer.built:
-            optimizer.build(self.trainable_variables)
         optimizer.noise_source.rekey()
         optimizer.limit_releases(None)
         noises = tuple(GroupNoise(g.name, g.bound, s) for g, s in zip(groups, optimizer.stddevs(groups), strict=True))
@@ -314,7 +324,19 @@ class PrivateTraining(KerasMixin):
         token = self.ledger.begin(release)
         # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
         state.ledger.require(token)
-        state.run = Run(batches, groups, release, token, self._settings(groups))
+        state.run = Run(batches, groups, release, token, self._settings(groups), replicas)
+
+    def _build_for(self, spec: Any) -> None:
+        """Creates all variables of training, for batches like `spec`: replicas cannot do that in the step."""
+        x, y = spec[:2]
+        if not self.built:
+            self.build(keras.tree.map_structure(lambda t: (None, *t.shape[1:]), x))
+        if not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        compiled = self._compile_metrics
+        if compiled is not None and not compiled.built and tf.distribute.has_strategy():
+            x, y = keras.tree.map_structure(lambda t: tf.zeros([1 if d is None else d for d in t.shape], t.dtype), (x, y))
+            compiled.build(y, self(x))
 
     def _settings(self, groups: list[SensitivityGroup]) -> Any:
         """What a trace of the step, or an eager step, would take from the optimizer and the layers."""
@@ -325,50 +347,13 @@ class PrivateTraining(KerasMixin):
         return id(optimizer), id(optimizer.noise_source), tuple(optimizer.stddevs(groups)), layers
 
     def make_train_function(self, force: bool = False) -> Any:
-        """Keras' compiled step, reserved in the ledger before it runs and settled after:
-
-        a crash over-counts, never under.
-        """
+        """Keras' compiled step, or that of several replicas, counted in the ledger: see `counted`."""
         if self.train_function is not None and not force:
             return self.train_function
-        step = self._make_function(self.train_step)
-
-        def accounted(iterator: Any) -> Any:
-            run = self._privacy.require_run()
-            if self._settings(run.groups) != run.settings:
-                raise RuntimeError(
-                    "The noise, a clip, or a layer's trainable flag was changed while fit runs: its certificate and the"
-                    " ledger state the earlier ones. Change it between two calls of fit."
-                )
-            ledger, optimizer = self.ledger, self.optimizer
-            # Past its limit the optimizer releases nothing, so no more than that is at stake.
-            count = self._afforded(min(int(self.steps_per_execution), optimizer.releases_left()))
-            ledger.reserve(run.token, count)
-            optimizer.reserve(count)
-            try:
-                return step(iterator)
-            finally:
-                unused = optimizer.reserved()
-                if unused:
-                    optimizer.reserve(0)
-                made = count - unused
-                ledger.settle(run.token, made)
-                run.made[0] += made
-
-        self.train_function = accounted
-        return accounted
-
-    def _afforded(self, count: int) -> int:
-        """How many of `count` updates the data set's budget affords; ends `fit` where they are the last."""
-        more = self.ledger.affordable(self._privacy.require_run().token, count + 1)
-        if more <= count and count:
-            warnings.warn(
-                f"The budget of the data set {self.ledger.dataset!r} affords {more} more updates: fit ends after them.",
-                UserWarning,
-                stacklevel=2,
-            )
-            self.stop_training = True
-        return min(count, more)
+        replicas = self._privacy.require_run().replicas
+        step = self._make_function(self.train_step) if replicas is None else replicas.step_function(self)
+        self.train_function = counted(self, step)
+        return self.train_function
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Refuses: a batch that no sampler drew has no known cost.
