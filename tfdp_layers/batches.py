@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import hashlib
 import math
 import os
 import threading
@@ -142,7 +143,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> tuple[Any, Any, Any]:
         """A fresh draw, whatever `index`."""
-        return self._pack(self._rows(self._next(self._draws), pad=False))
+        return self._pack(self._rows(self._next(*self._draws), pad=False))
 
     def stream(self, pad: bool | None = None) -> Iterator[tuple[Any, Any, Any]]:
         """Endless fresh draws, as NumPy batches; `Partition` starts a new permutation, and drops no record of it.
@@ -226,11 +227,11 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         tensors = self._tensors
         return lambda drawn, rows, static: self._pack([fill(tf.gather(t, drawn), rows, static) for t in tensors])
 
-    def _indices(self) -> Iterator[np.ndarray]:
+    def _indices(self) -> tuple[Iterator[np.ndarray], np.random.Generator]:
         # Always from the one generator, which only goes forward: whoever starts a new iterator replays nothing.
-        return self.sampling.draws(self.examples, self._rng, rows=self._drawable)
+        return self.sampling.draws(self.examples, self._rng, rows=self._drawable), self._rng
 
-    def _next(self, draws: Iterator[np.ndarray]) -> np.ndarray:
+    def _next(self, draws: Iterator[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         if os.getpid() != self._process:
             raise RuntimeError(
                 "PrivateBatches was used in a forked process: every fork would replay the same draws, which are"
@@ -239,12 +240,26 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
             )
         with self._lock:
             drawn = next(draws)
-            return drawn if self._units is None else self._units.choose(drawn, self._rng)
+            return drawn if self._units is None else self._units.choose(drawn, rng)
 
     def _index_stream(self) -> Iterator[np.ndarray]:
         draws = self._indices()
         while True:
-            yield self._next(draws)
+            yield self._next(*draws)
+
+    def rekey(self, key: int) -> None:
+        """Draws from here on by a key of 128 bits, that workers share; whoever knows it knows the draws."""
+        with self._lock:
+            self._rng = np.random.Generator(np.random.Philox(key=key))
+            self._draws = self._indices()
+
+    def digest(self) -> str:
+        """A checksum of the records, for workers to compare: of all up to 1 GiB, else of a part of the rows."""
+        found = hashlib.blake2b(repr((self.examples, self._drawable)).encode(), digest_size=16)
+        for leaf in [*self._leaves, *([] if self._units is None else [self._units.positions])]:
+            step = -(-leaf.nbytes // _COPY_BYTES) or 1
+            found.update(repr((leaf.shape, leaf.dtype.str)).encode() + leaf[::step].tobytes())
+        return found.hexdigest()
 
     def _row_stream(self, pad: bool) -> Iterator[list[np.ndarray]]:
         return (self._rows(drawn, pad) for drawn in self._index_stream())

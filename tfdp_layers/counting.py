@@ -20,19 +20,20 @@ def counted(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
                 "The noise, a clip, or a layer's trainable flag was changed while fit runs: its certificate and the"
                 " ledger state the earlier ones. Change it between two calls of fit."
             )
-        ledger, optimizer = model.ledger, model.optimizer
-        # Past its limit the optimizer releases nothing, so no more than that is at stake.
-        count = afforded(model, min(int(model.steps_per_execution), optimizer.releases_left()))
-        ledger.reserve(run.token, count)
+        workers = None if run.replicas is None else run.replicas.workers
+        count, optimizer, broken = reserved(model, run, workers), model.optimizer, True
         optimizer.reserve(count)
         try:
             logs = step(iterator)
+            broken = False
         finally:
             unused = optimizer.reserved()
             if unused:
                 optimizer.reserve(0)
-            made = count - unused
-            ledger.settle(run.token, made)
+            # Where a step of several workers breaks off, another one may hold what the chief had released already.
+            made = count if broken and workers is not None else count - unused
+            if run.token is not None:
+                model.ledger.settle(run.token, made)
             run.made[0] += made
         if unused and run.replicas is not None:
             raise RuntimeError(
@@ -44,6 +45,21 @@ def counted(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return accounted
 
 
+def reserved(model: Any, run: Any, workers: Any) -> int:
+    """How many updates the next call of the step may make; they are in the ledger already: in the chief's."""
+    if workers is not None and not workers.chief:
+        return workers.number()
+    try:
+        # Past its limit the optimizer releases nothing, so no more than that is at stake.
+        count = afforded(model, min(int(model.steps_per_execution), model.optimizer.releases_left()))
+        model.ledger.reserve(run.token, count)
+    except BaseException:
+        if workers is not None:
+            workers.abort()
+        raise
+    return count if workers is None else workers.number(count)
+
+
 def afforded(model: Any, count: int) -> int:
     """How many of `count` updates the data set's budget affords; ends `fit` where they are the last."""
     more = model.ledger.affordable(model._privacy.require_run().token, count + 1)
@@ -51,7 +67,7 @@ def afforded(model: Any, count: int) -> int:
         warnings.warn(
             f"The budget of the data set {model.ledger.dataset!r} affords {more} more updates: fit ends after them.",
             UserWarning,
-            stacklevel=3,
+            stacklevel=4,
         )
         model.stop_training = True
     return min(count, more)

@@ -26,7 +26,7 @@ So a step is the mechanism of one device, and is accounted as that. What is sent
 private as the records: networks and machines that carry it must be trusted as the records' own are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -36,9 +36,13 @@ from tfdp_layers.batches import Batches
 from tfdp_layers.slices import Share
 from tfdp_layers.workers import Workers
 
-__all__ = ["Replicas", "replicas_of"]
+__all__ = ["Replicas", "refuse_unsound_strategy"]
 
-_STRATEGIES = (tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy, tf.distribute.OneDeviceStrategy)
+_STRATEGIES = (
+    tf.distribute.MirroredStrategy,
+    tf.distribute.MultiWorkerMirroredStrategy,
+    tf.distribute.OneDeviceStrategy,
+)
 _SEED_STEP = 0x9E3779B1  # odd: its multiples by the replicas' numbers differ modulo 2^32
 
 
@@ -48,13 +52,21 @@ class Replicas:
     Args:
         strategy: the model's `tf.distribute` strategy.
 
+    Raises: ValueError for a strategy of another kind than the two that are known to be sound (and one device).
+
     Attributes: `strategy`; `share`, which slices of a draw this process computes; `workers`, the processes, or None
     where there is one.
     """
 
     def __init__(self, strategy: Any) -> None:
+        if not isinstance(strategy, _STRATEGIES):
+            raise ValueError(
+                f"The model was made under {type(strategy).__name__}, of which it is not known that every record is"
+                " summed once and the noise added once. Use tf.distribute.MirroredStrategy, or"
+                " MultiWorkerMirroredStrategy."
+            )
         self.strategy = strategy
-        numbers = [int(n) for n in strategy.experimental_local_results(strategy.run(tf.function(_replica_number)))]
+        numbers = [int(n) for n in strategy.experimental_local_results(tf.function(lambda: strategy.run(_replica_number))())]
         self.share = Share(min(numbers), len(numbers), strategy.num_replicas_in_sync)
         several = len(numbers) < strategy.num_replicas_in_sync
         self._dataset: Any = None
@@ -84,7 +96,7 @@ class Replicas:
                 seed.assign(tf.cast(tf.cast(seed.value, tf.int64) + tf.stack([number, 0]), seed.dtype))
 
         if seeds:
-            self.strategy.run(tf.function(spread))
+            tf.function(lambda: self.strategy.run(spread), autograph=False)()
 
     def step_function(self, model: Any) -> Callable[[Any], dict[str, Any]]:
         """The compiled training step, a function of the distributed iterator, to be called outside of any scope.
@@ -129,25 +141,18 @@ class Replicas:
         return self.strategy.experimental_local_results(value)[0]
 
 
-def replicas_of(model: Any) -> Replicas | None:
-    """The replicas of a compiled model; None where it was made outside of strategies.
-
-    Raises: ValueError for a strategy under which a step would not be what is accounted, or where `fit` is called inside
-    of the strategy's scope.
+def refuse_unsound_strategy(model: Any, arguments: Mapping[str, Any]) -> None:
+    """Raises ValueError for a strategy, or arguments of `fit`, under which a step would not be what is accounted, or where `fit` is called
+    inside of its scope.
     """
     if tf.distribute.has_strategy():
         raise ValueError(
-            "fit was called inside of `with strategy.scope():`, where every worker would add noise of its own. Make and"
-            " compile the model there, and call fit after it, outside."
+            "fit was called inside of `with strategy.scope():`, where every replica would add noise of its own. Make"
+            " and compile the model there, and call fit after it, outside."
         )
     strategy = model._distribute_strategy
     if strategy is None:
-        return None
-    if not isinstance(strategy, _STRATEGIES):
-        raise ValueError(
-            f"The model was made under {type(strategy).__name__}, of which it is not known that every record is summed"
-            " once and the noise added once. Use tf.distribute.MirroredStrategy, or MultiWorkerMirroredStrategy."
-        )
+        return
     optimizer = model.optimizer
     for one in (optimizer, optimizer.inner_optimizer):
         if one._distribution_strategy is not strategy:
@@ -160,10 +165,15 @@ def replicas_of(model: Any) -> Replicas | None:
             "jit_compile=True compiles for one device, and the model has replicas on several. Compile the model with"
             " jit_compile=False."
         )
-    replicas = Replicas(strategy)
-    if replicas.workers is not None and model.run_eagerly:
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return
+    if model.run_eagerly:
         raise ValueError("run_eagerly=True and several workers wait for each other forever. Use run_eagerly=False.")
-    return replicas
+    if arguments.get("validation_data") is not None:
+        raise ValueError(
+            "validation_data: Keras 3 cannot evaluate on several workers. Evaluate on the chief, on one device:"
+            " plain = model.to_keras(), then plain.compile(...) and plain.evaluate(x, y), after fit or in a callback."
+        )
 
 
 def _replica_number() -> Any:

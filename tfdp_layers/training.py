@@ -12,17 +12,19 @@ import tensorflow as tf
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, UnitRelease
 from tfdp_layers.batches import Batches
 from tfdp_layers.counting import counted
-from tfdp_layers.fitting import as_batches, check_labels, logs_first, refuse_unsound_fit
+from tfdp_layers.fitting import as_batches, check_labels, flatten_callbacks, logs_first, refuse_unsound_fit
 from tfdp_layers.independence import check_independence
 from tfdp_layers.layers.base import count_uses
 from tfdp_layers.layers.dp_pca import merge_adaptations
+from tfdp_layers.lockstep import Lockstep, agree, for_workers
 from tfdp_layers.mixin import KerasMixin
 from tfdp_layers.model_file import stored_ledger, whole_file
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
-from tfdp_layers.replicas import Replicas, replicas_of
+from tfdp_layers.replicas import Replicas, refuse_unsound_strategy
 from tfdp_layers.run import PrivacyState, Run
 from tfdp_layers.sensitivity import SensitivityGroup, certified, recorded, sensitivity_groups
+from tfdp_layers.workers import Workers
 
 
 class PrivateTraining(KerasMixin):
@@ -263,7 +265,8 @@ class PrivateTraining(KerasMixin):
         }
         batches = as_batches(arguments, options)
         check_labels(self, self._privacy.loss, arguments.get("y"))
-        replicas = replicas_of(self)
+        refuse_unsound_strategy(self, arguments)
+        replicas = self._privacy.replicas_of(self)
         dataset = batches.dataset(pad=bool(self.jit_compile))
         self._begin(batches, dataset.element_spec, replicas)
         arguments |= {"x": replicas.dataset(batches) if replicas else dataset, "shuffle": False}
@@ -272,20 +275,48 @@ class PrivateTraining(KerasMixin):
         for name in ("y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)
         try:
-            return super().fit(**arguments)
+            return self._fit_together(arguments, self.optimizer.workers) if replicas else super().fit(**arguments)
         finally:
             self._privacy.run = None
 
+    def _fit_together(self, arguments: dict[str, Any], workers: Workers | None) -> Any:
+        """Keras' `fit`, on several workers in lockstep; then the others copy the chief's ledger."""
+        if workers is None:
+            return super().fit(**arguments)
+        lockstep, callbacks = Lockstep(workers), list(flatten_callbacks(arguments["callbacks"]))
+        arguments["callbacks"] = [*(callbacks if workers.chief else for_workers(callbacks)), lockstep]
+        try:
+            history = super().fit(**arguments)
+        except BaseException:
+            if workers.chief and not lockstep.begun:
+                workers.abort()
+            raise
+        ledger = workers.text(self.ledger.to_json() if workers.chief else "")
+        if not workers.chief:
+            self._privacy.ledger = Ledger.from_json(ledger)
+        return history
+
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
-        """As in Keras, but for `fit`, which built everything before: the look would cost a draw."""
-        run = self._privacy.run
-        if run is None or run.replicas is None or not run.replicas.feeds(iterator):
-            super()._maybe_symbolic_build(iterator, data_batch)
+        """As in Keras, without the mean over replicas, which fails where their parts of a batch differ in size.
+
+        For the data of `fit` nothing is left to build, and a look at them would cost a draw.
+        """
+        run, strategy = self._privacy.run, self._distribute_strategy
+        if strategy is None or (run is not None and run.replicas is not None and run.replicas.feeds(iterator)):
+            return
+        if iterator is not None:
+            _, _, batches = next(iter(iterator))
+            data_batch = keras.tree.map_structure(lambda t: strategy.experimental_local_results(t)[0], next(batches))
+        with strategy.scope():
+            self._symbolic_build(data_batch=data_batch)
 
     def _begin(self, batches: Batches, spec: Any, replicas: Replicas | None) -> None:
         """Certifies the model and opens a segment of the ledger for what this `fit` will release."""
         state = self._privacy
-        self._refuse_unpaid_weights()
+        optimizer = self.optimizer
+        optimizer.workers = None if replicas is None else replicas.workers
+        if optimizer.workers is None:
+            self._refuse_unpaid_weights()
         # TF32, on by default on recent GPUs, rounds products after the clips, far coarser than their margin allows.
         tf.config.experimental.enable_tensor_float_32_execution(False)
         with self.distribute_strategy.scope() if replicas else contextlib.nullcontext():
@@ -293,7 +324,6 @@ class PrivateTraining(KerasMixin):
         groups, state.uses = certified(self, self._bounding)
         if self._bounding is not None:
             warn_of_generic(self)
-        optimizer = self.optimizer
         if self.jit_compile and not optimizer.noise_source.compiles:
             raise ValueError(
                 f"{type(optimizer.noise_source).__name__} draws outside of the compiled graph, which XLA cannot do."
@@ -321,9 +351,14 @@ class PrivateTraining(KerasMixin):
         if state.traced != (release, batches.physical_batch_size):
             self.train_function = None
         state.traced = (release, batches.physical_batch_size)
-        token = self.ledger.begin(release)
-        # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
-        state.ledger.require(token)
+        if optimizer.workers is None:
+            token = self.ledger.begin(release)
+            # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
+            state.ledger.require(token)
+        else:
+            token = agree(self, batches, release, optimizer.workers)
+        if replicas is not None:
+            replicas.spread_seeds(self)
         state.run = Run(batches, groups, release, token, self._settings(groups), replicas)
 
     def _build_for(self, spec: Any) -> None:
@@ -335,7 +370,9 @@ class PrivateTraining(KerasMixin):
             self.optimizer.build(self.trainable_variables)
         compiled = self._compile_metrics
         if compiled is not None and not compiled.built and tf.distribute.has_strategy():
-            x, y = keras.tree.map_structure(lambda t: tf.zeros([1 if d is None else d for d in t.shape], t.dtype), (x, y))
+            x, y = keras.tree.map_structure(
+                lambda t: tf.zeros([1 if d is None else d for d in t.shape], t.dtype), (x, y)
+            )
             compiled.build(y, self(x))
 
     def _settings(self, groups: list[SensitivityGroup]) -> Any:
@@ -382,6 +419,9 @@ class PrivateTraining(KerasMixin):
     def ledger(self, ledger: Ledger) -> None:
         if self._privacy.run is not None:
             raise RuntimeError("The ledger can't be exchanged while fit runs: assign it before fit.")
+        replicas = self._privacy.replicas_of(self)
+        if replicas is not None and replicas.workers is not None and not replicas.workers.chief:
+            ledger = ledger.copy()  # The chief keeps the one ledger.
         ledger.merge(self.ledger)
         self._privacy.ledger = ledger
 
