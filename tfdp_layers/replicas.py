@@ -66,7 +66,9 @@ class Replicas:
                 " MultiWorkerMirroredStrategy."
             )
         self.strategy = strategy
-        numbers = [int(n) for n in strategy.experimental_local_results(tf.function(lambda: strategy.run(_replica_number))())]
+        numbers = [
+            int(n) for n in strategy.experimental_local_results(tf.function(lambda: strategy.run(_replica_number))())
+        ]
         self.share = Share(min(numbers), len(numbers), strategy.num_replicas_in_sync)
         several = len(numbers) < strategy.num_replicas_in_sync
         self._dataset: Any = None
@@ -142,8 +144,8 @@ class Replicas:
 
 
 def refuse_unsound_strategy(model: Any, arguments: Mapping[str, Any]) -> None:
-    """Raises ValueError for a strategy, or arguments of `fit`, under which a step would not be what is accounted, or where `fit` is called
-    inside of its scope.
+    """Raises ValueError for a strategy under which a step would not be what is accounted, or could not run: with these
+    arguments of `fit`, or with `fit` called inside of its scope.
     """
     if tf.distribute.has_strategy():
         raise ValueError(

@@ -1,5 +1,6 @@
 """What the processes of one training tell each other: nearly all of it comes from the chief."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,8 +71,9 @@ class Workers:
         return found
 
     def abort(self) -> None:
-        """Lets the others, who are about to ask for a number, raise. For the chief."""
-        self.number(_ABORT)
+        """Lets the others, who are about to ask for a number, raise. For the chief, about to raise an error."""
+        with contextlib.suppress(tf.errors.OpError):  # it must not hide that error where the others are gone already
+            self.number(_ABORT)
 
     def text(self, value: str = "") -> str:
         """The chief's text. Raises ChiefStoppedError where it sent `abort` instead."""
