@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -10,10 +10,12 @@ import keras
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.ledger_format import release_text
 from tfdp_layers.batches import Batches, PrivateBatches
+from tfdp_layers.fitting import flatten_callbacks
 from tfdp_layers.workers import Workers
 
-__all__ = ["Lockstep", "agree", "for_workers"]
+__all__ = ["Lockstep", "agree", "fit_together"]
 
+# They write files. Those of this library, which read the ledger, say `chief_only`.
 _OF_THE_CHIEF = (
     keras.callbacks.BackupAndRestore,
     keras.callbacks.CSVLogger,
@@ -35,7 +37,7 @@ def agree(model: Any, batches: Batches, release: Any, workers: Workers) -> Any:
             f"With several workers {type(batches).__name__} would be drawn by every worker anew, and no draw would be"
             " common to them. Give arrays (memory-mapped ones too), or tfdp.PrivateBatches, the same on every worker."
         )
-    plan = [release_text(release), batches.digest(), batches.physical_batch_size, int(model.steps_per_execution)]
+    plan = [unnamed(release), batches.digest(), batches.physical_batch_size, int(model.steps_per_execution)]
     token, sent = None, ""
     if workers.chief:
         try:
@@ -70,9 +72,31 @@ def agree(model: Any, batches: Batches, release: Any, workers: Workers) -> Any:
     return token
 
 
-def for_workers(callbacks: Iterable[Any]) -> list[Any]:
-    """The callbacks that workers other than the chief run: none that reads the ledger or writes files."""
-    return [c for c in callbacks if not isinstance(c, _OF_THE_CHIEF) and not getattr(c, "chief_only", False)]
+def unnamed(release: Any) -> str:
+    """A release as text, without the names of its groups: Keras numbers layers by how many a process made before."""
+    value = release.to_json()
+    groups = [{name: one for name, one in group.items() if name != "name"} for group in value["groups"]]
+    return release_text(value | {"groups": groups})
+
+
+def fit_together(model: Any, fit: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+    """Keras' `fit` of the model; on several workers in lockstep, and after it the others copy the chief's ledger."""
+    workers = model.optimizer.workers
+    if workers is None:
+        return fit(**arguments)
+    lockstep, callbacks = Lockstep(workers), list(flatten_callbacks(arguments["callbacks"]))
+    if not workers.chief:
+        callbacks = [c for c in callbacks if not isinstance(c, _OF_THE_CHIEF) and not getattr(c, "chief_only", False)]
+    try:
+        history = fit(**(arguments | {"callbacks": [*callbacks, lockstep]}))
+    except BaseException:
+        if workers.chief and not lockstep.begun:
+            workers.abort()
+        raise
+    ledger = workers.text(model.ledger.to_json() if workers.chief else "")
+    if not workers.chief:
+        model._privacy.ledger = Ledger.from_json(ledger)
+    return history
 
 
 class Lockstep(keras.callbacks.Callback):
@@ -100,4 +124,6 @@ class Lockstep(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Stops where the chief stops, or came to its last epoch: it may have started at a later one."""
         last = epoch + 1 >= int(self.params.get("epochs") or 0)
-        self.model.stop_training = bool(self._workers.number(int(self.model.stop_training or last)))
+        stop = bool(self._workers.number(int(self.model.stop_training or last)))
+        if not self._workers.chief:
+            self.model.stop_training = stop

@@ -88,18 +88,6 @@ class Replicas:
         """Whether Keras' iterator is over the last `dataset`."""
         return self._dataset is not None and getattr(iterator, "_distributed_dataset", None) is self._dataset
 
-    def spread_seeds(self, model: Any) -> None:
-        """Gives each replica random layers of its own, from the seeds that Keras started all replicas with."""
-        seeds = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
-
-        def spread() -> None:
-            number = tf.cast(_replica_number(), tf.int64) * _SEED_STEP % 2**32
-            for seed in seeds:
-                seed.assign(tf.cast(tf.cast(seed.value, tf.int64) + tf.stack([number, 0]), seed.dtype))
-
-        if seeds:
-            tf.function(lambda: self.strategy.run(spread), autograph=False)()
-
     def step_function(self, model: Any) -> Callable[[Any], dict[str, Any]]:
         """The compiled training step, a function of the distributed iterator, to be called outside of any scope.
 
@@ -107,10 +95,11 @@ class Replicas:
         a step whose slices do not fit together changes nothing, and its reservation stays.
         """
         together = int(model.steps_per_execution)
+        seeds = [(v, int(v.numpy()[0])) for v in model.non_trainable_variables if "seed_generator" in v.path]
 
         def steps(iterator: Any) -> dict[str, Any]:
             def one(number: tf.Tensor) -> tuple[tf.Tensor]:
-                totals, fits = self._totals(model, next(iterator))
+                totals, fits = self._totals(model, next(iterator), seeds)
                 tf.cond(fits, lambda: model._release(totals), lambda: tf.constant(False))
                 return (number + 1,)
 
@@ -122,11 +111,15 @@ class Replicas:
 
         return steps if model.run_eagerly else tf.function(steps, reduce_retracing=True, autograph=False)
 
-    def _totals(self, model: Any, data: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
+    def _totals(self, model: Any, data: Any, seeds: Sequence[tuple[Any, int]]) -> tuple[list[tf.Tensor], tf.Tensor]:
         """The bounded sums over all slices, and whether these are one draw's, each once."""
 
         def local(data: Any) -> Sequence[Any]:
             batch, stamp = data
+            for seed, first in seeds:
+                own = tf.constant([(first + number * _SEED_STEP) % 2**32 for number in range(self.share.of)], tf.int64)
+                state = tf.stack([own[_replica_number()], tf.cast(seed.value[1], tf.int64)])
+                seed.assign(tf.cast(state, seed.dtype))  # at every step: whatever is run in between makes them equal
             sums = model._local_sums(batch)
             misplaced = tf.cast(stamp[1] != tf.cast(_replica_number(), tf.int64), tf.int64)
             checks = tf.stack([stamp[0], stamp[0] ** 2, misplaced])

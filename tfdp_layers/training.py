@@ -2,32 +2,27 @@
 
 import contextlib
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, UnitRelease
+from tfdp_layers.accounting import GroupNoise, Release, UnitRelease
 from tfdp_layers.batches import Batches
 from tfdp_layers.counting import counted
-from tfdp_layers.fitting import as_batches, check_labels, flatten_callbacks, logs_first, refuse_unsound_fit
+from tfdp_layers.fitting import as_batches, check_labels, logs_first, refuse_unsound_fit
 from tfdp_layers.independence import check_independence
-from tfdp_layers.layers.base import count_uses
-from tfdp_layers.layers.dp_pca import merge_adaptations
-from tfdp_layers.lockstep import Lockstep, agree, for_workers
-from tfdp_layers.mixin import KerasMixin
-from tfdp_layers.model_file import stored_ledger, whole_file
+from tfdp_layers.lockstep import agree, fit_together
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
+from tfdp_layers.remembering import Remembering
 from tfdp_layers.replicas import Replicas, refuse_unsound_strategy
 from tfdp_layers.run import PrivacyState, Run
-from tfdp_layers.sensitivity import SensitivityGroup, certified, recorded, sensitivity_groups
-from tfdp_layers.workers import Workers
+from tfdp_layers.sensitivity import SensitivityGroup, certified
+from tfdp_layers.sums import BoundedSums
 
 
-class PrivateTraining(KerasMixin):
+class PrivateTraining(BoundedSums, Remembering):
     """Mixin for Keras models: `fit` draws records by a sampler, bounds each one's influence, adds noise, and keeps the
     ledger.
 
@@ -41,84 +36,6 @@ class PrivateTraining(KerasMixin):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._privacy = PrivacyState()
-
-    # What one record may do -------------------------------------------------------------------------------------------
-
-    def sensitivities(self) -> list[SensitivityGroup]:
-        """The groups of weights, each with the L2 bound on what one record adds to its summed gradient.
-
-        Raises: ValueError, naming the layer, where no bound holds.
-        """
-        return sensitivity_groups(self, self._bounding)
-
-    def bounded_gradient_sums(self, x: Any, y: Any, sample_weight: Any = None) -> list[tf.Tensor]:
-        """What a step on exactly these records would release before noise and division: NOT private.
-
-        Args:
-            x, y, sample_weight: a batch, as `fit` takes them; first axis (batch,).
-
-        Returns: one float32 tensor for each of `trainable_variables`, in their order.
-        """
-        self._require_private()
-        x, y = keras.tree.map_structure(tf.convert_to_tensor, (x, y))
-        if sample_weight is not None:
-            sample_weight = keras.tree.map_structure(tf.convert_to_tensor, sample_weight)
-        return self._sums_and_losses(x, y, sample_weight)[0][: len(self.trainable_variables)]
-
-    @property
-    def _bounding(self) -> Any:
-        """What bounds the layers that don't bound themselves."""
-        optimizer = getattr(self, "optimizer", None)
-        return optimizer.bounding if isinstance(optimizer, PrivateOptimizer) else None
-
-    @property
-    def compiled_losses(self) -> list[Any]:
-        """The compiled loss of each output, None where an output has none."""
-        return self._privacy.loss_of(self).losses
-
-    def per_record_losses(self, x: Any, y: Any, sample_weight: Any = None) -> tf.Tensor:
-        """Each record's own loss in training mode, (batch,): NOT private."""
-        return self._privacy.loss_of(self)(y, self(x, training=True), sample_weight)
-
-    def _sums_and_losses(self, x: Any, y: Any, sample_weight: Any) -> tuple[list[tf.Tensor], tf.Tensor, Any]:
-        """Bounded sums (of gradients, then of statistics), per-record losses (batch,), and predictions."""
-        bounding = self._bounding
-        others = [] if bounding is None else [g for g in self._privacy.groups_of(self) if not g.self_bounded]
-        elsewhere = {id(v) for group in others for v in group.variables}
-        own = [v for v in self.trainable_variables if id(v) not in elsewhere]
-        with (
-            tf.GradientTape(watch_accessed_variables=False) as tape,
-            count_uses() as uses,
-            recorded(self, tape, bounding) as record,
-        ):
-            tape.watch([v.value for v in own])
-            y_pred = self(x, training=True)
-            losses = self._privacy.loss_of(self)(y, y_pred, sample_weight)
-            total = tf.reduce_sum(losses)
-        self._privacy.refuse_other_uses(uses)
-        self._refuse_batch_losses()
-        sources = [v.value for v in own] + record.watched
-        gradients = tape.gradient(total, sources, unconnected_gradients="zero")
-        sums = {id(v): tf.convert_to_tensor(g) for v, g in zip(own, gradients, strict=False)}
-        statistics: list[tf.Tensor] = []
-        if others:
-            found = bounding.sums(others, record.contributions(gradients[len(own) :]), present(sample_weight, losses))
-            variables = [v for group in others for v in group.variables]
-            sums |= {id(v): g for v, g in zip(variables, found, strict=False)}
-            statistics = found[len(variables) :]
-        aligned = [tf.ensure_shape(sums[id(v)], v.shape) for v in self.trainable_variables]
-        return aligned + statistics, losses, y_pred
-
-    def _refuse_batch_losses(self) -> None:
-        """Raises ValueError if a layer added a loss over the batch; weight regularizers are fine."""
-        regularized = sum(v.regularizer is not None for v in self.trainable_variables)
-        if len(self.losses) > regularized:
-            culprits = [layer.name for layer in self._flatten_layers(include_self=True) if layer._losses]
-            raise ValueError(
-                f"add_loss in {culprits or 'the model'} adds a loss over the batch, whose gradient no clip bounds."
-                f" Put the term"
-                " into the per-record loss given to compile, or use a weight regularizer (added after the noise)."
-            )
 
     # The step ---------------------------------------------------------------------------------------------------------
 
@@ -143,61 +60,6 @@ class PrivateTraining(KerasMixin):
         return self.optimizer.release(
             sums, self.trainable_variables, run.groups, run.batches.sampling.batch_size, self._regularizer_gradients
         )
-
-    def _piece(self, x: Any, y: Any, sample_weight: Any) -> list[tf.Tensor]:
-        """Sums over one piece of a drawn batch; updates the metrics."""
-        sums, losses, y_pred = self._sums_and_losses(x, y, sample_weight)
-        rows_present = present(sample_weight, losses)
-        rows = tf.reduce_sum(rows_present)
-        self._loss_tracker.update_state(tf.math.divide_no_nan(tf.reduce_sum(losses), rows), sample_weight=rows)
-        self._update_metrics(x, y, y_pred, sample_weight, rows_present)
-        return sums
-
-    def _piecewise(self, x: Any, y: Any, sample_weight: Any, size: int) -> list[tf.Tensor]:
-        """Sums over a drawn batch in pieces of `size` records, so that memory does not grow with the batch."""
-        data = (x, y, sample_weight)
-        rows = tf.shape(keras.tree.flatten(x)[0])[0]
-        static = keras.tree.flatten(x)[0].shape[0]
-        whole = static is not None and static % size == 0  # XLA needs pieces of one size; its batches are padded to it
-
-        def body(start: tf.Tensor, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
-            length = size if whole else tf.minimum(size, rows - start)
-            piece = keras.tree.map_structure(
-                lambda t: tf.slice(t, [start] + [0] * (len(t.shape) - 1), [length, *t.shape[1:]]), data
-            )
-            sums = self._piece(*piece)
-            return start + size, [a + b for a, b in zip(totals, sums, strict=True)]
-
-        zeros = [tf.zeros(v.shape, tf.float32) for v in self.trainable_variables]
-        zeros += [tf.zeros(group.shape) for group in self._privacy.require_run().groups if not group.variables]
-        return tf.while_loop(lambda start, _: start < rows, body, [tf.constant(0), zeros], parallel_iterations=1)[1]
-
-    def _update_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any, present: tf.Tensor) -> None:
-        """Updates compiled metrics with the records of a draw; rows of padding (weight zero) do not count."""
-        compiled = self._compile_metrics
-        if compiled is None:
-            return
-        if not compiled.built:
-            compiled.build(y, y_pred)
-        weights = compiled._flatten_y(sample_weight)
-        leaves = list(zip(compiled._flatten_y(y), compiled._flatten_y(y_pred), strict=True))
-        weights = weights * len(leaves) if len(weights) == 1 else weights
-        for (y_true, prediction), weight, plain, weighted in zip(
-            leaves, weights, compiled._flat_metrics, compiled._flat_weighted_metrics, strict=True
-        ):
-            if plain:
-                plain.update_state(y_true, prediction, present)
-            if weighted:
-                weighted.update_state(y_true, prediction, weight)
-
-    def _regularizer_gradients(self) -> list[tf.Tensor | None]:
-        """Gradients of weight regularizers: functions of the weights alone, so they are added after the noise."""
-        variables = self.trainable_variables
-        if all(v.regularizer is None for v in variables):
-            return [None] * len(variables)
-        with tf.GradientTape() as tape:
-            penalty = tf.add_n([v.regularizer(v) for v in variables if v.regularizer is not None])
-        return tape.gradient(penalty, [v.value for v in variables])
 
     # Keras' entry points ----------------------------------------------------------------------------------------------
 
@@ -275,26 +137,9 @@ class PrivateTraining(KerasMixin):
         for name in ("y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)
         try:
-            return self._fit_together(arguments, self.optimizer.workers) if replicas else super().fit(**arguments)
+            return fit_together(self, super().fit, arguments)
         finally:
             self._privacy.run = None
-
-    def _fit_together(self, arguments: dict[str, Any], workers: Workers | None) -> Any:
-        """Keras' `fit`, on several workers in lockstep; then the others copy the chief's ledger."""
-        if workers is None:
-            return super().fit(**arguments)
-        lockstep, callbacks = Lockstep(workers), list(flatten_callbacks(arguments["callbacks"]))
-        arguments["callbacks"] = [*(callbacks if workers.chief else for_workers(callbacks)), lockstep]
-        try:
-            history = super().fit(**arguments)
-        except BaseException:
-            if workers.chief and not lockstep.begun:
-                workers.abort()
-            raise
-        ledger = workers.text(self.ledger.to_json() if workers.chief else "")
-        if not workers.chief:
-            self._privacy.ledger = Ledger.from_json(ledger)
-        return history
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         """As in Keras, without the mean over replicas, which fails where their parts of a batch differ in size.
@@ -357,8 +202,6 @@ class PrivateTraining(KerasMixin):
             state.ledger.require(token)
         else:
             token = agree(self, batches, release, optimizer.workers)
-        if replicas is not None:
-            replicas.spread_seeds(self)
         state.run = Run(batches, groups, release, token, self._settings(groups), replicas)
 
     def _build_for(self, spec: Any) -> None:
@@ -401,110 +244,6 @@ class PrivateTraining(KerasMixin):
             "train_on_batch trains on a batch that no sampler drew, so its cost is unknown. Use fit, with"
             " tfdp.PrivateBatches or tfdp.declare_sampling for data of your own."
         )
-
-    # The record of what was released ----------------------------------------------------------------------------------
-
-    @property
-    def ledger(self) -> Ledger:
-        """What was released so far. Assign a `Ledger(path)` to keep it in a file; what was spent moves over.
-
-        To charge all that is trained on a data set to one ledger, assign each model the same one:
-        `Ledger(path, dataset="name", budget=(epsilon, delta))`; past the budget `fit` ends or refuses to start.
-        What layers released by themselves (`tfdp.layers.DPPCA`) is taken over at every look.
-        """
-        merge_adaptations(self, self._privacy.ledger)
-        return self._privacy.ledger
-
-    @ledger.setter
-    def ledger(self, ledger: Ledger) -> None:
-        if self._privacy.run is not None:
-            raise RuntimeError("The ledger can't be exchanged while fit runs: assign it before fit.")
-        replicas = self._privacy.replicas_of(self)
-        if replicas is not None and replicas.workers is not None and not replicas.workers.chief:
-            ledger = ledger.copy()  # The chief keeps the one ledger.
-        ledger.merge(self.ledger)
-        self._privacy.ledger = ledger
-
-    @property
-    def current_release(self) -> Release | None:
-        """What each update of the running `fit` releases; None outside of one."""
-        return None if self._privacy.run is None else self._privacy.run.release
-
-    def privacy_statement(self, delta: float) -> Statement:
-        """What was released, at which epsilon, under which assumptions. Print it, or `.to_json()`."""
-        self._refuse_unpaid_weights()
-        return Statement.from_ledger(self.ledger, delta)
-
-    def audit(self, x: Any, y: Any, canaries: Any = 500, **options: Any) -> Any:
-        """Trains on records and canaries, attacks the training, and says which epsilon the attack refutes.
-
-        The canaries spoil the model: audit a twin of the one that you use. Arguments, result, and what is raised: see
-        `tfdp.audit.audit_training`.
-        """
-        from tfdp_layers.audit.one_run import audit_training  # imports this package's batches and layers
-
-        self._require_private()
-        return audit_training(self, x, y, canaries, **options)
-
-    @property
-    def made_in_fit(self) -> int:
-        """Updates that the running `fit` made; 0 outside of one."""
-        return 0 if self._privacy.run is None else self._privacy.run.made[0]
-
-    def _refuse_unpaid_weights(self) -> None:
-        """Raises ValueError where the optimizer was restored without the ledger (tf.train.Checkpoint does that)."""
-        if self._privacy.unpaid:
-            raise ValueError(
-                "Weights were loaded into this model, and the ledger saved with them was not: it is damaged, or belongs"
-                " to another data set (the error from loading says which). Load weights with a whole ledger."
-            )
-        optimizer = getattr(self, "optimizer", None)
-        if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > self.ledger.updates:
-            raise ValueError(
-                f"The optimizer counts {int(optimizer.releases.numpy())} releases and the ledger"
-                f" {self.ledger.updates}:"
-                " weights were restored without what they cost. Restore with load_weights or load_model, or merge the"
-                " ledger of the earlier run: model.ledger.merge(...)."
-            )
-
-    def save(self, filepath: Any, overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
-        """As in Keras; an interrupted save leaves an earlier file as it was."""
-        with whole_file(filepath, overwrite) as path:
-            super().save(path, overwrite, *args, **kwargs)
-
-    def save_weights(self, filepath: Any, overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
-        """As in Keras; an interrupted save leaves an earlier file as it was."""
-        with whole_file(filepath, overwrite) as path:
-            super().save_weights(path, overwrite, *args, **kwargs)
-
-    def save_own_variables(self, store: Any) -> None:
-        super().save_own_variables(store)
-        store["privacy_ledger"] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
-
-    def load_own_variables(self, store: Any) -> None:
-        """Loads weights; what they cost is merged into the ledger, which never rewinds."""
-        kept = {name: store[name] for name in store.keys()}  # noqa: SIM118 (an h5 group is no dict)
-        stored = kept.pop("privacy_ledger", None)
-        # Keras loads the weights of layers after a failure here too (and only warns, with skip_mismatch).
-        self._privacy.unpaid = True
-        if stored is not None:
-            self.ledger.merge(stored_ledger(stored))
-        self._privacy.unpaid = False
-        super().load_own_variables(kept)
-
-    def _require_private(self) -> None:
-        if not isinstance(getattr(self, "optimizer", None), PrivateOptimizer):
-            raise ValueError(
-                "Compile the model first: model.compile(optimizer=tfdp.optimizers.NoisyOptimizer(...), loss=...)."
-            )
-
-
-def present(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
-    """Which rows are records rather than padding: 1.0 where any weight is not zero, (batch,)."""
-    if sample_weight is None:
-        return tf.ones_like(losses)
-    flags = [tf.cast(w != 0, tf.float32) for w in keras.tree.flatten(sample_weight)]
-    return tf.reduce_max([tf.reduce_max(f, axis=list(range(1, len(f.shape)))) for f in flags], axis=0)
 
 
 def bind(function: Any, args: Any, kwargs: Any) -> dict[str, Any]:

@@ -32,6 +32,13 @@ def run(check: Callable[..., Any], *args: Any) -> None:
     print(json.dumps([check.__name__, error, round(time.process_time() - started, 1)]), flush=True)
 
 
+def example(name: str) -> Any:
+    """The compiled example of that name in docs/growing.md."""
+    text = (Path(__file__).parents[2] / "docs" / "growing.md").read_text()
+    (_, after) = text.split(f"<!-- example: {name} -->\n```python\n")
+    return compile(after.split("```")[0], name, "exec")
+
+
 def weights(model: Any) -> np.ndarray:
     """All floating-point weights, (n,)."""
     return np.concatenate([w.ravel() for w in model.get_weights() if w.dtype.kind == "f"])
@@ -45,11 +52,13 @@ def still(model: Any) -> Any:
     return model
 
 
-def wide_model(noise: float = SIGMA) -> tuple[Any, Any, Any]:
+def wide_model(**options: Any) -> tuple[Any, Any, Any]:
     """A compiled model of many weights with one bounded layer of bound 1, and records whose gradient is zero."""
     layer = tfdp.layers.ClippedDense(WEIGHTS // 8, use_bias=False, input_clip=1.0, upstream_clip=1.0)
     model = tfdp.PrivateSequential([keras.Input((8,)), layer])
-    model.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(1.0), noise), lambda y, p: p[:, 0] * 0.0)
+    model.compile(
+        tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(1.0), SIGMA, **options), lambda y, p: p[:, 0] * 0.0
+    )
     return model, np.ones((16, 8), "float32"), np.zeros(16, "float32")
 
 

@@ -1,6 +1,9 @@
-"""Checks of one process with two devices; prints one line of JSON a check. `test_replicas.py` runs it."""
+"""Checks of one process with two devices, which it sets up when it is imported. `checks.py` runs them."""
 
+import ast
 import contextlib
+import io
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 from unittest import mock
@@ -9,24 +12,25 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from checking import BATCH, drawn_noise, is_standard_normal, run, still, weights, wide_model
+from checking import BATCH, SIGMA, drawn_noise, example, is_standard_normal, still, weights, wide_model
 from zoo import compiled, mlp
 
 import tfdp_layers as tfdp
-from tfdp_layers.replicas import Replicas
 from tfdp_layers.slices import Share
 
-CPU = tf.config.list_physical_devices("CPU")[0]
-tf.config.set_logical_device_configuration(CPU, [tf.config.LogicalDeviceConfiguration()] * 2)
-STRATEGY = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+# As it stands in the documentation; it sets up two devices.
+SAID, DOCUMENTED = io.StringIO(), dict[str, Any]()
+with contextlib.redirect_stdout(SAID):
+    exec(example("devices"), DOCUMENTED)
+STRATEGY = DOCUMENTED["strategy"]
 NOISY, ADADP = tfdp.optimizers.NoisyOptimizer, tfdp.optimizers.AdaDPOptimizer
 
 
 def plain() -> tuple[Any, Any, Any]:
     """An ordinary model with a regularizer, for the methods that bound each record's gradient."""
     _, x, y = mlp()
-    layers = [keras.layers.Dense(5, "tanh", kernel_regularizer="l2"), keras.layers.Dense(3)]
-    return tfdp.make_private(keras.Sequential([keras.Input((6,)), *layers])), x, y
+    layer = keras.layers.Dense(3, kernel_regularizer="l2")
+    return tfdp.make_private(keras.Sequential([keras.Input((6,)), layer])), x, y
 
 
 def trained(made: Any, optimizer: Any, scope: Any, fit: dict[str, Any], **options: Any) -> Any:
@@ -42,6 +46,13 @@ def trained(made: Any, optimizer: Any, scope: Any, fit: dict[str, Any], **option
     return model, history.history
 
 
+def the_documented_example_trains() -> None:
+    model = DOCUMENTED["model"]
+    assert model.ledger.steps == 18
+    assert str(model.privacy_statement(delta=1e-5)) in SAID.getvalue()
+    assert ast.literal_eval(SAID.getvalue().splitlines()[0])["accuracy"] > 0.3
+
+
 def two_replicas_equal_one_device() -> None:
     decayed = lambda: keras.optimizers.AdamW(  # noqa: E731
         0.05, clipnorm=0.01, weight_decay=0.1, use_ema=True, ema_overwrite_frequency=2
@@ -52,10 +63,10 @@ def two_replicas_equal_one_device() -> None:
         (
             mlp,
             lambda: NOISY(decayed(), 1.0, noise_source=tfdp.noise.SeededNoise(3)),
-            {"physical_batch_size": 2} | seen,
+            {"physical_batch_size": 2},
             {"steps_per_execution": 3},
         ),
-        (plain, lambda: ADADP(0.01, 0.0, scale_estimator="query"), {"unit_ids": np.arange(12)}, {}),
+        (plain, lambda: ADADP(0.01, 0.0, scale_estimator="query"), {"unit_ids": np.arange(12)} | seen, {}),
     ]
     for made, optimizer, fit, options in cases:
         one, told = trained(made, optimizer, contextlib.nullcontext(), fit, **options)
@@ -69,22 +80,22 @@ def two_replicas_equal_one_device() -> None:
             np.testing.assert_array_equal(a, b)
 
 
-def made_wide(**options: Any) -> tuple[Any, Any, Any]:
-    with STRATEGY.scope():
-        return wide_model(**options)
+with STRATEGY.scope():
+    WIDE = wide_model()
 
 
 def the_noise_of_a_step_is_the_stated_one() -> None:
-    assert is_standard_normal(drawn_noise(*made_wide()))
+    assert is_standard_normal(drawn_noise(*WIDE))
 
 
 def noise_on_every_replica_is_seen() -> None:
     """Planted: each replica adds the noise of the whole sum to its own part."""
-    model, x, y = made_wide(noise=1.5)
+    with STRATEGY.scope():
+        model, x, y = wide_model()
     bare = type(model)._local_sums
 
     def noisy(self: Any, data: Any) -> Any:
-        return [s + tf.random.normal(s.shape, stddev=1.5) for s in bare(self, data)]
+        return [s + tf.random.normal(s.shape, stddev=SIGMA) for s in bare(self, data)]
 
     with mock.patch.object(type(model), "_local_sums", noisy):
         released = drawn_noise(model, x, y)
@@ -94,20 +105,17 @@ def noise_on_every_replica_is_seen() -> None:
 
 def largest_move() -> float:
     """How far one huge record moves the sum of a step, over its bound: 1 where the bound is attained."""
-    found = []
-    for weight in (0.0, 1.0):
-        keras.utils.set_random_seed(1)
-        with STRATEGY.scope():
-            layer = tfdp.layers.ClippedDense(4, use_bias=False, input_clip=1.0, upstream_clip=1.0)
-            model = tfdp.PrivateSequential([keras.Input((8,)), layer])
-            model.compile(NOISY(keras.optimizers.SGD(1.0), 0.0), lambda y, p: 1e3 * p[:, 0])
-        x, y, given = np.full((3, 8), 0.01, "float32"), np.zeros(3), np.array([1.0, weight, 1.0])
-        x[1] = 1e15
-        before = weights(model)
-        model.fit(x, y, sampling=tfdp.sampling.FixedSize(3), sample_weight=given, steps_per_epoch=1, verbose=0)
-        found.append((before - weights(model)) * 3)
+    with STRATEGY.scope():
+        layer = tfdp.layers.ClippedDense(4, use_bias=False, input_clip=1.0, upstream_clip=1.0)
+        model = tfdp.PrivateSequential([keras.Input((8,)), layer])
+        model.compile(NOISY(keras.optimizers.SGD(1.0), 0.0), lambda y, p: 1e3 * p[:, 0])
+    x, y, others_count_nothing = np.ones((3, 8), "float32"), np.zeros(3), np.array([0.0, 1.0, 0.0])
+    x[1] = 1e15
+    before = weights(model)
+    sampling = tfdp.sampling.FixedSize(3)
+    model.fit(x, y, sampling=sampling, sample_weight=others_count_nothing, steps_per_epoch=1, verbose=0)
     (group,) = model.sensitivities()
-    return float(np.linalg.norm(found[1] - found[0]) / group.bound)
+    return float(np.linalg.norm(before - weights(model)) * 3 / group.bound)
 
 
 def a_record_moves_the_sum_by_its_bound_at_most() -> None:
@@ -135,47 +143,37 @@ class Doubled(Share):
         return tf.data.Dataset.range(self.count).map(lambda i: tf.zeros_like(i))
 
 
-def a_record_on_two_replicas_releases_nothing() -> None:
-    model, x, y = made_wide()
-    before = weights(model)
-    shared = Replicas(STRATEGY).share
-    with (
-        mock.patch.object(model._privacy.replicas_of(model), "share", Doubled(shared.first, shared.count, shared.of)),
-        pytest.raises(RuntimeError, match="slices of different draws, or one slice twice"),
-    ):
-        model.fit(x, y, sampling=tfdp.sampling.FixedSize(BATCH), verbose=0)
+@contextlib.contextmanager
+def nothing_is_released() -> Iterator[Any]:
+    """Yields a model and records; its `fit` must raise and leave the weights and the ledger as they are."""
+    model, x, y = WIDE
+    before, steps = weights(model), model.ledger.steps
+    with pytest.raises(RuntimeError, match="slices of different draws, or one slice twice"):
+        yield model, tfdp.PrivateBatches(x, y, tfdp.sampling.FixedSize(BATCH))
     np.testing.assert_array_equal(weights(model), before)
-    assert model.ledger.steps == int(model.optimizer.releases.numpy()) == 0
+    assert model.ledger.steps == int(model.optimizer.releases.numpy()) == steps
+
+
+def a_record_on_two_replicas_releases_nothing() -> None:
+    with nothing_is_released() as (model, batches):
+        replicas = model._privacy.replicas_of(model)
+        with mock.patch.object(replicas, "share", Doubled(**vars(replicas.share))):
+            model.fit(batches, verbose=0)
 
 
 def replicas_of_two_draws_release_nothing() -> None:
     """Planted: each replica's slice is of a draw of its own."""
-    model, x, y = made_wide()
-    batches = tfdp.PrivateBatches(x, y, tfdp.sampling.FixedSize(BATCH))
-    replicas = model._privacy.replicas_of(model)
-    halves = [batches.slices(replace(replicas.share, first=i, count=1)) for i in (0, 1)]
-    apart = lambda _: tf.data.Dataset.zip(*halves).flat_map(  # noqa: E731
-        lambda a, b: tf.data.Dataset.from_tensors(a).concatenate(tf.data.Dataset.from_tensors(b))
-    )
-    with (
-        mock.patch.object(tfdp.PrivateBatches, "slices", lambda _, share: apart(share)),
-        pytest.raises(RuntimeError, match="slices of different draws"),
-    ):
-        model.fit(batches, steps_per_epoch=3, verbose=0)
-    assert model.ledger.steps == int(model.optimizer.releases.numpy()) == 0
+    with nothing_is_released() as (model, batches):
+        share = model._privacy.replicas_of(model).share
+        halves = [batches.slices(replace(share, first=i, count=1)) for i in (0, 1)]
+        apart = tf.data.Dataset.zip(*halves).flat_map(
+            lambda a, b: tf.data.Dataset.from_tensors(a).concatenate(tf.data.Dataset.from_tensors(b))
+        )
+        with mock.patch.object(tfdp.PrivateBatches, "slices", return_value=apart):
+            model.fit(batches, steps_per_epoch=3, verbose=0)
 
 
-def random_layers_differ_between_replicas() -> None:
-    with STRATEGY.scope():
-        model, x, y = compiled(mlp())
-    model.fit(x, y, batch_size=4, verbose=0)
-    (seeds,) = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
-    first, second = (component.numpy() for component in seeds.value.values)
-    assert first[0] != second[0]
-    assert first[1] == second[1] == 3  # draws of masks
-
-
-def a_budget_and_a_ledger_hold() -> None:
+def a_budget_and_a_ledger_hold_and_random_layers_differ() -> None:
     with STRATEGY.scope():
         model, x, y = compiled(mlp(), steps_per_execution=2)
     budget = tfdp.callbacks.PrivacyBudget(9.0, 1e-5)
@@ -183,6 +181,10 @@ def a_budget_and_a_ledger_hold() -> None:
     assert budget.exhausted
     assert 8.0 < model.privacy_statement(1e-5).epsilon <= 9.0
     assert model.ledger.steps == int(model.optimizer.releases.numpy())
+    (seeds,) = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
+    first, second = (component.numpy() for component in seeds.value.values)
+    assert first[0] != second[0]
+    assert first[1] == second[1] > 0  # draws of masks
     before = weights(model)
     model.optimizer.release(model.bounded_gradient_sums(x, y), model.trainable_variables, model.sensitivities(), 4)
     np.testing.assert_array_equal(weights(model), before)  # outside of a counted step
@@ -210,17 +212,15 @@ def what_is_unsound_is_refused() -> None:
         model.fit(x, y, batch_size=4, verbose=0)
 
 
-if __name__ == "__main__":
-    for check in (
-        two_replicas_equal_one_device,
-        the_noise_of_a_step_is_the_stated_one,
-        noise_on_every_replica_is_seen,
-        a_record_moves_the_sum_by_its_bound_at_most,
-        a_record_summed_on_two_replicas_is_seen,
-        a_record_on_two_replicas_releases_nothing,
-        replicas_of_two_draws_release_nothing,
-        random_layers_differ_between_replicas,
-        a_budget_and_a_ledger_hold,
-        what_is_unsound_is_refused,
-    ):
-        run(check)
+CHECKS = (
+    the_documented_example_trains,
+    two_replicas_equal_one_device,
+    the_noise_of_a_step_is_the_stated_one,
+    noise_on_every_replica_is_seen,
+    a_record_moves_the_sum_by_its_bound_at_most,
+    a_record_summed_on_two_replicas_is_seen,
+    a_record_on_two_replicas_releases_nothing,
+    replicas_of_two_draws_release_nothing,
+    a_budget_and_a_ledger_hold_and_random_layers_differ,
+    what_is_unsound_is_refused,
+)
