@@ -400,6 +400,32 @@ def test_graph_and_xla_keep_the_bound_and_agree_with_eager(name, mode):
     assert max(influences(releaser(layer, mode=mode), records)) <= total * (1 + SLACK)
 
 
+def test_convolutions_below_are_clipped_record_by_record():
+    """The paper's hybrid: each convolution's gradient, driven by the feedback, clipped to a share of its own."""
+    features = 4 * 4 * 2
+    feedback = FeedbackStack([5], "tanh", CLASSES, activation_clip=1.0, error_clip=0.3, delta_clip=0.2)
+    below = [keras.Input((6, 6, 1)), keras.layers.Conv2D(2, 3, activation="tanh"), keras.layers.Reshape((features,))]
+    model = tfdp.PrivateSequential([*below, feedback])
+    clipping = {"l2_norm_clip": 0.4, "clipping": "per_layer"}
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0, **clipping), loss)
+    assert [(g.bound, g.self_bounded) for g in model.sensitivities()][-1] == (0.4, False)
+    rng = np.random.default_rng(8)
+    x = (rng.normal(size=(9, 6, 6, 1)) * 3.0 ** rng.integers(-5, 3, (9, 1, 1, 1))).astype("float32")
+    y = rng.integers(0, CLASSES, 9)
+    weights = [v.value for v in model.layers[0].trainable_variables]
+    expected, norms = [np.zeros(w.shape) for w in weights], []
+    for i in range(9):
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(loss(y[i : i + 1], model(x[i : i + 1], training=True)))
+        parts = [np.asarray(g, np.float64) for g in tape.gradient(value, weights)]
+        norms.append(np.sqrt(sum(np.sum(g**2) for g in parts)))
+        expected = [t + g * min(1.0, 0.4 / norms[-1]) for t, g in zip(expected, parts, strict=True)]
+    assert min(norms) < 0.4 < max(norms)
+    for found, total in zip(model.bounded_gradient_sums(x, y), expected, strict=False):
+        np.testing.assert_allclose(found, total, rtol=1e-3, atol=1e-6)
+
+
 def test_what_flows_on_below_is_each_records_own():
     layer = stack()
     rng = np.random.default_rng(0)
