@@ -1,7 +1,8 @@
 """Direct feedback alignment, backpropagation clipping and DP-SGD, at the same noise and the same epsilon.
 
 Run: python benchmarks/feedback.py --out results [--network dense] [--dataset fashion_mnist] [--data_dir DIR]
-         [--methods ...] [--sigmas 0.01,0.05] [--epochs 6] [--seeds 3] [--channels 64] [--threads 1] [--holdout]
+         [--methods ...] [--sigmas 0.01,0.05] [--epochs 6] [--seeds 3] [--hidden 128,256] [--channels 64]
+         [--threads 1] [--holdout]
 
 The settings are those of Lee and Kifer 2020 (arXiv:2010.03701, section 5): Adam with rate 1e-3, fixed-size batches, a
 replace-one sensitivity C of the summed gradient, noise of standard deviation sigma on the mean gradient.
@@ -82,6 +83,7 @@ flags.DEFINE_list("methods", None, "Of METHODS; those that suit the network if l
 flags.DEFINE_list("sigmas", ["0.01", "0.05"], "Noise on the mean gradient.")
 flags.DEFINE_integer("epochs", 6, "Epochs of each run.")
 flags.DEFINE_integer("seeds", 3, "Runs of each setting.")
+flags.DEFINE_list("hidden", None, "Widths of the hidden dense layers.")
 flags.DEFINE_integer("channels", 64, "Of each convolution.")
 flags.DEFINE_integer("threads", 0, "Threads of TensorFlow; 0: its own choice.")
 flags.DEFINE_boolean("holdout", False, "Test on held-out training records.")
@@ -97,7 +99,9 @@ AT_NORM = (1.0, 0.7)
 
 
 def hidden_units() -> list[int]:
-    """Widths of the hidden dense layers, as in the paper."""
+    """Widths of the hidden dense layers, as in the paper if none are given."""
+    if FLAGS.hidden:
+        return [int(n) for n in FLAGS.hidden]
     if FLAGS.network == "conv":
         return [384, 384]
     return [256, 256, 256] if FLAGS.dataset == "cifar10" else [128, 256]
