@@ -258,6 +258,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
             )
         end = max(row["epsilon"] for row in rows if row["sigma"] == sigma)
         panel.set(title=f"sigma {sigma:g}, epsilon {end:.2f} at the end", xlabel="epoch", ylabel="test accuracy")
+        panel.xaxis.get_major_locator().set_params(integer=True)
         panel.grid(alpha=0.3)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")
     figure.savefig(path, dpi=100)
