@@ -197,10 +197,19 @@ def chunked_sums(
         clean = lambda: [part.keep(~without).weighted_sum(weights) for part in some.values()]  # noqa: E731
         return tf.cond(tf.reduce_any(without), clean, together), tf.zeros_like(weights)
 
-    rows, size = present.shape[0], max(1, _CHUNK // sum(entries(part) for part in others))
+    rows, size = present.shape[0], chunk_size(sum(entries(part) for part in others))
     if rows is not None:  # XLA needs chunks of one size.
         size = max(divisor for divisor in range(1, min(size, max(rows, 1)) + 1) if rows % divisor == 0)
     return in_chunks(chunk, size, rows, present, variables)
+
+
+def chunk_size(weights: int) -> int:
+    """How many records' gradients of so many weights are written out at once.
+
+    A multiple of eight where it can be: the gradients of convolutions are written out for eight records at a time.
+    """
+    size = max(1, _CHUNK // weights)
+    return size if size < 8 and 8 * weights > 4 * _CHUNK else max(8, size - size % 8)
 
 
 def in_chunks(

@@ -6,7 +6,7 @@ import tensorflow as tf
 from ordinary import compiled, gradients_alone, length, mlp
 
 import tfdp_layers as tfdp
-from tfdp_layers import filtering, fused
+from tfdp_layers import fused
 
 
 @pytest.fixture
