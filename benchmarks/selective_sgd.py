@@ -43,9 +43,14 @@ def settings(rounds: int) -> dict[str, tuple[Federation, float | None]]:
     plans["mlp upload 0.01 random"] = (dataclasses.replace(few, selection="random"), None)
     plans["mlp upload 0.01 random order"] = (dataclasses.replace(few, order="random"), None)
     plans["mlp upload 0.01, 90 parties"] = (dataclasses.replace(few, parties=90, rounds=max(1, rounds // 3)), None)
-    for each in (1e1, 1e3, 1e5, 1e7):
-        private = dataclasses.replace(_PRIVATE, epsilon_per_epoch=each, rounds=max(1, rounds // 3))
-        plans[f"mlp private {each:g} an epoch"] = (private, None)
+    for parties in (30, 90, 150):
+        many = Federation(upload=0.1, parties=parties, rounds=max(1, rounds // 3))
+        plans[f"mlp upload 0.1, {parties} parties for {many.rounds} rounds"] = (many, None)
+    plans["mlp upload 0.1 asynchronous"] = (Federation(upload=0.1, rounds=rounds, order="asynchronous"), None)
+    for model, uploads in (("mlp", (1e1, 1e3, 1e5, 1e7)), ("cnn", (1e1, 1e5, 1e7))):
+        for each in uploads:
+            private = dataclasses.replace(_PRIVATE, epsilon_per_epoch=each, rounds=max(1, rounds // 3))
+            plans[f"{model} private {each:g} an epoch"] = (private, None)
     return {name: (dataclasses.replace(plan, model=name[:3], seed=_SEED.value), p) for name, (plan, p) in plans.items()}
 
 
