@@ -42,7 +42,7 @@ class TanhFilteredOptimizer(PrivateOptimizer):
     round. That is "replace one group", for which FixedSize is accounted, with 2 S. Poisson sampling of groups is
     accounted for a whole group that comes or goes, and does NOT cover a record within one: (1 - q) N(0) + q N(a)
     against (1 - q) N(0) + q N(b) is not the pair of distributions that it composes, whatever multiple of S is put in.
-    
+
     Raises: ValueError for an unknown bound, a number that is not positive and finite, or an output scale so much above
         the clip that entries whose squares vanish in float32 could exceed it.
     Source: "Improving the Algorithm of Deep Learning with Differential Privacy" (2021). Readings taken: microbatches of
