@@ -63,9 +63,8 @@ class FilteredProducts(Contribution):
         order, count = self.far(near)
         # What fills up the last block must be finite, and count nothing.
         far = ~near & ~self.refused
-        x, u, weights = zero_rows(self.x, far), zero_rows(self.u, far), zero_rows(weights, far)
-        rows = [tf.gather(values, order) for values in (x, u, weights)]
-        return fused.weighted_filtered_sum(self.variable, *rows, self.function, count)
+        x, u, own = (tf.gather(zero_rows(values, far), order) for values in (self.x, self.u, weights))
+        return fused.weighted_filtered_sum(self.variable, x, u, own, self.function, count)
 
     # Together ---------------------------------------------------------------------------------------------------------
 

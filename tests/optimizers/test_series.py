@@ -100,6 +100,14 @@ def test_the_sum_is_that_of_a_loop_over_records(bound, kernels):
     assert gap <= 1e-4 * length(wanted)
 
 
+def test_the_same_under_xla(kernels):
+    model, x, y = ready()
+    function = tf.function(lambda a, b: model.bounded_gradient_sums(a, b), autograph=False, jit_compile=True)
+    found = [np.asarray(s, np.float64) for s in function(tf.constant(x), tf.constant(y))]
+    wanted = expected(model, x, y)
+    assert length([a - b for a, b in zip(found, wanted, strict=True)]) <= 1e-4 * length(wanted)
+
+
 def test_a_series_beyond_its_range_is_seen(kernels, monkeypatch):
     """The planted bug: every record counts as near."""
     monkeypatch.setattr("tfdp_layers.filtering.TANH", OddSeries(TANH.coefficients, 1e30))
