@@ -1,7 +1,7 @@
 """Tanh-filtered DP-SGD against DP-SGD, at the same true epsilon.
 
 Run: python benchmarks/tanh_filter.py --out results/tanh_filter.json [--datasets mnist,fashion_mnist] [--data_dir DIR]
-         [--steps 300] [--noise_multiplier 1.1] [--rates 1.0,2.0] [--seeds 3] [--families clip,printed]
+         [--steps 300] [--noise_multiplier 1.1] [--rates 1.0,2.0] [--seeds 3] [--families clip,printed] [--only 'C=1|k=1$']
 
 The CNN of 26,010 weights of TensorFlow Privacy's tutorial, batch 256 by Poisson sampling, plain SGD, noise multiplier
 1.1, as in the paper's experiments, but for fewer steps. Every method but the printed ones is one Gaussian mechanism of
@@ -11,6 +11,7 @@ norm. Every method and learning rate is tried with the first seed; the best of e
 table lie beside the results.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ flags.DEFINE_float("noise_multiplier", 1.1, "Of every update.")
 flags.DEFINE_list("rates", ["1.0", "2.0"], "Learning rates to choose from.")
 flags.DEFINE_integer("seeds", 3, "Runs of the best methods: seeds of the initial weights.")
 flags.DEFINE_list("families", None, "DP-SGD, clip, dimension, printed; all if left out.")
+flags.DEFINE_string("only", "", "Regular expression of the methods' names.")
 
 BATCH, DELTA = 256, 1e-5
 SCALES, RANGES = (1, 10, 100), (0.1, 1, 10)
@@ -97,7 +99,7 @@ def repeated(results: accuracy.Results, dataset: str, family: Methods) -> dict[s
     for method, (factor, _) in family.items():
         rates = [round(float(rate) * factor, 6) for rate in FLAGS.rates]
         runs[method] = accuracy.at_best_rate(results, base | {"method": method}, rates, [0], run)
-    best = max(runs, key=lambda method: runs[method][0]["accuracies"][-1])
+    best = max(runs, key=lambda method: runs[method][0]["accuracies"][-1], default=None)
     for method in runs:
         if method == best or method.endswith(DEFAULT):
             again = base | {"method": method, "rate": runs[method][0]["rate"]}
@@ -114,7 +116,8 @@ def main(_: list[str]) -> None:
     ]
     for dataset in FLAGS.datasets:
         for name in FLAGS.families or FAMILIES:
-            for method, runs in repeated(results, dataset, FAMILIES[name]).items():
+            family = {method: how for method, how in FAMILIES[name].items() if re.search(FLAGS.only, method)}
+            for method, runs in repeated(results, dataset, family).items():
                 shown = (dataset, method, f"{runs[0]['rate']:g}", accuracy.summary(runs), len(runs), runs[0]["epsilon"])
                 rows.append("| " + " | ".join(map(str, shown)) + " |")
                 print(rows[-1], flush=True)
