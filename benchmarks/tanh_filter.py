@@ -1,7 +1,8 @@
 """Tanh-filtered DP-SGD against DP-SGD, at the same true epsilon.
 
 Run: python benchmarks/tanh_filter.py --out results/tanh_filter.json [--datasets mnist,fashion_mnist] [--data_dir DIR]
-         [--steps 300] [--noise_multiplier 1.1] [--rates 1.0,2.0] [--seeds 3] [--families clip,printed] [--only 'C=1|k=1$']
+         [--steps 300] [--noise_multiplier 1.1] [--rates 1.0,2.0] [--seeds 3] [--families clip]
+         [--only 'C=1|k=1$']
 
 The CNN of 26,010 weights of TensorFlow Privacy's tutorial, batch 256 by Poisson sampling, plain SGD, noise multiplier
 1.1, as in the paper's experiments, but for fewer steps. Every method but the printed ones is one Gaussian mechanism of
