@@ -9,8 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.batches import Batches, checked_examples, checked_sampling, fill
+from tfdp_layers.batches import Batches, checked_examples, checked_sampling
 from tfdp_layers.sampling import Sampling
+from tfdp_layers.slices import fill
 
 _NO_BATCHES = "The dataset has no batches, so nothing can be trained on. Give one with at least one batch."
 
