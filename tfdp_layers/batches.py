@@ -7,6 +7,7 @@ import hashlib
 import math
 import os
 import threading
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
@@ -15,9 +16,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.generated import alive, generated
 from tfdp_layers.records import (
     arrays,
     check_finite,
+    checked_examples,
+    checked_physical,
+    checked_sampling,
     class_factors,
     common_length,
     finite_weights,
@@ -125,7 +130,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         self._units = Units(unit_ids, self._length) if self.per_unit else None
         self._drawable = self._length if self._units is None else len(self._units)
         self.examples = checked_examples(self.sampling, self._drawable if examples is None else examples)
-        self.physical_batch_size = _checked_physical(physical_batch_size)
+        self.physical_batch_size = checked_physical(physical_batch_size)
         for name, leaf in (("x", x), ("y", y)):
             check_finite(name, leaf)
         weights = weights_of(sample_weight, y, self._length)
@@ -186,21 +191,20 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         """Draws: indices (at least count,), how many of them count, the batch's rows, and a checksum, all int64."""
         # Several draws a call of the generator: each call costs as much as gathering a small batch.
         together = max(1, min(16, _DRAWN_AHEAD // self.sampling.batch_size))
-
-        def draws() -> Iterator[tuple[np.ndarray, ...]]:
-            stream = self._index_stream()
-            while True:
-                drawn = [next(stream) for _ in range(together)]
-                counts = np.array([len(one) for one in drawn])
-                # At least one column: taking apart a tensor of no columns crashes TensorFlow 2.21.
-                indices = np.zeros((together, max(1, counts.max())), np.int64)
-                for row, one in zip(indices, drawn, strict=True):
-                    row[: len(one)] = one
-                rows = [self._padded(max(count, 1), pad) for count in counts.tolist()]
-                yield indices, counts, np.array(rows), np.array([zlib.crc32(one.tobytes()) % STAMPS for one in drawn])
-
         signature = (tf.TensorSpec((together, None), tf.int64), *[tf.TensorSpec((together,), tf.int64)] * 3)
-        return tf.data.Dataset.from_generator(draws, output_signature=signature).unbatch()
+        return generated(self, lambda batches: batches._draws_of(together, pad), signature).unbatch()
+
+    def _draws_of(self, together: int, pad: bool) -> Iterator[tuple[np.ndarray, ...]]:
+        stream = self._index_stream()
+        while True:
+            drawn = [next(stream) for _ in range(together)]
+            counts = np.array([len(one) for one in drawn])
+            # At least one column: taking apart a tensor of no columns crashes TensorFlow 2.21.
+            indices = np.zeros((together, max(1, counts.max())), np.int64)
+            for row, one in zip(indices, drawn, strict=True):
+                row[: len(one)] = one
+            rows = [self._padded(max(count, 1), pad) for count in counts.tolist()]
+            yield indices, counts, np.array(rows), np.array([zlib.crc32(one.tobytes()) % STAMPS for one in drawn])
 
     def _gather(self) -> Gather:
         mapped = any(is_mapped(leaf) for leaf in self._leaves)
@@ -210,8 +214,10 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     def _from_arrays(self) -> Gather:
         types = [tf.as_dtype(_drawn_dtype(leaf.dtype)) for leaf in self._leaves]
 
+        reference = weakref.ref(self)  # TensorFlow never frees what `read` refers to: see `generated`
+
         def read(drawn: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
-            return [_take(leaf, drawn, int(rows)) for leaf in self._leaves]
+            return [_take(leaf, drawn, int(rows)) for leaf in alive(reference)._leaves]
 
         def batch(drawn: Any, rows: Any, static: int | None) -> Any:
             taken = zip(tf.numpy_function(read, [drawn, rows], types), self._leaves, strict=True)
@@ -291,28 +297,3 @@ def _take(array: np.ndarray, drawn: np.ndarray, rows: int) -> np.ndarray:
 
 def _drawn_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(tf.as_dtype(keras.backend.floatx()).as_numpy_dtype) if dtype == np.float64 else dtype
-
-
-def checked_sampling(sampling: Any) -> Sampling:
-    if not isinstance(sampling, Sampling):
-        raise ValueError(
-            "sampling says how batches are drawn, and what they cost; there is no default."
-            f" Pass tfdp_layers.sampling.Poisson(batch_size), for example. Received: sampling={sampling!r}."
-        )
-    return sampling
-
-
-def checked_examples(sampling: Sampling, examples: Any) -> int:
-    sampling.check(examples)
-    return int(examples)
-
-
-def _checked_physical(size: Any) -> int | None:
-    if size is None:
-        return None
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-        raise ValueError(
-            "physical_batch_size is the number of rows computed at once: it must be an integer of at least 1, or None"
-            f" for all of them. Received: {size!r}."
-        )
-    return int(size)
