@@ -1,22 +1,35 @@
 """Accounting: what was released, what it costs, and how to state it. Imports no TensorFlow."""
 
 from tfdp_layers.accounting.accountant import Epsilon, EpsilonCurve, epsilon, nominal_epsilon
+from tfdp_layers.accounting.budget import Budget, BudgetExhausted
 from tfdp_layers.accounting.calibration import affordable_steps, calibrate_noise_multiplier
-from tfdp_layers.accounting.events import GroupNoise, NumericSparse, Release, UnitRelease, joint_noise_multiplier
+from tfdp_layers.accounting.events import (
+    GroupNoise,
+    MetricRelease,
+    NumericSparse,
+    Release,
+    UnitMetricRelease,
+    UnitRelease,
+    joint_noise_multiplier,
+)
 from tfdp_layers.accounting.ledger import Entry, Ledger, LedgerError
 from tfdp_layers.accounting.profile import exact_multiplier, privacy_profile
 from tfdp_layers.accounting.statement import Statement
 
 __all__ = [
+    "Budget",
+    "BudgetExhausted",
     "Entry",
     "Epsilon",
     "EpsilonCurve",
     "GroupNoise",
     "Ledger",
     "LedgerError",
+    "MetricRelease",
     "NumericSparse",
     "Release",
     "Statement",
+    "UnitMetricRelease",
     "UnitRelease",
     "affordable_steps",
     "calibrate_noise_multiplier",

@@ -12,14 +12,28 @@ from tfdp_layers.accounting.pure import NumericSparseDpEvent
 from tfdp_layers.sampling import Sampling, sampling_from_json
 
 __all__ = [
+    "GENERATORS",
     "AnyRelease",
     "GroupNoise",
+    "MetricRelease",
     "NumericSparse",
     "Release",
+    "UnitMetricRelease",
     "UnitRelease",
+    "WholeDataRelease",
     "joint_noise_multiplier",
     "release_from_json",
 ]
+
+
+GENERATORS = {
+    "default": "Philox, a counter-based generator in float32 keyed by the operating system: not a cryptographic one,"
+    " and no defence against attacks on the lowest bits of the noise",
+    "secure": "a cryptographic generator keyed by the operating system; sums of two Gaussians in double precision on a"
+    " common grid, against attacks on the lowest bits of the noise",
+    "custom": "a source of the caller's own, which this library does not know",
+}
+"""Where the noise may come from, in words for statements."""
 
 
 @dataclass(frozen=True)
@@ -76,9 +90,10 @@ class Release:
       declared: the caller declared the sampling of a foreign pipeline; the library did not perform it.
       nominal_noise_multiplier: what the publication of the method accounts with, where that is not true; None where the
         method has no other figure than `noise_multiplier`.
+      generator: where the noise came from, one of `GENERATORS`.
     Raises:
       ValueError: no groups, two of one name, a nominal noise multiplier that is negative or not finite, flags that are
-        not booleans, or a data set that the sampling refuses.
+        not booleans, an unknown generator, or a data set that the sampling refuses.
     """
 
     groups: tuple[GroupNoise, ...]
@@ -87,6 +102,7 @@ class Release:
     seeded: bool = False
     declared: bool = False
     nominal_noise_multiplier: float | None = None
+    generator: str = "default"
     kind: ClassVar[str] = "step"
     unit: ClassVar[str] = "record"
 
@@ -104,6 +120,8 @@ class Release:
         if self.nominal_noise_multiplier is not None:
             nominal = _nonnegative("nominal noise multiplier", self.nominal_noise_multiplier)
             object.__setattr__(self, "nominal_noise_multiplier", nominal)
+        if not isinstance(self.generator, str) or self.generator not in GENERATORS:
+            raise ValueError(f"generator must be one of {sorted(GENERATORS)}. Received: {self.generator!r}.")
         for field in ("seeded", "declared"):
             if not isinstance(getattr(self, field), bool):
                 raise ValueError(f"{field} must be True or False. Received: {getattr(self, field)!r}.")
@@ -146,7 +164,8 @@ class Release:
     def to_json(self) -> dict[str, Any]:
         """Returns the release as a dict of JSON values; `release_from_json` reads it."""
         nominal = self.nominal_noise_multiplier
-        return ({} if nominal is None else {"nominal_noise_multiplier": nominal}) | {
+        optional: dict[str, Any] = {} if nominal is None else {"nominal_noise_multiplier": nominal}
+        return (optional if self.generator == "default" else optional | {"generator": self.generator}) | {
             "kind": self.kind,
             "groups": [asdict(group) for group in self.groups],
             "sampling": self.sampling.to_json(),
@@ -158,9 +177,9 @@ class Release:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Release":
         """Reads what `to_json` wrote. Raises ValueError for missing, unknown or invalid fields."""
-        nominal = {"nominal_noise_multiplier"} & set(value)
-        _exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"} | nominal)
-        if nominal and value["nominal_noise_multiplier"] is None:
+        optional = {"nominal_noise_multiplier", "generator"} & set(value)
+        _exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"} | optional)
+        if value.get("nominal_noise_multiplier", 0) is None:
             raise ValueError("A release's nominal_noise_multiplier must be a number, or left out. Received: None.")
         if not isinstance(value["groups"], list):
             raise ValueError(f"A release's groups must be a list. Received: {value['groups']!r}.")
@@ -173,6 +192,7 @@ class Release:
             seeded=value["seeded"],
             declared=value["declared"],
             nominal_noise_multiplier=value.get("nominal_noise_multiplier"),
+            generator=value.get("generator", "default"),
         )
 
 
@@ -185,6 +205,43 @@ class UnitRelease(Release):
     """
 
     kind: ClassVar[str] = "unit_step"
+    unit: ClassVar[str] = "unit"
+
+
+@dataclass(frozen=True)
+class WholeDataRelease(Release):
+    """One noisy sum over all records, released beside the optimizer's updates (by `tfdp.layers.DPPCA`, say).
+
+    The ledger counts one update for each such sum. `sampling` draws every record: it states the neighbouring relation.
+    """
+
+    kind: ClassVar[str] = "whole_data"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.sampling.batch_size != self.examples:
+            raise ValueError(
+                f"A sum over all {self.examples} records is drawn with batch_size={self.examples}. Received:"
+                f" {self.sampling!r}."
+            )
+
+
+@dataclass(frozen=True)
+class MetricRelease(WholeDataRelease):
+    """A noisy mean over ALL records of numbers of bounded range, as `tfdp.release_metric` releases it.
+
+    One group, named as the metric: one record moves the sum by at most half the range, since the middle of the range is
+    subtracted first. The sampling draws all records; it gives the neighbouring relation.
+    """
+
+    kind: ClassVar[str] = "metric"
+
+
+@dataclass(frozen=True)
+class UnitMetricRelease(MetricRelease):
+    """A `MetricRelease` whose records are units: the mean over units of each one's own mean."""
+
+    kind: ClassVar[str] = "unit_metric"
     unit: ClassVar[str] = "unit"
 
 
@@ -267,10 +324,10 @@ class NumericSparse:
 AnyRelease = Release | NumericSparse
 """What a ledger counts."""
 
-# Files name kinds from this list, never modules to import. Another kind of release (one Gaussian release before the
-# training, say) is a class with the same members.
+# Files name kinds from this list, never modules to import. Another kind of release is a class with the same members.
 _KINDS: dict[str, type[Release] | type[NumericSparse]] = {
-    kind.kind: kind for kind in (Release, UnitRelease, NumericSparse)
+    kind.kind: kind
+    for kind in (Release, UnitRelease, WholeDataRelease, MetricRelease, UnitMetricRelease, NumericSparse)
 }
 
 
@@ -291,7 +348,7 @@ def _exactly(what: str, value: Any, fields: set[str]) -> None:
 def _nonnegative(name: str, value: Any) -> float:
     try:
         number = math.nan if isinstance(value, bool | str) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number) or number < 0:
         raise ValueError(f"The {name} must be a finite number of at least 0. Received: {value!r}.")

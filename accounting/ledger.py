@@ -1,42 +1,29 @@
 """The ledger: what was released so far, in memory or in one JSON file. It may over-count after a crash, never under."""
 
-import json
 import os
 import secrets
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dp_accounting import NeighboringRelation
+from dp_accounting import DpEvent, NeighboringRelation
 
-from tfdp_layers.accounting.events import AnyRelease, release_from_json
+from tfdp_layers.accounting.budget import Affordability, Budget, BudgetExhausted
+from tfdp_layers.accounting.events import AnyRelease, WholeDataRelease
+from tfdp_layers.accounting.identity import Identity
+from tfdp_layers.accounting.ledger_format import (
+    Entry,
+    checked_count,
+    read_ledger,
+    release_text,
+    write_ledger,
+)
 from tfdp_layers.accounting.storage import LedgerError, LedgerFile
 
 __all__ = ["Entry", "Ledger", "LedgerError"]
-
-_FORMAT = 1
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Consecutive updates of one release.
-
-    Attributes:
-      release: what each update released.
-      steps: updates made or reserved.
-      uid: names this counter; only the ledger object that opened an entry ever adds to it.
-    """
-
-    release: AnyRelease
-    steps: int
-    uid: str
-
-    @property
-    def charges(self) -> int:
-        """How many of the release's events the updates cost."""
-        return self.release.charges(self.steps)
 
 
 @dataclass
@@ -46,6 +33,7 @@ class _Segment:
     release: AnyRelease
     entry: str
     outstanding: int = 0
+    afford: tuple[Any, Affordability] | None = None
 
 
 class Ledger:
@@ -54,32 +42,76 @@ class Ledger:
     Updates are counted BEFORE they are made (`reserve`) and corrected afterwards (`settle`): a crash in between
     over-counts. Each entry is a counter with one writer and only grows (but for the return of unused reservations),
     so a merge (the union of entries, the larger count of each) can neither rewind nor lose a step, even of two ledgers
-    that both went on from one copy. A loaded ledger therefore opens new entries.
+    that both went on from one copy. A loaded ledger therefore opens new entries, and so does a forked process.
+
+    The ledger of a DATA SET names it: assign it to every model that is trained on these data, and give it to
+    `release_metric`; then it adds up all that they ever released about a record. It gives nothing back when older
+    weights are restored. Its copies (in saved models, `copy()`, pickles) can be read and merged, not charged: what a
+    copy counted would be missing in the data set's own. A budget holds for all of it.
 
     Args:
       path: a JSON file, read now and rewritten atomically at every change; None keeps the ledger in memory. From the
         first reservation on the file is locked against other ledgers until `close` or the end of the process.
+      dataset: names the data set; written to the file at once. None takes what the file says.
+      budget: (epsilon, delta) that everything in the ledger together keeps to: a reservation beyond it is refused.
+        Written to the file at once. None takes what the file says.
     Raises:
       LedgerError: the file exists but is not a whole, valid ledger (it is left as it is), or cannot be written there.
+      ValueError: a budget without a data set, or another data set or budget than the file's.
     """
 
-    def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str] | None = None, *, dataset: str | None = None, budget: Any = None
+    ) -> None:
         self._file = None if path is None else LedgerFile(path)
-        self._uid = secrets.token_hex(16)
+        self._identity = Identity(secrets.token_hex(16))
         self._entries: dict[str, Entry] = {}
         self._segments: dict[str, _Segment] = {}
         self._threads = threading.RLock()
         self._own: set[str] = set()
         self._texts: dict[str, str] = {}
+        self._is_copy = False
+        self._unwritten = False  # A change that did not reach the file.
+        self._process = os.getpid()
         if self._file is not None:
             text = self._file.read()
             if text is not None:
-                self._uid, self._entries = _parse(text, self._file.path)
+                self._identity, self._entries = read_ledger(text, self._file.path)
+        if dataset is not None or budget is not None:
+            self._name(dataset, budget)
 
     @property
     def uid(self) -> str:
         """Random name of this ledger, kept by its copies and its file."""
-        return self._uid
+        return self._identity.uid
+
+    @property
+    def dataset(self) -> str | None:
+        """The data set that the ledger is kept for; None where it is one of a run."""
+        return self._identity.dataset
+
+    @property
+    def budget(self) -> Budget | None:
+        """What everything in the ledger together keeps to; None without a budget."""
+        return self._identity.budget
+
+    def set_budget(self, epsilon: float, delta: float) -> None:
+        """Replaces the data set's budget, in the file too: a decision of whoever answers for the data.
+
+        Raises:
+          ValueError: a number out of range, or a ledger that names no data set.
+          LedgerError: the file cannot be written, another ledger holds it, or this is a copy.
+        """
+        budget = Budget(epsilon, delta)
+        with self._threads:
+            self._refuse_copy()
+            if self.dataset is None:
+                raise ValueError("A budget is kept for a data set: open the ledger with Ledger(path, dataset='name').")
+            held = self._lock()
+            self._identity = replace(self._identity, budget=budget)
+            self._write()
+            if held:
+                self.close()
 
     @property
     def path(self) -> Path | None:
@@ -103,8 +135,13 @@ class Ledger:
 
     @property
     def steps(self) -> int:
-        """Updates of all entries, made or reserved."""
+        """Updates of all entries, made or reserved; each metric released counts as one."""
         return sum(entry.steps for entry in self._entries.values())
+
+    @property
+    def updates(self) -> int:
+        """Updates of weights or parties, made or reserved, without sums that were released beside them."""
+        return sum(e.steps for e in self._entries.values() if not isinstance(e.release, WholeDataRelease))
 
     def check(self, release: AnyRelease) -> None:
         """Raises ValueError where the release has another neighbouring relation, or unit, than the ledger."""
@@ -130,27 +167,45 @@ class Ledger:
           ValueError: the release has another neighbouring relation than the ledger.
         """
         self.check(release)
-        entry = secrets.token_hex(16)
-        if not release.sequential:
-            entry = next((uid for uid in self._own if self._entries[uid].release == release), entry)
-        token = secrets.token_hex(16)
-        self._segments[token] = _Segment(release, entry)
-        return token
+        with self._threads:
+            self._notice_fork()
+            entry = secrets.token_hex(16)
+            if not release.sequential:
+                entry = next((uid for uid in self._own if self._entries[uid].release == release), entry)
+            token = secrets.token_hex(16)
+            self._segments[token] = _Segment(release, entry)
+            return token
 
     def reserve(self, token: str, steps: int) -> None:
         """Counts `steps` updates of a segment, on disk too, before they are made. Reservations add up.
 
         Raises:
-          LedgerError: the file cannot be written, or another ledger holds it. The updates must not be made then.
+          LedgerError: the file cannot be written, another ledger holds it, or this is a copy of the ledger of a data
+            set. The updates must not be made then.
+          BudgetExhausted: they would exceed the data set's budget; nothing is counted.
           ValueError: an unknown token, a count that is not a non-negative integer, or a relation that does not match.
         """
-        steps = _count("steps", steps)
+        steps = checked_count("steps", steps)
         with self._threads:
-            segment = self._segment(token)
-            self.check(segment.release)
-            self._lock()
+            segment = self._ready(token)
+            self._require(segment, steps)
             segment.outstanding += steps
             self._add(segment, steps)
+
+    def require(self, token: str, steps: int = 1) -> None:
+        """Takes the lock of the file, and raises as `reserve(token, steps)` would; counts nothing."""
+        steps = checked_count("steps", steps)
+        with self._threads:
+            self._require(self._ready(token), steps)
+
+    def affordable(self, token: str, steps: int) -> int:
+        """Returns how many of `steps` further updates of a segment the data set's budget affords: all without one.
+
+        Raises: as `reserve`, but for BudgetExhausted.
+        """
+        steps = checked_count("steps", steps)
+        with self._threads:
+            return self._affordable(self._ready(token), steps)
 
     def settle(self, token: str, made: int) -> None:
         """Replaces the outstanding reservation of a segment by the updates made; more than reserved are counted too.
@@ -159,25 +214,43 @@ class Ledger:
           LedgerError: the file cannot be written; it then still holds the reservation.
           ValueError: an unknown token or a count that is not a non-negative integer.
         """
-        made = _count("made", made)
+        made = checked_count("made", made)
         with self._threads:
-            segment = self._segment(token)
-            self._lock()
+            segment = self._ready(token)
             unused, segment.outstanding = segment.outstanding - made, 0
             self._add(segment, -unused)
+
+    def holds(self, other: "Ledger") -> bool:
+        """Whether a merge of `other` would change nothing."""
+        mine = self._entries
+        return all(uid in mine and mine[uid].steps >= entry.steps for uid, entry in other._entries.items())
+
+    def entry_of(self, token: str) -> Entry | None:
+        """The entry that counts a segment's updates; None before the first. Raises ValueError for an unknown token."""
+        if token not in self._segments:
+            raise ValueError(f"Unknown token {token!r}. Use the one that this ledger's begin() returned.")
+        return self._entries.get(self._segments[token].entry)
 
     def merge(self, other: "Ledger") -> None:
         """Takes over what `other` counted: entries of both keep the larger count, all others are added.
 
+        Never refused for a budget: it was spent. An unnamed ledger in memory that takes over the ledger of a data set
+        becomes a copy of it.
+
         Raises:
-          ValueError: the neighbouring relations differ.
+          ValueError: the neighbouring relations differ, or the data sets.
           LedgerError: the file cannot be written, or another ledger holds it.
         """
         with self._threads:
+            self._notice_fork()
+            self._identity.refuse_costs_of(other._identity, self.path)
             for entry in other.entries:
                 self.check(entry.release)
             self._lock()
             self._absorb(other.entries)
+            if self.dataset is None and other.dataset is not None:
+                self._identity = replace(self._identity, dataset=other.dataset, budget=other.budget)
+                self._is_copy = True
             self._write()
 
     def copy(self) -> "Ledger":
@@ -204,8 +277,7 @@ class Ledger:
 
     def to_json(self) -> str:
         """Returns the ledger as JSON text, one entry a line."""
-        lines = [f'{{"uid": "{e.uid}", "steps": {e.steps}, "release": {self._text(e)}}}' for e in self.entries]
-        return f'{{"format": {_FORMAT}, "uid": "{self._uid}", "entries": [\n' + ",\n".join(lines) + "\n]}\n"
+        return write_ledger(self._identity, self._entries, self._text)
 
     @classmethod
     def from_json(cls, text: str) -> "Ledger":
@@ -215,7 +287,8 @@ class Ledger:
           LedgerError: the text is not a whole, valid ledger of this format.
         """
         ledger = cls()
-        ledger._uid, ledger._entries = _parse(text, None)
+        ledger._identity, ledger._entries = read_ledger(text, None)
+        ledger._is_copy = ledger.dataset is not None
         return ledger
 
     def close(self) -> None:
@@ -225,21 +298,85 @@ class Ledger:
 
     def __repr__(self) -> str:
         relation = self.relation.name if self.relation else None
-        return f"Ledger(path={str(self.path)!r}, entries={len(self._entries)}, steps={self.steps}, relation={relation})"
+        named = f", dataset={self.dataset!r}" if self.dataset is not None else ""
+        return (
+            f"Ledger(path={str(self.path)!r}{named}, entries={len(self._entries)}, steps={self.steps},"
+            f" relation={relation})"
+        )
 
     def _text(self, entry: Entry) -> str:
         if entry.uid not in self._texts:  # Written at every step, so encoded once.
-            self._texts[entry.uid] = json.dumps(entry.release.to_json(), allow_nan=False)
+            self._texts[entry.uid] = release_text(entry.release)
         return self._texts[entry.uid]
 
-    def _segment(self, token: str) -> _Segment:
+    def _ready(self, token: str) -> _Segment:
+        """The segment, after all that must hold before anything is counted in it."""
+        self._notice_fork()
         if token not in self._segments:
             raise ValueError(f"Unknown token {token!r}. Use the one that this ledger's begin() returned.")
-        return self._segments[token]
+        segment = self._segments[token]
+        self._refuse_copy()
+        self.check(segment.release)
+        self._lock()
+        return segment
+
+    def _notice_fork(self) -> None:
+        """In a forked process: new entries, and a lock of its own, since the other process goes on with the old."""
+        if os.getpid() == self._process:
+            return
+        self._process = os.getpid()
+        self._own.clear()
+        for segment in self._segments.values():
+            segment.entry, segment.outstanding, segment.afford = secrets.token_hex(16), 0, None
+        if self._file is not None:
+            self._file.unlock()
+
+    def _refuse_copy(self) -> None:
+        if self._is_copy:
+            raise LedgerError(
+                f"This is a copy of the ledger of the data set {self.dataset!r}: what it counted would be missing in"
+                f" the data set's own. Assign that one: model.ledger = Ledger(path, dataset={self.dataset!r})."
+            )
+
+    def _name(self, dataset: str | None, budget: Any) -> None:
+        """Keeps the name and the budget, in the file too; refuses others than it has."""
+        wanted = None if budget is None else Budget.of(budget)
+        if self._identity.named(dataset, wanted, self.path) == self._identity:
+            return  # Reading needs no lock.
+        held = self._lock()
+        self._identity = self._identity.named(dataset, wanted, self.path)
+        self._write()
+        if held:
+            self.close()
+
+    def _affordable(self, segment: _Segment, steps: int) -> int:
+        if self.budget is None:
+            return steps
+        others = {uid: entry.steps for uid, entry in self._entries.items() if uid != segment.entry}
+        if segment.afford is None or segment.afford[0] != (self.budget, others):
+            before = Counter[DpEvent]()
+            for uid in others:
+                before[self._entries[uid].release.event()] += self._entries[uid].charges
+            segment.afford = (self.budget, others), Affordability(self.budget, before, segment.release)
+        held = self._entries[segment.entry].steps if segment.entry in self._entries else 0
+        return max(0, segment.afford[1].most(held + steps) - held)
+
+    def _require(self, segment: _Segment, steps: int) -> None:
+        affordable = self._affordable(segment, steps)
+        if self.budget is None or segment.afford is None or affordable >= steps:
+            return
+        held = self._entries[segment.entry].steps if segment.entry in self._entries else 0
+        spent = segment.afford[1].epsilon(held)
+        raise BudgetExhausted(
+            f"The budget of the data set {self.dataset!r} is epsilon={self.budget.epsilon:g} at"
+            f" delta={self.budget.delta:g}; {spent:.4g} of it is spent by all that was trained and released so far, and"
+            f" {steps} more of these releases would exceed it ({affordable} fit). Nothing was released. Use more noise,"
+            " or decide on a larger budget: ledger.set_budget(epsilon, delta)."
+        )
 
     def _add(self, segment: _Segment, steps: int) -> None:
         entry = self._entries.get(segment.entry)
-        if entry is None and steps <= 0:
+        if (entry is None and steps <= 0) or (steps == 0 and not self._unwritten):
             return
         self._own.add(segment.entry)
         total = steps + (entry.steps if entry else 0)
@@ -254,62 +391,23 @@ class Ledger:
             if mine is None or mine.steps < entry.steps:
                 self._entries[entry.uid] = entry
 
-    def _lock(self) -> None:
-        """Takes the file's lock, and what another ledger wrote since the file was read."""
-        if self._file is not None and self._file.lock():
-            text = self._file.read()
-            if text is not None:
-                self._uid, entries = _parse(text, self._file.path)
-                for entry in entries.values():
-                    self.check(entry.release)
-                self._absorb(entries.values())
+    def _lock(self) -> bool:
+        """Takes the file's lock, and what another ledger wrote since the file was read; returns whether it did."""
+        if self._file is None or not self._file.lock():
+            return False
+        text = self._file.read()
+        if text is not None:
+            identity, entries = read_ledger(text, self._file.path)
+            if self.dataset is not None and identity.dataset != self.dataset:
+                raise LedgerError(f"{self.path} was replaced by a ledger of the data set {identity.dataset!r}.")
+            for entry in entries.values():
+                self.check(entry.release)
+            self._identity = identity
+            self._absorb(entries.values())
+        return True
 
     def _write(self) -> None:
         if self._file is not None:
+            self._unwritten = True
             self._file.write(self.to_json())
-
-
-def _parse(text: str, path: Path | None) -> tuple[str, dict[str, Entry]]:
-    try:
-        return _read(text)
-    except (ValueError, RecursionError) as error:
-        raise LedgerError(
-            f"{path or 'This text'} is not a ledger that can be trusted: {error}. It was left as it is. Restore it from"
-            " a backup; a new ledger forgets what was spent, and every epsilon stated from it would be too small."
-        ) from error
-
-
-def _read(text: str) -> tuple[str, dict[str, Entry]]:
-    value = json.loads(text, parse_constant=_refuse_constant)
-    if not isinstance(value, dict) or value.get("format") != _FORMAT:
-        received = value.get("format") if isinstance(value, dict) else value
-        raise ValueError(f"its format is {received!r}, and this version reads format {_FORMAT}")
-    if set(value) != {"format", "uid", "entries"} or not isinstance(value["entries"], list):
-        raise ValueError(f"it needs the fields format, uid and entries (a list), and has {sorted(value)}")
-    entries: dict[str, Entry] = {}
-    for item in value["entries"]:
-        if not isinstance(item, dict) or set(item) != {"uid", "steps", "release"}:
-            raise ValueError(f"an entry needs uid, steps and release, and is {item!r}")
-        uid = _checked_uid(item["uid"])
-        if uid in entries:
-            raise ValueError(f"entry {uid} occurs twice")
-        entries[uid] = Entry(release_from_json(item["release"]), _count("steps", item["steps"]), uid)
-    if len({(entry.release.relation, entry.release.unit) for entry in entries.values()}) > 1:
-        raise ValueError("its entries mix neighbouring relations")
-    return _checked_uid(value["uid"]), entries
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"it holds {name}, which is no number")
-
-
-def _checked_uid(value: Any) -> str:
-    if not isinstance(value, str) or len(value) != 32 or not set(value) <= set("0123456789abcdef"):
-        raise ValueError(f"a uid must be 32 hexadecimal digits, and is {value!r}")
-    return value
-
-
-def _count(name: str, value: Any) -> int:
-    if isinstance(value, bool) or not hasattr(value, "__index__") or value.__index__() < 0:
-        raise ValueError(f"{name} must be an integer of at least 0. Received: {value!r}.")
-    return int(value.__index__())
+            self._unwritten = False

@@ -10,10 +10,17 @@ from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting.accountant import epsilon as epsilon_of
 from tfdp_layers.accounting.accountant import nominal_epsilon
-from tfdp_layers.accounting.events import NumericSparse, Release, UnitRelease
+from tfdp_layers.accounting.events import (
+    GENERATORS,
+    MetricRelease,
+    NumericSparse,
+    Release,
+    UnitRelease,
+    WholeDataRelease,
+)
 from tfdp_layers.accounting.ledger import Entry, Ledger
 
-__all__ = ["StatedRelease", "StatedTests", "Statement"]
+__all__ = ["StatedMetric", "StatedRelease", "StatedTests", "Statement"]
 
 _WIDTH = 96
 
@@ -42,6 +49,8 @@ _UNIT_ASSUMPTIONS = (
 )
 _UNITS = {NumericSparse.unit: "one party's whole data set", UnitRelease.unit: "one unit, with all records it owns"}
 _COVERED = "the released weights, the optimizer's state, the noise multiplier, the number of steps, and epsilon"
+_COVERED_METRICS = "; and the metrics released with noise"
+_METRIC_ASSUMPTION = "Each number in a released metric was computed from one record and from what was released before."
 _EXCLUSIONS = (
     "Training loss and training metrics, also in the progress bar and in logs.",
     "Gradient norms and clipped fractions.",
@@ -77,6 +86,7 @@ class StatedRelease:
       steps: updates made.
       noise_multiplier: noise over one record's contribution, all groups joined.
       groups: (name, bound, stddev) of each group; see `GroupNoise` for the units.
+      kind: "step" or "unit_step", updates of an optimizer; "whole_data", sums over all records beside them.
     """
 
     sampling: str
@@ -85,6 +95,7 @@ class StatedRelease:
     steps: int
     noise_multiplier: float
     groups: tuple[tuple[str, float, float], ...]
+    kind: str = Release.kind
 
 
 @dataclass(frozen=True)
@@ -107,6 +118,25 @@ class StatedTests:
 
 
 @dataclass(frozen=True)
+class StatedMetric:
+    """What equal metrics released.
+
+    Attributes:
+      name: of the metric.
+      releases: how often.
+      examples: declared number of records that each is a mean over.
+      stddev: of the noise on the mean, in the metric's units.
+      noise_multiplier: noise over one record's contribution.
+    """
+
+    name: str
+    releases: int
+    examples: int
+    stddev: float
+    noise_multiplier: float
+
+
+@dataclass(frozen=True)
 class Statement:
     """A privacy statement; `str` gives a block of text for people, `to_json` one for programs.
 
@@ -115,12 +145,15 @@ class Statement:
       accountant: what proved it.
       relation, meaning: the neighbouring relation, and what epsilon promises under it, in words.
       privacy_unit: whose contribution is hidden.
-      steps: updates of all releases.
+      steps: updates of all releases, metrics left out.
       releases: what was released.
       covered, assumptions, exclusions: the reach of the guarantee.
       void: why the statement does not hold at all; empty where it does.
       notes: what the reader should know besides.
       nominal_epsilon: what the publication of a method used as printed would state; not a guarantee. None without one.
+      dataset: the data set whose ledger this is, so that all that was trained on it is included; None for a run's.
+      budget: (epsilon, delta) that the data set's ledger keeps to; None without one.
+      generators: where the noise came from, in words.
     """
 
     epsilon: float
@@ -130,13 +163,16 @@ class Statement:
     meaning: str
     privacy_unit: str
     steps: int
-    releases: tuple[StatedRelease | StatedTests, ...]
+    releases: tuple[StatedRelease | StatedTests | StatedMetric, ...]
     covered: str
     assumptions: tuple[str, ...]
     exclusions: tuple[str, ...]
     void: tuple[str, ...]
     notes: tuple[str, ...]
     nominal_epsilon: float | None = None
+    dataset: str | None = None
+    budget: tuple[float, float] | None = None
+    generators: tuple[str, ...] = ()
 
     @classmethod
     def from_ledger(cls, ledger: Ledger, delta: float) -> "Statement":
@@ -149,6 +185,8 @@ class Statement:
         spent, nominal = epsilon_of(ledger, delta), nominal_epsilon(ledger, delta)
         entries = [entry for entry in ledger.entries if entry.steps]
         party, unit = ledger.unit == NumericSparse.unit, ledger.unit == UnitRelease.unit
+        metrics = any(isinstance(entry.release, MetricRelease) for entry in entries)
+        assumptions = _PARTY_ASSUMPTIONS if party else _UNIT_ASSUMPTIONS if unit else _ASSUMPTIONS
         relation = "nothing was released" if spent.relation is None else _RELATIONS[spent.relation]
         return cls(
             epsilon=float(spent),
@@ -157,14 +195,17 @@ class Statement:
             relation=_PARTY_RELATION if party else relation.replace("record", "unit") if unit else relation,
             meaning=_meaning(float(spent), spent.delta),
             privacy_unit=_UNITS.get(ledger.unit or "", "one record"),
-            steps=ledger.steps,
+            steps=ledger.updates,
             releases=_stated(entries),
-            covered=_PARTY_COVERED if party else _COVERED,
-            assumptions=_PARTY_ASSUMPTIONS if party else _UNIT_ASSUMPTIONS if unit else _ASSUMPTIONS,
+            covered=_PARTY_COVERED if party else _COVERED + _COVERED_METRICS * metrics,
+            assumptions=assumptions + (_METRIC_ASSUMPTION,) * metrics,
             exclusions=_PARTY_EXCLUSIONS if party else _EXCLUSIONS,
             void=_void(entries, float(spent)),
             notes=_notes(entries, spent.delta),
             nominal_epsilon=None if nominal is None else float(nominal),
+            dataset=ledger.dataset,
+            budget=None if ledger.budget is None else (ledger.budget.epsilon, ledger.budget.delta),
+            generators=_generators(entries),
         )
 
     @property
@@ -189,14 +230,17 @@ class Statement:
             )
         if self.void:
             lines.insert(0, _row("VOID", "THIS STATEMENT DOES NOT HOLD. " + " ".join(self.void)))
+        if self.dataset is not None:
+            lines.append(_row("Data set", _dataset_text(self.dataset, self.budget)))
         lines += [
             _row("Protects", f"{self.privacy_unit}; {self.relation}"),
             _row("Meaning", self.meaning),
             _row("Steps", str(self.steps)),
         ]
         for release in self.releases:
-            rows = _test_rows(release) if isinstance(release, StatedTests) else _release_rows(release)
+            rows = _rows(release)
             lines += [row.replace("record", "unit") for row in rows] if self._per_unit else rows
+        lines += [_row("Generator", text) for text in self.generators]
         lines += [_row("Note", note) for note in self.notes]
         lines.append(_row("Covered", self.covered))
         lines += [_row("Not covered", text) for text in self.exclusions]
@@ -214,22 +258,42 @@ def _meaning(epsilon: float, delta: float) -> str:
     )
 
 
-def _stated(entries: list[Entry]) -> tuple[StatedRelease | StatedTests, ...]:
+def _dataset_text(dataset: str, budget: tuple[float, float] | None) -> str:
+    kept = f"; its budget is epsilon = {budget[0]:g} at delta = {budget[1]:g}" if budget else ""
+    return f"{dataset!r}: all that was charged to its ledger, over all models, runs and released metrics{kept}"
+
+
+def _generators(entries: list[Entry]) -> tuple[str, ...]:
+    kinds = {entry.release.generator for entry in entries if isinstance(entry.release, Release)}
+    return tuple(f"noise from {GENERATORS[kind]}" for kind in sorted(kinds))
+
+
+def _stated(entries: list[Entry]) -> tuple[StatedRelease | StatedTests | StatedMetric, ...]:
     steps: dict[tuple[Any, ...], int] = {}
     tests: dict[NumericSparse, int] = {}
+    metrics: dict[tuple[str, int, float, float], int] = {}
     for entry in entries:
         release = entry.release
+        if isinstance(release, MetricRelease):
+            (group,) = release.groups
+            metric = (group.name, release.examples, group.stddev / release.examples, release.noise_multiplier)
+            metrics[metric] = metrics.get(metric, 0) + entry.steps
+            continue
         if isinstance(release, NumericSparse):
             tests[release] = tests.get(release, 0) + entry.steps
             continue
         groups = tuple((group.name, group.bound, group.stddev) for group in release.groups)
-        key = (release.sampling, release.examples, release.noise_multiplier, groups)
+        key = (release.sampling, release.examples, release.noise_multiplier, groups, release.kind)
         steps[key] = steps.get(key, 0) + entry.steps
     stated = [
-        StatedRelease(sampling.describe(examples), sampling.batch_size, examples, count, multiplier, groups)
-        for (sampling, examples, multiplier, groups), count in steps.items()
+        StatedRelease(sampling.describe(examples), sampling.batch_size, examples, count, multiplier, groups, kind)
+        for (sampling, examples, multiplier, groups, kind), count in steps.items()
     ]
-    return (*stated, *(_stated_tests(release, count) for release, count in tests.items()))
+    return (
+        *stated,
+        *(_stated_tests(release, count) for release, count in tests.items()),
+        *(StatedMetric(name, count, examples, *noise) for (name, examples, *noise), count in metrics.items()),
+    )
 
 
 def _stated_tests(release: NumericSparse, count: int) -> StatedTests:
@@ -269,9 +333,21 @@ def _notes(entries: list[Entry], delta: float) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _rows(release: StatedRelease | StatedTests | StatedMetric) -> list[str]:
+    if isinstance(release, StatedMetric):
+        text = (
+            f"{release.releases} times the metric {release.name!r}, a mean over {release.examples} records with noise"
+            f" of stddev {release.stddev:.6g}, noise multiplier {release.noise_multiplier:.6g}"
+        )
+        return [_row("Released", text)]
+    return _test_rows(release) if isinstance(release, StatedTests) else _release_rows(release)
+
+
 def _release_rows(release: StatedRelease) -> list[str]:
+    whole = release.kind == WholeDataRelease.kind
+    what = "noisy sums over all records" if whole else "noisy gradient sums"
     rows = [
-        _row("Released", f"{release.steps} noisy gradient sums, noise multiplier {release.noise_multiplier:.6g}"),
+        _row("Released", f"{release.steps} {what}, noise multiplier {release.noise_multiplier:.6g}"),
         _row("Sampling", f"{release.sampling} (expected batch {release.batch_size} of {release.examples} records)"),
     ]
     for name, bound, stddev in release.groups:

@@ -1,5 +1,6 @@
 """A small text file that is replaced atomically and locked against other writers."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import IO
@@ -60,6 +61,8 @@ class LedgerFile:
             os.replace(temporary, self.path)
             self._sync_folder()
         except OSError as error:
+            with contextlib.suppress(OSError):  # On a full disk half a file would keep the last room.
+                temporary.unlink(missing_ok=True)
             raise LedgerError(
                 f"The ledger {self.path} cannot be written: {error}. Make room or choose another path; until then no"
                 " update may be made, because it could not be counted."

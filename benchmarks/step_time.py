@@ -23,6 +23,9 @@ flags.DEFINE_list("models", ["m1", "m3"], "m1: CNN 28x28x1, 26k weights; m2: MLP
 flags.DEFINE_integer("batch_size", 256, "Expected batch size.")
 flags.DEFINE_integer("rounds", 7, "Interleaved rounds.")
 flags.DEFINE_integer("steps", 12, "Steps a round; the first two are not timed.")
+flags.DEFINE_enum(
+    "clock", "wall", ["wall", "cpu"], "Time passed, or processor time of all threads (beside other work)."
+)
 flags.DEFINE_boolean("json", False, "Print one JSON object as the last line.")
 
 
@@ -53,6 +56,10 @@ def layers(name: str, private: bool, bound: str) -> list[Any]:
     return [*stack, kl.Flatten(), dense(128, activation="relu"), dense(10)]
 
 
+def seconds() -> float:
+    return time.process_time() if FLAGS.clock == "cpu" else time.perf_counter()
+
+
 class StepTimes(keras.callbacks.Callback):
     """Seconds of each step of one `fit`."""
 
@@ -60,18 +67,33 @@ class StepTimes(keras.callbacks.Callback):
         self.times: list[float] = []
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self.start = time.perf_counter()
+        self.start = seconds()
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.times.append(time.perf_counter() - self.start)
+        self.times.append(seconds() - self.start)
 
 
-def median_step(model: Any, x: np.ndarray, y: np.ndarray) -> float:
+def median_step(model: Any, x: np.ndarray, y: np.ndarray, batch_size: int, steps: int) -> float:
     """Milliseconds of the median step of one short `fit`."""
     clock = StepTimes()
-    options = {"batch_size": FLAGS.batch_size, "steps_per_epoch": FLAGS.steps, "verbose": 0, "callbacks": [clock]}
-    model.fit(x, y, **options)
+    model.fit(x, y, batch_size=batch_size, steps_per_epoch=steps, verbose=0, callbacks=[clock])
     return 1e3 * statistics.median(clock.times[2:])
+
+
+def interleaved(models: list[Any], x: np.ndarray, y: np.ndarray, batch_size: int, steps: int) -> list[list[float]]:
+    """Milliseconds of the median step of each model, in rounds in which each has its turn."""
+
+    def turn() -> list[float]:
+        return [median_step(model, x, y, batch_size, steps) for model in models]
+
+    turn()  # traced, warm
+    return [turn() for _ in range(FLAGS.rounds)]
+
+
+def random_records(shape: tuple[int, ...], count: int, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:
+    """Normal numbers and classes."""
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(count, *shape)).astype("float32"), rng.integers(0, classes, count)
 
 
 def compare(name: str, bound: str) -> dict[str, Any]:
@@ -81,11 +103,8 @@ def compare(name: str, bound: str) -> dict[str, Any]:
     plain.compile(keras.optimizers.SGD(0.01), loss, jit_compile=False)
     private = tfdp.PrivateSequential(layers(name, True, bound))
     private.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.01), 1.0), loss)
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(FLAGS.batch_size * (FLAGS.steps + 2), *plain.input_shape[1:])).astype("float32")
-    y = rng.integers(0, 10, len(x))
-    median_step(plain, x, y), median_step(private, x, y)  # traced, warm
-    pairs = [(median_step(plain, x, y), median_step(private, x, y)) for _ in range(FLAGS.rounds)]
+    x, y = random_records(plain.input_shape[1:], FLAGS.batch_size * (FLAGS.steps + 2))
+    pairs = interleaved([plain, private], x, y, FLAGS.batch_size, FLAGS.steps)
     ratios = [b / a for a, b in pairs]
     return {
         "model": name,

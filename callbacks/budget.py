@@ -5,17 +5,13 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.accounting import Epsilon, affordable_steps
+from tfdp_layers.accounting import BudgetExhausted, Epsilon, affordable_steps
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.callbacks.spending import Spending
 
 __all__ = ["BudgetExhausted", "PrivacyBudget"]
 
 _MOST_STEPS = 10_000_000
-
-
-class BudgetExhausted(RuntimeError):  # noqa: N818 (named as the attribute that tells of it)
-    """Not one more update fits into the budget."""
 
 
 class PrivacyBudget(keras.callbacks.Callback):

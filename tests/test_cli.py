@@ -12,7 +12,7 @@ import dp_accounting
 import numpy as np
 import pytest
 
-from tfdp_layers import cli, datasets
+from tfdp_layers import cli, datasets, recipes
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, affordable_steps, epsilon
 from tfdp_layers.commands import train
 from tfdp_layers.commands.training_options import TrainingOptions
@@ -145,7 +145,7 @@ assert not {{"tensorflow", "keras"}} & set(sys.modules), "TensorFlow was loaded"
 # help -----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["train", "epsilon", "calibrate"])
+@pytest.mark.parametrize("name", ["train", "epsilon", "calibrate", "audit"])
 @pytest.mark.parametrize("order", ["after", "before"])
 def test_help_lists_the_commands_own_options_and_no_others(capsys, name, order):
     assert run(*((name, "--help") if order == "after" else ("help", name))) == 0
@@ -160,7 +160,7 @@ def test_help_lists_the_commands_own_options_and_no_others(capsys, name, order):
 def test_overview_lists_what_exists(capsys):
     assert run() == 0
     text = capsys.readouterr().out
-    assert re.findall(r"^  ([a-z]+)  ", text, flags=re.M) == ["train", "epsilon", "calibrate", "federated"]
+    assert re.findall(r"^  ([a-z]+)  ", text, flags=re.M) == ["train", "epsilon", "calibrate", "audit", "federated"]
     assert run("--version") == 0
     assert capsys.readouterr().out.startswith("tfdp-layers ")
 
@@ -319,6 +319,28 @@ def test_feedback_alignment_trains_under_either_sampling(capsys, method, samplin
     assert 1.9 < result["epsilon"] <= 2
     assert result["steps"] == 2 * math.ceil(1437 / result["batch_size"])
     assert result["accountant"] == "PLD"
+
+
+@pytest.mark.parametrize("method", recipes.PER_RECORD)
+def test_methods_of_ordinary_layers_train_within_the_budget(capsys, method):
+    options = ["--model", "mlp", "--batch-size", 128, "--epochs", 2, "--noise-multiplier", 2.5]
+    result = run_json(capsys, *TRAIN, "--method", method, *options)
+    assert (result["method"], result["noise_multiplier"]) == (method, 2.5)
+    ledger = Ledger()
+    ledger.reserve(ledger.begin(Release((GroupNoise("all", 1.0, 2.5),), Poisson(128), 1437)), 2 * 12)
+    assert (result["steps"], result["epsilon"]) == (24, pytest.approx(epsilon(ledger, 1e-5)))
+    assert result["epsilon"] < 2
+
+
+@pytest.mark.parametrize("method", recipes.PER_RECORD)
+def test_each_method_has_its_optimizer(method):
+    values = cli._command("train").parse([*TRAIN[1:], "--method", method, "--noise-multiplier", "3"])
+    optimizer = train._compiled(train._prepare(TrainingOptions.from_options(values))).optimizer
+    names = {"dpsgd": "ClippedOptimizer", "tanh": "TanhFilteredOptimizer"}
+    assert type(optimizer).__name__ == names.get(method, "AdaDPOptimizer")
+    if method not in names:
+        assert (optimizer.adaptive_rate, optimizer.adaptive_noise) == (method != "adan", method != "adal")
+    assert not getattr(optimizer, "as_published", False)
 
 
 def test_the_ledger_holds_what_the_result_reports(trained, capsys):

@@ -1,5 +1,6 @@
 """Noise: standard normal numbers out of uniform bits, each of its own."""
 
+import os
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,9 @@ import pytest
 import tensorflow as tf
 from scipy import stats
 
-from tfdp_layers.noise import SeededNoise, add_noise, box_muller
+import tfdp_layers as tfdp
+from tfdp_layers import noise
+from tfdp_layers.noise import SecureNoise, SeededNoise, add_noise, box_muller
 
 LAST = 2**32 - 1
 
@@ -57,3 +60,86 @@ def test_each_tensor_gets_its_own_noise_of_its_own_deviation() -> None:
     for part in scaled:
         assert stats.kstest(part, "norm").pvalue > 1e-3
     assert len(np.unique(np.concatenate(scaled))) > 0.99 * sum(map(len, scaled))
+
+
+def check_standard_normal(sample: np.ndarray) -> None:
+    assert stats.kstest(sample, "norm").pvalue > 1e-4
+    assert stats.kstest(sample, "norm", args=(0, 1.02)).pvalue < 1e-3
+    for wrong in (2 / 3, 3 / 2):
+        assert stats.kstest(sample[:2000], "norm", args=(0, wrong)).pvalue < 1e-6
+    assert 12 < np.sum(np.abs(sample) > 4) * 400_000 / len(sample) < 50  # 25 expected
+    for a, b in ((sample[::2], sample[1::2]), (sample[:-1], sample[1:])):
+        size = min(len(a), len(b))
+        assert abs(np.corrcoef(a[:size], b[:size])[0, 1]) < 0.01
+        assert abs(np.corrcoef(a[:size] ** 2, b[:size] ** 2)[0, 1]) < 0.01
+
+
+@pytest.mark.parametrize("generator", ["AES", "operating system"])
+def test_secure_numbers_are_standard_normal_and_fresh_in_every_step(
+    generator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if generator == "AES":
+        pytest.importorskip("cryptography")
+    else:
+        monkeypatch.setattr(noise, "secure_bytes", lambda: os.urandom)
+    source = SecureNoise()
+    draw = tf.function(lambda: source.normal([401, 999]))  # an odd number
+    sample = np.asarray(draw()).ravel()
+    check_standard_normal(sample)
+    assert not np.isin(sample, draw()).any()
+    assert np.asarray(source.normal([])).shape == ()
+    with pytest.raises(AssertionError):
+        check_standard_normal(np.repeat(sample[:200_000], 2))  # a key used twice
+
+
+def test_every_step_has_its_own_key_from_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("cryptography")
+    asked = []
+    monkeypatch.setattr(noise.os, "urandom", lambda count: asked.append(count) or bytes(count))
+    first, second = noise.secure_normal(5), noise.secure_normal(5)
+    assert asked == [32, 16, 32, 16]
+    np.testing.assert_array_equal(first, second)  # the stuck system is the only way to repeat
+
+
+def test_secure_numbers_stay_finite_wherever_the_point_lies() -> None:
+    ends = np.array([-(2**63), -1, 0, 1, 2**31, 2**62, 2**63 - 1])
+    numbers = noise.polar_pairs(np.array(np.meshgrid(ends, ends)).reshape(2, -1))
+    assert numbers.shape[1] >= 16
+    assert np.isfinite(numbers).all()
+    assert 8 < np.abs(numbers).max() < 14
+
+
+@pytest.mark.parametrize("stddev", [3e-9, 0.7, 1.0, 123.0])
+def test_secure_noise_hides_the_lowest_bits_of_the_sum(stddev: float) -> None:
+    """Every result lies on one grid that the standard deviation alone gives, whatever the sums: Mironov's attack asks
+    which results a sum can lead to, and here the answer is the same for all sums. The default source fails it."""
+    spacing = 2.0 ** (np.floor(np.log2(stddev)) - 30)
+    sums = tf.constant(np.random.default_rng(0).normal(size=20_000) * stddev * 1e-3, tf.float64)
+    noisy = np.asarray(add_noise(SecureNoise(), [sums], [stddev])[0])
+    np.testing.assert_array_equal(noisy / spacing, np.round(noisy / spacing))
+    assert stats.kstest((noisy - np.asarray(sums)) / stddev, "norm").pvalue > 1e-4
+    usual = np.asarray(add_noise(SeededNoise(1), [sums], [stddev])[0])
+    assert (usual / spacing != np.round(usual / spacing)).any()
+    # More than stated by what rounding the sums may add to a record's contribution, z sqrt(d) being 2^18.
+    ratio = np.asarray(SecureNoise().perturbed(tf.zeros([1], tf.float64), stddev, tf.ones([1], tf.float64)))[0] / stddev
+    assert ratio >= 1.0 + 2.0**18 * spacing / stddev
+
+
+def test_secure_noise_is_named_kept_and_refused_under_xla(tmp_path: Any) -> None:
+    x, y = np.ones((8, 2), "float32"), np.ones((8, 1), "float32")
+    layers = [tf.keras.Input((2,)), tfdp.layers.ClippedDense(1, input_clip=1.0, upstream_clip=1.0)]
+    model = tfdp.PrivateSequential(layers)
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0, noise_source="secure"), "mse", steps_per_execution=2)
+    model.fit(x, y, batch_size=2, verbose=0)
+    assert model.ledger.entries[0].release.generator == "secure"
+    assert "a cryptographic generator keyed by the operating system" in " ".join(
+        str(model.privacy_statement(0.1)).split()
+    )
+    model.save(tmp_path / "model.keras")
+    loaded = tfdp.load_model(tmp_path / "model.keras")
+    assert loaded.optimizer.noise_source.generator == "secure"
+    loaded.compile(loaded.optimizer, "mse", jit_compile=True)
+    with pytest.raises(ValueError, match="jit_compile=False"):
+        loaded.fit(x, y, batch_size=2, verbose=0)
+    with pytest.raises(ValueError, match="'default', 'secure'"):
+        tfdp.optimizers.NoisyOptimizer("sgd", 1.0, noise_source="strong")

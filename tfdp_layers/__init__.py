@@ -41,6 +41,8 @@ _NAMES = {
     "PrivateModel": "model",
     "PrivateSequential": "model",
     "make_private": "model",
+    "load_model": "model_file",
+    "release_metric": "metrics",
     "check_independence": "independence",
     "SensitivityGroup": "sensitivity",
     "sensitivity_of": "sensitivity",

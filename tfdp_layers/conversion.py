@@ -14,9 +14,11 @@ from tfdp_layers.layers.conv import (
     ClippedDepthwiseConv2D,
 )
 from tfdp_layers.layers.dense import ClippedDense
+from tfdp_layers.layers.dp_pca import DPPCA
 from tfdp_layers.layers.einsum import ClippedEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
 from tfdp_layers.layers.feedback import FeedbackLayer
+from tfdp_layers.layers.gradient_filter import GradientFilter
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 from tfdp_layers.rules import ROUNDING
 from tfdp_layers.sensitivity import inputs_of, outputs_of
@@ -37,6 +39,10 @@ TWINS: dict[type, Any] = {
 
 def clipped_twin(layer: Any, clips: dict[str, float], bound: str) -> Any:
     """The clipped twin of a trainable layer with weights, or a copy of any other layer. Weights are not copied here."""
+    if isinstance(layer, DPPCA):
+        copied = DPPCA.from_config(layer.get_config())
+        copied.ledger.merge(layer.ledger)  # its weights are copied, too
+        return copied
     twin = TWINS.get(type(layer))
     if twin is None or not layer.trainable:
         return type(layer).from_config(layer.get_config())
@@ -57,7 +63,7 @@ def plain_model(model: keras.Model) -> keras.Model:
     for source, target in zip(functional.layers, copy.layers, strict=True):
         if isinstance(source, FeedbackLayer):
             continue  # its weights were copied as its twin was made; the feedback matrices have no place in it
-        target.set_weights(source.get_weights())
+        target.set_weights(source.get_weights()[:1] if isinstance(source, DPPCA) else source.get_weights())
     return copy
 
 
@@ -67,6 +73,11 @@ def plain_layer(layer: Any) -> Any:
     """
     if isinstance(layer, keras.Model) and not isinstance(layer, CountedLayer):
         return plain_model(layer)
+    if isinstance(layer, DPPCA):
+        flat = keras.layers.Dense(layer.components, use_bias=False, trainable=False)
+        return keras.Sequential([keras.Input(layer.input.shape[1:]), keras.layers.Flatten(), flat], name=layer.name)
+    if isinstance(layer, GradientFilter):
+        return keras.layers.Identity(name=layer.name)
     if isinstance(layer, FeedbackLayer):
         tensors = keras.tree.map_structure(lambda t: keras.Input(batch_shape=(None, *t.shape[1:])), layer.input)
         return keras.Model(tensors, layer.to_keras(tensors), name=layer.name)

@@ -11,16 +11,13 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.clipping import Contributions, FlatClipping, LayerVariables, bounded_sums
+from tfdp_layers.fused import EntryFunction, filtered_sum, is_outer_product
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Stored
 from tfdp_layers.rules import ROUNDING, Tanh, squared_norm
 from tfdp_layers.sensitivity import SensitivityGroup
 
 _CHUNK = 1_000_000
 """Entries of written-out gradients held at once: they stay in a processor's cache from the filter to the sum."""
-
-EntryFunction = Callable[[Any, tf.Tensor, Any], tf.Tensor]
-"""(variable, values, rows) -> values filtered, entry by entry, zero to zero. `values` is (batch, *variable.shape), or,
-where `rows` (batch, positions) is not None, what a record adds to those rows of the variable."""
 
 
 class Filtered(Stored):
@@ -80,15 +77,14 @@ class FilteredClipping(FlatClipping):
         return [SensitivityGroup(self.NAME, variables, bound, self_bounded=False)]
 
     def scales(self, norms: tf.Tensor, bound: float) -> tf.Tensor:
-        """What each record's tanh(g / k), of the given norm, is multiplied by."""
-        if self.clip:
-            return self.rule.output_scale * super().scales(self.rule.output_scale * norms, bound)
-        return tf.fill(tf.shape(norms), tf.constant(self.rule.output_scale * (1.0 - ROUNDING), norms.dtype))
+        """What each record's tanh(g / k), of the given norm, is multiplied by where it is clipped."""
+        return self.rule.output_scale * super().scales(self.rule.output_scale * norms, bound)
 
     def sums(self, groups: Sequence[SensitivityGroup], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
         found = []
         for group in groups:
-            scales = functools.partial(self.scales, bound=group.bound)
+            constant = self.rule.output_scale * (1.0 - ROUNDING)
+            scales = functools.partial(self.scales, bound=group.bound) if self.clip else constant
             found += filtered_sums(group.variables, parts, self.filtered, scales, present)
         return found
 
@@ -100,13 +96,13 @@ def filtered_sums(
     variables: Sequence[Any],
     parts: Contributions,
     function: EntryFunction,
-    scales: Callable[[tf.Tensor], tf.Tensor],
+    scales: Callable[[tf.Tensor], tf.Tensor] | float,
     present: tf.Tensor,
 ) -> list[tf.Tensor]:
     """sum_i scale_i function(g_i) for each variable, a chunk of records at a time; see `bounded_sums`.
 
     Args:
-        scales: of the norms of function(g_i) over all the variables: (batch,) -> (batch,).
+        scales: of the norms of function(g_i) over all the variables: (batch,) -> (batch,); or a number for all.
         present: (batch,); only its length matters.
 
     Guarantee: a record whose gradient is not finite adds exactly zero, whatever the function makes of it.
@@ -115,11 +111,42 @@ def filtered_sums(
     if not used:
         return [tf.zeros(v.shape, tf.float32) for v in variables]
     refused = ~tf.math.is_finite(tf.add_n([magnitudes(part) for part in used]))
+    if callable(scales):
+        return chunked_sums(variables, used, function, scales, refused, present)
+    clean = [] if tf.executing_eagerly() else [part.keep(~refused) for part in used if is_outer_product(part)]
+    sums = {id(part.variable): scales * filtered_sum(part, function) for part in clean}
+    others = [part for part in used if id(part.variable) not in sums]
+    if others:
+        rest = [part.variable for part in others]
+        found = chunked_sums(rest, others, function, scales, refused, present)
+        sums |= {id(v): total for v, total in zip(rest, found, strict=True)}
+    return [sums[id(v)] if id(v) in sums else tf.zeros(v.shape, tf.float32) for v in variables]
+
+
+def chunked_sums(
+    variables: Sequence[Any],
+    used: Sequence[Contribution],
+    function: EntryFunction,
+    scales: Callable[[tf.Tensor], tf.Tensor] | float,
+    refused: tf.Tensor,
+    present: tf.Tensor,
+) -> list[tf.Tensor]:
+    """The same with gradients written out, a chunk of records at a time."""
 
     def chunk(start: Any, size: Any) -> list[tf.Tensor]:
         without = refused[start : start + size]
         some = {id(p.variable): filtered(p.rows(start, size), function, without) for p in used}
-        return bounded_sums(variables, some, scales)[0]
+        if callable(scales):
+            return bounded_sums(variables, some, scales)[0]
+        weights = tf.where(without, 0.0, scales)
+
+        def total(parts: Sequence[Contribution]) -> list[tf.Tensor]:
+            return [part.weighted_sum(weights) for part in parts]
+
+        clean = lambda: total([part.keep(~without) for part in some.values()])  # noqa: E731
+        sums = tf.cond(tf.reduce_any(without), clean, lambda: total(list(some.values())))
+        found = dict(zip(some, sums, strict=True))
+        return [found[id(v)] if id(v) in found else tf.zeros(v.shape, tf.float32) for v in variables]
 
     rows, size = present.shape[0], max(1, _CHUNK // sum(entries(part) for part in used))
     if rows is not None:  # XLA needs chunks of one size.

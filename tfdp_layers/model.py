@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from tfdp_layers.accounting import Ledger
 from tfdp_layers.conversion import clipped_twin, plain_model
 from tfdp_layers.sensitivity import functional_class, inputs_of, outputs_of
 from tfdp_layers.training import PrivateTraining
@@ -80,5 +81,7 @@ def make_private(
         model.set_weights(source.get_weights())
     private = PrivateModel(inputs_of(model), outputs_of(model), name=model.name)
     if isinstance(origin, PrivateTraining):
-        private.ledger.merge(origin.ledger)  # its weights were paid for there
+        # Its weights were paid for there. A data set has one ledger, which both models are charged to.
+        private.ledger = Ledger() if origin.ledger.dataset is None else origin.ledger
+        private.ledger.merge(origin.ledger)
     return private

@@ -1,14 +1,17 @@
 """The Gaussian mechanism over groups of weights, and where its randomness comes from."""
 
+from __future__ import annotations
+
 import math
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.sensitivity import SensitivityGroup
+if TYPE_CHECKING:  # layers with noise of their own import this module
+    from tfdp_layers.sensitivity import SensitivityGroup
 
 
 class NoiseSource:
@@ -16,15 +19,23 @@ class NoiseSource:
 
     What it is: 64 random bits of key and 128 of counter, drawn anew from `os.urandom` by every object and every
     `rekey`; the counter advances with each number, so no two draws share one. What it isn't: a cryptographic
-    generator, nor a defence against attacks on floating-point noise (Mironov 2012).
+    generator, nor a defence against attacks on floating-point noise (Mironov 2012); `SecureNoise` is both.
 
     The state lives in memory only: it is never saved, copied or pickled, since a copied state would replay its noise.
     """
 
     seeded = False
+    compiles = True
+    """Whether XLA can compile a step that draws from it."""
 
     def __init__(self) -> None:
         self._generator: tf.random.Generator | None = None
+
+    @property
+    def generator(self) -> str:
+        """What the privacy statement calls it: one of `tfdp_layers.accounting.events.GENERATORS`."""
+        # By exact type: a subclass may draw from anything.
+        return {NoiseSource: "default", SeededNoise: "default", SecureNoise: "secure"}.get(type(self), "custom")
 
     def _fresh_state(self) -> np.ndarray:
         return np.frombuffer(os.urandom(24), np.int64)
@@ -46,7 +57,11 @@ class NoiseSource:
         bits = self._generator.uniform_full_int([2, -(-count // 2)], dtype=tf.uint32)
         return tf.reshape(box_muller(bits[0], bits[1])[:count], shape)
 
-    def __deepcopy__(self, memo: Any) -> "NoiseSource":
+    def perturbed(self, total: tf.Tensor, stddev: float, noise: tf.Tensor) -> tf.Tensor:
+        """`total` with noise of this standard deviation, above 0; `noise`: numbers of `normal`, of the same shape."""
+        return total + stddev * tf.cast(noise, total.dtype)
+
+    def __deepcopy__(self, memo: Any) -> NoiseSource:
         return type(self)()
 
     def __reduce__(self) -> Any:
@@ -92,11 +107,110 @@ class SeededNoise(NoiseSource):
         if self._generator is None:
             super().rekey()
 
-    def __deepcopy__(self, memo: Any) -> "SeededNoise":
+    def __deepcopy__(self, memo: Any) -> SeededNoise:
         return type(self)(self.seed)
 
     def __reduce__(self) -> Any:
         return (type(self), (self.seed,))
+
+
+class SecureNoise(NoiseSource):
+    """Noise from a cryptographic generator, with a defence against floating-point attacks.
+
+    Random bits are AES-256 in counter mode under a fresh key of `os.urandom` for every step, or, where the package
+    `cryptography` is not installed (extra `[secure]`), `os.urandom` itself, several times slower. No key outlives its
+    step, so there is none that a copy, a fork or a saved model could replay. Two defences (Mironov 2012: the lowest
+    bits of a noisy floating-point sum can give away the sum):
+
+    - A number is the sum of two Gaussians in double precision, of two points of Marsaglia's polar method: it cannot be
+      searched back to the 256 uniform bits that it came from (Holohan and Braghin 2021).
+    - Sum and noise are rounded to one grid, of spacing at most 2^-30 of the standard deviation sigma, and added
+      exactly: that equals rounding (sum on the grid + noise), so all that follows is post-processing, and no bit of
+      the result tells which sums are possible. Rounding d sums lengthens a record's contribution by at most
+      2^-30 sigma sqrt(d); for that the deviation is made 1 + 2^-12 times the stated one, which is enough while
+      z sqrt(d) <= 2^18 (d weights, noise multiplier z). The cast to float32 comes after.
+
+    What it isn't: a proof for the rounding inside of NumPy's log and sqrt, nor a defence against attacks on the time a
+    step takes. It draws outside of the compiled graph (`tf.numpy_function`), so XLA (`jit_compile=True`) is refused.
+
+    Source: Holohan and Braghin 2021, Secure random sampling in differential privacy, arXiv:2107.10138; Mironov 2012, On
+    significance of the least significant bits for differential privacy; Marsaglia and Bray 1964, A convenient method
+    for generating normal variables.
+    """
+
+    compiles = False
+
+    def rekey(self) -> None:
+        """Does nothing: every step has a key of its own."""
+
+    def normal(self, shape: Sequence[int]) -> tf.Tensor:
+        """Independent standard normal float64 numbers of this shape, fresh at every execution."""
+        count = math.prod(shape)
+        drawn = tf.numpy_function(lambda: secure_normal(count), [], tf.float64)
+        return tf.reshape(tf.ensure_shape(drawn, [count]), shape)
+
+    def perturbed(self, total: tf.Tensor, stddev: float, noise: tf.Tensor) -> tf.Tensor:
+        spacing = 2.0 ** (math.floor(math.log2(stddev)) - _GRID_BITS)
+        on_grid = tf.round(noise * (stddev / spacing * (1.0 + 2.0**-12)))
+        # A power of two divides and multiplies exactly; whole numbers below 2^53 add exactly.
+        return tf.cast((tf.round(tf.cast(total, tf.float64) / spacing) + on_grid) * spacing, total.dtype)
+
+
+_GRID_BITS = 30
+_DRAWN_TOGETHER = 1 << 14  # numbers: what they need at once stays in the cache
+
+
+def secure_normal(count: int) -> np.ndarray:
+    """Standard normal numbers, float64 (count,), from a cryptographic generator; see `SecureNoise`."""
+    random_bytes = secure_bytes()
+    numbers = np.empty(count)
+    for start in range(0, count, _DRAWN_TOGETHER):
+        part = numbers[start : start + _DRAWN_TOGETHER]
+        half = -(-len(part) // 2)
+        pairs, found = [], 0
+        while found < 2 * half:
+            points = int(1.3 * (2 * half - found)) + 64  # 4 / pi of what is missing, and some
+            pairs.append(polar_pairs(np.frombuffer(random_bytes(16 * points), np.int64).reshape(2, points)))
+            found += pairs[-1].shape[1]
+        normal = np.concatenate(pairs, axis=1)
+        part[:] = (normal[:, :half] + normal[:, half : 2 * half]).reshape(-1)[: len(part)] * math.sqrt(0.5)
+    return numbers
+
+
+def polar_pairs(bits: np.ndarray) -> np.ndarray:
+    """Pairs of independent standard normal numbers, float64 (2, accepted), of random int64 (2, points).
+
+    A point of the square is accepted inside of the circle, pi / 4 of them.
+    """
+    x, y = bits * 2.0**-63
+    squared = x * x + y * y
+    inside = (squared < 1.0) & (squared > 0.0)
+    squared = squared[inside]
+    scale = np.sqrt(-2.0 * np.log(squared) / squared)
+    return np.stack([x[inside] * scale, y[inside] * scale])
+
+
+def secure_bytes() -> Callable[[int], bytes]:
+    """A function of a number of bytes: that many fresh ones, of AES-256 under a new key or of the operating system."""
+    try:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+    except ImportError:
+        return os.urandom
+    stream = Cipher(algorithms.AES(os.urandom(32)), modes.CTR(os.urandom(16))).encryptor()
+    return lambda count: bytes(stream.update(bytes(count)))
+
+
+def as_noise_source(source: Any) -> NoiseSource:
+    """A source by its name, "default" or "secure", or a source itself. Raises ValueError for anything else."""
+    if isinstance(source, NoiseSource):
+        return source
+    if source == "default":
+        return NoiseSource()
+    if source == "secure":
+        return SecureNoise()
+    raise ValueError(
+        f"`noise_source` must be 'default', 'secure' or a tfdp.noise.NoiseSource. Received: noise_source={source!r}."
+    )
 
 
 def check_allocation(allocation: Any) -> None:
@@ -173,6 +287,6 @@ def add_noise(source: NoiseSource, sums: Sequence[tf.Tensor], stddevs: Sequence[
     # One draw for all: many small ones cost as much again in calls.
     parts = tf.split(source.normal([sum(sizes)]), sizes)
     return [
-        total + stddev * tf.reshape(part, total.shape) if stddev > 0 else tf.convert_to_tensor(total)
+        source.perturbed(total, stddev, tf.reshape(part, total.shape)) if stddev > 0 else tf.convert_to_tensor(total)
         for total, stddev, part in zip(sums, stddevs, parts, strict=True)
     ]

@@ -3,9 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["METHODS", "MODELS", "Recipe", "check_method", "default_model", "recipe_for"]
+__all__ = ["METHODS", "MODELS", "PER_RECORD", "Recipe", "check_method", "default_model", "recipe_for"]
 
-METHODS = ("backprop_clipping", "dfa", "dfa_hybrid")
+PER_RECORD = ("dpsgd", "tanh", "adadp", "adal", "adan")
+"""Methods that bound each record's gradient of ordinary layers."""
+METHODS = ("backprop_clipping", "dfa", "dfa_hybrid", *PER_RECORD)
 MODELS = ("cnn", "mlp")
 
 
@@ -29,6 +31,8 @@ class Recipe:
       bound: which pair of norms the convolutions clip; see `tfdp.layers.ClippedConv2D`.
       kernels, strides: of the convolutions.
       feedback_norm: spectral norm of the feedback matrices, where there are any.
+      l2_norm_clip: bound on each record's gradient, for the methods of `PER_RECORD`; after the filter for "tanh".
+      active_range: of the tanh filter; see `tfdp.optimizers.TanhFilteredOptimizer`.
     """
 
     epochs: int
@@ -42,6 +46,8 @@ class Recipe:
     kernels: tuple[int, int] = (4, 3)
     strides: tuple[int, int] = (4, 2)
     feedback_norm: float = 0.9
+    l2_norm_clip: float = 1.0
+    active_range: float = 0.01
 
 
 _MLP = Recipe(100, 2048, 1e-3, scales=(10.0, 40.0), upstream_clips=(1.0, 0.2), activation="relu")
@@ -50,6 +56,17 @@ _DFA = Recipe(60, 2048, 1e-3, scales=(10.0, 12.0), upstream_clips=(0.1, 0.1), fe
 _HYBRID = replace(
     _CNN, scales=(8.0, 8.0, 10.0, 8.0), upstream_clips=(0.1, 0.1, 0.1, 0.1), activation="tanh", feedback_norm=2.0
 )
+
+# Ordinary layers: nothing brings the records to a norm. Rates and clips are those of the sources, or Adam's.
+_PER_RECORD = Recipe(60, 2048, 2e-3, scales=(), upstream_clips=(), activation="tanh")
+
+
+def _of_optimizer(method: str) -> Recipe:
+    """The recipe of a method of `PER_RECORD`. AdaDP's clip and its rates are those of Xu et al. 2019."""
+    rates = {"adadp": 2e-3, "adal": 1e-3, "adan": 0.1}
+    if method not in rates:
+        return _PER_RECORD
+    return replace(_PER_RECORD, learning_rate=rates[method], l2_norm_clip=4.0)
 
 
 def _for_images(model: str, recipe: Recipe) -> dict[tuple[str, str], Recipe]:
@@ -63,6 +80,9 @@ _RECIPES = {
     "backprop_clipping": _for_images("mlp", _MLP) | _for_images("cnn", _CNN),
     "dfa": _for_images("mlp", _DFA),
     "dfa_hybrid": _for_images("cnn", _HYBRID),
+} | {
+    method: _for_images("mlp", _of_optimizer(method)) | _for_images("cnn", _of_optimizer(method))
+    for method in PER_RECORD
 }
 
 

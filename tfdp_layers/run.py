@@ -33,6 +33,7 @@ class PrivacyState:
         self.traced: Any = None
         self.uses: Counter[int] | None = None
         self.independent = False
+        self.unpaid = False
         self._per_record: PerRecordLoss | None = None
         self._certified: tuple[list[int], list[SensitivityGroup]] | None = None
 

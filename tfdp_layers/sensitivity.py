@@ -14,6 +14,7 @@ from tfdp_layers.layers.attention import ClippedMultiHeadAttention
 from tfdp_layers.layers.base import BoundedLayer, CountedLayer, UpstreamBoundedLayer, inspect_uses
 from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
 from tfdp_layers.layers.dense import ClippedDense
+from tfdp_layers.layers.dp_pca import DPPCA
 from tfdp_layers.layers.einsum import ClippedEinsumDense, FaithfulEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
 from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
@@ -111,9 +112,15 @@ own, and its uses are counted as such, whoever calls it."""
 
 
 def sensitivity_groups(model: keras.Model, bounding: Any = None) -> list[SensitivityGroup]:
-    """One group for each layer that bounds itself, and those of `bounding` for the others.
+    """The groups of `certified`."""
+    return certified(model, bounding)[0]
 
-    Together they cover every trainable weight exactly once.
+
+def certified(model: keras.Model, bounding: Any = None) -> tuple[list[SensitivityGroup], Counter[int]]:
+    """The groups of weights with their bounds, and how often each layer is used (see `uses_of_layers`).
+
+    One group for each layer that bounds itself, and those of `bounding` for the others. Together they cover every
+    trainable weight exactly once.
 
     Args:
         bounding: the optimizer's `tfdp_layers.clipping.Bounding`; None refuses layers that don't bound themselves.
@@ -145,7 +152,7 @@ def sensitivity_groups(model: keras.Model, bounding: Any = None) -> list[Sensiti
     if bounding is not None:
         groups += [checked(group) for group in bounding.groups(others)]
     check_cover(model, groups)
-    return groups
+    return groups, uses
 
 
 def groups_of(path: str, layer: Any, uses: int) -> Iterator[SensitivityGroup]:
@@ -320,11 +327,14 @@ def mixing_reason(layer: Any) -> str | None:
             " gradient is"
             " added after the noise), or put the term into the per-record loss."
         )
+    if isinstance(layer, DPPCA) and not layer.adapted:
+        return "it was not adapted yet, and projects on nothing. Call its adapt(data) first; its cost joins the ledger."
     if is_adapted(layer):
         return (
             "its state was learned by adapt(), without noise; if that was private data, the model gives it away."
             " Give the state"
-            " as constants known from public sources (mean=, variance=, bin_boundaries=, vocabulary=)."
+            " as constants known from public sources (mean=, variance=, bin_boundaries=, vocabulary=);"
+            " tfdp.layers.DPPCA is a preprocessing layer that adapts privately."
         )
     return None
 

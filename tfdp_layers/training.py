@@ -1,6 +1,7 @@
 """The private training step, and the `fit` that draws, accounts and enforces."""
 
 import inspect
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +14,13 @@ from tfdp_layers.batches import Batches
 from tfdp_layers.fitting import as_batches, check_labels, logs_first, refuse_unsound_fit
 from tfdp_layers.independence import check_independence
 from tfdp_layers.layers.base import count_uses
+from tfdp_layers.layers.dp_pca import merge_adaptations
 from tfdp_layers.mixin import KerasMixin
+from tfdp_layers.model_file import stored_ledger, whole_file
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
 from tfdp_layers.run import PrivacyState, Run
-from tfdp_layers.sensitivity import SensitivityGroup, recorded, sensitivity_groups, uses_of_layers
+from tfdp_layers.sensitivity import SensitivityGroup, certified, recorded, sensitivity_groups
 
 
 class PrivateTraining(KerasMixin):
@@ -249,8 +252,9 @@ class PrivateTraining(KerasMixin):
         }
         batches = as_batches(arguments, options)
         check_labels(self, self._privacy.loss, arguments.get("y"))
-        self._begin(batches)
-        arguments |= {"x": batches.dataset(pad=bool(self.jit_compile)), "shuffle": False}
+        dataset = batches.dataset(pad=bool(self.jit_compile))
+        self._begin(batches, dataset.element_spec)
+        arguments |= {"x": dataset, "shuffle": False}
         arguments["callbacks"] = logs_first(arguments.get("callbacks"))
         arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
         for name in ("y", "sample_weight", "class_weight", "batch_size"):
@@ -260,7 +264,7 @@ class PrivateTraining(KerasMixin):
         finally:
             self._privacy.run = None
 
-    def _begin(self, batches: Batches) -> None:
+    def _begin(self, batches: Batches, spec: Any) -> None:
         """Certifies the model and opens a segment of the ledger for what this `fit` will release."""
         state = self._privacy
         self._refuse_unpaid_weights()
@@ -272,13 +276,17 @@ class PrivateTraining(KerasMixin):
                 f"The model was made under a strategy with {replicas} replicas: each would draw batches and add noise"
                 " of its own, which is not what the ledger accounts. Make and train it on one device for now."
             )
-        spec = batches.dataset(pad=bool(self.jit_compile)).element_spec
         if not self.built:
             self.build(keras.tree.map_structure(lambda t: (None, *t.shape[1:]), spec[0]))
-        groups = self.sensitivities()
+        groups, state.uses = certified(self, self._bounding)
         if self._bounding is not None:
             warn_of_generic(self)
         optimizer = self.optimizer
+        if self.jit_compile and not optimizer.noise_source.compiles:
+            raise ValueError(
+                f"{type(optimizer.noise_source).__name__} draws outside of the compiled graph, which XLA cannot do."
+                " Compile the model with jit_compile=False, or use noise_source='default'."
+            )
         if not optimizer.built:
             optimizer.build(self.trainable_variables)
         optimizer.noise_source.rekey()
@@ -293,8 +301,8 @@ class PrivateTraining(KerasMixin):
             seeded=seeded,
             declared=batches.declared,
             nominal_noise_multiplier=optimizer.nominal_noise_multiplier,
+            generator=optimizer.noise_source.generator,
         )
-        state.uses = uses_of_layers(self, self._bounding)
         if state.traced != (release, batches.physical_batch_size):
             state.independent = False
         if not state.independent:
@@ -303,9 +311,9 @@ class PrivateTraining(KerasMixin):
         if state.traced != (release, batches.physical_batch_size):
             self.train_function = None
         state.traced = (release, batches.physical_batch_size)
-        token = state.ledger.begin(release)
+        token = self.ledger.begin(release)
         # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
-        state.ledger.reserve(token, 0)
+        state.ledger.require(token)
         state.run = Run(batches, groups, release, token, self._settings(groups))
 
     def _settings(self, groups: list[SensitivityGroup]) -> Any:
@@ -334,7 +342,7 @@ class PrivateTraining(KerasMixin):
                 )
             ledger, optimizer = self.ledger, self.optimizer
             # Past its limit the optimizer releases nothing, so no more than that is at stake.
-            count = min(int(self.steps_per_execution), optimizer.releases_left())
+            count = self._afforded(min(int(self.steps_per_execution), optimizer.releases_left()))
             ledger.reserve(run.token, count)
             optimizer.reserve(count)
             try:
@@ -350,6 +358,18 @@ class PrivateTraining(KerasMixin):
         self.train_function = accounted
         return accounted
 
+    def _afforded(self, count: int) -> int:
+        """How many of `count` updates the data set's budget affords; ends `fit` where they are the last."""
+        more = self.ledger.affordable(self._privacy.require_run().token, count + 1)
+        if more <= count and count:
+            warnings.warn(
+                f"The budget of the data set {self.ledger.dataset!r} affords {more} more updates: fit ends after them.",
+                UserWarning,
+                stacklevel=2,
+            )
+            self.stop_training = True
+        return min(count, more)
+
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Refuses: a batch that no sampler drew has no known cost.
 
@@ -364,14 +384,20 @@ class PrivateTraining(KerasMixin):
 
     @property
     def ledger(self) -> Ledger:
-        """What was released so far. Assign a `Ledger(path)` to keep it in a file; what was spent moves over."""
+        """What was released so far. Assign a `Ledger(path)` to keep it in a file; what was spent moves over.
+
+        To charge all that is trained on a data set to one ledger, assign each model the same one:
+        `Ledger(path, dataset="name", budget=(epsilon, delta))`; past the budget `fit` ends or refuses to start.
+        What layers released by themselves (`tfdp.layers.DPPCA`) is taken over at every look.
+        """
+        merge_adaptations(self, self._privacy.ledger)
         return self._privacy.ledger
 
     @ledger.setter
     def ledger(self, ledger: Ledger) -> None:
         if self._privacy.run is not None:
             raise RuntimeError("The ledger can't be exchanged while fit runs: assign it before fit.")
-        ledger.merge(self._privacy.ledger)
+        ledger.merge(self.ledger)
         self._privacy.ledger = ledger
 
     @property
@@ -402,13 +428,29 @@ class PrivateTraining(KerasMixin):
 
     def _refuse_unpaid_weights(self) -> None:
         """Raises ValueError where the optimizer was restored without the ledger (tf.train.Checkpoint does that)."""
-        optimizer = getattr(self, "optimizer", None)
-        if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > self.ledger.steps:
+        if self._privacy.unpaid:
             raise ValueError(
-                f"The optimizer counts {int(optimizer.releases.numpy())} releases and the ledger {self.ledger.steps}:"
+                "Weights were loaded into this model, and the ledger saved with them was not: it is damaged, or belongs"
+                " to another data set (the error from loading says which). Load weights with a whole ledger."
+            )
+        optimizer = getattr(self, "optimizer", None)
+        if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > self.ledger.updates:
+            raise ValueError(
+                f"The optimizer counts {int(optimizer.releases.numpy())} releases and the ledger"
+                f" {self.ledger.updates}:"
                 " weights were restored without what they cost. Restore with load_weights or load_model, or merge the"
                 " ledger of the earlier run: model.ledger.merge(...)."
             )
+
+    def save(self, filepath: Any, overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
+        """As in Keras; an interrupted save leaves an earlier file as it was."""
+        with whole_file(filepath, overwrite) as path:
+            super().save(path, overwrite, *args, **kwargs)
+
+    def save_weights(self, filepath: Any, overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
+        """As in Keras; an interrupted save leaves an earlier file as it was."""
+        with whole_file(filepath, overwrite) as path:
+            super().save_weights(path, overwrite, *args, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:
         super().save_own_variables(store)
@@ -417,10 +459,13 @@ class PrivateTraining(KerasMixin):
     def load_own_variables(self, store: Any) -> None:
         """Loads weights; what they cost is merged into the ledger, which never rewinds."""
         kept = {name: store[name] for name in store.keys()}  # noqa: SIM118 (an h5 group is no dict)
-        text = kept.pop("privacy_ledger", None)
+        stored = kept.pop("privacy_ledger", None)
+        # Keras loads the weights of layers after a failure here too (and only warns, with skip_mismatch).
+        self._privacy.unpaid = True
+        if stored is not None:
+            self.ledger.merge(stored_ledger(stored))
+        self._privacy.unpaid = False
         super().load_own_variables(kept)
-        if text is not None:
-            self.ledger.merge(Ledger.from_json(np.asarray(text).tobytes().decode()))
 
     def _require_private(self) -> None:
         if not isinstance(getattr(self, "optimizer", None), PrivateOptimizer):

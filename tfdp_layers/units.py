@@ -27,7 +27,8 @@ class Units:
                 f" {ids.shape}, dtype {ids.dtype}."
             )
         _, positions, self._counts = np.unique(ids, return_inverse=True, return_counts=True)
-        self._order = np.argsort(positions.reshape(-1), kind="stable")
+        self._positions = positions.reshape(-1)
+        self._order = np.argsort(self._positions, kind="stable")
         self._starts = np.cumsum(self._counts) - self._counts
 
     def __len__(self) -> int:
@@ -36,3 +37,12 @@ class Units:
     def choose(self, units: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The index of one record, chosen uniformly, of each of these units (distinct positions in 0 ... len - 1)."""
         return self._order[self._starts[units] + rng.integers(0, self._counts[units])]
+
+    def means(self, values: np.ndarray) -> np.ndarray:
+        """The mean of each unit's values: (records,) to (units,), float64, within the range of the unit's values."""
+        # Divided first: a sum of quotients can't overflow; clamped because each addition is rounded.
+        least, most = (np.full(len(self), start) for start in (np.inf, -np.inf))
+        np.minimum.at(least, self._positions, values)
+        np.maximum.at(most, self._positions, values)
+        means = np.bincount(self._positions, values / self._counts[self._positions], len(self))
+        return np.clip(means, least, most)

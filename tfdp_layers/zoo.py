@@ -9,7 +9,7 @@ import keras
 from tfdp_layers.datasets import Dataset
 from tfdp_layers.layers import ClippedConv2D, ClippedDense, FeedbackStack
 from tfdp_layers.model import PrivateSequential
-from tfdp_layers.recipes import Recipe, recipe_for
+from tfdp_layers.recipes import PER_RECORD, Recipe, recipe_for
 
 __all__ = ["build"]
 
@@ -23,12 +23,13 @@ def build(
 
     Each record is brought to a fixed norm before each bounded layer, so the layer's input clip never distorts: the
     clip is then a matter of scale alone, and one record's norm says nothing about another's. Under "dfa" and
-    "dfa_hybrid" the dense layers are a `FeedbackStack`, and its input alone is brought to a fixed norm.
+    "dfa_hybrid" the dense layers are a `FeedbackStack`, and its input alone is brought to a fixed norm. Under "dpsgd",
+    "tanh", "adadp", "adal" and "adan" the layers are Keras' own, of the same sizes: the optimizer bounds the records.
 
     Args:
       model: "cnn" or "mlp".
       dataset: gives the shape of a record and the number of classes.
-      method: "backprop_clipping", "dfa" (for "mlp") or "dfa_hybrid" (for "cnn").
+      method: one of `tfdp_layers.recipes.METHODS`; "dfa" is for "mlp" and "dfa_hybrid" for "cnn".
       recipe: settings; the tuned ones of this model and data set if left out.
 
     Raises:
@@ -38,9 +39,23 @@ def build(
     builders = {"cnn": _cnn, "mlp": _mlp}
     if model not in builders:
         raise ValueError(f"Unknown model {model!r}. Choose one of: {', '.join(builders)}.")
+    if method in PER_RECORD:
+        layers = _ordinary(model, recipe, dataset.classes)
+        return PrivateSequential([keras.Input(dataset.x_train.shape[1:]), *layers], name=model)
     top = _backprop if method == "backprop_clipping" else _feedback
     layers = builders[model](recipe, dataset.classes, top)
     return PrivateSequential([keras.Input(dataset.x_train.shape[1:]), *layers], name=model)
+
+
+def _ordinary(model: str, recipe: Recipe, classes: int) -> list[Any]:
+    """The networks of `_cnn` and `_mlp` in Keras' own layers."""
+    kl = keras.layers
+    convolutions, units = [], _HIDDEN_UNITS
+    if model == "cnn":
+        settings = zip((32, 64), recipe.kernels, recipe.strides, strict=True)
+        convolutions = [kl.Conv2D(*one, activation=recipe.activation) for one in settings]
+        units = 64
+    return [*convolutions, kl.Flatten(), kl.Dense(units, activation=recipe.activation), kl.Dense(classes)]
 
 
 Top = Callable[[list[int], Recipe], list[Any]]

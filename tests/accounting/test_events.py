@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from accounting_tools import ledger_of, release_of
 
-from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon, joint_noise_multiplier
-from tfdp_layers.accounting.events import release_from_json
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, epsilon, joint_noise_multiplier
+from tfdp_layers.accounting.events import WholeDataRelease, release_from_json
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 
 
@@ -106,3 +106,18 @@ def test_partition_costs_the_epochs_started():
     assert sum(entry.charges for entry in ledger.entries) == 3
     joined = random.Random(0).choice([5, 6, 7, 8])
     assert epsilon(ledger_of(release, joined), 1e-5) == epsilon(ledger_of(release, 8), 1e-5)
+
+
+@pytest.mark.parametrize("sampling", [Poisson(1000), FixedSize(1000), Partition(1000)], ids=lambda s: s.kind)
+def test_a_sum_over_the_whole_data_is_one_gaussian_mechanism(sampling):
+    release = WholeDataRelease((GroupNoise("sum", 2.0, 6.0),), sampling, 1000)
+    assert release_from_json(json.loads(json.dumps(release.to_json()))) == release
+    ledger = Ledger()
+    ledger.settle(ledger.begin(release), 2)
+    assert (ledger.steps, ledger.updates) == (2, 0)
+    # Under replace-one the sum moves by twice a record's bound.
+    multiplier = (1.5 if isinstance(sampling, FixedSize) else 3.0) / math.sqrt(2)
+    assert epsilon(ledger, 1e-5) == pytest.approx(dp_accounting.get_epsilon_gaussian(multiplier, 1e-5), rel=1e-3)
+    assert Statement.from_ledger(ledger, 1e-5).releases[0].kind == "whole_data"
+    with pytest.raises(ValueError, match="batch_size=1000"):
+        WholeDataRelease(release.groups, type(sampling)(10), 1000)

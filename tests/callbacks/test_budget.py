@@ -41,7 +41,7 @@ def check_stopped(budget: PrivacyBudget, ledger: Ledger, release: Release, made:
     assert made == asked or uses_up(ledger, release, budget.epsilon)
 
 
-@pytest.mark.parametrize("seed", range(17))
+@pytest.mark.parametrize("seed", range(12))
 def test_random_runs_keep_to_their_budget_and_use_it_up(seed: int) -> None:
     rng = np.random.default_rng(seed)
     for _ in range(10):
@@ -67,7 +67,7 @@ def test_random_runs_keep_to_their_budget_and_use_it_up(seed: int) -> None:
 def test_random_keras_runs_keep_to_their_budget_and_use_it_up(steps_per_execution: int) -> None:
     rng = np.random.default_rng(steps_per_execution)
     model = tiny_model(1.3, steps_per_execution=steps_per_execution)
-    for _ in range(10):
+    for _ in range(4):
         forget(model)
         goal = rng.uniform(0.7, 2.0)
         for _ in range(rng.integers(1, 3)):

@@ -44,7 +44,8 @@ def measured(model: Any, x: Any, c: list[Any], mode: str = "eager", **options: A
     """For each trainable variable: [norms, gradients, weighted sums, largest squared norms]."""
 
     def parts(x: Any, c: Any) -> list[Any]:
-        found = [recorded(model, x, c, **options)[id(v)] for v in model.trainable_variables]
+        contributions = recorded(model, x, c, **options)
+        found = [contributions[id(v)] for v in model.trainable_variables]
         return [[p.squared_norms(), p.gradients(), p.weighted_sum(WEIGHTS), p.largest_squared_norms()] for p in found]
 
     function = parts if mode == "eager" else tf.function(parts, jit_compile=mode == "xla", autograph=False)

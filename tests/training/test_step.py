@@ -211,15 +211,15 @@ def test_past_the_limit_a_step_releases_nothing(mode):
     done = int(model.optimizer.releases.numpy())
     begin = model._begin
 
-    def limited(given):
-        begin(given)
+    def limited(*given):
+        begin(*given)
         model.optimizer.limit_releases(2)
 
     model._begin = limited
     model.fit(batches, epochs=1, steps_per_epoch=2, verbose=0)
     assert int(model.optimizer.releases.numpy()) == done + 2
     before, state = weights(model), [np.array(v) for v in model.optimizer.variables]
-    model._begin = lambda given: (begin(given), model.optimizer.limit_releases(0))
+    model._begin = lambda *given: (begin(*given), model.optimizer.limit_releases(0))
     model.fit(batches, epochs=3, verbose=0)
     np.testing.assert_array_equal(before, weights(model))
     for old, new in zip(state, model.optimizer.variables, strict=True):

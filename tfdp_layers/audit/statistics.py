@@ -198,7 +198,7 @@ def many_runs_bound(present: np.ndarray, absent: np.ndarray, family: Family, con
         present, absent: (runs,) each: scores of runs on a data set, and on a neighbouring one. A score is any number
             computed from what a run released; three quarters of the runs of each go into the bound.
 
-    The event is "the score is at least t": t is chosen on the first quarter of the runs, the bound computed on the rest.
+    The event is "the score is at least t": t is chosen on the first quarter of the runs, the bound on the rest.
     Guarantee and source: see `rates_refute`.
     """
     present, absent = np.asarray(present, np.float64), np.asarray(absent, np.float64)

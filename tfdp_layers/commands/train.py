@@ -36,6 +36,7 @@ Examples:
   tfdp train --dataset fashion_mnist --epsilon 2.7 --delta 1e-5
   tfdp train --dataset mnist --model mlp --epsilon 1 --log-dir logs --save model.keras
   tfdp train --method dfa --sampling fixed_size --epsilon 2.7
+  tfdp train --method adadp --dataset mnist --epsilon 2
   tfdp train --dataset digits --epsilon 8 --epochs 20 --json
 
 The test set counts as public: accuracy is measured on it about ten times, without noise.
@@ -44,6 +45,8 @@ for another data set.
 """
 _EVALUATION_BATCH = 1000
 _EVALUATIONS = 10  # in a run of more epochs than that
+STEPS = {"adadp": "AdaDP's own steps", "adal": "RMSProp's steps", "adan": "gradient descent"}
+"""How the methods step that don't step by Adam."""
 
 
 @dataclass(frozen=True)
@@ -124,21 +127,41 @@ def _compiled(training: Training) -> Any:
     import keras
 
     from tfdp_layers import zoo
-    from tfdp_layers.optimizers import NoisyOptimizer
 
     options, recipe = training.options, training.recipe
     if options.seed is not None:
         keras.utils.set_random_seed(options.seed)
     model = zoo.build(options.model, training.data, options.method, recipe)
-    schedule = keras.optimizers.schedules.CosineDecay(recipe.learning_rate, training.steps)
     model.compile(
-        optimizer=NoisyOptimizer(
-            keras.optimizers.Adam(schedule), training.noise_multiplier, noise_allocation=recipe.noise_allocation
-        ),
+        optimizer=_optimizer(training),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )
     return model
+
+
+def _optimizer(training: Training) -> Any:
+    """The method's private optimizer. All but those of AdaDP wrap Adam."""
+    import keras
+
+    from tfdp_layers import optimizers
+
+    recipe, method, noise = training.recipe, training.options.method, training.noise_multiplier
+    schedule = keras.optimizers.schedules.CosineDecay(recipe.learning_rate, training.steps)
+    if method in STEPS:
+        return optimizers.AdaDPOptimizer(
+            schedule,
+            noise,
+            l2_norm_clip=recipe.l2_norm_clip,
+            adaptive_rate=method != "adan",
+            adaptive_noise=method != "adal",
+        )
+    adam = keras.optimizers.Adam(schedule)
+    if method == "dpsgd":
+        return optimizers.ClippedOptimizer(adam, noise, recipe.l2_norm_clip)
+    if method == "tanh":
+        return optimizers.TanhFilteredOptimizer(adam, noise, recipe.l2_norm_clip, active_range=recipe.active_range)
+    return optimizers.NoisyOptimizer(adam, noise, noise_allocation=recipe.noise_allocation)
 
 
 def _fit(training: Training, model: Any) -> float:

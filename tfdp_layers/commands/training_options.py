@@ -112,7 +112,7 @@ def define_training_options(values: flags.FlagValues) -> None:
     define("float", "delta", "Probability with which the guarantee may fail; choose less than 1 / records.", 1e-5)
     define("integer", "epochs", "Passes over the data; tuned for each model if left out.")
     define("integer", "batch_size", "Expected number of records in a step; tuned if left out.")
-    define("float", "learning_rate", "Where Adam's cosine decay starts; tuned if left out.")
+    define("float", "learning_rate", "Where the cosine decay starts; tuned if left out.")
     define("float", "noise_multiplier", "Noise over a record's bound; if left out, the least that the budget allows.")
     define("integer", "physical_batch_size", "Most records in memory at once; a larger batch is worked off in pieces.")
     define("string", "log_dir", "Folder for TensorBoard and for ledger.json, which counts what was spent.")

@@ -4,13 +4,16 @@ from tfdp_layers.layers.attention import ClippedMultiHeadAttention
 from tfdp_layers.layers.base import BoundedLayer
 from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
 from tfdp_layers.layers.dense import ClippedDense
+from tfdp_layers.layers.dp_pca import DPPCA
 from tfdp_layers.layers.einsum import ClippedEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
 from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
 from tfdp_layers.layers.feedback_stack import FeedbackStack
+from tfdp_layers.layers.gradient_filter import GradientFilter
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 
 __all__ = [
+    "DPPCA",
     "BoundedLayer",
     "ClippedConv1D",
     "ClippedConv2D",
@@ -25,4 +28,5 @@ __all__ = [
     "FeedbackDense",
     "FeedbackOutput",
     "FeedbackStack",
+    "GradientFilter",
 ]

@@ -12,7 +12,7 @@ from tfdp_layers.filtering import sizes
 from tfdp_layers.noise import stddevs_beside_statistics
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.rules import check_bound
-from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.sensitivity import LARGEST_SUM, SensitivityGroup
 
 ESTIMATORS = ("query", "layer", "coordinate")
 _LIMITS = (0.01, 10.0)
@@ -54,7 +54,8 @@ class AdaDPOptimizer(PrivateOptimizer):
         as_published: the printed algorithm, for study: E' from the gradients before clip and noise. The ledger holds
             that they were released without noise: epsilon is infinite; a `PrivacyBudget` refuses to start unless it
             accepts the nominal figure.
-        scale_estimator: "query", "layer" or "coordinate".
+        scale_estimator: "layer", "query" or "coordinate". On MNIST "layer" was the most accurate: it switches to the
+            clamps only where the released gradients stand out of their noise.
         allow_generic: see `ClippedOptimizer`.
         noise_allocation, noise_source, name: see `PrivateOptimizer`.
 
@@ -81,11 +82,13 @@ class AdaDPOptimizer(PrivateOptimizer):
         adaptive_noise: bool = True,
         as_published: bool = False,
         *,
-        scale_estimator: str = "query",
+        scale_estimator: str = "layer",
         allow_generic: bool = False,
         **kwargs: Any,
     ) -> None:
         check_bound(clip_factor=clip_factor, l2_norm_clip=l2_norm_clip)
+        if l2_norm_clip > LARGEST_SUM:  # sums are in units of the gradient until they are over the clamps
+            raise ValueError(f"`l2_norm_clip` must be at most {LARGEST_SUM:g}. Received: {l2_norm_clip!r}.")
         if scale_estimator not in ESTIMATORS:
             raise ValueError(f"`scale_estimator` must be one of {ESTIMATORS}. Received: {scale_estimator!r}.")
         for name, value in {"rate_decay": rate_decay, "noise_decay": noise_decay}.items():

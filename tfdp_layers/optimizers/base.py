@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.noise import NoiseSource, add_noise, allocated_stddevs, check_allocation
+from tfdp_layers.noise import add_noise, allocated_stddevs, as_noise_source, check_allocation
 from tfdp_layers.sensitivity import SensitivityGroup
 
 UNLIMITED = 2**62
@@ -41,7 +41,9 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
             no noise: epsilon is infinite, for tests and comparisons.
         noise_allocation: how precision is shared between groups of weights at the same cost: "uniform", "dimension"
             (more for larger groups), or a dict of shares by the groups' names; see `tfdp.noise.allocated_stddevs`.
-        noise_source: "default" (see `NoiseSource`), or a `NoiseSource`, for tests `tfdp.noise.SeededNoise(seed)`.
+        noise_source: "default" (see `NoiseSource`), "secure" (a cryptographic generator and a defence against
+            floating-point attacks, slower: see `tfdp.noise.SecureNoise`), or a `NoiseSource`, for tests
+            `tfdp.noise.SeededNoise(seed)`.
         name: as in Keras.
 
     Raises:
@@ -66,16 +68,12 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
                 f" more. Received: noise_multiplier={noise_multiplier!r}. tfdp.accounting.calibrate_noise_multiplier"
                 " finds it."
             )
-        if noise_source != "default" and not isinstance(noise_source, NoiseSource):
-            raise ValueError(
-                f"`noise_source` must be 'default' or a tfdp.noise.NoiseSource. Received: {noise_source!r}."
-            )
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
         check_allocation(noise_allocation)
         self.noise_multiplier = float(noise_multiplier)
         self.noise_allocation = noise_allocation
-        self.noise_source = NoiseSource() if noise_source == "default" else noise_source
+        self.noise_source = as_noise_source(noise_source)
         self._limit = ReleaseLimit()
         self._observer: Callable[[list[tf.Tensor]], None] | None = None
 
@@ -223,8 +221,10 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         self.inner_optimizer.finalize_variable_values(var_list)
 
     def get_config(self) -> dict[str, Any]:
-        """Without the noise source: a restored optimizer draws fresh keys from the operating system."""
-        return {
+        """Without the noise source's state: a restored optimizer draws fresh keys from the operating system."""
+        # Named, so that a restored model never falls back to a generator that promises less.
+        secure = {"noise_source": "secure"} if self.noise_source.generator == "secure" else {}
+        return secure | {
             "optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
             "noise_multiplier": self.noise_multiplier,
             "noise_allocation": self.noise_allocation,

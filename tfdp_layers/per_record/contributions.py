@@ -106,7 +106,10 @@ class Stored(Contribution):
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How a matrix (inputs, units) becomes a kernel: rows and columns are split into `sizes`, then put in `order`."""
+    """How a matrix (inputs, units) becomes a kernel: rows and columns are split into `sizes`, then put in `order`.
+
+    Reshaped to the kernel's shape, that is the kernel.
+    """
 
     sizes: tuple[int, ...]
     order: tuple[int, ...]
@@ -188,10 +191,10 @@ class Products(Contribution):
             scaled = self.u * weights[:, tf.newaxis, tf.newaxis]
             x = tf.reshape(self.x, (-1, inputs))
             matrix = tf.matmul(x, tf.reshape(scaled, (-1, units)), transpose_a=True)
-        return self.arrange(matrix)
+        return tf.reshape(self.arrange(matrix), self.variable.shape)
 
     def gradients(self) -> tf.Tensor:
-        return self.arrange(self.written())
+        return tf.reshape(self.arrange(self.written()), (-1, *self.variable.shape))
 
     def keep(self, kept: tf.Tensor) -> Products:
         clean = Products(self.variable, zero_rows(self.x, kept), zero_rows(self.u, kept), self.arrange)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from tfdp_layers.per_record.contributions import (
     SMALLEST,
     Contribution,
-    Products,
     Stored,
-    constant,
     positions,
     zero_rows,
 )
@@ -24,8 +20,6 @@ from tfdp_layers.rules import number_of, squared_norm, summation_error
 Convolution = Callable[[Any, Any], Any]
 _STORED = 65_536
 """Kernels of up to so many entries are written out for every record: then the weighted sum needs no second pass."""
-_ROW = 150_000
-"""What the loop over records costs for each, in multiplications that the time would do."""
 _TOGETHER = 8
 """Records in one round of that loop."""
 
@@ -170,89 +164,3 @@ def paddings(space: Sequence[int], size: Sequence[int], strides: Sequence[int], 
         return [(0, 0)] * len(size)
     totals = [max((-(-n // s) - 1) * s + k - n, 0) for n, k, s in zip(space, size, strides, strict=True)]
     return [(total // 2, total - total // 2) for total in totals]
-
-
-def convolution_of(operation: Any, layer: Any, padding: str, **options: Any) -> Callable[[Any, Any, Any], Any]:
-    """(record, kernel, inputs) -> the layer's convolution, through a recorder.
-
-    Args:
-        operation: `keras.ops.conv`, `conv_transpose` or `depthwise_conv`.
-        padding: "valid" or "same".
-        options: arguments of the operation that differ from the layer's.
-    """
-    arguments = {"strides": tuple(layer.strides), "dilation_rate": layer.dilation_rate, "padding": padding} | options
-    native = functools.partial(operation, data_format=layer.data_format, **arguments)
-    last = functools.partial(operation, data_format="channels_last", **arguments)
-    transpose = layer.data_format == "channels_first"
-
-    def apply(record: Any, kernel: Any, inputs: Any) -> Any:
-        outputs = native(inputs, constant(kernel, inputs.dtype))
-
-        def contribution(u: tf.Tensor) -> Contribution:
-            x = keras.ops.moveaxis(inputs, 1, -1) if transpose else inputs
-            u = keras.ops.moveaxis(u, 1, -1) if transpose else u
-            return kernel_contribution(kernel, x, u, operation, last, arguments)
-
-        return record.note(kernel, outputs, contribution)
-
-    return apply
-
-
-def kernel_contribution(
-    kernel: Any, x: tf.Tensor, u: tf.Tensor, operation: Any, convolution: Convolution, arguments: dict[str, Any]
-) -> Contribution:
-    """The kernel's gradients by the formula that measured fastest for these shapes; channels last."""
-    rank = len(x.shape) - 2
-    size, strides = kernel.shape[:rank], as_list(arguments["strides"], rank)
-    plain = operation is keras.ops.conv and x.shape[-1] == kernel.shape[-2]
-    if plain and set(size) == {1} and set(strides) == {1}:
-        return Products(kernel, positions(x), positions(u))
-    # A transposed convolution strides over its output: all taps of the kernel meet each entry of the input.
-    steps = [1] * rank if operation is keras.ops.conv_transpose else strides
-    overlap = math.prod(-(-k // s) for k, s in zip(size, steps, strict=True))
-    general = KernelGradients(kernel, x, u, convolution, overlap)
-    rates, padding = as_list(arguments["dilation_rate"], rank), arguments["padding"]
-    if not plain or rank > 2 or None in u.shape[1:]:
-        return general
-    costs = {"rows": math.prod(u.shape[1:-1]) * math.prod(kernel.shape) + _ROW, "patches": patch_cost(kernel, u)}
-    if rank == 2 and set(rates) == {1}:
-        costs["pixels"] = pixel_cost(kernel, x, u, paddings(x.shape[1:-1], size, strides, padding))
-    best = min(costs, key=lambda name: costs[name])
-    if best == "patches":
-        return Products(kernel, patches_of(size, strides, rates, padding)(x), positions(u))
-    if best == "pixels":
-        return PixelGrams(kernel, x, u, convolution, overlap, size=size, strides=strides, padding=padding)
-    return general
-
-
-def patch_cost(kernel: Any, u: tf.Tensor) -> float:
-    """Multiplications a record, and what writing the patches out costs, of the norm by `Products`."""
-    count, inputs, units = math.prod(u.shape[1:-1]), math.prod(kernel.shape[:-1]), kernel.shape[-1]
-    return min(count**2 * (inputs + units), 4 * count * inputs * units) + 4 * count * inputs
-
-
-def pixel_cost(kernel: Any, x: tf.Tensor, u: tf.Tensor, padding: list[tuple[int, int]]) -> float:
-    """Multiplications a record of the norm by `PixelGrams`, and its additions, which cost twice as much."""
-    (height, width), (rows, columns) = (n + sum(p) for n, p in zip(x.shape[1:-1], padding, strict=True)), u.shape[1:-1]
-    grams = (height * width) ** 2 * x.shape[-1] + (rows * columns) ** 2 * kernel.shape[-1]
-    return grams + 2 * (kernel.shape[0] * (rows * width) ** 2 + kernel.shape[1] * (rows * columns) ** 2)
-
-
-def patches_of(kernel: Sequence[int], strides: Sequence[int], rates: Sequence[int], padding: str) -> Any:
-    """A function of x (batch, *space, channels), one or two space axes, to the patches that a convolution meets.
-
-    Shapes: (batch, positions, inputs), the inputs in the order of the flattened kernel.
-    """
-    lift = len(kernel) == 1
-    sizes, steps, dilations = ([1, *([1] if lift else []), *values, 1] for values in (kernel, strides, rates))
-
-    def patches(x: tf.Tensor) -> tf.Tensor:
-        found = tf.image.extract_patches(x[:, tf.newaxis] if lift else x, sizes, steps, dilations, padding.upper())
-        return positions(found)
-
-    return patches
-
-
-def as_list(value: Any, rank: int) -> list[int]:
-    """One number for each axis."""
-    return [value] * rank if isinstance(value, int) else list(value)

@@ -1,0 +1,63 @@
+"""Whose ledger it is: its random name, the data set that it is kept for, and that data set's budget."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tfdp_layers.accounting.budget import Budget
+
+__all__ = ["Identity", "checked_name"]
+
+_LONGEST_NAME = 200
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Random name of a ledger, the data set it is kept for (None: it is one of a run), and the budget (None: none)."""
+
+    uid: str
+    dataset: str | None = None
+    budget: Budget | None = None
+
+    def named(self, dataset: str | None, budget: Budget | None, path: Path | None) -> "Identity":
+        """With this data set and budget where it has none; None keeps what it has.
+
+        Raises:
+          ValueError: it has others, or would have a budget without a data set; `path` is named in the message.
+        """
+        name = self.dataset if dataset is None else checked_name(dataset)
+        if name is None:
+            raise ValueError("A budget is kept for a data set: give dataset='name' with it.")
+        if self.dataset not in (None, name):
+            raise ValueError(f"{path} is the ledger of the data set {self.dataset!r}, not of {name!r}.")
+        if budget is not None and self.budget not in (None, budget):
+            raise ValueError(
+                f"{path} keeps the data set {name!r} to {self.budget}, not to {budget}. To change it on purpose:"
+                " ledger.set_budget(epsilon, delta)."
+            )
+        return replace(self, dataset=name, budget=budget or self.budget)
+
+    def refuse_costs_of(self, other: "Identity", path: Path | None) -> None:
+        """Raises ValueError where what was spent on another data set would be counted here."""
+        if other.dataset is None or other.dataset == self.dataset:
+            return
+        if self.dataset is not None:
+            raise ValueError(
+                f"The ledger of the data set {self.dataset!r} cannot take over what was spent on {other.dataset!r}:"
+                " they protect different records. To train weights of one on the other, start a model from copies of"
+                " them (tfdp.make_private(model.to_keras())); each data set's ledger then keeps its own cost."
+            )
+        if path is not None:
+            raise ValueError(
+                f"What was spent on the data set {other.dataset!r} cannot move into {path}, which names no data set."
+                f" Use the data set's own ledger, or name this one: Ledger(path, dataset={other.dataset!r})."
+            )
+
+
+def checked_name(name: Any) -> str:
+    """Returns the name of a data set. Raises ValueError unless it is a line of printable text."""
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
+        raise ValueError(
+            f"dataset must name the data in 1 to {_LONGEST_NAME} printable characters. Received: dataset={name!r}."
+        )
+    return name

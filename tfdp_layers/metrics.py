@@ -1,0 +1,110 @@
+"""Metrics of private data, released with noise and charged to the ledger."""
+
+import math
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from dp_accounting import NeighboringRelation
+
+from tfdp_layers.accounting import GroupNoise, Ledger, MetricRelease, UnitMetricRelease
+from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
+from tfdp_layers.sampling import FixedSize, Partition, Poisson, Sampling
+from tfdp_layers.units import Units
+
+_WHOLE: dict[NeighboringRelation | None, type[Sampling]] = {
+    None: Poisson,
+    NeighboringRelation.ADD_OR_REMOVE_ONE: Poisson,
+    NeighboringRelation.REPLACE_ONE: FixedSize,
+    NeighboringRelation.REPLACE_SPECIAL: Partition,
+}
+
+
+def release_metric(
+    values: Any,
+    ledger: Ledger,
+    *,
+    stddev: float,
+    lower: float = 0.0,
+    upper: float = 1.0,
+    examples: int | None = None,
+    unit_ids: Any = None,
+    name: str = "metric",
+    noise_source: Any = "secure",
+) -> float:
+    """Releases the mean of one bounded number a record, with Gaussian noise, and charges the ledger before it does.
+
+    Formal guarantee: the released number is one Gaussian mechanism on all records, composed with everything else in the
+    ledger, under the ledger's neighbouring relation (add-or-remove for an empty one) and for its unit. Each number is
+    clipped to [lower, upper] and the middle of the range is subtracted, so that a record moves the sum by at most half
+    the range whatever it holds; the noise on the sum is `stddev * examples`. The mean is over the DECLARED number of
+    records. NaN counts as the middle. The result is not clipped: it may lie beyond the range.
+
+    Args:
+        values: numbers or booleans (records,), each computed from its own record and from what was released before,
+            for example `model.predict(x).argmax(-1) == y` for accuracy.
+        ledger: `model.ledger`, or the data set's own; see `Ledger(dataset=...)`.
+        stddev: of the noise on the mean, in the metric's units: 0.005 leaves an accuracy good to about one percent.
+        lower, upper: public bounds that do not depend on the data; larger values (of a loss, say) are clipped.
+        examples: the declared, public number of records, or of units; the length of the values if left out.
+        unit_ids: (records,), for a ledger that protects units: the mean is over units, of each one's own mean.
+        name: of the metric, for the statement.
+        noise_source: as in `tfdp.optimizers`.
+
+    Returns: the noisy mean.
+    Raises:
+        ValueError: values that are not one number a record, bounds or a stddev out of range, or a unit that the ledger
+            does not protect.
+        BudgetExhausted, LedgerError: the ledger cannot take the charge; nothing is released.
+    """
+    numbers = _centred(values, lower, upper)
+    if unit_ids is not None:
+        numbers = Units(unit_ids, len(numbers)).means(numbers)
+    declared = len(numbers) if examples is None else examples
+    if isinstance(stddev, bool) or not isinstance(stddev, int | float | np.number) or not 0.0 < stddev < math.inf:
+        raise ValueError(
+            f"stddev, the noise on the mean, must be a finite number above 0. Received: stddev={stddev!r}. Without"
+            " noise a metric has no guarantee."
+        )
+    source = as_noise_source(noise_source)
+    sampling = _whole(ledger, declared, len(numbers))
+    total_stddev = float(stddev) * declared
+    release = _release(name, (upper - lower) / 2.0, total_stddev, sampling, source, unit_ids is not None)
+    token = ledger.begin(release)
+    ledger.reserve(token, 1)
+    # math.fsum: a sum rounded once, so that rounding moves it by no more than a record's share of 2^-53 of all.
+    total = tf.constant(math.fsum(numbers), tf.float64)
+    noisy = float(add_noise(source, [total], [total_stddev])[0])
+    ledger.settle(token, 1)
+    return (lower + upper) / 2.0 + noisy / declared
+
+
+def _release(
+    name: str, bound: float, stddev: float, sampling: Sampling, source: NoiseSource, units: bool
+) -> MetricRelease:
+    kind = UnitMetricRelease if units else MetricRelease
+    group = GroupNoise(name, bound, stddev)
+    return kind((group,), sampling, sampling.batch_size, seeded=source.seeded, generator=source.generator)
+
+
+def _whole(ledger: Ledger, examples: int, rows: int) -> Sampling:
+    """The sampling that draws every record, under the ledger's relation. Raises ValueError where it needs all rows."""
+    sampling = _WHOLE[ledger.relation](examples)
+    sampling.draws(examples, np.random.default_rng(), rows=rows)  # draws nothing; checks the numbers
+    return sampling
+
+
+def _centred(values: Any, lower: float, upper: float) -> np.ndarray:
+    """The values clipped, less the middle of the range: float64 (records,), in [-range / 2, range / 2]."""
+    if not 0.0 < upper - lower < math.inf:
+        raise ValueError(f"lower must lie a finite way below upper. Received: lower={lower!r}, upper={upper!r}.")
+    array = np.asarray(values)
+    if array.ndim != 1 or not len(array) or array.dtype.kind not in "biuf":
+        raise ValueError(
+            "values must be one number or boolean a record, shape (records,), for example"
+            f" model.predict(x).argmax(-1) == y. Received shape {array.shape} of dtype {array.dtype}."
+        )
+    half = (upper - lower) / 2.0
+    centred = np.clip(array.astype(np.float64), lower, upper) - (lower + upper) / 2.0
+    # Once more: the subtraction is rounded.
+    return np.clip(np.where(np.isnan(centred), 0.0, centred), -half, half)

@@ -1,0 +1,94 @@
+"""Convolutions as products of patches with a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfdp_layers.per_record.contributions import Arrangement, Products, positions
+from tfdp_layers.per_record.convolutions import KernelGradients, paddings
+
+_TOGETHER = 8
+"""Records in one call of the compiled function: their patches stay in the cache."""
+
+
+class PatchBlocks(KernelGradients):
+    """The same of a 2D convolution whose patches take many times the memory of its input, from a few records' at once.
+
+    Compiled by XLA into a function of its own, which leaves the patches in the cache.
+    """
+
+    def __init__(self, *args: Any, size: Sequence[int], strides: Sequence[int], padding: str) -> None:
+        super().__init__(*args)
+        self.geometry: Any = {"size": size, "strides": strides, "padding": padding}
+
+    def gradients(self) -> tf.Tensor:
+        if self._written is None:
+            self._written = self._of_rows(self.x, self.u) if tf.executing_eagerly() else self._in_blocks()
+        return self._written
+
+    def _of_rows(self, x: tf.Tensor, u: tf.Tensor) -> tf.Tensor:
+        strides, padding = self.geometry["strides"], self.geometry["padding"]
+        return patch_products(self.variable, x, u, strides, [1, 1], padding).gradients()
+
+    def _in_blocks(self) -> tf.Tensor:
+        compiled = tf.function(self._of_rows, jit_compile=True, autograph=False)
+        batch = tf.shape(self.x)[0]
+        # At least one block, so that an empty piece has a shape as well; zeros fill the last one.
+        missing = tf.maximum(-(-batch // _TOGETHER), 1) * _TOGETHER - batch
+
+        def blocks_of(values: tf.Tensor) -> tf.Tensor:
+            filled = tf.pad(values, [[0, missing]] + [[0, 0]] * (len(values.shape) - 1))
+            return tf.reshape(filled, (-1, _TOGETHER, *values.shape[1:]))
+
+        found = tf.map_fn(
+            lambda rows: compiled(*rows), (blocks_of(self.x), blocks_of(self.u)), fn_output_signature=tf.float32
+        )
+        return tf.reshape(found, (-1, *self.variable.shape))[:batch]
+
+    def like(self, x: tf.Tensor, u: tf.Tensor) -> KernelGradients:
+        return PatchBlocks(self.variable, x, u, self.convolution, self.overlap, **self.geometry)
+
+
+def regular(size: Sequence[int], strides: Sequence[int], rates: Sequence[int]) -> bool:
+    """Whether `patch_products` cuts its patches by whole blocks of pixels."""
+    whole = all(k % s == 0 for k, s in zip(size, strides, strict=True))
+    return whole and set(rates) == {1} and strides[0] in (1, strides[-1])
+
+
+def patch_products(
+    kernel: Any, x: tf.Tensor, u: tf.Tensor, strides: Sequence[int], rates: Sequence[int], padding: str
+) -> Products:
+    """The kernel's gradients as those of a matrix that multiplies the patches; one or two space axes."""
+    *size, channels, units = kernel.shape
+    pads, u = paddings(x.shape[1:-1], size, strides, padding), u if len(size) == 2 else u[:, tf.newaxis]
+    if len(size) == 1:
+        x, pads = x[:, tf.newaxis], [(0, 0), *pads]
+        size, strides, rates = [1, *size], [1, *strides], [1, *rates]
+    if not regular(size, strides, rates):
+        found = tf.image.extract_patches(x, *([1, *values, 1] for values in (size, strides, rates)), padding.upper())
+        return Products(kernel, positions(found), positions(u))
+    out = u.shape[1:3]
+    ends = [(n - 1) * s + k for n, s, k in zip(out, strides, size, strict=True)]
+    x = blocks(tf.pad(x, [(0, 0), *pads, (0, 0)])[:, : ends[0], : ends[1]], strides)
+    taps = [k // s for k, s in zip(size, strides, strict=True)]
+    # First along the rows, then along the columns: the pieces that are copied become long.
+    found = tf.concat([x[:, tap : tap + out[0]] for tap in range(taps[0])], -1)
+    found = tf.concat([found[:, :, tap : tap + out[1]] for tap in range(taps[1])], -1)
+    arrange = Arrangement((taps[1], taps[0], *strides, channels, units), (1, 2, 0, 3, 4, 5))
+    return Products(kernel, positions(found), positions(u), arrange)
+
+
+def blocks(x: tf.Tensor, strides: Sequence[int]) -> tf.Tensor:
+    """(batch, rows, columns, channels) -> one entry for each step of the strides, its pixels side by side.
+
+    Strides: the same along both, or 1 along the rows.
+    """
+    rows, columns = strides
+    if columns == 1:
+        return x
+    if rows == 1:
+        return tf.reshape(x, (-1, x.shape[1], x.shape[2] // columns, columns * x.shape[3]))
+    return tf.nn.space_to_depth(x, rows)
