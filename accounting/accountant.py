@@ -14,6 +14,8 @@ __all__ = ["Epsilon", "EpsilonCurve", "check_delta", "epsilon", "events_of", "no
 
 # Coarse points at which a curve is evaluated exactly: each 15% after the last.
 _GRID_RATIO = 1.15
+# Points of the fine grid are whole numbers of so many bits: each at most 1.6% after the last.
+_FINE_BITS = 7
 
 
 class Epsilon(float):
@@ -85,6 +87,7 @@ class EpsilonCurve:
         self._kinds = _kinds(ledger) | {release.drawn}
         self._event = release.event()
         self._values: dict[int, Epsilon] = {}
+        self._bounds: dict[int, float] = {}
         base = tuple(self._before.items())
         self._orders, self._rdp_before = composition.rdp_curve(base, release.relation)
         self._rdp_each = composition.rdp_of(self._event, release.relation)
@@ -94,13 +97,17 @@ class EpsilonCurve:
         return self._at_charges(self.release.charges(steps))
 
     def bound(self, steps: int) -> float:
-        """An upper bound on `at(steps)`, monotone in steps, cheap enough for every update.
+        """An upper bound on `at(steps)`, monotone in steps, cheap enough for every update: microseconds.
 
-        It is the smaller of the Renyi conversion and of the exact value at the next point of a coarse grid, which is
-        evaluated once. At most about a tenth above `at`.
+        It is the smaller of the Renyi conversion at the next point of a fine grid and of the exact value at the next
+        point of a coarse one, each evaluated once. At most about a tenth above `at`.
         """
         charges = self.release.charges(steps)
-        return min(self._by_rdp(charges), float(self._at_charges(_next_grid_point(charges))))
+        finest = max(1, 2 ** (charges.bit_length() - _FINE_BITS))
+        point = -(-charges // finest) * finest
+        if point not in self._bounds:
+            self._bounds[point] = min(self._by_rdp(point), float(self._at_charges(_next_grid_point(point))))
+        return self._bounds[point]
 
     def _at_charges(self, charges: int) -> Epsilon:
         if charges not in self._values:

@@ -3,15 +3,14 @@
 import os
 import secrets
 import threading
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dp_accounting import DpEvent, NeighboringRelation
+from dp_accounting import NeighboringRelation
 
-from tfdp_layers.accounting.budget import Affordability, Budget, BudgetExhausted
+from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.events import AnyRelease, WholeDataRelease
 from tfdp_layers.accounting.identity import Identity
 from tfdp_layers.accounting.ledger_format import (
@@ -21,19 +20,10 @@ from tfdp_layers.accounting.ledger_format import (
     release_text,
     write_ledger,
 )
+from tfdp_layers.accounting.segment import Segment
 from tfdp_layers.accounting.storage import LedgerError, LedgerFile
 
 __all__ = ["Entry", "Ledger", "LedgerError"]
-
-
-@dataclass
-class _Segment:
-    """An open segment: where its updates are counted, and how many of those are reserved but not settled."""
-
-    release: AnyRelease
-    entry: str
-    outstanding: int = 0
-    afford: tuple[Any, Affordability] | None = None
 
 
 class Ledger:
@@ -66,7 +56,7 @@ class Ledger:
         self._file = None if path is None else LedgerFile(path)
         self._identity = Identity(secrets.token_hex(16))
         self._entries: dict[str, Entry] = {}
-        self._segments: dict[str, _Segment] = {}
+        self._segments: dict[str, Segment] = {}
         self._threads = threading.RLock()
         self._own: set[str] = set()
         self._texts: dict[str, str] = {}
@@ -173,7 +163,7 @@ class Ledger:
             if not release.sequential:
                 entry = next((uid for uid in self._own if self._entries[uid].release == release), entry)
             token = secrets.token_hex(16)
-            self._segments[token] = _Segment(release, entry)
+            self._segments[token] = Segment(release, entry)
             return token
 
     def reserve(self, token: str, steps: int) -> None:
@@ -188,7 +178,7 @@ class Ledger:
         steps = checked_count("steps", steps)
         with self._threads:
             segment = self._ready(token)
-            self._require(segment, steps)
+            segment.require(self._entries, self.budget, steps, self.dataset)
             segment.outstanding += steps
             self._add(segment, steps)
 
@@ -196,7 +186,7 @@ class Ledger:
         """Takes the lock of the file, and raises as `reserve(token, steps)` would; counts nothing."""
         steps = checked_count("steps", steps)
         with self._threads:
-            self._require(self._ready(token), steps)
+            self._ready(token).require(self._entries, self.budget, steps, self.dataset)
 
     def affordable(self, token: str, steps: int) -> int:
         """Returns how many of `steps` further updates of a segment the data set's budget affords: all without one.
@@ -205,7 +195,7 @@ class Ledger:
         """
         steps = checked_count("steps", steps)
         with self._threads:
-            return self._affordable(self._ready(token), steps)
+            return self._ready(token).affordable(self._entries, self.budget, steps)
 
     def settle(self, token: str, made: int) -> None:
         """Replaces the outstanding reservation of a segment by the updates made; more than reserved are counted too.
@@ -309,7 +299,7 @@ class Ledger:
             self._texts[entry.uid] = release_text(entry.release)
         return self._texts[entry.uid]
 
-    def _ready(self, token: str) -> _Segment:
+    def _ready(self, token: str) -> Segment:
         """The segment, after all that must hold before anything is counted in it."""
         self._notice_fork()
         if token not in self._segments:
@@ -327,7 +317,7 @@ class Ledger:
         self._process = os.getpid()
         self._own.clear()
         for segment in self._segments.values():
-            segment.entry, segment.outstanding, segment.afford = secrets.token_hex(16), 0, None
+            segment.restart(secrets.token_hex(16))
         if self._file is not None:
             self._file.unlock()
 
@@ -349,32 +339,7 @@ class Ledger:
         if held:
             self.close()
 
-    def _affordable(self, segment: _Segment, steps: int) -> int:
-        if self.budget is None:
-            return steps
-        others = {uid: entry.steps for uid, entry in self._entries.items() if uid != segment.entry}
-        if segment.afford is None or segment.afford[0] != (self.budget, others):
-            before = Counter[DpEvent]()
-            for uid in others:
-                before[self._entries[uid].release.event()] += self._entries[uid].charges
-            segment.afford = (self.budget, others), Affordability(self.budget, before, segment.release)
-        held = self._entries[segment.entry].steps if segment.entry in self._entries else 0
-        return max(0, segment.afford[1].most(held + steps) - held)
-
-    def _require(self, segment: _Segment, steps: int) -> None:
-        affordable = self._affordable(segment, steps)
-        if self.budget is None or segment.afford is None or affordable >= steps:
-            return
-        held = self._entries[segment.entry].steps if segment.entry in self._entries else 0
-        spent = segment.afford[1].epsilon(held)
-        raise BudgetExhausted(
-            f"The budget of the data set {self.dataset!r} is epsilon={self.budget.epsilon:g} at"
-            f" delta={self.budget.delta:g}; {spent:.4g} of it is spent by all that was trained and released so far, and"
-            f" {steps} more of these releases would exceed it ({affordable} fit). Nothing was released. Use more noise,"
-            " or decide on a larger budget: ledger.set_budget(epsilon, delta)."
-        )
-
-    def _add(self, segment: _Segment, steps: int) -> None:
+    def _add(self, segment: Segment, steps: int) -> None:
         entry = self._entries.get(segment.entry)
         if (entry is None and steps <= 0) or (steps == 0 and not self._unwritten):
             return

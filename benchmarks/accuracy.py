@@ -1,5 +1,6 @@
 """What the accuracy experiments share: runs that are kept in one JSON file as they come, and looked up again there."""
 
+import gc
 import json
 import platform
 import statistics
@@ -32,6 +33,7 @@ class Results:
                 return found
         started = time.perf_counter()
         made = settings | run(settings)
+        gc.collect()  # a model and its data refer to each other
         made["seconds"] = round(time.perf_counter() - started, 1)
         self.runs.append(made)
         self._write()

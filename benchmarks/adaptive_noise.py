@@ -6,8 +6,8 @@ Run: python benchmarks/adaptive_noise.py --out results/adaptive_noise.json [--da
 The paper's network for MNIST: 60 private principal components, 1,000 ReLU units, 10 classes; lots of 600 by Poisson
 sampling, C = 4, beta = 1.2. `noises` are its (sigma*, sigma_p): the noise multipliers of a step, and of the principal
 components, whose cost is in every epsilon here. Records are clipped to norm 1 for the components, and not for the
-network. Each method's learning rates (the paper's, and three times that) are tried with the first seed at the
-first noise, and the best one is taken everywhere. A plot lies beside the results.
+network. Each method's learning rates (the paper's, and three times that) are tried with the first seed at each
+noise, and the best one is taken for the others. A plot lies beside the results.
 """
 
 import functools
@@ -27,7 +27,7 @@ FLAGS = flags.FLAGS
 flags.DEFINE_string("out", "results/adaptive_noise.json", "File for the runs.")
 flags.DEFINE_list("datasets", ["mnist"], "Data sets.")
 flags.DEFINE_string("data_dir", None, "Folder with the data sets.")
-flags.DEFINE_list("noises", ["4:7", "8:16", "2:4"], "sigma*:sigma_p. Rates are chosen at the first.")
+flags.DEFINE_list("noises", ["4:7", "8:16", "2:4"], "sigma*:sigma_p.")
 flags.DEFINE_integer("steps", 400, "Updates of a run.")
 flags.DEFINE_integer("seeds", 3, "Runs of each method: seeds of the initial weights.")
 
@@ -93,14 +93,12 @@ def main(_: list[str]) -> None:
     chosen = [list(METHODS)[int(i)] for i in FLAGS.methods] if FLAGS.methods else list(METHODS)
     groups: dict[str, dict[str, list[accuracy.Run]]] = {}
     for dataset in FLAGS.datasets:
-        best: dict[str, float] = {}
         for noise in FLAGS.noises:
             for method in chosen:
                 settings = {"dataset": dataset, "method": method, "steps": FLAGS.steps, "noise": noise}
                 own = METHODS[method][0]
-                rates = [best[method]] if method in best else [round(own * f, 6) for f in (1, 3)]
+                rates = [round(own * f, 6) for f in (1, 3)]
                 runs = accuracy.at_best_rate(results, settings, rates, range(FLAGS.seeds), run)
-                best.setdefault(method, runs[0]["rate"])
                 sound = [one["epsilon"] for one in runs if one["nominal_epsilon"] is None]
                 title = f"{dataset}, sigma* {noise.split(':')[0]}" + (f", epsilon {sound[0]:.2f}" if sound else "")
                 groups.setdefault(title if sound else next(reversed(groups)), {})[method] = runs

@@ -119,10 +119,11 @@ def main(_: Any) -> None:
     optimizer.show = exact.update
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     model.ledger = Ledger(FLAGS.file, dataset="long run", budget=(1000.0, 1e-5))
-    budget, watch, timed = tfdp.callbacks.PrivacyBudget(1000.0, 1e-5), Watch(), Timed()
+    budget, watch = tfdp.callbacks.PrivacyBudget(1000.0, 1e-5), Watch()
+    timed, timed_epochs = Timed(), Timed()
     timed.wrap(model.ledger, "reserve", "settle", "affordable", "require")
-    timed.wrap(budget, *(f"on_train_{moment}" for moment in ("begin", "batch_begin", "batch_end")))
-    timed.wrap(budget, "on_epoch_begin", "on_epoch_end")
+    timed.wrap(budget, "on_train_batch_begin", "on_train_batch_end")
+    timed_epochs.wrap(budget, "on_train_begin", "on_epoch_begin", "on_epoch_end")
     epochs, start = FLAGS.steps // FLAGS.epoch, time.perf_counter()
     model.fit(x, y, batch_size=32, epochs=epochs, steps_per_epoch=FLAGS.epoch, verbose=0, callbacks=[budget, watch])
     seconds, steps = time.perf_counter() - start, epochs * FLAGS.epoch
@@ -136,13 +137,14 @@ def main(_: Any) -> None:
         "seconds": seconds,
         "milliseconds_a_step_early": 1e3 * statistics.median(times[part : 2 * part]),
         "milliseconds_a_step_late": 1e3 * statistics.median(times[-part:]),
-        "megabytes_early": watch.memory[len(watch.memory) // 20],
-        "megabytes_late": watch.memory[-1],
+        "megabytes_at_tenths": [round(watch.memory[(len(watch.memory) - 1) * i // 10]) for i in range(11)],
         "first_moment_deviation": deviation(moments[0], exact.moments[0]),
         "second_moment_deviation": deviation(moments[1], exact.moments[1]),
         "weights_deviation": deviation(model.trainable_variables[0], exact.weights),
         "accounting_microseconds_a_step": 1e6 * timed.seconds / steps,
-        "accounting_percent": 100.0 * timed.seconds / seconds,
+        "accounting_milliseconds_an_epoch": 1e3 * timed_epochs.seconds / epochs,
+        "accounting_percent_in_steps": 100.0 * timed.seconds / seconds,
+        "accounting_percent": 100.0 * (timed.seconds + timed_epochs.seconds) / seconds,
         "epsilon": float(tfdp.accounting.epsilon(model.ledger, 1e-5)),
     }
     print(json.dumps(results) if FLAGS.json else "\n".join(f"{k}: {v}" for k, v in results.items()))

@@ -1,14 +1,18 @@
 """Tanh-filtered DP-SGD against DP-SGD, at the same true epsilon.
 
 Run: python benchmarks/tanh_filter.py --out results/tanh_filter.json [--datasets mnist,fashion_mnist] [--data_dir DIR]
-         [--steps 300] [--noise_multiplier 1.1] [--rates 0.25,1.0] [--seeds 3] [--methods ...]
+         [--steps 300] [--noise_multiplier 1.1] [--rates 1.0,2.0] [--seeds 3] [--families clip]
+         [--only 'C=1|k=1$']
 
 The CNN of 26,010 weights of TensorFlow Privacy's tutorial, batch 256 by Poisson sampling, plain SGD, noise multiplier
-1.1, as in the paper's experiments, but for fewer steps. Every method but the printed one is one Gaussian mechanism of
-this multiplier a step, so all have the same epsilon. c: output scale, k: active range, C: clip of the (filtered) norm.
-Each learning rate is tried with the first seed, and the best one taken for the others. A plot lies beside the results.
+1.1, as in the paper's experiments, but for fewer steps. Every method but the printed ones is one Gaussian mechanism of
+this multiplier a step, so all have the same epsilon. c: output scale, k: active range, C = 1: clip of the (filtered)
+norm. Every method and learning rate is tried with the first seed; the best of each family, and the printed default
+(c = 1, k = 1), are run with the other seeds. `rates` are multiplied by what suits the method's units. A plot and a
+table lie beside the results.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +30,33 @@ flags.DEFINE_list("datasets", ["mnist", "fashion_mnist"], "Data sets.")
 flags.DEFINE_string("data_dir", None, "Folder with the data sets.")
 flags.DEFINE_integer("steps", 300, "Updates of a run.")
 flags.DEFINE_float("noise_multiplier", 1.1, "Of every update.")
-flags.DEFINE_list("rates", ["0.25", "1.0"], "Learning rates to choose from.")
-flags.DEFINE_integer("seeds", 3, "Runs of each method: seeds of the initial weights.")
+flags.DEFINE_list("rates", ["1.0", "2.0"], "Learning rates to choose from.")
+flags.DEFINE_integer("seeds", 3, "Runs of the best methods: seeds of the initial weights.")
+flags.DEFINE_list("families", None, "DP-SGD, clip, dimension, printed; all if left out.")
+flags.DEFINE_string("only", "", "Regular expression of the methods' names.")
 
 BATCH, DELTA = 256, 1e-5
-METHODS: dict[str, dict[str, Any]] = {
-    "DP-SGD, C=1": {"l2_norm_clip": 1.0},
-    "DP-SGD, C=0.1": {"l2_norm_clip": 0.1, "rates": 10.0},
-    "DP-SGD, normalised": {"clipping": "automatic"},
-    "tanh, c=1, k=1": {"active_range": 1.0},
-    "tanh, c=1, k=0.1": {"active_range": 0.1},
-    "tanh, c=1, k=0.01": {"active_range": 0.01},
-    "tanh, c=1, k=0.001": {"active_range": 0.001},
-    "tanh, c=10, k=1": {"active_range": 1.0, "output_scale": 10.0},
-    "tanh, c=1, k=0.01, noise for c sqrt(P)": {"active_range": 0.01, "bound": "dimension", "rates": 0.01},
-    "tanh as printed, c=1, k=1": {"active_range": 1.0, "as_published": True},
+SCALES, RANGES = (1, 10, 100), (0.1, 1, 10)
+DEFAULT = ", c=1, k=1"
+Methods = dict[str, tuple[float, dict[str, Any]]]
+"""Names, with what the rates are multiplied by, and the optimizer's options."""
+
+
+def tanh(scale: float, active_range: float, **options: Any) -> dict[str, Any]:
+    return {"output_scale": float(scale), "active_range": float(active_range), **options}
+
+
+FAMILIES: dict[str, Methods] = {
+    "DP-SGD": {"DP-SGD, C=1": (1.0, {}), "DP-SGD, C=0.1": (10.0, {"l2_norm_clip": 0.1})},
+    "clip": {f"tanh, c={c}, k={k}": (1.0, tanh(c, k)) for c in SCALES for k in RANGES},
+    "dimension": {
+        f"tanh, c=1, k={k}, noise for c sqrt(P)": (0.01, tanh(1, k, bound="dimension")) for k in (0.001, 0.01, 0.1)
+    },
+    "printed": {
+        f"tanh as printed, c={c}, k={k}": (rate, tanh(c, k, as_published=True))
+        for c, k, rate in ((1, 1, 0.25), (1, 10, 1.0), (10, 1, 0.025), (10, 10, 0.25))
+    },
 }
-flags.DEFINE_list("methods", None, "Of the methods, by their numbers from 0; all if left out.")
 
 
 def network() -> list[Any]:
@@ -57,10 +71,9 @@ def network() -> list[Any]:
 
 def optimizer(method: str, rate: float) -> Any:
     """The method's optimizer around plain SGD."""
-    options = {name: value for name, value in METHODS[method].items() if name != "rates"}
-    sgd = keras.optimizers.SGD(rate)
+    _, options = next(family[method] for family in FAMILIES.values() if method in family)
     kind = tfdp.optimizers.TanhFilteredOptimizer if method.startswith("tanh") else tfdp.optimizers.ClippedOptimizer
-    return kind(sgd, FLAGS.noise_multiplier, **options)
+    return kind(keras.optimizers.SGD(rate), FLAGS.noise_multiplier, **options)
 
 
 def run(settings: accuracy.Settings) -> accuracy.Run:
@@ -80,17 +93,38 @@ def run(settings: accuracy.Settings) -> accuracy.Run:
     }
 
 
+def repeated(results: accuracy.Results, dataset: str, family: Methods) -> dict[str, list[accuracy.Run]]:
+    """Runs of the methods of a family: all with one seed, the best of them and the printed default with every seed."""
+    base = {"dataset": dataset, "steps": FLAGS.steps, "noise": FLAGS.noise_multiplier}
+    runs = {}
+    for method, (factor, _) in family.items():
+        rates = [round(float(rate) * factor, 6) for rate in FLAGS.rates]
+        runs[method] = accuracy.at_best_rate(results, base | {"method": method}, rates, [0], run)
+    best = max(runs, key=lambda method: runs[method][0]["accuracies"][-1], default=None)
+    for method in runs:
+        if method == best or method.endswith(DEFAULT):
+            again = base | {"method": method, "rate": runs[method][0]["rate"]}
+            runs[method] += [results.get(again | {"seed": seed}, run) for seed in range(1, FLAGS.seeds)]
+    return runs
+
+
 def main(_: list[str]) -> None:
     results = accuracy.Results(Path(FLAGS.out))
-    chosen = [list(METHODS)[int(i)] for i in FLAGS.methods] if FLAGS.methods else list(METHODS)
     groups: dict[str, dict[str, list[accuracy.Run]]] = {}
+    rows = [
+        "| data | method | rate | test accuracy, mean (range) | seeds | true epsilon |",
+        "|---|---|---|---|---|---|",
+    ]
     for dataset in FLAGS.datasets:
-        for method in chosen:
-            settings = {"dataset": dataset, "method": method, "steps": FLAGS.steps, "noise": FLAGS.noise_multiplier}
-            rates = [float(rate) * METHODS[method].get("rates", 1.0) for rate in FLAGS.rates]
-            runs = accuracy.at_best_rate(results, settings, rates, range(FLAGS.seeds), run)
-            groups.setdefault(dataset, {})[method] = runs
-            print(f"| {dataset} | {method} | {runs[0]['rate']:g} | {accuracy.summary(runs)} | {runs[0]['epsilon']} |")
+        for name in FLAGS.families or FAMILIES:
+            family = {method: how for method, how in FAMILIES[name].items() if re.search(FLAGS.only, method)}
+            for method, runs in repeated(results, dataset, family).items():
+                shown = (dataset, method, f"{runs[0]['rate']:g}", accuracy.summary(runs), len(runs), runs[0]["epsilon"])
+                rows.append("| " + " | ".join(map(str, shown)) + " |")
+                print(rows[-1], flush=True)
+                if len(runs) > 1:
+                    groups.setdefault(dataset, {})[method] = runs
+    Path(FLAGS.out).with_suffix(".md").write_text("\n".join(rows) + "\n")
     accuracy.plot(groups, Path(FLAGS.out).with_suffix(".png"), FLAGS.steps)
 
 

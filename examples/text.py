@@ -3,6 +3,9 @@
 python examples/text.py --model transformer --method backprop_clipping
 python examples/text.py --model transformer --method dp_sgd
 python examples/text.py --model lstm --method dp_sgd
+
+2026-11-21, one run each, epsilon 3, delta 1e-5, 15 epochs of 24,881 verses, tested on 6,221 others (the largest part is
+23%): the transformer 42% by backpropagation clipping and 60% by DP-SGD, the LSTM 51%.
 """
 
 import corpus

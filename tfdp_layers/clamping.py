@@ -5,14 +5,16 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
 from tfdp_layers.clipping import Contributions, FlatClipping, LayerVariables, bounded_sums
+from tfdp_layers.filtered_products import FilteredProducts
 from tfdp_layers.filtering import filtered_sums, sizes
+from tfdp_layers.fused import EntryFunction, OuterFunction
 from tfdp_layers.rules import ROUNDING
 from tfdp_layers.sensitivity import LARGEST_SUM, SensitivityGroup
 
@@ -66,6 +68,8 @@ class AdaptiveClamping(FlatClipping):
         if not groups:
             return []
         variables = groups[0].variables
+        # First, so that gradients written out for it need not be made again.
+        counts = self.counts(variables, parts, present) if self.counted else []
 
         def fresh() -> Contributions:  # what a branch remembers, no other may use
             return {key: copy.copy(part) for key, part in parts.items()}
@@ -75,7 +79,6 @@ class AdaptiveClamping(FlatClipping):
             lambda: self.clamped_sums(variables, fresh(), present),
             lambda: bounded_sums(variables, fresh(), self.over_norm)[0],
         )
-        counts = self.counts(variables, fresh(), present) if self.counted else []
         return [*totals, *counts, *(self.unbounded_sum(variables, fresh()) if self.unprotected else [])]
 
     def over_norm(self, norms: tf.Tensor) -> tf.Tensor:
@@ -88,16 +91,8 @@ class AdaptiveClamping(FlatClipping):
         clamps = {id(v): tf.convert_to_tensor(self.clamp(v, weights), tf.float32) for v in variables}
         weight = (1.0 - ROUNDING) / math.sqrt(weights)
 
-        def clamped(variable: Any, values: tf.Tensor, rows: Any) -> tf.Tensor:
-            clamp = clamps[id(variable)]
-            if clamp.shape.rank == 0:
-                return tf.clip_by_value(values, -clamp, clamp)
-            if rows is not None:
-                clamp = tf.gather(clamp, tf.maximum(rows, 0))
-            return tf.minimum(tf.maximum(values, -clamp), clamp)
-
         # Divided after the sum, at the cost of one division a weight instead of one a record and weight.
-        sums = filtered_sums(variables, parts, clamped, weight, present)
+        sums = filtered_sums(variables, parts, ClampedEntries(clamps), weight, present)
         return [total / clamps[id(v)] for total, v in zip(sums, variables, strict=True)]
 
     def counts(self, variables: Sequence[Any], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
@@ -117,3 +112,32 @@ class AdaptiveClamping(FlatClipping):
         """The sum of finite gradients, all weights in one vector."""
         sums, _ = bounded_sums(variables, parts, tf.ones_like)
         return [tf.concat([tf.reshape(total, (-1,)) for total in sums], 0)]
+
+
+@dataclass(frozen=True)
+class ClampedEntries(EntryFunction):
+    """min(max(g, -s), s) of each entry, by the id of its variable: s of the variable's shape, or a scalar; positive."""
+
+    clamps: Mapping[int, tf.Tensor]
+
+    def __call__(self, variable: Any, values: tf.Tensor, rows: Any) -> tf.Tensor:
+        clamp = self.clamps[id(variable)]
+        if clamp.shape.rank and rows is not None:
+            clamp = tf.gather(clamp, tf.maximum(rows, 0))
+        return tf.minimum(tf.maximum(values, -clamp), clamp)
+
+    def outer(self, variable: Any, start: Any, size: int) -> OuterFunction:
+        clamp = self.clamps[id(variable)]
+        if clamp.shape.rank:
+            tile = tf.slice(clamp, [start, 0], [size, variable.shape[1]])
+            return lambda x, u: tf.minimum(tf.maximum(x[:, tf.newaxis] * u, -tile), tile)
+
+        def scaled(x: tf.Tensor, u: tf.Tensor) -> tf.Tensor:
+            # One multiplication less an entry. Where the limit is infinite, x u is within the clamp for any finite u.
+            limit = (clamp / tf.abs(x))[:, tf.newaxis]
+            return x[:, tf.newaxis] * tf.minimum(tf.maximum(u, -limit), limit)
+
+        return scaled
+
+    def products(self, part: Any, refused: tf.Tensor) -> FilteredProducts:
+        return FilteredProducts(part, self, refused, None)

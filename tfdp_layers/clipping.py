@@ -163,9 +163,15 @@ class AdaptiveClipping(FlatClipping):
 
 
 def bounded_sums(
-    variables: Sequence[Any], parts: Contributions, scales: Callable[[tf.Tensor], tf.Tensor]
+    variables: Sequence[Any],
+    parts: Contributions,
+    scales: Callable[[tf.Tensor], tf.Tensor],
+    elsewhere: tf.Tensor | float = 0.0,
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
     """sum_i scale_i g_i for each variable, and the norms (batch,) that the scales were made from.
+
+    Args:
+        elsewhere: (batch,), the squared norms of further weights' gradients, which are summed elsewhere.
 
     Guarantee: row i's scale depends on its own norm alone; a row whose norm is not finite adds exactly zero. If
     scales(n) <= bound * (1 - ROUNDING) / n, every row adds at most `bound` over all the variables together: the norm
@@ -174,7 +180,7 @@ def bounded_sums(
     used = [parts[id(v)] for v in variables if id(v) in parts]
     if not used:
         return [tf.zeros(v.shape, tf.float32) for v in variables], tf.zeros((0,), tf.float32)
-    squared = tf.add_n([part.largest_squared_norms() for part in used])
+    squared = tf.add_n([part.largest_squared_norms() for part in used]) + elsewhere
     finite = tf.math.is_finite(squared)
     norms = tf.sqrt(squared)
     weights = tf.where(finite, scales(norms), tf.zeros_like(norms))

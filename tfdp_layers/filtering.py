@@ -11,13 +11,19 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.clipping import Contributions, FlatClipping, LayerVariables, bounded_sums
-from tfdp_layers.fused import EntryFunction, filtered_sum, is_outer_product
+from tfdp_layers.filtered_products import FilteredProducts
+from tfdp_layers.fused import EntryFunction, OuterFunction, is_outer_product
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Stored
 from tfdp_layers.rules import ROUNDING, Tanh, squared_norm
 from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.series import TANH
 
 _CHUNK = 1_000_000
 """Entries of written-out gradients held at once: they stay in a processor's cache from the filter to the sum."""
+
+
+LARGEST_SCALE = 1e8
+"""Of c over C. Filtered entries below 2^-63 have squares that count as zero: the norm of a billion may be 3e-15 c."""
 
 
 class Filtered(Stored):
@@ -69,6 +75,15 @@ class FilteredClipping(FlatClipping):
 
     NAME = "layers filtered together"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.clip and self.rule.output_scale > LARGEST_SCALE * self.l2_norm_clip:
+            raise ValueError(
+                f"`output_scale` may be at most {LARGEST_SCALE:g} times `l2_norm_clip`: entries whose squares are zero"
+                f" in float32 would add up to more than the clip. Received: output_scale={self.rule.output_scale!r},"
+                f" l2_norm_clip={self.l2_norm_clip!r}."
+            )
+
     def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
         variables = tuple(v for _, owned in layers for v in owned)
         if not variables:
@@ -85,11 +100,24 @@ class FilteredClipping(FlatClipping):
         for group in groups:
             constant = self.rule.output_scale * (1.0 - ROUNDING)
             scales = functools.partial(self.scales, bound=group.bound) if self.clip else constant
-            found += filtered_sums(group.variables, parts, self.filtered, scales, present)
+            found += filtered_sums(group.variables, parts, TanhEntries(self.rule), scales, present)
         return found
 
-    def filtered(self, variable: Any, values: tf.Tensor, rows: Any) -> tf.Tensor:
+
+@dataclass(frozen=True)
+class TanhEntries(EntryFunction):
+    """tanh(g / k) of each entry."""
+
+    rule: Tanh
+
+    def __call__(self, variable: Any, values: tf.Tensor, rows: Any) -> tf.Tensor:
         return self.rule.unit(values)
+
+    def outer(self, variable: Any, start: Any, size: int) -> OuterFunction:
+        return lambda x, u: self.rule.unit(x[:, tf.newaxis] * u)
+
+    def products(self, part: Any, refused: tf.Tensor) -> FilteredProducts:
+        return FilteredProducts(part, self, refused, TANH, self.rule.active_range)
 
 
 def filtered_sums(
@@ -99,7 +127,7 @@ def filtered_sums(
     scales: Callable[[tf.Tensor], tf.Tensor] | float,
     present: tf.Tensor,
 ) -> list[tf.Tensor]:
-    """sum_i scale_i function(g_i) for each variable, a chunk of records at a time; see `bounded_sums`.
+    """sum_i scale_i function(g_i) for each variable; see `bounded_sums`.
 
     Args:
         scales: of the norms of function(g_i) over all the variables: (batch,) -> (batch,); or a number for all.
@@ -111,62 +139,103 @@ def filtered_sums(
     if not used:
         return [tf.zeros(v.shape, tf.float32) for v in variables]
     refused = ~tf.math.is_finite(tf.add_n([magnitudes(part) for part in used]))
+    # Kernels would be compiled anew at every eager call.
+    eager = tf.executing_eagerly()
+    dense = [function.products(part, refused) for part in used if not eager and is_outer_product(part)]
+    own = {id(part.variable) for part in dense}
+    others = [part for part in used if id(part.variable) not in own]
     if callable(scales):
-        return chunked_sums(variables, used, function, scales, refused, present)
-    clean = [] if tf.executing_eagerly() else [part.keep(~refused) for part in used if is_outer_product(part)]
-    sums = {id(part.variable): scales * filtered_sum(part, function) for part in clean}
-    others = [part for part in used if id(part.variable) not in sums]
-    if others:
-        rest = [part.variable for part in others]
-        found = chunked_sums(rest, others, function, scales, refused, present)
-        sums |= {id(v): total for v, total in zip(rest, found, strict=True)}
-    return [sums[id(v)] if id(v) in sums else tf.zeros(v.shape, tf.float32) for v in variables]
+        found, weights = clipped_sums(dense, others, function, scales, refused, present)
+        sums = [part.weighted_sum(weights) for part in dense]
+    else:
+        found, _ = chunked_sums(others, function, scales, refused, present, None)
+        sums = [scales * part.sum() for part in dense]
+    totals = {id(part.variable): total for part, total in zip([*others, *dense], [*found, *sums], strict=True)}
+    return [totals[id(v)] if id(v) in totals else tf.zeros(v.shape, tf.float32) for v in variables]
+
+
+def clipped_sums(
+    dense: Sequence[FilteredProducts],
+    others: Sequence[Contribution],
+    function: EntryFunction,
+    scales: Callable[[tf.Tensor], tf.Tensor],
+    refused: tf.Tensor,
+    present: tf.Tensor,
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """The sums of the others, and what each record was multiplied by: (batch,)."""
+    squared = tf.add_n([part.largest_squared_norms() for part in dense]) if dense else tf.zeros_like(present)
+    found, norms = chunked_sums(others, function, scales, refused, present, squared)
+    return found, tf.where(tf.math.is_finite(norms), scales(norms), tf.zeros_like(norms))
 
 
 def chunked_sums(
-    variables: Sequence[Any],
-    used: Sequence[Contribution],
+    others: Sequence[Contribution],
     function: EntryFunction,
     scales: Callable[[tf.Tensor], tf.Tensor] | float,
     refused: tf.Tensor,
     present: tf.Tensor,
-) -> list[tf.Tensor]:
-    """The same with gradients written out, a chunk of records at a time."""
+    elsewhere: tf.Tensor | None,
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """The sums with gradients written out, a chunk of records at a time; and the norms over all weights: (batch,).
 
-    def chunk(start: Any, size: Any) -> list[tf.Tensor]:
+    Args:
+        elsewhere: (batch,), the squared norms over the weights that are not among `others`; None with a number for
+            `scales`, which needs no norms: then zeros are returned for them.
+    """
+    if not others:
+        return [], tf.zeros_like(present) if elsewhere is None else tf.sqrt(elsewhere)
+    variables = [part.variable for part in others]
+
+    def chunk(start: Any, size: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
         without = refused[start : start + size]
-        some = {id(p.variable): filtered(p.rows(start, size), function, without) for p in used}
+        some = {id(p.variable): filtered(p.rows(start, size), function, without) for p in others}
         if callable(scales):
-            return bounded_sums(variables, some, scales)[0]
+            assert elsewhere is not None
+            return bounded_sums(variables, some, scales, elsewhere[start : start + size])
         weights = tf.where(without, 0.0, scales)
+        together = lambda: [part.weighted_sum(weights) for part in some.values()]  # noqa: E731
+        clean = lambda: [part.keep(~without).weighted_sum(weights) for part in some.values()]  # noqa: E731
+        return tf.cond(tf.reduce_any(without), clean, together), tf.zeros_like(weights)
 
-        def total(parts: Sequence[Contribution]) -> list[tf.Tensor]:
-            return [part.weighted_sum(weights) for part in parts]
-
-        clean = lambda: total([part.keep(~without) for part in some.values()])  # noqa: E731
-        sums = tf.cond(tf.reduce_any(without), clean, lambda: total(list(some.values())))
-        found = dict(zip(some, sums, strict=True))
-        return [found[id(v)] if id(v) in found else tf.zeros(v.shape, tf.float32) for v in variables]
-
-    rows, size = present.shape[0], max(1, _CHUNK // sum(entries(part) for part in used))
+    rows, size = present.shape[0], chunk_size(sum(entries(part) for part in others))
     if rows is not None:  # XLA needs chunks of one size.
         size = max(divisor for divisor in range(1, min(size, max(rows, 1)) + 1) if rows % divisor == 0)
-    return in_chunks(chunk, size, rows, tf.shape(present)[0], variables)
+    return in_chunks(chunk, size, rows, present, variables)
+
+
+def chunk_size(weights: int) -> int:
+    """How many records' gradients of so many weights are written out at once.
+
+    A multiple of eight where it can be: the gradients of convolutions are written out for eight records at a time.
+    """
+    size = max(1, _CHUNK // weights)
+    return size if size < 8 and 8 * weights > 4 * _CHUNK else max(8, size - size % 8)
 
 
 def in_chunks(
-    chunk: Callable[[Any, Any], list[tf.Tensor]], size: int, static: int | None, rows: tf.Tensor, variables: Any
-) -> list[tf.Tensor]:
-    """The sum of chunk(start, length) over all records."""
+    chunk: Callable[[Any, Any], tuple[list[tf.Tensor], tf.Tensor]],
+    size: int,
+    static: int | None,
+    present: tf.Tensor,
+    variables: Any,
+) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """Over all records, the sum of the first of chunk(start, length), and the second's rows."""
     if static is not None and size >= static:
         return chunk(0, static)
+    rows = tf.shape(present)[0]
+    index = tf.range(rows)
 
-    def body(start: tf.Tensor, totals: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def body(start: tf.Tensor, totals: list[tf.Tensor], norms: tf.Tensor) -> tuple[Any, ...]:
         length = size if static is not None else tf.minimum(size, rows - start)
-        return start + size, [a + b for a, b in zip(totals, chunk(start, length), strict=True)]
+        sums, own = chunk(start, length)
+        places = index - start
+        mine = (places >= 0) & (places < length)
+        norms = tf.where(mine, tf.gather(own, tf.clip_by_value(places, 0, length - 1)), norms)
+        return start + size, [a + b for a, b in zip(totals, sums, strict=True)], norms
 
     zeros = [tf.zeros(v.shape, tf.float32) for v in variables]
-    return tf.while_loop(lambda start, _: start < rows, body, [tf.constant(0), zeros], parallel_iterations=1)[1]
+    begin = (tf.constant(0), zeros, tf.zeros_like(present))
+    return tf.while_loop(lambda start, *_: start < rows, body, begin, parallel_iterations=1)[1:]
 
 
 def filtered(part: Contribution, function: EntryFunction, refused: tf.Tensor) -> Contribution:

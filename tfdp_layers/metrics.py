@@ -9,15 +9,8 @@ from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting import GroupNoise, Ledger, MetricRelease, UnitMetricRelease
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
-from tfdp_layers.sampling import FixedSize, Partition, Poisson, Sampling
+from tfdp_layers.sampling import Sampling, drawing_all
 from tfdp_layers.units import Units
-
-_WHOLE: dict[NeighboringRelation | None, type[Sampling]] = {
-    None: Poisson,
-    NeighboringRelation.ADD_OR_REMOVE_ONE: Poisson,
-    NeighboringRelation.REPLACE_ONE: FixedSize,
-    NeighboringRelation.REPLACE_SPECIAL: Partition,
-}
 
 
 def release_metric(
@@ -89,7 +82,7 @@ def _release(
 
 def _whole(ledger: Ledger, examples: int, rows: int) -> Sampling:
     """The sampling that draws every record, under the ledger's relation. Raises ValueError where it needs all rows."""
-    sampling = _WHOLE[ledger.relation](examples)
+    sampling = drawing_all(ledger.relation or NeighboringRelation.ADD_OR_REMOVE_ONE, examples)
     sampling.draws(examples, np.random.default_rng(), rows=rows)  # draws nothing; checks the numbers
     return sampling
 

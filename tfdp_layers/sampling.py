@@ -30,6 +30,7 @@ __all__ = [
     "Poisson",
     "Sampling",
     "TruncatedPoisson",
+    "drawing_all",
     "entropy_generator",
     "sampling_from_json",
 ]
@@ -314,6 +315,16 @@ class Partition(Sampling):
 
 
 _KINDS: dict[str, type[Sampling]] = {cls.kind: cls for cls in (Poisson, TruncatedPoisson, FixedSize, Partition)}
+
+
+def drawing_all(relation: NeighboringRelation, examples: int) -> Sampling:
+    """The sampling that draws every record, once, for what is released of all of them under this relation."""
+    kinds: dict[NeighboringRelation, type[Sampling]] = {
+        NeighboringRelation.ADD_OR_REMOVE_ONE: Poisson,
+        NeighboringRelation.REPLACE_ONE: FixedSize,
+        NeighboringRelation.REPLACE_SPECIAL: Partition,
+    }
+    return kinds[relation](examples)
 
 
 def sampling_from_json(value: Mapping[str, Any]) -> Sampling:

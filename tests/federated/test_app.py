@@ -13,6 +13,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.federated.app import SelectiveSGD, make_client_app
 from tfdp_layers.federated.party import Budget, Party
+from tfdp_layers.federated.rounds import ORDERS
 from tfdp_layers.federated.selection import LargestValues, SparseVector
 from tfdp_layers.federated.server import Server
 
@@ -30,8 +31,9 @@ def inside_a_run(monkeypatch):
 class InProcessGrid:
     """Delivers messages to client apps in this process; `broken` replaces what a node answers."""
 
-    def __init__(self, app, broken=None):
+    def __init__(self, app, broken=None, delays=None):
         self.app, self.broken, self.sent = app, broken or {}, []
+        self.delays, self.pulls, self.answers = delays or {}, 0, {}
         self.contexts = {
             node: Context(1, node, {"partition-id": number}, RecordDict(), {}) for number, node in enumerate(NODES)
         }
@@ -48,6 +50,19 @@ class InProcessGrid:
             if reply is not None:
                 replies.append(reply)
         return replies
+
+    def push_messages(self, messages):
+        """Answers wait until they are pulled; `delays` says for how many pulls."""
+        for message in messages:
+            message.metadata.__dict__["_message_id"] = f"message {len(self.sent)}"
+            ready = self.pulls + self.delays.get(message.metadata.dst_node_id, 0)
+            self.answers[message.metadata.message_id] = ready, self.send_and_receive([message])
+        return list(self.answers)[-len(messages) :]
+
+    def pull_messages(self, message_ids):
+        self.pulls += 1
+        ready = [i for i in message_ids if i in self.answers and self.answers[i][0] < self.pulls]
+        return [reply for i in ready for reply in self.answers.pop(i)[1]]
 
 
 def learn(weights):
@@ -67,7 +82,7 @@ def answer(message, **arrays):
     return Message(content=RecordDict({"upload": record}), reply_to=message)
 
 
-@pytest.mark.parametrize("order", ["round_robin", "random", "synchronous"])
+@pytest.mark.parametrize("order", ORDERS)
 def test_a_federation_learns(order):
     strategy = strategy_of(order=order)
     result = strategy.start(InProcessGrid(make_client_app(party_of)), num_rounds=40)
@@ -121,6 +136,34 @@ def test_a_broken_node_costs_its_own_upload_and_is_named(how, order):
     assert all("'node 22'" in fault and reason in fault for fault in strategy.faults)
     assert strategy.server.counters.sum() == 3 * 2 * 4
     assert np.isfinite(strategy.server.weights).all()
+
+
+def test_asynchronously_nobody_waits_for_a_slow_node():
+    grid = InProcessGrid(make_client_app(party_of), delays={22: 9})
+    strategy = strategy_of(order="asynchronous")
+    strategy.start(grid, num_rounds=3)
+    asked = [message.metadata.dst_node_id for message in grid.sent]
+    assert asked[:7] == [11, 22, 33, 11, 33, 11, 33]
+    assert asked[7:] == [22, 22]
+    assert strategy.server.counters.sum() == 3 * 3 * 4
+    assert strategy.faults == []
+
+
+@pytest.mark.parametrize("how", BROKEN)
+def test_asynchronously_a_broken_node_costs_its_own_uploads_and_is_named(how):
+    broken, reason = BROKEN[how]
+    strategy = strategy_of(order="asynchronous", timeout=600.0 if how != "silent" else 0.5)
+    strategy.pause = 0.0
+    finished = []
+    strategy.start(
+        InProcessGrid(make_client_app(party_of), {22: broken}),
+        num_rounds=3,
+        evaluate_fn=lambda number, arrays: finished.append(number),
+    )
+    assert len(strategy.faults) == (1 if how == "silent" else 3)
+    assert all("'node 22'" in fault and reason in fault for fault in strategy.faults)
+    assert strategy.server.counters.sum() == 3 * 2 * 4
+    assert finished[-1] == 3
 
 
 def test_a_node_that_answers_twice_counts_once():

@@ -417,6 +417,48 @@ def test_a_spent_party_stays_silent_and_the_others_go_on():
     assert (server.counters == 1).all()
 
 
+def test_turns_of_one_party_are_held_against_themselves_alone():
+    server = Server(np.zeros(4), 0.5, 1.0)
+    update = Update(np.array([0]), np.array([0.5], np.float32))
+    server.start_turn("a", 1)
+    server.start_turn("b", 1)
+    server.receive("a", 1, update)
+    with pytest.raises(RefusedUpload, match="already uploaded in its turn"):
+        server.receive("a", 1, update)
+    server.start_turn("a", 2)
+    server.receive("a", 2, update)
+    server.receive("b", 1, update)  # late for the round, but not for its own turn
+    server.start_turn("b", 3)
+    with pytest.raises(RefusedUpload, match="another turn than 3, so it comes too late"):
+        server.receive("b", 2, update)
+    with pytest.raises(RefusedUpload, match="too late"):
+        server.receive("c", 1, update)
+    assert (server.round, server.weights[0], server.counters[0]) == (3, 1.5, 3)
+    server.start_round()
+    with pytest.raises(RefusedUpload, match="too late"):
+        server.receive("b", 3, update)
+
+
+def test_an_asynchronous_party_adds_to_weights_that_others_have_changed_meanwhile():
+    """And everybody has one turn a round, with its download before its upload."""
+    log = []
+
+    class Noted:
+        def __init__(self, name):
+            self.name = name
+
+        def turn(self, download):
+            log.append(server.counters.sum())
+            return Update(np.array([0]), np.array([0.5], np.float32))
+
+    server = Server(np.zeros(4), 0.5, 1.0)
+    parties = [Noted(str(i)) for i in range(8)]
+    assert run_round(server, parties, "asynchronous", 1.0, np.random.default_rng(0)) == []
+    assert server.counters[0] == 8
+    assert len(log) == 8
+    assert log != list(range(8))  # round robin: each has seen all uploads before its own
+
+
 def test_unknown_orders_and_equal_names_are_refused():
     party = Party("a", push(1.0), ALL, np.zeros(SIZE))
     with pytest.raises(ValueError, match="round_robin"):

@@ -109,7 +109,9 @@ def largest_influence(model, x, y, sample_weight):
     worst = 0.0
     for i in range(len(sample_weight)):
         rest = np.delete(np.arange(len(sample_weight)), i)
-        without = model.bounded_gradient_sums(x[rest], y[rest], sample_weight[rest])
+        without = model.bounded_gradient_sums(
+            *keras.tree.map_structure(lambda a, rest=rest: a[rest], (x, y, sample_weight))
+        )
         moved = {id(v): a - b for v, a, b in zip(model.trainable_variables, whole, without, strict=True)}
         for group in model.sensitivities():
             norm = float(tf.linalg.global_norm([moved[id(v)] for v in group.variables]))
@@ -134,7 +136,7 @@ def test_fit_refuses_or_makes_sound_steps(model, arguments):
     else:
         counts["sound"] += 1
         assert int(model.optimizer.releases) > released
-        sampling = tfdp.sampling.FixedSize(len(np.asarray(arguments["x"])))
+        sampling = tfdp.sampling.FixedSize(len(keras.tree.flatten(arguments["x"])[0]))
         batches = tfdp.PrivateBatches(
             arguments["x"], arguments["y"], sampling, sample_weight=arguments.get("sample_weight")
         )

@@ -50,6 +50,8 @@ class SelectiveSGD(Strategy):
     A node's first message holds all weights, later ones the most updated fraction. An upload counts for the node that
     the connection came from, whatever the message says, and is refused by the rules of `Server.receive`; a node that
     fails or does not answer in time costs its own upload and nothing else. `faults` collects the messages about them.
+    In the order "asynchronous" no node waits for another: each answer is added as it comes, and its node asked again at
+    once, for as many turns as there are rounds; a node that does not answer in time is not asked again.
 
     Args:
       server: the global weights.
@@ -75,6 +77,7 @@ class SelectiveSGD(Strategy):
             raise ValueError(f"Unknown order {order!r}. Choose one of: {', '.join(ORDERS)}.")
         self.server, self.order, self.download, self.timeout, self.state = server, order, download, timeout, state
         self.faults: list[str] = []
+        self.pause = 0.1  # seconds between two looks for answers, where nobody waits for anybody
         self._rng = np.random.default_rng([seed, server.round])
         self._asked: list[int] = []
         self._known: set[int] = set()
@@ -84,12 +87,12 @@ class SelectiveSGD(Strategy):
     ) -> Iterable[Message]:
         """A message of its own for each node whose turn it is (all nodes, outside of `start`)."""
         nodes = self._asked or sorted(grid.get_node_ids())
-        messages = []
-        for node in nodes:
-            received = self.server.download(self.download if node in self._known else 1.0)
-            record = RecordDict({_DOWNLOAD: _record(received), "config": config})
-            messages.append(Message(content=record, message_type="train", dst_node_id=node, group_id=str(server_round)))
-        return messages
+        return [self._message(node, server_round, config) for node in nodes]
+
+    def _message(self, node: int, number: int, config: ConfigRecord) -> Message:
+        received = self.server.download(self.download if node in self._known else 1.0)
+        record = RecordDict({_DOWNLOAD: _record(received), "config": config})
+        return Message(content=record, message_type="train", dst_node_id=node, group_id=str(number))
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -122,7 +125,17 @@ class SelectiveSGD(Strategy):
         """Makes rounds until the server has made `num_rounds` in all. The weights are the server's own."""
         del initial_arrays, evaluate_config
         result, config = Result(), train_config or ConfigRecord()
-        while self.server.round < num_rounds:
+
+        def finished(number: int) -> None:
+            if self.state is not None:
+                self.server.save(self.state)
+            metrics = evaluate_fn(number, self.arrays()) if evaluate_fn else None
+            if metrics is not None:
+                result.evaluate_metrics_serverapp[number] = metrics
+
+        if self.order == "asynchronous":
+            self._asynchronous(grid, num_rounds, timeout or self.timeout, config, finished)
+        while self.server.round < num_rounds and self.order != "asynchronous":
             number = self.server.start_round()
             for group in self._groups(sorted(grid.get_node_ids())):
                 self._asked = group
@@ -132,11 +145,7 @@ class SelectiveSGD(Strategy):
                 self.faults += [f"Party {_name(node)!r} did not answer in round {number}." for node in sorted(silent)]
                 self.aggregate_train(number, replies)
             self._asked = []
-            if self.state is not None:
-                self.server.save(self.state)
-            metrics = evaluate_fn(number, self.arrays()) if evaluate_fn else None
-            if metrics is not None:
-                result.evaluate_metrics_serverapp[number] = metrics
+            finished(number)
         result.arrays = self.arrays()
         return result
 
@@ -156,6 +165,45 @@ class SelectiveSGD(Strategy):
 
     def summary(self) -> None:
         """Nothing to say."""
+
+    def _asynchronous(
+        self, grid: Grid, turns: int, timeout: float, config: ConfigRecord, finished: Callable[[int], None]
+    ) -> None:
+        """Pushes each node its next message when its answer was pulled. `finished` is called once every node's worth of
+        answers, and at the end."""
+        first, nodes = self.server.round + 1, sorted(grid.get_node_ids())
+        waiting: dict[str, tuple[int, int, float]] = {}  # message: node, turn, deadline
+
+        def ask(node: int, turn: int) -> None:
+            message = self._message(node, self.server.start_turn(_name(node), turn), config)
+            pushed = [identifier for identifier in grid.push_messages([message]) if identifier]
+            if not pushed:
+                self.faults.append(f"Party {_name(node)!r} could not be asked in turn {turn}, and is not asked again.")
+            waiting.update(dict.fromkeys(pushed, (node, turn, time.monotonic() + timeout)))
+
+        for node in nodes if first <= turns else ():
+            ask(node, first)
+        answers = 0
+        while waiting:
+            replies = list(grid.pull_messages(list(waiting)))
+            for reply in replies:
+                if reply.metadata.reply_to_message_id not in waiting:
+                    continue
+                node, turn, _ = waiting.pop(reply.metadata.reply_to_message_id)
+                self.aggregate_train(turn, [reply])
+                answers += 1
+                if turn < turns:
+                    ask(node, turn + 1)
+                if answers % len(nodes) == 0 and waiting:
+                    finished(first - 1 + answers // len(nodes))
+            late = [identifier for identifier, (_, _, deadline) in waiting.items() if time.monotonic() > deadline]
+            for identifier in late:
+                node, turn, _ = waiting.pop(identifier)
+                self.faults.append(f"Party {_name(node)!r} did not answer in turn {turn}, and is not asked again.")
+            if not replies:
+                time.sleep(self.pause)
+        if first <= turns:
+            finished(self.server.round)
 
     def _groups(self, nodes: list[int]) -> list[list[int]]:
         """Nodes that are asked at the same time."""

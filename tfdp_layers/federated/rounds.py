@@ -10,7 +10,7 @@ from tfdp_layers.federated.server import RefusedUpload, Server
 
 __all__ = ["ORDERS", "run_round"]
 
-ORDERS = ("round_robin", "random", "synchronous")
+ORDERS = ("round_robin", "random", "synchronous", "asynchronous")
 
 
 class TakesTurns(Protocol):
@@ -30,9 +30,10 @@ def run_round(
     Args:
       server, parties: names must differ.
       order: "round_robin": one after the other, each sees what those before it uploaded. "random": the same in a fresh
-        random order. "synchronous": all download first, then all upload; their changes add up.
+        random order. "synchronous": all download first, then all upload; their changes add up. "asynchronous": each
+        downloads and uploads at random times of its own, so what it learned from may be older than what it adds to.
       download: the fraction of weights that a party downloads.
-      rng: for the random order, which is public.
+      rng: for the random orders, which are public.
 
     Returns:
       A message for each party that failed or was refused, in the order of their turns.
@@ -45,12 +46,29 @@ def run_round(
     if len(set(names)) < len(names):
         raise ValueError(f"Two parties share a name: {names}. Give each its own.")
     number = server.start_round()
+    if order == "asynchronous":
+        return _asynchronous(server, parties, number, download, rng)
     queue = [parties[i] for i in rng.permutation(len(parties))] if order == "random" else list(parties)
     once = server.download(download) if order == "synchronous" else None
     faults: list[str] = []
     for party in queue:
         received = server.download(download) if once is None else once
         faults += _deliver(server, number, *_turn(party, received))
+    return faults
+
+
+def _asynchronous(
+    server: Server, parties: Sequence[TakesTurns], number: int, download: float, rng: np.random.Generator
+) -> list[str]:
+    """A round in which each party's download and upload come at two random times, in that order."""
+    events = rng.permutation(np.repeat(np.arange(len(parties)), 2))
+    training: dict[int, tuple[str, Update | Exception | None]] = {}
+    faults: list[str] = []
+    for i in map(int, events):
+        if i in training:
+            faults += _deliver(server, number, *training.pop(i))
+        else:
+            training[i] = _turn(parties[i], server.download(download))
     return faults
 
 

@@ -49,14 +49,26 @@ class Server:
         self._limit = share_of(fraction, len(self.weights))
         self._bound = np.float32(bound)
         self._uploaded: set[str] = set()
+        self._turns: dict[str, int | None] = {}
         self._threads = threading.Lock()
 
     def start_round(self) -> int:
         """Opens the next round and returns its number; uploads of earlier rounds are late from now on."""
         with self._threads:
             self.round += 1
-            self._uploaded.clear()
+            self._forget_turns()
             return self.round
+
+    def start_turn(self, party: str, number: int) -> int:
+        """Opens a turn of one party, whatever the others do, and returns its number; its earlier ones are late.
+
+        For asynchronous training: until the next `start_round` this party's uploads are held against its own turns
+        instead of the server's round, which becomes the largest number of any turn.
+        """
+        with self._threads:
+            self._turns[party] = number
+            self.round = max(self.round, number)
+            return number
 
     def download(self, fraction: float = 1.0) -> Update:
         """The most often updated `fraction` of the weights, a copy. What was never uploaded comes last."""
@@ -69,7 +81,7 @@ class Server:
 
         Args:
           party: the sender, known from the connection and not from the message.
-          round_number: of the round that the party was asked in.
+          round_number: of the round, or of its own turn, that the party was asked in.
           update: anything; it is not trusted.
         Raises:
           RefusedUpload: it breaks a rule; nothing was changed.
@@ -83,6 +95,8 @@ class Server:
                     self.weights[update.indices] = moved
                     self.counters[update.indices] += 1
                     self._uploaded.add(party)
+                    if party in self._turns:
+                        self._turns[party] = None
                     return
                 reason = "it makes weights infinite"
         raise RefusedUpload(f"The upload of party {party!r} in round {round_number!r} was ignored: {reason}.")
@@ -122,9 +136,18 @@ class Server:
             raise ValueError(f"{path} holds weights that are not finite, or negative counts. Restore a backup.")
         with self._threads:
             self.weights, self.counters, self.round = weights.astype(np.float32), counters.astype(np.int64), number
-            self._uploaded.clear()
+            self._forget_turns()
+
+    def _forget_turns(self) -> None:
+        self._uploaded.clear()
+        self._turns.clear()
 
     def _late(self, party: str, round_number: int) -> str | None:
+        if party in self._turns and isinstance(round_number, int):
+            turn = self._turns[party]
+            if turn is None:
+                return "the party has already uploaded in its turn"
+            return None if round_number == turn else f"it is for another turn than {turn}, so it comes too late"
         if not isinstance(round_number, int) or round_number != self.round or self.round == 0:
             return f"it is for another round (now: {self.round}), so it comes too late"
         return "the party has already uploaded in this round" if party in self._uploaded else None

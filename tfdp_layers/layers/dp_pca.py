@@ -1,6 +1,5 @@
 """Principal components of private data, from a noisy second-moment matrix."""
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +14,7 @@ from tfdp_layers.mixin import KerasMixin
 from tfdp_layers.model_file import stored_ledger
 from tfdp_layers.noise import add_noise, as_noise_source
 from tfdp_layers.rules import L2, check_bound
-from tfdp_layers.sampling import Poisson, Sampling, TruncatedPoisson
+from tfdp_layers.sampling import Poisson, Sampling, drawing_all
 
 _ROWS = 4096
 GROUP = "DP-PCA second moments"
@@ -210,9 +209,7 @@ def whole(sampling: Sampling, examples: int) -> Sampling:
         raise ValueError(
             f"`sampling` must be a sampler, for example tfdp.sampling.Poisson(256). Received: {sampling!r}."
         )
-    if isinstance(sampling, TruncatedPoisson):
-        return Poisson(examples)
-    return dataclasses.replace(sampling, batch_size=examples)
+    return drawing_all(sampling.relation, examples)
 
 
 def second_moments(data: Any, clip: float) -> tf.Tensor:

@@ -34,7 +34,17 @@ class TanhFilteredOptimizer(PrivateOptimizer):
     Formal guarantee: each step is one Gaussian mechanism on a sum to which one record adds at most the bound of
     `model.sensitivities()`, of the given noise multiplier unless `as_published`; then of noise multiplier
     noise_multiplier * l2_norm_clip / (output_scale * sqrt(P)).
-    Raises: ValueError for an unknown bound, or a number that is not positive and finite.
+    Microbatches: the paper allows groups of records whose mean gradient is filtered. Give each group as one record, x
+    of shape (groups, members, ...) and y alike, to layers that take a further axis (Dense, Embedding, attention and
+    normalization; not convolutions), with `sampling=tfdp.sampling.FixedSize(groups in a step)`. A record belongs to its
+    group for good, so data sets that differ in one record, wherever it was added, removed or replaced, differ in what
+    one group adds: two vectors of norm at most S, up to 2 S apart, and one record can attain that by turning the mean
+    round. That is "replace one group", for which FixedSize is accounted, with 2 S. Poisson sampling of groups is
+    accounted for a whole group that comes or goes, and does NOT cover a record within one: (1 - q) N(0) + q N(a)
+    against (1 - q) N(0) + q N(b) is not the pair of distributions that it composes, whatever multiple of S is put in.
+
+    Raises: ValueError for an unknown bound, a number that is not positive and finite, or an output scale so much above
+        the clip that entries whose squares vanish in float32 could exceed it.
     Source: "Improving the Algorithm of Deep Learning with Differential Privacy" (2021). Readings taken: microbatches of
         one record, as in all its experiments; the printed noise does not grow with the output scale.
     """

@@ -204,7 +204,9 @@ class Products(Contribution):
 
     def rows(self, start: Any, size: Any) -> Products:
         stop = start + size
-        return Products(self.variable, self.x[start:stop], self.u[start:stop], self.arrange)
+        some = Products(self.variable, self.x[start:stop], self.u[start:stop], self.arrange)
+        some._written = None if self._written is None else self._written[start:stop]
+        return some
 
 
 class Lookups(Contribution):

@@ -101,7 +101,9 @@ class KernelGradients(Contribution):
             return Stored(self.variable, zero_rows(self._written, kept))
         return self.like(zero_rows(self.x, kept), zero_rows(self.u, kept))
 
-    def rows(self, start: Any, size: Any) -> KernelGradients:
+    def rows(self, start: Any, size: Any) -> Contribution:
+        if self._written is not None:
+            return Stored(self.variable, self._written[start : start + size])
         return self.like(self.x[start : start + size], self.u[start : start + size])
 
 
