@@ -20,6 +20,9 @@ from tfdp_layers.generated import alive, generated
 from tfdp_layers.records import (
     arrays,
     check_finite,
+    checked_examples,
+    checked_physical,
+    checked_sampling,
     class_factors,
     common_length,
     finite_weights,
@@ -127,7 +130,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         self._units = Units(unit_ids, self._length) if self.per_unit else None
         self._drawable = self._length if self._units is None else len(self._units)
         self.examples = checked_examples(self.sampling, self._drawable if examples is None else examples)
-        self.physical_batch_size = _checked_physical(physical_batch_size)
+        self.physical_batch_size = checked_physical(physical_batch_size)
         for name, leaf in (("x", x), ("y", y)):
             check_finite(name, leaf)
         weights = weights_of(sample_weight, y, self._length)
@@ -294,28 +297,3 @@ def _take(array: np.ndarray, drawn: np.ndarray, rows: int) -> np.ndarray:
 
 def _drawn_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(tf.as_dtype(keras.backend.floatx()).as_numpy_dtype) if dtype == np.float64 else dtype
-
-
-def checked_sampling(sampling: Any) -> Sampling:
-    if not isinstance(sampling, Sampling):
-        raise ValueError(
-            "sampling says how batches are drawn, and what they cost; there is no default."
-            f" Pass tfdp_layers.sampling.Poisson(batch_size), for example. Received: sampling={sampling!r}."
-        )
-    return sampling
-
-
-def checked_examples(sampling: Sampling, examples: Any) -> int:
-    sampling.check(examples)
-    return int(examples)
-
-
-def _checked_physical(size: Any) -> int | None:
-    if size is None:
-        return None
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-        raise ValueError(
-            "physical_batch_size is the number of rows computed at once: it must be an integer of at least 1, or None"
-            f" for all of them. Received: {size!r}."
-        )
-    return int(size)

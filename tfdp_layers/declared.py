@@ -9,8 +9,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.batches import Batches, checked_examples, checked_sampling
+from tfdp_layers.batches import Batches
 from tfdp_layers.generated import generated
+from tfdp_layers.records import checked_examples, checked_sampling
 from tfdp_layers.sampling import Sampling
 from tfdp_layers.slices import fill
 

@@ -91,8 +91,8 @@ class Replicas:
     def step_function(self, model: Any) -> Callable[[Any], dict[str, Any]]:
         """The compiled training step, a function of the distributed iterator, to be called outside of any scope.
 
-        `steps_per_execution` steps a call, each one release. Raises, as a part of TensorFlow, nothing of its own:
-        a step whose slices do not fit together changes nothing, and its reservation stays.
+        `steps_per_execution` steps a call, each one release. A step whose slices do not fit together changes nothing,
+        and leaves its reservation unused, which the caller turns into an error.
         """
         together = int(model.steps_per_execution)
         seeds = [(v, int(v.numpy()[0])) for v in model.non_trainable_variables if "seed_generator" in v.path]
@@ -106,7 +106,7 @@ class Replicas:
             if together == 1:
                 one(tf.constant(0))
             else:
-                tf.while_loop(lambda number: number < together, one, [tf.constant(0)])
+                tf.while_loop(lambda number: number < together, one, [tf.constant(0)], parallel_iterations=1)
             return model.get_metrics_result()
 
         return steps if model.run_eagerly else tf.function(steps, reduce_retracing=True, autograph=False)
