@@ -30,8 +30,9 @@ def counted(model: Any, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
             unused = optimizer.reserved()
             if unused:
                 optimizer.reserve(0)
-            # Where a step of several workers breaks off, another one may hold what the chief had released already.
-            made = count if broken and workers is not None else count - unused
+            # Where a step breaks off, weights may have moved before what it reserved was counted down; and another
+            # worker may hold what the chief had released already.
+            made = count if broken else count - unused
             if run.token is not None:
                 model.ledger.settle(run.token, made)
             run.made[0] += made
