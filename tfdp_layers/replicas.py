@@ -37,7 +37,7 @@ from tfdp_layers.batches import Batches
 from tfdp_layers.slices import Share
 from tfdp_layers.workers import Workers
 
-__all__ = ["Replicas", "refuse_unsound_strategy"]
+__all__ = ["Replicas", "refuse_unreplicated", "refuse_unsound_strategy"]
 
 _STRATEGIES = (
     tf.distribute.MirroredStrategy,
@@ -171,6 +171,18 @@ def refuse_unsound_strategy(model: Any, arguments: Mapping[str, Any]) -> None:
         raise ValueError(
             "validation_data: Keras 3 cannot evaluate on several workers. Evaluate on the chief, on one device:"
             " plain = model.to_keras(), then plain.compile(...) and plain.evaluate(x, y), after fit or in a callback."
+        )
+
+
+def refuse_unreplicated(model: Any) -> None:
+    """Raises ValueError for trainable weights that the model's strategy does not hold: an update of them fails."""
+    made = model._distribute_strategy.extended.variable_created_in_scope
+    outside = [v.path for v in model.trainable_variables if not made(v.value)]
+    if outside:
+        raise ValueError(
+            f"{outside} were made outside of the model's strategy, which keeps no copy of them on every replica. Make"
+            " the layers inside of `with strategy.scope():`, and do not call or build the model outside of it before"
+            " fit."
         )
 
 

@@ -13,7 +13,9 @@ from tfdp_layers.sensitivity import SensitivityGroup
 
 @dataclass(frozen=True)
 class Run:
-    """One `fit`: its batches, certified groups, what each step releases, its place in the ledger, its replicas."""
+    """One `fit`: its batches, certified groups, what each step releases, its place in the ledger, its replicas;
+    how many updates were made, and how many draws were taken for them.
+    """
 
     batches: Batches
     groups: list[SensitivityGroup]
@@ -22,6 +24,7 @@ class Run:
     settings: Any
     replicas: Replicas | None = None
     made: list[int] = field(default_factory=lambda: [0])
+    drawn: list[int] = field(default_factory=lambda: [0])
 
 
 class PrivacyState:

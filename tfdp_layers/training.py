@@ -16,7 +16,7 @@ from tfdp_layers.lockstep import agree, fit_together
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
 from tfdp_layers.remembering import Remembering
-from tfdp_layers.replicas import Replicas, refuse_unsound_strategy
+from tfdp_layers.replicas import Replicas, refuse_unreplicated, refuse_unsound_strategy
 from tfdp_layers.run import PrivacyState, Run
 from tfdp_layers.sensitivity import SensitivityGroup, certified
 from tfdp_layers.sums import BoundedSums
@@ -166,6 +166,8 @@ class PrivateTraining(BoundedSums, Remembering):
         tf.config.experimental.enable_tensor_float_32_execution(False)
         with self.distribute_strategy.scope() if replicas else contextlib.nullcontext():
             self._build_for(spec)
+        if replicas is not None:
+            refuse_unreplicated(self)
         groups, state.uses = certified(self, self._bounding)
         if self._bounding is not None:
             warn_of_generic(self)
@@ -188,14 +190,15 @@ class PrivateTraining(BoundedSums, Remembering):
             nominal_noise_multiplier=optimizer.nominal_noise_multiplier,
             generator=optimizer.noise_source.generator,
         )
-        if state.traced != (release, batches.physical_batch_size):
+        traced = (release, batches.physical_batch_size, int(self.steps_per_execution))
+        if state.traced != traced:
             state.independent = False
         if not state.independent:
             check_independence(self, *spec[:2])
             state.independent = True
-        if state.traced != (release, batches.physical_batch_size):
+        if state.traced != traced:
             self.train_function = None
-        state.traced = (release, batches.physical_batch_size)
+        state.traced = traced
         if optimizer.workers is None:
             token = self.ledger.begin(release)
             # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
@@ -224,7 +227,8 @@ class PrivateTraining(BoundedSums, Remembering):
         names = (*clips, "bound", "use_bias", "trainable", "activation", "alignment", "backpropagate")
         layers = [tuple(getattr(layer, name, None) for name in names) for layer in self._flatten_layers()]
         optimizer = self.optimizer
-        return id(optimizer), id(optimizer.noise_source), tuple(optimizer.stddevs(groups)), layers
+        together = int(self.steps_per_execution)
+        return id(optimizer), id(optimizer.noise_source), tuple(optimizer.stddevs(groups)), together, layers
 
     def make_train_function(self, force: bool = False) -> Any:
         """Keras' compiled step, or that of several replicas, counted in the ledger: see `counted`."""

@@ -212,6 +212,25 @@ def what_is_unsound_is_refused() -> None:
         model.fit(x, y, batch_size=4, verbose=0)
 
 
+def weights_made_outside_of_the_strategy_are_refused() -> None:
+    with STRATEGY.scope():
+        model = tfdp.PrivateSequential([tfdp.layers.ClippedDense(2, input_clip=1.0, upstream_clip=1.0)])
+        model.compile(NOISY("sgd", 1.0), "mse")
+    model.build((None, 3))
+    with pytest.raises(ValueError, match=r"kernel.* made outside of the model's strategy"):
+        model.fit(np.zeros((8, 3)), np.zeros((8, 2)), batch_size=4, verbose=0)
+    assert model.ledger.steps == 0
+
+
+def steps_per_execution_may_change_between_fits() -> None:
+    with STRATEGY.scope():
+        model, x, y = compiled(mlp())
+    for together, steps in ((1, 4), (4, 8), (2, 12)):
+        model.steps_per_execution = together
+        model.fit(x, y, batch_size=4, steps_per_epoch=4, verbose=0)
+        assert model.ledger.steps == int(model.optimizer.releases.numpy()) == steps
+
+
 CHECKS = (
     the_documented_example_trains,
     two_replicas_equal_one_device,
@@ -223,4 +242,6 @@ CHECKS = (
     replicas_of_two_draws_release_nothing,
     a_budget_and_a_ledger_hold_and_random_layers_differ,
     what_is_unsound_is_refused,
+    weights_made_outside_of_the_strategy_are_refused,
+    steps_per_execution_may_change_between_fits,
 )
