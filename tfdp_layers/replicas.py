@@ -26,6 +26,7 @@ So a step is the mechanism of one device, and is accounted as that. What is sent
 private as the records: networks and machines that carry it must be trusted as the records' own are.
 """
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -71,7 +72,7 @@ class Replicas:
         ]
         self.share = Share(min(numbers), len(numbers), strategy.num_replicas_in_sync)
         several = len(numbers) < strategy.num_replicas_in_sync
-        self._dataset: Any = None
+        self._dataset: weakref.ref[Any] | None = None
         self.workers = Workers(strategy, chief=self.share.first == 0) if several else None
 
     def dataset(self, batches: Batches) -> Any:
@@ -81,12 +82,14 @@ class Replicas:
         def slices(_: Any) -> tf.data.Dataset:
             return batches.slices(self.share).apply(endless)
 
-        self._dataset = self.strategy.distribute_datasets_from_function(slices)
-        return self._dataset
+        dataset = self.strategy.distribute_datasets_from_function(slices)
+        self._dataset = weakref.ref(dataset)  # it keeps the records, which are to be freed after `fit`
+        return dataset
 
     def feeds(self, iterator: Any) -> bool:
         """Whether Keras' iterator is over the last `dataset`."""
-        return self._dataset is not None and getattr(iterator, "_distributed_dataset", None) is self._dataset
+        dataset = None if self._dataset is None else self._dataset()
+        return dataset is not None and getattr(iterator, "_distributed_dataset", None) is dataset
 
     def step_function(self, model: Any) -> Callable[[Any], dict[str, Any]]:
         """The compiled training step, a function of the distributed iterator, to be called outside of any scope.
