@@ -49,6 +49,8 @@ class PrivacyBudget(keras.callbacks.Callback):
 
     # fit puts such callbacks first: Keras hands one dict of logs along the list, and later callbacks see what is in it.
     adds_to_logs = True
+    # Of several workers only the chief runs it: the others have no ledger.
+    chief_only = True
 
     _spending: Spending
     _true: Spending | None = None

@@ -45,6 +45,9 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
             not private.
     """
 
+    # Of several workers only the chief runs it: the others have no ledger.
+    chief_only = True
+
     _spending: Spending
     _used_delta: float
 

@@ -34,7 +34,7 @@ def fetched(batches: PrivateBatches, way: str, pad: bool = False) -> Iterator[An
     """NumPy batches by each of the ways that there are."""
     if way == "stream":
         return batches.stream(pad)
-    dataset = batches.dataset(pad) if way == "tensors" else batches._dataset_of_rows(pad)
+    dataset = batches.dataset(pad) if way == "tensors" else batches._dataset(pad, batches._from_arrays())
     return dataset.as_numpy_iterator()
 
 

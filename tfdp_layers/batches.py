@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import abc
+import hashlib
 import math
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+import weakref
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.generated import alive, generated
 from tfdp_layers.records import (
     arrays,
     check_finite,
+    checked_examples,
+    checked_physical,
+    checked_sampling,
     class_factors,
     common_length,
     finite_weights,
@@ -23,10 +30,14 @@ from tfdp_layers.records import (
     weights_of,
 )
 from tfdp_layers.sampling import Sampling, entropy_generator
+from tfdp_layers.slices import STAMPS, Share, cut_batches, fill
 from tfdp_layers.units import Units
 
 _COPY_BYTES = 1 << 30  # up to here dataset() keeps a tensor copy of the records and gathers from it: 3-5 times faster
 _DRAWN_AHEAD = 1 << 16  # records: so many indices are drawn at once
+
+Gather = Callable[[Any, Any, int | None], Any]
+"""Indices (drawn,), rows, and the rows where they are known beforehand, to a batch filled up to so many rows."""
 
 
 class Batches(abc.ABC):
@@ -51,6 +62,10 @@ class Batches(abc.ABC):
     @abc.abstractmethod
     def dataset(self, pad: bool = False) -> tf.data.Dataset:
         """Endless batches of the same structure, batch axis None or constant; `pad`: of a few sizes only."""
+
+    def slices(self, share: Share) -> tf.data.Dataset:
+        """The same draws, each cut into disjoint slices; yields (slice, stamp) of this share: see `cut_batches`."""
+        return cut_batches(self.dataset(), share)
 
     def _padded(self, rows: Any, pad: bool) -> Any:
         """The rows, at least 1, of a batch with `rows` (int or integer tensor) drawn records."""
@@ -115,7 +130,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         self._units = Units(unit_ids, self._length) if self.per_unit else None
         self._drawable = self._length if self._units is None else len(self._units)
         self.examples = checked_examples(self.sampling, self._drawable if examples is None else examples)
-        self.physical_batch_size = _checked_physical(physical_batch_size)
+        self.physical_batch_size = checked_physical(physical_batch_size)
         for name, leaf in (("x", x), ("y", y)):
             check_finite(name, leaf)
         weights = weights_of(sample_weight, y, self._length)
@@ -133,7 +148,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> tuple[Any, Any, Any]:
         """A fresh draw, whatever `index`."""
-        return self._pack(self._rows(self._next(self._draws), pad=False))
+        return self._pack(self._rows(self._next(*self._draws), pad=False))
 
     def stream(self, pad: bool | None = None) -> Iterator[tuple[Any, Any, Any]]:
         """Endless fresh draws, as NumPy batches; `Partition` starts a new permutation, and drops no record of it.
@@ -149,50 +164,80 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         Records of up to 1 GiB in memory are copied once into tensors; larger or memory-mapped ones are read row by
         row.
         """
+        return self._dataset(pad, self._gather()).prefetch(2)
+
+    def _dataset(self, pad: bool, gather: Gather) -> tf.data.Dataset:
+        def batch(indices: Any, count: Any, rows: Any, _: Any) -> Any:
+            return gather(indices[:count], rows, self._static_rows(pad))
+
+        return self._drawn(pad).map(batch)
+
+    def slices(self, share: Share) -> tf.data.Dataset:
+        gather, constant = self._gather(), self._static_rows(False)
+        static = None if constant is None else share.height(constant)
+
+        def cut(indices: Any, count: Any, rows: Any, checksum: Any) -> tf.data.Dataset:
+            height = share.height(rows)
+
+            def one(index: Any) -> Any:
+                mine = indices[:count][index * height : (index + 1) * height]
+                return gather(mine, height, static), tf.stack([checksum, index])
+
+            return share.numbers().map(one)
+
+        return self._drawn(False).flat_map(cut).prefetch(2 * share.count)
+
+    def _drawn(self, pad: bool) -> tf.data.Dataset:
+        """Draws: indices (at least count,), how many of them count, the batch's rows, and a checksum, all int64."""
+        # Several draws a call of the generator: each call costs as much as gathering a small batch.
+        together = max(1, min(16, _DRAWN_AHEAD // self.sampling.batch_size))
+        signature = (tf.TensorSpec((together, None), tf.int64), *[tf.TensorSpec((together,), tf.int64)] * 3)
+        return generated(self, lambda batches: batches._draws_of(together, pad), signature).unbatch()
+
+    def _draws_of(self, together: int, pad: bool) -> Iterator[tuple[np.ndarray, ...]]:
+        stream = self._index_stream()
+        while True:
+            drawn = [next(stream) for _ in range(together)]
+            counts = np.array([len(one) for one in drawn])
+            # At least one column: taking apart a tensor of no columns crashes TensorFlow 2.21.
+            indices = np.zeros((together, max(1, counts.max())), np.int64)
+            for row, one in zip(indices, drawn, strict=True):
+                row[: len(one)] = one
+            rows = [self._padded(max(count, 1), pad) for count in counts.tolist()]
+            yield indices, counts, np.array(rows), np.array([zlib.crc32(one.tobytes()) % STAMPS for one in drawn])
+
+    def _gather(self) -> Gather:
         mapped = any(is_mapped(leaf) for leaf in self._leaves)
-        if mapped or sum(leaf.nbytes for leaf in self._leaves) > _COPY_BYTES:
-            return self._dataset_of_rows(pad).prefetch(2)
-        return self._dataset_of_indices(pad).prefetch(2)
+        large = sum(leaf.nbytes for leaf in self._leaves) > _COPY_BYTES
+        return self._from_arrays() if mapped or large else self._from_tensors()
 
-    def _dataset_of_rows(self, pad: bool) -> tf.data.Dataset:
-        rows = self._static_rows(pad)
-        signature = tuple(tf.TensorSpec((rows, *leaf.shape[1:]), _drawn_dtype(leaf.dtype)) for leaf in self._leaves)
-        rows_of = tf.data.Dataset.from_generator(lambda: map(tuple, self._row_stream(pad)), output_signature=signature)
-        return rows_of.map(lambda *leaves: self._pack(leaves))
+    def _from_arrays(self) -> Gather:
+        types = [tf.as_dtype(_drawn_dtype(leaf.dtype)) for leaf in self._leaves]
 
-    def _dataset_of_indices(self, pad: bool) -> tf.data.Dataset:
+        reference = weakref.ref(self)  # TensorFlow never frees what `read` refers to: see `generated`
+
+        def read(drawn: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
+            return [_take(leaf, drawn, int(rows)) for leaf in alive(reference)._leaves]
+
+        def batch(drawn: Any, rows: Any, static: int | None) -> Any:
+            taken = zip(tf.numpy_function(read, [drawn, rows], types), self._leaves, strict=True)
+            return self._pack([tf.ensure_shape(rows_of, (static, *leaf.shape[1:])) for rows_of, leaf in taken])
+
+        return batch
+
+    def _from_tensors(self) -> Gather:
         with self._lock:
             if not self._tensors:
                 with tf.device("CPU:0"):  # tf.data runs there
                     self._tensors = [tf.convert_to_tensor(leaf) for leaf in self._leaves]
         tensors = self._tensors
+        return lambda drawn, rows, static: self._pack([fill(tf.gather(t, drawn), rows, static) for t in tensors])
 
-        # Several draws a call of the generator: each call costs as much as gathering a small batch.
-        together = max(1, min(16, _DRAWN_AHEAD // self.sampling.batch_size))
-
-        def draws() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-            stream = self._index_stream()
-            while True:
-                drawn = [next(stream) for _ in range(together)]
-                counts = np.array([len(one) for one in drawn])
-                # At least one column: taking apart a tensor of no columns crashes TensorFlow 2.21.
-                indices = np.zeros((together, max(1, counts.max())), np.int64)
-                for row, one in zip(indices, drawn, strict=True):
-                    row[: len(one)] = one
-                yield indices, counts, np.array([self._padded(max(count, 1), pad) for count in counts.tolist()])
-
-        def batch(indices: Any, count: Any, rows: Any) -> Any:
-            drawn = indices[:count]
-            return self._pack([fill(tf.gather(leaf, drawn), rows, self._static_rows(pad)) for leaf in tensors])
-
-        signature = (tf.TensorSpec((together, None), tf.int64), *[tf.TensorSpec((together,), tf.int64)] * 2)
-        return tf.data.Dataset.from_generator(draws, output_signature=signature).unbatch().map(batch)
-
-    def _indices(self) -> Iterator[np.ndarray]:
+    def _indices(self) -> tuple[Iterator[np.ndarray], np.random.Generator]:
         # Always from the one generator, which only goes forward: whoever starts a new iterator replays nothing.
-        return self.sampling.draws(self.examples, self._rng, rows=self._drawable)
+        return self.sampling.draws(self.examples, self._rng, rows=self._drawable), self._rng
 
-    def _next(self, draws: Iterator[np.ndarray]) -> np.ndarray:
+    def _next(self, draws: Iterator[np.ndarray], rng: np.random.Generator) -> np.ndarray:
         if os.getpid() != self._process:
             raise RuntimeError(
                 "PrivateBatches was used in a forked process: every fork would replay the same draws, which are"
@@ -201,12 +246,26 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
             )
         with self._lock:
             drawn = next(draws)
-            return drawn if self._units is None else self._units.choose(drawn, self._rng)
+            return drawn if self._units is None else self._units.choose(drawn, rng)
 
     def _index_stream(self) -> Iterator[np.ndarray]:
         draws = self._indices()
         while True:
-            yield self._next(draws)
+            yield self._next(*draws)
+
+    def rekey(self, key: int) -> None:
+        """Draws from here on by a key of 128 bits, that workers share; whoever knows it knows the draws."""
+        with self._lock:
+            self._rng = np.random.Generator(np.random.Philox(key=key))
+            self._draws = self._indices()
+
+    def digest(self) -> str:
+        """A checksum of the records, for workers to compare: of all up to 1 GiB, else of a part of the rows."""
+        found = hashlib.blake2b(repr((self.examples, self._drawable)).encode(), digest_size=16)
+        for leaf in [*self._leaves, *([] if self._units is None else [self._units.positions])]:
+            step = -(-leaf.nbytes // _COPY_BYTES) or 1
+            found.update(repr((leaf.shape, leaf.dtype.str)).encode() + leaf[::step].tobytes())
+        return found.hexdigest()
 
     def _row_stream(self, pad: bool) -> Iterator[list[np.ndarray]]:
         return (self._rows(drawn, pad) for drawn in self._index_stream())
@@ -226,19 +285,6 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         )
 
 
-def fill(leaf: Any, rows: Any, static: int | None) -> Any:
-    """The tensor `leaf` with rows of zeros added up to `rows` (int64), and float64 made floatx."""
-    if leaf.dtype == tf.float64:
-        leaf = tf.cast(leaf, keras.backend.floatx())
-    shape = tf.shape(leaf, out_type=tf.int64)
-    missing = rows - shape[0]
-
-    def filled() -> Any:
-        return tf.concat([leaf, tf.zeros(tf.concat([[missing], shape[1:]], 0), leaf.dtype)], 0)
-
-    return tf.ensure_shape(tf.cond(missing > 0, filled, lambda: leaf), (static, *leaf.shape[1:]))
-
-
 def _take(array: np.ndarray, drawn: np.ndarray, rows: int) -> np.ndarray:
     dtype = _drawn_dtype(array.dtype)
     # Indexing, not np.take: that one first copies an array whose memory is not contiguous, as a whole.
@@ -251,28 +297,3 @@ def _take(array: np.ndarray, drawn: np.ndarray, rows: int) -> np.ndarray:
 
 def _drawn_dtype(dtype: np.dtype) -> np.dtype:
     return np.dtype(tf.as_dtype(keras.backend.floatx()).as_numpy_dtype) if dtype == np.float64 else dtype
-
-
-def checked_sampling(sampling: Any) -> Sampling:
-    if not isinstance(sampling, Sampling):
-        raise ValueError(
-            "sampling says how batches are drawn, and what they cost; there is no default."
-            f" Pass tfdp_layers.sampling.Poisson(batch_size), for example. Received: sampling={sampling!r}."
-        )
-    return sampling
-
-
-def checked_examples(sampling: Sampling, examples: Any) -> int:
-    sampling.check(examples)
-    return int(examples)
-
-
-def _checked_physical(size: Any) -> int | None:
-    if size is None:
-        return None
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-        raise ValueError(
-            "physical_batch_size is the number of rows computed at once: it must be an integer of at least 1, or None"
-            f" for all of them. Received: {size!r}."
-        )
-    return int(size)

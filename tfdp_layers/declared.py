@@ -9,8 +9,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.batches import Batches, checked_examples, checked_sampling, fill
+from tfdp_layers.batches import Batches
+from tfdp_layers.generated import generated
+from tfdp_layers.records import checked_examples, checked_sampling
 from tfdp_layers.sampling import Sampling
+from tfdp_layers.slices import fill
 
 _NO_BATCHES = "The dataset has no batches, so nothing can be trained on. Give one with at least one batch."
 
@@ -121,13 +124,27 @@ def _from_iterable(batches: Any) -> tf.data.Dataset:
         raise ValueError(_NO_BATCHES)
     if iterator is batches:  # it cannot be started again, so what was looked at goes back in front
         batches = itertools.chain([first], iterator)
-    lock = threading.Lock()
 
-    def endless() -> Iterator[Any]:
+    def spec(leaf: Any) -> tf.TensorSpec:
+        array = np.asarray(leaf)
+        return tf.TensorSpec((None, *array.shape[1:]) if array.ndim else (), array.dtype)
+
+    signature = keras.tree.map_structure(spec, keras.tree.lists_to_tuples(first))
+    return generated(_Endless(batches), iter, signature)
+
+
+class _Endless:
+    """The batches of an iterable over and over, as NumPy arrays."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self._batches = batches
+        self._lock = threading.Lock()  # two datasets may share one generator
+
+    def __iter__(self) -> Iterator[Any]:
         while True:
-            fetched, iterator = 0, iter(batches)
+            fetched, iterator = 0, iter(self._batches)
             while True:
-                with lock:  # two datasets may share one generator
+                with self._lock:
                     batch = next(iterator, None)
                 if batch is None:
                     break
@@ -135,10 +152,3 @@ def _from_iterable(batches: Any) -> tf.data.Dataset:
                 yield keras.tree.map_structure(np.asarray, keras.tree.lists_to_tuples(batch))
             if not fetched:
                 raise ValueError("The declared dataset ran out of batches. Give an endless or a repeatable iterable.")
-
-    def spec(leaf: Any) -> tf.TensorSpec:
-        array = np.asarray(leaf)
-        return tf.TensorSpec((None, *array.shape[1:]) if array.ndim else (), array.dtype)
-
-    signature = keras.tree.map_structure(spec, keras.tree.lists_to_tuples(first))
-    return tf.data.Dataset.from_generator(endless, output_signature=signature)

@@ -10,6 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.sampling import Sampling
+
 _CHUNK_BYTES = 8 << 20  # what a check reads at once, so that memory-mapped records are never in memory together
 
 
@@ -147,3 +149,28 @@ def is_mapped(array: Any) -> bool:
 def chunks(array: np.ndarray) -> Iterator[np.ndarray]:
     rows = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))
     return (array[start : start + rows] for start in range(0, len(array), rows))
+
+
+def checked_sampling(sampling: Any) -> Sampling:
+    if not isinstance(sampling, Sampling):
+        raise ValueError(
+            "sampling says how batches are drawn, and what they cost; there is no default."
+            f" Pass tfdp_layers.sampling.Poisson(batch_size), for example. Received: sampling={sampling!r}."
+        )
+    return sampling
+
+
+def checked_examples(sampling: Sampling, examples: Any) -> int:
+    sampling.check(examples)
+    return int(examples)
+
+
+def checked_physical(size: Any) -> int | None:
+    if size is None:
+        return None
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+        raise ValueError(
+            "physical_batch_size is the number of rows computed at once: it must be an integer of at least 1, or None"
+            f" for all of them. Received: {size!r}."
+        )
+    return int(size)

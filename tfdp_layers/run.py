@@ -7,19 +7,24 @@ from typing import Any
 from tfdp_layers.accounting import Ledger, Release
 from tfdp_layers.batches import Batches
 from tfdp_layers.losses import PerRecordLoss
+from tfdp_layers.replicas import Replicas
 from tfdp_layers.sensitivity import SensitivityGroup
 
 
 @dataclass(frozen=True)
 class Run:
-    """One `fit`: its batches, its certified groups, what each step releases, and its place in the ledger."""
+    """One `fit`: its batches, certified groups, what each step releases, its place in the ledger, its replicas;
+    how many updates were made, and how many draws were taken for them.
+    """
 
     batches: Batches
     groups: list[SensitivityGroup]
     release: Release
     token: Any
     settings: Any
+    replicas: Replicas | None = None
     made: list[int] = field(default_factory=lambda: [0])
+    drawn: list[int] = field(default_factory=lambda: [0])
 
 
 class PrivacyState:
@@ -34,6 +39,7 @@ class PrivacyState:
         self.uses: Counter[int] | None = None
         self.independent = False
         self.unpaid = False
+        self._replicas: Replicas | None = None
         self._per_record: PerRecordLoss | None = None
         self._certified: tuple[list[int], list[SensitivityGroup]] | None = None
 
@@ -63,6 +69,13 @@ class PrivacyState:
         if self._certified is None or self._certified[0] != key:
             self._certified = (key, model.sensitivities())
         return self._certified[1]
+
+    def replicas_of(self, model: Any) -> Replicas | None:
+        """The replicas of the model; None where it was made outside of strategies."""
+        strategy = model._distribute_strategy
+        if strategy is not None and (self._replicas is None or self._replicas.strategy is not strategy):
+            self._replicas = Replicas(strategy)
+        return None if strategy is None else self._replicas
 
     def refuse_other_uses(self, uses: Counter[int]) -> None:
         """Raises RuntimeError if the step used a bounded layer more or less often than its bound was stated for."""

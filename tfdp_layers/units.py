@@ -34,6 +34,11 @@ class Units:
     def __len__(self) -> int:
         return len(self._counts)
 
+    @property
+    def positions(self) -> np.ndarray:
+        """Which unit each record belongs to: (records,) integers."""
+        return self._positions
+
     def choose(self, units: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The index of one record, chosen uniformly, of each of these units (distinct positions in 0 ... len - 1)."""
         return self._order[self._starts[units] + rng.integers(0, self._counts[units])]

@@ -88,7 +88,7 @@ def _backprop(units: list[int], recipe: Recipe) -> list[Any]:
 
 
 def _feedback(units: list[int], recipe: Recipe) -> list[Any]:
-    """A stack trained by direct feedback alignment, with the last of the recipe's clips."""
+    """A stack trained by direct feedback alignment that starts aligned, with the last of the recipe's clips."""
     scales, clips = recipe.scales[-len(units) :], recipe.upstream_clips[-len(units) :]
     stack = FeedbackStack(
         units[:-1],
@@ -98,6 +98,7 @@ def _feedback(units: list[int], recipe: Recipe) -> list[Any]:
         delta_clip=clips[:-1],
         error_clip=clips[-1],
         feedback_norm=recipe.feedback_norm,
+        feedback="aligned",
     )
     return [*_to_norm(scales[0], rank=2), stack]
 

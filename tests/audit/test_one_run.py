@@ -46,10 +46,10 @@ def test_a_training_that_keeps_its_claim_is_not_refuted_and_the_attack_finds_som
 
 
 def test_a_training_with_noise_four_times_too_small_is_refuted(monkeypatch):
-    steps, sampling = 12, Poisson(100)
-    noise = calibrate_noise_multiplier(2.0, 1e-5, sampling, RECORDS + CANARIES, steps)
+    sampling = Poisson(RECORDS + CANARIES)  # all in every step: its claim is that of one Gaussian mechanism
+    noise = calibrate_noise_multiplier(2.0, 1e-5, sampling, RECORDS + CANARIES, 2)
     monkeypatch.setattr(base, "add_noise", lambda source, sums, s: add_noise(source, sums, [d / 4 for d in s]))
-    found = run(noise, sampling, epochs=3)
+    found = run(noise, sampling, epochs=2)
     assert found.claimed_epsilon == pytest.approx(2.0, rel=1e-2)
     assert found.refuted
 
@@ -118,7 +118,7 @@ def test_canaries_that_cannot_be_made_are_refused():
 
 
 def test_the_command_ends_with_one_json_object_and_status_one_where_the_claim_falls(capsys, monkeypatch):
-    arguments = "audit --method backprop_clipping --dataset digits --epsilon 3 --canaries 100 --records 100 --epochs 2"
+    arguments = "audit --method dpsgd --dataset digits --epsilon 3 --canaries 80 --records 80 --epochs 1"
     assert cli.main([*arguments.split(), "--json"]) == 0
     result = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert result["claimed_epsilon"] == pytest.approx(3.0, rel=1e-2)

@@ -232,6 +232,37 @@ def test_feedback_matrices_are_weights_that_are_never_trained(tmp_path):
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("alignment", ALIGNMENTS)
+def test_aligned_feedback_starts_in_the_direction_of_backpropagation(alignment):
+    layer = stack(activation="linear", activation_clip=1e6, error_clip=1e6, feedback="aligned", alignment=alignment)
+    for matrix in layer.feedbacks:
+        assert np.linalg.norm(np.asarray(matrix, np.float64), 2) == pytest.approx(0.9, rel=1e-6)
+    rng = np.random.default_rng(3)
+    x, e = rng.normal(size=(7, FEATURES)).astype("float32"), rng.normal(size=(7, CLASSES)).astype("float32")
+    with tf.GradientTape() as tape:
+        h = tf.constant(x)
+        for kernel, bias in layer.affines:
+            h = tf.matmul(h, kernel) + bias
+        loss = tf.reduce_sum(h * e)
+    true = tape.gradient(loss, [v.value for v in layer.trainable_variables])
+    for found, gradient in zip(releaser(layer)(x, e), true, strict=True):
+        cosine = np.sum(found * gradient) / np.linalg.norm(found) / np.linalg.norm(gradient)
+        assert cosine == pytest.approx(1.0, abs=1e-5)
+
+
+def test_aligned_feedback_stays_what_it_was_when_the_weights_move(tmp_path):
+    model = tfdp.PrivateSequential([keras.Input((FEATURES,)), stack(feedback="aligned")])
+    model.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(1.0), 1.0), "mse")
+    before = [np.array(b) for b in model.layers[0].feedbacks]
+    model.fit(np.zeros((8, FEATURES), np.float32), np.ones((8, CLASSES), np.float32), batch_size=4, verbose=0)
+    model.save(tmp_path / "model.keras")
+    for layer in (model.layers[0], keras.models.load_model(tmp_path / "model.keras").layers[0]):
+        for matrix, start in zip(layer.feedbacks, before, strict=True):
+            np.testing.assert_array_equal(matrix, start)
+    with pytest.raises(ValueError, match="product is zero"):
+        stack(feedback="aligned", kernel_initializer="zeros")
+
+
 def test_seeds_of_the_feedback():
     fresh = [FeedbackStack([4], "tanh", 3, activation_clip=1.0) for _ in range(2)]
     assert fresh[0].feedback_seed != fresh[1].feedback_seed
@@ -369,6 +400,32 @@ def test_graph_and_xla_keep_the_bound_and_agree_with_eager(name, mode):
     assert max(influences(releaser(layer, mode=mode), records)) <= total * (1 + SLACK)
 
 
+def test_convolutions_below_are_clipped_record_by_record():
+    """The paper's hybrid: each convolution's gradient, driven by the feedback, clipped to a share of its own."""
+    features = 4 * 4 * 2
+    feedback = FeedbackStack([5], "tanh", CLASSES, activation_clip=1.0, error_clip=0.3, delta_clip=0.2)
+    below = [keras.Input((6, 6, 1)), keras.layers.Conv2D(2, 3, activation="tanh"), keras.layers.Reshape((features,))]
+    model = tfdp.PrivateSequential([*below, feedback])
+    clipping = {"l2_norm_clip": 0.4, "clipping": "per_layer"}
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0, **clipping), loss)
+    assert [(g.bound, g.self_bounded) for g in model.sensitivities()][-1] == (0.4, False)
+    rng = np.random.default_rng(8)
+    x = (rng.normal(size=(9, 6, 6, 1)) * 3.0 ** rng.integers(-5, 3, (9, 1, 1, 1))).astype("float32")
+    y = rng.integers(0, CLASSES, 9)
+    weights = [v.value for v in model.layers[0].trainable_variables]
+    expected, norms = [np.zeros(w.shape) for w in weights], []
+    for i in range(9):
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(loss(y[i : i + 1], model(x[i : i + 1], training=True)))
+        parts = [np.asarray(g, np.float64) for g in tape.gradient(value, weights)]
+        norms.append(np.sqrt(sum(np.sum(g**2) for g in parts)))
+        expected = [t + g * min(1.0, 0.4 / norms[-1]) for t, g in zip(expected, parts, strict=True)]
+    assert min(norms) < 0.4 < max(norms)
+    for found, total in zip(model.bounded_gradient_sums(x, y), expected, strict=False):
+        np.testing.assert_allclose(found, total, rtol=1e-3, atol=1e-6)
+
+
 def test_what_flows_on_below_is_each_records_own():
     layer = stack()
     rng = np.random.default_rng(0)
@@ -430,8 +487,8 @@ def multiplied_by_zero_instead_of_selected(patch):
 class Unbounded(L2):
     """The rule that someone forgot."""
 
-    def __call__(self, rows):
-        return rows
+    def scales(self, rows):
+        return tf.ones(tf.shape(rows)[:1])
 
 
 def patched_rules(*forgotten):
@@ -443,7 +500,7 @@ def patched_rules(*forgotten):
         rules = feedback_stack.FeedbackRules
         feedback_stack.FeedbackRules = lambda activation, error, delta: rules(
             *(
-                Unbounded(rule.bound) if name in forgotten else rule
+                Unbounded(rule.bound) if rule and name in forgotten else rule
                 for name, rule in zip(("activation", "error", "delta"), (activation, error, delta), strict=True)
             )
         )
@@ -501,7 +558,7 @@ def test_the_total_sensitivity_of_the_paper_is_solved_for():
         ({"activation_clip": [1.0, 1.0]}, "3 of them"),
         ({"activation_clip": -1.0}, "activation_clip"),
         ({"delta_clip": [1.0, 1.0, 1.0]}, "2 of them"),
-        ({"feedback": "uniform"}, "gaussian"),
+        ({"feedback": "uniform"}, "aligned"),
         ({"alignment": "backwards"}, "sequential"),
     ],
 )

@@ -8,7 +8,7 @@ from private_models import CLIP, classifier, mixed, private, sums_of
 from scipy import stats
 
 import tfdp_layers as tfdp
-from tfdp_layers import training
+from tfdp_layers import sums
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.clipping import AdaptiveClipping
 from tfdp_layers.optimizers import base
@@ -70,7 +70,7 @@ def test_counting_padding_is_seen(monkeypatch):
     x, y = data(4)
     counted = lambda: float(sums_of(model, "eager")(x, y, np.array([1, 1, 0, 0], np.float32))[-1])  # noqa: E731
     assert abs(counted()) <= 1.0
-    monkeypatch.setattr(training, "present", lambda weights, losses: tf.ones_like(losses))
+    monkeypatch.setattr(sums, "present", lambda weights, losses: tf.ones_like(losses))
     model.optimizer._bounding = AdaptiveClipping(1e6, threshold=lambda: 1e6)
     assert counted() == 2.0
 

@@ -1,5 +1,6 @@
 """What the layers of direct feedback alignment share: fixed feedback matrices, and one custom gradient."""
 
+import functools
 import math
 import random
 from collections.abc import Sequence
@@ -12,9 +13,10 @@ import tensorflow as tf
 
 from tfdp_layers.activations import derivative_bound
 from tfdp_layers.layers.base import CountedLayer
-from tfdp_layers.rules import L2, check_bound
+from tfdp_layers.rules import L2, check_bound, scale_rows, select_rows
 
 DISTRIBUTIONS = ("gaussian", "orthogonal")
+ALIGNED = "aligned"
 
 
 def feedback_matrix(shape: tuple[int, int], norm: float, distribution: str, seed: Sequence[int]) -> np.ndarray:
@@ -33,12 +35,37 @@ def feedback_matrix(shape: tuple[int, int], norm: float, distribution: str, seed
     return (norm * normal / np.linalg.norm(normal, 2)).astype(np.float32)
 
 
+def aligned_matrix(kernels: Sequence[Any], norm: float) -> tf.Tensor:
+    """The transposed product of the kernels that lie between a layer and the error, scaled to spectral norm `norm`.
+
+    Feedback through it starts as the error that backpropagation would bring, but for the derivatives of activations
+    and for its length. A product of initial weights, it depends on no data.
+
+    Args:
+        kernels: from the layer above to the one that gives the error, (units, ...), ..., (..., width of the error).
+
+    Returns: (width of the error, units), float32.
+    Raises: ValueError if the product is zero.
+    """
+    product = functools.reduce(tf.linalg.matmul, [tf.convert_to_tensor(kernel) for kernel in kernels])
+    length = tf.reduce_max(tf.linalg.svd(product, compute_uv=False))
+    if tf.executing_eagerly() and not length > 0.0:
+        raise ValueError(
+            "feedback='aligned' takes the feedback from the initial kernels above a layer, whose product is zero:"
+            " nothing would be learned. Use another kernel_initializer, or feedback='gaussian'."
+        )
+    return tf.transpose(product) * (norm / length)
+
+
 @dataclass(frozen=True)
 class FeedbackRules:
-    """The three clips of a layer, each per record: of its input for the weight gradient, of the error, of delta."""
+    """The three clips of a layer, each per record: of its input for the weight gradient, of the error, of delta.
+
+    `error` is None where what arrives at the layer's sink was clipped already; no bound rests on it.
+    """
 
     activation: L2
-    error: L2
+    error: L2 | None
     delta: L2
 
 
@@ -86,11 +113,19 @@ def feedback_affine(
             h = tf.identity(z if activation is None else activation(z))
 
         def gradient(upstream: tf.Tensor, error: tf.Tensor) -> tuple[Any, ...]:
-            signal = upstream if feedback is None else tf.linalg.matmul(rules.error(error), feedback)
-            delta = rules.delta(tape.gradient(h, z, output_gradients=signal))
+            signal = upstream
+            if feedback is not None:
+                signal = tf.linalg.matmul(error if rules.error is None else rules.error(error), feedback)
+            delta = tape.gradient(h, z, output_gradients=signal)
+            scales = rules.activation.scales(x)
             # An input that its clip refuses takes the record out of the bias gradient as well.
-            delta = tf.where(rules.activation.scales(x)[:, tf.newaxis] > 0.0, delta, 0.0)
-            gradients = [tf.linalg.matmul(rules.activation(x), delta, transpose_a=True), tf.reduce_sum(delta, axis=0)]
+            delta = scale_rows(delta, tf.where(scales > 0.0, rules.delta.scales(delta), 0.0))
+            # clip(x)^T delta = x^T (s delta): fewer numbers to scale. See `AffineLayer` on rounding.
+            scaled = delta * scales[:, tf.newaxis]
+            gradients = [
+                tf.linalg.matmul(select_rows(x, scales), scaled, transpose_a=True),
+                tf.reduce_sum(delta, axis=0),
+            ]
             below = tf.linalg.matmul(delta, parameters[0], transpose_b=True) if backpropagate else None
             return below, *gradients[: len(weights)], *[delta] * len(sinks)
 
@@ -145,6 +180,8 @@ class FeedbackLayer(CountedLayer):
     Raises: ValueError for a bound that is not a positive finite number, or an unknown feedback.
     """
 
+    feedbacks_known: tuple[str, ...] = DISTRIBUTIONS
+
     def __init__(
         self,
         *,
@@ -159,8 +196,11 @@ class FeedbackLayer(CountedLayer):
         **kwargs: Any,
     ) -> None:
         check_bound(error_clip=error_clip, feedback_norm=feedback_norm)
-        if feedback not in DISTRIBUTIONS:
-            raise ValueError(f"`feedback` must be one of {DISTRIBUTIONS}. Received: feedback={feedback!r}.")
+        if feedback not in self.feedbacks_known:
+            mend = " Only a FeedbackStack knows the kernels above a layer." if feedback == ALIGNED else ""
+            raise ValueError(
+                f"`feedback` must be one of {self.feedbacks_known}. Received: feedback={feedback!r}.{mend}"
+            )
         super().__init__(**kwargs)
         self.error_clip = float(error_clip)
         self.feedback_norm = float(feedback_norm)
@@ -191,7 +231,10 @@ class FeedbackLayer(CountedLayer):
     def add_feedback(self, shape: tuple[int, int], index: int = 0) -> Any:
         """Adds a feedback matrix, not trainable."""
         matrix = feedback_matrix(shape, self.feedback_norm, self.feedback, (self.feedback_seed, index))
-        initializer = keras.initializers.Constant(matrix)
+        return self.add_fixed(shape, keras.initializers.Constant(matrix), index)
+
+    def add_fixed(self, shape: tuple[int, int], initializer: Any, index: int) -> Any:
+        """Adds a weight that is saved and restored, and never trained."""
         return self.add_weight(shape=shape, initializer=initializer, trainable=False, name=f"feedback_{index}")
 
     def features_of(self, shape: Sequence[int | None]) -> int:

@@ -4,7 +4,6 @@ import math
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.layers.feedback import FeedbackLayer, FeedbackRules, delta_clips, dense_twin, feedback_affine
@@ -86,7 +85,7 @@ class FeedbackDense(FeedbackLayer, keras.layers.Layer):
 
     def to_keras(self, inputs: Any) -> tuple[Any, Any]:
         """What a plain Dense layer with copies of the weights gives on a Keras tensor, and the sink's zeros."""
-        zeros = keras.ops.matmul(inputs, np.zeros((inputs.shape[-1], self.output_units), np.float32))
+        zeros = keras.ops.repeat(keras.ops.zeros_like(inputs[:, :1]), self.output_units, axis=1)
         return dense_twin(self, self.affine, self.activation, inputs), zeros
 
     def get_config(self) -> dict[str, Any]:
@@ -145,8 +144,11 @@ class FeedbackOutput(FeedbackLayer, keras.layers.Layer):
         return (input_shape[0][0], self.units)
 
     def to_keras(self, inputs: Any) -> Any:
-        """What a plain Dense layer with copies of the weights gives on Keras tensors."""
-        return dense_twin(self, self.affine, self.activation, inputs[0])
+        """What a plain Dense layer with copies of the weights gives on Keras tensors; the sinks' zeros are added,
+
+        since Keras 3.12 refuses a model that leaves an input unused.
+        """
+        return keras.layers.Add()([dense_twin(self, self.affine, self.activation, inputs[0]), *inputs[1:]])
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {

@@ -8,8 +8,11 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.layers.feedback import (
+    ALIGNED,
+    DISTRIBUTIONS,
     FeedbackLayer,
     FeedbackRules,
+    aligned_matrix,
     delta_clips,
     dense_twin,
     feedback_affine,
@@ -52,12 +55,18 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
         delta_clip: bound on delta; None, a number, or one for each hidden layer.
         alignment: "direct"; or "sequential", where delta_{l+1} takes the place of e (plain feedback alignment).
         output_activation: of the logits, outside of every bound.
-        error_clip, feedback_norm, feedback_seed, feedback, use_bias, ...: see `FeedbackLayer`.
+        feedback: also "aligned": each matrix is the transposed product of the initial kernels above the layer (in the
+            sequential alignment of the one above), scaled to `feedback_norm`, and stays what it was at the start. With
+            a random matrix a layer learns little until the weights above have turned towards it (Refinetti et al.
+            2021, arXiv:2011.12428), which noise delays. It depends on no data.
+        error_clip, feedback_norm, feedback_seed, use_bias, ...: see `FeedbackLayer`.
 
     Raises: ValueError for arguments out of range, and inputs that are not (batch, features); see `FeedbackLayer`.
     Source: Lee and Kifer 2020, arXiv:2010.03701, Algorithm 1. Noekland 2016, arXiv:1609.01596. Sequential: Lillicrap
         et al. 2016, Nature Communications 7:13276.
     """
+
+    feedbacks_known = (*DISTRIBUTIONS, ALIGNED)
 
     def __init__(
         self,
@@ -145,7 +154,17 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
         sizes = [self.features_of(input_shape), *self.units, self.output_units]
         self.affines = [self.add_affine(sizes[i], sizes[i + 1], f"_{i}") for i in range(len(self.units) + 1)]
         sources = [self.output_units] * len(self.units) if self.alignment == "direct" else sizes[2:]
-        self.feedbacks = [self.add_feedback(shape, i) for i, shape in enumerate(zip(sources, self.units, strict=True))]
+        add = self.add_aligned_feedback if self.feedback == ALIGNED else self.add_feedback
+        self.feedbacks = [add(shape, i) for i, shape in enumerate(zip(sources, self.units, strict=True))]
+
+    def add_aligned_feedback(self, shape: tuple[int, int], index: int) -> Any:
+        """Adds the feedback matrix of hidden layer `index` that its kernels above, as they are initialised, give."""
+        above = self.affines[index + 1 :] if self.alignment == "direct" else self.affines[index + 1 : index + 2]
+
+        def initial(shape: Any, dtype: Any = None) -> tf.Tensor:
+            return aligned_matrix([weights[0] for weights in above], self.feedback_norm)
+
+        return self.add_fixed(shape, initial, index)
 
     def call(self, inputs: Any, training: Any = None) -> Any:
         x = self.begin_use(inputs)
@@ -156,9 +175,8 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
         error = L2(self.error_clip)
         sinks: list[tf.Tensor] = []
         for i, weights in enumerate(self.affines[:-1]):
-            # The error of a layer in the sequential alignment is the delta above it, which its own clip bounds.
-            rule = error if self.alignment == "direct" or i + 2 == len(self.affines) else L2(self.delta_clip[i + 1])
-            rules = FeedbackRules(L2(self.activation_clip[i]), rule, L2(self.delta_clip[i]))
+            # What arrives at a sink is the delta of a layer above, the output layer's being clip(e).
+            rules = FeedbackRules(L2(self.activation_clip[i]), None, L2(self.delta_clip[i]))
             above = sinks[-1:] if self.alignment == "sequential" else []
             matrix = tf.convert_to_tensor(self.feedbacks[i])
             x, sink = feedback_affine(x, weights, above, matrix, rules, self.activation, backpropagate=i == 0)

@@ -75,6 +75,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         self.noise_allocation = noise_allocation
         self.noise_source = as_noise_source(noise_source)
         self._limit = ReleaseLimit()
+        self.workers: Any = None  # the `Workers` of a running fit: the chief's noise is that of all
         self._observer: Callable[[list[tf.Tensor]], None] | None = None
 
     # What it counts and may still do ----------------------------------------------------------------------------------
@@ -165,7 +166,10 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         stddevs = [scale[id(v)] for v in variables] + [stddev for group, stddev in noises if not group.variables]
 
         def step() -> tf.Tensor:
-            means = [total / batch_size for total in add_noise(self.noise_source, sums, stddevs)]
+            def add() -> list[tf.Tensor]:
+                return add_noise(self.noise_source, sums, stddevs)
+
+            means = [total / batch_size for total in (self.workers.noisy(add, sums) if self.workers else add())]
             if self._observer is not None:
                 self._observer(means)
             released = self.after_noise(means[: len(variables)], means[len(variables) :], variables, groups)
