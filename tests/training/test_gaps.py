@@ -1,4 +1,7 @@
-"""A partition's cost is that of consecutive updates: draws that are left out in between must not hide epochs."""
+"""Steps that are left out or break off: the ledger counts no less than what was released.
+
+A partition's cost is that of consecutive updates: draws that are left out in between must not hide epochs.
+"""
 
 import keras
 import numpy as np
@@ -60,3 +63,22 @@ def test_no_updates_after_a_gap():
     with pytest.raises(RuntimeError, match="3 of this fit's draws were left out"):
         fit(model, 16, keras.callbacks.LambdaCallback(on_train_begin=one_more, on_train_batch_end=one_more))
     assert model.ledger.steps == len(seen) == 1
+
+
+class BreaksAfterwards(keras.optimizers.SGD):
+    """Raises once the third update was made."""
+
+    def apply(self, *args, **kwargs):
+        super().apply(*args, **kwargs)
+        if int(self.iterations) == 3:
+            raise ArithmeticError("the weights have moved")
+
+
+def test_a_step_that_breaks_off_counts_whole():
+    model, seen = counting_model(1)
+    optimizer = tfdp.optimizers.NoisyOptimizer(BreaksAfterwards(), 0.0)
+    optimizer.observe(lambda means: seen.append(means))
+    model.compile(optimizer, lambda y, p: 10.0 * p[:, 0], run_eagerly=True)
+    with pytest.raises(ArithmeticError, match="the weights have moved"):
+        fit(model, 8)
+    assert model.ledger.steps == len(seen) == 3
