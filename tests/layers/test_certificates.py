@@ -114,7 +114,7 @@ def kinds() -> st.SearchStrategy[Any]:
     clips=st.sampled_from([(2.0, 0.5), (1e-6, 1e3), (1e4, 1e-8)]),
     seed=st.integers(0, 2**16),
 )
-def adversaries_stay_inside(one: Case, rows: Any, weights: float, clips: tuple[float, float], seed: int) -> None:
+def assert_adversaries_stay_inside(one: Case, rows: Any, weights: float, clips: tuple[float, float], seed: int) -> None:
     layer = one.layer(input_clip=clips[0], upstream_clip=clips[1])
     layer.kernel.assign(np.asarray(layer.kernel) * np.float32(weights))
     rng = np.random.default_rng(seed)
@@ -133,7 +133,7 @@ def adversaries_stay_inside(one: Case, rows: Any, weights: float, clips: tuple[f
 
 @pytest.mark.parametrize("one", REPRESENTATIVE, ids=str)
 def test_no_batch_of_hostile_records_exceeds_the_bound(one: Case) -> None:
-    adversaries_stay_inside(one)
+    assert_adversaries_stay_inside(one)
 
 
 @pytest.mark.parametrize("one", REPRESENTATIVE, ids=str)
