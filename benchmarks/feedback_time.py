@@ -75,7 +75,7 @@ def whole_steps(model: Any, x: np.ndarray, y: np.ndarray, batch: int) -> Callabl
     batches = tf.data.Dataset.from_tensor_slices((x, y)).batch(batch, drop_remainder=True).with_options(options)
 
     def run() -> None:
-        model.fit(batches, epochs=1, verbose=0)
+        model.fit(batches, epochs=1, verbose=0, shuffle=False)
 
     return run
 
