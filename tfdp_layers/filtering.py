@@ -14,6 +14,7 @@ from tfdp_layers.clipping import Contributions, FlatClipping, LayerVariables, bo
 from tfdp_layers.filtered_products import FilteredProducts
 from tfdp_layers.fused import EntryFunction, OuterFunction, is_outer_product
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Stored
+from tfdp_layers.per_record.convolutions import KernelGradients
 from tfdp_layers.rules import ROUNDING, Tanh, squared_norm
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.series import TANH
@@ -66,7 +67,8 @@ class FilteredClipping(FlatClipping):
     Guarantee: a record adds at most C, or at most c sqrt(P): with f_j = c tanh(g_j / k), |f_j| <= c, so
         ||f|| <= c sqrt(P). A record whose gradient is not finite, or whose factors' squares overflow float32, adds
         exactly zero: tanh(infinity) = 1 does not count.
-    Memory: a chunk of records' gradients at a time, about 4 MB or one gradient of the model, whichever is larger.
+    Memory: a chunk of records' gradients at a time, about 4 MB or one gradient of the model, whichever is larger; of
+        small convolutions, together up to 250,000 weights, those of the whole batch.
     Source: "Improving the Algorithm of Deep Learning with Differential Privacy" (2021), there without the clip.
     """
 
@@ -185,6 +187,7 @@ def chunked_sums(
     if not others:
         return [], tf.zeros_like(present) if elsewhere is None else tf.sqrt(elsewhere)
     variables = [part.variable for part in others]
+    write_out(others)
 
     def chunk(start: Any, size: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
         without = refused[start : start + size]
@@ -201,6 +204,14 @@ def chunked_sums(
     if rows is not None:  # XLA needs chunks of one size.
         size = max(divisor for divisor in range(1, min(size, max(rows, 1)) + 1) if rows % divisor == 0)
     return in_chunks(chunk, size, rows, present, variables)
+
+
+def write_out(parts: Sequence[Contribution]) -> None:
+    """Writes the gradients of small convolutions out for all records, if they are few: faster than chunk by chunk."""
+    small = [part for part in parts if isinstance(part, KernelGradients) and part.stored]
+    if sum(entries(part) for part in small) <= _CHUNK // 4:
+        for part in small:
+            part.gradients()
 
 
 def chunk_size(weights: int) -> int:

@@ -5,8 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfdp_layers.per_record.convolutions import KernelGradients, PixelGrams
+from tfdp_layers.per_record.convolutions import KernelGradients
 from tfdp_layers.per_record.patches import PatchBlocks, patch_products
+from tfdp_layers.per_record.pixel_grams import PixelGrams
 
 ROWS, WEIGHTS = 11, np.linspace(-1.0, 2.0, 11).astype("float32")
 GEOMETRIES = {
@@ -16,7 +17,7 @@ GEOMETRIES = {
     "along the columns": ((4, 9, 2), (2, 3, 2, 2), (1, 3), "valid"),
     "uneven": ((7, 8, 2), (3, 3, 2, 2), (2, 2), "same"),
 }
-FORMS = ["loop", "products", "pixels", "blocks"]
+FORMS = ["loop", "products", "pixels", "blocks", "compiled"]
 
 
 def form_of(name, variable, x, u, strides, padding):
@@ -31,6 +32,7 @@ def form_of(name, variable, x, u, strides, padding):
         "products": lambda: patch_products(variable, x, u, strides, [1, 1], padding),
         "pixels": lambda: PixelGrams(*common, **geometry),
         "blocks": lambda: PatchBlocks(*common, **geometry),
+        "compiled": lambda: PatchBlocks(*common, **geometry, compiled=True),
     }[name]()
 
 

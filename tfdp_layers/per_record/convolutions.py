@@ -8,14 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.per_record.contributions import (
-    SMALLEST,
-    Contribution,
-    Stored,
-    positions,
-    zero_rows,
-)
-from tfdp_layers.rules import number_of, squared_norm, summation_error
+from tfdp_layers.per_record.contributions import Contribution, Stored, zero_rows
+from tfdp_layers.rules import squared_norm, summation_error
 
 Convolution = Callable[[Any, Any], Any]
 _STORED = 65_536
@@ -34,12 +28,16 @@ class KernelGradients(Contribution):
         x, u: (batch, ...), the convolution's input and the gradient at its output, channels last.
         convolution: (x, kernel) -> z, without bias.
         overlap: the most patches that hold one entry of the input: ||P||^2 <= overlap ||x||^2.
+
+    Attributes:
+        few: at most so many records, if that is known: no loop is needed where they are few.
     """
 
     def __init__(self, variable: Any, x: tf.Tensor, u: tf.Tensor, convolution: Convolution, overlap: int) -> None:
         super().__init__(variable)
         self.x, self.u = tf.cast(x, tf.float32), tf.cast(u, tf.float32)
         self.convolution, self.overlap = convolution, overlap
+        self.few: int | None = None
         self._written: tf.Tensor | None = None
 
     @property
@@ -60,11 +58,13 @@ class KernelGradients(Contribution):
 
         def several(start: tf.Tensor) -> tf.Tensor:
             found = []
-            for offset in range(_TOGETHER):
+            for offset in range(min(self.few or _TOGETHER, _TOGETHER)):
                 row = tf.minimum(start + offset, batch - 1)  # what is beyond the last record is dropped below
                 found.append(function(self.one(self.x[row][tf.newaxis], self.u[row][tf.newaxis])))
             return tf.stack(found)
 
+        if self.few and self.few <= _TOGETHER:
+            return several(tf.constant(0))[:batch]
         # At least one round, so that an empty piece has a shape as well.
         starts = tf.range(0, tf.maximum(batch, 1), _TOGETHER)
         rounds = tf.map_fn(several, starts, fn_output_signature=tf.float32)
@@ -104,60 +104,9 @@ class KernelGradients(Contribution):
     def rows(self, start: Any, size: Any) -> Contribution:
         if self._written is not None:
             return Stored(self.variable, self._written[start : start + size])
-        return self.like(self.x[start : start + size], self.u[start : start + size])
-
-
-class PixelGrams(KernelGradients):
-    """The same for a 2D convolution over few positions, with norms from Gram matrices of pixels instead of patches.
-
-    ||P^T U||^2 = <P P^T, U U^T>, and the Gram matrix of patches p and q is the sum over the kernel's taps a of that of
-    pixels p + a and q + a: taps times fewer multiplications than from the patches themselves.
-    """
-
-    def __init__(self, *args: Any, size: Sequence[int], strides: Sequence[int], padding: str) -> None:
-        super().__init__(*args)
-        self.geometry: Any = {"size": size, "strides": strides, "padding": padding}
-
-    @property
-    def stored(self) -> bool:
-        return False
-
-    def squared_norms(self) -> tf.Tensor:
-        padded = tf.pad(self.x, [(0, 0), *paddings(self.x.shape[1:-1], **self.geometry), (0, 0)])
-        (height, width), out = padded.shape[1:3], self.u.shape[1:3]
-        pixels, u = positions(padded), positions(self.u)
-        gram = tf.reshape(tf.matmul(pixels, pixels, transpose_b=True), (-1, height, width, height, width))
-        for axis in (0, 1):  # first along the rows, then along the columns
-            taps, step = self.geometry["size"][axis], self.geometry["strides"][axis]
-            length = (out[axis] - 1) * step + 1
-            gram = tf.add_n([shifted(gram, axis, tap, length, step) for tap in range(taps)])
-        upstream = tf.reshape(tf.matmul(u, u, transpose_b=True), (-1, *out, *out))
-        products = tf.reshape(gram * upstream, (-1, math.prod(out), math.prod(out)))
-        return tf.reduce_sum(tf.reduce_sum(products, axis=2), axis=1)
-
-    def rounding(self) -> tuple[tf.Tensor, Any, Any] | None:
-        magnitudes, _, sum_error = super().rounding() or (None, None, None)
-        terms = math.prod(self.variable.shape[:-1]) + self.u.shape[-1] + 2.0 * number_of(self.u, [1, 2])
-        return magnitudes, terms * 2.0**-24, sum_error
-
-    def underflow(self) -> Any:
-        """As for `Products` of the patches."""
-        count = number_of(self.u, [1, 2])
-        patches = count * math.prod(self.variable.shape[:-1]) * SMALLEST
-        upstream = count * self.u.shape[-1] * SMALLEST
-        energy = self.overlap * squared_norm(self.x)
-        return patches * squared_norm(self.u) + upstream * energy + patches * upstream
-
-    def like(self, x: tf.Tensor, u: tf.Tensor) -> KernelGradients:
-        return PixelGrams(self.variable, x, u, self.convolution, self.overlap, **self.geometry)
-
-
-def shifted(gram: tf.Tensor, axis: int, tap: int, length: int, step: int) -> tf.Tensor:
-    """Entries tap, tap + step ... of both sides' axis of a Gram matrix (batch, h, w, h, w)."""
-    part = slice(tap, tap + length, step)
-    index: list[Any] = [slice(None)] * 5
-    index[1 + axis] = index[3 + axis] = part
-    return gram[tuple(index)]
+        some = self.like(self.x[start : start + size], self.u[start : start + size])
+        some.few = size if isinstance(size, int) else None
+        return some
 
 
 def paddings(space: Sequence[int], size: Sequence[int], strides: Sequence[int], padding: str) -> list[tuple[int, int]]:

@@ -11,8 +11,9 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.per_record.contributions import Contribution, Products, constant, positions
-from tfdp_layers.per_record.convolutions import Convolution, KernelGradients, PixelGrams, paddings
+from tfdp_layers.per_record.convolutions import Convolution, KernelGradients, paddings
 from tfdp_layers.per_record.patches import PatchBlocks, patch_products, regular
+from tfdp_layers.per_record.pixel_grams import PixelGrams
 
 
 def convolution_of(operation: Any, layer: Any, padding: str, **options: Any) -> Callable[[Any, Any, Any], Any]:
@@ -70,7 +71,7 @@ def kernel_contribution(
     if best == "pixels":
         return PixelGrams(kernel, x, u, convolution, overlap, **geometry)
     if best == "blocks":
-        return PatchBlocks(kernel, x, u, convolution, overlap, **geometry)
+        return PatchBlocks(kernel, x, u, convolution, overlap, **geometry, compiled=True)
     return general
 
 

@@ -11,19 +11,23 @@ import tensorflow as tf
 from tfdp_layers.per_record.contributions import Arrangement, Products, positions
 from tfdp_layers.per_record.convolutions import KernelGradients, paddings
 
-_TOGETHER = 16
-"""Records in one call of the compiled function: their patches stay in the cache."""
+_COMPILED, _PLAIN = 16, 4
+"""Records at a time, with XLA and without: their patches stay in the cache."""
 
 
 class PatchBlocks(KernelGradients):
-    """The same of a 2D convolution whose patches take many times the memory of its input, from a few records' at once.
+    """The same of a 2D convolution from the patches of a few records at once, which take many times their memory.
 
-    Compiled by XLA into a function of its own, which leaves the patches in the cache.
+    Args:
+        compiled: by XLA into a function of its own: faster for many positions and few weights.
     """
 
-    def __init__(self, *args: Any, size: Sequence[int], strides: Sequence[int], padding: str) -> None:
+    def __init__(
+        self, *args: Any, size: Sequence[int], strides: Sequence[int], padding: str, compiled: bool = False
+    ) -> None:
         super().__init__(*args)
         self.geometry: Any = {"size": size, "strides": strides, "padding": padding}
+        self.compiled = compiled
 
     def gradients(self) -> tf.Tensor:
         if self._written is None:
@@ -35,21 +39,27 @@ class PatchBlocks(KernelGradients):
         return patch_products(self.variable, x, u, strides, [1, 1], padding).gradients()
 
     def _in_blocks(self) -> tf.Tensor:
-        compiled = tf.function(self._of_rows, jit_compile=True, autograph=False)
+        of_rows, together = self._of_rows, _PLAIN
+        if self.compiled:
+            of_rows = tf.function(self._of_rows, jit_compile=True, autograph=False)
+            together = min(_COMPILED, self.few or _COMPILED)
+        elif self.few and self.few <= 2 * _PLAIN:
+            return self._of_rows(self.x, self.u)
         batch = tf.shape(self.x)[0]
         # At least one block, so that an empty piece has a shape as well; zeros fill the last one.
-        missing = tf.maximum(-(-batch // _TOGETHER), 1) * _TOGETHER - batch
+        missing = tf.maximum(-(-batch // together), 1) * together - batch
 
         x, u = (tf.pad(v, [[0, missing]] + [[0, 0]] * (len(v.shape) - 1)) for v in (self.x, self.u))
 
         def block(start: tf.Tensor) -> tf.Tensor:  # slices of the first axis are not copied
-            return compiled(*(tf.ensure_shape(v[start : start + _TOGETHER], (_TOGETHER, *v.shape[1:])) for v in (x, u)))
+            starts, sizes = [start] + [0] * (len(x.shape) - 1), [together]
+            return of_rows(*(tf.slice(v, starts, sizes + v.shape[1:]) for v in (x, u)))
 
-        found = tf.map_fn(block, tf.range(0, batch + missing, _TOGETHER), fn_output_signature=tf.float32)
+        found = tf.map_fn(block, tf.range(0, batch + missing, together), fn_output_signature=tf.float32)
         return tf.reshape(found, (-1, *self.variable.shape))[:batch]
 
     def like(self, x: tf.Tensor, u: tf.Tensor) -> KernelGradients:
-        return PatchBlocks(self.variable, x, u, self.convolution, self.overlap, **self.geometry)
+        return PatchBlocks(self.variable, x, u, self.convolution, self.overlap, **self.geometry, compiled=self.compiled)
 
 
 def regular(size: Sequence[int], strides: Sequence[int], rates: Sequence[int]) -> bool:
@@ -74,16 +84,23 @@ def patch_products(
     ends = [(n - 1) * s + k for n, s, k in zip(out, strides, size, strict=True)]
     x = blocks(tf.pad(x, [(0, 0), *pads, (0, 0)])[:, : ends[0], : ends[1]], strides)
     taps = [k // s for k, s in zip(size, strides, strict=True)]
-    # First along the rows, then along the columns: the pieces that are copied become long.
-    found = tf.concat([x[:, tap : tap + out[0]] for tap in range(taps[0])], -1)
-    found = tf.concat([found[:, :, tap : tap + out[1]] for tap in range(taps[1])], -1)
+    if tuple(strides) == (1, 1):  # features in the kernel's own order
+        found = tf.concat([x[:, :, tap : tap + out[1]] for tap in range(taps[1])], -1)
+        found = tf.concat([found[:, tap : tap + out[0]] for tap in range(taps[0])], -1)
+    else:
+        # First along the rows, then along the columns: the pieces that are copied become long.
+        found = tf.concat([x[:, tap : tap + out[0]] for tap in range(taps[0])], -1)
+        found = tf.concat([found[:, :, tap : tap + out[1]] for tap in range(taps[1])], -1)
     inputs, count = math.prod(kernel.shape[:-1]), math.prod(out)
     # Written out, (units, inputs) takes half the time of (inputs, units) where it has the longer rows.
-    if units < inputs and count * (inputs + units) > inputs * units:
+    turned = units < inputs and count * (inputs + units) > inputs * units
+    if tuple(strides) == (1, 1):
+        arrange = Arrangement((units, inputs), (1, 0)) if turned else None
+    elif turned:
         arrange = Arrangement((units, taps[1], taps[0], *strides, channels), (2, 3, 1, 4, 5, 0))
-        return Products(kernel, positions(u), positions(found), arrange)
-    arrange = Arrangement((taps[1], taps[0], *strides, channels, units), (1, 2, 0, 3, 4, 5))
-    return Products(kernel, positions(found), positions(u), arrange)
+    else:
+        arrange = Arrangement((taps[1], taps[0], *strides, channels, units), (1, 2, 0, 3, 4, 5))
+    return Products(kernel, *(positions(v) for v in ((u, found) if turned else (found, u))), arrange)
 
 
 def blocks(x: tf.Tensor, strides: Sequence[int]) -> tf.Tensor:
