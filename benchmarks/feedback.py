@@ -29,7 +29,7 @@ from absl import app, flags
 import tfdp_layers as tfdp
 from tfdp_layers import datasets
 from tfdp_layers.accounting import EpsilonCurve
-from tfdp_layers.layers import ClippedConv2D, ClippedDense, FeedbackStack
+from tfdp_layers.layers import ClippedConv2D, ClippedDense, DirectFeedback, FeedbackDense, FeedbackOutput, FeedbackStack
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Method:
 
     Attributes:
         kind: of the dense layers. "printed": a feedback stack with the paper's clips and certificate. "feedback": one
-            that clips delta itself. "backprop": backpropagation clipping. "dpsgd": a flat clip of all gradients.
+            that clips delta itself. "direct": the same, with direct feedback into clipped convolutions as well.
+            "backprop": backpropagation clipping. "dpsgd": a flat clip of all gradients.
         activation: of hidden layers; convolutions below a feedback stack have tanh, as in the paper.
         feedback: of the stack.
         normalised: whether each image is brought to mean 0 and variance 1 by itself.
@@ -61,6 +62,7 @@ METHODS = {
     "dfa_aligned_sigmoid": Method("feedback", "sigmoid", "aligned"),
     "dfa_aligned_tanh": Method("feedback", "tanh", "aligned"),
     "dfa_aligned_clipped": Method("feedback", "tanh", "aligned", exact=False),
+    "dfa_direct_tanh": Method("direct", "tanh", exact=False),
     "backprop_sigmoid": Method("backprop", "sigmoid"),
     "backprop_tanh": Method("backprop", "tanh"),
     "dpsgd_sigmoid": Method("dpsgd", "sigmoid"),
@@ -68,9 +70,9 @@ METHODS = {
     "dpsgd_relu": Method("dpsgd", "relu", normalised=False),
 }
 DEFAULTS = {
-    "dense": [name for name in METHODS if name not in ("dfa_aligned_clipped", "dpsgd_relu")],
+    "dense": [name for name in METHODS if name not in ("dfa_aligned_clipped", "dfa_direct_tanh", "dpsgd_relu")],
     "conv": [
-        *("dfa_printed", "dpsgd_relu", "dfa_tanh", "dfa_aligned_tanh", "dfa_aligned_clipped"),
+        *("dfa_printed", "dpsgd_relu", "dfa_tanh", "dfa_aligned_tanh", "dfa_aligned_clipped", "dfa_direct_tanh"),
         *("backprop_tanh", "dpsgd_tanh"),
     ],
 }
@@ -147,7 +149,7 @@ def dense_layers(method: Method, features: int) -> list[Any]:
         total = SENSITIVITY[FLAGS.network]
         return [FeedbackStack.from_total_sensitivity(total, units, method.activation, 10, layers=layers_in_all())]
     sizes = [*units, 10]
-    first, rest = BELOW_NORM if method.kind == "feedback" else AT_NORM
+    first, rest = BELOW_NORM if method.kind in ("feedback", "direct") else AT_NORM
     if FLAGS.network == "conv":
         first = rest
     norms = [first * math.sqrt(features), *(rest * math.sqrt(n) for n in units)]
@@ -162,12 +164,32 @@ def dense_layers(method: Method, features: int) -> list[Any]:
     return [FeedbackStack(units, method.activation, 10, feedback=method.feedback, **options)]
 
 
+def with_direct_feedback(shape: tuple[int, ...], below: list[Any], stack: FeedbackStack) -> Any:
+    """The convolutional network with feedback into every layer; its dense layers are those of the stack."""
+    inputs = h = keras.Input(shape)
+    sinks = []
+    options = {"error_clip": stack.error_clip, "feedback_norm": stack.feedback_norm}
+    for layer in below:
+        h = layer(h)
+        if isinstance(layer, keras.layers.MaxPooling2D):
+            h, sink = DirectFeedback(10, **options)(h)
+            sinks.append(sink)
+    for units, norm, delta in zip(stack.units, stack.activation_clip, stack.delta_clip, strict=False):
+        hidden = FeedbackDense(units, stack.activation, 10, activation_clip=norm, delta_clip=delta, **options)
+        h, sink = hidden(h)
+        sinks.append(sink)
+    output = FeedbackOutput(10, activation_clip=stack.activation_clip[-1], error_clip=stack.error_clip)
+    return tfdp.PrivateModel(inputs, output([h, *sinks]))
+
+
 def build(method: Method, shape: tuple[int, ...]) -> Any:
     """The network for records of this shape, not compiled."""
     normalise = keras.layers.LayerNormalization(axis=[1, 2, 3], center=False, scale=False)
     below = [*([normalise] if method.normalised else []), *convolutions(method, shape)]
     pooled = math.prod(n // 4 for n in shape[:2]) * FLAGS.channels
     features = math.prod(shape) if FLAGS.network == "dense" else pooled
+    if method.kind == "direct":
+        return with_direct_feedback(shape, below, dense_layers(method, features)[0])
     return tfdp.PrivateSequential([keras.Input(shape), *below, *dense_layers(method, features)])
 
 

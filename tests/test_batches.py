@@ -1,12 +1,8 @@
-"""Batches: every row is drawn as it is accounted for, once, and padding adds nothing."""
+"""Batches: shapes, padding that adds nothing, memory, weights, and what is refused before a draw."""
 
-import copy
 import math
-import os
-import pickle
 import tracemalloc
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from itertools import islice
 from typing import Any
 
@@ -14,38 +10,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from scipy import stats
+from numbered_records import ONES, RECORDS, WAYS, drawn, fetched, numbered
 
-from tfdp_layers import PrivateBatches, declare_sampling
+from tfdp_layers import PrivateBatches
 from tfdp_layers.batches import Batches
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, Sampling, TruncatedPoisson, entropy_generator
 
-RECORDS = 50
 ALL_KINDS = [Poisson(8), TruncatedPoisson(8), FixedSize(8), Partition(8)]
-WAYS = ["stream", "tensors", "rows"]
-
-
-def numbered(records: int = RECORDS) -> np.ndarray:
-    """(records, 2): row i is (i + 1, i + 1), so that a drawn row names its record, and padding names none."""
-    return np.repeat(np.arange(1, records + 1, dtype=np.float32)[:, None], 2, axis=1)
-
-
-def fetched(batches: PrivateBatches, way: str, pad: bool = False) -> Iterator[Any]:
-    """NumPy batches by each of the ways that there are."""
-    if way == "stream":
-        return batches.stream(pad)
-    dataset = batches.dataset(pad) if way == "tensors" else batches._dataset(pad, batches._from_arrays())
-    return dataset.as_numpy_iterator()
-
-
-def drawn(batch: Any) -> tuple[int, ...]:
-    """The records of a batch of `numbered`."""
-    return tuple(int(row[0]) - 1 for row, weight in zip(batch[0], batch[2], strict=True) if weight > 0)
-
-
-def pairs(records: int, batch_size: int) -> tf.data.Dataset:
-    x = numbered(records)
-    return tf.data.Dataset.from_tensor_slices((x, x[:, 0])).batch(batch_size)
 
 
 # Shapes, dtypes, structures
@@ -164,110 +135,6 @@ def test_thirty_batches_trace_a_step_once(sampling: Sampling, pad: bool) -> None
     assert dataset.element_spec[0].shape.as_list() == [constant, 2]
 
 
-# Draws
-
-
-def chi_square_p_value(batches: PrivateBatches, probability: float, draws: int = 3000) -> float:
-    """That each row was in each of `draws` draws independently with `probability`."""
-    rows = batches._length
-    counts = np.zeros(rows)
-    for batch in islice(batches.stream(), draws):
-        counts[list(drawn(batch))] += 1
-    statistic = ((counts - draws * probability) ** 2 / (draws * probability * (1 - probability))).sum()
-    return 2 * min(stats.chi2.sf(statistic, rows), stats.chi2.cdf(statistic, rows))
-
-
-@pytest.mark.parametrize("examples", [RECORDS // 2, RECORDS, 2 * RECORDS])
-def test_poisson_draws_each_row_with_the_declared_probability(examples: int) -> None:
-    def batches() -> PrivateBatches:
-        return PrivateBatches(numbered(), sampling=Poisson(5), examples=examples, seed=1)
-
-    probability = 5 / examples
-    assert chi_square_p_value(batches(), probability) > 1e-3
-    for wrong in (2 / 3, 3 / 2):
-        assert chi_square_p_value(batches(), probability * wrong) < 1e-9
-
-
-@pytest.mark.parametrize("examples", [RECORDS - 1, RECORDS + 1])
-@pytest.mark.parametrize("sampling", [FixedSize(8), Partition(8)], ids=lambda s: s.kind)
-def test_a_fixed_number_of_records_must_be_the_number_of_rows(sampling: Sampling, examples: int) -> None:
-    with pytest.raises(ValueError, match=f"{examples}"):
-        PrivateBatches(numbered(), sampling=sampling, examples=examples)
-
-
-def sampled(batches: PrivateBatches, way: str) -> list[tuple[int, ...]]:
-    if way == "items":
-        return [drawn(batches[0]) for _ in range(6)]
-    return [drawn(batch) for batch in islice(fetched(batches, way), 6)]
-
-
-@pytest.mark.parametrize("way", ["items", *WAYS])
-@pytest.mark.parametrize("sampling", [FixedSize(25), Partition(25), Poisson(25)], ids=lambda s: s.kind)
-def test_nothing_is_replayed_and_a_seed_repeats(sampling: Sampling, way: str) -> None:
-    # Two draws of 25 among 50 are equal with probability below 1e-13.
-    one, other = (PrivateBatches(numbered(), sampling=sampling) for _ in range(2))
-    seen = sampled(one, way) + sampled(other, way) + sampled(one, way) + sampled(one, "items")
-    assert len(set(map(frozenset, seen))) == len(seen)
-    seeded = [sampled(PrivateBatches(numbered(), sampling=sampling, seed=5), way) for _ in range(2)]
-    assert seeded[0] == seeded[1]
-
-
-def test_one_dataset_iterated_twice_does_not_replay_even_with_a_seed() -> None:
-    for pad in (False, True):
-        dataset = PrivateBatches(numbered(), sampling=FixedSize(25), seed=5).dataset(pad)
-        seen = [frozenset(drawn(batch)) for _ in range(2) for batch in islice(dataset.as_numpy_iterator(), 6)]
-        assert len(set(seen)) == 12
-
-
-def test_threads_share_the_draws_without_replay() -> None:
-    batches = PrivateBatches(numbered(), sampling=FixedSize(25), seed=2)
-    with ThreadPoolExecutor(8) as pool:
-        seen = {frozenset(drawn(batch)) for batch in pool.map(batches.__getitem__, [0] * 400)}
-    one_by_one = sampling_draws(FixedSize(25), 400)
-    assert seen == one_by_one
-
-
-def sampling_draws(sampling: Sampling, count: int) -> set[frozenset[int]]:
-    return {frozenset(draw.tolist()) for draw in islice(sampling.draws(RECORDS, entropy_generator(2)), count)}
-
-
-@pytest.mark.parametrize("duplicate", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_copies_are_refused(duplicate: Callable[[Any], Any]) -> None:
-    with pytest.raises(TypeError, match="replay"):
-        duplicate(PrivateBatches(numbered(), sampling=Poisson(8)))
-
-
-def test_a_forked_process_is_refused() -> None:
-    batches = PrivateBatches(numbered(), sampling=Poisson(8))
-    child = os.fork()
-    if child == 0:
-        outcome = 1
-        try:
-            batches[0]
-        except RuntimeError as error:
-            outcome = 0 if "fork" in str(error) else 2
-        finally:
-            os._exit(outcome)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-
-
-@pytest.mark.parametrize("batch_size", [7, 10])
-@pytest.mark.parametrize("pad", [False, True])
-@pytest.mark.parametrize("way", WAYS)
-def test_partition_starts_afresh_and_covers_every_record_once_an_epoch(way: str, pad: bool, batch_size: int) -> None:
-    batches = PrivateBatches(numbered(), sampling=Partition(batch_size))
-    orders = []
-    for _ in range(2):  # the second iteration starts anew, though the first stopped, and read ahead, within an epoch
-        stream = fetched(batches, way, pad)
-        for _ in range(2):
-            epoch = [drawn(next(stream)) for _ in range(len(batches))]
-            assert [len(batch) for batch in epoch[:-1]] == [batch_size] * (len(batches) - 1)
-            orders.append(sum(epoch, ()))
-            assert sorted(orders[-1]) == list(range(RECORDS))
-        next(stream)
-    assert len(set(orders)) == 4
-
-
 # Memory
 
 
@@ -340,7 +207,6 @@ def test_class_weights_multiply_the_weights_of_their_records(labels: np.ndarray)
 
 NAN = np.where(numbered() == 7, np.nan, 123456.0)
 INFINITE = np.where(numbered() == 7, np.inf, 1.0).astype(np.float16)
-ONES = np.ones(RECORDS)
 
 
 @pytest.mark.parametrize(
@@ -395,92 +261,3 @@ def test_what_cannot_be_used_is_refused_before_a_draw(
         PrivateBatches(x, y, **{"sampling": Poisson(8), **options})
     assert not generators
     assert "123456" not in str(refusal.value)
-
-
-# Declared pipelines
-
-
-@pytest.mark.parametrize("pad", [False, True])
-def test_declared_batches_follow_the_same_protocol(pad: bool) -> None:
-    batches = declare_sampling(pairs(RECORDS, 8), Partition(8), examples=RECORDS)
-    assert isinstance(batches, Batches)
-    assert (batches.examples, batches.physical_batch_size, batches.seeded, batches.declared) == (
-        RECORDS,
-        None,
-        False,
-        True,
-    )
-    stream = batches.dataset(pad).as_numpy_iterator()
-    for _ in range(2):  # a finite dataset is repeated
-        epoch = [next(stream) for _ in range(len(batches))]
-        assert sum((drawn(batch) for batch in epoch), ()) == tuple(range(RECORDS))
-        assert not any(array[len(drawn(batch)) :].any() for batch in epoch for array in batch)
-        assert len(epoch[-1][2]) == (3 if pad else 2)
-
-
-def test_declared_weights_and_float64_are_converted() -> None:
-    weights = np.linspace(0, 1, RECORDS)
-    dataset = tf.data.Dataset.from_tensor_slices((numbered().astype(np.float64), {"a": weights}, {"a": weights}))
-    x, y, weight = next(iter(declare_sampling(dataset.batch(8), FixedSize(8), examples=RECORDS).dataset()))
-    assert x.dtype == y["a"].dtype == weight["a"].dtype == tf.float32
-    assert weight["a"].shape == (8,)
-    np.testing.assert_allclose(weight["a"], weights[:8])
-
-
-def test_a_declared_empty_batch_is_a_row_of_padding_and_a_large_one_is_refused() -> None:
-    empty = pairs(RECORDS, 8).map(lambda x, y: (x[:0], y[:0]))
-    x, _, weights = next(iter(declare_sampling(empty, Poisson(8), examples=RECORDS).dataset()))
-    assert x.shape == (1, 2)
-    assert weights.numpy().tolist() == [0.0]
-    with pytest.raises(tf.errors.InvalidArgumentError, match="more rows"):
-        next(iter(declare_sampling(pairs(RECORDS, 9), FixedSize(8), examples=RECORDS).dataset()))
-
-
-@pytest.mark.parametrize("once", [False, True])
-def test_other_iterables_are_let_in_and_lose_no_batch(once: bool) -> None:
-    x = numbered(4)
-    batches = [(x[:3], x[:3, 0]), (x[3:], x[3:, 0])]
-
-    class Repeatable:
-        def __iter__(self) -> Any:
-            return iter(batches)
-
-    declared = declare_sampling(iter(batches) if once else Repeatable(), Poisson(2), examples=4)
-    stream = declared.dataset().as_numpy_iterator()
-    assert [drawn(batch) for batch in islice(stream, 2)] == [(0, 1, 2), (3,)]
-    if once:
-        with pytest.raises(tf.errors.OpError, match="ran out"):
-            next(stream)
-    else:
-        assert drawn(next(stream)) == (0, 1, 2)
-
-
-@pytest.mark.parametrize(
-    ("dataset", "sampling", "message"),
-    [
-        (pairs(RECORDS, 8).unbatch(), Poisson(8), "Single records need"),
-        (tf.data.Dataset.from_tensors((tf.zeros((28, 28)), tf.zeros(10))), Poisson(8), "Single records need"),
-        (pairs(RECORDS, 8).map(lambda x, y: x), Poisson(8), "tuples"),
-        (pairs(RECORDS, 8).map(lambda x, y: (x, y, x)), Poisson(8), "one number a record"),
-        (tf.data.Dataset.from_tensors((tf.ragged.constant([[1], [1, 2]]), tf.zeros(2))), Poisson(2), "dense"),
-        (pairs(RECORDS, 8).repeat(), Partition(8), "endless"),
-        (pairs(RECORDS, 8).filter(lambda x, y: True), Partition(8), "unknown"),
-        (pairs(RECORDS, 9), Partition(8), "6 batches"),
-        (pairs(RECORDS, 8).take(0), Poisson(8), "no batches"),
-        (iter([]), Poisson(8), "no batches"),
-        (iter([(ONES, ONES)]), Partition(8), "unknown"),
-        (3, Poisson(8), "iterable"),
-        (iter([(np.float32(1), np.float32(1))]), Poisson(8), "Single records need"),
-        ([(ONES, ONES)], Poisson(8), "drawn once"),
-        (pairs(RECORDS, 8), None, "sampling"),
-        (pairs(RECORDS, 8), Poisson(51), "51"),
-    ],
-)
-def test_a_pipeline_that_cannot_be_as_declared_is_refused(dataset: Any, sampling: Any, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        declare_sampling(dataset, sampling, examples=RECORDS)
-
-
-def test_what_draws_for_itself_cannot_be_declared_otherwise() -> None:
-    with pytest.raises(ValueError, match="its own sampling"):
-        declare_sampling(PrivateBatches(numbered(), sampling=Partition(8)), Poisson(8), examples=RECORDS)

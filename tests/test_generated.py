@@ -56,3 +56,9 @@ def test_a_dataset_keeps_what_it_draws_from():
     del dataset
     gc.collect()
     assert [int(next(numbers)) for _ in range(50)] == list(range(1, 51))
+
+
+def test_an_iterator_that_ends_does_not_wait_for_the_autotuner():
+    """It would wait for the tuner's next tick: up to as long as the training has lasted."""
+    dataset = generated(Numbers(), iter, tf.TensorSpec((), tf.int64)).flat_map(tf.data.Dataset.from_tensors).prefetch(2)
+    assert dataset.options().autotune.enabled is False

@@ -17,7 +17,7 @@ from tfdp_layers.layers.dense import ClippedDense
 from tfdp_layers.layers.dp_pca import DPPCA
 from tfdp_layers.layers.einsum import ClippedEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
-from tfdp_layers.layers.feedback import FeedbackLayer
+from tfdp_layers.layers.feedback import FixedFeedback
 from tfdp_layers.layers.gradient_filter import GradientFilter
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 from tfdp_layers.rules import ROUNDING
@@ -61,7 +61,7 @@ def plain_model(model: keras.Model) -> keras.Model:
     functional = keras.Model(inputs_of(model), outputs_of(model), name=model.name)
     copy = keras.models.clone_model(functional, clone_function=plain_layer)
     for source, target in zip(functional.layers, copy.layers, strict=True):
-        if isinstance(source, FeedbackLayer):
+        if isinstance(source, FixedFeedback):
             continue  # its weights were copied as its twin was made; the feedback matrices have no place in it
         target.set_weights(source.get_weights()[:1] if isinstance(source, DPPCA) else source.get_weights())
     return copy
@@ -78,7 +78,7 @@ def plain_layer(layer: Any) -> Any:
         return keras.Sequential([keras.Input(layer.input.shape[1:]), keras.layers.Flatten(), flat], name=layer.name)
     if isinstance(layer, GradientFilter):
         return keras.layers.Identity(name=layer.name)
-    if isinstance(layer, FeedbackLayer):
+    if isinstance(layer, FixedFeedback):
         tensors = keras.tree.map_structure(lambda t: keras.Input(batch_shape=(None, *t.shape[1:])), layer.input)
         return keras.Model(tensors, layer.to_keras(tensors), name=layer.name)
     base: Any = next((plain for plain, twin in TWINS.items() if type(layer) is twin), None)

@@ -23,12 +23,17 @@ def generated(owner: Any, stream: Callable[[Any], Iterator[Any]], signature: Any
     TensorFlow never frees what a generator of `from_generator` refers to: every training would keep its records. So
     the generator only has a weak reference, and the dataset (which its iterators and what is made of it hold) a
     strong one.
+
+    tf.data's autotuner is off: nothing here is tuned, and an iterator that ends waits for the autotuner's next tick,
+    10 ms times a power of two after its start. A training would last up to twice as long.
     """
     reference = weakref.ref(owner)
 
     def elements() -> Iterator[Any]:
         return stream(alive(reference))
 
-    dataset = tf.data.Dataset.from_generator(elements, output_signature=signature)
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    dataset = tf.data.Dataset.from_generator(elements, output_signature=signature).with_options(options)
     dataset.draws_from = owner
     return dataset

@@ -6,6 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 from certify import HOSTILE, built, extreme, original_type
 
@@ -222,3 +223,15 @@ if "use_gate" in keras.layers.MultiHeadAttention.__init__.__code__.co_varnames:
 CASES = [*EMBEDDINGS, *NORMALIZATIONS, *EINSUMS, *ATTENTIONS]
 FEW = [EMBEDDINGS[0], NORMALIZATIONS[1], NORMALIZATIONS[5], EINSUMS[1], EINSUMS[10], ATTENTIONS[0], ATTENTIONS[2]]
 """One of each kind."""
+each_case = pytest.mark.parametrize("case", CASES, ids=str)
+
+
+def clips_of(layer_type: type) -> dict[str, float]:
+    return CLIPS if layer_type in (ClippedEinsumDense, ClippedMultiHeadAttention) else UPSTREAM
+
+
+def ordinary(case: Case, rows: int = 3) -> Any:
+    rng = np.random.default_rng(1)
+    if case.layer_type is ClippedEmbedding:
+        return rng.integers(0, 7, (rows, *case.shape))
+    return rng.normal(size=(rows, *case.shape)).astype(np.float32)

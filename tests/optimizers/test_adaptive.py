@@ -44,7 +44,7 @@ def expected(model, x, y, clamps):
     return total
 
 
-def close(found, wanted):
+def assert_close(found, wanted):
     gap = length([np.asarray(a) - b for a, b in zip(found, wanted, strict=True)])
     assert gap <= 1e-4 * length(wanted)
 
@@ -55,14 +55,16 @@ def test_the_sum_is_that_of_a_loop_over_records_in_both_phases(made, switched):
     model, x, y = compiled(made, optimizer())
     clamps = in_state(model, switched)
     wanted = expected(model, x, y, clamps if switched else None)
-    close(model.bounded_gradient_sums(x, y), wanted)
-    close(tf.function(model.bounded_gradient_sums, autograph=False)(tf.constant(x), tf.constant(y)), wanted)
+    assert_close(model.bounded_gradient_sums(x, y), wanted)
+    assert_close(tf.function(model.bounded_gradient_sums, autograph=False)(tf.constant(x), tf.constant(y)), wanted)
 
 
 def test_the_same_under_xla():
     model, x, y = compiled(text, optimizer())
     wanted = expected(model, x, y, in_state(model, True))
-    close(tf.function(lambda a, b: model.bounded_gradient_sums(a, b), autograph=False, jit_compile=True)(x, y), wanted)
+    assert_close(
+        tf.function(lambda a, b: model.bounded_gradient_sums(a, b), autograph=False, jit_compile=True)(x, y), wanted
+    )
 
 
 @pytest.mark.parametrize("estimator", adaptive.ESTIMATORS)
@@ -100,7 +102,9 @@ def test_a_clamp_of_the_summed_gradient_is_seen():
     clamps = in_state(model, True)
     summed = [sum(g) for g in zip(*gradients_alone(model, x, y), strict=True)]
     with pytest.raises(AssertionError):
-        close([np.clip(g / s, -1, 1) for g, s in zip(summed, clamps, strict=True)], expected(model, x, y, clamps))
+        assert_close(
+            [np.clip(g / s, -1, 1) for g, s in zip(summed, clamps, strict=True)], expected(model, x, y, clamps)
+        )
 
 
 def nothing(x, y):
@@ -196,7 +200,7 @@ def test_as_published_follows_the_print():
     mean = [np.mean(g, axis=0) for g in zip(*gradients_alone(model, x, y), strict=True)]
     model.fit(x, y, sampling=tfdp.sampling.FixedSize(7), steps_per_epoch=1, verbose=0)
     found = [model.optimizer._moments[id(v)].numpy() for v in model.trainable_variables]
-    close(found, [0.1 * np.square(g) for g in mean])
+    assert_close(found, [0.1 * np.square(g) for g in mean])
     assert float(tfdp.accounting.epsilon(model.ledger, 1e-5)) == np.inf
 
 
@@ -213,7 +217,7 @@ def test_a_step_in_every_mode(mode, physical):
     assert int(model.optimizer.releases) == steps
     if steps == 1:
         moved = [(a - b) * len(x) for a, b in zip(before, model.get_weights(), strict=True)]
-        close(moved, [w * s * weights for w, s in zip(wanted, clamps, strict=True)])
+        assert_close(moved, [w * s * weights for w, s in zip(wanted, clamps, strict=True)])
 
 
 @pytest.mark.parametrize("estimator", adaptive.ESTIMATORS)
@@ -228,7 +232,7 @@ def test_a_saved_model_keeps_its_state(estimator, tmp_path):
     for a, b in zip(model.optimizer.variables, loaded.optimizer.variables, strict=True):
         np.testing.assert_array_equal(a, b)
     assert float(loaded.optimizer._switch) == 1.0
-    close(loaded.bounded_gradient_sums(x, y), [np.asarray(s) for s in model.bounded_gradient_sums(x, y)])
+    assert_close(loaded.bounded_gradient_sums(x, y), [np.asarray(s) for s in model.bounded_gradient_sums(x, y)])
 
 
 def test_the_ablations():

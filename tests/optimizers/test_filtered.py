@@ -4,12 +4,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from filtered_loop import CLIP, RANGE, SCALE, expected
 from ordinary import MODELS, added, compiled, gradients_alone, length, mlp, text
 
 import tfdp_layers as tfdp
 from tfdp_layers import filtering
-
-SCALE, RANGE, CLIP = 0.7, 0.2, 0.9
 
 
 def optimizer(noise=1.0, clip=CLIP, learning_rate=1.0, **options):
@@ -18,17 +17,7 @@ def optimizer(noise=1.0, clip=CLIP, learning_rate=1.0, **options):
     )
 
 
-def expected(model, x, y, clip):
-    """By a loop over records, one at a time, in float64."""
-    total = [np.zeros(v.shape) for v in model.trainable_variables]
-    for gradients in gradients_alone(model, x, y):
-        found = [SCALE * np.tanh(g / RANGE) for g in gradients]
-        factor = min(1.0, CLIP / length(found)) if clip else 1.0
-        total = [t + factor * f for t, f in zip(total, found, strict=True)]
-    return total
-
-
-def close(found, wanted):
+def assert_close(found, wanted):
     np.testing.assert_allclose(length(found), length(wanted), rtol=1e-3)
     gap = length([np.asarray(a) - b for a, b in zip(found, wanted, strict=True)])
     assert gap <= 1e-4 * length(wanted)
@@ -41,15 +30,15 @@ def test_the_filtered_sum_is_that_of_a_loop_over_records(made, bound, chunk, mon
     monkeypatch.setattr(filtering, "_CHUNK", chunk)
     model, x, y = compiled(made, optimizer(bound=bound))
     wanted = expected(model, x, y, bound == "clip")
-    close(model.bounded_gradient_sums(x, y), wanted)
-    close(tf.function(model.bounded_gradient_sums, autograph=False)(tf.constant(x), tf.constant(y)), wanted)
+    assert_close(model.bounded_gradient_sums(x, y), wanted)
+    assert_close(tf.function(model.bounded_gradient_sums, autograph=False)(tf.constant(x), tf.constant(y)), wanted)
 
 
 def test_the_same_under_xla(monkeypatch):
     monkeypatch.setattr(filtering, "_CHUNK", 60)
     model, x, y = compiled(text, optimizer())
     sums = tf.function(lambda a, b: model.bounded_gradient_sums(a, b), autograph=False, jit_compile=True)
-    close(sums(tf.constant(x), tf.constant(y)), expected(model, x, y, True))
+    assert_close(sums(tf.constant(x), tf.constant(y)), expected(model, x, y, True))
 
 
 def test_a_filter_of_the_summed_gradient_is_seen():
@@ -57,7 +46,7 @@ def test_a_filter_of_the_summed_gradient_is_seen():
     model, x, y = compiled(mlp, optimizer(bound="dimension"))
     summed = [sum(g) for g in zip(*gradients_alone(model, x, y), strict=True)]
     with pytest.raises(AssertionError):
-        close([SCALE * np.tanh(g / RANGE) for g in summed], expected(model, x, y, False))
+        assert_close([SCALE * np.tanh(g / RANGE) for g in summed], expected(model, x, y, False))
 
 
 HOSTILE = [np.nan, np.inf, -np.inf, 3e38, -1e30, 1e18, 1e-40, 0.0, 5.0]
@@ -129,7 +118,7 @@ def test_a_step_releases_the_sum_whatever_the_mode(mode, physical):
     model.fit(x, y, sampling=sampling, physical_batch_size=physical, steps_per_epoch=steps, verbose=0)
     assert int(model.optimizer.releases) == steps
     if steps == 1:
-        close([(a - b) * len(x) for a, b in zip(before, model.get_weights(), strict=True)], wanted)
+        assert_close([(a - b) * len(x) for a, b in zip(before, model.get_weights(), strict=True)], wanted)
 
 
 def test_a_saved_model_keeps_its_settings(tmp_path):
@@ -138,7 +127,7 @@ def test_a_saved_model_keeps_its_settings(tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert loaded.optimizer.get_config() == model.optimizer.get_config()
-    close(loaded.bounded_gradient_sums(x, y), [np.asarray(s) for s in model.bounded_gradient_sums(x, y)])
+    assert_close(loaded.bounded_gradient_sums(x, y), [np.asarray(s) for s in model.bounded_gradient_sums(x, y)])
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from ordinary import compiled, gradients_alone, length, mlp
+from filtered_loop import CLIP, RANGE, SCALE, expected
+from ordinary import compiled, length, mlp
 
 import tfdp_layers as tfdp
 from tfdp_layers import filtered_products, fused
 from tfdp_layers.per_record.contributions import Products
 from tfdp_layers.series import TANH, OddSeries
-
-RANGE, CLIP, SCALE = 0.2, 0.9, 0.7
 
 
 class Weights:
@@ -74,15 +73,6 @@ def ready(**options):
     made = tfdp.optimizers.TanhFilteredOptimizer("sgd", 1.0, CLIP, SCALE, RANGE, **options)
     model, x, y = compiled(mlp, made)
     return model, np.concatenate([0.01 * x[:3], x[3:]]), y
-
-
-def expected(model, x, y, clip=True):
-    total = [np.zeros(v.shape) for v in model.trainable_variables]
-    for gradients in gradients_alone(model, x, y):
-        found = [SCALE * np.tanh(g / RANGE) for g in gradients]
-        factor = min(1.0, CLIP / length(found)) if clip else 1.0
-        total = [t + factor * f for t, f in zip(total, found, strict=True)]
-    return total
 
 
 def graph(model, x, y):

@@ -90,12 +90,13 @@ def feedback() -> tuple[Any, Any, Any]:
 
 
 def feedback_with_a_skip() -> tuple[Any, Any, Any]:
-    """Single feedback layers, dropout between them, and a skip."""
+    """Feedback into a layer that clips itself, single feedback layers, dropout between them, and a skip."""
     rng = np.random.default_rng(6)
     inputs = keras.Input((6,))
-    first, one = tl.FeedbackDense(5, "tanh", 3, activation_clip=1.0)(inputs)
+    below, zero = tl.DirectFeedback(3)(tl.ClippedDense(4, activation="tanh", **CLIPS)(inputs))
+    first, one = tl.FeedbackDense(5, "tanh", 3, activation_clip=1.0)(below)
     second, two = tl.FeedbackDense(4, "relu", 3, activation_clip=1.0)(kl.Dropout(0.2)(first))
-    outputs = tl.FeedbackOutput(3, activation_clip=1.0)([kl.Concatenate()([first, second]), one, two])
+    outputs = tl.FeedbackOutput(3, activation_clip=1.0)([kl.Concatenate()([first, second]), zero, one, two])
     return tfdp.PrivateModel(inputs, outputs), rng.normal(size=(12, 6)).astype("float32"), rng.integers(0, 3, 12)
 
 

@@ -4,6 +4,7 @@ from tfdp_layers.layers.attention import ClippedMultiHeadAttention
 from tfdp_layers.layers.base import BoundedLayer
 from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
 from tfdp_layers.layers.dense import ClippedDense
+from tfdp_layers.layers.direct_feedback import DirectFeedback
 from tfdp_layers.layers.dp_pca import DPPCA
 from tfdp_layers.layers.einsum import ClippedEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
@@ -25,6 +26,7 @@ __all__ = [
     "ClippedGroupNormalization",
     "ClippedLayerNormalization",
     "ClippedMultiHeadAttention",
+    "DirectFeedback",
     "FeedbackDense",
     "FeedbackOutput",
     "FeedbackStack",

@@ -108,7 +108,8 @@ class BoundedLayer(CountedLayer):
 
     Formal guarantee: for every record, whatever it holds and whatever the weights are, the gradient of that record's
     loss with respect to all trainable weights of the layer has L2 norm at most `sensitivity()` for each time the layer
-    is used. Records with NaN, infinite or overflowing inputs or gradients contribute exactly zero.
+    is used. A record whose input is not finite, or overflows, counts as one of zeros (its kernel gradient is zero, its
+    bias gradient bounded as ever); an upstream gradient that is not finite counts as zero.
 
     Args (keyword only, beside those of the Keras layer):
         input_clip: bound on each record's input, in units of the input.

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfdp_layers.activations import derivative_bound
 from tfdp_layers.layers.base import CountedLayer
+from tfdp_layers.mixin import KerasMixin
 from tfdp_layers.rules import L2, check_bound, scale_rows, select_rows
 
 DISTRIBUTIONS = ("gaussian", "orthogonal")
@@ -165,8 +166,8 @@ def solve_activation_clip(sensitivity: float, delta_clip: float, use_bias: bool,
     return math.sqrt(ratio**2 - 1.0) if use_bias else ratio
 
 
-class FeedbackLayer(CountedLayer):
-    """Mixin with the arguments that layers of feedback alignment share.
+class FixedFeedback(KerasMixin):
+    """Mixin with the arguments and weights of fixed feedback.
 
     Args (keyword only, beside those of `keras.layers.Layer`):
         error_clip: bound on each record's error, the gradient of its loss at the logits; per-record loss per logit.
@@ -175,7 +176,6 @@ class FeedbackLayer(CountedLayer):
             keras.utils.set_random_seed seeds), as Keras does. They are weights:
             saved, restored, never trained.
         feedback: "gaussian" or "orthogonal"; see `feedback_matrix`.
-        use_bias, kernel_initializer, bias_initializer, kernel_regularizer: as in `keras.layers.Dense`.
 
     Raises: ValueError for a bound that is not a positive finite number, or an unknown feedback.
     """
@@ -189,10 +189,6 @@ class FeedbackLayer(CountedLayer):
         feedback_norm: float = 0.9,
         feedback_seed: int | None = None,
         feedback: str = "gaussian",
-        use_bias: bool = True,
-        kernel_initializer: Any = "glorot_uniform",
-        bias_initializer: Any = "zeros",
-        kernel_regularizer: Any = None,
         **kwargs: Any,
     ) -> None:
         check_bound(error_clip=error_clip, feedback_norm=feedback_norm)
@@ -206,6 +202,44 @@ class FeedbackLayer(CountedLayer):
         self.feedback_norm = float(feedback_norm)
         self.feedback_seed = random.randrange(2**31) if feedback_seed is None else int(feedback_seed)
         self.feedback = feedback
+
+    def add_feedback(self, shape: tuple[int, int], index: int = 0) -> Any:
+        """Adds a feedback matrix, not trainable."""
+        matrix = feedback_matrix(shape, self.feedback_norm, self.feedback, (self.feedback_seed, index))
+        return self.add_fixed(shape, keras.initializers.Constant(matrix), index)
+
+    def add_fixed(self, shape: tuple[int, int], initializer: Any, index: int) -> Any:
+        """Adds a weight that is saved and restored, and never trained."""
+        return self.add_weight(shape=shape, initializer=initializer, trainable=False, name=f"feedback_{index}")
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {
+            "error_clip": self.error_clip,
+            "feedback_norm": self.feedback_norm,
+            "feedback_seed": self.feedback_seed,
+            "feedback": self.feedback,
+        }
+
+
+class FeedbackLayer(FixedFeedback, CountedLayer):
+    """Mixin with the arguments that dense layers of feedback alignment share.
+
+    Args (keyword only, beside those of `FixedFeedback`):
+        use_bias, kernel_initializer, bias_initializer, kernel_regularizer: as in `keras.layers.Dense`.
+
+    Raises: see `FixedFeedback`.
+    """
+
+    def __init__(
+        self,
+        *,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
         self.use_bias = bool(use_bias)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -228,15 +262,6 @@ class FeedbackLayer(CountedLayer):
             weights.append(self.add_weight(shape=(units,), initializer=self.bias_initializer, name=f"bias{suffix}"))
         return weights
 
-    def add_feedback(self, shape: tuple[int, int], index: int = 0) -> Any:
-        """Adds a feedback matrix, not trainable."""
-        matrix = feedback_matrix(shape, self.feedback_norm, self.feedback, (self.feedback_seed, index))
-        return self.add_fixed(shape, keras.initializers.Constant(matrix), index)
-
-    def add_fixed(self, shape: tuple[int, int], initializer: Any, index: int) -> Any:
-        """Adds a weight that is saved and restored, and never trained."""
-        return self.add_weight(shape=shape, initializer=initializer, trainable=False, name=f"feedback_{index}")
-
     def features_of(self, shape: Sequence[int | None]) -> int:
         """The number of features. Raises ValueError unless the inputs are (batch, features)."""
         if len(shape) != 2 or shape[1] is None:
@@ -248,10 +273,6 @@ class FeedbackLayer(CountedLayer):
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {
-            "error_clip": self.error_clip,
-            "feedback_norm": self.feedback_norm,
-            "feedback_seed": self.feedback_seed,
-            "feedback": self.feedback,
             "use_bias": self.use_bias,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),

@@ -1,0 +1,33 @@
+"""Makes the helper beside the tests importable; a machine without data sets, and a run that must not reach training."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tfdp_layers import datasets
+from tfdp_layers.commands import train
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture
+def no_training(monkeypatch):
+    """Fails the test if a refused run gets as far as training."""
+
+    def trained(*_):
+        raise AssertionError("training started")
+
+    monkeypatch.setattr(train, "_fit", trained)
+
+
+@pytest.fixture
+def no_data(tmp_path, monkeypatch):
+    """A machine without data sets and network."""
+
+    def no_network(name):
+        raise Exception("URL fetch failure")
+
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    monkeypatch.setattr(datasets, "_DEBIAN", tmp_path / "debian")
+    monkeypatch.setattr(datasets, "_download", no_network)

@@ -1,0 +1,99 @@
+"""`tfdp epsilon` and `tfdp calibrate`: their numbers are the library's, and they load no TensorFlow."""
+
+import math
+import subprocess
+import sys
+
+import dp_accounting
+import pytest
+from command_line import RUN, run, run_json
+
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon
+from tfdp_layers.sampling import FixedSize, Partition, Poisson
+
+
+def test_epsilon_is_that_of_dp_accounting(capsys):
+    result = run_json(capsys, "epsilon", *RUN, "--noise-multiplier", 1.3)
+    accountant = dp_accounting.pld.PLDAccountant()
+    step = dp_accounting.PoissonSampledDpEvent(2048 / 60000, dp_accounting.GaussianDpEvent(1.3))
+    accountant.compose(step, 300)
+    assert result["epsilon"] == pytest.approx(accountant.get_epsilon(1e-5), rel=0.01)
+    assert result["steps"] == 10 * math.ceil(60000 / 2048)
+    assert result["relation"] == "add_or_remove_one"
+    assert result["accountant"]
+
+
+def test_steps_and_epochs_say_the_same(capsys):
+    by_epochs = run_json(capsys, "epsilon", *RUN, "--noise-multiplier", 2)
+    without = RUN[: RUN.index("--epochs")] + RUN[RUN.index("--epochs") + 2 :]
+    assert run_json(capsys, "epsilon", *without, "--steps", 300, "--noise_multiplier=2") == by_epochs
+
+
+@pytest.mark.parametrize(
+    ("kind", "sampling"), [("without_replacement", FixedSize(2048)), ("partition", Partition(2048))]
+)
+def test_each_sampling_is_accounted_as_its_own(capsys, kind, sampling):
+    result = run_json(capsys, "epsilon", *RUN, "--noise-multiplier", 4, "--sampling", kind)
+    ledger = Ledger()
+    ledger.reserve(ledger.begin(Release((GroupNoise("w", 1.0, 4.0),), sampling, 60000)), 300)
+    assert result["epsilon"] == epsilon(ledger, 1e-5)
+    assert result["relation"] == sampling.relation.name.lower()
+    poisson = run_json(capsys, "epsilon", *RUN, "--noise-multiplier", 4)
+    assert abs(result["epsilon"] / poisson["epsilon"] - 1) > 0.1
+
+
+def test_calibrate_keeps_to_the_target_and_wastes_little(capsys):
+    result = run_json(capsys, "calibrate", "--epsilon", 2, *RUN)
+    assert 0.995 * 2 <= result["epsilon"] <= 2 == result["target_epsilon"]
+    noise = result["noise_multiplier"]
+    assert run_json(capsys, "epsilon", *RUN, "--noise-multiplier", noise)["epsilon"] == result["epsilon"]
+    assert run_json(capsys, "epsilon", *RUN, "--noise-multiplier", 0.99 * noise)["epsilon"] > 2
+
+
+def test_delta_above_one_over_n_warns_on_stderr(capsys):
+    assert run("calibrate", "--epsilon", 2, "--examples", 500, "--batch-size", 50, "--steps", 10, "--delta", 0.01) == 0
+    assert "tfdp: warning: delta=0.01 is above 1/examples=0.002" in capsys.readouterr().err
+
+
+def test_text_says_what_the_number_means(capsys):
+    assert run("epsilon", *RUN, "--noise-multiplier", 1.3) == 0
+    text = capsys.readouterr().out
+    for part in ("epsilon = ", "delta = 1e-05", "300 steps", "Poisson", "one record more"):
+        assert part in text
+
+
+def test_a_ledger_is_read_and_left_alone(capsys, tmp_path):
+    path = tmp_path / "ledger.json"
+    ledger = Ledger(path)
+    ledger.reserve(ledger.begin(Release((GroupNoise("w", 1.0, 1.5),), Poisson(64), 1000)), 20)
+    files = {file: file.read_bytes() for file in tmp_path.iterdir()}
+    result = run_json(capsys, "epsilon", "--ledger", path)
+    assert result["epsilon"] == epsilon(ledger, 1e-5)
+    assert result["steps"] == 20
+    assert result["statement"]["steps"] == 20
+    assert run("epsilon", "--ledger", path) == 0
+    assert "Not covered" in capsys.readouterr().out
+    assert {file: file.read_bytes() for file in tmp_path.iterdir()} == files
+
+
+def test_a_ledger_that_cannot_be_trusted_is_refused(capsys, tmp_path):
+    path = tmp_path / "ledger.json"
+    path.write_text('{"format": 1, "entr')
+    for arguments in (["--ledger", path], ["--ledger", tmp_path / "none"], ["--ledger", path, "--steps", 3]):
+        assert run("epsilon", *arguments) == 2
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert captured.err.startswith("tfdp: error: ")
+    assert path.read_text() == '{"format": 1, "entr'
+
+
+def test_help_epsilon_and_calibrate_load_no_tensorflow():
+    code = f"""
+import sys
+from tfdp_layers import cli
+for arguments in (["--help"], ["train", "--help"], ["epsilon", *{RUN}, "--noise-multiplier", "1"],
+                  ["calibrate", "--epsilon", "3", *{RUN}], ["train", "--epsilon", "-1"]):
+    cli.main(arguments)
+assert not {{"tensorflow", "keras"}} & set(sys.modules), "TensorFlow was loaded"
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

@@ -1,0 +1,134 @@
+"""The command `tfdp` lists what it has, and refuses bad input in one message that leaves nothing behind."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from command_line import RUN, TRAIN, run
+
+from tfdp_layers import cli
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon
+from tfdp_layers.sampling import Poisson
+
+# help -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["train", "epsilon", "calibrate", "audit"])
+@pytest.mark.parametrize("order", ["after", "before"])
+def test_help_lists_the_commands_own_options_and_no_others(capsys, name, order):
+    assert run(*((name, "--help") if order == "after" else ("help", name))) == 0
+    text = capsys.readouterr().out
+    listed = set(re.findall(r"^  --([a-z-]+)", text, flags=re.M))
+    defined = {option.replace("_", "-") for option in cli._command(name).options()}
+    assert listed == defined
+    assert f"tfdp {name} --" in text  # an example
+    assert not listed & {"logtostderr", "verbosity", "pdb"}  # absl's own
+
+
+def test_overview_lists_what_exists(capsys):
+    assert run() == 0
+    text = capsys.readouterr().out
+    assert re.findall(r"^  ([a-z]+)  ", text, flags=re.M) == ["train", "epsilon", "calibrate", "audit", "federated"]
+    assert run("--version") == 0
+    assert capsys.readouterr().out.startswith("tfdp-layers ")
+
+
+# bad input ------------------------------------------------------------------------------------------------------------
+
+
+BAD = [
+    (["trian"], "train, epsilon, calibrate"),
+    (["train"], "--epsilon is needed"),
+    (["train", "--epsilon", "0"], "above 0"),
+    (["train", "--epsilon", "-1"], "above 0"),
+    (["train", "--epsilon", "nan"], "above 0"),
+    (["train", "--epsilon", "inf"], "finite"),
+    (["train", "--epsilon", "much"], "--epsilon"),
+    (["train", "--epsilon"], "Missing value"),
+    (["train", "--epsilom", "2"], "epsilon"),
+    ([*TRAIN, "stray"], "stray"),
+    ([*TRAIN, "--delta", "0"], "strictly between 0 and 1"),
+    ([*TRAIN, "--delta", "1"], "strictly between 0 and 1"),
+    ([*TRAIN, "--dataset", "imagenet"], "mnist|fashion_mnist|cifar10|digits"),
+    ([*TRAIN, "--model", "rnn"], "cnn|mlp"),
+    ([*TRAIN, "--method", "hope"], "backprop_clipping"),
+    ([*TRAIN, "--method", "dfa", "--model", "cnn"], "dfa_hybrid"),
+    ([*TRAIN, "--sampling", "partition"], "poisson|fixed_size"),
+    ([*TRAIN, "--epochs", "0"], "--epochs"),
+    ([*TRAIN, "--batch-size", "-5"], "--batch-size"),
+    ([*TRAIN, "--batch-size", "1438"], "larger than the data"),
+    ([*TRAIN, "--learning-rate", "-0.1"], "--learning-rate"),
+    ([*TRAIN, "--noise-multiplier", "-1"], "--noise-multiplier"),
+    ([*TRAIN, "--noise-multiplier", "0"], "--noise-multiplier"),
+    ([*TRAIN, "--physical-batch-size", "0"], "--physical-batch-size"),
+    ([*TRAIN, "--seed", "-1"], "--seed"),
+    ([*TRAIN, "--data-dir", "nowhere"], "--data-dir"),
+    ([*TRAIN, "--save", "model.h5"], ".keras"),
+    ([*TRAIN, "--save", "nowhere/model.keras"], "must exist"),
+    ([*TRAIN, "--save", "file/model.keras"], "must exist"),
+    ([*TRAIN, "--log-dir", "file"], "is a file"),
+    ([*TRAIN, "--log-dir", "file/logs"], "is a file"),
+    ([*TRAIN, "--log-dir", ""], "empty name"),
+    ([*TRAIN, "--log-dir", "damaged"], "not a ledger that can be trusted"),
+    (["train", "--epsilon", "2", "--dataset", "mnist"], "--data-dir"),
+    (["train", "--epsilon", "2", "--dataset", "mnist", "--data-dir", "damaged"], "damaged"),
+    (["epsilon", "--examples", "9", "--batch-size", "3", "--noise-multiplier", "1"], "either --steps or --epochs"),
+    (["epsilon", *RUN], "--noise-multiplier is needed"),
+    (["epsilon", *RUN, "--noise-multiplier", "0"], "above 0"),
+    (["epsilon", *RUN, "--noise-multiplier", "1", "--examples", "100"], "larger than the data"),
+    (["calibrate", *RUN], "--epsilon is needed"),
+    (["calibrate", *RUN, "--epsilon", "-2"], "above 0"),
+    (["calibrate", *RUN, "--epsilon", "2", "--steps", "7"], "either --steps or --epochs"),
+]
+
+
+@pytest.mark.usefixtures("no_training", "no_data")
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=lambda value: str(value)[:60])
+def test_bad_input_is_refused_in_one_message_and_leaves_nothing_behind(
+    capsys, tmp_path, monkeypatch, arguments, message
+):
+    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "ledger.json").write_text("{}")
+    (tmp_path / "damaged" / "mnist.npz").write_text("no archive")
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    assert run(*arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("tfdp: error: ")
+    assert captured.err.count("tfdp: error: ") == 1
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_real_process_ends_with_status_2_and_no_traceback():
+    done = subprocess.run(
+        [sys.executable, "-m", "tfdp_layers.cli", "train", "--epsilon", "-1"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("tfdp: error: ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.usefixtures("no_training")
+def test_a_budget_that_was_spent_before_is_refused(capsys, tmp_path):
+    ledger = Ledger(tmp_path / "ledger.json")
+    ledger.reserve(ledger.begin(Release((GroupNoise("w", 1.0, 0.8),), Poisson(64), 1437)), 200)
+    ledger.close()
+    assert epsilon(ledger, 1e-5) > 2
+    before = (tmp_path / "ledger.json").read_bytes()
+    assert run(*TRAIN, "--log-dir", tmp_path) == 2
+    assert "already holds epsilon" in capsys.readouterr().err
+    assert (tmp_path / "ledger.json").read_bytes() == before
+
+
+def test_interruption_has_its_own_status(monkeypatch, capsys):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_dispatch", interrupted)
+    assert run("train") == 130
+    assert "interrupted" in capsys.readouterr().err

@@ -1,0 +1,167 @@
+"""`tfdp train` keeps to the budget and reports what it did."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import dp_accounting
+import numpy as np
+import pytest
+from command_line import TRAIN, run, run_json
+
+from tfdp_layers import cli, datasets, recipes
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, affordable_steps, epsilon
+from tfdp_layers.commands import train
+from tfdp_layers.commands.training_options import TrainingOptions
+from tfdp_layers.sampling import Poisson
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """One real run in a process of its own: (its output, its result, its folder)."""
+    folder = tmp_path_factory.mktemp("trained")
+    environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tfdp_layers.cli", "train", "--dataset", "digits", "--model", "mlp"),
+            *("--epsilon", "8", "--epochs", "3", "--batch-size", "128", "--physical-batch-size", "64", "--seed", "5"),
+            *("--log-dir", str(folder / "new" / "logs"), "--save", str(folder / "model.keras"), "--json"),
+        ],
+        capture_output=True,
+        text=True,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    return done, json.loads(done.stdout.splitlines()[-1]), folder
+
+
+def test_training_says_what_it_does_and_ends_with_the_statement(trained):
+    done, _, _ = trained
+    assert done.stderr == "", "the user sees no log of TensorFlow"
+    order = ("Data ", "Model ", "Training ", "budget epsilon = 8 at delta = 1e-05", "Epoch 1/3", "epsilon:", "Privacy:")
+    positions = [done.stdout.index(part) for part in order]
+    assert positions == sorted(positions)
+    assert "VOID" not in done.stdout
+    assert "Not covered" in done.stdout
+
+
+def test_training_reports_every_field(trained):
+    _, result, _ = trained
+    assert {
+        *("method", "dataset", "model", "epsilon", "delta", "accountant", "relation", "sampling", "steps"),
+        *("noise_multiplier", "test_accuracy", "seconds", "examples_per_second", "seed", "versions"),
+    } <= set(result)
+    assert result["steps"] == 3 * math.ceil(1437 / 128)
+    assert 0.99 * 8 <= result["epsilon"] <= 8
+    assert (result["dataset"], result["note"], result["seed"]) == ("digits", "", 5)
+    assert result["examples_per_second"] == pytest.approx(result["steps"] * 128 / result["seconds"], rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("method", "sampling", "model", "relation"),
+    [("dfa", "fixed_size", "mlp", "replace_one"), ("dfa_hybrid", "poisson", "cnn", "add_or_remove_one")],
+)
+def test_feedback_alignment_trains_under_either_sampling(capsys, method, sampling, model, relation):
+    result = run_json(capsys, *TRAIN, "--method", method, "--sampling", sampling, "--epochs", 2, "--seed", 1)
+    assert (result["method"], result["model"], result["relation"]) == (method, model, relation)
+    assert 1.9 < result["epsilon"] <= 2
+    assert result["steps"] == 2 * math.ceil(1437 / result["batch_size"])
+    assert result["accountant"] == "PLD"
+
+
+@pytest.mark.parametrize("method", recipes.PER_RECORD)
+def test_methods_of_ordinary_layers_train_within_the_budget(capsys, method):
+    options = ["--model", "mlp", "--batch-size", 128, "--epochs", 2, "--noise-multiplier", 2.5]
+    result = run_json(capsys, *TRAIN, "--method", method, *options)
+    assert (result["method"], result["noise_multiplier"]) == (method, 2.5)
+    ledger = Ledger()
+    ledger.reserve(ledger.begin(Release((GroupNoise("all", 1.0, 2.5),), Poisson(128), 1437)), 2 * 12)
+    assert (result["steps"], result["epsilon"]) == (24, pytest.approx(epsilon(ledger, 1e-5)))
+    assert result["epsilon"] < 2
+
+
+@pytest.mark.parametrize("method", recipes.PER_RECORD)
+def test_each_method_has_its_optimizer(method):
+    values = cli._command("train").parse([*TRAIN[1:], "--method", method, "--noise-multiplier", "3"])
+    optimizer = train._compiled(train._prepare(TrainingOptions.from_options(values))).optimizer
+    names = {"dpsgd": "ClippedOptimizer", "tanh": "TanhFilteredOptimizer"}
+    assert type(optimizer).__name__ == names.get(method, "AdaDPOptimizer")
+    if method not in names:
+        assert (optimizer.adaptive_rate, optimizer.adaptive_noise) == (method != "adan", method != "adal")
+    assert not getattr(optimizer, "as_published", False)
+
+
+def test_the_ledger_holds_what_the_result_reports(trained, capsys):
+    _, result, folder = trained
+    spent = run_json(capsys, "epsilon", "--ledger", folder / "new" / "logs" / "ledger.json")
+    assert (spent["epsilon"], spent["steps"]) == (result["epsilon"], result["steps"])
+    accountant = dp_accounting.pld.PLDAccountant()
+    noise = dp_accounting.GaussianDpEvent(result["noise_multiplier"])
+    accountant.compose(dp_accounting.PoissonSampledDpEvent(128 / 1437, noise), result["steps"])
+    assert accountant.get_epsilon(1e-5) <= 8.01
+    assert list((folder / "new" / "logs").glob("events*"))
+
+
+def test_the_saved_model_has_the_reported_accuracy(trained):
+    import keras
+
+    _, result, folder = trained
+    assert [path.name for path in folder.iterdir() if path.suffix == ".keras"] == ["model.keras"]
+    model = keras.models.load_model(folder / "model.keras")
+    data = datasets.load("digits")
+    accuracy = np.mean(np.argmax(model.predict(data.x_test, verbose=0), axis=1) == data.y_test)
+    assert result["test_accuracy"] == pytest.approx(accuracy, abs=1e-6)
+    assert accuracy > 0.3, "the model learned nothing"
+
+
+def test_a_seed_drives_initialisation_and_nothing_private():
+    import keras
+
+    values = cli._command("train").parse([*TRAIN[1:], "--epochs", "1", "--seed", "5", "--model", "mlp"])
+    training = train._prepare(TrainingOptions.from_options(values))
+    models = [train._compiled(training) for _ in range(2)]
+    for first, second in zip(*(model.get_weights() for model in models), strict=True):
+        np.testing.assert_array_equal(first, second)
+    for model in models:
+        keras.utils.set_random_seed(5)
+        train._fit(training, model)
+    differ = [np.any(a != b) for a, b in zip(*(model.get_weights() for model in models), strict=True)]
+    assert all(differ), "noise or sampling was repeated"
+
+
+def test_a_given_noise_stops_at_the_budget(capsys):
+    options = ["--model", "mlp", "--batch-size", 128, "--epochs", 20, "--noise-multiplier", 1]
+    result = run_json(capsys, *TRAIN, *options)
+    steps = affordable_steps(2, 1e-5, Poisson(128), 1437, 1.0)
+    assert 0 < steps < 20 * math.ceil(1437 / 128)
+    assert result["steps"] == steps
+    assert result["epsilon"] <= 2
+
+
+@pytest.mark.usefixtures("no_data")
+def test_the_unnamed_data_set_falls_back_and_both_outputs_say_so(capsys):
+    arguments = ["train", "--epsilon", 8, "--model", "mlp", "--epochs", 1, "--json"]
+    assert run(*arguments) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.startswith("NOTE: fashion_mnist is not on this machine") for line in lines)
+    result = json.loads(lines[-1])
+    assert result["dataset"] == "digits"
+    assert "fashion_mnist is not on this machine" in result["note"]
+
+
+def test_saving_leaves_the_old_file_when_it_fails(tmp_path):
+    path = tmp_path / "model.keras"
+    path.write_text("old")
+
+    class Breaks:
+        def save(self, place: Path) -> None:
+            place.write_text("half")
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        train._save(Breaks(), path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
