@@ -6,13 +6,13 @@ from tfdp_layers.accounting.calibration import affordable_steps, calibrate_noise
 from tfdp_layers.accounting.events import (
     GroupNoise,
     MetricRelease,
-    NumericSparse,
     Release,
     UnitMetricRelease,
     UnitRelease,
     joint_noise_multiplier,
 )
 from tfdp_layers.accounting.ledger import Entry, Ledger, LedgerError
+from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.profile import exact_multiplier, privacy_profile
 from tfdp_layers.accounting.statement import Statement
 

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from dp_accounting import DpEvent, NeighboringRelation
 
-from tfdp_layers.accounting.pure import NumericSparseDpEvent
+from tfdp_layers.accounting.fields import exactly, nonnegative
+from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.sampling import Sampling, sampling_from_json
 
 __all__ = [
@@ -16,7 +17,6 @@ __all__ = [
     "AnyRelease",
     "GroupNoise",
     "MetricRelease",
-    "NumericSparse",
     "Release",
     "UnitMetricRelease",
     "UnitRelease",
@@ -56,7 +56,7 @@ class GroupNoise:
         if not isinstance(self.name, str):
             raise ValueError(f"A group's name must be text. Received: {self.name!r}.")
         for field in ("bound", "stddev"):
-            object.__setattr__(self, field, _nonnegative(f"{field} of group {self.name!r}", getattr(self, field)))
+            object.__setattr__(self, field, nonnegative(f"{field} of group {self.name!r}", getattr(self, field)))
 
 
 def joint_noise_multiplier(groups: Iterable[GroupNoise]) -> float:
@@ -118,7 +118,7 @@ class Release:
         self.sampling.check(self.examples)
         object.__setattr__(self, "examples", operator.index(self.examples))
         if self.nominal_noise_multiplier is not None:
-            nominal = _nonnegative("nominal noise multiplier", self.nominal_noise_multiplier)
+            nominal = nonnegative("nominal noise multiplier", self.nominal_noise_multiplier)
             object.__setattr__(self, "nominal_noise_multiplier", nominal)
         if not isinstance(self.generator, str) or self.generator not in GENERATORS:
             raise ValueError(f"generator must be one of {sorted(GENERATORS)}. Received: {self.generator!r}.")
@@ -178,13 +178,13 @@ class Release:
     def from_json(cls, value: Mapping[str, Any]) -> "Release":
         """Reads what `to_json` wrote. Raises ValueError for missing, unknown or invalid fields."""
         optional = {"nominal_noise_multiplier", "generator"} & set(value)
-        _exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"} | optional)
+        exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"} | optional)
         if value.get("nominal_noise_multiplier", 0) is None:
             raise ValueError("A release's nominal_noise_multiplier must be a number, or left out. Received: None.")
         if not isinstance(value["groups"], list):
             raise ValueError(f"A release's groups must be a list. Received: {value['groups']!r}.")
         for group in value["groups"]:
-            _exactly("A group", group, {"name", "bound", "stddev"})
+            exactly("A group", group, {"name", "bound", "stddev"})
         return cls(
             groups=tuple(GroupNoise(**group) for group in value["groups"]),
             sampling=sampling_from_json(value["sampling"]),
@@ -245,82 +245,6 @@ class UnitMetricRelease(MetricRelease):
     unit: ClassVar[str] = "unit"
 
 
-@dataclass(frozen=True)
-class NumericSparse:
-    """One threshold test on a party's clipped changes, and the noisy value that is released after it.
-
-    The ledger counts one update for each test STARTED, whether it found a value or not.
-
-    Guarantee: (test_epsilon + value_epsilon)-differential privacy when the party's WHOLE data set is replaced. Every
-    change is clipped to [-bound, bound], whatever the data, so a magnitude moves by at most `bound` and a value by at
-    most 2 bound. AboveThreshold: bound / threshold_scale + 2 bound / query_scale; Laplace: 2 bound / value_scale.
-
-    Attributes:
-      bound: of each change, in units of a weight's change; above 0.
-      threshold_scale, query_scale, value_scale: scales of the Laplace noise on the threshold, on each magnitude that is
-        compared with it, and on the value released; same units; above 0.
-      seeded: a seeded noise source was used, which voids the statement.
-    Raises:
-      ValueError: a number that is not finite and above 0, or a flag that is no boolean.
-    Source: Dwork, Roth 2014, Algorithms 1 and 3; the privacy of AboveThreshold for two scales is in the proof of its
-      Theorem 3.23.
-    """
-
-    bound: float
-    threshold_scale: float
-    query_scale: float
-    value_scale: float
-    seeded: bool = False
-    kind: ClassVar[str] = "numeric_sparse"
-    unit: ClassVar[str] = "party"
-    declared: ClassVar[bool] = False
-    drawn: ClassVar[str] = "whole_data_set"
-    relation: ClassVar[NeighboringRelation] = NeighboringRelation.REPLACE_ONE
-    sequential: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        for field in ("bound", "threshold_scale", "query_scale", "value_scale"):
-            value = _nonnegative(field, getattr(self, field))
-            if value == 0:
-                raise ValueError(f"{field} must be above 0: without noise a test has no guarantee. Received: 0.")
-            object.__setattr__(self, field, value)
-        if not isinstance(self.seeded, bool):
-            raise ValueError(f"seeded must be True or False. Received: {self.seeded!r}.")
-
-    @property
-    def test_epsilon(self) -> float:
-        """What a test costs, however many magnitudes it compares."""
-        return self.bound / self.threshold_scale + 2.0 * self.bound / self.query_scale
-
-    @property
-    def value_epsilon(self) -> float:
-        """What the value released after a test costs."""
-        return 2.0 * self.bound / self.value_scale
-
-    def as_published(self) -> "NumericSparse":
-        """The release itself: it is accounted as it holds."""
-        return self
-
-    def event(self) -> DpEvent:
-        """What one charge costs under `relation`, its one record being the party's whole data set."""
-        return NumericSparseDpEvent(self.test_epsilon, self.value_epsilon)
-
-    def charges(self, steps: int) -> int:
-        """How many events `steps` tests cost: as many."""
-        return steps
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns the release as a dict of JSON values; `release_from_json` reads it."""
-        return {"kind": self.kind, **asdict(self)}
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "NumericSparse":
-        """Reads what `to_json` wrote. Raises ValueError for missing, unknown or invalid fields."""
-        fields = {"bound", "threshold_scale", "query_scale", "value_scale", "seeded"}
-        _exactly("A numeric_sparse release", value, {"kind", *fields})
-        return cls(**{name: value[name] for name in fields})
-
-
 AnyRelease = Release | NumericSparse
 """What a ledger counts."""
 
@@ -337,19 +261,3 @@ def release_from_json(value: Mapping[str, Any]) -> AnyRelease:
     if not isinstance(kind, str) or kind not in _KINDS:
         raise ValueError(f"Unknown kind of release: {kind!r}. Known kinds: {sorted(_KINDS)}.")
     return _KINDS[kind].from_json(value)
-
-
-def _exactly(what: str, value: Any, fields: set[str]) -> None:
-    if not isinstance(value, Mapping) or set(value) != fields:
-        received = sorted(value) if isinstance(value, Mapping) else value
-        raise ValueError(f"{what} needs exactly the fields {sorted(fields)}. Received: {received!r}.")
-
-
-def _nonnegative(name: str, value: Any) -> float:
-    try:
-        number = math.nan if isinstance(value, bool | str) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    if not math.isfinite(number) or number < 0:
-        raise ValueError(f"The {name} must be a finite number of at least 0. Received: {value!r}.")
-    return number

@@ -9,8 +9,9 @@ from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting.accountant import epsilon as epsilon_of
 from tfdp_layers.accounting.accountant import nominal_epsilon
-from tfdp_layers.accounting.events import GENERATORS, MetricRelease, NumericSparse, Release, UnitRelease
+from tfdp_layers.accounting.events import GENERATORS, MetricRelease, Release, UnitRelease
 from tfdp_layers.accounting.ledger import Entry, Ledger
+from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.stated import Stated, StatedMetric, StatedRelease, StatedTests, rounded_up, row, stated
 
 __all__ = ["StatedMetric", "StatedRelease", "StatedTests", "Statement"]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tfdp_layers.layers import ClippedDepthwiseConv2D
 from tfdp_layers.layers.conv import patches_on_axis
+from tfdp_layers.norms import summation_error
 from tfdp_layers.rules import (
     L2,
     LARGEST_BOUND,
@@ -25,7 +26,6 @@ from tfdp_layers.rules import (
     bound_upstream,
     check_bound,
     scale_rows,
-    summation_error,
 )
 
 SPACE = (3, 4)

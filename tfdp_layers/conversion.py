@@ -21,7 +21,7 @@ from tfdp_layers.layers.feedback import FixedFeedback
 from tfdp_layers.layers.gradient_filter import GradientFilter
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 from tfdp_layers.rules import ROUNDING
-from tfdp_layers.sensitivity import inputs_of, outputs_of
+from tfdp_layers.structure import inputs_of, outputs_of
 
 TWINS: dict[type, Any] = {
     keras.layers.Dense: ClippedDense,

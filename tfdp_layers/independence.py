@@ -12,7 +12,8 @@ import tensorflow as tf
 
 from tfdp_layers.layers.base import inspect_uses
 from tfdp_layers.losses import is_sparse
-from tfdp_layers.sensitivity import inputs_of, recorded
+from tfdp_layers.structure import inputs_of
+from tfdp_layers.uses import recorded
 
 _ROWS = 4
 _TOLERANCE = 1e-3

@@ -6,7 +6,7 @@ import keras
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.conversion import clipped_twin, plain_model
-from tfdp_layers.sensitivity import functional_class, inputs_of, outputs_of
+from tfdp_layers.structure import functional_class, inputs_of, outputs_of
 from tfdp_layers.training import PrivateTraining
 
 

@@ -1,32 +1,28 @@
 """Certificates: which object bounds each trainable weight, and by how much."""
 
-import contextlib
-import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import keras
-import tensorflow as tf
 
+from tfdp_layers.dependence import refuse_mixing
 from tfdp_layers.layers.attention import ClippedMultiHeadAttention
-from tfdp_layers.layers.base import BoundedLayer, CountedLayer, UpstreamBoundedLayer, inspect_uses
+from tfdp_layers.layers.base import BoundedLayer, CountedLayer, UpstreamBoundedLayer
 from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
 from tfdp_layers.layers.dense import ClippedDense
-from tfdp_layers.layers.dp_pca import DPPCA
 from tfdp_layers.layers.einsum import ClippedEinsumDense, FaithfulEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
 from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
 from tfdp_layers.layers.feedback_stack import FeedbackStack
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
-from tfdp_layers.per_record.recording import Recorder, recording
+from tfdp_layers.structure import is_container
+from tfdp_layers.uses import refuse_overridden, uses_of_layers
 
 Bound = Callable[[Any], "float | Sequence[SensitivityGroup]"]
 _BOUNDS: dict[type, Bound] = {}
 LARGEST_SUM = 1e30
-_RECORDS = 1009
-"""Records in the trace that counts uses: a size that no other axis is likely to have."""
 
 
 @dataclass(frozen=True)
@@ -193,20 +189,6 @@ def check_cover(model: keras.Model, groups: list[SensitivityGroup]) -> None:
         )
 
 
-@functools.cache
-def functional_class() -> type:
-    """Keras' class of functional models, which it does not export."""
-    tensor = keras.Input(())
-    return type(keras.Model(tensor, keras.layers.Identity()(tensor)))
-
-
-def is_container(layer: Any) -> bool:
-    """Whether the layer is a Sequential or functional model whose call only passes tensors from layer to layer."""
-    base: Any = keras.Sequential if isinstance(layer, keras.Sequential) else functional_class()
-    kind: Any = type(layer)
-    return isinstance(layer, base) and kind.call is base.call
-
-
 def parts_of(layer: Any) -> dict[str, Any]:
     """The layers that a bound is looked up for, by name: the layer itself, or its parts where they bound themselves."""
     if type(layer) not in _PARTS:
@@ -230,127 +212,6 @@ def leaf_layers(model: keras.Model, path: str = "") -> Iterator[tuple[str, Any]]
                     yield prefix + name, part
 
     return walk(model, path)
-
-
-def uses_of_layers(model: keras.Model, bounding: Any = None) -> Counter[int]:
-    """How often one call of the model uses each layer that bounds itself, by the layer's id: counted in a trace.
-
-    Raises: ValueError for a use that the bound does not cover (see `inspect_uses`), for a layer without per-record
-        formula, and for a weight used outside its layer.
-    """
-    tensors = keras.tree.flatten(inputs_of(model))
-    rows = next((t.shape[0] for t in tensors if t.shape[0] is not None), _RECORDS)
-    inputs = keras.tree.map_structure(lambda x: tf.TensorSpec((rows, *x.shape[1:]), x.dtype), inputs_of(model))
-    bounded = [
-        v for layer in model._flatten_layers() if isinstance(layer, CountedLayer) for v in layer.trainable_variables
-    ]
-    variables = bounded if bounding is None else model.trainable_variables
-    uses: Counter[int] = Counter()
-
-    def trace(x: Any) -> None:
-        with inspect_uses(rows) as counted, tf.GradientTape() as tape, recorded(model, tape, bounding, rows):
-            outputs = [t for t in keras.tree.flatten(model(x, training=True)) if t.dtype.is_floating]
-        uses.update(counted)
-        reached = tape.gradient(outputs, [v.value for v in variables])
-        for variable, gradient in zip(variables, reached, strict=True):
-            if gradient is not None:
-                raise ValueError(
-                    f"Weight {variable.path!r} is also used outside its layer, where nothing bounds a record's"
-                    " influence on its gradient. Use it through its layer alone, or through tf.stop_gradient."
-                )
-
-    tf.function(trace, autograph=False).get_concrete_function(inputs)
-    return uses
-
-
-@contextlib.contextmanager
-def recorded(model: Any, tape: tf.GradientTape, bounding: Any, rows: int | None = None) -> Iterator[Any]:
-    """A `Recorder` of the layers that `bounding` bounds, active inside the block; an idle one without `bounding`."""
-    recorder = Recorder(tape, rows)
-    if bounding is None:
-        yield recorder
-    else:
-        with recording(model, recorder, bounding.allow_generic):
-            yield recorder
-
-
-def inputs_of(model: keras.Model) -> Any:
-    """The symbolic inputs of a built model, in the structure that its call takes."""
-    return model.inputs[0] if isinstance(model, keras.Sequential) else model.input
-
-
-def outputs_of(model: keras.Model) -> Any:
-    """The symbolic outputs of a built model, in the structure that its call returns."""
-    return model.outputs[0] if isinstance(model, keras.Sequential) else model.output
-
-
-def refuse_overridden(model: keras.Model) -> None:
-    """Raises ValueError for a model whose own code could use layers in a way that a trace does not show."""
-    if not is_container(model):
-        raise ValueError(
-            f"{type(model).__name__} defines its own call(): how often a layer is used there, in loops for example,"
-            f" can't be"
-            " counted, so no bound holds. Write it as a functional model, tfdp.PrivateModel(inputs, outputs), with"
-            " that code in"
-            " a keras.layers.Layer without weights."
-        )
-
-
-def refuse_mixing(layer: Any) -> None:
-    """Raises ValueError for a layer that lets one record reach another's gradient, or carries state from private
-    data.
-    """
-    reason = mixing_reason(layer)
-    if reason:
-        raise ValueError(f"Layer {layer.name!r} is {type(layer).__name__}: {reason}")
-
-
-def mixing_reason(layer: Any) -> str | None:
-    """Why the layer breaks the independence of records, with the mend; None if it is not known to."""
-    kl = keras.layers
-    if isinstance(layer, kl.BatchNormalization) and layer.trainable:
-        return (
-            "it averages over the batch, so one record moves every other record's gradient and no bound holds."
-            " Use keras.layers.GroupNormalization(groups=1, center=False, scale=False), or freeze it"
-            " (layer.trainable = False)."
-        )
-    mixers = tuple(getattr(kl, name) for name in ("MixUp", "CutMix") if hasattr(kl, name))
-    if mixers and isinstance(layer, mixers):
-        return "it blends records with one another, so no bound on one record holds. Augment each record by itself."
-    if getattr(layer, "stateful", False):
-        return (
-            "it carries state from one batch into the next, so a record acts beyond its own step. Set stateful=False."
-        )
-    if getattr(layer, "activity_regularizer", None) is not None:
-        return (
-            "it has an activity regularizer, a loss over the batch that no clip sees. Use kernel_regularizer (its"
-            " gradient is"
-            " added after the noise), or put the term into the per-record loss."
-        )
-    if isinstance(layer, DPPCA) and not layer.adapted:
-        return "it was not adapted yet, and projects on nothing. Call its adapt(data) first; its cost joins the ledger."
-    if is_adapted(layer):
-        return (
-            "its state was learned by adapt(), without noise; if that was private data, the model gives it away."
-            " Give the state"
-            " as constants known from public sources (mean=, variance=, bin_boundaries=, vocabulary=);"
-            " tfdp.layers.DPPCA is a preprocessing layer that adapts privately."
-        )
-    return None
-
-
-def is_adapted(layer: Any) -> bool:
-    """Whether a preprocessing layer's state came from adapt() rather than from its arguments."""
-    kl = keras.layers
-    if isinstance(layer, kl.Normalization):
-        return layer.input_mean is None
-    if isinstance(layer, kl.Discretization):
-        return bool(getattr(layer, "num_bins", None)) and layer.bin_boundaries is not None
-    if isinstance(layer, kl.TextVectorization):
-        layer = layer._lookup_layer
-    if isinstance(layer, kl.StringLookup | kl.IntegerLookup) or hasattr(layer, "_has_input_vocabulary"):
-        return not getattr(layer, "_has_input_vocabulary", False)
-    return False
 
 
 def no_bound(path: str, layer: Any) -> str:

@@ -10,7 +10,8 @@ from tfdp_layers.layers.base import count_uses
 from tfdp_layers.mixin import KerasMixin
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.run import PrivacyState
-from tfdp_layers.sensitivity import SensitivityGroup, recorded, sensitivity_groups
+from tfdp_layers.sensitivity import SensitivityGroup, sensitivity_groups
+from tfdp_layers.uses import recorded
 
 
 class BoundedSums(KerasMixin):

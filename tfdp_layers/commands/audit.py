@@ -10,7 +10,7 @@ from absl import flags
 from tfdp_layers import datasets
 from tfdp_layers.accounting import calibrate_noise_multiplier
 from tfdp_layers.commands.command import Command, Refusal, fraction, needed, positive, print_json, whole
-from tfdp_layers.commands.train import quiet_import
+from tfdp_layers.commands.quiet_import import quiet_import
 from tfdp_layers.datasets import Dataset
 from tfdp_layers.recipes import default_model, recipe_for
 from tfdp_layers.sampling import Poisson

@@ -12,6 +12,7 @@ from absl import flags
 from tfdp_layers import datasets
 from tfdp_layers.accounting import LedgerError
 from tfdp_layers.commands.command import Command, Refusal, fraction, positive, print_json, whole
+from tfdp_layers.commands.quiet_import import quiet_import
 from tfdp_layers.federated.party import Budget
 from tfdp_layers.federated.rounds import ORDERS
 
@@ -81,8 +82,6 @@ def _define(values: flags.FlagValues) -> None:
 
 
 def _run(values: flags.FlagValues) -> int:
-    from tfdp_layers.commands.train import quiet_import
-
     private = _check(values)
     try:
         data = datasets.load(values.dataset, values.data_dir)

@@ -1,13 +1,10 @@
 """`tfdp train`: a private training run from data to statement."""
 
-import contextlib
 import math
 import os
 import platform
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +16,7 @@ from tfdp_layers import datasets
 from tfdp_layers._version import __version__
 from tfdp_layers.accounting import Ledger, LedgerError, calibrate_noise_multiplier, epsilon
 from tfdp_layers.commands.command import Command, Refusal, print_json, wrapped
+from tfdp_layers.commands.quiet_import import quiet_import
 from tfdp_layers.commands.training_options import SAMPLINGS, TrainingOptions, define_training_options
 from tfdp_layers.datasets import Dataset
 from tfdp_layers.recipes import Recipe
@@ -282,31 +280,6 @@ def _result(training: Training, model: Any, accuracy: float, seconds: float) -> 
             **{name: sys.modules[name].__version__ for name in ("tensorflow", "keras", "numpy")},
         },
     }
-
-
-@contextlib.contextmanager
-def quiet_import() -> Iterator[None]:
-    """Keeps what TensorFlow's C++ code logs while it is imported from the user, unless the import fails.
-
-    Some of it is written before any setting is read, so the file descriptor itself is turned away.
-    """
-    from absl import logging
-
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    logging.set_verbosity(logging.ERROR)
-    sys.stderr.flush()
-    saved = os.dup(2)
-    with tempfile.TemporaryFile() as kept:
-        os.dup2(kept.fileno(), 2)
-        try:
-            yield
-        except BaseException:
-            kept.seek(0)
-            os.write(saved, kept.read())
-            raise
-        finally:
-            os.dup2(saved, 2)
-            os.close(saved)
 
 
 COMMAND = Command("train", _DESCRIPTION, define_training_options, _run)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from tfdp_layers.accounting.events import NumericSparse
+from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.federated.laplace import LARGEST_SCALE, discrete_laplace
 
 __all__ = [

@@ -1,0 +1,30 @@
+"""How a Keras model is put together: containers that only pass tensors on, its inputs and outputs."""
+
+import functools
+from typing import Any
+
+import keras
+
+
+@functools.cache
+def functional_class() -> type:
+    """Keras' class of functional models, which it does not export."""
+    tensor = keras.Input(())
+    return type(keras.Model(tensor, keras.layers.Identity()(tensor)))
+
+
+def is_container(layer: Any) -> bool:
+    """Whether the layer is a Sequential or functional model whose call only passes tensors from layer to layer."""
+    base: Any = keras.Sequential if isinstance(layer, keras.Sequential) else functional_class()
+    kind: Any = type(layer)
+    return isinstance(layer, base) and kind.call is base.call
+
+
+def inputs_of(model: keras.Model) -> Any:
+    """The symbolic inputs of a built model, in the structure that its call takes."""
+    return model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+
+
+def outputs_of(model: keras.Model) -> Any:
+    """The symbolic outputs of a built model, in the structure that its call returns."""
+    return model.outputs[0] if isinstance(model, keras.Sequential) else model.output
