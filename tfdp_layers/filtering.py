@@ -13,9 +13,10 @@ import tensorflow as tf
 from tfdp_layers.clipping import Contributions, FlatClipping, LayerVariables, bounded_sums
 from tfdp_layers.filtered_products import FilteredProducts
 from tfdp_layers.fused import EntryFunction, OuterFunction, is_outer_product
+from tfdp_layers.norms import squared_norm
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Stored
 from tfdp_layers.per_record.convolutions import KernelGradients
-from tfdp_layers.rules import ROUNDING, Tanh, squared_norm
+from tfdp_layers.rules import ROUNDING, Tanh
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.series import TANH
 

@@ -26,6 +26,11 @@ def euclidean_norm(rows: tf.Tensor) -> tf.Tensor:
     return rows
 
 
+def squared_norm(rows: tf.Tensor) -> tf.Tensor:
+    """Squared Euclidean norm of each record: (batch, ...) -> (batch,)."""
+    return tf.square(euclidean_norm(rows))
+
+
 def norm_over(rows: tf.Tensor, axes: list[int]) -> tf.Tensor:
     """Euclidean norm over the axes. Infinite or NaN where a square is."""
     if tf.__internal__.get_enclosing_xla_context() is not None:  # XLA lacks the operation, and fuses these three

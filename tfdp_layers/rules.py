@@ -273,11 +273,6 @@ class Clamp(EntryRule):
         return tf.clip_by_value(values if self.limit == 1.0 else values * (1.0 / self.limit), -1.0, 1.0)
 
 
-def squared_norm(rows: tf.Tensor) -> tf.Tensor:
-    """Squared Euclidean norm of each record: (batch, ...) -> (batch,)."""
-    return tf.square(euclidean_norm(rows))
-
-
 def bound_upstream(outputs: Any, rule: Rule) -> Any:
     """The identity whose backward pass applies `rule` to each record's upstream gradient.
 

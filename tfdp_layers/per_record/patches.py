@@ -100,7 +100,8 @@ def patch_products(
         arrange = Arrangement((units, taps[1], taps[0], *strides, channels), (2, 3, 1, 4, 5, 0))
     else:
         arrange = Arrangement((taps[1], taps[0], *strides, channels, units), (1, 2, 0, 3, 4, 5))
-    return Products(kernel, *(positions(v) for v in ((u, found) if turned else (found, u))), arrange)
+    rows, columns = (u, found) if turned else (found, u)
+    return Products(kernel, positions(rows), positions(columns), arrange)
 
 
 def blocks(x: tf.Tensor, strides: Sequence[int]) -> tf.Tensor:
