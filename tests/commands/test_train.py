@@ -86,12 +86,15 @@ def test_methods_of_ordinary_layers_train_within_the_budget(capsys, method):
 @pytest.mark.parametrize("method", recipes.PER_RECORD)
 def test_each_method_has_its_optimizer(method):
     values = cli._command("train").parse([*TRAIN[1:], "--method", method, "--noise-multiplier", "3"])
-    optimizer = train._compiled(train._prepare(TrainingOptions.from_options(values))).optimizer
+    training = train._prepare(TrainingOptions.from_options(values))
+    model = train._compiled(training)
+    optimizer = model.optimizer
     names = {"dpsgd": "ClippedOptimizer", "tanh": "TanhFilteredOptimizer"}
     assert type(optimizer).__name__ == names.get(method, "AdaDPOptimizer")
     if method not in names:
         assert (optimizer.adaptive_rate, optimizer.adaptive_noise) == (method != "adan", method != "adal")
     assert not getattr(optimizer, "as_published", False)
+    assert ("Adam" in train._plan(training, model)) == (method in names)
 
 
 def test_the_ledger_holds_what_the_result_reports(trained, capsys):

@@ -232,14 +232,15 @@ def _plan(training: Training, model: Any) -> str:
         f", {float(epsilon(training.ledger, options.delta)):.4g} of it spent before" if training.ledger.steps else ""
     )
     drawn = {"poisson": "on average: Poisson sampling", "fixed_size": "each: without replacement"}[options.sampling]
+    steps = STEPS.get(options.method, "Adam")
     rows = {
         "Data": f"{data.name}: {training.examples} training and {len(data.y_test)} test images of {shape}, from"
         f" {data.source}",
         "Model": f"{options.model}, {model.count_params()} weights; each record's influence is bounded by"
         f" {options.method}",
         "Training": f"{recipe.epochs} epochs of {math.ceil(training.examples / recipe.batch_size)} steps, on"
-        f" {recipe.batch_size} records ({drawn}); Adam, learning rate {recipe.learning_rate:g} with"
-        " cosine decay",
+        f" {recipe.batch_size} records ({drawn}); {steps}, learning rate {recipe.learning_rate:g}"
+        " with cosine decay",
         "Privacy": f"budget epsilon = {options.epsilon:g} at delta = {options.delta:g}{spent}; noise multiplier"
         f" {training.noise_multiplier:.4g}",
         "Note": "the training loss and accuracy below carry no noise: the guarantee does not cover them",
