@@ -86,6 +86,17 @@ class Replicas:
         self._dataset = weakref.ref(dataset)  # it keeps the records, which are to be freed after `fit`
         return dataset
 
+    def equalize(self, variables: Sequence[Any]) -> None:
+        """Gives every copy of the Keras variables the first one's values, which other copies of this process may lack.
+
+        A step that raised may have moved some of them. All hold released values alone.
+        """
+        with self.strategy.scope():
+            for variable in variables:
+                first, *others = self.strategy.experimental_local_results(variable.value)
+                if others:
+                    variable.assign(first)
+
     def feeds(self, iterator: Any) -> bool:
         """Whether Keras' iterator is over the last `dataset`."""
         dataset = None if self._dataset is None else self._dataset()

@@ -168,6 +168,7 @@ class PrivateTraining(BoundedSums, Remembering):
             self._build_for(spec)
         if replicas is not None:
             refuse_unreplicated(self)
+            replicas.equalize([*self.variables, *optimizer.variables])
         groups, state.uses = certified(self, self._bounding)
         if self._bounding is not None:
             warn_of_generic(self)

@@ -231,6 +231,19 @@ def steps_per_execution_may_change_between_fits() -> None:
         assert model.ledger.steps == int(model.optimizer.releases.numpy()) == steps
 
 
+def copies_that_a_broken_step_left_different_are_made_equal() -> None:
+    with STRATEGY.scope():
+        model, x, y = compiled(mlp())
+    model.fit(x, y, batch_size=4, verbose=0)
+    variables = [*model.trainable_variables, *model.optimizer.variables]
+    moved = [v.value.values for v in variables if v.dtype == "float32" and v.value.values[0].shape.rank]
+    for _, second in moved:
+        second.assign_add(np.ones(second.shape, "float32"))
+    model.fit(x, y, batch_size=4, verbose=0)
+    for first, second in moved:
+        np.testing.assert_array_equal(first.numpy(), second.numpy())
+
+
 CHECKS = (
     the_documented_example_trains,
     two_replicas_equal_one_device,
@@ -244,4 +257,5 @@ CHECKS = (
     what_is_unsound_is_refused,
     weights_made_outside_of_the_strategy_are_refused,
     steps_per_execution_may_change_between_fits,
+    copies_that_a_broken_step_left_different_are_made_equal,
 )
