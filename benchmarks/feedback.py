@@ -263,7 +263,13 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         return
     sigmas = sorted({row["sigma"] for row in rows})
     names = [name for name in METHODS if any(row["method"] == name for row in rows)]
-    colours = {"dfa": "tab:blue", "dfa_aligned": "tab:green", "backprop": "tab:orange", "dpsgd": "tab:red"}
+    colours = {
+        "dfa": "tab:blue",
+        "dfa_aligned": "tab:green",
+        "dfa_direct": "tab:purple",
+        "backprop": "tab:orange",
+        "dpsgd": "tab:red",
+    }
     styles = {"printed": ":", "relu": ":", "sigmoid": "--", "clipped": "-."}
     figure = Figure(figsize=(4.5 * len(sigmas) + 2, 4), layout="constrained")
     axes = figure.subplots(1, len(sigmas), squeeze=False)[0]

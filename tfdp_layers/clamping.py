@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfdp_layers.clipping import Contributions, FlatClipping, LayerVariables, bounded_sums
 from tfdp_layers.filtered_products import FilteredProducts
-from tfdp_layers.filtering import filtered_sums, sizes
+from tfdp_layers.filtering import filtered_sums, sizes, write_out
 from tfdp_layers.fused import EntryFunction, OuterFunction
 from tfdp_layers.rules import ROUNDING
 from tfdp_layers.sensitivity import LARGEST_SUM, SensitivityGroup
@@ -98,6 +98,8 @@ class AdaptiveClamping(FlatClipping):
     def counts(self, variables: Sequence[Any], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
         """For each variable: how many records are below its scale, less those that are not, over 2."""
         found = []
+        # Their norms cost as much as they do, and the clamps need them.
+        write_out([parts[id(v)] for v in variables if id(v) in parts])
         for variable in variables:
             part = parts.get(id(variable))
             squared = tf.zeros_like(present) if part is None else part.squared_norms()

@@ -14,7 +14,7 @@ from tfdp_layers.clipping import Contributions, FlatClipping, LayerVariables, bo
 from tfdp_layers.filtered_products import FilteredProducts
 from tfdp_layers.fused import EntryFunction, OuterFunction, is_outer_product
 from tfdp_layers.norms import squared_norm
-from tfdp_layers.per_record.contributions import Contribution, Lookups, Stored
+from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored
 from tfdp_layers.per_record.convolutions import KernelGradients
 from tfdp_layers.rules import ROUNDING, Tanh
 from tfdp_layers.sensitivity import SensitivityGroup
@@ -188,7 +188,8 @@ def chunked_sums(
     if not others:
         return [], tf.zeros_like(present) if elsewhere is None else tf.sqrt(elsewhere)
     variables = [part.variable for part in others]
-    write_out(others)
+    # Faster than chunk by chunk.
+    write_out([part for part in others if isinstance(part, KernelGradients)])
 
     def chunk(start: Any, size: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
         without = refused[start : start + size]
@@ -208,11 +209,15 @@ def chunked_sums(
 
 
 def write_out(parts: Sequence[Contribution]) -> None:
-    """Writes the gradients of small convolutions out for all records, if they are few: faster than chunk by chunk."""
-    small = [part for part in parts if isinstance(part, KernelGradients) and part.stored]
-    if sum(entries(part) for part in small) <= _CHUNK // 4:
-        for part in small:
-            part.gradients()
+    """Writes gradients of small kernels out for all records, if they are few."""
+    kernels = [part for part in parts if isinstance(part, KernelGradients) and part.stored]
+    products = [part for part in parts if isinstance(part, Products) and part.positions != 1]
+    if sum(entries(part) for part in [*kernels, *products]) > _CHUNK // 4:
+        return
+    for kernel in kernels:
+        kernel.gradients()
+    for product in products:
+        product.written()
 
 
 def chunk_size(weights: int) -> int:

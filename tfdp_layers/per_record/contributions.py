@@ -152,6 +152,11 @@ class Products(Contribution):
         inputs, units = self.x.shape[-1], self.u.shape[-1]
         return (self.positions or 64) * (inputs + units) <= inputs * units
 
+    @property
+    def measured_written(self) -> bool:
+        """Whether norms are taken from the gradients written out: what is added is then what was measured."""
+        return self.positions != 1 and (self._written is not None or not self.by_gram)
+
     def written(self) -> tf.Tensor:
         if self._written is None:
             self._written = tf.matmul(self.x, self.u, transpose_a=True)
@@ -160,13 +165,13 @@ class Products(Contribution):
     def squared_norms(self) -> tf.Tensor:
         if self.positions == 1:
             return squared_norm(self.x) * squared_norm(self.u)
-        if not self.by_gram:
+        if self.measured_written:
             return squared_norm(self.written())
         gram = tf.matmul(self.x, self.x, transpose_b=True) * tf.matmul(self.u, self.u, transpose_b=True)
         return tf.reduce_sum(tf.reduce_sum(gram, axis=2), axis=1)
 
     def rounding(self) -> tuple[tf.Tensor, Any, Any] | None:
-        if self.positions == 1 or not self.by_gram:
+        if self.positions == 1 or self.measured_written:
             return None
         terms = self.x.shape[-1] + self.u.shape[-1] + 2.0 * number_of(self.x, [1])
         magnitudes = squared_norm(self.x) * squared_norm(self.u)
@@ -177,7 +182,7 @@ class Products(Contribution):
 
         The absolute values of those add up to at most positions * ||U||^2, by Cauchy-Schwarz.
         """
-        if self.positions != 1 and not self.by_gram:
+        if self.measured_written:
             return 0.0
         entries = [number_of(self.x, [1]) * values.shape[-1] * SMALLEST for values in (self.x, self.u)]
         return entries[0] * squared_norm(self.u) + entries[1] * squared_norm(self.x) + entries[0] * entries[1]
