@@ -154,3 +154,22 @@ def test_squared_norms_added_over_uses_are_seen(monkeypatch):
 
     monkeypatch.setattr(recording, "merged", adds_squares)
     assert max(influences(case("shared embedding"), "eager")) > 1.2
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_products_by_gram_matrices_and_written_out_have_the_norms_of_what_is_added(written):
+    """Terms that cancel: a Gram matrix errs in proportion to them, and says so; what is written out does not."""
+    rng = np.random.default_rng(0)
+    x, u = (rng.normal(size=(5, 3, 40)).astype("float32") for _ in range(2))
+    x[:, 1], u[:, 1] = x[:, 0], -u[:, 0] * np.float32(1 - 1e-4)
+    part = contributions.Products(keras.Variable(np.zeros((40, 40))), tf.constant(x), tf.constant(u))
+    assert part.by_gram
+    if written:
+        part.written()
+    norms = np.linalg.norm(np.einsum("bpi,bpj->bij", x.astype("float64"), u.astype("float64")), axis=(1, 2))
+    np.testing.assert_allclose(np.sqrt(part.squared_norms()), norms, rtol=1e-4)
+    assert (part.rounding() is None) == written
+    assert np.all(np.sqrt(part.largest_squared_norms()) >= norms * (1 - 1e-6))
+    weights = np.eye(5, dtype="float32")[2]
+    added = np.linalg.norm(np.asarray(part.weighted_sum(tf.constant(weights)), np.float64))
+    assert added <= np.sqrt(float(part.largest_squared_norms()[2])) * (1 + 1e-6)
