@@ -14,7 +14,7 @@ from tfdp_layers.clipping import Contributions, FlatClipping, LayerVariables, bo
 from tfdp_layers.filtered_products import FilteredProducts
 from tfdp_layers.fused import EntryFunction, OuterFunction, is_outer_product
 from tfdp_layers.norms import squared_norm
-from tfdp_layers.per_record.contributions import Contribution, Lookups, Stored
+from tfdp_layers.per_record.contributions import Contribution, Lookups, Stored, records
 from tfdp_layers.per_record.convolutions import KernelGradients
 from tfdp_layers.rules import ROUNDING, Tanh
 from tfdp_layers.sensitivity import SensitivityGroup
@@ -191,11 +191,11 @@ def chunked_sums(
     write_out(others)
 
     def chunk(start: Any, size: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
-        without = refused[start : start + size]
+        without = records(refused, start, size)
         some = {id(p.variable): filtered(p.rows(start, size), function, without) for p in others}
         if callable(scales):
             assert elsewhere is not None
-            return bounded_sums(variables, some, scales, elsewhere[start : start + size])
+            return bounded_sums(variables, some, scales, records(elsewhere, start, size))
         weights = tf.where(without, 0.0, scales)
         together = lambda: [part.weighted_sum(weights) for part in some.values()]  # noqa: E731
         clean = lambda: [part.keep(~without).weighted_sum(weights) for part in some.values()]  # noqa: E731
