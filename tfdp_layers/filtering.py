@@ -14,7 +14,7 @@ from tfdp_layers.clipping import Contributions, FlatClipping, LayerVariables, bo
 from tfdp_layers.filtered_products import FilteredProducts
 from tfdp_layers.fused import EntryFunction, OuterFunction, is_outer_product
 from tfdp_layers.norms import squared_norm
-from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored
+from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, records
 from tfdp_layers.per_record.convolutions import KernelGradients
 from tfdp_layers.rules import ROUNDING, Tanh
 from tfdp_layers.sensitivity import SensitivityGroup
@@ -192,20 +192,28 @@ def chunked_sums(
     write_out([part for part in others if isinstance(part, KernelGradients)])
 
     def chunk(start: Any, size: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
-        without = refused[start : start + size]
-        some = {id(p.variable): filtered(p.rows(start, size), function, without) for p in others}
+        without = records(refused, start, size)
+        some = {id(p.variable): filtered(few_rows(p, start, size, most), function, without) for p in others}
         if callable(scales):
             assert elsewhere is not None
-            return bounded_sums(variables, some, scales, elsewhere[start : start + size])
+            return bounded_sums(variables, some, scales, records(elsewhere, start, size))
         weights = tf.where(without, 0.0, scales)
         together = lambda: [part.weighted_sum(weights) for part in some.values()]  # noqa: E731
         clean = lambda: [part.keep(~without).weighted_sum(weights) for part in some.values()]  # noqa: E731
         return tf.cond(tf.reduce_any(without), clean, together), tf.zeros_like(weights)
 
-    rows, size = present.shape[0], chunk_size(sum(entries(part) for part in others))
+    rows, most = present.shape[0], chunk_size(sum(entries(part) for part in others))
     if rows is not None:  # XLA needs chunks of one size.
-        size = max(divisor for divisor in range(1, min(size, max(rows, 1)) + 1) if rows % divisor == 0)
-    return in_chunks(chunk, size, rows, present, variables)
+        most = max(divisor for divisor in range(1, min(most, max(rows, 1)) + 1) if rows % divisor == 0)
+    return in_chunks(chunk, most, rows, present, variables)
+
+
+def few_rows(part: Contribution, start: Any, size: Any, most: int) -> Contribution:
+    """Records start ... start + size - 1 alone, `most` of them at most."""
+    some = part.rows(start, size)
+    if isinstance(some, KernelGradients):
+        some.few = most
+    return some
 
 
 def write_out(parts: Sequence[Contribution]) -> None:

@@ -7,7 +7,14 @@ import tensorflow as tf
 from certify import KINDS, SCALES, SLACK, extreme
 
 import tfdp_layers as tfdp
-from tfdp_layers.layers import ClippedConv2D, ClippedDense, DirectFeedback, FeedbackOutput
+from tfdp_layers.layers import (
+    ClippedConv2D,
+    ClippedDense,
+    ClippedEmbedding,
+    DirectFeedback,
+    FeedbackDense,
+    FeedbackOutput,
+)
 from tfdp_layers.layers.direct_feedback import direct_feedback
 from tfdp_layers.rules import L2
 
@@ -199,3 +206,46 @@ def test_records_that_are_mixed_below_are_refused():
     model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), keras.losses.SparseCategoricalCrossentropy(True))
     with pytest.raises(ValueError, match="record"):
         model.fit(np.ones((8, 4), "float32"), np.zeros(8), sampling=tfdp.sampling.Poisson(4), verbose=0)
+
+
+def direct(x):
+    return DirectFeedback(CLASSES)(x)
+
+
+def through_a_layer(x):
+    return FeedbackDense(4, "tanh", CLASSES, activation_clip=1.0, backpropagate=True)(x)
+
+
+@pytest.mark.parametrize("feedback", [direct, through_a_layer])
+def test_a_weight_that_gets_the_error_outside_of_its_layer_is_refused(feedback):
+    """Nothing of the forward pass shows this use: the activation is dropped, only the sink is there."""
+    inputs, below = keras.Input((4,)), ClippedDense(4, **CLIPPED)
+    h = below(inputs)
+    sink = feedback(kl.Lambda(lambda x: tf.matmul(x, below.kernel))(inputs))[1]
+    model = tfdp.PrivateModel(inputs, FeedbackOutput(CLASSES, activation_clip=1.0)([h, sink]))
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), keras.losses.SparseCategoricalCrossentropy(True))
+    with pytest.raises(ValueError, match="used outside its layer"):
+        model.sensitivities()
+
+
+def on_tokens(change, clip: float):
+    """A model of tokens, which have no gradient, whose sink `change` bends."""
+    inputs = keras.Input((5,), dtype="int32")
+    h = kl.Flatten()(ClippedEmbedding(11, 2, upstream_clip=clip)(inputs))
+    h, sink = DirectFeedback(CLASSES, error_clip=10 * clip)(h)
+    model = tfdp.PrivateModel(inputs, FeedbackOutput(CLASSES, activation_clip=1.0)([h, change(sink)]))
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), keras.losses.SparseCategoricalCrossentropy(True))
+    return model
+
+
+@pytest.mark.parametrize("clip", [0.1, 1e-6])
+def test_errors_of_other_records_are_refused_whatever_their_size(clip):
+    """Noise is scaled to each group's bound: the gap of a group must not drown in the gradients of another."""
+    tfdp.check_independence(on_tokens(lambda sink: sink, clip))
+    with pytest.raises(ValueError, match="Records are not independent"):
+        tfdp.check_independence(on_tokens(lambda sink: keras.ops.flip(sink, axis=0), clip))
+
+
+def test_sinks_of_other_rows_than_the_records_are_refused():
+    with pytest.raises(ValueError, match="is called on 1 rows for"):
+        on_tokens(lambda sink: keras.ops.sum(sink, axis=0, keepdims=True), 0.1).sensitivities()

@@ -1,10 +1,15 @@
 """Every form of a convolution's per-record kernel gradients is that of a batch of one, whatever is chosen."""
 
+import math
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfdp_layers as tfdp
+from tfdp_layers import filtering
+from tfdp_layers.per_record import convolutions, kernels
 from tfdp_layers.per_record.convolutions import KernelGradients
 from tfdp_layers.per_record.patches import PatchBlocks, patch_products
 from tfdp_layers.per_record.pixel_grams import PixelGrams
@@ -79,3 +84,19 @@ def test_a_patch_off_by_one_is_seen(monkeypatch):
     monkeypatch.setattr(patches, "paddings", lambda *args: [(2, 0), (1, 0)])
     with pytest.raises(AssertionError, match="Not equal"):
         test_forms_agree_with_a_batch_of_one("products", "unstrided", "eager")
+
+
+def test_chunks_of_a_large_strided_kernel_compile(monkeypatch):
+    """XLA took a chunk for one of up to all records, which did not fit the eight of them that the loop wrote out."""
+    monkeypatch.setattr(filtering, "_CHUNK", 100)
+    monkeypatch.setattr(convolutions, "_STORED", 0)
+    monkeypatch.setattr(kernels, "patch_cost", lambda *_: math.inf)
+    model = keras.Sequential([keras.Input((5, 5, 2)), keras.layers.Conv2D(3, 3, strides=2)])
+    private = tfdp.make_private(model)
+    private.compile(tfdp.optimizers.TanhFilteredOptimizer("sgd", 1.0), "mse")
+    rng = np.random.default_rng(0)
+    x, y = (tf.constant(rng.normal(size=(24, *shape)), tf.float32) for shape in ((5, 5, 2), (2, 2, 3)))
+    expected = private.bounded_gradient_sums(x, y)
+    compiled = tf.function(private.bounded_gradient_sums, autograph=False, jit_compile=True)
+    for found, wanted in zip(compiled(x, y), expected, strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)

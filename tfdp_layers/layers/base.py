@@ -5,7 +5,7 @@ import contextlib
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -60,12 +60,19 @@ class CountedLayer(KerasMixin):
             counter[id(self)] += 1
         return tf.cast(tf.convert_to_tensor(inputs), tf.float32)
 
-    def end_use(self, inputs: tf.Tensor, outputs: tf.Tensor) -> tf.Tensor:
-        """The outputs; while uses are inspected they depend on the inputs, no longer on the weights."""
+    def end_use(self, inputs: tf.Tensor | Sequence[tf.Tensor], outputs: tf.Tensor) -> tf.Tensor:
+        """The outputs; while uses are inspected they depend on the inputs, no longer on the weights.
+
+        Args:
+            inputs: all that the layer sends a gradient to: what reaches a weight through none of them is not seen.
+        """
         if getattr(_uses, "inspection", None) is None:
             return outputs
-        self.refuse_unsound_use(inputs, *_uses.inspection)
-        return tf.stop_gradient(outputs) + 0.0 * tf.reduce_sum(inputs)
+        outputs = tf.stop_gradient(outputs)
+        for one in inputs if isinstance(inputs, list | tuple) else [inputs]:
+            self.refuse_unsound_use(one, *_uses.inspection)
+            outputs += 0.0 * tf.cast(tf.reduce_sum(one), outputs.dtype)
+        return outputs
 
     def quantized_call(self, *args: Any, **kwargs: Any) -> Any:
         """What Keras calls in place of `call` under a quantized dtype policy: it would go around the clips.

@@ -138,7 +138,8 @@ class FeedbackOutput(FeedbackLayer, keras.layers.Layer):
     def call(self, inputs: Any, training: Any = None) -> Any:
         x, sinks = self.begin_use(inputs[0]), [tf.convert_to_tensor(sink) for sink in inputs[1:]]
         rules = FeedbackRules(L2(self.activation_clip), L2(self.error_clip), L2(self.error_clip))
-        return self.activation(self.end_use(x, feedback_affine(x, self.affine, sinks, None, rules)[0]))
+        logits = feedback_affine(x, self.affine, sinks, None, rules)[0]
+        return self.activation(self.end_use([x, *sinks], logits))
 
     def compute_output_shape(self, input_shape: Any) -> tuple[Any, int]:
         return (input_shape[0][0], self.units)

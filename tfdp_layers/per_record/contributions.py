@@ -101,7 +101,7 @@ class Stored(Contribution):
         return Stored(self.variable, zero_rows(self.values, kept))
 
     def rows(self, start: Any, size: Any) -> Stored:
-        return Stored(self.variable, self.values[start : start + size])
+        return Stored(self.variable, records(self.values, start, size))
 
 
 @dataclass(frozen=True)
@@ -208,9 +208,9 @@ class Products(Contribution):
         return clean
 
     def rows(self, start: Any, size: Any) -> Products:
-        stop = start + size
-        some = Products(self.variable, self.x[start:stop], self.u[start:stop], self.arrange)
-        some._written = None if self._written is None else self._written[start:stop]
+        x, u = records(self.x, start, size), records(self.u, start, size)
+        some = Products(self.variable, x, u, self.arrange)
+        some._written = None if self._written is None else records(self._written, start, size)
         return some
 
 
@@ -265,7 +265,18 @@ class Lookups(Contribution):
         return Lookups(self.variable, self.ids, zero_rows(self.u, kept))
 
     def rows(self, start: Any, size: Any) -> Lookups:
-        return Lookups(self.variable, self.ids[start : start + size], self.u[start : start + size])
+        return Lookups(self.variable, records(self.ids, start, size), records(self.u, start, size))
+
+
+def records(rows: tf.Tensor, start: Any, size: Any) -> tf.Tensor:
+    """Rows start ... start + size - 1. Of a known number `size`, all must be there, and the shape is known.
+
+    XLA takes a slice rows[start : start + size] for one of any number of rows up to all, which no fixed number fits.
+    """
+    if not isinstance(size, int):
+        return rows[start : start + size]
+    others = [-1 if n is None else n for n in rows.shape[1:]]
+    return tf.slice(rows, [start] + [0] * len(others), [size, *others])
 
 
 def merged(uses: Sequence[Contribution]) -> Contribution:

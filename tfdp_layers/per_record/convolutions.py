@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.norms import squared_norm, summation_error
-from tfdp_layers.per_record.contributions import Contribution, Stored, zero_rows
+from tfdp_layers.per_record.contributions import Contribution, Stored, records, zero_rows
 
 Convolution = Callable[[Any, Any], Any]
 _STORED = 65_536
@@ -103,10 +103,8 @@ class KernelGradients(Contribution):
 
     def rows(self, start: Any, size: Any) -> Contribution:
         if self._written is not None:
-            return Stored(self.variable, self._written[start : start + size])
-        some = self.like(self.x[start : start + size], self.u[start : start + size])
-        some.few = size if isinstance(size, int) else None
-        return some
+            return Stored(self.variable, records(self._written, start, size))
+        return self.like(records(self.x, start, size), records(self.u, start, size))
 
 
 def paddings(space: Sequence[int], size: Sequence[int], strides: Sequence[int], padding: str) -> list[tuple[int, int]]:
