@@ -74,6 +74,24 @@ def releaser(layer: BoundedLayer, mode: str = "eager") -> Release:
     return lambda x, u: [np.asarray(g, np.float64) for g in compiled(tf.constant(x), tf.constant(u))]
 
 
+def gradient_below(layer: Any, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    """What flows to the layers below, of x's shape, for the loss sum(layer(x) * u)."""
+    inputs = tf.constant(x)
+    with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        loss = tf.reduce_sum(layer(inputs) * u)
+    return np.asarray(tape.gradient(loss, inputs))
+
+
+def assert_flow_below_is_each_records_own(layer: Any, x: np.ndarray, u: np.ndarray) -> None:
+    """Of two records: the second's gradient turned into NaN leaves the first's as it was, and gives itself zero."""
+    expected = gradient_below(layer, x, u)
+    u[1] = np.nan
+    assert np.any(expected[1] != 0)
+    np.testing.assert_array_equal(gradient_below(layer, x, u)[0], expected[0])
+    np.testing.assert_array_equal(gradient_below(layer, x, u)[1], 0.0)
+
+
 def distance(a: list[np.ndarray], b: list[np.ndarray] | None = None) -> float:
     """L2 distance of two lists of tensors taken together; infinite if either is not finite."""
     parts = a if b is None else [left - right for left, right in zip(a, b, strict=True)]
