@@ -61,8 +61,8 @@ def plain_model(model: keras.Model) -> keras.Model:
     functional = keras.Model(inputs_of(model), outputs_of(model), name=model.name)
     copy = keras.models.clone_model(functional, clone_function=plain_layer)
     for source, target in zip(functional.layers, copy.layers, strict=True):
-        if isinstance(source, FixedFeedback):
-            continue  # its weights were copied as its twin was made; the feedback matrices have no place in it
+        if isinstance(source, FixedFeedback | keras.Model):
+            continue  # its weights were copied as its twin was made; feedback matrices have no place in it
         target.set_weights(source.get_weights()[:1] if isinstance(source, DPPCA) else source.get_weights())
     return copy
 

@@ -190,6 +190,16 @@ def test_the_matrix_is_saved_restored_and_never_trained(tmp_path):
     np.testing.assert_allclose(model.to_keras()(x), model(x), atol=1e-5)
 
 
+def test_a_nested_model_with_feedback_becomes_a_plain_one():
+    inner_inputs, inputs = keras.Input((4,)), keras.Input((4,))
+    inner = keras.Model(
+        inner_inputs, DirectFeedback(CLASSES)(ClippedDense(5, activation="tanh", **CLIPPED)(inner_inputs))
+    )
+    model = tfdp.PrivateModel(inputs, FeedbackOutput(CLASSES, activation_clip=1.0)(inner(inputs)))
+    x = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    np.testing.assert_allclose(model.to_keras()(x), model(x), atol=1e-6)
+
+
 def test_arguments_and_shapes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="output_units"):
         DirectFeedback(0)
