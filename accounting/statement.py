@@ -12,7 +12,15 @@ from tfdp_layers.accounting.accountant import nominal_epsilon
 from tfdp_layers.accounting.events import GENERATORS, MetricRelease, Release, UnitRelease
 from tfdp_layers.accounting.ledger import Entry, Ledger
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
-from tfdp_layers.accounting.stated import Stated, StatedMetric, StatedRelease, StatedTests, rounded_up, row, stated
+from tfdp_layers.accounting.stated_releases import (
+    Stated,
+    StatedMetric,
+    StatedRelease,
+    StatedTests,
+    rounded_up,
+    row,
+    stated,
+)
 
 __all__ = ["StatedMetric", "StatedRelease", "StatedTests", "Statement"]
 

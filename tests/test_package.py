@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tfdp_layers
-from tfdp_layers import datasets
+from tfdp_layers.zoo import datasets
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -96,7 +96,7 @@ def test_the_wheel_names_version_entry_point_and_extras(wheel):
     with zipfile.ZipFile(wheel) as archive:
         texts = {Path(name).name: archive.read(name).decode() for name in archive.namelist() if ".dist-info/" in name}
     assert f"Version: {tfdp_layers.__version__}\n" in texts["METADATA"]
-    assert "tfdp = tfdp_layers.cli:main" in texts["entry_points.txt"]
+    assert "tfdp = tfdp_layers.commands.cli:main" in texts["entry_points.txt"]
     assert {"tensorboard", "test"} <= set(re.findall(r"^Provides-Extra: (\w+)$", texts["METADATA"], flags=re.M))
 
 
@@ -105,7 +105,7 @@ def test_the_entry_point_is_the_command():
     assert entry.load()(["--version"]) == 0
 
 
-@pytest.mark.parametrize("module", ["", ".sampling", ".accounting", ".cli", ".commands.train"])
+@pytest.mark.parametrize("module", ["", ".sampling", ".accounting", ".commands.cli", ".commands.train"])
 def test_these_modules_load_no_tensorflow(module):
     code = f"import sys, tfdp_layers{module}; assert not {{'tensorflow', 'keras', 'torch', 'jax'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -139,7 +139,7 @@ def test_ci_runs_the_readmes_commands_and_has_none_of_its_own():
 
 
 def test_the_readmes_train_command_is_understood():
-    from tfdp_layers import cli
+    from tfdp_layers.commands import cli
     from tfdp_layers.commands.training_options import TrainingOptions
 
     arguments = readme_command("train").split(" && ")[-1].split()[2:]

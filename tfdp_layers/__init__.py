@@ -23,29 +23,30 @@ if (_HERE.parent / "setup.cfg").exists() and not (_HERE / "accounting").exists()
             " another folder, or install with `pip install -e .`."
         ) from error
 
-_MODULES = (
-    "accounting",
-    "activations",
-    "audit",
-    "callbacks",
-    "federated",
-    "layers",
-    "noise",
-    "optimizers",
-    "rules",
-    "sampling",
-)
+_MODULES = {
+    "accounting": "accounting",
+    "activations": "activations",
+    "audit": "audit",
+    "callbacks": "callbacks",
+    "datasets": "zoo.datasets",
+    "federated": "federated",
+    "layers": "layers",
+    "noise": "noise",
+    "optimizers": "optimizers",
+    "rules": "rules",
+    "sampling": "sampling",
+}
 _NAMES = {
-    "PrivateBatches": "batches",
-    "declare_sampling": "declared",
-    "PrivateModel": "model",
-    "PrivateSequential": "model",
-    "make_private": "model",
-    "load_model": "model_file",
+    "PrivateBatches": "batches.arrays",
+    "declare_sampling": "batches.declared",
+    "PrivateModel": "models.model",
+    "PrivateSequential": "models.model",
+    "make_private": "models.model",
+    "load_model": "models.loading",
     "release_metric": "metrics",
-    "check_independence": "independence",
-    "SensitivityGroup": "sensitivity",
-    "sensitivity_of": "sensitivity",
+    "check_independence": "certificates.independence",
+    "SensitivityGroup": "certificates.certificate",
+    "sensitivity_of": "certificates.certificate",
     "per_record_formulas": "per_record",
 }
 __all__ = ["__version__", *_MODULES, *_NAMES]
@@ -55,7 +56,7 @@ def __getattr__(name: str) -> Any:
     if name in _NAMES:
         return getattr(importlib.import_module(f"tfdp_layers.{_NAMES[name]}"), name)
     if name in _MODULES:
-        return importlib.import_module(f"tfdp_layers.{name}")
+        return importlib.import_module(f"tfdp_layers.{_MODULES[name]}")
     raise AttributeError(f"module 'tfdp_layers' has no attribute {name!r}")
 
 

@@ -8,9 +8,9 @@ import tensorflow as tf
 from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting import GroupNoise, Ledger, MetricRelease, UnitMetricRelease
+from tfdp_layers.batches.units import Units
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.sampling import Sampling, drawing_all
-from tfdp_layers.units import Units
 
 
 def release_metric(

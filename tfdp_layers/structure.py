@@ -1,9 +1,19 @@
-"""How a Keras model is put together: containers that only pass tensors on, its inputs and outputs."""
+"""How a Keras model is put together: containers that only pass tensors on, its inputs and outputs, and our mixins."""
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
+
+if TYPE_CHECKING:
+    KerasMixin = Any
+else:
+
+    class KerasMixin:
+        """Says that the class is to be mixed with a Keras layer or model, whose attributes it uses.
+
+        It derives from nothing at run time, and for type checkers from the Keras class to come.
+        """
 
 
 @functools.cache

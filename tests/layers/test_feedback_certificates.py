@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import tfdp_layers as tfdp
 from tfdp_layers.layers import FeedbackStack
-from tfdp_layers.rules import L2
+from tfdp_layers.rules.rows import L2
 
 
 def witness(layer: FeedbackStack, group: int) -> tuple[np.ndarray, np.ndarray]:

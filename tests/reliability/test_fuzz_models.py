@@ -18,7 +18,7 @@ from mutations import NAMES, damaged_bytes, damaged_trees, examples
 from watching import Watched
 
 import tfdp_layers as tfdp
-from tfdp_layers.model_file import ModelFileError
+from tfdp_layers.models.loading import ModelFileError
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from tfdp_layers.accounting import Ledger, epsilon
 from tfdp_layers.audit.guarantees import of_ledger
 from tfdp_layers.audit.report import Audit
 from tfdp_layers.audit.statistics import many_runs_bound
-from tfdp_layers.batches import PrivateBatches
+from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.sampling import Sampling
 
 __all__ = ["audit_steps", "matched_filter", "repeated_scores"]

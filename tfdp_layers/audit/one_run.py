@@ -11,7 +11,7 @@ from tfdp_layers.audit.guarantees import PointFamily, of_ledger
 from tfdp_layers.audit.observing import observed
 from tfdp_layers.audit.report import Audit
 from tfdp_layers.audit.scoring import CanaryScores
-from tfdp_layers.batches import PrivateBatches
+from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, Sampling
 
 __all__ = ["audit_training", "audited", "with_canaries"]

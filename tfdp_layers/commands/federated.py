@@ -9,12 +9,12 @@ from typing import Any
 
 from absl import flags
 
-from tfdp_layers import datasets
 from tfdp_layers.accounting import LedgerError
 from tfdp_layers.commands.command import Command, Refusal, fraction, positive, print_json, whole
 from tfdp_layers.commands.quiet_import import quiet_import
 from tfdp_layers.federated.party import Budget
 from tfdp_layers.federated.rounds import ORDERS
+from tfdp_layers.zoo import datasets
 
 __all__ = ["COMMAND"]
 

@@ -24,15 +24,15 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result, Strategy
 from flwr.simulation import run_simulation
 
-from tfdp_layers import datasets
 from tfdp_layers.accounting import Ledger, epsilon
-from tfdp_layers.datasets import Dataset
 from tfdp_layers.federated.keras_training import CompiledEpochs, accuracy, flat_weights
 from tfdp_layers.federated.party import Party
 from tfdp_layers.federated.rounds import ORDERS
 from tfdp_layers.federated.selection import Update
 from tfdp_layers.federated.server import RefusedUpload, Server
 from tfdp_layers.federated.simulation import Federation, Outcome, build_model, make_party, measured, shares
+from tfdp_layers.zoo import datasets
+from tfdp_layers.zoo.datasets import Dataset
 
 __all__ = ["SelectiveSGD", "make_client_app", "simulate_on_flower"]
 

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from tfdp_layers.accounting import Ledger
-from tfdp_layers.datasets import Dataset
 from tfdp_layers.federated.keras_training import CompiledEpochs, accuracy, flat_weights
 from tfdp_layers.federated.party import Budget, Party, Train
 from tfdp_layers.federated.rounds import run_round
 from tfdp_layers.federated.selection import LargestValues, RandomAboveThreshold, SparseVector
 from tfdp_layers.federated.server import Server
+from tfdp_layers.zoo.datasets import Dataset
 
 __all__ = ["Federation", "Outcome", "build_model", "make_party", "make_selection", "measured", "shares", "simulate"]
 

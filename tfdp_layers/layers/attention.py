@@ -6,8 +6,8 @@ from typing import Any
 import keras
 
 from tfdp_layers.layers.einsum import FaithfulEinsumDense
-from tfdp_layers.mixin import KerasMixin
-from tfdp_layers.rules import check_bound
+from tfdp_layers.rules.rows import check_bound
+from tfdp_layers.structure import KerasMixin
 
 Clip = float | Mapping[str, float]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.mixin import KerasMixin
-from tfdp_layers.rules import Rule, bound_upstream, check_bound, scale_rows, select_rows
+from tfdp_layers.rules.rows import Rule, bound_upstream, check_bound, scale_rows, select_rows
+from tfdp_layers.structure import KerasMixin
 
 _uses = threading.local()
 

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 
 from tfdp_layers.layers.base import AffineLayer
-from tfdp_layers.rules import L2, AffineL2, PatchL2, Rule, SpatialL1
+from tfdp_layers.rules.rows import L2, AffineL2, PatchL2, Rule, SpatialL1
 
 _BOUNDS = ("spatial_l1", "patch")
 

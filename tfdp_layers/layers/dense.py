@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from tfdp_layers.layers.base import AffineLayer
-from tfdp_layers.rules import L2, AffineL2, Rule
+from tfdp_layers.rules.rows import L2, AffineL2, Rule
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")

@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.layers.feedback import FixedFeedback
-from tfdp_layers.rules import L2
+from tfdp_layers.layers.feedback_base import FixedFeedback
+from tfdp_layers.rules.rows import L2
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")

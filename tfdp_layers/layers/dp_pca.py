@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger
 from tfdp_layers.accounting.events import WholeDataRelease
-from tfdp_layers.mixin import KerasMixin
-from tfdp_layers.model_file import stored_ledger
+from tfdp_layers.models.loading import stored_ledger
 from tfdp_layers.noise import add_noise, as_noise_source
-from tfdp_layers.rules import L2, check_bound
+from tfdp_layers.rules.rows import L2, check_bound
 from tfdp_layers.sampling import Poisson, Sampling, drawing_all
+from tfdp_layers.structure import KerasMixin
 
 _ROWS = 4096
 GROUP = "DP-PCA second moments"

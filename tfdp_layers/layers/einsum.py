@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from tfdp_layers.layers.base import BoundedLayer
 from tfdp_layers.per_record.einsum import explicit
-from tfdp_layers.rules import L2, Rule, bound_upstream, per_record
-from tfdp_layers.rules_sequence import EinsumL2
+from tfdp_layers.rules.rows import L2, Rule, bound_upstream, per_record
+from tfdp_layers.rules.sequences import EinsumL2
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")

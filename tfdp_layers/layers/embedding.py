@@ -6,8 +6,8 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.layers.base import UpstreamBoundedLayer
-from tfdp_layers.rules import Rule, bound_upstream
-from tfdp_layers.rules_sequence import TokenL1
+from tfdp_layers.rules.rows import Rule, bound_upstream
+from tfdp_layers.rules.sequences import TokenL1
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")

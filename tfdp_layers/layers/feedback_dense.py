@@ -6,9 +6,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.layers.feedback import FeedbackLayer, FeedbackRules, delta_clips, dense_twin, feedback_affine
+from tfdp_layers.layers.feedback_base import FeedbackLayer, FeedbackRules, delta_clips, dense_twin, feedback_affine
 from tfdp_layers.layers.feedback_stack import one_each
-from tfdp_layers.rules import L2, check_bound
+from tfdp_layers.rules.rows import L2, check_bound
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.layers.feedback import (
+from tfdp_layers.layers.feedback_base import (
     ALIGNED,
     DISTRIBUTIONS,
     FeedbackLayer,
@@ -18,7 +18,7 @@ from tfdp_layers.layers.feedback import (
     feedback_affine,
     solve_activation_clip,
 )
-from tfdp_layers.rules import L2, check_bound
+from tfdp_layers.rules.rows import L2, check_bound
 
 ALIGNMENTS = ("direct", "sequential")
 

@@ -5,8 +5,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.mixin import KerasMixin
-from tfdp_layers.rules import Clamp, EntryRule, Tanh
+from tfdp_layers.rules.rows import Clamp, EntryRule, Tanh
+from tfdp_layers.structure import KerasMixin
 
 _RULES: dict[str, type[EntryRule]] = {"tanh": Tanh, "clamp": Clamp}
 """What a saved layer may name; files name kinds from this list, never modules to import."""

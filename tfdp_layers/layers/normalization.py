@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.layers.base import UpstreamBoundedLayer
-from tfdp_layers.rules import L2, bound_upstream
+from tfdp_layers.rules.rows import L2, bound_upstream
 
 
 class BoundedNormalization(UpstreamBoundedLayer):

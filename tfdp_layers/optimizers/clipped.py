@@ -6,10 +6,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.clipping import AdaptiveClipping, AutomaticClipping, Bounding, FlatClipping, PerLayerClipping
+from tfdp_layers.certificates.certificate import SensitivityGroup
+from tfdp_layers.clipping.norm_clips import (
+    AdaptiveClipping,
+    AutomaticClipping,
+    Bounding,
+    FlatClipping,
+    PerLayerClipping,
+)
 from tfdp_layers.noise import stddevs_beside_statistics
 from tfdp_layers.optimizers.base import PrivateOptimizer
-from tfdp_layers.sensitivity import SensitivityGroup
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")

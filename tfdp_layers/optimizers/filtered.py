@@ -5,10 +5,10 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.filtering import FilteredClipping
+from tfdp_layers.certificates.certificate import SensitivityGroup
+from tfdp_layers.clipping.filters import FilteredClipping
 from tfdp_layers.optimizers.base import PrivateOptimizer
-from tfdp_layers.rules import Tanh
-from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.rules.rows import Tanh
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")

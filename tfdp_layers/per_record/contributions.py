@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.norms import number_of, squared_norm, summation_error
+from tfdp_layers.rules.norms import number_of, squared_norm, summation_error
 
 SMALLEST = 2.0**-126
 """The smallest normal float32: what is smaller may be flushed to zero."""

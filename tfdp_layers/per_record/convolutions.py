@@ -8,8 +8,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.norms import squared_norm, summation_error
 from tfdp_layers.per_record.contributions import Contribution, Stored, records, zero_rows
+from tfdp_layers.rules.norms import squared_norm, summation_error
 
 Convolution = Callable[[Any, Any], Any]
 _STORED = 65_536

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.per_record.kernels import convolution_of
+from tfdp_layers.per_record.convolution_choice import convolution_of
 from tfdp_layers.per_record.recording import Recorder, per_record_formulas
 
 kl = keras.layers

@@ -8,10 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.norms import number_of, squared_norm
 from tfdp_layers.per_record.contributions import SMALLEST, positions
 from tfdp_layers.per_record.convolutions import KernelGradients, paddings
 from tfdp_layers.per_record.patches import PatchBlocks, regular
+from tfdp_layers.rules.norms import number_of, squared_norm
 
 
 class PixelGrams(KernelGradients):

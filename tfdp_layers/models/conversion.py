@@ -17,10 +17,10 @@ from tfdp_layers.layers.dense import ClippedDense
 from tfdp_layers.layers.dp_pca import DPPCA
 from tfdp_layers.layers.einsum import ClippedEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
-from tfdp_layers.layers.feedback import FixedFeedback
+from tfdp_layers.layers.feedback_base import FixedFeedback
 from tfdp_layers.layers.gradient_filter import GradientFilter
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
-from tfdp_layers.rules import ROUNDING
+from tfdp_layers.rules.rows import ROUNDING
 from tfdp_layers.structure import inputs_of, outputs_of
 
 TWINS: dict[type, Any] = {

@@ -8,18 +8,18 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Release, UnitRelease
-from tfdp_layers.batches import Batches
-from tfdp_layers.counting import counted
-from tfdp_layers.fitting import as_batches, check_labels, logs_first, refuse_unsound_fit
-from tfdp_layers.independence import check_independence
-from tfdp_layers.lockstep import agree, fit_together
+from tfdp_layers.batches.arrays import Batches
+from tfdp_layers.certificates.certificate import SensitivityGroup, certified
+from tfdp_layers.certificates.independence import check_independence
+from tfdp_layers.models.bookkeeping import Remembering
+from tfdp_layers.models.counting import counted
+from tfdp_layers.models.fit_arguments import as_batches, check_labels, logs_first, refuse_unsound_fit
+from tfdp_layers.models.lockstep import agree, fit_together
+from tfdp_layers.models.replicas import Replicas, refuse_unreplicated, refuse_unsound_strategy
+from tfdp_layers.models.run import PrivacyState, Run
+from tfdp_layers.models.sums import BoundedSums
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
-from tfdp_layers.remembering import Remembering
-from tfdp_layers.replicas import Replicas, refuse_unreplicated, refuse_unsound_strategy
-from tfdp_layers.run import PrivacyState, Run
-from tfdp_layers.sensitivity import SensitivityGroup, certified
-from tfdp_layers.sums import BoundedSums
 
 
 class PrivateTraining(BoundedSums, Remembering):

@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfdp_layers.batches import Batches, PrivateBatches
-from tfdp_layers.losses import is_sparse
+from tfdp_layers.batches.arrays import Batches, PrivateBatches
+from tfdp_layers.per_record.losses import is_sparse
 from tfdp_layers.sampling import Poisson, Sampling
 
 _ARRAY_OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "seed")

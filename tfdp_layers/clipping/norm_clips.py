@@ -12,9 +12,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdp_layers.certificates.certificate import SensitivityGroup
 from tfdp_layers.per_record.contributions import Contribution
-from tfdp_layers.rules import ROUNDING, check_bound
-from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.rules.rows import ROUNDING, check_bound
 
 Contributions = Mapping[int, Contribution]
 LayerVariables = Sequence[tuple[str, tuple[Any, ...]]]

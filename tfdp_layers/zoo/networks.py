@@ -6,10 +6,10 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.datasets import Dataset
 from tfdp_layers.layers import ClippedConv2D, ClippedDense, FeedbackStack
-from tfdp_layers.model import PrivateSequential
-from tfdp_layers.recipes import PER_RECORD, Recipe, recipe_for
+from tfdp_layers.models.model import PrivateSequential
+from tfdp_layers.zoo.datasets import Dataset
+from tfdp_layers.zoo.recipes import PER_RECORD, Recipe, recipe_for
 
 __all__ = ["build"]
 
@@ -29,7 +29,7 @@ def build(
     Args:
       model: "cnn" or "mlp".
       dataset: gives the shape of a record and the number of classes.
-      method: one of `tfdp_layers.recipes.METHODS`; "dfa" is for "mlp" and "dfa_hybrid" for "cnn".
+      method: one of `tfdp_layers.zoo.recipes.METHODS`; "dfa" is for "mlp" and "dfa_hybrid" for "cnn".
       recipe: settings; the tuned ones of this model and data set if left out.
 
     Raises:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import tensorflow as tf
 
-from tfdp_layers.norms import summation_error
-from tfdp_layers.rules import L2, AffineL2, Rule
+from tfdp_layers.rules.norms import summation_error
+from tfdp_layers.rules.rows import L2, AffineL2, Rule
 
 _UNDERFLOW = 2.0**-126
 """The largest square that float32 may flush to zero."""

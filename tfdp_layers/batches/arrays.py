@@ -16,8 +16,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.generated import alive, generated
-from tfdp_layers.records import (
+from tfdp_layers.batches.generators import alive, generated
+from tfdp_layers.batches.records import (
     arrays,
     check_finite,
     checked_examples,
@@ -29,9 +29,9 @@ from tfdp_layers.records import (
     is_mapped,
     weights_of,
 )
+from tfdp_layers.batches.slices import STAMPS, Share, cut_batches, fill
+from tfdp_layers.batches.units import Units
 from tfdp_layers.sampling import Sampling, entropy_generator
-from tfdp_layers.slices import STAMPS, Share, cut_batches, fill
-from tfdp_layers.units import Units
 
 _COPY_BYTES = 1 << 30  # up to here dataset() keeps a tensor copy of the records and gathers from it: 3-5 times faster
 _DRAWN_AHEAD = 1 << 16  # records: so many indices are drawn at once

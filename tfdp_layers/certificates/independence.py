@@ -10,10 +10,10 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.certificates.uses import recorded
 from tfdp_layers.layers.base import inspect_uses
-from tfdp_layers.losses import is_sparse
+from tfdp_layers.per_record.losses import is_sparse
 from tfdp_layers.structure import inputs_of
-from tfdp_layers.uses import recorded
 
 _ROWS = 4
 _TOLERANCE = 1e-3

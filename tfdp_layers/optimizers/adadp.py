@@ -7,12 +7,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.clamping import AdaptiveClamping
-from tfdp_layers.filtering import sizes
+from tfdp_layers.certificates.certificate import LARGEST_SUM, SensitivityGroup
+from tfdp_layers.clipping.clamps import AdaptiveClamping
+from tfdp_layers.clipping.filters import sizes
 from tfdp_layers.noise import stddevs_beside_statistics
 from tfdp_layers.optimizers.base import PrivateOptimizer
-from tfdp_layers.rules import check_bound
-from tfdp_layers.sensitivity import LARGEST_SUM, SensitivityGroup
+from tfdp_layers.rules.rows import check_bound
 
 ESTIMATORS = ("query", "layer", "coordinate")
 _LIMITS = (0.01, 10.0)

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from tfdp_layers.activations import derivative_bound
 from tfdp_layers.layers.base import CountedLayer
-from tfdp_layers.mixin import KerasMixin
-from tfdp_layers.rules import L2, check_bound, scale_rows, select_rows
+from tfdp_layers.rules.rows import L2, check_bound, scale_rows, select_rows
+from tfdp_layers.structure import KerasMixin
 
 DISTRIBUTIONS = ("gaussian", "orthogonal")
 ALIGNED = "aligned"

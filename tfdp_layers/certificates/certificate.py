@@ -7,7 +7,8 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.dependence import refuse_mixing
+from tfdp_layers.certificates.mixing import refuse_mixing
+from tfdp_layers.certificates.uses import refuse_overridden, uses_of_layers
 from tfdp_layers.layers.attention import ClippedMultiHeadAttention
 from tfdp_layers.layers.base import BoundedLayer, CountedLayer, UpstreamBoundedLayer
 from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
@@ -18,7 +19,6 @@ from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
 from tfdp_layers.layers.feedback_stack import FeedbackStack
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 from tfdp_layers.structure import is_container
-from tfdp_layers.uses import refuse_overridden, uses_of_layers
 
 Bound = Callable[[Any], "float | Sequence[SensitivityGroup]"]
 _BOUNDS: dict[type, Bound] = {}
@@ -119,7 +119,7 @@ def certified(model: keras.Model, bounding: Any = None) -> tuple[list[Sensitivit
     trainable weight exactly once.
 
     Args:
-        bounding: the optimizer's `tfdp_layers.clipping.Bounding`; None refuses layers that don't bound themselves.
+        bounding: the optimizer's `Bounding` (`tfdp_layers.clipping`); None refuses layers that don't bound themselves.
 
     Raises:
         ValueError: naming the layer, if a layer mixes records, holds state adapted to data, has no bound, or if a

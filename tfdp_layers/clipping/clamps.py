@@ -11,12 +11,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.clipping import Contributions, FlatClipping, LayerVariables, bounded_sums
-from tfdp_layers.filtered_products import FilteredProducts
-from tfdp_layers.filtering import filtered_sums, sizes, write_out
-from tfdp_layers.fused import EntryFunction, OuterFunction
-from tfdp_layers.rules import ROUNDING
-from tfdp_layers.sensitivity import LARGEST_SUM, SensitivityGroup
+from tfdp_layers.certificates.certificate import LARGEST_SUM, SensitivityGroup
+from tfdp_layers.clipping.filters import filtered_sums, sizes, write_out
+from tfdp_layers.clipping.kernels import EntryFunction, OuterFunction
+from tfdp_layers.clipping.norm_clips import Contributions, FlatClipping, LayerVariables, bounded_sums
+from tfdp_layers.clipping.outer_products import FilteredProducts
+from tfdp_layers.rules.rows import ROUNDING
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfdp_layers import image_files
+from tfdp_layers.zoo import image_files
 
 __all__ = ["DEFAULT", "NAMES", "Dataset", "DatasetNotFound", "load", "load_default"]
 

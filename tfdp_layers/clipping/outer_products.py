@@ -6,17 +6,17 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers import fused
-from tfdp_layers.fused import EntryFunction
+from tfdp_layers.clipping import kernels
+from tfdp_layers.clipping.kernels import EntryFunction
+from tfdp_layers.clipping.odd_series import OddSeries, largest
 from tfdp_layers.per_record.contributions import Contribution, Products, zero_rows
-from tfdp_layers.series import OddSeries, largest
 
 
 class FilteredProducts(Contribution):
     """function(x_i u_i^T) of every record i: by a series where all entries are small, else by compiled kernels.
 
     Args:
-        part: gradients that are outer products (`fused.is_outer_product`).
+        part: gradients that are outer products (`kernels.is_outer_product`).
         function: of each entry.
         refused: (batch,): whose norm is infinite. They add zero, whatever they hold.
         series: what the function is close to, or None.
@@ -56,7 +56,7 @@ class FilteredProducts(Contribution):
     def far_squared_norms(self, near: tf.Tensor) -> tf.Tensor:
         order, count = self.far(near)
         x, u = tf.gather(self.x, order), tf.gather(self.u, order)
-        found = fused.filtered_squared_norms(self.variable, x, u, self.function, count)
+        found = kernels.filtered_squared_norms(self.variable, x, u, self.function, count)
         return tf.where(near | self.refused, 0.0, tf.gather(found, tf.argsort(order)))
 
     def far_sum(self, near: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
@@ -64,7 +64,7 @@ class FilteredProducts(Contribution):
         # What fills up the last block must be finite, and count nothing.
         far = ~near & ~self.refused
         x, u, own = (tf.gather(zero_rows(values, far), order) for values in (self.x, self.u, weights))
-        return fused.weighted_filtered_sum(self.variable, x, u, own, self.function, count)
+        return kernels.weighted_filtered_sum(self.variable, x, u, own, self.function, count)
 
     # Together ---------------------------------------------------------------------------------------------------------
 
@@ -110,7 +110,7 @@ class FilteredProducts(Contribution):
         if self.series is not None:
             return self.weighted_sum(tf.ones_like(self.x[:, 0]))
         x, u = zero_rows(self.x, ~self.refused), zero_rows(self.u, ~self.refused)
-        return fused.filtered_sum(self.variable, x, u, self.function, tf.shape(x)[0])
+        return kernels.filtered_sum(self.variable, x, u, self.function, tf.shape(x)[0])
 
     def gradients(self) -> tf.Tensor:
         return self.function(self.variable, self.part.gradients(), None)

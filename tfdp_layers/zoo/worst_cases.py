@@ -9,7 +9,7 @@ import numpy as np
 
 from tfdp_layers.audit.mechanisms import Score, Weights
 from tfdp_layers.layers import ClippedDense, FeedbackStack
-from tfdp_layers.model import PrivateSequential
+from tfdp_layers.models.model import PrivateSequential
 from tfdp_layers.optimizers import AdaDPOptimizer, ClippedOptimizer, NoisyOptimizer, TanhFilteredOptimizer
 
 __all__ = ["METHODS", "WorstCase", "worst_case"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.norms import euclidean_norm, norm_over, number_of, position_sums, summation_error
+from tfdp_layers.rules.norms import euclidean_norm, norm_over, number_of, position_sums, summation_error
 
 ROUNDING = 2.0**-16
 """Relative margin below a bound at which rows are scaled to, so that float32 rounding (of the norm, of the scaling and

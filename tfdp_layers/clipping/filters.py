@@ -10,15 +10,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.clipping import Contributions, FlatClipping, LayerVariables, bounded_sums
-from tfdp_layers.filtered_products import FilteredProducts
-from tfdp_layers.fused import EntryFunction, OuterFunction, is_outer_product
-from tfdp_layers.norms import squared_norm
+from tfdp_layers.certificates.certificate import SensitivityGroup
+from tfdp_layers.clipping.kernels import EntryFunction, OuterFunction, is_outer_product
+from tfdp_layers.clipping.norm_clips import Contributions, FlatClipping, LayerVariables, bounded_sums
+from tfdp_layers.clipping.odd_series import TANH
+from tfdp_layers.clipping.outer_products import FilteredProducts
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, records
 from tfdp_layers.per_record.convolutions import KernelGradients
-from tfdp_layers.rules import ROUNDING, Tanh
-from tfdp_layers.sensitivity import SensitivityGroup
-from tfdp_layers.series import TANH
+from tfdp_layers.rules.norms import squared_norm
+from tfdp_layers.rules.rows import ROUNDING, Tanh
 
 _CHUNK = 1_000_000
 """Entries of written-out gradients held at once: they stay in a processor's cache from the filter to the sum."""

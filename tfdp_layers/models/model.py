@@ -5,9 +5,9 @@ from typing import Any
 import keras
 
 from tfdp_layers.accounting import Ledger
-from tfdp_layers.conversion import clipped_twin, plain_model
+from tfdp_layers.models.conversion import clipped_twin, plain_model
+from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.structure import functional_class, inputs_of, outputs_of
-from tfdp_layers.training import PrivateTraining
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")

@@ -9,11 +9,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.batches import Batches
-from tfdp_layers.generated import generated
-from tfdp_layers.records import checked_examples, checked_sampling
+from tfdp_layers.batches.arrays import Batches
+from tfdp_layers.batches.generators import generated
+from tfdp_layers.batches.records import checked_examples, checked_sampling
+from tfdp_layers.batches.slices import fill
 from tfdp_layers.sampling import Sampling
-from tfdp_layers.slices import fill
 
 _NO_BATCHES = "The dataset has no batches, so nothing can be trained on. Give one with at least one batch."
 

@@ -33,9 +33,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.batches import Batches
-from tfdp_layers.slices import Share
-from tfdp_layers.workers import Workers
+from tfdp_layers.batches.arrays import Batches
+from tfdp_layers.batches.slices import Share
+from tfdp_layers.models.workers import Workers
 
 __all__ = ["Replicas", "refuse_unreplicated", "refuse_unsound_strategy"]
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from tfdp_layers.accounting import Ledger, Release, Statement
 from tfdp_layers.layers.dp_pca import merge_adaptations
-from tfdp_layers.mixin import KerasMixin
-from tfdp_layers.model_file import stored_ledger, whole_file
+from tfdp_layers.models.loading import stored_ledger, whole_file
+from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
-from tfdp_layers.run import PrivacyState
+from tfdp_layers.structure import KerasMixin
 
 
 class Remembering(KerasMixin):

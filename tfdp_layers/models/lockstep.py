@@ -9,9 +9,9 @@ import keras
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.ledger_format import release_text
-from tfdp_layers.batches import Batches, PrivateBatches
-from tfdp_layers.fitting import flatten_callbacks
-from tfdp_layers.workers import Workers
+from tfdp_layers.batches.arrays import Batches, PrivateBatches
+from tfdp_layers.models.fit_arguments import flatten_callbacks
+from tfdp_layers.models.workers import Workers
 
 __all__ = ["Lockstep", "agree", "fit_together"]
 

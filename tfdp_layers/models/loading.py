@@ -16,7 +16,7 @@ from tfdp_layers.accounting import Ledger, LedgerError
 
 __all__ = ["ModelFileError", "load_model", "stored_ledger", "whole_file"]
 
-_OURS = ("model", "layers", "optimizers", "activations", "losses")
+_OURS = ("models.model", "layers", "optimizers", "activations", "per_record.losses")
 _KERAS = (
     "",
     ".activations",
@@ -61,7 +61,7 @@ def load_model(
     """
     for name in _OURS:  # registers their classes
         importlib.import_module(f"tfdp_layers.{name}")
-    from tfdp_layers.training import PrivateTraining
+    from tfdp_layers.models.training import PrivateTraining
 
     path = Path(path)
     try:
