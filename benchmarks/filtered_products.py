@@ -17,7 +17,7 @@ from absl import app, flags
 from tfdp_layers.clipping.clamps import ClampedEntries
 from tfdp_layers.clipping.filters import TanhEntries, filtered_sums
 from tfdp_layers.per_record.contributions import Products
-from tfdp_layers.rules.rows import Tanh
+from tfdp_layers.rules.entries import Tanh
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("rows", 256, "Records.")

@@ -45,8 +45,8 @@ _NAMES = {
     "load_model": "models.loading",
     "release_metric": "metrics",
     "check_independence": "certificates.independence",
-    "SensitivityGroup": "certificates.certificate",
-    "sensitivity_of": "certificates.certificate",
+    "SensitivityGroup": "sensitivity",
+    "sensitivity_of": "sensitivity",
     "per_record_formulas": "per_record",
 }
 __all__ = ["__version__", *_MODULES, *_NAMES]

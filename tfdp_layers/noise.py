@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 if TYPE_CHECKING:  # layers with noise of their own import this module
-    from tfdp_layers.certificates.certificate import SensitivityGroup
+    from tfdp_layers.sensitivity import SensitivityGroup
 
 
 class NoiseSource:

@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 from clipped_dense import CLIPS, dense
 
-from tfdp_layers.certificates.certificate import sensitivity_groups, sensitivity_of
+from tfdp_layers.certificates.certificate import sensitivity_groups
 from tfdp_layers.layers import ClippedConv2D, ClippedDense
+from tfdp_layers.sensitivity import sensitivity_of
 
 kl = keras.layers
 ONE_USE = 0.5 * math.hypot(2.0, 1.0)
@@ -219,7 +220,7 @@ def test_a_bound_is_registered_once_and_must_be_positive() -> None:
     def nonsense(layer: Any) -> float:
         return math.nan
 
-    from tfdp_layers.certificates import certificate as sensitivity
+    from tfdp_layers import sensitivity
 
     try:
         with pytest.raises(ValueError, match="must be above 0 and at most"):

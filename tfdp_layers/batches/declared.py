@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.batches.arrays import Batches
+from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.generators import generated
 from tfdp_layers.batches.records import checked_examples, checked_sampling
 from tfdp_layers.batches.slices import fill

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,16 +10,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.certificates.certificate import LARGEST_SUM, SensitivityGroup
+from tfdp_layers.clipping.bounding import Bounding, Contributions, LayerVariables, bounded_sums, clip_scales, one_group
 from tfdp_layers.clipping.filters import filtered_sums, sizes, write_out
 from tfdp_layers.clipping.kernels import EntryFunction, OuterFunction
-from tfdp_layers.clipping.norm_clips import Contributions, FlatClipping, LayerVariables, bounded_sums
 from tfdp_layers.clipping.outer_products import FilteredProducts
-from tfdp_layers.rules.rows import ROUNDING
+from tfdp_layers.rules.rows import ROUNDING, check_bound
+from tfdp_layers.sensitivity import LARGEST_SUM, Role, SensitivityGroup
 
 
 @dataclass(frozen=True, eq=False)
-class AdaptiveClamping(FlatClipping):
+class AdaptiveClamping(Bounding):
     """Clamps coordinate j of every record's gradient to [-s_j, s_j]; until the switch, clips its L2 norm to C.
 
     What is summed is in units in which the bound is 1 in both phases, so that neither the noise nor the ledger depends
@@ -42,6 +41,7 @@ class AdaptiveClamping(FlatClipping):
         and equation 5.
     """
 
+    l2_norm_clip: float = 1.0
     switched: Callable[[], Any] = lambda: False
     clamp: Callable[[Any, int], Any] = lambda variable, weights: 1.0
     clip_factor: float = 1.0
@@ -52,16 +52,17 @@ class AdaptiveClamping(FlatClipping):
     STATISTIC = "records below the scale of "
     UNPROTECTED = "gradients without bound or noise"
 
+    def __post_init__(self) -> None:
+        check_bound(l2_norm_clip=self.l2_norm_clip)
+
     def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
-        flat = super().groups(layers)
-        if not flat:
-            return []
-        found = [dataclasses.replace(flat[0], bound=1.0)]
-        if self.counted:
-            found += [SensitivityGroup(self.STATISTIC + v.path, (), 0.5, self_bounded=False) for v in flat[0].variables]
-        if self.unprotected:
-            shape = (sizes(flat[0].variables),)
-            found.append(SensitivityGroup(self.UNPROTECTED, (), LARGEST_SUM, self_bounded=False, shape=shape))
+        found = one_group(self.NAME, layers, 1.0)
+        for clamped in found[:1]:
+            if self.counted:
+                found += [SensitivityGroup(self.STATISTIC + v.path, (), 0.5, Role.STATISTIC) for v in clamped.variables]
+            if self.unprotected:
+                shape = (sizes(clamped.variables),)
+                found.append(SensitivityGroup(self.UNPROTECTED, (), LARGEST_SUM, Role.UNPROTECTED, shape))
         return found
 
     def sums(self, groups: Sequence[SensitivityGroup], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
@@ -83,7 +84,7 @@ class AdaptiveClamping(FlatClipping):
 
     def over_norm(self, norms: tf.Tensor) -> tf.Tensor:
         """What a gradient of this norm is multiplied by, to have norm at most 1."""
-        return self.scales(norms, self.l2_norm_clip) / self.l2_norm_clip
+        return clip_scales(norms, self.l2_norm_clip) / self.l2_norm_clip
 
     def clamped_sums(self, variables: Sequence[Any], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
         """The sums of clamp(g_j / s_j, -1, 1) / sqrt(P)."""

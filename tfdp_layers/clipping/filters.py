@@ -10,15 +10,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.certificates.certificate import SensitivityGroup
+from tfdp_layers.clipping.bounding import Bounding, Contributions, LayerVariables, bounded_sums, clip_scales, one_group
 from tfdp_layers.clipping.kernels import EntryFunction, OuterFunction, is_outer_product
-from tfdp_layers.clipping.norm_clips import Contributions, FlatClipping, LayerVariables, bounded_sums
 from tfdp_layers.clipping.odd_series import TANH
 from tfdp_layers.clipping.outer_products import FilteredProducts
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, records
 from tfdp_layers.per_record.convolutions import KernelGradients
+from tfdp_layers.rules.entries import Tanh
 from tfdp_layers.rules.norms import squared_norm
-from tfdp_layers.rules.rows import ROUNDING, Tanh
+from tfdp_layers.rules.rows import ROUNDING, check_bound
+from tfdp_layers.sensitivity import SensitivityGroup
 
 _CHUNK = 1_000_000
 """Entries of written-out gradients held at once: they stay in a processor's cache from the filter to the sum."""
@@ -40,7 +41,7 @@ class Filtered(Stored):
 
 
 class FilteredLookups(Lookups):
-    """The same for an embedding: `ids` are each record's distinct tokens, `u` the filtered sums over their places."""
+    """Filtered gradients of an embedding: `ids` are a record's distinct tokens, `u` filtered sums over their places."""
 
     def __init__(self, variable: Any, ids: tf.Tensor, u: tf.Tensor, refused: tf.Tensor) -> None:
         super().__init__(variable, ids, u)
@@ -57,7 +58,7 @@ class FilteredLookups(Lookups):
 
 
 @dataclass(frozen=True)
-class FilteredClipping(FlatClipping):
+class FilteredClipping(Bounding):
     """Filters every coordinate of each record's gradient by c tanh(g / k), then bounds the L2 norm of the result.
 
     Attributes:
@@ -73,13 +74,14 @@ class FilteredClipping(FlatClipping):
     Source: "Improving the Algorithm of Deep Learning with Differential Privacy" (2021), there without the clip.
     """
 
+    l2_norm_clip: float = 1.0
     rule: Tanh = field(default_factory=Tanh)
     clip: bool = True
 
     NAME = "layers filtered together"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        check_bound(l2_norm_clip=self.l2_norm_clip)
         if self.clip and self.rule.output_scale > LARGEST_SCALE * self.l2_norm_clip:
             raise ValueError(
                 f"`output_scale` may be at most {LARGEST_SCALE:g} times `l2_norm_clip`: entries whose squares are zero"
@@ -88,15 +90,13 @@ class FilteredClipping(FlatClipping):
             )
 
     def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
-        variables = tuple(v for _, owned in layers for v in owned)
-        if not variables:
-            return []
-        bound = self.l2_norm_clip if self.clip else self.rule.output_scale * math.sqrt(sizes(variables))
-        return [SensitivityGroup(self.NAME, variables, bound, self_bounded=False)]
+        weights = sizes([v for _, owned in layers for v in owned])
+        bound = self.l2_norm_clip if self.clip else self.rule.output_scale * math.sqrt(weights)
+        return one_group(self.NAME, layers, bound)
 
     def scales(self, norms: tf.Tensor, bound: float) -> tf.Tensor:
         """What each record's tanh(g / k), of the given norm, is multiplied by where it is clipped."""
-        return self.rule.output_scale * super().scales(self.rule.output_scale * norms, bound)
+        return self.rule.output_scale * clip_scales(self.rule.output_scale * norms, bound)
 
     def sums(self, groups: Sequence[SensitivityGroup], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
         found = []

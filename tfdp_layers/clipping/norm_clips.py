@@ -1,8 +1,7 @@
-"""Bounds on each record's gradient of ordinary layers: what an optimizer may choose from."""
+"""Clips of each record's gradient norm: over all weights, layer by layer, automatic or adaptive."""
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 import functools
 import math
@@ -12,37 +11,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.certificates.certificate import SensitivityGroup
-from tfdp_layers.per_record.contributions import Contribution
+from tfdp_layers.clipping.bounding import Bounding, Contributions, LayerVariables, bounded_sums, clip_scales, one_group
 from tfdp_layers.rules.rows import ROUNDING, check_bound
-
-Contributions = Mapping[int, Contribution]
-LayerVariables = Sequence[tuple[str, tuple[Any, ...]]]
-"""(path, trainable variables) of each layer that does not bound itself."""
-
-
-@dataclass(frozen=True)
-class Bounding(abc.ABC):
-    """Bounds what each record adds to the gradients of the layers that don't bound themselves.
-
-    Attributes:
-        allow_generic: whether layers without a per-record formula may take the slow way.
-    """
-
-    allow_generic: bool = dataclasses.field(default=False, kw_only=True)
-
-    @abc.abstractmethod
-    def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
-        """The groups of weights and their bounds; a group without variables is a statistic (see `sums`)."""
-
-    @abc.abstractmethod
-    def sums(self, groups: Sequence[SensitivityGroup], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
-        """The bounded sum of each variable of the groups, in order; then one scalar for each statistic.
-
-        Args:
-            parts: what each record adds, by the variable's id; a variable without an entry is not used.
-            present: (batch,) float32, 0.0 for rows of padding.
-        """
+from tfdp_layers.sensitivity import Role, SensitivityGroup
 
 
 @dataclass(frozen=True)
@@ -62,13 +33,11 @@ class FlatClipping(Bounding):
         check_bound(l2_norm_clip=self.l2_norm_clip)
 
     def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
-        variables = tuple(v for _, owned in layers for v in owned)
-        return [SensitivityGroup(self.NAME, variables, self.l2_norm_clip, self_bounded=False)] if variables else []
+        return one_group(self.NAME, layers, self.l2_norm_clip)
 
     def scales(self, norms: tf.Tensor, bound: float) -> tf.Tensor:
         """What each record's gradient is multiplied by: (batch,) -> (batch,)."""
-        limit = bound * (1.0 - ROUNDING)
-        return limit / tf.maximum(norms, limit)
+        return clip_scales(norms, bound)
 
     def sums(self, groups: Sequence[SensitivityGroup], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
         found = []
@@ -105,7 +74,7 @@ class PerLayerClipping(FlatClipping):
                 f"`l2_norm_clip` must name exactly the layers {names} that don't bound themselves. Received:"
                 f" {sorted(clips)}."
             )
-        return [SensitivityGroup(path, variables, float(clips[path]), self_bounded=False) for path, variables in layers]
+        return [SensitivityGroup(path, variables, float(clips[path]), Role.OPTIMIZER) for path, variables in layers]
 
 
 @dataclass(frozen=True)
@@ -145,7 +114,7 @@ class AdaptiveClipping(FlatClipping):
     STATISTIC = "records below the threshold"
 
     def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
-        statistic = SensitivityGroup(self.STATISTIC, (), 0.5, self_bounded=False)
+        statistic = SensitivityGroup(self.STATISTIC, (), 0.5, Role.STATISTIC)
         return [g for flat in super().groups(layers) for g in (dataclasses.replace(flat, bound=1.0), statistic)]
 
     def sums(self, groups: Sequence[SensitivityGroup], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
@@ -160,35 +129,3 @@ class AdaptiveClipping(FlatClipping):
         # Not finite counts as above; padding must not count at all, since its amount tells how many were drawn.
         below = tf.where(norms <= threshold, 0.5, -0.5)
         return [*totals, tf.reduce_sum(tf.where(present > 0.0, below, tf.zeros_like(below)))]
-
-
-def bounded_sums(
-    variables: Sequence[Any],
-    parts: Contributions,
-    scales: Callable[[tf.Tensor], tf.Tensor],
-    elsewhere: tf.Tensor | float = 0.0,
-) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """sum_i scale_i g_i for each variable, and the norms (batch,) that the scales were made from.
-
-    Args:
-        elsewhere: (batch,), the squared norms of further weights' gradients, which are summed elsewhere.
-
-    Guarantee: row i's scale depends on its own norm alone; a row whose norm is not finite adds exactly zero. If
-    scales(n) <= bound * (1 - ROUNDING) / n, every row adds at most `bound` over all the variables together: the norm
-    counts what rounding can add to the sum.
-    """
-    used = [parts[id(v)] for v in variables if id(v) in parts]
-    if not used:
-        return [tf.zeros(v.shape, tf.float32) for v in variables], tf.zeros((0,), tf.float32)
-    squared = tf.add_n([part.largest_squared_norms() for part in used]) + elsewhere
-    finite = tf.math.is_finite(squared)
-    norms = tf.sqrt(squared)
-    weights = tf.where(finite, scales(norms), tf.zeros_like(norms))
-
-    def total(clean: list[Contribution]) -> list[tf.Tensor]:
-        return [part.weighted_sum(weights) for part in clean]
-
-    # Zero times NaN is NaN: refused rows are selected away, at a cost that only batches with such rows pay.
-    sums = tf.cond(tf.reduce_all(finite), lambda: total(used), lambda: total([part.keep(finite) for part in used]))
-    found = {id(part.variable): total for part, total in zip(used, sums, strict=True)}
-    return [found[id(v)] if id(v) in found else tf.zeros(v.shape, tf.float32) for v in variables], norms

@@ -7,6 +7,7 @@ import keras
 
 from tfdp_layers.layers.einsum import FaithfulEinsumDense
 from tfdp_layers.rules.rows import check_bound
+from tfdp_layers.sensitivity import bounded_in_parts
 from tfdp_layers.structure import KerasMixin
 
 Clip = float | Mapping[str, float]
@@ -99,3 +100,6 @@ def as_clip(argument: str, clip: Clip, names: list[str]) -> Clip:
         )
     check_bound(**{f"{argument}[{name!r}]": value for name, value in clip.items()})
     return {name: float(value) for name, value in clip.items()}
+
+
+bounded_in_parts(ClippedMultiHeadAttention, ClippedMultiHeadAttention.projections)

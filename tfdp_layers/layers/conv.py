@@ -8,6 +8,7 @@ import numpy as np
 
 from tfdp_layers.layers.base import AffineLayer
 from tfdp_layers.rules.rows import L2, AffineL2, PatchL2, Rule, SpatialL1
+from tfdp_layers.sensitivity import sensitivity_of
 
 _BOUNDS = ("spatial_l1", "patch")
 
@@ -150,3 +151,6 @@ def patches_on_axis(size: int, kernel: int, stride: int, dilation: int, padding:
         before = max((positions - 1) * stride + reach - size, 0) // 2
     taps = np.arange(positions)[:, None] * stride + np.arange(kernel) * dilation - before
     return np.bincount(taps[(taps >= 0) & (taps < size)], minlength=size)
+
+
+sensitivity_of(ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D)(BoundedConvolution.sensitivity)

@@ -6,6 +6,7 @@ import keras
 
 from tfdp_layers.layers.base import AffineLayer
 from tfdp_layers.rules.rows import L2, AffineL2, Rule
+from tfdp_layers.sensitivity import sensitivity_of
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -39,3 +40,6 @@ class ClippedDense(AffineLayer, keras.layers.Dense):
 
     def add_bias(self, outputs: Any) -> Any:
         return keras.ops.add(outputs, self.bias) if self.use_bias else outputs
+
+
+sensitivity_of(ClippedDense)(ClippedDense.sensitivity)

@@ -6,9 +6,10 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.layers.base import BoundedLayer
-from tfdp_layers.per_record.einsum import explicit
+from tfdp_layers.rules.einsum import explicit
 from tfdp_layers.rules.rows import L2, Rule, bound_upstream, per_record
 from tfdp_layers.rules.sequences import EinsumL2
+from tfdp_layers.sensitivity import sensitivity_of
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -98,3 +99,6 @@ class FaithfulEinsumDense(ClippedEinsumDense):
         outputs = self.end_use(inputs, bound_upstream(outputs, self.upstream_rule))
         outputs = outputs / per_record(tf.where(scales > 0.0, scales, 1.0), outputs)
         return outputs if self.activation is None else self.activation(outputs)
+
+
+sensitivity_of(ClippedEinsumDense, FaithfulEinsumDense)(ClippedEinsumDense.sensitivity)

@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfdp_layers.layers.base import UpstreamBoundedLayer
 from tfdp_layers.rules.rows import Rule, bound_upstream
 from tfdp_layers.rules.sequences import TokenL1
+from tfdp_layers.sensitivity import sensitivity_of
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -39,3 +40,6 @@ class ClippedEmbedding(UpstreamBoundedLayer, keras.layers.Embedding):
         rows = keras.ops.take(self.embeddings, tf.where(known, ids, 0), axis=0)
         rows = tf.where(known[..., tf.newaxis], rows, 0.0)
         return self.end_use(values, bound_upstream(rows, self.upstream_rule))
+
+
+sensitivity_of(ClippedEmbedding)(ClippedEmbedding.sensitivity)

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfdp_layers.layers.feedback_base import FeedbackLayer, FeedbackRules, delta_clips, dense_twin, feedback_affine
 from tfdp_layers.layers.feedback_stack import one_each
 from tfdp_layers.rules.rows import L2, check_bound
+from tfdp_layers.sensitivity import sensitivity_of
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -157,3 +158,7 @@ class FeedbackOutput(FeedbackLayer, keras.layers.Layer):
             "activation_clip": self.activation_clip,
             "activation": keras.activations.serialize(self.activation),
         }
+
+
+sensitivity_of(FeedbackDense)(FeedbackDense.sensitivity)
+sensitivity_of(FeedbackOutput)(FeedbackOutput.sensitivity)

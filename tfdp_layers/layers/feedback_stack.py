@@ -19,6 +19,7 @@ from tfdp_layers.layers.feedback_base import (
     solve_activation_clip,
 )
 from tfdp_layers.rules.rows import L2, check_bound
+from tfdp_layers.sensitivity import SensitivityGroup, sensitivity_of
 
 ALIGNMENTS = ("direct", "sequential")
 
@@ -141,14 +142,14 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
         bias = float(self.use_bias)
         return [delta * math.hypot(clip, bias) for delta, clip in zip(deltas, self.activation_clip, strict=True)]
 
-    def weight_groups(self) -> list[tuple[str, tuple[Any, ...], float]]:
-        """(name, trainable variables, bound) of each layer that has trainable variables."""
+    def weight_groups(self) -> list[SensitivityGroup]:
+        """A group for each layer that has trainable variables: delta_clip * sqrt(activation_clip^2 + 1)."""
         trainable = {id(v) for v in self.trainable_variables}
         groups = [
-            (name, tuple(v for v in weights if id(v) in trainable), bound)
+            SensitivityGroup(name, tuple(v for v in weights if id(v) in trainable), bound)
             for name, weights, bound in zip(self.layer_names, self.affines, self.sensitivities(), strict=True)
         ]
-        return [group for group in groups if group[1]]
+        return [group for group in groups if group.variables]
 
     def build(self, input_shape: Any) -> None:
         sizes = [self.features_of(input_shape), *self.units, self.output_units]
@@ -225,3 +226,6 @@ def one_each(name: str, value: float | Sequence[float], count: int) -> tuple[flo
     for one in values:
         check_bound(**{name: one})
     return tuple(float(one) for one in values)
+
+
+sensitivity_of(FeedbackStack)(FeedbackStack.weight_groups)

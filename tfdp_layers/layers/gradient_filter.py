@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.rules.rows import Clamp, EntryRule, Tanh
+from tfdp_layers.rules.entries import Clamp, EntryRule, Tanh
 from tfdp_layers.structure import KerasMixin
 
 _RULES: dict[str, type[EntryRule]] = {"tanh": Tanh, "clamp": Clamp}

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfdp_layers.layers.base import UpstreamBoundedLayer
 from tfdp_layers.rules.rows import L2, bound_upstream
+from tfdp_layers.sensitivity import sensitivity_of
 
 
 class BoundedNormalization(UpstreamBoundedLayer):
@@ -77,3 +78,6 @@ class ClippedGroupNormalization(BoundedNormalization, keras.layers.GroupNormaliz
     __doc__ = "`keras.layers.GroupNormalization`, bounded. Shapes: (batch, ..., channels), unchanged.\n" + str(
         BoundedNormalization.__doc__
     )
+
+
+sensitivity_of(ClippedLayerNormalization, ClippedGroupNormalization)(BoundedNormalization.sensitivity)

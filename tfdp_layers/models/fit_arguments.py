@@ -6,7 +6,8 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfdp_layers.batches.arrays import Batches, PrivateBatches
+from tfdp_layers.batches.arrays import PrivateBatches
+from tfdp_layers.batches.base import Batches
 from tfdp_layers.per_record.losses import is_sparse
 from tfdp_layers.sampling import Poisson, Sampling
 

@@ -9,7 +9,8 @@ import keras
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.ledger_format import release_text
-from tfdp_layers.batches.arrays import Batches, PrivateBatches
+from tfdp_layers.batches.arrays import PrivateBatches
+from tfdp_layers.batches.base import Batches
 from tfdp_layers.models.fit_arguments import flatten_callbacks
 from tfdp_layers.models.workers import Workers
 

@@ -33,7 +33,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.batches.arrays import Batches
+from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.slices import Share
 from tfdp_layers.models.workers import Workers
 

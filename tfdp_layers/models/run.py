@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfdp_layers.accounting import Ledger, Release
-from tfdp_layers.batches.arrays import Batches
-from tfdp_layers.certificates.certificate import SensitivityGroup
+from tfdp_layers.batches.base import Batches
 from tfdp_layers.models.replicas import Replicas
 from tfdp_layers.per_record.losses import PerRecordLoss
+from tfdp_layers.sensitivity import SensitivityGroup
 
 
 @dataclass(frozen=True)

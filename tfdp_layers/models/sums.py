@@ -6,11 +6,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.certificates.certificate import SensitivityGroup, sensitivity_groups
+from tfdp_layers.certificates.certificate import sensitivity_groups
 from tfdp_layers.certificates.uses import recorded
 from tfdp_layers.layers.base import count_uses
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import KerasMixin
 
 

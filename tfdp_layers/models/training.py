@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Release, UnitRelease
-from tfdp_layers.batches.arrays import Batches
-from tfdp_layers.certificates.certificate import SensitivityGroup, certified
+from tfdp_layers.batches.base import Batches
+from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import check_independence
 from tfdp_layers.models.bookkeeping import Remembering
 from tfdp_layers.models.counting import counted
@@ -20,6 +20,7 @@ from tfdp_layers.models.run import PrivacyState, Run
 from tfdp_layers.models.sums import BoundedSums
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
+from tfdp_layers.sensitivity import SensitivityGroup
 
 
 class PrivateTraining(BoundedSums, Remembering):

@@ -7,12 +7,12 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.certificates.certificate import LARGEST_SUM, SensitivityGroup
 from tfdp_layers.clipping.clamps import AdaptiveClamping
 from tfdp_layers.clipping.filters import sizes
 from tfdp_layers.noise import stddevs_beside_statistics
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.rules.rows import check_bound
+from tfdp_layers.sensitivity import LARGEST_SUM, Role, SensitivityGroup
 
 ESTIMATORS = ("query", "layer", "coordinate")
 _LIMITS = (0.01, 10.0)
@@ -172,7 +172,7 @@ class AdaDPOptimizer(PrivateOptimizer):
 
     def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
         """The noise of each group; statistics get a small fixed share of the precision, weights the rest."""
-        private = [group for group in groups if group.name != AdaptiveClamping.UNPROTECTED]
+        private = [group for group in groups if group.role is not Role.UNPROTECTED]
         noises = stddevs_beside_statistics(private, self.noise_multiplier, self.noise_allocation)
         found = dict(zip(map(id, private), noises, strict=True))
         return [found.get(id(group), 0.0) for group in groups]
@@ -188,7 +188,7 @@ class AdaDPOptimizer(PrivateOptimizer):
         found = [
             (group, stddev)
             for group, stddev in zip(groups, self.stddevs(groups), strict=True)
-            if group.name == AdaptiveClamping.NAME
+            if group.role is Role.OPTIMIZER
         ]
         if not found:
             return means

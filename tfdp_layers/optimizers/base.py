@@ -7,8 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.certificates.certificate import SensitivityGroup
 from tfdp_layers.noise import add_noise, allocated_stddevs, as_noise_source, check_allocation
+from tfdp_layers.sensitivity import SensitivityGroup
 
 UNLIMITED = 2**62
 

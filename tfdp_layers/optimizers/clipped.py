@@ -6,16 +6,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.certificates.certificate import SensitivityGroup
-from tfdp_layers.clipping.norm_clips import (
-    AdaptiveClipping,
-    AutomaticClipping,
-    Bounding,
-    FlatClipping,
-    PerLayerClipping,
-)
+from tfdp_layers.clipping.bounding import Bounding
+from tfdp_layers.clipping.norm_clips import AdaptiveClipping, AutomaticClipping, FlatClipping, PerLayerClipping
 from tfdp_layers.noise import stddevs_beside_statistics
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.sensitivity import Role, SensitivityGroup
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -99,7 +94,7 @@ class ClippedOptimizer(PrivateOptimizer):
         """Under "adaptive" back to the units of the weights, by the threshold, which then moves."""
         if not statistics:
             return means
-        clipped = {id(v) for group in groups if group.name == AdaptiveClipping.NAME for v in group.variables}
+        clipped = {id(v) for group in groups if group.role is Role.OPTIMIZER for v in group.variables}
         threshold = tf.convert_to_tensor(self.threshold.value)
         scaled = [m * threshold if id(v) in clipped else m for m, v in zip(means, variables, strict=True)]
         below = statistics[0] + 0.5

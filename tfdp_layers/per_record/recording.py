@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from tfdp_layers.layers.base import CountedLayer
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, constant, merged, positions
-from tfdp_layers.per_record.einsum import einsum_contribution, explicit
+from tfdp_layers.per_record.einsum import einsum_contribution
 from tfdp_layers.per_record.generic import PerRecordCall
+from tfdp_layers.rules.einsum import explicit
 
 Formula = Callable[..., Any]
 _FORMULAS: dict[type, Formula] = {}

@@ -1,0 +1,109 @@
+"""A group of weights with its bound, and the registry of bounds by exact type of layer, filled by the layers' files."""
+
+import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Bound = Callable[[Any], "float | Sequence[SensitivityGroup]"]
+Parts = Callable[[Any], Mapping[str, Any]]
+_BOUNDS: dict[type, Bound] = {}
+_PARTS: dict[type, Parts] = {}
+LARGEST_SUM = 1e30
+
+
+class Role(enum.Enum):
+    """What a group is to a step, and who enforces its bound."""
+
+    LAYER = "weights whose layer bounds each record in its own backward pass"
+    OPTIMIZER = "weights whose records the optimizer's `Bounding` bounds"
+    STATISTIC = "a bounded number of the records, released beside the gradients"
+    UNPROTECTED = "gradients without bound or noise, as an algorithm was printed"
+
+
+@dataclass(frozen=True)
+class SensitivityGroup:
+    """A group of weights with one bound.
+
+    Attributes:
+        name: the layer's name (its path in nested models).
+        variables: the trainable Keras variables of the group; none for what is released beside the gradients.
+        bound: L2 bound on what one record adds to the SUM of gradients of these variables, all of them together, in
+            one step. Per-record loss per unit of weight; never divided by a batch size.
+        role: see `Role`.
+        shape: of what is released, where there are no variables.
+    """
+
+    name: str
+    variables: tuple[Any, ...]
+    bound: float
+    role: Role = Role.LAYER
+    shape: tuple[int, ...] = ()
+
+    @property
+    def self_bounded(self) -> bool:
+        """Whether the layer's own backward pass enforces the bound, rather than the optimizer's clipping."""
+        return self.role is Role.LAYER
+
+
+def sensitivity_of(*layer_types: type) -> Callable[[Bound], Bound]:
+    """Registers `bound(layer) -> float`, the L2 bound of ONE use of exactly these layer types, over all their weights.
+
+    A bound may also return several `SensitivityGroup`s, named inside the layer, that share its trainable weights out.
+
+    Exactly these types: a subclass may bend the gradient, so it must be registered by itself.
+
+    Raises: ValueError if a type has a bound already.
+    """
+
+    def register(bound: Bound) -> Bound:
+        for layer_type in layer_types:
+            if layer_type in _BOUNDS:
+                raise ValueError(
+                    f"{layer_type.__name__} has a registered bound already: two could contradict each other."
+                )
+            _BOUNDS[layer_type] = bound
+        return bound
+
+    return register
+
+
+def bounded_in_parts(layer_type: type, parts: Parts) -> None:
+    """Registers `parts(layer) -> {name: layer}` for layers of exactly this type.
+
+    They own no weights but through these parts, which bound themselves: each part is a group of its own, and its uses
+    are counted as such, whoever calls it.
+    """
+    _PARTS[layer_type] = parts
+
+
+def has_bound(layer: Any) -> bool:
+    """Whether a bound is registered for exactly this type of layer."""
+    return type(layer) in _BOUNDS
+
+
+def parts_of(layer: Any) -> dict[str, Any]:
+    """The layers that a bound is looked up for, by name: the layer itself, or its parts where they bound themselves."""
+    if type(layer) not in _PARTS:
+        return {layer.name: layer}
+    return {f"{layer.name}/{name}": part for name, part in _PARTS[type(layer)](layer).items()}
+
+
+def groups_of(path: str, layer: Any, uses: int) -> Iterator[SensitivityGroup]:
+    """The groups of a layer with a registered bound. Raises ValueError for a bound out of range."""
+    stated = _BOUNDS[type(layer)](layer)
+    parts = stated if isinstance(stated, Sequence) else [SensitivityGroup("", tuple(layer.trainable_variables), stated)]
+    for part in parts:
+        name = f"{path}/{part.name}" if part.name else path
+        # A shared layer's gradients add up over its uses, and so do their norms in the worst case.
+        yield checked(SensitivityGroup(name, part.variables, part.bound * uses))
+
+
+def checked(group: SensitivityGroup) -> SensitivityGroup:
+    """The group. Raises ValueError for a bound out of range."""
+    if not 0 < group.bound <= LARGEST_SUM:
+        raise ValueError(
+            f"The bound of layer {group.name!r} must be above 0 and at most {LARGEST_SUM:g}, or sums over a batch"
+            f" overflow float32. Received: {group.bound:g}. Use smaller clips."
+        )
+    return group
