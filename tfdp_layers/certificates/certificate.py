@@ -58,6 +58,16 @@ def certified(model: keras.Model, bounding: Any = None) -> tuple[list[Sensitivit
     return groups, uses
 
 
+def stated_bounds(model: keras.Model) -> tuple[tuple[str, float], ...]:
+    """What the layers that bound themselves state at this moment, for one use each: cheap enough for every step."""
+    return tuple(
+        (group.name, group.bound)
+        for path, layer in leaf_layers(model)
+        if has_bound(layer) and layer.trainable_variables
+        for group in groups_of(path, layer, 1)
+    )
+
+
 def check_cover(model: keras.Model, groups: list[SensitivityGroup]) -> None:
     """Raises ValueError unless each trainable weight of the model is in exactly one group."""
     covered = Counter(id(variable) for group in groups for variable in group.variables)

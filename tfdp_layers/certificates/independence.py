@@ -13,13 +13,16 @@ import tensorflow as tf
 from tfdp_layers.certificates.uses import recorded
 from tfdp_layers.layers.base import inspect_uses
 from tfdp_layers.per_record.losses import is_sparse
+from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import inputs_of
 
 _ROWS = 4
 _TOLERANCE = 1e-3
 
 
-def check_independence(model: Any, x: Any = None, y: Any = None) -> None:
+def check_independence(
+    model: Any, x: Any = None, y: Any = None, groups: Sequence[SensitivityGroup] | None = None
+) -> None:
     """Measures that a record's contribution depends on that record alone.
 
     Two measurements on a few records: additivity (with dropout off, the released sum of the batch equals the sum of
@@ -34,10 +37,12 @@ def check_independence(model: Any, x: Any = None, y: Any = None) -> None:
         x, y: a batch or (trees of) tf.TensorSpec, whose shapes and types are then filled with synthetic records. If
         left out,
             the model's own inputs, and labels like its outputs.
+        groups: of the model, where they are known; else `model.sensitivities()`.
 
     Raises:
         ValueError: naming the layer at fault where one can be found.
     """
+    groups = model.sensitivities() if groups is None else groups
     if x is None:
         x = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), inputs_of(model))
     x = synthetic_inputs(model, x)
@@ -54,7 +59,7 @@ def check_independence(model: Any, x: Any = None, y: Any = None) -> None:
             f" data without"
             " noise, it would be saved with the weights. Freeze or remove that layer."
         )
-    gap, scale = additivity_gap(model, together, alone)
+    gap, scale = additivity_gap(model, groups, together, alone)
     if not gap <= tolerance(model) * scale or crossed:
         raise ValueError(
             f"Records are not independent in model {model.name!r}: {culprit(model, x)}. Then one record moves the"
@@ -65,7 +70,9 @@ def check_independence(model: Any, x: Any = None, y: Any = None) -> None:
         )
 
 
-def additivity_gap(model: Any, together: Sequence[tf.Tensor], alone: Sequence[Sequence[tf.Tensor]]) -> tuple[Any, Any]:
+def additivity_gap(
+    model: Any, groups: Sequence[SensitivityGroup], together: Sequence[tf.Tensor], alone: Sequence[Sequence[tf.Tensor]]
+) -> tuple[Any, Any]:
     """How far the sums of a batch are from its records' alone, and the size that rounding is relative to.
 
     Of the group of weights where the gap is the largest for its size: noise is scaled to the bound of each group, so
@@ -75,7 +82,7 @@ def additivity_gap(model: Any, together: Sequence[tf.Tensor], alone: Sequence[Se
     summed = [tf.add_n(parts) for parts in zip(*alone, strict=True)]
     places = {id(v): i for i, v in enumerate(model.trainable_variables)}
     found = []
-    for group in model._privacy.groups_of(model):
+    for group in groups:
         mine = [places[id(v)] for v in group.variables]
         scale = sum(norm_of([parts[i] for i in mine]) for parts in alone)
         gap = norm_of([together[i] - summed[i] for i in mine])
@@ -213,7 +220,7 @@ def refuse_mixed_losses(model: Any, x: Any, y: Any) -> None:
 
 def refuse_losses_of_weights(model: Any, x: Any, y: Any) -> None:
     """Raises ValueError if a loss uses a trainable weight otherwise than through its bounded layer."""
-    variables, bounding = model.trainable_variables, model._bounding
+    variables, bounding = model.trainable_variables, model.optimizer.bounding
     with inspect_uses(_ROWS), tf.GradientTape() as tape, recorded(model, tape, bounding):
         total = tf.reduce_sum(model.per_record_losses(x, y))
     for variable, gradient in zip(variables, tape.gradient(total, [v.value for v in variables]), strict=True):

@@ -1,7 +1,8 @@
 """Principal components of private data, from a noisy second-moment matrix."""
 
 import math
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -9,8 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger
+from tfdp_layers.accounting.account import Account
 from tfdp_layers.accounting.events import WholeDataRelease
-from tfdp_layers.models.loading import stored_ledger
+from tfdp_layers.accounting.stored import stored_ledger
 from tfdp_layers.noise import add_noise, as_noise_source
 from tfdp_layers.rules.rows import L2, check_bound
 from tfdp_layers.sampling import Poisson, Sampling, drawing_all
@@ -137,6 +139,8 @@ class DPPCA(KerasMixin, keras.layers.Layer):
         ledger.reserve(token, 1)
         entry = ledger.entry_of(token)
         assert entry is not None
+        for account in self._paid.users:
+            account.ledger.merge(ledger)
         (released,) = add_noise(self.noise_source, [second_moments(data, self.l2_norm_clip)], [stddev])
         self.receipt.assign([*np.frombuffer(bytes.fromhex(entry.uid), np.int32), entry.steps])
         self.projection.assign(leading_eigenvectors(np.asarray(released), features, self.components))
@@ -173,13 +177,16 @@ class DPPCA(KerasMixin, keras.layers.Layer):
         return super().get_config() | {name: getattr(self, name) for name in settings}
 
 
-def merge_adaptations(model: Any, ledger: Ledger) -> None:
-    """Takes what the model's DPPCA layers cost over into a ledger.
+def merge_adaptations(layers: Iterable[Any], account: Account) -> None:
+    """Takes what the DPPCA layers among these cost over into a model's account, now and at each later `adapt`.
 
     Raises: ValueError for a layer whose projection came without its cost.
     """
-    for layer in model._flatten_layers(include_self=False):
-        if not isinstance(layer, DPPCA) or not layer.adapted:
+    for layer in layers:
+        if not isinstance(layer, DPPCA):
+            continue
+        layer._paid.users.add(account)
+        if not layer.adapted:
             continue
         if not layer.paid:
             raise ValueError(
@@ -187,15 +194,16 @@ def merge_adaptations(model: Any, ledger: Ledger) -> None:
                 " they cost, so every epsilon would be too small. Merge the ledger of the layer that was adapted:"
                 " layer.ledger.merge(original.ledger)."
             )
-        if not ledger.holds(layer.ledger):
-            ledger.merge(layer.ledger)
+        if not account.ledger.holds(layer.ledger):
+            account.ledger.merge(layer.ledger)
 
 
 class _Paid:
-    """A plain object, which Keras neither tracks nor saves."""
+    """What a layer released, and the accounts of the models that use it: Keras neither tracks nor saves it."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()
+        self.users: weakref.WeakSet[Account] = weakref.WeakSet()
 
     def __deepcopy__(self, memo: Any) -> "_Paid":
         copied = _Paid()

@@ -1,20 +1,19 @@
-"""Model files: written whole or not at all, and loaded without executing or importing what they name."""
+"""Model files, loaded without executing or importing what they name."""
 
-import contextlib
 import importlib
 import json
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
-from tfdp_layers.accounting import Ledger, LedgerError
+from tfdp_layers.models.bookkeeping import declared_public
+from tfdp_layers.models.training import PrivateTraining
 
-__all__ = ["ModelFileError", "load_model", "stored_ledger", "whole_file"]
+__all__ = ["ModelFileError", "load_model"]
 
 _OURS = ("models.model", "layers", "optimizers", "activations", "per_record.losses")
 _KERAS = (
@@ -43,7 +42,11 @@ class ModelFileError(ValueError):
 
 
 def load_model(
-    path: str | os.PathLike[str], custom_objects: Mapping[str, Any] | None = None, *, compile: bool = True
+    path: str | os.PathLike[str],
+    custom_objects: Mapping[str, Any] | None = None,
+    *,
+    compile: bool = True,
+    public: bool = False,
 ) -> Any:
     """Loads a private model that `save` wrote, with its optimizer and its ledger.
 
@@ -55,22 +58,22 @@ def load_model(
         path: a file `*.keras`.
         custom_objects: classes and functions of your own by name.
         compile: whether to restore the optimizer and the loss too.
+        public: says that weights saved without a ledger were not computed from private records.
 
     Returns: a `PrivateModel` or `PrivateSequential`. What its weights cost is in its ledger.
     Raises: ModelFileError, a ValueError, if the file is missing, damaged, not a private model, or names something else.
     """
     for name in _OURS:  # registers their classes
         importlib.import_module(f"tfdp_layers.{name}")
-    from tfdp_layers.models.training import PrivateTraining
-
     path = Path(path)
     try:
         with zipfile.ZipFile(path) as archive:
             config = json.loads(archive.read("config.json"))
         _refuse_unknown(config, dict(custom_objects or {}))
-        model = keras.saving.load_model(
-            path, custom_objects=dict(custom_objects or {}), compile=compile, safe_mode=True
-        )
+        with declared_public(public):
+            model = keras.saving.load_model(
+                path, custom_objects=dict(custom_objects or {}), compile=compile, safe_mode=True
+            )
     except ModelFileError:
         raise
     except Exception as error:  # Keras, h5py, zipfile and TensorFlow each raise their own on damaged files.
@@ -112,36 +115,3 @@ def _refuse_unknown_name(config: Mapping[str, Any], custom_objects: Mapping[str,
         f"The model file names {module!r}, {name!r}, which is not on the list of what may be loaded: it could run code."
         " If it is yours, pass it as custom_objects={name: class}."
     )
-
-
-@contextlib.contextmanager
-def whole_file(path: Any, overwrite: bool = True) -> Iterator[Any]:
-    """The path to write a file of weights or a model to, so that at any moment there is the old file or the new one.
-
-    Yields `path` itself where it is not a local file ending in .keras or .weights.h5, or may not be overwritten.
-    """
-    text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
-    local = text.endswith((".keras", ".weights.h5")) and "://" not in text
-    if not local or (not overwrite and os.path.exists(text)):
-        yield path
-        return
-    target = Path(os.path.realpath(text))
-    temporary = target.with_name(f".partial.{target.name}")
-    try:
-        yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-
-
-def stored_ledger(stored: Any) -> Ledger:
-    """The ledger that was saved with weights, as bytes. Raises LedgerError where they are not a whole ledger."""
-    try:
-        text = np.asarray(stored, np.uint8).tobytes().decode()
-    except (TypeError, ValueError) as error:
-        raise LedgerError(f"The ledger saved with these weights is damaged ({error}). Use a backup of them.") from error
-    return Ledger.from_json(text)

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.accounting import Ledger
+from tfdp_layers.accounting import Ledger, Release
 from tfdp_layers.accounting.ledger_format import release_text
 from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
@@ -25,12 +25,20 @@ _OF_THE_CHIEF = (
 )
 
 
-def agree(model: Any, batches: Batches, release: Any, workers: Workers) -> Any:
-    """Opens the run on all workers, or on none; returns the chief's token in its ledger, None on the others.
+def agree(
+    batches: Batches, release: Release, together: int, ledger: Ledger, opened: Callable[[], str], workers: Workers
+) -> tuple[str | None, Ledger]:
+    """Opens the run on all workers, or on none.
 
     The chief opens its ledger, and sends what it is going to release, a copy of the ledger, a digest of its records,
     and the key of the draws. The others compare: each must release the same from the same records.
 
+    Args:
+        together: Keras' `steps_per_execution`.
+        ledger: this worker's.
+        opened: opens the run in the chief's ledger, and returns its token; called by the chief alone.
+
+    Returns: the chief's token (None on the others), and the ledger to go on with: on the others a copy of the chief's.
     Raises: ValueError on all where a worker differs; on the others ChiefStoppedError where the chief's ledger refuses.
     """
     if not isinstance(batches, PrivateBatches):
@@ -38,27 +46,25 @@ def agree(model: Any, batches: Batches, release: Any, workers: Workers) -> Any:
             f"With several workers {type(batches).__name__} would be drawn by every worker anew, and no draw would be"
             " common to them. Give arrays (memory-mapped ones too), or tfdp.PrivateBatches, the same on every worker."
         )
-    plan = [unnamed(release), batches.digest(), batches.physical_batch_size, int(model.steps_per_execution)]
+    plan = [unnamed(release), batches.digest(), batches.physical_batch_size, together]
     token, sent = None, ""
     if workers.chief:
         try:
-            model._refuse_unpaid_weights()
-            token = model.ledger.begin(release)
-            model.ledger.require(token)
+            token = opened()
         except BaseException:
             workers.abort()
             raise
         # The key of the draws is as secret as they are: it goes through the collective alone.
         key = None if batches.seeded else secrets.randbits(128)
-        sent = json.dumps([plan, model.ledger.to_json(), key])
-    theirs, ledger, key = json.loads(workers.text(sent))
-    copy = Ledger.from_json(ledger)
+        sent = json.dumps([plan, ledger.to_json(), key])
+    theirs, text, key = json.loads(workers.text(sent))
+    copy = Ledger.from_json(text)
     differs = [
         name
         for name, mine, his in zip(("release", "records", "pieces", "steps"), plan, theirs, strict=True)
         if mine != his
     ]
-    if not workers.chief and not copy.holds(model.ledger):
+    if not workers.chief and not copy.holds(ledger):
         differs.append("ledger")
     if workers.any(bool(differs)):
         raise ValueError(
@@ -66,25 +72,25 @@ def agree(model: Any, batches: Batches, release: Any, workers: Workers) -> Any:
             " model, noise, batches and records, in the same order; what was released or loaded before, such as an"
             " adapted layer, must be in the chief's ledger."
         )
-    if not workers.chief:
-        model._privacy.ledger = copy
     if key is not None:
         batches.rekey(key)
-    return token
+    return token, ledger if workers.chief else copy
 
 
-def unnamed(release: Any) -> str:
+def unnamed(release: Release) -> str:
     """A release as text, without the names of its groups: Keras numbers layers by how many a process made before."""
     value = release.to_json()
     groups = [{name: one for name, one in group.items() if name != "name"} for group in value["groups"]]
     return release_text(value | {"groups": groups})
 
 
-def fit_together(model: Any, fit: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """Keras' `fit` of the model; on several workers in lockstep, and after it the others copy the chief's ledger."""
-    workers = model.optimizer.workers
-    if workers is None:
-        return fit(**arguments)
+def fit_together(
+    fit: Callable[..., Any], arguments: dict[str, Any], workers: Workers, ledger: Callable[[], Ledger]
+) -> tuple[Any, Ledger]:
+    """Keras' `fit` on several workers in lockstep.
+
+    Returns: Keras' history, and the chief's ledger: on the others a copy.
+    """
     lockstep, callbacks = Lockstep(workers), list(flatten_callbacks(arguments["callbacks"]))
     if not workers.chief:
         callbacks = [c for c in callbacks if not isinstance(c, _OF_THE_CHIEF) and not getattr(c, "chief_only", False)]
@@ -94,10 +100,8 @@ def fit_together(model: Any, fit: Callable[..., Any], arguments: dict[str, Any])
         if workers.chief and not lockstep.begun:
             workers.abort()
         raise
-    ledger = workers.text(model.ledger.to_json() if workers.chief else "")
-    if not workers.chief:
-        model._privacy.ledger = Ledger.from_json(ledger)
-    return history
+    text = workers.text(ledger().to_json() if workers.chief else "")
+    return history, ledger() if workers.chief else Ledger.from_json(text)
 
 
 class Lockstep(keras.callbacks.Callback):

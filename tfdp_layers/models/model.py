@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.accounting import Ledger
+from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.conversion import clipped_twin, plain_model
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.structure import functional_class, inputs_of, outputs_of
@@ -80,8 +80,8 @@ def make_private(
         )
         model.set_weights(source.get_weights())
     private = PrivateModel(inputs_of(model), outputs_of(model), name=model.name)
+    # What its weights, or those that they are copies of, cost already: weights that were paid for have one ledger.
+    join_accounts(private._privacy.account, origin.weights, ())
     if isinstance(origin, PrivateTraining):
-        # Its weights were paid for there. A data set has one ledger, which both models are charged to.
-        private.ledger = Ledger() if origin.ledger.dataset is None else origin.ledger
-        private.ledger.merge(origin.ledger)
+        private._privacy.account.join([origin._privacy.account])
     return private

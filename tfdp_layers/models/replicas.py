@@ -28,6 +28,7 @@ private as the records: networks and machines that carry it must be trusted as t
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -37,7 +38,7 @@ from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.slices import Share
 from tfdp_layers.models.workers import Workers
 
-__all__ = ["Replicas", "refuse_unreplicated", "refuse_unsound_strategy"]
+__all__ = ["Replicas", "StepParts", "refuse_unreplicated", "refuse_unsound_strategy"]
 
 _STRATEGIES = (
     tf.distribute.MirroredStrategy,
@@ -45,6 +46,23 @@ _STRATEGIES = (
     tf.distribute.OneDeviceStrategy,
 )
 _SEED_STEP = 0x9E3779B1  # odd: its multiples by the replicas' numbers differ modulo 2^32
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """What a training step is made of.
+
+    Attributes:
+        sums: data to the bounded sums over it; updates the metrics.
+        release: sums to whether something was released: noise and update.
+        results: the metrics.
+        state: the model's variables that it does not train.
+    """
+
+    sums: Callable[[Any], list[tf.Tensor]]
+    release: Callable[[list[tf.Tensor]], tf.Tensor]
+    results: Callable[[], dict[str, Any]]
+    state: Sequence[Any]
 
 
 class Replicas:
@@ -102,30 +120,31 @@ class Replicas:
         dataset = None if self._dataset is None else self._dataset()
         return dataset is not None and getattr(iterator, "_distributed_dataset", None) is dataset
 
-    def step_function(self, model: Any) -> Callable[[Any], dict[str, Any]]:
+    def step_function(self, parts: StepParts, together: int, eager: bool) -> Callable[[Any], dict[str, Any]]:
         """The compiled training step, a function of the distributed iterator, to be called outside of any scope.
 
-        `steps_per_execution` steps a call, each one release. A step whose slices do not fit together changes nothing,
-        and leaves its reservation unused, which the caller turns into an error.
+        `together` steps a call, each one release. A step whose slices do not fit together changes nothing, and leaves
+        its reservation unused, which the caller turns into an error.
         """
-        together = int(model.steps_per_execution)
-        seeds = [(v, int(v.numpy()[0])) for v in model.non_trainable_variables if "seed_generator" in v.path]
+        seeds = [(v, int(v.numpy()[0])) for v in parts.state if "seed_generator" in v.path]
 
         def steps(iterator: Any) -> dict[str, Any]:
             def one(number: tf.Tensor) -> tuple[tf.Tensor]:
-                totals, fits = self._totals(model, next(iterator), seeds)
-                tf.cond(fits, lambda: model._release(totals), lambda: tf.constant(False))
+                totals, fits = self._totals(parts.sums, next(iterator), seeds)
+                tf.cond(fits, lambda: parts.release(totals), lambda: tf.constant(False))
                 return (number + 1,)
 
             if together == 1:
                 one(tf.constant(0))
             else:
                 tf.while_loop(lambda number: number < together, one, [tf.constant(0)], parallel_iterations=1)
-            return model.get_metrics_result()
+            return parts.results()
 
-        return steps if model.run_eagerly else tf.function(steps, reduce_retracing=True, autograph=False)
+        return steps if eager else tf.function(steps, reduce_retracing=True, autograph=False)
 
-    def _totals(self, model: Any, data: Any, seeds: Sequence[tuple[Any, int]]) -> tuple[list[tf.Tensor], tf.Tensor]:
+    def _totals(
+        self, sums_of: Callable[[Any], list[tf.Tensor]], data: Any, seeds: Sequence[tuple[Any, int]]
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """The bounded sums over all slices, and whether these are one draw's, each once."""
 
         def local(data: Any) -> Sequence[Any]:
@@ -134,7 +153,7 @@ class Replicas:
                 own = tf.constant([(first + number * _SEED_STEP) % 2**32 for number in range(self.share.of)], tf.int64)
                 state = tf.stack([own[_replica_number()], tf.cast(seed.value[1], tf.int64)])
                 seed.assign(tf.cast(state, seed.dtype))  # at every step: whatever is run in between makes them equal
-            sums = model._local_sums(batch)
+            sums = sums_of(batch)
             misplaced = tf.cast(stamp[1] != tf.cast(_replica_number(), tf.int64), tf.int64)
             checks = tf.stack([stamp[0], stamp[0] ** 2, misplaced])
             context = tf.distribute.get_replica_context()

@@ -1,41 +1,75 @@
 """What a private model remembers beside its weights, and one `fit` of it."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-from tfdp_layers.accounting import Ledger, Release
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, UnitRelease
+from tfdp_layers.accounting.account import Account
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.models.replicas import Replicas
+from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.losses import PerRecordLoss
 from tfdp_layers.sensitivity import SensitivityGroup
 
 
-@dataclass(frozen=True)
 class Run:
-    """One `fit`: its batches, certified groups, what each step releases, its place in the ledger, its replicas;
-    how many updates were made, and how many draws were taken for them.
+    """One `fit`, from its certificate to its last step.
+
+    Attributes:
+        batches: what it draws.
+        groups: the certified groups of weights.
+        release: what each of its steps releases.
+        token: its place in the ledger; None on workers other than the chief.
+        settings: what its certificate and the ledger's entry were made from; see `PrivateTraining._settings`.
+        replicas: the devices that train together, if there are several.
+        made: releases that it made.
+        drawn: draws that were taken for them.
     """
 
-    batches: Batches
-    groups: list[SensitivityGroup]
-    release: Release
-    token: Any
-    settings: Any
-    replicas: Replicas | None = None
-    made: list[int] = field(default_factory=lambda: [0])
-    drawn: list[int] = field(default_factory=lambda: [0])
+    def __init__(
+        self,
+        batches: Batches,
+        groups: list[SensitivityGroup],
+        release: Release,
+        token: str | None,
+        settings: Hashable,
+        replicas: Replicas | None = None,
+    ) -> None:
+        self.batches, self.groups, self.release = batches, groups, release
+        self.token, self.settings, self.replicas = token, settings, replicas
+        self.made = self.drawn = 0
+
+    def count(self, made: int, drawn: int) -> None:
+        """Counts the releases of one call of the step, and the draws taken for them."""
+        self.made += made
+        self.drawn += drawn
+
+
+def release_of(batches: Batches, groups: Sequence[SensitivityGroup], optimizer: PrivateOptimizer) -> Release:
+    """What each step of a `fit` on these batches releases, for the ledger."""
+    noises = [GroupNoise(g.name, g.bound, s) for g, s in zip(groups, optimizer.stddevs(groups), strict=True)]
+    kind = UnitRelease if batches.per_unit else Release
+    return kind(
+        tuple(noises),
+        batches.sampling,
+        batches.examples,
+        seeded=batches.seeded or optimizer.noise_source.seeded,
+        declared=batches.declared,
+        nominal_noise_multiplier=optimizer.nominal_noise_multiplier,
+        generator=optimizer.noise_source.generator,
+    )
 
 
 class PrivacyState:
     """A plain object: Keras neither tracks nor saves it."""
 
     def __init__(self) -> None:
-        self.ledger = Ledger()
+        self.account = Account()
         self.loss: Any = None
         self.loss_weights: Any = None
         self.run: Run | None = None
-        self.traced: Any = None
+        self.traced: Hashable = None
         self.uses: Counter[int] | None = None
         self.independent = False
         self.unpaid = False
@@ -45,34 +79,35 @@ class PrivacyState:
 
     def __deepcopy__(self, memo: Any) -> "PrivacyState":
         copied = PrivacyState()
-        copied.ledger = self.ledger.copy()
+        copied.account = Account(self.ledger.copy())
         return copied
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was released into the model's weights."""
+        return self.account.ledger
 
     def compiled(self, loss: Any, loss_weights: Any) -> None:
         """Forgets what held for an earlier compilation."""
         self.loss, self.loss_weights, self._per_record = loss, loss_weights, None
         self.traced, self.independent, self.uses, self._certified = None, False, None, None
 
-    def loss_of(self, model: Any) -> PerRecordLoss:
-        """The compiled loss, taken apart into records."""
+    def loss_of(self, outputs: Sequence[str]) -> PerRecordLoss:
+        """The compiled loss of a model with outputs of these names, taken apart into records."""
         if self._per_record is None:
-            self._per_record = PerRecordLoss(
-                self.loss, self.loss_weights, list(getattr(model, "output_names", ["output"]))
-            )
+            self._per_record = PerRecordLoss(self.loss, self.loss_weights, list(outputs))
         return self._per_record
 
-    def groups_of(self, model: Any) -> list[SensitivityGroup]:
-        """The certified groups of the model: those of the current `fit`, or else of the model as it is."""
+    def groups_of(self, key: list[int], certify: Callable[[], list[SensitivityGroup]]) -> list[SensitivityGroup]:
+        """The certified groups of the current `fit`, or else of the model as it is: `certify()`, once for each key."""
         if self.run is not None:
             return self.run.groups
-        key = [id(model.optimizer), *map(id, model.trainable_variables)]
         if self._certified is None or self._certified[0] != key:
-            self._certified = (key, model.sensitivities())
+            self._certified = (key, certify())
         return self._certified[1]
 
-    def replicas_of(self, model: Any) -> Replicas | None:
-        """The replicas of the model; None where it was made outside of strategies."""
-        strategy = model._distribute_strategy
+    def replicas_of(self, strategy: Any) -> Replicas | None:
+        """The replicas of a model made under this strategy; None where it was made outside of strategies."""
         if strategy is not None and (self._replicas is None or self._replicas.strategy is not strategy):
             self._replicas = Replicas(strategy)
         return None if strategy is None else self._replicas

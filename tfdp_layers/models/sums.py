@@ -41,6 +41,14 @@ class BoundedSums(KerasMixin):
             sample_weight = keras.tree.map_structure(tf.convert_to_tensor, sample_weight)
         return self._sums_and_losses(x, y, sample_weight)[0][: len(self.trainable_variables)]
 
+    def _groups(self) -> list[SensitivityGroup]:
+        """The certified groups: those of the running `fit`, or else of the model as it is."""
+        key = [id(self.optimizer), *map(id, self.trainable_variables)]
+        return self._privacy.groups_of(key, self.sensitivities)
+
+    def _names_of_outputs(self) -> list[str]:
+        return list(getattr(self, "output_names", ["output"]))
+
     @property
     def _bounding(self) -> Any:
         """What bounds the layers that don't bound themselves."""
@@ -50,16 +58,16 @@ class BoundedSums(KerasMixin):
     @property
     def compiled_losses(self) -> list[Any]:
         """The compiled loss of each output, None where an output has none."""
-        return self._privacy.loss_of(self).losses
+        return self._privacy.loss_of(self._names_of_outputs()).losses
 
     def per_record_losses(self, x: Any, y: Any, sample_weight: Any = None) -> tf.Tensor:
         """Each record's own loss in training mode, (batch,): NOT private."""
-        return self._privacy.loss_of(self)(y, self(x, training=True), sample_weight)
+        return self._privacy.loss_of(self._names_of_outputs())(y, self(x, training=True), sample_weight)
 
     def _sums_and_losses(self, x: Any, y: Any, sample_weight: Any) -> tuple[list[tf.Tensor], tf.Tensor, Any]:
         """Bounded sums (of gradients, then of statistics), per-record losses (batch,), and predictions."""
         bounding = self._bounding
-        others = [] if bounding is None else [g for g in self._privacy.groups_of(self) if not g.self_bounded]
+        others = [] if bounding is None else [g for g in self._groups() if not g.self_bounded]
         elsewhere = {id(v) for group in others for v in group.variables}
         own = [v for v in self.trainable_variables if id(v) not in elsewhere]
         with (
@@ -69,7 +77,7 @@ class BoundedSums(KerasMixin):
         ):
             tape.watch([v.value for v in own])
             y_pred = self(x, training=True)
-            losses = self._privacy.loss_of(self)(y, y_pred, sample_weight)
+            losses = self._privacy.loss_of(self._names_of_outputs())(y, y_pred, sample_weight)
             total = tf.reduce_sum(losses)
         self._privacy.refuse_other_uses(uses)
         self._refuse_batch_losses()

@@ -2,28 +2,30 @@
 
 import contextlib
 import inspect
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfdp_layers.accounting import GroupNoise, Release, UnitRelease
+from tfdp_layers.accounting import Release
 from tfdp_layers.batches.base import Batches
-from tfdp_layers.certificates.certificate import certified
+from tfdp_layers.certificates.certificate import certified, stated_bounds
 from tfdp_layers.certificates.independence import check_independence
-from tfdp_layers.models.bookkeeping import Remembering
-from tfdp_layers.models.counting import counted
+from tfdp_layers.models.accounts import remember_released
+from tfdp_layers.models.bookkeeping import Bookkeeping
+from tfdp_layers.models.counting import CountedStep
 from tfdp_layers.models.fit_arguments import as_batches, check_labels, logs_first, refuse_unsound_fit
 from tfdp_layers.models.lockstep import agree, fit_together
-from tfdp_layers.models.replicas import Replicas, refuse_unreplicated, refuse_unsound_strategy
-from tfdp_layers.models.run import PrivacyState, Run
+from tfdp_layers.models.replicas import Replicas, StepParts, refuse_unreplicated, refuse_unsound_strategy
+from tfdp_layers.models.run import PrivacyState, Run, release_of
 from tfdp_layers.models.sums import BoundedSums
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
 from tfdp_layers.sensitivity import SensitivityGroup
 
 
-class PrivateTraining(BoundedSums, Remembering):
+class PrivateTraining(BoundedSums, Bookkeeping):
     """Mixin for Keras models: `fit` draws records by a sampler, bounds each one's influence, adds noise, and keeps the
     ledger.
 
@@ -37,6 +39,8 @@ class PrivateTraining(BoundedSums, Remembering):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._privacy = PrivacyState()
+        if self.built:
+            self._settle_accounts()
 
     # The step ---------------------------------------------------------------------------------------------------------
 
@@ -129,18 +133,32 @@ class PrivateTraining(BoundedSums, Remembering):
         batches = as_batches(arguments, options)
         check_labels(self, self._privacy.loss, arguments.get("y"))
         refuse_unsound_strategy(self, arguments)
-        replicas = self._privacy.replicas_of(self)
-        dataset = batches.dataset(pad=bool(self.jit_compile))
-        self._begin(batches, dataset.element_spec, replicas)
-        arguments |= {"x": replicas.dataset(batches) if replicas else dataset, "shuffle": False}
         arguments["callbacks"] = logs_first(arguments.get("callbacks"))
         arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
         for name in ("y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)
+        self._settle_accounts()
+        with self._privacy.account.running():
+            return self._fit_on(batches, super().fit, arguments)
+
+    def _fit_on(self, batches: Batches, fit: Callable[..., Any], arguments: dict[str, Any]) -> Any:
+        """Keras' `fit` on drawn batches, inside of a `Run`."""
+        state = self._privacy
+        replicas = state.replicas_of(self._distribute_strategy)
+        dataset = batches.dataset(pad=bool(self.jit_compile))
         try:
-            return fit_together(self, super().fit, arguments)
+            self._begin(batches, dataset.element_spec, replicas)
+            self._settle_accounts()  # weights may have been made just now
+            arguments |= {"x": replicas.dataset(batches) if replicas else dataset, "shuffle": False}
+            workers = self.optimizer.workers
+            if workers is None:
+                return fit(**arguments)
+            history, ledger = fit_together(fit, arguments, workers, lambda: self.ledger)
+            state.account.replace(ledger)
+            return history
         finally:
-            self._privacy.run = None
+            state.run = None
+            remember_released(state.account, self.trainable_variables)
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         """As in Keras, without the mean over replicas, which fails where their parts of a batch differ in size.
@@ -157,11 +175,21 @@ class PrivateTraining(BoundedSums, Remembering):
             self._symbolic_build(data_batch=data_batch)
 
     def _begin(self, batches: Batches, spec: Any, replicas: Replicas | None) -> None:
-        """Certifies the model and opens a segment of the ledger for what this `fit` will release."""
+        """Certifies the model, and opens what this `fit` will release in the ledger."""
         state = self._privacy
-        optimizer = self.optimizer
-        optimizer.workers = None if replicas is None else replicas.workers
-        if optimizer.workers is None:
+        self.optimizer.workers = None if replicas is None else replicas.workers
+        self._prepare(spec, replicas)
+        groups = self._certify()
+        self.optimizer.noise_source.rekey()
+        self.optimizer._lift_limit()
+        release = release_of(batches, groups, self.optimizer)
+        self._check_trace(release, batches.physical_batch_size, groups, spec)
+        token = self._open(batches, release)
+        state.run = Run(batches, groups, release, token, self._settings(groups), replicas)
+
+    def _prepare(self, spec: Any, replicas: Replicas | None) -> None:
+        """Creates and checks all that is trained: its variables, what they cost so far, and where they live."""
+        if self.optimizer.workers is None:
             self._refuse_unpaid_weights()
         # TF32, on by default on recent GPUs, rounds products after the clips, far coarser than their margin allows.
         tf.config.experimental.enable_tensor_float_32_execution(False)
@@ -169,45 +197,50 @@ class PrivateTraining(BoundedSums, Remembering):
             self._build_for(spec)
         if replicas is not None:
             refuse_unreplicated(self)
-            replicas.equalize([*self.variables, *optimizer.variables])
-        groups, state.uses = certified(self, self._bounding)
+            replicas.equalize([*self.variables, *self.optimizer.variables])
+        if self.jit_compile and not self.optimizer.noise_source.compiles:
+            raise ValueError(
+                f"{type(self.optimizer.noise_source).__name__} draws outside of the compiled graph, which XLA cannot"
+                " do. Compile the model with jit_compile=False, or use noise_source='default'."
+            )
+
+    def _certify(self) -> list[SensitivityGroup]:
+        """The groups of weights and their bounds. Raises ValueError, naming the layer, where no bound holds."""
+        groups, self._privacy.uses = certified(self, self._bounding)
         if self._bounding is not None:
             warn_of_generic(self)
-        if self.jit_compile and not optimizer.noise_source.compiles:
-            raise ValueError(
-                f"{type(optimizer.noise_source).__name__} draws outside of the compiled graph, which XLA cannot do."
-                " Compile the model with jit_compile=False, or use noise_source='default'."
-            )
-        optimizer.noise_source.rekey()
-        optimizer.limit_releases(None)
-        noises = tuple(GroupNoise(g.name, g.bound, s) for g, s in zip(groups, optimizer.stddevs(groups), strict=True))
-        seeded = batches.seeded or optimizer.noise_source.seeded
-        kind = UnitRelease if batches.per_unit else Release
-        release = kind(
-            noises,
-            batches.sampling,
-            batches.examples,
-            seeded=seeded,
-            declared=batches.declared,
-            nominal_noise_multiplier=optimizer.nominal_noise_multiplier,
-            generator=optimizer.noise_source.generator,
-        )
-        traced = (release, batches.physical_batch_size, int(self.steps_per_execution))
+        return groups
+
+    def _check_trace(self, release: Release, piece: int | None, groups: list[SensitivityGroup], spec: Any) -> None:
+        """Checks that records do not mix, and compiles afresh, where something changed that a trace depends on."""
+        state = self._privacy
+        variables = tuple(map(id, self.trainable_variables))
+        traced = (release, piece, int(self.steps_per_execution), id(self.optimizer), variables)
         if state.traced != traced:
             state.independent = False
         if not state.independent:
-            check_independence(self, *spec[:2])
+            check_independence(self, *spec[:2], groups)
             state.independent = True
         if state.traced != traced:
             self.train_function = None
         state.traced = traced
-        if optimizer.workers is None:
+
+    def _open(self, batches: Batches, release: Release) -> str | None:
+        """Opens the release in the ledger, and returns its token: the chief's, where there are several workers."""
+
+        def opened() -> str:
+            self._refuse_unpaid_weights()
             token = self.ledger.begin(release)
             # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
-            state.ledger.require(token)
-        else:
-            token = agree(self, batches, release, optimizer.workers)
-        state.run = Run(batches, groups, release, token, self._settings(groups), replicas)
+            self.ledger.require(token)
+            return token
+
+        workers = self.optimizer.workers
+        if workers is None:
+            return opened()
+        token, ledger = agree(batches, release, int(self.steps_per_execution), self.ledger, opened, workers)
+        self._privacy.account.replace(ledger)
+        return token
 
     def _build_for(self, spec: Any) -> None:
         """Creates all variables of training, for batches like `spec`: replicas cannot do that in the step."""
@@ -223,23 +256,31 @@ class PrivateTraining(BoundedSums, Remembering):
             )
             compiled.build(y, self(x))
 
-    def _settings(self, groups: list[SensitivityGroup]) -> Any:
+    def _settings(self, groups: Sequence[SensitivityGroup]) -> Hashable:
         """What a trace of the step, or an eager step, would take from the optimizer and the layers."""
-        clips = ("input_clip", "upstream_clip", "error_clip", "activation_clip", "delta_clip")
-        names = (*clips, "bound", "use_bias", "trainable", "activation", "alignment", "backpropagate")
-        layers = [tuple(getattr(layer, name, None) for name in names) for layer in self._flatten_layers()]
-        optimizer = self.optimizer
-        together = int(self.steps_per_execution)
-        return id(optimizer), id(optimizer.noise_source), tuple(optimizer.stddevs(groups)), together, layers
+        names = ("use_bias", "trainable", "activation", "alignment", "backpropagate", "bound")
+        layers = tuple(tuple(getattr(layer, name, None) for name in names) for layer in self._flatten_layers())
+        optimizer, together = self.optimizer, int(self.steps_per_execution)
+        bounds = stated_bounds(self)
+        return id(optimizer), id(optimizer.noise_source), tuple(optimizer.stddevs(groups)), together, layers, bounds
 
     def make_train_function(self, force: bool = False) -> Any:
-        """Keras' compiled step, or that of several replicas, counted in the ledger: see `counted`."""
+        """Keras' compiled step, or that of several replicas, counted in the ledger: see `CountedStep`."""
         if self.train_function is not None and not force:
             return self.train_function
-        replicas = self._privacy.require_run().replicas
-        step = self._make_function(self.train_step) if replicas is None else replicas.step_function(self)
-        self.train_function = counted(self, step)
+        replicas, together = self._privacy.require_run().replicas, int(self.steps_per_execution)
+        if replicas is None:
+            step = self._make_function(self.train_step)
+        else:
+            parts = StepParts(self._local_sums, self._release, self.get_metrics_result, self.non_trainable_variables)
+            step = replicas.step_function(parts, together, bool(self.run_eagerly))
+        self.train_function = CountedStep(
+            step, together, self._privacy, self.optimizer, self._settings, self._stop_training
+        )
         return self.train_function
+
+    def _stop_training(self) -> None:
+        self.stop_training = True
 
     def train_on_batch(self, *args: Any, **kwargs: Any) -> Any:
         """Refuses: a batch that no sampler drew has no known cost.

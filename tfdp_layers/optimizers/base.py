@@ -85,20 +85,36 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         """The number of noisy updates released so far: a variable that is saved with the optimizer."""
         return self._iterations
 
-    def limit_releases(self, more: int | None) -> None:
-        """Allows `more` further releases, or any number (None). Past the limit a compiled step changes nothing."""
-        self._limit.unlimited = more is None
-        self._limit.variable.assign(UNLIMITED if more is None else int(more))
+    def limit_releases(self, more: int) -> None:
+        """Allows at most `more` further releases in the running `fit`. Past them a compiled step changes nothing.
+
+        A limit only comes down: a callback can end what another one allowed, never allow more. Each `fit` starts
+        without one.
+
+        Raises: ValueError unless it is an integer of at least 0.
+        """
+        if isinstance(more, bool) or not hasattr(more, "__index__") or int(more) < 0:
+            raise ValueError(
+                f"limit_releases takes the number of further releases, 0 or more: a limit can only be lowered while fit"
+                f" runs. Received: {more!r}. Each fit starts without a limit."
+            )
+        self._limit.variable.assign(min(int(more), self.releases_left()))
+        self._limit.unlimited = False
+
+    def _lift_limit(self) -> None:
+        """Takes the limit of an earlier `fit` away."""
+        self._limit.unlimited = True
+        self._limit.variable.assign(UNLIMITED)
 
     def releases_left(self) -> int:
         """How many further releases the limit allows: a number out of reach where there is none."""
         return UNLIMITED if self._limit.unlimited else max(0, int(self._limit.variable.numpy()))
 
-    def reserve(self, releases: int) -> None:
+    def _reserve(self, releases: int) -> None:
         """Allows as many releases as the ledger just counted; `fit` calls it around each compiled step."""
         self._limit.reserved.assign(int(releases), read_value=False)
 
-    def reserved(self) -> int:
+    def _reserved(self) -> int:
         """Of the releases that the ledger counted for the running call, how many were not made yet."""
         return int(self._limit.reserved.numpy())
 
