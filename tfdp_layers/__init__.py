@@ -1,7 +1,7 @@
 """Differentially private training for Keras 3 on TensorFlow.
 
 Public names are imported on first use, so that `tfdp_layers.accounting` and `tfdp_layers.sampling` never load
-TensorFlow.
+TensorFlow. `keras.models.load_model` finds the classes all the same: see `stand_ins`.
 """
 
 import importlib
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdp_layers._version import __version__
+from tfdp_layers.stand_ins import stand_in_once_keras_is_imported
 
 _HERE = Path(__file__).resolve().parent
 if (_HERE.parent / "setup.cfg").exists() and not (_HERE / "accounting").exists():
@@ -22,6 +23,8 @@ if (_HERE.parent / "setup.cfg").exists() and not (_HERE / "accounting").exists()
             " `accounting` and `callbacks` lie beside it there and only an installation maps them in. Run Python from"
             " another folder, or install with `pip install -e .`."
         ) from error
+
+stand_in_once_keras_is_imported()
 
 _MODULES = (
     "accounting",

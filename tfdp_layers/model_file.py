@@ -1,7 +1,6 @@
 """Model files: written whole or not at all, and loaded without executing or importing what they name."""
 
 import contextlib
-import importlib
 import json
 import os
 import zipfile
@@ -13,10 +12,10 @@ import keras
 import numpy as np
 
 from tfdp_layers.accounting import Ledger, LedgerError
+from tfdp_layers.stand_ins import import_registered
 
 __all__ = ["ModelFileError", "load_model", "stored_ledger", "whole_file"]
 
-_OURS = ("model", "layers", "optimizers", "activations", "losses")
 _KERAS = (
     "",
     ".activations",
@@ -59,8 +58,7 @@ def load_model(
     Returns: a `PrivateModel` or `PrivateSequential`. What its weights cost is in its ledger.
     Raises: ModelFileError, a ValueError, if the file is missing, damaged, not a private model, or names something else.
     """
-    for name in _OURS:  # registers their classes
-        importlib.import_module(f"tfdp_layers.{name}")
+    import_registered()
     from tfdp_layers.training import PrivateTraining
 
     path = Path(path)
