@@ -6,13 +6,16 @@ import os
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 from tfdp_layers.accounting import Ledger, LedgerError
 from tfdp_layers.stand_ins import import_registered
+
+if TYPE_CHECKING:  # it imports this module
+    from tfdp_layers.training import PrivateTraining
 
 __all__ = ["ModelFileError", "load_model", "stored_ledger", "whole_file"]
 
@@ -43,7 +46,7 @@ class ModelFileError(ValueError):
 
 def load_model(
     path: str | os.PathLike[str], custom_objects: Mapping[str, Any] | None = None, *, compile: bool = True
-) -> Any:
+) -> "PrivateTraining":
     """Loads a private model that `save` wrote, with its optimizer and its ledger.
 
     Guarantee: nothing in the file is executed, and no module is imported because the file names it: every class and
