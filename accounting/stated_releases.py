@@ -34,17 +34,17 @@ class StatedRelease:
     groups: tuple[tuple[str, float, float], ...]
     kind: str = Release.kind
 
-    def rows(self) -> list[str]:
-        """Lines of the text."""
+    def rows(self, unit: str = Release.unit) -> list[str]:
+        """Lines of the text; `unit` is the word for what a step draws. Names of groups stay as they are."""
         whole = self.kind == WholeDataRelease.kind
-        what = "noisy sums over all records" if whole else "noisy gradient sums"
+        what = f"noisy sums over all {unit}s" if whole else "noisy gradient sums"
         rows = [
             row("Released", f"{self.steps} {what}, noise multiplier {self.noise_multiplier:.6g}"),
-            row("Sampling", f"{self.sampling} (expected batch {self.batch_size} of {self.examples} records)"),
+            row("Sampling", f"{self.sampling} (expected batch {self.batch_size} of {self.examples} {unit}s)"),
         ]
         for name, bound, stddev in self.groups:
             rows.append(
-                row("Group", f"{name}: one record moves the sum by at most {bound:.6g}, noise stddev {stddev:.6g}")
+                row("Group", f"{name}: one {unit} moves the sum by at most {bound:.6g}, noise stddev {stddev:.6g}")
             )
         return rows
 
@@ -67,8 +67,8 @@ class StatedTests:
     query_scale: float
     value_scale: float
 
-    def rows(self) -> list[str]:
-        """Lines of the text."""
+    def rows(self, unit: str = Release.unit) -> list[str]:
+        """Lines of the text, which names no unit: a party's whole data set is protected."""
         return [
             row(
                 "Released",
@@ -101,10 +101,10 @@ class StatedMetric:
     stddev: float
     noise_multiplier: float
 
-    def rows(self) -> list[str]:
-        """Lines of the text."""
+    def rows(self, unit: str = Release.unit) -> list[str]:
+        """Lines of the text; `unit` is the word for what the mean is over. The metric's name stays as it is."""
         text = (
-            f"{self.releases} times the metric {self.name!r}, a mean over {self.examples} records with noise"
+            f"{self.releases} times the metric {self.name!r}, a mean over {self.examples} {unit}s with noise"
             f" of stddev {self.stddev:.6g}, noise multiplier {self.noise_multiplier:.6g}"
         )
         return [row("Released", text)]
@@ -129,11 +129,11 @@ def stated(entries: list[Entry]) -> tuple[Stated, ...]:
             tests[release] = tests.get(release, 0) + entry.steps
             continue
         groups = tuple((group.name, group.bound, group.stddev) for group in release.groups)
-        key = (release.sampling, release.examples, release.noise_multiplier, groups, release.kind)
+        key = (release.sampling, release.examples, release.noise_multiplier, groups, release.kind, release.unit)
         steps[key] = steps.get(key, 0) + entry.steps
     updates = [
-        StatedRelease(sampling.describe(examples), sampling.batch_size, examples, count, multiplier, groups, kind)
-        for (sampling, examples, multiplier, groups, kind), count in steps.items()
+        StatedRelease(sampling.describe(examples, unit), sampling.batch_size, examples, count, multiplier, groups, kind)
+        for (sampling, examples, multiplier, groups, kind, unit), count in steps.items()
     ]
     return (
         *updates,

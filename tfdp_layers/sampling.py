@@ -153,8 +153,8 @@ class Sampling(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def describe(self, examples: int) -> str:
-        """One sentence for people: how records are drawn."""
+    def describe(self, examples: int, unit: str = "record") -> str:
+        """One sentence for people: how records are drawn, or what else `unit` is the word for."""
 
     def to_json(self) -> dict[str, Any]:
         """Returns the sampler as a dict of JSON values; `sampling_from_json` reads it."""
@@ -182,9 +182,9 @@ class Poisson(Sampling):
         while True:
             yield _poisson_draw(rows, self.batch_size / examples, rng)
 
-    def describe(self, examples: int) -> str:
+    def describe(self, examples: int, unit: str = "record") -> str:
         return (
-            f"Poisson: each step draws every record independently with probability {self.batch_size}/{examples}"
+            f"Poisson: each step draws every {unit} independently with probability {self.batch_size}/{examples}"
             f" = {self.batch_size / examples:.6g}"
         )
 
@@ -240,11 +240,11 @@ class TruncatedPoisson(Sampling):
         while True:
             yield _poisson_draw(rows, self.batch_size / examples, rng, cap)
 
-    def describe(self, examples: int) -> str:
+    def describe(self, examples: int, unit: str = "record") -> str:
         return (
-            f"truncated Poisson: each step draws every record independently with probability"
+            f"truncated Poisson: each step draws every {unit} independently with probability"
             f" {self.batch_size}/{examples} = {self.batch_size / examples:.6g}, and cuts draws above"
-            f" {self.largest(examples)} records to a random subset of that size"
+            f" {self.largest(examples)} {unit}s to a random subset of that size"
         )
 
 
@@ -273,8 +273,8 @@ class FixedSize(Sampling):
         self.check(examples)
         return self.batch_size
 
-    def describe(self, examples: int) -> str:
-        return f"without replacement: each step draws exactly {self.batch_size} of {examples} records, afresh"
+    def describe(self, examples: int, unit: str = "record") -> str:
+        return f"without replacement: each step draws exactly {self.batch_size} of {examples} {unit}s, afresh"
 
 
 @dataclass(frozen=True)
@@ -307,9 +307,9 @@ class Partition(Sampling):
         self.check(examples)
         return None if examples % self.batch_size else self.batch_size
 
-    def describe(self, examples: int) -> str:
+    def describe(self, examples: int, unit: str = "record") -> str:
         return (
-            f"partition: every epoch cuts a fresh permutation of {examples} records into disjoint batches of"
+            f"partition: every epoch cuts a fresh permutation of {examples} {unit}s into disjoint batches of"
             f" {self.batch_size}"
         )
 

@@ -1,6 +1,5 @@
 """Model files, loaded without executing or importing what they name."""
 
-import importlib
 import json
 import os
 import zipfile
@@ -12,10 +11,10 @@ import keras
 
 from tfdp_layers.models.bookkeeping import declared_public
 from tfdp_layers.models.training import PrivateTraining
+from tfdp_layers.stand_ins import import_registered
 
 __all__ = ["ModelFileError", "load_model"]
 
-_OURS = ("models.model", "layers", "optimizers", "activations", "per_record.losses")
 _KERAS = (
     "",
     ".activations",
@@ -47,7 +46,7 @@ def load_model(
     *,
     compile: bool = True,
     public: bool = False,
-) -> Any:
+) -> PrivateTraining:
     """Loads a private model that `save` wrote, with its optimizer and its ledger.
 
     Guarantee: nothing in the file is executed, and no module is imported because the file names it: every class and
@@ -63,8 +62,7 @@ def load_model(
     Returns: a `PrivateModel` or `PrivateSequential`. What its weights cost is in its ledger.
     Raises: ModelFileError, a ValueError, if the file is missing, damaged, not a private model, or names something else.
     """
-    for name in _OURS:  # registers their classes
-        importlib.import_module(f"tfdp_layers.{name}")
+    import_registered()
     path = Path(path)
     try:
         with zipfile.ZipFile(path) as archive:
