@@ -74,8 +74,8 @@ def test_the_wheel_holds_one_package_with_every_source_file(wheel):
 
 def test_the_installed_wheel_imports_from_another_folder(installed, tmp_path):
     code = (
-        "import tfdp_layers as t, tfdp_layers.accounting, tfdp_layers.commands.train;"
-        "print(t.__version__, t.__file__, t.accounting.__file__, t.commands.train.__file__)"
+        "import tfdp_layers as t, tfdp_layers.accounting, tfdp_layers.commands.train;print(t.__version__, t.__file__,"
+        " t.accounting.__file__, t.commands.train.__file__)"
     )
     done = python(code, tmp_path, PYTHONPATH=str(installed))
     assert done.returncode == 0, done.stderr

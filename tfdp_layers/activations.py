@@ -81,8 +81,8 @@ class TemperedSigmoid:
     def __init__(self, scale: float = 2.0, inverse_temperature: float = 2.0, offset: float = 1.0) -> None:
         if not all(math.isfinite(value) for value in (scale, inverse_temperature, offset)):
             raise ValueError(
-                "A tempered sigmoid takes finite numbers. Received:"
-                f" scale={scale!r}, inverse_temperature={inverse_temperature!r}, offset={offset!r}."
+                f"A tempered sigmoid takes finite numbers. Received: scale={scale!r},"
+                f" inverse_temperature={inverse_temperature!r}, offset={offset!r}."
             )
         self.scale, self.inverse_temperature, self.offset = float(scale), float(inverse_temperature), float(offset)
 

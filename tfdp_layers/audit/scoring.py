@@ -131,7 +131,7 @@ class CanaryScores:
         return tf.map_fn(one, leaves, fn_output_signature=tf.float32, parallel_iterations=4)
 
     def _jointly(self, residual: tf.Tensor) -> tf.Tensor:
-        """The same, R being the noise, the other canaries and the rest: (canaries,).
+        """The statistic of all canaries together, R being the noise, the other canaries and the rest: (canaries,).
 
         In white units R = I + A'A, the rows of A being all contributions times the deviations v^1/2 of their draws.
         With K = A A' and H = K (I + K)^-1, leaving canary i itself out of R (Sherman and Morrison) gives

@@ -74,10 +74,9 @@ def check_cover(model: keras.Model, groups: list[SensitivityGroup]) -> None:
     for variable in model.trainable_variables:
         if covered[id(variable)] != 1:
             raise ValueError(
-                f"Weight {variable.path!r} is covered by {covered[id(variable)]} bounds: it must be exactly one, or"
-                f" its noise is"
-                " not scaled to a record's influence. Weights owned by the model itself, or shared between layers of"
-                " different types, have none; put them into a layer with a registered bound, or freeze them"
+                f"Weight {variable.path!r} is covered by {covered[id(variable)]} bounds: it must be exactly one, or its"
+                " noise is not scaled to a record's influence. Weights owned by the model itself, or shared between"
+                " layers of different types, have none; put them into a layer with a registered bound, or freeze them"
                 " (trainable = False)."
             )
     if len(covered) != len(model.trainable_variables):

@@ -35,8 +35,7 @@ def check_independence(
     Args:
         model: a compiled private model.
         x, y: a batch or (trees of) tf.TensorSpec, whose shapes and types are then filled with synthetic records. If
-        left out,
-            the model's own inputs, and labels like its outputs.
+            left out, the model's own inputs, and labels like its outputs.
         groups: of the model, where they are known; else `model.sensitivities()`.
 
     Raises:
@@ -56,17 +55,15 @@ def check_independence(
     if changed():
         raise ValueError(
             f"A layer of model {model.name!r} writes state in its forward pass ({changed()}): computed from private"
-            f" data without"
-            " noise, it would be saved with the weights. Freeze or remove that layer."
+            " data without noise, it would be saved with the weights. Freeze or remove that layer."
         )
     gap, scale = additivity_gap(model, groups, together, alone)
     if not gap <= tolerance(model) * scale or crossed:
         raise ValueError(
             f"Records are not independent in model {model.name!r}: {culprit(model, x)}. Then one record moves the"
-            f" contributions of"
-            " others, and no bound holds. Keep every operation inside a record (axis 0 is the batch), for example"
-            f" GroupNormalization in place of a batch norm. (Additivity gap {gap:.3g} of {scale:.3g}"
-            f"{', and a loss has a gradient in another row' if crossed else ''}.)"
+            " contributions of others, and no bound holds. Keep every operation inside a record (axis 0 is the batch),"
+            f" for example GroupNormalization in place of a batch norm. (Additivity gap {gap:.3g} of"
+            f" {scale:.3g}{', and a loss has a gradient in another row' if crossed else ''}.)"
         )
 
 

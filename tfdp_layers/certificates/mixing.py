@@ -35,16 +35,14 @@ def mixing_reason(layer: Any) -> str | None:
     if getattr(layer, "activity_regularizer", None) is not None:
         return (
             "it has an activity regularizer, a loss over the batch that no clip sees. Use kernel_regularizer (its"
-            " gradient is"
-            " added after the noise), or put the term into the per-record loss."
+            " gradient is added after the noise), or put the term into the per-record loss."
         )
     if isinstance(layer, DPPCA) and not layer.adapted:
         return "it was not adapted yet, and projects on nothing. Call its adapt(data) first; its cost joins the ledger."
     if is_adapted(layer):
         return (
-            "its state was learned by adapt(), without noise; if that was private data, the model gives it away."
-            " Give the state"
-            " as constants known from public sources (mean=, variance=, bin_boundaries=, vocabulary=);"
+            "its state was learned by adapt(), without noise; if that was private data, the model gives it away. Give"
+            " the state as constants known from public sources (mean=, variance=, bin_boundaries=, vocabulary=);"
             " tfdp.layers.DPPCA is a preprocessing layer that adapts privately."
         )
     return None

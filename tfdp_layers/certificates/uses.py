@@ -21,10 +21,8 @@ def refuse_overridden(model: keras.Model) -> None:
     if not is_container(model):
         raise ValueError(
             f"{type(model).__name__} defines its own call(): how often a layer is used there, in loops for example,"
-            f" can't be"
-            " counted, so no bound holds. Write it as a functional model, tfdp.PrivateModel(inputs, outputs), with"
-            " that code in"
-            " a keras.layers.Layer without weights."
+            " can't be counted, so no bound holds. Write it as a functional model, tfdp.PrivateModel(inputs, outputs),"
+            " with that code in a keras.layers.Layer without weights."
         )
 
 

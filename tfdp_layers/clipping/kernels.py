@@ -44,11 +44,11 @@ class EntryFunction(abc.ABC):
 
     @abc.abstractmethod
     def outer(self, variable: Any, start: Any, size: int) -> OuterFunction:
-        """The same of outer products, for rows start ... start + size - 1 of a matrix."""
+        """The function of the entries of outer products, for rows start ... start + size - 1 of a matrix."""
 
     @abc.abstractmethod
     def products(self, part: Products, refused: tf.Tensor) -> Any:
-        """The same of gradients that are outer products: a `FilteredProducts`."""
+        """The filtered gradients of a part whose gradients are outer products: a `FilteredProducts`."""
 
 
 def is_outer_product(part: Contribution) -> TypeGuard[Products]:

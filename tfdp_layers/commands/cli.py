@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     refused, 130 when interrupted.
 
     Args:
-      argv: the arguments after the program's name; those of the process if left out.
+        argv: the arguments after the program's name; those of the process if left out.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     before = warnings.showwarning

@@ -160,7 +160,7 @@ def _folder(name: str | None) -> Path | None:
 
 
 def _flower(data_dir: str | None) -> Any:
-    """The same simulation on Flower's engine; the only place from which Flower is reached."""
+    """The simulation on Flower's engine; the only place from which Flower is reached."""
     try:
         from tfdp_layers.federated.app import simulate_on_flower
     except ModuleNotFoundError as error:

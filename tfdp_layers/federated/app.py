@@ -54,14 +54,14 @@ class SelectiveSGD(Strategy):
     once, for as many turns as there are rounds; a node that does not answer in time is not asked again.
 
     Args:
-      server: the global weights.
-      order: see `rounds.ORDERS`.
-      download: the fraction of weights that a node downloads.
-      timeout: seconds that nodes have for their turn; later answers are never read.
-      seed: of the random order, which is public.
-      state: file that the server is saved to after each round.
+        server: the global weights.
+        order: see `rounds.ORDERS`.
+        download: the fraction of weights that a node downloads.
+        timeout: seconds that nodes have for their turn; later answers are never read.
+        seed: of the random order, which is public.
+        state: file that the server is saved to after each round.
     Raises:
-      ValueError: an unknown order.
+        ValueError: an unknown order.
     """
 
     def __init__(
@@ -217,10 +217,11 @@ def make_client_app(party_of: Callable[[Context], Party]) -> ClientApp:
     """The client app of a party.
 
     Args:
-      party_of: makes the party of this node, anew for each message: its data, its training, its ledger. What changes
-        between messages is kept for it: the local weights in Flower's context of the node, tests in the ledger's file.
+        party_of: makes the party of this node, anew for each message: its data, its training, its ledger. What changes
+            between messages is kept for it: the local weights in Flower's context of the node, tests in
+            the ledger's file.
     Raises (at each message):
-      ValueError: a private party whose ledger has no file: it would forget what it spent.
+        ValueError: a private party whose ledger has no file: it would forget what it spent.
     """
     app = ClientApp()
 
@@ -258,8 +259,8 @@ def simulate_on_flower(
     """`simulation.simulate` on Flower's simulation engine: parties run in a Ray worker, the server in this process.
 
     Raises:
-      ValueError: a plan that cannot be carried out.
-      RuntimeError: Flower ended without a result.
+        ValueError: a plan that cannot be carried out.
+        RuntimeError: Flower ended without a result.
     """
     shares(data, plan.parties, plan.records, plan.seed)  # Refuses here what every party would refuse.
     with tempfile.TemporaryDirectory() as temporary:

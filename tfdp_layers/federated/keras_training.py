@@ -32,10 +32,10 @@ class KerasTraining:
     by the model's own ledger; then give each party a model of its own.
 
     Args:
-      model: built and compiled. Parties of one process may share a model whose optimizer keeps no state between steps
-        (plain SGD), since the weights are set anew at every turn.
-      x, y: the party's records and labels.
-      options: further arguments of `model.fit`: batch_size, epochs, callbacks, ...
+        model: built and compiled. Parties of one process may share a model whose optimizer keeps no state between steps
+            (plain SGD), since the weights are set anew at every turn.
+        x, y: the party's records and labels.
+        options: further arguments of `model.fit`: batch_size, epochs, callbacks, ...
     """
 
     def __init__(self, model: Any, x: np.ndarray, y: np.ndarray, **options: Any) -> None:
@@ -66,9 +66,9 @@ class CompiledEpochs:
     for a `PrivateModel`, whose steps count only inside `fit`: use `KerasTraining`.
 
     Args:
-      model: built and compiled.
-      batch_size: the last batch of an epoch may be short.
-      epochs: in a turn.
+        model: built and compiled.
+        batch_size: the last batch of an epoch may be short.
+        epochs: in a turn.
     """
 
     def __init__(self, model: Any, batch_size: int, epochs: int = 1) -> None:

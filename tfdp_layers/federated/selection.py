@@ -32,8 +32,8 @@ class Update:
     """Some coordinates of a vector of weights.
 
     Attributes:
-      indices: int64, (count,), ascending and without duplicates where this library made it.
-      values: float32, (count,): changes in an upload, weights in a download.
+        indices: int64, (count,), ascending and without duplicates where this library made it.
+        values: float32, (count,): changes in an upload, weights in a download.
     """
 
     indices: np.ndarray
@@ -47,9 +47,9 @@ class Selection(Protocol):
     """How a party chooses what it uploads.
 
     Attributes:
-      fraction: at most this part of the coordinates goes into an upload.
-      bound: every uploaded value lies in [-bound, bound].
-      private: whether an upload is a differentially private release.
+        fraction: at most this part of the coordinates goes into an upload.
+        bound: every uploaded value lies in [-bound, bound].
+        private: whether an upload is a differentially private release.
     """
 
     fraction: float
@@ -65,10 +65,10 @@ class LargestValues:
     """Uploads the largest changes by magnitude. Not private.
 
     Attributes:
-      fraction: in (0, 1]; at most fraction * size coordinates (at least one) are uploaded.
-      bound: uploaded values are clipped to [-bound, bound].
+        fraction: in (0, 1]; at most fraction * size coordinates (at least one) are uploaded.
+        bound: uploaded values are clipped to [-bound, bound].
     Raises:
-      ValueError: a fraction or bound out of range.
+        ValueError: a fraction or bound out of range.
     """
 
     fraction: float
@@ -91,10 +91,10 @@ class RandomAboveThreshold:
     """Uploads random changes among those whose magnitude is above a threshold. Not private.
 
     Attributes:
-      fraction, bound: see `LargestValues`.
-      threshold: at least 0; a change must be above it.
+        fraction, bound: see `LargestValues`.
+        threshold: at least 0; a change must be above it.
     Raises:
-      ValueError: a number out of range.
+        ValueError: a number out of range.
     """
 
     fraction: float
@@ -134,12 +134,12 @@ class SparseVector:
     takes, the local weights, and what the local training prints.
 
     Attributes:
-      fraction: see `LargestValues`.
-      epsilon: of one upload of c tests, for one party.
-      bound: the clip gamma, in units of a weight's change.
-      threshold: tau, at least 0, same units. Public: it must not be chosen by looking at the party's data.
+        fraction: see `LargestValues`.
+        epsilon: of one upload of c tests, for one party.
+        bound: the clip gamma, in units of a weight's change.
+        threshold: tau, at least 0, same units. Public: it must not be chosen by looking at the party's data.
     Raises:
-      ValueError: a number out of range.
+        ValueError: a number out of range.
     Source: Dwork, Roth 2014, "The algorithmic foundations of differential privacy", Algorithms 1 and 3, Theorem 3.28.
     """
 
@@ -173,11 +173,11 @@ class SparseVector:
         """Runs the tests; see `started` for how many a result cost.
 
         Args:
-          change: (size,), any real dtype, any content.
-          rng: keyed by the operating system (`sampling.entropy_generator()`).
-          most: tests that may be started, at most and by default c. Their noise is that of c.
+            change: (size,), any real dtype, any content.
+            rng: keyed by the operating system (`sampling.entropy_generator()`).
+            most: tests that may be started, at most and by default c. Their noise is that of c.
         Raises:
-          ValueError: more tests than c.
+            ValueError: more tests than c.
         """
         size = len(change)
         most = self.tests(size) if most is None else most

@@ -95,8 +95,8 @@ def as_clip(argument: str, clip: Clip, names: list[str]) -> Clip:
         return float(clip)
     if set(clip) != set(names):
         raise ValueError(
-            f"`{argument}` must be a number, or a dict with one for each projection: {names}."
-            f" Received: {argument}={dict(clip)!r}."
+            f"`{argument}` must be a number, or a dict with one for each projection: {names}. Received:"
+            f" {argument}={dict(clip)!r}."
         )
     check_bound(**{f"{argument}[{name!r}]": value for name, value in clip.items()})
     return {name: float(value) for name, value in clip.items()}

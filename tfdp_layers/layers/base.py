@@ -105,8 +105,7 @@ class CountedLayer(KerasMixin):
         if getattr(self, "lora_enabled", False) or getattr(self, "quantization_mode", None):
             raise ValueError(
                 f"Layer {self.name!r} has LoRA enabled or is quantized: its trainable weights are not the ones its"
-                f" bound is"
-                " stated for. Use the plain layer."
+                " bound is stated for. Use the plain layer."
             )
 
 
@@ -121,13 +120,11 @@ class BoundedLayer(CountedLayer):
     Args (keyword only, beside those of the Keras layer):
         input_clip: bound on each record's input, in units of the input.
         upstream_clip: bound on each record's upstream gradient, in units of per-record loss per unit of linear output.
-        The
-            loss is the record's own: it is never divided by the batch size.
+            The loss is the record's own: it is never divided by the batch size.
 
     Raises:
         ValueError: if a clip is not a positive finite number; if the layer computes in another type than float32, has
-        LoRA
-            enabled or is quantized.
+            LoRA enabled or is quantized.
     """
 
     def __init__(self, *args: Any, input_clip: float, upstream_clip: float, **kwargs: Any) -> None:

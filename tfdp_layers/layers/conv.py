@@ -49,9 +49,8 @@ class BoundedConvolution(AffineLayer):
             if None in space:
                 raise ValueError(
                     f"Layer {self.name!r} uses bound='patch', which counts the patches that hold each pixel, and its"
-                    f" input has"
-                    f" a spatial dimension that is not fixed: {tuple(input_shape)}. Fix it in keras.Input, or use"
-                    " bound='spatial_l1'."
+                    f" input has a spatial dimension that is not fixed: {tuple(input_shape)}. Fix it in keras.Input, or"
+                    " use bound='spatial_l1'."
                 )
             self._multiplicity = self.count_patches(space)
 
@@ -82,9 +81,8 @@ class BoundedConvolution(AffineLayer):
             space = tuple(inputs.shape[2:] if self.channels_first else inputs.shape[1:-1])
             if space != self._multiplicity.shape:
                 raise ValueError(
-                    f"Layer {self.name!r} was built for spatial dimensions {self._multiplicity.shape}, from which"
-                    f" its bound was"
-                    f" derived, and called on {space}. Use one layer for each size, or bound='spatial_l1'."
+                    f"Layer {self.name!r} was built for spatial dimensions {self._multiplicity.shape}, from which its"
+                    f" bound was derived, and called on {space}. Use one layer for each size, or bound='spatial_l1'."
                 )
         return super().call(inputs, training=training)
 
@@ -132,8 +130,8 @@ class ClippedConv3D(BoundedConvolution, keras.layers.Conv3D):
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class ClippedDepthwiseConv2D(BoundedConvolution, keras.layers.DepthwiseConv2D):
     __doc__ = (
-        "`keras.layers.DepthwiseConv2D`, bounded. Shapes: (batch, height, width, channels)."
-        " Its kernel gradient is a restriction of the full convolution's.\n" + str(BoundedConvolution.__doc__)
+        "`keras.layers.DepthwiseConv2D`, bounded. Shapes: (batch, height, width, channels). Its kernel gradient is a"
+        " restriction of the full convolution's.\n" + str(BoundedConvolution.__doc__)
     )
 
     def linear(self, inputs: Any) -> Any:

@@ -25,17 +25,15 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
         given += [n for n in ("y", "batch_size", "sample_weight", "class_weight") if arguments.get(n) is not None]
         if given:
             raise ValueError(
-                f"{type(x).__name__} holds its labels, weights and sampling already; fit got {given} as well. Give"
-                f" them to"
-                f" {type(x).__name__} instead."
+                f"{type(x).__name__} holds its labels, weights and sampling already; fit got {given} as well. Give them"
+                f" to {type(x).__name__} instead."
             )
         return x
     if x is None or hasattr(x, "element_spec") or isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__"):
         raise ValueError(
             f"fit got {type(x).__name__}: how its batches were drawn is unknown, and the cost depends on it. Give"
-            f" arrays, or"
-            " tfdp.PrivateBatches(x, y, sampling), or say how it draws: tfdp.declare_sampling(dataset, sampling,"
-            " examples=n)."
+            " arrays, or tfdp.PrivateBatches(x, y, sampling), or say how it draws: tfdp.declare_sampling(dataset,"
+            " sampling, examples=n)."
         )
     sampling, batch_size = options["sampling"], arguments.get("batch_size")
     if sampling is None:
@@ -64,8 +62,7 @@ def refuse_unsound_fit(arguments: dict[str, Any]) -> None:
     if arguments.get("validation_split"):
         raise ValueError(
             "validation_split carves the validation data out of the private data: its metrics are computed without"
-            " noise and"
-            " would be released. Give public data as validation_data=(x, y)."
+            " noise and would be released. Give public data as validation_data=(x, y)."
         )
     validation = arguments.get("validation_data")
     if shares_records(arguments.get("x"), validation):
@@ -129,8 +126,7 @@ def refuse_steering(callback: Any) -> None:
     if deciding and not monitor.startswith("val_") and monitor != "epsilon":
         raise ValueError(
             f"{name} decides by {monitor!r}, a number computed from private data without noise: its decisions would"
-            f" leak."
-            " Monitor a metric of public validation data (monitor='val_loss'), or 'epsilon'."
+            " leak. Monitor a metric of public validation data (monitor='val_loss'), or 'epsilon'."
         )
 
 
@@ -147,6 +143,5 @@ def check_labels(model: Any, loss: Any, y: Any) -> None:
     if classes and values.size and (values.min() < 0 or values.max() >= classes):
         raise ValueError(
             f"The model has {classes} outputs, so sparse labels must lie in 0..{classes - 1}, and some of y do not."
-            f" Recode the"
-            " labels, or give the last layer one unit for each class."
+            " Recode the labels, or give the last layer one unit for each class."
         )

@@ -77,9 +77,9 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         optimizer = keras.optimizers.get(arguments.get("optimizer", "rmsprop"))
         if not isinstance(optimizer, PrivateOptimizer):
             raise ValueError(
-                f"A private model needs a private optimizer, which adds the noise. Received:"
-                f" {type(optimizer).__name__}. Wrap it:"
-                " tfdp.optimizers.NoisyOptimizer(your_optimizer, noise_multiplier=1.0)."
+                "A private model needs a private optimizer, which adds the noise. Received:"
+                f" {type(optimizer).__name__}. Wrap it: tfdp.optimizers.NoisyOptimizer(your_optimizer,"
+                " noise_multiplier=1.0)."
             )
         if arguments.get("jit_compile", "auto") == "auto":
             arguments["jit_compile"] = False

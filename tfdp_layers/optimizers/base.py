@@ -95,7 +95,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         """
         if isinstance(more, bool) or not hasattr(more, "__index__") or int(more) < 0:
             raise ValueError(
-                f"limit_releases takes the number of further releases, 0 or more: a limit can only be lowered while fit"
+                "limit_releases takes the number of further releases, 0 or more: a limit can only be lowered while fit"
                 f" runs. Received: {more!r}. Each fit starts without a limit."
             )
         self._limit.variable.assign(min(int(more), self.releases_left()))
@@ -206,8 +206,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         """
         raise RuntimeError(
             f"{type(self).__name__} steps only inside a tfdp.PrivateModel or tfdp.PrivateSequential: the gradients"
-            f" given to it"
-            " here were not bounded, and no privacy would be left. Use tfdp.make_private(model) and compile that."
+            " given to it here were not bounded, and no privacy would be left. Use tfdp.make_private(model) and compile"
+            " that."
         )
 
     # What Keras asks of an optimizer, passed on to the wrapped one ----------------------------------------------------
@@ -270,7 +270,6 @@ def refuse_wrapped(inner: Any) -> None:
         )
     if inner.gradient_accumulation_steps:
         raise ValueError(
-            f"{name} has gradient_accumulation_steps={inner.gradient_accumulation_steps}: the unit of accounting is"
-            f" the update of"
-            " one drawn batch. Draw larger batches, and split them with physical_batch_size."
+            f"{name} has gradient_accumulation_steps={inner.gradient_accumulation_steps}: the unit of accounting is the"
+            " update of one drawn batch. Draw larger batches, and split them with physical_batch_size."
         )

@@ -42,7 +42,7 @@ class Contribution(abc.ABC):
 
     @abc.abstractmethod
     def keep(self, kept: tf.Tensor) -> Contribution:
-        """The same with the records where `kept` (batch,) is False replaced by zero, whatever they hold."""
+        """These contributions, with the records where `kept` (batch,) is False replaced by zero, whatever they hold."""
 
     def rows(self, start: Any, size: Any) -> Contribution:
         """Records start ... start + size - 1 alone."""
@@ -288,7 +288,8 @@ def merged(uses: Sequence[Contribution]) -> Contribution:
     first = uses[0]
     if len(uses) == 1:
         return first
-    if all(type(use) is Products for use in uses) and len({use.arrange for use in uses}) == 1:  # type: ignore[attr-defined]
+    plain = all(type(use) is Products for use in uses)
+    if plain and len({use.arrange for use in uses}) == 1:  # type: ignore[attr-defined]
         x, u = (tf.concat([getattr(use, name) for use in uses], axis=1) for name in ("x", "u"))
         return Products(first.variable, x, u, first.arrange)  # type: ignore[attr-defined]
     if all(type(use) is Lookups for use in uses):

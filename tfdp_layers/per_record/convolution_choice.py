@@ -85,7 +85,7 @@ def patch_cost(count: int, inputs: int, units: int) -> float:
 def pixel_cost(
     kernel: Any, x: tf.Tensor, u: tf.Tensor, strides: Sequence[int], padding: list[tuple[int, int]]
 ) -> float:
-    """The same of `PixelGrams`: Gram matrices, their shifted sums (strides make these slow), the weighted sum."""
+    """Nanoseconds a record of `PixelGrams`: Gram matrices, their shifted sums (slow with strides), the weighted sum."""
     (height, width), (rows, columns) = (n + sum(p) for n, p in zip(x.shape[1:-1], padding, strict=True)), u.shape[1:-1]
     grams = (height * width) ** 2 * x.shape[-1] + (rows * columns) ** 2 * kernel.shape[-1]
     sums = kernel.shape[0] * (rows * width) ** 2 + kernel.shape[1] * (rows * columns) ** 2

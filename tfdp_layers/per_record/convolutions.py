@@ -93,7 +93,7 @@ class KernelGradients(Contribution):
         return self.one(self.x, self.u * tf.reshape(weights, [-1] + [1] * (len(self.u.shape) - 1)))
 
     def like(self, x: tf.Tensor, u: tf.Tensor) -> KernelGradients:
-        """The same for other records."""
+        """These kernel gradients, for other records."""
         return KernelGradients(self.variable, x, u, self.convolution, self.overlap)
 
     def keep(self, kept: tf.Tensor) -> Contribution:

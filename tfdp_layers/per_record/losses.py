@@ -18,8 +18,7 @@ class PerRecordLoss:
 
     Args:
         loss: what the user gave to `compile`: a name, a keras.losses.Loss, a function of (y_true, y_pred), or a list
-        or dict of
-            these, one for each output.
+            or dict of these, one for each output.
         loss_weights: None, or a list or dict of numbers, one for each output.
         output_names: the model's output names.
 
@@ -112,9 +111,9 @@ def one_output(loss: Any, y_true: Any, y_pred: Any, weight: Any) -> tf.Tensor:
     values = keras.ops.cast(values, "float32")
     if len(values.shape) == 0 or (values.shape[0] is not None and values.shape[0] != y_pred.shape[0]):
         raise ValueError(
-            f"Loss {name!r} returns shape {tuple(values.shape)} for a batch: one number for the whole batch hides"
-            f" what each record"
-            " adds, so no record's influence can be bounded. Return one value a record, shape (batch,) or (batch, ...)."
+            f"Loss {name!r} returns shape {tuple(values.shape)} for a batch: one number for the whole batch hides what"
+            " each record adds, so no record's influence can be bounded. Return one value a record, shape (batch,) or"
+            " (batch, ...)."
         )
     axes = list(range(1, len(values.shape)))
     counts = tf.ones_like(values)

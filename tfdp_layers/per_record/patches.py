@@ -16,7 +16,7 @@ _COMPILED, _PLAIN = 16, 4
 
 
 class PatchBlocks(KernelGradients):
-    """The same of a 2D convolution from the patches of a few records at once, which take many times their memory.
+    """Kernel gradients of a 2D convolution from patches of a few records at once, since patches take much memory.
 
     Args:
         compiled: by XLA into a function of its own: faster for many positions and few weights.

@@ -31,12 +31,12 @@ class Dataset:
     """A classification data set, split as published.
 
     Attributes:
-      name: as given to `load`.
-      x_train, x_test: float32 images in [0, 1], (n, height, width, channels).
-      y_train, y_test: int64 labels in 0..classes-1, (n,).
-      source: the file, folder or package that the records came from.
-      classes: number of classes.
-      note: why this set and not the default one; empty if it was asked for.
+        name: as given to `load`.
+        x_train, x_test: float32 images in [0, 1], (n, height, width, channels).
+        y_train, y_test: int64 labels in 0..classes-1, (n,).
+        source: the file, folder or package that the records came from.
+        classes: number of classes.
+        note: why this set and not the default one; empty if it was asked for.
     """
 
     name: str
@@ -82,8 +82,8 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     through Keras at last. "digits" ships with scikit-learn: 1,797 images of 8x8 pixels; every fifth is a test image.
 
     Raises:
-      ValueError: an unknown name, a `data_dir` that is no folder, or files that do not hold the data set.
-      DatasetNotFound: not found and not downloaded; the message says where it was looked for and how to get it.
+        ValueError: an unknown name, a `data_dir` that is no folder, or files that do not hold the data set.
+        DatasetNotFound: not found and not downloaded; the message says where it was looked for and how to get it.
     """
     if name not in NAMES:
         raise ValueError(f"Unknown data set {name!r}. Choose one of: {', '.join(NAMES)}.")
@@ -109,7 +109,7 @@ def load_default(data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     """Loads Fashion-MNIST, or the digits where it cannot be had; `note` then says so. For when no set was named.
 
     Raises:
-      ValueError: `data_dir` is no folder, or holds files that are damaged.
+        ValueError: `data_dir` is no folder, or holds files that are damaged.
     """
     try:
         return load(DEFAULT, data_dir)
