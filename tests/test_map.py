@@ -1,4 +1,4 @@
-"""docs/map.md says in which room each line lives, and the imports keep to it: none runs upward, and no circle appears."""
+"""docs/map.md says in which room each line lives; no import runs upward against it, and no circle appears."""
 
 import ast
 import re
