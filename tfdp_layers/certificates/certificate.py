@@ -8,7 +8,8 @@ import keras
 
 from tfdp_layers import layers
 from tfdp_layers.certificates.mixing import refuse_mixing
-from tfdp_layers.certificates.uses import refuse_overridden, uses_of_layers
+from tfdp_layers.certificates.ownership import refuse_overridden, refuse_overridden_steps, refuse_tied_behind_keras
+from tfdp_layers.certificates.uses import uses_of_layers
 from tfdp_layers.layers.base import CountedLayer
 from tfdp_layers.sensitivity import SensitivityGroup, checked, groups_of, has_bound, parts_of
 from tfdp_layers.structure import is_container
@@ -37,6 +38,8 @@ def certified(model: keras.Model, bounding: Any = None) -> tuple[list[Sensitivit
             f"Model {model.name!r} is not built: its weights are not known. Give it a keras.Input, or call it once."
         )
     refuse_overridden(model)
+    refuse_overridden_steps(model)
+    refuse_tied_behind_keras(model)
     for layer in model._flatten_layers(include_self=False):
         refuse_mixing(layer)
     uses = uses_of_layers(model, bounding)

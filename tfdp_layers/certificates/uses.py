@@ -10,20 +10,10 @@ import tensorflow as tf
 
 from tfdp_layers.layers.base import CountedLayer, inspect_uses
 from tfdp_layers.per_record.recording import Recorder, recording
-from tfdp_layers.structure import inputs_of, is_container
+from tfdp_layers.structure import inputs_of
 
 _RECORDS = 1009
 """Records in the trace that counts uses: a size that no other axis is likely to have."""
-
-
-def refuse_overridden(model: keras.Model) -> None:
-    """Raises ValueError for a model whose own code could use layers in a way that a trace does not show."""
-    if not is_container(model):
-        raise ValueError(
-            f"{type(model).__name__} defines its own call(): how often a layer is used there, in loops for example,"
-            " can't be counted, so no bound holds. Write it as a functional model, tfdp.PrivateModel(inputs, outputs),"
-            " with that code in a keras.layers.Layer without weights."
-        )
 
 
 def uses_of_layers(model: keras.Model, bounding: Any = None) -> Counter[int]:
