@@ -36,8 +36,8 @@ def refuse_overridden_steps(model: keras.Model) -> None:
             if foreign or (thing is model and name in vars(thing)):
                 raise ValueError(
                     f"{type(thing).__name__} overrides {name}(), which the privacy of a step rests on: what it does"
-                    " with records is not bounded, and a loss computed there is never used. Leave it as it is: augment each"
-                    " record by a layer or in the data, and give the loss to compile."
+                    " with records is not bounded, and a loss computed there is never used. Leave it as it is: augment"
+                    " each record by a layer or in the data, and give the loss to compile."
                 )
 
 
