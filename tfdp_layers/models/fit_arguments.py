@@ -1,6 +1,6 @@
 """What `fit` accepts: data that a sampler draws, and callbacks that look at nothing private."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -57,8 +57,13 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
     )
 
 
-def refuse_unsound_fit(arguments: dict[str, Any]) -> None:
-    """Raises ValueError for arguments and callbacks that let un-noised numbers steer the training."""
+def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) -> None:
+    """Raises ValueError for arguments and callbacks that let un-noised numbers steer the training.
+
+    Args:
+        arguments: of `fit`, by name.
+        logged: names that training metrics start with: of the model's outputs and of its metrics.
+    """
     if arguments.get("validation_split"):
         raise ValueError(
             "validation_split carves the validation data out of the private data: its metrics are computed without"
@@ -69,9 +74,9 @@ def refuse_unsound_fit(arguments: dict[str, Any]) -> None:
         raise ValueError(
             "validation_data is the private training data itself; its metrics carry no noise. Give public data."
         )
-    callbacks = arguments.get("callbacks")
-    for callback in flatten_callbacks(callbacks):
-        refuse_steering(callback)
+    posing = sorted(name for name in logged if name == "val" or name.startswith("val_"))
+    for callback in flatten_callbacks(arguments.get("callbacks")):
+        refuse_steering(callback, validation is not None, posing)
 
 
 def shares_records(x: Any, validation: Any) -> bool:
@@ -112,22 +117,50 @@ def logs_first(callbacks: Any) -> Any:
     return sorted(flatten_callbacks(callbacks), key=rank)
 
 
-def refuse_steering(callback: Any) -> None:
-    """Raises ValueError if a Keras callback's decisions depend on a metric of the private data."""
-    kc = keras.callbacks
-    name = type(callback).__name__
-    if isinstance(callback, kc.TerminateOnNaN):
+def refuse_steering(callback: Any, validated: bool = True, posing: Sequence[str] = ()) -> None:
+    """Raises ValueError if a callback that is known to decide does so by a metric of the private data.
+
+    Known are those of Keras that stop, change the rate or choose a checkpoint, and those of KerasTuner.
+
+    Args:
+        validated: whether `fit` got validation data, which are public.
+        posing: outputs and metrics whose training metrics are named like validation metrics.
+    """
+    name, monitor = type(callback).__name__, decides_by(callback)
+    if isinstance(callback, keras.callbacks.TerminateOnNaN):
         raise ValueError(
             f"{name} stops on the private loss, which carries no noise: when it stops tells about records. Drop it."
         )
-    deciding = isinstance(callback, kc.EarlyStopping | kc.ReduceLROnPlateau)
-    deciding |= isinstance(callback, kc.ModelCheckpoint) and callback.save_best_only
-    monitor = str(getattr(callback, "monitor", ""))
-    if deciding and not monitor.startswith("val_") and monitor != "epsilon":
+    if monitor is None or monitor == "epsilon":
+        return
+    if not monitor.startswith("val_"):
         raise ValueError(
             f"{name} decides by {monitor!r}, a number computed from private data without noise: its decisions would"
             " leak. Monitor a metric of public validation data (monitor='val_loss'), or 'epsilon'."
         )
+    if not validated:
+        raise ValueError(
+            f"{name} decides by {monitor!r}, and fit got no validation_data: a number of that name could only come from"
+            " the private data. Give public data as validation_data=(x, y)."
+        )
+    if posing:
+        raise ValueError(
+            f"{name} decides by {monitor!r}, and outputs or metrics of the model are called {list(posing)}: their"
+            " training metrics, which carry no noise, are named like validation metrics. Give them other names."
+        )
+
+
+def decides_by(callback: Any) -> str | None:
+    """The name of the metric that a callback, known to decide something, decides by; None where it is not known to."""
+    kc = keras.callbacks
+    deciding = isinstance(callback, kc.EarlyStopping | kc.ReduceLROnPlateau)
+    deciding |= isinstance(callback, kc.ModelCheckpoint) and callback.save_best_only
+    if deciding:
+        return str(getattr(callback, "monitor", ""))
+    if type(callback).__module__.split(".")[0] in ("keras_tuner", "kerastuner"):
+        objective = getattr(callback, "objective", None)
+        return None if objective is None else str(getattr(objective, "name", objective))
+    return None
 
 
 def check_labels(model: Any, loss: Any, y: Any) -> None:

@@ -122,7 +122,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         """
         arguments = bind(super().fit, args, kwargs)
         self._require_private()
-        refuse_unsound_fit(arguments)
+        refuse_unsound_fit(arguments, self._logged_names())
         options = {
             "sampling": sampling,
             "examples": examples,
@@ -140,6 +140,13 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         self._settle_accounts()
         with self._privacy.account.running():
             return self._fit_on(batches, super().fit, arguments)
+
+    def _logged_names(self) -> list[str]:
+        """What the names of training metrics start with: the names of outputs and of compiled metrics."""
+        compiled = self._compile_metrics
+        given = [] if compiled is None else [compiled._user_metrics, compiled._user_weighted_metrics]
+        named = [getattr(m, "name", None) or getattr(m, "__name__", m) for m in keras.tree.flatten(given)]
+        return [*self._names_of_outputs(), *map(str, named)]
 
     def _fit_on(self, batches: Batches, fit: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Keras' `fit` on drawn batches, inside of a `Run`."""
