@@ -136,6 +136,8 @@ def test_ci_runs_the_readmes_commands_and_has_none_of_its_own():
     assert "pytest" not in script, "the tests are run by the README's command alone"
     assert readme_command("test").split(" && ")[-1].startswith("pytest")
     assert readme_command("train").split(" && ")[-1].startswith("tfdp train --method backprop_clipping")
+    assert 'main_job bash -euc "$train"' in script
+    assert 'main_job offline ". .venv/bin/activate && ${train##*&& }"' in script
 
 
 def test_the_readmes_train_command_is_understood():
@@ -144,7 +146,7 @@ def test_the_readmes_train_command_is_understood():
 
     arguments = readme_command("train").split(" && ")[-1].split()[2:]
     options = TrainingOptions.from_options(cli._command("train").parse(arguments))
-    assert (options.dataset, options.model, options.epsilon, options.delta) == ("fashion_mnist", "cnn", 2.7, 1e-5)
+    assert (options.dataset, options.model, options.epsilon, options.delta) == (None, "cnn", 2.7, 1e-5)
 
 
 def test_the_readmes_code_runs_as_it_stands_on_smaller_arrays(monkeypatch, capsys):
