@@ -69,15 +69,15 @@ def _of_optimizer(method: str) -> Recipe:
     return replace(_PER_RECORD, learning_rate=rates[method], l2_norm_clip=4.0)
 
 
-def _for_images(model: str, recipe: Recipe) -> dict[tuple[str, str], Recipe]:
-    """The recipe of a model on each data set; the digits are few and small."""
-    small: dict[str, Any] = {"kernels": (2, 2), "strides": (2, 1)} if model == "cnn" else {}
+def _for_images(model: str, recipe: Recipe, **digits: Any) -> dict[tuple[str, str], Recipe]:
+    """The recipe of a model on each data set; the digits are few and small, and an epoch has few steps on them."""
+    small = digits | ({"kernels": (2, 2), "strides": (2, 1)} if model == "cnn" else {})
     large = {(model, name): recipe for name in ("mnist", "fashion_mnist", "cifar10")}
     return large | {(model, "digits"): replace(recipe, batch_size=256, **small)}
 
 
 _RECIPES = {
-    "backprop_clipping": _for_images("mlp", _MLP) | _for_images("cnn", _CNN),
+    "backprop_clipping": _for_images("mlp", _MLP, learning_rate=4e-3) | _for_images("cnn", _CNN, learning_rate=4e-3),
     "dfa": _for_images("mlp", _DFA),
     "dfa_hybrid": _for_images("cnn", _HYBRID),
 } | {
