@@ -87,18 +87,7 @@ class AdaDPOptimizer(PrivateOptimizer):
         **kwargs: Any,
     ) -> None:
         check_bound(clip_factor=clip_factor, l2_norm_clip=l2_norm_clip)
-        if l2_norm_clip > LARGEST_SUM:  # sums are in units of the gradient until they are over the clamps
-            raise ValueError(f"`l2_norm_clip` must be at most {LARGEST_SUM:g}. Received: {l2_norm_clip!r}.")
-        if scale_estimator not in ESTIMATORS:
-            raise ValueError(f"`scale_estimator` must be one of {ESTIMATORS}. Received: {scale_estimator!r}.")
-        for name, value in {"rate_decay": rate_decay, "noise_decay": noise_decay}.items():
-            if not 0.0 < value < 1.0:
-                raise ValueError(f"`{name}` must be between 0 and 1. Received: {name}={value!r}.")
-        if not 0.0 <= variance_threshold < math.inf:
-            raise ValueError(
-                f"`variance_threshold` must be finite and at least 0. Received: {variance_threshold!r}. It is the"
-                " variance of sqrt(E') above which the clamps come into force."
-            )
+        _check(l2_norm_clip, scale_estimator, variance_threshold, rate_decay=rate_decay, noise_decay=noise_decay)
         inner = (
             keras.optimizers.RMSprop(learning_rate, rho=1.0 - rate_decay, epsilon=1e-12)
             if adaptive_rate
@@ -111,19 +100,22 @@ class AdaDPOptimizer(PrivateOptimizer):
         self.adaptive_rate, self.adaptive_noise = bool(adaptive_rate), bool(adaptive_noise)
         self.as_published = bool(as_published)
         self.scale_estimator = "coordinate" if as_published else scale_estimator
-        counted = self.adaptive_noise and self.scale_estimator == "query"
-        self._bounding = AdaptiveClamping(
+        self._bounding = self._clamping(allow_generic)
+        self._batch_size = 1
+        self._moments: dict[int, Any] = {}
+        self._switch: keras.Variable | None = None
+
+    def _clamping(self, allow_generic: bool) -> AdaptiveClamping:
+        """What bounds each record, by the state of this optimizer."""
+        return AdaptiveClamping(
             self.l2_norm_clip,
             switched=self.switched,
             clamp=self.clamp,
             clip_factor=self.clip_factor,
-            counted=counted,
+            counted=self.adaptive_noise and self.scale_estimator == "query",
             unprotected=self.as_published and self.adaptive_noise,
             allow_generic=allow_generic,
         )
-        self._batch_size = 1
-        self._moments: dict[int, Any] = {}
-        self._switch: Any = None
 
     # The state, all of it from released values ------------------------------------------------------------------------
 
@@ -246,3 +238,19 @@ class AdaDPOptimizer(PrivateOptimizer):
         if isinstance(rate, dict):
             rate = keras.saving.deserialize_keras_object(rate, custom_objects=custom_objects)
         return cls(**(config | {"learning_rate": rate}))
+
+
+def _check(l2_norm_clip: float, scale_estimator: str, variance_threshold: float, **decays: float) -> None:
+    """Raises ValueError for an argument out of its range."""
+    if l2_norm_clip > LARGEST_SUM:  # sums are in units of the gradient until they are over the clamps
+        raise ValueError(f"`l2_norm_clip` must be at most {LARGEST_SUM:g}. Received: {l2_norm_clip!r}.")
+    if scale_estimator not in ESTIMATORS:
+        raise ValueError(f"`scale_estimator` must be one of {ESTIMATORS}. Received: {scale_estimator!r}.")
+    for name, value in decays.items():
+        if not 0.0 < value < 1.0:
+            raise ValueError(f"`{name}` must be between 0 and 1. Received: {name}={value!r}.")
+    if not 0.0 <= variance_threshold < math.inf:
+        raise ValueError(
+            f"`variance_threshold` must be finite and at least 0. Received: {variance_threshold!r}. It is the"
+            " variance of sqrt(E') above which the clamps come into force."
+        )
