@@ -23,7 +23,7 @@ def functional_class() -> type:
     return type(keras.Model(tensor, keras.layers.Identity()(tensor)))
 
 
-def is_container(layer: Any) -> bool:
+def is_container(layer: keras.layers.Layer) -> bool:
     """Whether the layer is a Sequential or functional model whose call only passes tensors from layer to layer."""
     base: Any = keras.Sequential if isinstance(layer, keras.Sequential) else functional_class()
     kind: Any = type(layer)

@@ -103,7 +103,7 @@ def logs_first(callbacks: Any) -> Any:
     Keras hands one dict of logs along the list. Order is kept otherwise; a keras CallbackList is reordered in place.
     """
 
-    def rank(callback: Any) -> bool:
+    def rank(callback: keras.callbacks.Callback) -> bool:
         return not getattr(callback, "adds_to_logs", False)
 
     if isinstance(callbacks, keras.callbacks.CallbackList):
@@ -112,7 +112,7 @@ def logs_first(callbacks: Any) -> Any:
     return sorted(flatten_callbacks(callbacks), key=rank)
 
 
-def refuse_steering(callback: Any) -> None:
+def refuse_steering(callback: keras.callbacks.Callback) -> None:
     """Raises ValueError if a Keras callback's decisions depend on a metric of the private data."""
     kc = keras.callbacks
     name = type(callback).__name__
@@ -130,7 +130,7 @@ def refuse_steering(callback: Any) -> None:
         )
 
 
-def check_labels(model: Any, loss: Any, y: Any) -> None:
+def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
     """Raises ValueError if integer class labels lie outside what a single-output classifier can predict.
 
     The message says how many classes there are, nothing of the records; that it is raised at all is not covered by the

@@ -1,7 +1,7 @@
 """AdaDP: noise and step size adapted to each coordinate, sound by default."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -71,7 +71,7 @@ class AdaDPOptimizer(PrivateOptimizer):
 
     def __init__(
         self,
-        learning_rate: Any = 0.002,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.002,
         noise_multiplier: float = 1.0,
         clip_factor: float = 1.2,
         l2_norm_clip: float = 4.0,
@@ -103,7 +103,7 @@ class AdaDPOptimizer(PrivateOptimizer):
         self._bounding = self._clamping(allow_generic)
         self._batch_size = 1
         self._moments: dict[int, Any] = {}
-        self._switch: keras.Variable | None = None
+        self._switch: Any = None
 
     def _clamping(self, allow_generic: bool) -> AdaptiveClamping:
         """What bounds each record, by the state of this optimizer."""
@@ -119,7 +119,7 @@ class AdaDPOptimizer(PrivateOptimizer):
 
     # The state, all of it from released values ------------------------------------------------------------------------
 
-    def build(self, variables: Any) -> None:
+    def build(self, variables: Sequence[keras.Variable]) -> None:
         super().build(variables)
         if not self.adaptive_noise or self._switch is not None:
             return
@@ -134,7 +134,7 @@ class AdaDPOptimizer(PrivateOptimizer):
         """Whether the clamps are in force: () boolean."""
         return tf.constant(False) if self._switch is None else tf.convert_to_tensor(self._switch.value) > 0.0
 
-    def size(self, variable: Any, weights: int) -> tf.Tensor:
+    def size(self, variable: keras.Variable, weights: int) -> tf.Tensor:
         """sqrt(E'): of the variable's shape, or one number for all its weights."""
         moment = self._moments.get(id(variable))
         if moment is None:
@@ -144,7 +144,7 @@ class AdaDPOptimizer(PrivateOptimizer):
             return self._start(weights) * tf.exp(value)
         return tf.sqrt(tf.maximum(value, 0.0))
 
-    def clamp(self, variable: Any, weights: int) -> tf.Tensor:
+    def clamp(self, variable: keras.Variable, weights: int) -> tf.Tensor:
         """s_j of a model in which `weights` weights are clamped: of the variable's shape, or one number."""
         low, high = (limit * self._start(weights) for limit in _LIMITS)
         return tf.clip_by_value(self.clip_factor * self.size(variable, weights), low, high)
@@ -169,12 +169,23 @@ class AdaDPOptimizer(PrivateOptimizer):
         found = dict(zip(map(id, private), noises, strict=True))
         return [found.get(id(group), 0.0) for group in groups]
 
-    def release(self, sums: Any, variables: Any, groups: Any, batch_size: int, weight_terms: Any = None) -> tf.Tensor:
+    def release(
+        self,
+        sums: Sequence[tf.Tensor],
+        variables: Sequence[keras.Variable],
+        groups: Sequence[SensitivityGroup],
+        batch_size: int,
+        weight_terms: Callable[[], Sequence[tf.Tensor | None]] | None = None,
+    ) -> tf.Tensor:
         self._batch_size = batch_size
         return super().release(sums, variables, groups, batch_size, weight_terms)
 
     def after_noise(
-        self, means: list[tf.Tensor], statistics: Sequence[tf.Tensor], variables: Sequence[Any], groups: Any
+        self,
+        means: list[tf.Tensor],
+        statistics: Sequence[tf.Tensor],
+        variables: Sequence[Any],
+        groups: Sequence[SensitivityGroup],
     ) -> list[tf.Tensor]:
         """Back to the units of the gradient, by the state from which the step was made; then the state moves."""
         found = [
@@ -198,7 +209,13 @@ class AdaDPOptimizer(PrivateOptimizer):
             self._decide(group.variables, weights)
         return released
 
-    def _estimate(self, variables: Any, gradients: Any, noises: Any, statistics: Sequence[tf.Tensor]) -> None:
+    def _estimate(
+        self,
+        variables: Sequence[keras.Variable],
+        gradients: dict[int, tf.Tensor],
+        noises: dict[int, tf.Tensor],
+        statistics: Sequence[tf.Tensor],
+    ) -> None:
         """Moves E', given the released gradients, their noise's standard deviations, and released statistics."""
         if self.as_published:  # the statistic is the gradient itself, without noise
             parts = tf.split(statistics[-1], [math.prod(v.shape) for v in variables])
@@ -217,7 +234,7 @@ class AdaDPOptimizer(PrivateOptimizer):
                 squared = tf.reduce_mean(squared)
             moment.assign(self.noise_decay * value + (1.0 - self.noise_decay) * squared)
 
-    def _decide(self, variables: Any, weights: int) -> None:
+    def _decide(self, variables: Sequence[keras.Variable], weights: int) -> None:
         """The clamps are in force while the variance of sqrt(E') over all weights is above the threshold."""
         spread = [(tf.broadcast_to(self.size(v, weights), v.shape)) for v in variables]
         mean = tf.add_n([tf.reduce_sum(sizes_) for sizes_ in spread]) / weights
@@ -233,7 +250,7 @@ class AdaDPOptimizer(PrivateOptimizer):
         return config | {"learning_rate": inner["learning_rate"], "allow_generic": self._bounding.allow_generic}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "AdaDPOptimizer":
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "AdaDPOptimizer":
         rate = config["learning_rate"]
         if isinstance(rate, dict):
             rate = keras.saving.deserialize_keras_object(rate, custom_objects=custom_objects)
