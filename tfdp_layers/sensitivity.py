@@ -3,7 +3,10 @@
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import keras
 
 Bound = Callable[[Any], "float | Sequence[SensitivityGroup]"]
 Parts = Callable[[Any], Mapping[str, Any]]
@@ -78,19 +81,19 @@ def bounded_in_parts(layer_type: type, parts: Parts) -> None:
     _PARTS[layer_type] = parts
 
 
-def has_bound(layer: Any) -> bool:
+def has_bound(layer: "keras.layers.Layer") -> bool:
     """Whether a bound is registered for exactly this type of layer."""
     return type(layer) in _BOUNDS
 
 
-def parts_of(layer: Any) -> dict[str, Any]:
+def parts_of(layer: "keras.layers.Layer") -> dict[str, Any]:
     """The layers that a bound is looked up for, by name: the layer itself, or its parts where they bound themselves."""
     if type(layer) not in _PARTS:
         return {layer.name: layer}
     return {f"{layer.name}/{name}": part for name, part in _PARTS[type(layer)](layer).items()}
 
 
-def groups_of(path: str, layer: Any, uses: int) -> Iterator[SensitivityGroup]:
+def groups_of(path: str, layer: "keras.layers.Layer", uses: int) -> Iterator[SensitivityGroup]:
     """The groups of a layer with a registered bound. Raises ValueError for a bound out of range."""
     stated = _BOUNDS[type(layer)](layer)
     if not isinstance(stated, Sequence):

@@ -1,4 +1,4 @@
-"""Models of bounded layers know their bounds, or are refused by name with the mend."""
+"""Models of bounded layers know their bounds, or are refused by name with the fix."""
 
 import math
 from collections.abc import Callable

@@ -10,17 +10,18 @@ from tfdp_layers import layers
 from tfdp_layers.certificates.mixing import refuse_mixing
 from tfdp_layers.certificates.ownership import refuse_overridden, refuse_overridden_steps, refuse_tied_behind_keras
 from tfdp_layers.certificates.uses import uses_of_layers
+from tfdp_layers.clipping.bounding import Bounding
 from tfdp_layers.layers.base import CountedLayer
 from tfdp_layers.sensitivity import SensitivityGroup, checked, groups_of, has_bound, parts_of
 from tfdp_layers.structure import is_container
 
 
-def sensitivity_groups(model: keras.Model, bounding: Any = None) -> list[SensitivityGroup]:
+def sensitivity_groups(model: keras.Model, bounding: Bounding | None = None) -> list[SensitivityGroup]:
     """The groups of `certified`."""
     return certified(model, bounding)[0]
 
 
-def certified(model: keras.Model, bounding: Any = None) -> tuple[list[SensitivityGroup], Counter[int]]:
+def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[list[SensitivityGroup], Counter[int]]:
     """The groups of weights with their bounds, and how often each layer is used (see `uses_of_layers`).
 
     One group for each layer that bounds itself, and those of `bounding` for the others. Together they cover every
@@ -93,7 +94,7 @@ def leaf_layers(model: keras.Model, path: str = "") -> Iterator[tuple[str, Any]]
     that bound themselves."""
     seen: set[int] = set()
 
-    def walk(container: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    def walk(container: keras.Model, prefix: str) -> Iterator[tuple[str, Any]]:
         for layer in container.layers:
             if is_container(layer):
                 yield from walk(layer, f"{prefix}{layer.name}/")
@@ -106,7 +107,7 @@ def leaf_layers(model: keras.Model, path: str = "") -> Iterator[tuple[str, Any]]
     return walk(model, path)
 
 
-def no_bound(path: str, layer: Any) -> str:
+def no_bound(path: str, layer: keras.layers.Layer) -> str:
     """The message for a trainable layer without a registered bound."""
     twin = f"Clipped{type(layer).__name__}"
     fix = (

@@ -1,13 +1,11 @@
-"""Layers known to break the independence of records: why no bound on one record holds with them, and the mend."""
-
-from typing import Any
+"""Layers known to break the independence of records: why no bound on one record holds with them, and the fix."""
 
 import keras
 
 from tfdp_layers.layers.dp_pca import DPPCA
 
 
-def refuse_mixing(layer: Any) -> None:
+def refuse_mixing(layer: keras.layers.Layer) -> None:
     """Raises ValueError for a layer that lets one record reach another's gradient, or carries state from private
     data.
     """
@@ -16,8 +14,8 @@ def refuse_mixing(layer: Any) -> None:
         raise ValueError(f"Layer {layer.name!r} is {type(layer).__name__}: {reason}")
 
 
-def mixing_reason(layer: Any) -> str | None:
-    """Why the layer breaks the independence of records, with the mend; None if it is not known to."""
+def mixing_reason(layer: keras.layers.Layer) -> str | None:
+    """Why the layer breaks the independence of records, with the fix; None if it is not known to."""
     kl = keras.layers
     if isinstance(layer, kl.BatchNormalization) and layer.trainable:
         return (
@@ -48,7 +46,7 @@ def mixing_reason(layer: Any) -> str | None:
     return None
 
 
-def is_adapted(layer: Any) -> bool:
+def is_adapted(layer: keras.layers.Layer) -> bool:
     """Whether a preprocessing layer's state came from adapt() rather than from its arguments."""
     kl = keras.layers
     if isinstance(layer, kl.Normalization):

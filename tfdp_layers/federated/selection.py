@@ -4,8 +4,9 @@ Source of all of it: Shokri, Shmatikov 2015, "Privacy-preserving deep learning" 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -252,7 +253,7 @@ def _first_at_least(values: np.ndarray, threshold: int, start: int) -> int | Non
     return None
 
 
-def _finite(change: Any) -> np.ndarray:
+def _finite(change: np.ndarray) -> np.ndarray:
     change = np.asarray(change)
     if change.ndim != 1 or not len(change) or change.dtype.kind not in "fiu":
         raise ValueError(
@@ -261,7 +262,7 @@ def _finite(change: Any) -> np.ndarray:
     return np.where(np.isfinite(change), change, 0)
 
 
-def _update(chosen: Any, change: np.ndarray, bound: float) -> Update:
+def _update(chosen: np.ndarray | Sequence[int], change: np.ndarray, bound: float) -> Update:
     indices = np.sort(np.asarray(chosen, dtype=np.int64))
     return Update(indices, np.clip(change[indices], -bound, bound).astype(np.float32))
 

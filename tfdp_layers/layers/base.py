@@ -5,7 +5,7 @@ import contextlib
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -52,7 +52,7 @@ class CountedLayer(KerasMixin):
     A subclass calls `begin_use` and `end_use` around its computation.
     """
 
-    def begin_use(self, inputs: Any) -> tf.Tensor:
+    def begin_use(self, inputs: tf.Tensor) -> tf.Tensor:
         """Counts a call, and returns its inputs as float32."""
         self.refuse_unbounded()
         counter = getattr(_uses, "counter", None)
@@ -81,7 +81,7 @@ class CountedLayer(KerasMixin):
         """
         self.refuse_unbounded()
 
-    def refuse_unsound_use(self, inputs: Any, rows: int, graph: Any) -> None:
+    def refuse_unsound_use(self, inputs: tf.Tensor, rows: int, graph: tf.Graph) -> None:
         """Raises ValueError if the rows of a call are not the records, or a trace does not show how many calls are."""
         if inputs.shape[0] != rows:
             raise ValueError(
@@ -144,7 +144,7 @@ class BoundedLayer(CountedLayer):
         """Bounds each record's upstream gradient on the way back."""
 
     @abc.abstractmethod
-    def affine(self, inputs: Any) -> Any:
+    def affine(self, inputs: tf.Tensor) -> Any:
         """The layer without its activation."""
 
     def affine_of_clipped(self, inputs: tf.Tensor) -> Any:
@@ -155,7 +155,7 @@ class BoundedLayer(CountedLayer):
         """L2 bound on what one use of the layer adds, per record, to the summed gradient of its kernel and bias."""
         return self.upstream_clip * math.hypot(self.input_clip, float(bool(self.use_bias)))
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> Any:
         inputs = self.begin_use(inputs)
         outputs = self.end_use(inputs, bound_upstream(self.affine_of_clipped(inputs), self.upstream_rule))
         # Outside the bound: an activation may be anything that keeps records apart.
@@ -197,14 +197,14 @@ class AffineLayer(BoundedLayer):
     """A bounded layer whose output, before the activation, is linear in its input, apart from a bias."""
 
     @abc.abstractmethod
-    def linear(self, inputs: Any) -> Any:
+    def linear(self, inputs: tf.Tensor) -> Any:
         """The layer without bias and activation."""
 
     @abc.abstractmethod
-    def add_bias(self, outputs: Any) -> Any:
+    def add_bias(self, outputs: tf.Tensor) -> Any:
         """The outputs with the bias, if there is one."""
 
-    def affine(self, inputs: Any) -> Any:
+    def affine(self, inputs: tf.Tensor) -> Any:
         return self.add_bias(self.linear(inputs))
 
     def affine_of_clipped(self, inputs: tf.Tensor) -> Any:
@@ -223,6 +223,8 @@ class AffineLayer(BoundedLayer):
         return self.add_bias(scale_rows(self.linear(select_rows(inputs, scales)), scales))
 
 
-def size(shape: Any) -> int | None:
+def size(shape: Iterable[int | None]) -> int | None:
     """The number of entries, None if a dimension is not known."""
-    return None if None in tuple(shape) else math.prod(shape)
+    sizes = tuple(shape)
+    known = [n for n in sizes if n is not None]
+    return None if len(known) < len(sizes) else math.prod(known)

@@ -2,13 +2,16 @@
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.account import Account, account_of, open_account
 from tfdp_layers.structure import held_by
+
+if TYPE_CHECKING:
+    pass
 
 _SMALLEST = 8
 """Weights of fewer numbers are not recognised by their values: a few zeros may be anyone's."""

@@ -108,7 +108,7 @@ def logs_first(callbacks: Any) -> Any:
     Keras hands one dict of logs along the list. Order is kept otherwise; a keras CallbackList is reordered in place.
     """
 
-    def rank(callback: Any) -> bool:
+    def rank(callback: keras.callbacks.Callback) -> bool:
         return not getattr(callback, "adds_to_logs", False)
 
     if isinstance(callbacks, keras.callbacks.CallbackList):
@@ -117,7 +117,7 @@ def logs_first(callbacks: Any) -> Any:
     return sorted(flatten_callbacks(callbacks), key=rank)
 
 
-def refuse_steering(callback: Any, validated: bool = True, posing: Sequence[str] = ()) -> None:
+def refuse_steering(callback: keras.callbacks.Callback, validated: bool = True, posing: Sequence[str] = ()) -> None:
     """Raises ValueError if a callback that is known to decide does so by a metric of the private data.
 
     Known are those of Keras that stop, change the rate or choose a checkpoint, and those of KerasTuner.
@@ -150,7 +150,7 @@ def refuse_steering(callback: Any, validated: bool = True, posing: Sequence[str]
         )
 
 
-def decides_by(callback: Any) -> str | None:
+def decides_by(callback: keras.callbacks.Callback) -> str | None:
     """The name of the metric that a callback, known to decide something, decides by; None where it is not known to."""
     kc = keras.callbacks
     deciding = isinstance(callback, kc.EarlyStopping | kc.ReduceLROnPlateau)
@@ -163,7 +163,7 @@ def decides_by(callback: Any) -> str | None:
     return None
 
 
-def check_labels(model: Any, loss: Any, y: Any) -> None:
+def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
     """Raises ValueError if integer class labels lie outside what a single-output classifier can predict.
 
     The message says how many classes there are, nothing of the records; that it is raised at all is not covered by the

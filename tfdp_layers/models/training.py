@@ -22,6 +22,7 @@ from tfdp_layers.models.run import PrivacyState, Run, release_of
 from tfdp_layers.models.sums import BoundedSums
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
+from tfdp_layers.sampling import Sampling
 from tfdp_layers.sensitivity import SensitivityGroup
 
 
@@ -96,7 +97,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
     def fit(
         self,
         *args: Any,
-        sampling: Any = None,
+        sampling: Sampling | None = None,
         examples: int | None = None,
         physical_batch_size: int | None = None,
         unit_ids: Any = None,
@@ -118,7 +119,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             sampling_seed: for tests; voids the statement.
 
         Raises:
-            ValueError: for data, callbacks or arguments that would break the guarantee, naming the mend.
+            ValueError: for data, callbacks or arguments that would break the guarantee, naming the fix.
         """
         arguments = bind(super().fit, args, kwargs)
         self._require_private()
@@ -181,7 +182,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         with strategy.scope():
             self._symbolic_build(data_batch=data_batch)
 
-    def _begin(self, batches: Batches, spec: Any, replicas: Replicas | None) -> None:
+    def _begin(self, batches: Batches, spec: tuple[Any, ...], replicas: Replicas | None) -> None:
         """Certifies the model, and opens what this `fit` will release in the ledger."""
         state = self._privacy
         self.optimizer.workers = None if replicas is None else replicas.workers
@@ -194,7 +195,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         token = self._open(batches, release)
         state.run = Run(batches, groups, release, token, self._settings(groups), replicas)
 
-    def _prepare(self, spec: Any, replicas: Replicas | None) -> None:
+    def _prepare(self, spec: tuple[Any, ...], replicas: Replicas | None) -> None:
         """Creates and checks all that is trained: its variables, what they cost so far, and where they live."""
         if self.optimizer.workers is None:
             self._refuse_unpaid_weights()
@@ -218,7 +219,9 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             warn_of_generic(self)
         return groups
 
-    def _check_trace(self, release: Release, piece: int | None, groups: list[SensitivityGroup], spec: Any) -> None:
+    def _check_trace(
+        self, release: Release, piece: int | None, groups: list[SensitivityGroup], spec: tuple[Any, ...]
+    ) -> None:
         """Checks that records do not mix, and compiles afresh, where something changed that a trace depends on."""
         state = self._privacy
         variables = tuple(map(id, self.trainable_variables))
@@ -226,7 +229,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         if state.traced != traced:
             state.independent = False
         if not state.independent:
-            check_independence(self, *spec[:2], groups)
+            check_independence(self, spec[0], spec[1], groups)
             state.independent = True
         if state.traced != traced:
             self.train_function = None
@@ -249,7 +252,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         self._privacy.account.replace(ledger)
         return token
 
-    def _build_for(self, spec: Any) -> None:
+    def _build_for(self, spec: tuple[Any, ...]) -> None:
         """Creates all variables of training, for batches like `spec`: replicas cannot do that in the step."""
         x, y = spec[:2]
         if not self.built:
@@ -300,6 +303,6 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         )
 
 
-def bind(function: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a Keras method by name, without copying its signature."""
     return dict(inspect.signature(function).bind(*args, **kwargs).arguments)

@@ -56,7 +56,7 @@ class PerRecordLoss:
         leaves = keras.tree.flatten(structure)
         return leaves * len(self.names) if len(leaves) == 1 else leaves
 
-    def __call__(self, y: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+    def __call__(self, y: Any, y_pred: tf.Tensor, sample_weight: Any = None) -> tf.Tensor:
         """(batch, ...) structures -> (batch,) float32."""
         total: tf.Tensor | float = 0.0
         weights = [None] * len(self.names) if sample_weight is None else self.flatten(sample_weight)
@@ -87,14 +87,16 @@ def as_loss(loss: Any) -> keras.losses.Loss | Callable[..., Any] | None:
     return loss
 
 
-def is_sparse(loss: Any) -> bool:
+def is_sparse(loss: str | keras.losses.Loss | Callable[..., tf.Tensor] | None) -> bool:
     """Whether the loss takes integer class labels, one axis fewer than the predictions."""
     loss = keras.losses.get(loss) if isinstance(loss, str) else loss
     by_name = getattr(loss, "__name__", "") == "sparse_categorical_crossentropy"
     return by_name or isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
 
 
-def one_output(loss: Any, y_true: Any, y_pred: Any, weight: Any) -> tf.Tensor:
+def one_output(
+    loss: keras.losses.Loss | Callable[..., tf.Tensor], y_true: tf.Tensor, y_pred: tf.Tensor, weight: tf.Tensor | None
+) -> tf.Tensor:
     """Each record's loss at one output: (batch,) float32. Records of weight zero have loss and gradient zero."""
     mask = getattr(y_pred, "_keras_mask", None)
     y_pred = keras.ops.cast(y_pred, "float32")

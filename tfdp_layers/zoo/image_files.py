@@ -5,7 +5,7 @@ import math
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -66,7 +66,9 @@ def read_idx(folder: Path, name: str) -> tuple[Arrays, str] | None:
     return Arrays(x_train, y_train, x_test, y_test), str(folder)
 
 
-def checked(x: Any, y: Any, shape: tuple[int, ...], classes: int, source: str) -> tuple[np.ndarray, np.ndarray]:
+def checked(
+    x: np.ndarray, y: np.ndarray, shape: tuple[int, ...], classes: int, source: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns float32 images in [0, 1], (n, *shape), and int64 labels, (n,).
 
     Raises:
