@@ -10,11 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 
-from tfdp_layers.accounting import Ledger, LedgerError
-
-__all__ = ["ModelFileError", "load_model", "stored_ledger", "whole_file"]
+__all__ = ["ModelFileError", "load_model", "whole_file"]
 
 _OURS = ("model", "layers", "optimizers", "activations", "losses")
 _KERAS = (
@@ -136,12 +133,3 @@ def whole_file(path: Any, overwrite: bool = True) -> Iterator[Any]:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
         raise
-
-
-def stored_ledger(stored: Any) -> Ledger:
-    """The ledger that was saved with weights, as bytes. Raises LedgerError where they are not a whole ledger."""
-    try:
-        text = np.asarray(stored, np.uint8).tobytes().decode()
-    except (TypeError, ValueError) as error:
-        raise LedgerError(f"The ledger saved with these weights is damaged ({error}). Use a backup of them.") from error
-    return Ledger.from_json(text)

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import numpy as np
-
 from tfdp_layers.accounting import Ledger, Release, Statement
+from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.layers.dp_pca import merge_adaptations
 from tfdp_layers.mixin import KerasMixin
-from tfdp_layers.model_file import stored_ledger, whole_file
+from tfdp_layers.model_file import whole_file
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.run import PrivacyState
 
@@ -92,15 +91,14 @@ class Remembering(KerasMixin):
 
     def save_own_variables(self, store: Any) -> None:
         super().save_own_variables(store)
-        store["privacy_ledger"] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
+        write_stored_ledger(store, self.ledger)
 
     def load_own_variables(self, store: Any) -> None:
         """Loads weights; what they cost is merged into the ledger, which never rewinds."""
-        kept = {name: store[name] for name in store.keys()}  # noqa: SIM118 (an h5 group is no dict)
-        stored = kept.pop("privacy_ledger", None)
         # Keras loads the weights of layers after a failure here too (and only warns, with skip_mismatch).
         self._privacy.unpaid = True
+        variables, stored = read_stored_ledger(store)
         if stored is not None:
-            self.ledger.merge(stored_ledger(stored))
+            self.ledger.merge(stored)
         self._privacy.unpaid = False
-        super().load_own_variables(kept)
+        super().load_own_variables(variables)
