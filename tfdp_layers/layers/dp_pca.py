@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfdp_layers.accounting import GroupNoise, Ledger
 from tfdp_layers.accounting.account import Account
 from tfdp_layers.accounting.events import WholeDataRelease
-from tfdp_layers.accounting.stored import stored_ledger
+from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.rules.rows import L2, check_bound
 from tfdp_layers.sampling import Poisson, Sampling, drawing_all
@@ -162,15 +162,14 @@ class DPPCA(KerasMixin, keras.layers.Layer):
 
     def save_own_variables(self, store: Any) -> None:
         super().save_own_variables(store)
-        store["privacy_ledger"] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
+        write_stored_ledger(store, self.ledger)
 
     def load_own_variables(self, store: Any) -> None:
         """Loads weights; what they cost is merged into the ledger, which never rewinds."""
-        kept = {name: store[name] for name in store.keys()}  # noqa: SIM118 (an h5 group is no dict)
-        text = kept.pop("privacy_ledger", None)
-        super().load_own_variables(kept)
-        if text is not None:
-            self.ledger.merge(stored_ledger(text))
+        variables, stored = read_stored_ledger(store)
+        super().load_own_variables(variables)
+        if stored is not None:
+            self.ledger.merge(stored)
 
     def get_config(self) -> dict[str, Any]:
         settings = ("components", "noise_multiplier", "l2_norm_clip")

@@ -6,10 +6,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-
 from tfdp_layers.accounting import Ledger, Release, Statement
-from tfdp_layers.accounting.stored import stored_ledger
+from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.layers.dp_pca import merge_adaptations
@@ -133,17 +131,16 @@ class Bookkeeping(KerasMixin):
     def save_own_variables(self, store: Any) -> None:
         self._settle_accounts()
         super().save_own_variables(store)
-        store["privacy_ledger"] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
+        write_stored_ledger(store, self.ledger)
 
     def load_own_variables(self, store: Any) -> None:
         """Loads weights; what they cost is merged into the ledger, which never rewinds."""
-        kept = {name: store[name] for name in store.keys()}  # noqa: SIM118 (an h5 group is no dict)
-        stored = kept.pop("privacy_ledger", None)
         # Keras loads the weights of layers after a failure here too (and only warns, with skip_mismatch).
         self._privacy.unpaid = True
+        kept, stored = read_stored_ledger(store)
         if stored is not None:
             self._settle_accounts()
-            self.ledger.merge(stored_ledger(stored))
+            self.ledger.merge(stored)
         elif not getattr(_loading, "public", False):
             raise ValueError(
                 "These weights were saved without a privacy ledger, so what they cost is not known. If they are public"
