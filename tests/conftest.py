@@ -1,6 +1,16 @@
-"""Puts this folder on the import path, so that tests below share its helpers; one thread for each process."""
+"""One thread for each process, and the same initial weights for every test."""
 
 import os
+import sys
+
+import pytest
 
 for kind in ("INTRAOP", "INTEROP"):  # the tests are small, and several processes run them
     os.environ.setdefault(f"TF_NUM_{kind}_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def same_weights():
+    """With the seeds of noise and sampling, the result of a test is one and the same."""
+    if "keras" in sys.modules:  # tests of the accounting load none
+        sys.modules["keras"].utils.set_random_seed(0)

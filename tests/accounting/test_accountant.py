@@ -5,9 +5,9 @@ import sys
 
 import dp_accounting
 import pytest
-from accounting_tools import ledger_of, release_of
 from scipy.stats import norm
 
+from helpers.accounting_tools import ledger_of, release_of
 from tfdp_layers.accounting import EpsilonCurve, Ledger, composition, epsilon
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 

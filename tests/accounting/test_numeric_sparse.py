@@ -5,8 +5,8 @@ import math
 
 import dp_accounting
 import pytest
-from accounting_tools import ledger_of, release_of
 
+from helpers.accounting_tools import ledger_of, release_of
 from tfdp_layers.accounting import (
     EpsilonCurve,
     Ledger,

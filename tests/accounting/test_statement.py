@@ -2,8 +2,8 @@ import json
 import re
 
 import pytest
-from accounting_tools import ledger_of, release_of
 
+from helpers.accounting_tools import ledger_of, release_of
 from tfdp_layers.accounting import (
     GroupNoise,
     Ledger,

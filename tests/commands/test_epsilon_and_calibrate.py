@@ -6,8 +6,8 @@ import sys
 
 import dp_accounting
 import pytest
-from command_line import RUN, run, run_json
 
+from helpers.command_line import RUN, run, run_json
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon
 from tfdp_layers.sampling import FixedSize, Partition, Poisson
 

@@ -5,8 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from command_line import RUN, TRAIN, run
 
+from helpers.command_line import RUN, TRAIN, run
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon
 from tfdp_layers.commands import cli
 from tfdp_layers.sampling import Poisson

@@ -10,8 +10,8 @@ from pathlib import Path
 import dp_accounting
 import numpy as np
 import pytest
-from command_line import TRAIN, run, run_json
 
+from helpers.command_line import TRAIN, run, run_json
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, affordable_steps, epsilon
 from tfdp_layers.commands import cli, train
 from tfdp_layers.commands.training_options import TrainingOptions

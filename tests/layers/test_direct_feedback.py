@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from certify import KINDS, SCALES, SLACK, extreme
 
 import tfdp_layers as tfdp
+from helpers.certify import KINDS, SCALES, SLACK, extreme
 from tfdp_layers.layers import (
     ClippedConv2D,
     ClippedDense,

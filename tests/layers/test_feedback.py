@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from feedback_cases import ALIGNMENTS, CLASSES, FEATURES, UNITS, releaser, stack
 
 import tfdp_layers as tfdp
+from helpers.feedback_cases import ALIGNMENTS, CLASSES, FEATURES, UNITS, releaser, stack
 from tfdp_layers.layers import FeedbackDense, FeedbackOutput, FeedbackStack
 
 

@@ -6,7 +6,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from certify import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tfdp_layers as tfdp
+from helpers.certify import (
     HOSTILE,
     KINDS,
     SCALES,
@@ -16,11 +20,7 @@ from certify import (
     extreme,
     influences,
 )
-from feedback_cases import CLASSES, FEATURES, UNITS, releaser, stack
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-import tfdp_layers as tfdp
+from helpers.feedback_cases import CLASSES, FEATURES, UNITS, releaser, stack
 from tfdp_layers.layers import FeedbackStack
 from tfdp_layers.rules.rows import L2
 

@@ -9,9 +9,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from certify import keras_twin, original_type
-from clipped_dense import CLIPS, dense
 
+from helpers.certify import keras_twin, original_type
+from helpers.clipped_dense import CLIPS, dense
 from tfdp_layers.certificates.certificate import sensitivity_groups
 from tfdp_layers.layers import (
     BoundedLayer,

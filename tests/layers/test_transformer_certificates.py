@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from certify import SLACK, releaser
-from transformer_cases import ATTENTIONS, EINSUMS, FEW, NORMALIZATIONS, Case, each_case, ordinary, shares
 
+from helpers.certify import SLACK, releaser
+from helpers.transformer_cases import ATTENTIONS, EINSUMS, FEW, NORMALIZATIONS, Case, each_case, ordinary, shares
 from tfdp_layers.layers import ClippedEmbedding
 from tfdp_layers.layers import normalization as normalization_module
 from tfdp_layers.layers.einsum import FaithfulEinsumDense

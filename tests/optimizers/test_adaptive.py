@@ -4,10 +4,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from ordinary import MODELS, added, compiled, gradients_alone, length, mlp, text
 from scipy import stats
 
 import tfdp_layers as tfdp
+from helpers.empty_draws import empty_batches
+from helpers.ordinary import MODELS, added, compiled, gradients_alone, length, mlp, text
 from tfdp_layers.optimizers import adadp, base
 
 CLIP, FACTOR = 0.8, 1.2
@@ -107,12 +108,6 @@ def test_a_clamp_of_the_summed_gradient_is_seen():
         )
 
 
-def nothing(x, y):
-    """An endless pipeline of batches without a record."""
-    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(4).map(lambda a, b: (a[:0], b[:0]))
-    return tfdp.declare_sampling(dataset, tfdp.sampling.Poisson(4), examples=7)
-
-
 class EachStep(keras.callbacks.Callback):
     """Keeps weights and estimates after every step, and puts the optimizer back into the state that it had."""
 
@@ -144,7 +139,7 @@ def test_each_weight_gets_its_noise_and_together_they_make_the_noise_multiplier(
     weights = sum(s.size for s in clamps)
     sizes = clamps if switched else [np.full(s.shape, CLIP / np.sqrt(weights)) for s in clamps]
     keeper = EachStep(model)
-    model.fit(nothing(x, y), steps_per_epoch=30, verbose=0, callbacks=[keeper])
+    model.fit(empty_batches(x, y), steps_per_epoch=30, verbose=0, callbacks=[keeper])
     moved = [4 * (a - b).ravel() / np.tile(s.ravel(), 30) for a, b, s in zip(*keeper.moves(), sizes, strict=True)]
     over = np.concatenate(moved)
     stddev = z * np.sqrt(weights)

@@ -4,10 +4,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from filtered_loop import CLIP, RANGE, SCALE, expected
-from ordinary import MODELS, added, compiled, gradients_alone, length, mlp, text
 
 import tfdp_layers as tfdp
+from helpers.filtered_loop import CLIP, RANGE, SCALE, expected
+from helpers.ordinary import MODELS, added, compiled, gradients_alone, length, mlp, text
 from tfdp_layers.clipping import filters
 
 

@@ -4,12 +4,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from certify import SLACK
-from private_models import CLIP, product
-from test_bounds import influences
-from test_steps import empty_batches
 
 import tfdp_layers as tfdp
+from helpers.certify import SLACK
+from helpers.empty_draws import empty_batches
+from helpers.hostile_batches import influences
+from helpers.private_models import CLIP, product
 
 kl = keras.layers
 POLICIES = ["mixed_float16", "mixed_bfloat16"]

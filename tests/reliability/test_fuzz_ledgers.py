@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ledgers import LEDGERS, without_digest
-from mutations import damaged_bytes, damaged_trees, examples
-from watching import Watched
 
+from helpers.ledgers import LEDGERS, without_digest
+from helpers.mutations import damaged_bytes, damaged_trees, examples
+from helpers.watching import Watched
 from tfdp_layers.accounting import Ledger, LedgerError
 
 texts = st.sampled_from(LEDGERS).flatmap(

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ledgers import LEDGERS
-from mutations import NAMES, damaged_bytes, damaged_trees, examples
-from watching import Watched
 
 import tfdp_layers as tfdp
+from helpers.ledgers import LEDGERS
+from helpers.mutations import NAMES, damaged_bytes, damaged_trees, examples
+from helpers.watching import Watched
 from tfdp_layers.accounting.stored import STORED_LEDGER
 from tfdp_layers.models.loading import ModelFileError
 

@@ -6,9 +6,9 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from layer_cases import CASES
 
 import tfdp_layers as tfdp
+from helpers.layer_cases import CASES
 
 kl = keras.layers
 CLIP = 0.5

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from clipped_dense import CLIPS, dense
 
+from helpers.clipped_dense import CLIPS, dense
 from tfdp_layers.certificates.certificate import sensitivity_groups
 from tfdp_layers.layers import ClippedConv2D, ClippedDense
 from tfdp_layers.sensitivity import SensitivityGroup, sensitivity_of

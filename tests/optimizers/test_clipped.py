@@ -4,10 +4,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from private_models import CLIP, classifier, mixed, private, sums_of
 from scipy import stats
 
 import tfdp_layers as tfdp
+from helpers.empty_draws import empty_batches
+from helpers.private_models import CLIP, classifier, mixed, private, sums_of
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.clipping.norm_clips import AdaptiveClipping
 from tfdp_layers.models import sums
@@ -109,12 +110,6 @@ class Keeps(keras.callbacks.Callback):
     def threshold(self):
         variable = self.model.optimizer.threshold
         return 1.0 if variable is None else float(variable.value)
-
-
-def empty_batches(x, y):
-    """A declared dataset whose every draw is empty: what is released is noise alone."""
-    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(4).map(lambda a, b: (a[:0], b[:0]))
-    return tfdp.declare_sampling(dataset, tfdp.sampling.Poisson(4), examples=12)
 
 
 def noise_of(model, steps=400):

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from certify import HOSTILE, built, extreme, original_type
 
+from helpers.certify import HOSTILE, built, extreme, original_type
 from tfdp_layers.layers import (
     ClippedEinsumDense,
     ClippedEmbedding,

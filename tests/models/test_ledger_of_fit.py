@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from zoo import compiled, mlp
 
 import tfdp_layers as tfdp
+from helpers.clipped_models import compiled, mlp
 from tfdp_layers.callbacks import PrivacyBudget
 from tfdp_layers.models import accounts
 

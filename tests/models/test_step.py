@@ -5,9 +5,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from scipy import stats
-from zoo import cnn, compiled, mlp, rows, two_inputs_two_outputs
 
 import tfdp_layers as tfdp
+from helpers.clipped_models import cnn, compiled, mlp, rows, two_inputs_two_outputs
+from helpers.empty_draws import empty_batches
 from tfdp_layers.noise import SeededNoise
 
 MODES = [{}, {"jit_compile": True}, {"run_eagerly": True}, {"steps_per_execution": 3}]
@@ -106,12 +107,6 @@ def test_planted_bugs_of_the_step_are_seen(monkeypatch):
             moved, expected, _ = one_step(tfdp.sampling.TruncatedPoisson(4), seed=seed)
             differs.append(not np.allclose(moved, expected, rtol=1e-3, atol=1e-5))
         assert any(differs)
-
-
-def empty_batches(x, y):
-    """An endless pipeline of batches without a record."""
-    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(4).map(lambda a, b: (a[:0], b[:0]))
-    return tfdp.declare_sampling(dataset, tfdp.sampling.Poisson(4), examples=12)
 
 
 def test_an_empty_draw_releases_noise():

@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from zoo import CLIPS, MODELS, cnn, compiled, mlp, rows, two_inputs_two_outputs
 
 import tfdp_layers as tfdp
+from helpers.clipped_models import CLIPS, MODELS, cnn, compiled, mlp, rows, two_inputs_two_outputs
 
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 kl, tl = keras.layers, tfdp.layers

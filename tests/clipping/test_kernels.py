@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from ordinary import compiled, gradients_alone, length, mlp
 
 import tfdp_layers as tfdp
+from helpers.ordinary import compiled, gradients_alone, length, mlp
 from tfdp_layers.clipping import kernels as kernels_module
 
 

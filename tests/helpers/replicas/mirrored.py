@@ -12,10 +12,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from checking import BATCH, SIGMA, drawn_noise, example, is_standard_normal, still, weights, wide_model
-from zoo import compiled, mlp
 
 import tfdp_layers as tfdp
+from helpers.clipped_models import compiled, mlp
+from helpers.replicas.checking import BATCH, SIGMA, drawn_noise, example, is_standard_normal, still, weights, wide_model
 from tfdp_layers.batches.slices import Share
 
 # As it stands in the documentation; it sets up two devices.

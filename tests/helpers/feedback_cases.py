@@ -2,8 +2,8 @@
 
 import numpy as np
 import tensorflow as tf
-from certify import Release, built
 
+from helpers.certify import Release, built
 from tfdp_layers.layers import FeedbackStack
 
 FEATURES, UNITS, CLASSES = 5, (6, 4), 3

@@ -1,7 +1,8 @@
 """The sums of tanh-filtered gradients by a loop over records, and the filter's scale, range and clip in these tests."""
 
 import numpy as np
-from ordinary import gradients_alone, length
+
+from helpers.ordinary import gradients_alone, length
 
 SCALE, RANGE, CLIP = 0.7, 0.2, 0.9
 

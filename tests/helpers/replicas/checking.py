@@ -1,8 +1,7 @@
-"""What the scripts beside share. They run in processes of their own: TensorFlow takes its devices when it starts."""
+"""What the checks beside share. They run in processes of their own: TensorFlow takes its devices when it starts."""
 
 import json
 import os
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
-sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 
 import keras
 import numpy as np
@@ -34,7 +32,7 @@ def run(check: Callable[..., Any], *args: Any) -> None:
 
 def example(name: str) -> Any:
     """The compiled example of that name in docs/growing.md."""
-    text = (Path(__file__).parents[2] / "docs" / "growing.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "growing.md").read_text()
     (_, after) = text.split(f"<!-- example: {name} -->\n```python\n")
     return compile(after.split("```")[0], name, "exec")
 

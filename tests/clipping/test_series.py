@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import tensorflow as tf
-from filtered_loop import CLIP, RANGE, SCALE, expected
-from ordinary import compiled, length, mlp
 
 import tfdp_layers as tfdp
+from helpers.filtered_loop import CLIP, RANGE, SCALE, expected
+from helpers.ordinary import compiled, length, mlp
 from tfdp_layers.clipping import kernels as kernels_module
 from tfdp_layers.clipping import outer_products
 from tfdp_layers.clipping.odd_series import TANH, OddSeries

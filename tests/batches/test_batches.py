@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from numbered_records import ONES, RECORDS, WAYS, drawn, fetched, numbered
 
+from helpers.numbered_records import ONES, RECORDS, WAYS, drawn, fetched, numbered
 from tfdp_layers import PrivateBatches
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, Sampling, TruncatedPoisson, entropy_generator

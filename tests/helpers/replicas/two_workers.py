@@ -17,10 +17,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from checking import drawn_noise, example, is_standard_normal, still, weights, wide_model
-from zoo import mlp
 
 import tfdp_layers as tfdp
+from helpers.clipped_models import mlp
+from helpers.replicas.checking import drawn_noise, example, is_standard_normal, still, weights, wide_model
 from tfdp_layers.accounting import BudgetExhausted, Ledger
 from tfdp_layers.models.workers import ChiefStoppedError
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from certify import built
-
+from helpers.certify import built
 from tfdp_layers.layers import BoundedLayer
 
 

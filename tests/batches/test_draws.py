@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numbered_records import RECORDS, WAYS, drawn, fetched, numbered
 from scipy import stats
 
+from helpers.numbered_records import RECORDS, WAYS, drawn, fetched, numbered
 from tfdp_layers import PrivateBatches
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, Sampling, entropy_generator
 

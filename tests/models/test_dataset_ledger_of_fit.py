@@ -5,9 +5,9 @@ import copy
 import keras
 import numpy as np
 import pytest
-from zoo import compiled, mlp
 
 import tfdp_layers as tfdp
+from helpers.clipped_models import compiled, mlp
 from tfdp_layers.accounting import BudgetExhausted, Ledger, LedgerError, epsilon
 
 
