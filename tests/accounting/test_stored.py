@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from accounting_tools import ledger_of, release_of
 
+from helpers.accounting_tools import ledger_of, release_of
 from tfdp_layers.accounting import Ledger, LedgerError
 from tfdp_layers.accounting.stored import STORED_LEDGER, read_stored_ledger, write_stored_ledger
 from tfdp_layers.sampling import Poisson
