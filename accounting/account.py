@@ -43,14 +43,17 @@ class Account:
         """What was released into the weights of all joined accounts. Looking changes nothing."""
         return self.root._ledger
 
-    def replace(self, ledger: Ledger) -> None:
+    def replace(self, ledger: Ledger, *, by_fit: bool = False) -> None:
         """Counts in another ledger from here on. What was spent must have been merged into it.
+
+        Args:
+            by_fit: says that the running `fit` itself does it, which goes on with a copy of another worker's ledger.
 
         Raises: RuntimeError while a `fit` runs on the weights of a joined account.
         """
         with _joining:
             root = self.root
-            if root._running and ledger is not root._ledger:
+            if root._running and not by_fit and ledger is not root._ledger:
                 raise RuntimeError("The ledger can't be exchanged while fit runs: assign it before fit.")
             root._ledger = ledger
 

@@ -154,7 +154,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             if workers is None:
                 return fit(**arguments)
             history, ledger = fit_together(fit, arguments, workers, lambda: self.ledger)
-            state.account.replace(ledger)
+            state.account.replace(ledger, by_fit=True)
             return history
         finally:
             state.run = None
@@ -239,7 +239,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         if workers is None:
             return opened()
         token, ledger = agree(batches, release, int(self.steps_per_execution), self.ledger, opened, workers)
-        self._privacy.account.replace(ledger)
+        self._privacy.account.replace(ledger, by_fit=True)
         return token
 
     def _build_for(self, spec: Any) -> None:
