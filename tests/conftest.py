@@ -1,4 +1,4 @@
-"""One thread for each process, and the same initial weights for every test."""
+"""One thread for each process; every test starts from the same initial weights, and alone."""
 
 import os
 import sys
@@ -14,3 +14,10 @@ def same_weights():
     """With the seeds of noise and sampling, the result of a test is one and the same."""
     if "keras" in sys.modules:  # tests of the accounting load none
         sys.modules["keras"].utils.set_random_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_released():
+    """As in a process of its own: equal weights of other tests are no copies of what was released there."""
+    if "tfdp_layers.models.accounts" in sys.modules:
+        sys.modules["tfdp_layers.models.accounts"]._released.clear()

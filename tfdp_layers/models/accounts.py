@@ -42,7 +42,10 @@ def join_accounts(account: Account, variables: Iterable[Any], trained: Iterable[
 
 
 def remember_released(account: Account, variables: Iterable[Any]) -> None:
-    """Remembers what the values that a training ended with cost, to recognise copies of them in other models."""
+    """Remembers what the values that a training ended with cost, to recognise copies of them in other models.
+
+    For trainings that released something: initial values are full of no noise, and equal ones arise elsewhere, too.
+    """
     cost = account.ledger.copy()
     for variable in variables:
         digest = _digest(held_by(variable))
@@ -58,6 +61,7 @@ def held_by(variable: Any) -> Any:
 
 def _digest(held: Any) -> bytes | None:
     value = np.asarray(held)
-    if value.size < _SMALLEST or value.dtype.kind not in "fV":
+    # Equal numbers, such as the zeros that a bias starts from, were not made by noise either.
+    if value.size < _SMALLEST or value.dtype.kind not in "fV" or np.all(value == value.flat[0]):
         return None
     return hashlib.blake2b(repr((value.shape, value.dtype.str)).encode() + value.tobytes(), digest_size=16).digest()

@@ -157,8 +157,9 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             state.account.replace(ledger, by_fit=True)
             return history
         finally:
+            if self.made_in_fit:
+                remember_released(state.account, self.trainable_variables)
             state.run = None
-            remember_released(state.account, self.trainable_variables)
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         """As in Keras, without the mean over replicas, which fails where their parts of a batch differ in size.
