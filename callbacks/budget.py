@@ -170,8 +170,8 @@ class PrivacyBudget(keras.callbacks.Callback):
         steps, spent, more = self._spending.steps, float(curve.at(0)), float(curve.at(1))
         return (
             f"Nothing is left of the budget epsilon={self.epsilon:g} at delta={self.delta:g}: the {steps} updates in"
-            f" the ledger spent epsilon={spent:.4g}, and one more would make it {more:.4g}. Nothing more"
-            " was released. Use a larger budget, more noise (noise_multiplier), or a smaller batch_size."
+            f" the ledger spent epsilon={spent:.4g}, and one more would make it {more:.4g}. Nothing more was released."
+            " Use a larger budget, more noise (noise_multiplier), or a smaller batch_size."
         )
 
 

@@ -11,18 +11,11 @@ from typing import TYPE_CHECKING, Any
 from tfdp_layers._version import __version__ as __version__
 from tfdp_layers.stand_ins import stand_in_once_keras_is_imported
 
-_HERE = Path(__file__).resolve().parent
-if (_HERE.parent / "setup.cfg").exists() and not (_HERE / "accounting").exists():
-    try:
-        importlib.import_module("tfdp_layers.accounting")
-    except ModuleNotFoundError as error:
-        if error.name != "tfdp_layers.accounting":
-            raise
-        raise ImportError(
-            f"tfdp_layers was imported from its source folder {_HERE}, which shadows the installed package:"
-            " `accounting` and `callbacks` lie beside it there and only an installation maps them in. Run Python from"
-            " another folder, or install with `pip install -e .`."
-        ) from error
+_HERE = Path(__path__[0]).absolute()
+if (_HERE / "__init__.py").is_file() and not (_HERE / "accounting" / "__init__.py").is_file():
+    from tfdp_layers import source_folder
+
+    source_folder.find_all_here(__name__, _HERE)
 
 stand_in_once_keras_is_imported()
 

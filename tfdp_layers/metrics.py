@@ -23,7 +23,7 @@ def release_metric(
     examples: int | None = None,
     unit_ids: Any = None,
     name: str = "metric",
-    noise_source: Any = "secure",
+    noise_source: str | NoiseSource = "secure",
 ) -> float:
     """Releases the mean of one bounded number a record, with Gaussian noise, and charges the ledger before it does.
 

@@ -3,7 +3,10 @@
 import enum
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import keras
 
 Bound = Callable[[Any], "float | Sequence[SensitivityGroup]"]
 Parts = Callable[[Any], Mapping[str, Any]]
@@ -49,7 +52,8 @@ class SensitivityGroup:
 def sensitivity_of(*layer_types: type) -> Callable[[Bound], Bound]:
     """Registers `bound(layer) -> float`, the L2 bound of ONE use of exactly these layer types, over all their weights.
 
-    A bound may also return several `SensitivityGroup`s, named inside the layer, that share its trainable weights out.
+    A bound may also return several `SensitivityGroup`s, named inside the layer, that share its trainable weights out:
+    one number does for layers without trainable layers inside.
 
     Exactly these types: a subclass may bend the gradient, so it must be registered by itself.
 
@@ -77,26 +81,43 @@ def bounded_in_parts(layer_type: type, parts: Parts) -> None:
     _PARTS[layer_type] = parts
 
 
-def has_bound(layer: Any) -> bool:
+def has_bound(layer: "keras.layers.Layer") -> bool:
     """Whether a bound is registered for exactly this type of layer."""
     return type(layer) in _BOUNDS
 
 
-def parts_of(layer: Any) -> dict[str, Any]:
+def parts_of(layer: "keras.layers.Layer") -> dict[str, Any]:
     """The layers that a bound is looked up for, by name: the layer itself, or its parts where they bound themselves."""
     if type(layer) not in _PARTS:
         return {layer.name: layer}
     return {f"{layer.name}/{name}": part for name, part in _PARTS[type(layer)](layer).items()}
 
 
-def groups_of(path: str, layer: Any, uses: int) -> Iterator[SensitivityGroup]:
+def groups_of(path: str, layer: "keras.layers.Layer", uses: int) -> Iterator[SensitivityGroup]:
     """The groups of a layer with a registered bound. Raises ValueError for a bound out of range."""
     stated = _BOUNDS[type(layer)](layer)
-    parts = stated if isinstance(stated, Sequence) else [SensitivityGroup("", tuple(layer.trainable_variables), stated)]
-    for part in parts:
+    if not isinstance(stated, Sequence):
+        refuse_inner_weights(path, layer)
+        stated = [SensitivityGroup("", tuple(layer.trainable_variables), stated)]
+    for part in stated:
         name = f"{path}/{part.name}" if part.name else path
         # A shared layer's gradients add up over its uses, and so do their norms in the worst case.
         yield checked(SensitivityGroup(name, part.variables, part.bound * uses))
+
+
+def refuse_inner_weights(path: str, layer: Any) -> None:
+    """Raises ValueError where a layer with one number for a bound holds layers that train weights of their own.
+
+    The number is stated for the layer's own weights: an activation or a wrapped layer is not bounded with them.
+    """
+    for inner in layer._flatten_layers(include_self=False):
+        if inner.trainable_variables:
+            raise ValueError(
+                f"Layer {path!r} ({type(layer).__name__}) holds layer {inner.name!r} ({type(inner).__name__}), which"
+                " trains weights of its own: the bound is stated for the outer layer's weights alone. Put the inner"
+                " layer after it in the model, freeze it (trainable = False), or register a bound for the outer layer"
+                " that returns a SensitivityGroup for the weights of each."
+            )
 
 
 def checked(group: SensitivityGroup) -> SensitivityGroup:

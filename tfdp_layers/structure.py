@@ -23,7 +23,13 @@ def functional_class() -> type:
     return type(keras.Model(tensor, keras.layers.Identity()(tensor)))
 
 
-def is_container(layer: Any) -> bool:
+def held_by(variable: keras.Variable) -> Any:
+    """The object that holds a Keras variable's numbers: layers tied behind Keras' back share it."""
+    held = getattr(variable, "_value", None)
+    return variable if held is None else held
+
+
+def is_container(layer: keras.layers.Layer) -> bool:
     """Whether the layer is a Sequential or functional model whose call only passes tensors from layer to layer."""
     base: Any = keras.Sequential if isinstance(layer, keras.Sequential) else functional_class()
     kind: Any = type(layer)

@@ -120,7 +120,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         return self._dataset(pad, self._gather()).prefetch(2)
 
     def _dataset(self, pad: bool, gather: Gather) -> tf.data.Dataset:
-        def batch(indices: Any, count: Any, rows: Any, _: Any) -> Any:
+        def batch(indices: tf.Tensor, count: tf.Tensor, rows: tf.Tensor, _: tf.Tensor) -> Any:
             return gather(indices[:count], rows, self._static_rows(pad))
 
         return self._drawn(pad).map(batch)
@@ -129,10 +129,10 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         gather, constant = self._gather(), self._static_rows(False)
         static = None if constant is None else share.height(constant)
 
-        def cut(indices: Any, count: Any, rows: Any, checksum: Any) -> tf.data.Dataset:
+        def cut(indices: tf.Tensor, count: tf.Tensor, rows: tf.Tensor, checksum: tf.Tensor) -> tf.data.Dataset:
             height = share.height(rows)
 
-            def one(index: Any) -> Any:
+            def one(index: tf.Tensor) -> Any:
                 mine = indices[:count][index * height : (index + 1) * height]
                 return gather(mine, height, static), tf.stack([checksum, index])
 
@@ -172,7 +172,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         def read(drawn: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
             return [_take(leaf, drawn, int(rows)) for leaf in alive(reference)._leaves]
 
-        def batch(drawn: Any, rows: Any, static: int | None) -> Any:
+        def batch(drawn: tf.Tensor, rows: tf.Tensor, static: int | None) -> Any:
             taken = zip(tf.numpy_function(read, [drawn, rows], types), self._leaves, strict=True)
             return self._pack([tf.ensure_shape(rows_of, (static, *leaf.shape[1:])) for rows_of, leaf in taken])
 

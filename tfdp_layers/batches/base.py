@@ -39,7 +39,7 @@ class Batches(abc.ABC):
         """The same draws, each cut into disjoint slices; yields (slice, stamp) of this share: see `cut_batches`."""
         return cut_batches(self.dataset(), share)
 
-    def _padded(self, rows: Any, pad: bool) -> Any:
+    def _padded(self, rows: int | tf.Tensor, pad: bool) -> Any:
         """The rows, at least 1, of a batch with `rows` (int or integer tensor) drawn records."""
         constant = self.sampling.largest(self.examples)
         multiples = []

@@ -154,8 +154,8 @@ def chunks(array: np.ndarray) -> Iterator[np.ndarray]:
 def checked_sampling(sampling: Any) -> Sampling:
     if not isinstance(sampling, Sampling):
         raise ValueError(
-            "sampling says how batches are drawn, and what they cost; there is no default."
-            f" Pass tfdp_layers.sampling.Poisson(batch_size), for example. Received: sampling={sampling!r}."
+            "sampling says how batches are drawn, and what they cost; there is no default. Pass"
+            f" tfdp_layers.sampling.Poisson(batch_size), for example. Received: sampling={sampling!r}."
         )
     return sampling
 

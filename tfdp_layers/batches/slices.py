@@ -24,7 +24,7 @@ class Share:
         """The slices' numbers, int64."""
         return tf.data.Dataset.range(self.first, self.first + self.count)
 
-    def height(self, rows: Any) -> Any:
+    def height(self, rows: int | tf.Tensor) -> Any:
         """The rows of one slice of a batch with `rows` rows: equal for all, so the last ones hold padding."""
         return -(-rows // self.of)
 
@@ -37,11 +37,11 @@ def cut_batches(dataset: tf.data.Dataset, share: Share) -> tf.data.Dataset:
     it is, for the replicas to compare.
     """
 
-    def cut(number: Any, batch: Any) -> tf.data.Dataset:
+    def cut(number: tf.Tensor, batch: Any) -> tf.data.Dataset:
         rows = tf.shape(keras.tree.flatten(batch)[0], out_type=tf.int64)[0]
         height = share.height(rows)
 
-        def one(index: Any) -> Any:
+        def one(index: tf.Tensor) -> Any:
             start, end = tf.minimum(index * height, rows), tf.minimum((index + 1) * height, rows)
             kept = keras.tree.map_structure(lambda leaf: fill(leaf[start:end], height, None), batch)
             return kept, tf.stack([number % STAMPS, index])
@@ -51,7 +51,7 @@ def cut_batches(dataset: tf.data.Dataset, share: Share) -> tf.data.Dataset:
     return dataset.enumerate().flat_map(cut).prefetch(2 * share.count)
 
 
-def fill(leaf: Any, rows: Any, static: int | None) -> Any:
+def fill(leaf: tf.Tensor, rows: int | tf.Tensor, static: int | None) -> Any:
     """The tensor `leaf` with rows of zeros added up to `rows` (int64), and float64 made floatx."""
     if leaf.dtype == tf.float64:
         leaf = tf.cast(leaf, keras.backend.floatx())

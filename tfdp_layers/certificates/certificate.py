@@ -8,18 +8,20 @@ import keras
 
 from tfdp_layers import layers
 from tfdp_layers.certificates.mixing import refuse_mixing
-from tfdp_layers.certificates.uses import refuse_overridden, uses_of_layers
+from tfdp_layers.certificates.ownership import refuse_overridden, refuse_overridden_steps, refuse_tied_behind_keras
+from tfdp_layers.certificates.uses import uses_of_layers
+from tfdp_layers.clipping.bounding import Bounding
 from tfdp_layers.layers.base import CountedLayer
 from tfdp_layers.sensitivity import SensitivityGroup, checked, groups_of, has_bound, parts_of
 from tfdp_layers.structure import is_container
 
 
-def sensitivity_groups(model: keras.Model, bounding: Any = None) -> list[SensitivityGroup]:
+def sensitivity_groups(model: keras.Model, bounding: Bounding | None = None) -> list[SensitivityGroup]:
     """The groups of `certified`."""
     return certified(model, bounding)[0]
 
 
-def certified(model: keras.Model, bounding: Any = None) -> tuple[list[SensitivityGroup], Counter[int]]:
+def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[list[SensitivityGroup], Counter[int]]:
     """The groups of weights with their bounds, and how often each layer is used (see `uses_of_layers`).
 
     One group for each layer that bounds itself, and those of `bounding` for the others. Together they cover every
@@ -37,6 +39,8 @@ def certified(model: keras.Model, bounding: Any = None) -> tuple[list[Sensitivit
             f"Model {model.name!r} is not built: its weights are not known. Give it a keras.Input, or call it once."
         )
     refuse_overridden(model)
+    refuse_overridden_steps(model)
+    refuse_tied_behind_keras(model)
     for layer in model._flatten_layers(include_self=False):
         refuse_mixing(layer)
     uses = uses_of_layers(model, bounding)
@@ -74,10 +78,9 @@ def check_cover(model: keras.Model, groups: list[SensitivityGroup]) -> None:
     for variable in model.trainable_variables:
         if covered[id(variable)] != 1:
             raise ValueError(
-                f"Weight {variable.path!r} is covered by {covered[id(variable)]} bounds: it must be exactly one, or"
-                f" its noise is"
-                " not scaled to a record's influence. Weights owned by the model itself, or shared between layers of"
-                " different types, have none; put them into a layer with a registered bound, or freeze them"
+                f"Weight {variable.path!r} is covered by {covered[id(variable)]} bounds: it must be exactly one, or its"
+                " noise is not scaled to a record's influence. Weights owned by the model itself, or shared between"
+                " layers of different types, have none; put them into a layer with a registered bound, or freeze them"
                 " (trainable = False)."
             )
     if len(covered) != len(model.trainable_variables):
@@ -91,7 +94,7 @@ def leaf_layers(model: keras.Model, path: str = "") -> Iterator[tuple[str, Any]]
     that bound themselves."""
     seen: set[int] = set()
 
-    def walk(container: Any, prefix: str) -> Iterator[tuple[str, Any]]:
+    def walk(container: keras.Model, prefix: str) -> Iterator[tuple[str, Any]]:
         for layer in container.layers:
             if is_container(layer):
                 yield from walk(layer, f"{prefix}{layer.name}/")
@@ -104,7 +107,7 @@ def leaf_layers(model: keras.Model, path: str = "") -> Iterator[tuple[str, Any]]
     return walk(model, path)
 
 
-def no_bound(path: str, layer: Any) -> str:
+def no_bound(path: str, layer: keras.layers.Layer) -> str:
     """The message for a trainable layer without a registered bound."""
     twin = f"Clipped{type(layer).__name__}"
     fix = (

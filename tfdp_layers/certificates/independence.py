@@ -2,8 +2,8 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import keras
 import ml_dtypes
@@ -16,12 +16,15 @@ from tfdp_layers.per_record.losses import is_sparse
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import inputs_of
 
+if TYPE_CHECKING:
+    from tfdp_layers.models.training import PrivateTraining
+
 _ROWS = 4
 _TOLERANCE = 1e-3
 
 
 def check_independence(
-    model: Any, x: Any = None, y: Any = None, groups: Sequence[SensitivityGroup] | None = None
+    model: "PrivateTraining", x: Any = None, y: Any = None, groups: Sequence[SensitivityGroup] | None = None
 ) -> None:
     """Measures that a record's contribution depends on that record alone.
 
@@ -35,8 +38,7 @@ def check_independence(
     Args:
         model: a compiled private model.
         x, y: a batch or (trees of) tf.TensorSpec, whose shapes and types are then filled with synthetic records. If
-        left out,
-            the model's own inputs, and labels like its outputs.
+            left out, the model's own inputs, and labels like its outputs.
         groups: of the model, where they are known; else `model.sensitivities()`.
 
     Raises:
@@ -56,22 +58,23 @@ def check_independence(
     if changed():
         raise ValueError(
             f"A layer of model {model.name!r} writes state in its forward pass ({changed()}): computed from private"
-            f" data without"
-            " noise, it would be saved with the weights. Freeze or remove that layer."
+            " data without noise, it would be saved with the weights. Freeze or remove that layer."
         )
     gap, scale = additivity_gap(model, groups, together, alone)
     if not gap <= tolerance(model) * scale or crossed:
         raise ValueError(
             f"Records are not independent in model {model.name!r}: {culprit(model, x)}. Then one record moves the"
-            f" contributions of"
-            " others, and no bound holds. Keep every operation inside a record (axis 0 is the batch), for example"
-            f" GroupNormalization in place of a batch norm. (Additivity gap {gap:.3g} of {scale:.3g}"
-            f"{', and a loss has a gradient in another row' if crossed else ''}.)"
+            " contributions of others, and no bound holds. Keep every operation inside a record (axis 0 is the batch),"
+            f" for example GroupNormalization in place of a batch norm. (Additivity gap {gap:.3g} of"
+            f" {scale:.3g}{', and a loss has a gradient in another row' if crossed else ''}.)"
         )
 
 
 def additivity_gap(
-    model: Any, groups: Sequence[SensitivityGroup], together: Sequence[tf.Tensor], alone: Sequence[Sequence[tf.Tensor]]
+    model: "PrivateTraining",
+    groups: Sequence[SensitivityGroup],
+    together: Sequence[tf.Tensor],
+    alone: Sequence[Sequence[tf.Tensor]],
 ) -> tuple[Any, Any]:
     """How far the sums of a batch are from its records' alone, and the size that rounding is relative to.
 
@@ -95,7 +98,7 @@ def norm_of(tensors: Sequence[tf.Tensor]) -> float:
     return float(np.sqrt(sum(np.sum(np.square(np.asarray(t, np.float64))) for t in tensors)))
 
 
-def tolerance(model: Any) -> float:
+def tolerance(model: "PrivateTraining") -> float:
     """The relative gap that rounding explains: layers in float16 or bfloat16 round to 11 or 8 bits."""
     types = {tf.as_dtype(layer.compute_dtype) for layer in model._flatten_layers()}
     return max([_TOLERANCE, *[4.0 * float(ml_dtypes.finfo(t.as_numpy_dtype).eps) for t in types if t.is_floating]])
@@ -106,7 +109,7 @@ def row(i: int, data: Any) -> Any:
     return keras.tree.map_structure(lambda t: t[i : i + 1], data)
 
 
-def synthetic_inputs(model: Any, x: Any) -> Any:
+def synthetic_inputs(model: "PrivateTraining", x: Any) -> Any:
     """Random rows like `x`:
 
     normal numbers, or integers below the smallest vocabulary; given tensors are kept (first rows).
@@ -126,7 +129,7 @@ def synthetic_inputs(model: Any, x: Any) -> Any:
     return keras.tree.map_structure(fill, x)
 
 
-def synthetic_labels(model: Any, x: Any, y: Any) -> Any:
+def synthetic_labels(model: "PrivateTraining", x: Any, y: Any) -> Any:
     """Random labels like `y`; classes below the width of the output for integers, uniform numbers otherwise."""
     rng = np.random.default_rng(1)
     outputs = keras.tree.flatten(model(x, training=True))
@@ -152,7 +155,7 @@ def synthetic_labels(model: Any, x: Any, y: Any) -> Any:
 
 
 @contextlib.contextmanager
-def without_randomness(model: Any) -> Iterator[None]:
+def without_randomness(model: "PrivateTraining") -> Iterator[None]:
     """Switches dropout and noise layers off for the block, by their rates."""
     saved = []
     for layer in model._flatten_layers():
@@ -172,13 +175,13 @@ def without_randomness(model: Any) -> Iterator[None]:
             setattr(layer, name, value)
 
 
-def switched_off(call: Any, *args: Any, **kwargs: Any) -> Any:
+def switched_off(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The layer's call as out of training."""
     return call(*args, **(kwargs | {"training": False}))
 
 
 @contextlib.contextmanager
-def untouched_state(model: Any) -> Iterator[Any]:
+def untouched_state(model: "PrivateTraining") -> Iterator[Any]:
     """Yields a function that names the non-trainable weights changed inside the block; they are put back."""
     weights = [v for v in model.non_trainable_variables if "seed_generator" not in v.path]
     before = [np.array(v) for v in weights]
@@ -190,7 +193,7 @@ def untouched_state(model: Any) -> Iterator[Any]:
             variable.assign(value)
 
 
-def cross_gradient(model: Any, x: Any, y: Any) -> bool:
+def cross_gradient(model: "PrivateTraining", x: Any, y: Any) -> bool:
     """Whether the loss of row 0 has a gradient in another row of a floating-point input."""
     floats = [t for t in keras.tree.flatten(x) if t.dtype.is_floating]
     if not floats:
@@ -202,7 +205,7 @@ def cross_gradient(model: Any, x: Any, y: Any) -> bool:
     return any(bool(tf.reduce_any(tf.convert_to_tensor(g)[1:] != 0)) for g in gradients)
 
 
-def refuse_mixed_losses(model: Any, x: Any, y: Any) -> None:
+def refuse_mixed_losses(model: "PrivateTraining", x: Any, y: Any) -> None:
     """Raises ValueError if a record's own loss depends on other records, by input or label.
 
     Additivity alone does not see it where every upstream gradient is clipped: of a scalar output only the sign is left.
@@ -218,7 +221,7 @@ def refuse_mixed_losses(model: Any, x: Any, y: Any) -> None:
         )
 
 
-def refuse_losses_of_weights(model: Any, x: Any, y: Any) -> None:
+def refuse_losses_of_weights(model: "PrivateTraining", x: Any, y: Any) -> None:
     """Raises ValueError if a loss uses a trainable weight otherwise than through its bounded layer."""
     variables, bounding = model.trainable_variables, model.optimizer.bounding
     with inspect_uses(_ROWS), tf.GradientTape() as tape, recorded(model, tape, bounding):
@@ -231,7 +234,7 @@ def refuse_losses_of_weights(model: Any, x: Any, y: Any) -> None:
             )
 
 
-def culprit(model: Any, x: Any) -> str:
+def culprit(model: "PrivateTraining", x: Any) -> str:
     """The first layer of a functional or Sequential model whose output rows depend on which other rows are present."""
     for layer in model.layers:
         if isinstance(layer, keras.layers.InputLayer):

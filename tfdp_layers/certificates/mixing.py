@@ -1,13 +1,11 @@
-"""Layers known to break the independence of records: why no bound on one record holds with them, and the mend."""
-
-from typing import Any
+"""Layers known to break the independence of records: why no bound on one record holds with them, and the fix."""
 
 import keras
 
 from tfdp_layers.layers.dp_pca import DPPCA
 
 
-def refuse_mixing(layer: Any) -> None:
+def refuse_mixing(layer: keras.layers.Layer) -> None:
     """Raises ValueError for a layer that lets one record reach another's gradient, or carries state from private
     data.
     """
@@ -16,8 +14,8 @@ def refuse_mixing(layer: Any) -> None:
         raise ValueError(f"Layer {layer.name!r} is {type(layer).__name__}: {reason}")
 
 
-def mixing_reason(layer: Any) -> str | None:
-    """Why the layer breaks the independence of records, with the mend; None if it is not known to."""
+def mixing_reason(layer: keras.layers.Layer) -> str | None:
+    """Why the layer breaks the independence of records, with the fix; None if it is not known to."""
     kl = keras.layers
     if isinstance(layer, kl.BatchNormalization) and layer.trainable:
         return (
@@ -35,22 +33,20 @@ def mixing_reason(layer: Any) -> str | None:
     if getattr(layer, "activity_regularizer", None) is not None:
         return (
             "it has an activity regularizer, a loss over the batch that no clip sees. Use kernel_regularizer (its"
-            " gradient is"
-            " added after the noise), or put the term into the per-record loss."
+            " gradient is added after the noise), or put the term into the per-record loss."
         )
     if isinstance(layer, DPPCA) and not layer.adapted:
         return "it was not adapted yet, and projects on nothing. Call its adapt(data) first; its cost joins the ledger."
     if is_adapted(layer):
         return (
-            "its state was learned by adapt(), without noise; if that was private data, the model gives it away."
-            " Give the state"
-            " as constants known from public sources (mean=, variance=, bin_boundaries=, vocabulary=);"
+            "its state was learned by adapt(), without noise; if that was private data, the model gives it away. Give"
+            " the state as constants known from public sources (mean=, variance=, bin_boundaries=, vocabulary=);"
             " tfdp.layers.DPPCA is a preprocessing layer that adapts privately."
         )
     return None
 
 
-def is_adapted(layer: Any) -> bool:
+def is_adapted(layer: keras.layers.Layer) -> bool:
     """Whether a preprocessing layer's state came from adapt() rather than from its arguments."""
     kl = keras.layers
     if isinstance(layer, kl.Normalization):

@@ -8,27 +8,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.clipping.bounding import Bounding
 from tfdp_layers.layers.base import CountedLayer, inspect_uses
 from tfdp_layers.per_record.recording import Recorder, recording
-from tfdp_layers.structure import inputs_of, is_container
+from tfdp_layers.structure import inputs_of
 
 _RECORDS = 1009
 """Records in the trace that counts uses: a size that no other axis is likely to have."""
 
 
-def refuse_overridden(model: keras.Model) -> None:
-    """Raises ValueError for a model whose own code could use layers in a way that a trace does not show."""
-    if not is_container(model):
-        raise ValueError(
-            f"{type(model).__name__} defines its own call(): how often a layer is used there, in loops for example,"
-            f" can't be"
-            " counted, so no bound holds. Write it as a functional model, tfdp.PrivateModel(inputs, outputs), with"
-            " that code in"
-            " a keras.layers.Layer without weights."
-        )
-
-
-def uses_of_layers(model: keras.Model, bounding: Any = None) -> Counter[int]:
+def uses_of_layers(model: keras.Model, bounding: Bounding | None = None) -> Counter[int]:
     """How often one call of the model uses each layer that bounds itself, by the layer's id: counted in a trace.
 
     Raises: ValueError for a use that the bound does not cover (see `inspect_uses`), for a layer without per-record
@@ -60,7 +49,9 @@ def uses_of_layers(model: keras.Model, bounding: Any = None) -> Counter[int]:
 
 
 @contextlib.contextmanager
-def recorded(model: Any, tape: tf.GradientTape, bounding: Any, rows: int | None = None) -> Iterator[Any]:
+def recorded(
+    model: keras.Model, tape: tf.GradientTape, bounding: Bounding | None, rows: int | None = None
+) -> Iterator[Any]:
     """A `Recorder` of the layers that `bounding` bounds, active inside the block; an idle one without `bounding`."""
     recorder = Recorder(tape, rows)
     if bounding is None:

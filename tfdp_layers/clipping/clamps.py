@@ -6,8 +6,9 @@ import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import keras
 import tensorflow as tf
 
 from tfdp_layers.clipping.bounding import Bounding, Contributions, LayerVariables, bounded_sums, clip_scales, one_group
@@ -16,6 +17,9 @@ from tfdp_layers.clipping.kernels import EntryFunction, OuterFunction
 from tfdp_layers.clipping.outer_products import FilteredProducts
 from tfdp_layers.rules.rows import ROUNDING, check_bound
 from tfdp_layers.sensitivity import LARGEST_SUM, Role, SensitivityGroup
+
+if TYPE_CHECKING:
+    from tfdp_layers.per_record.contributions import Products
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,13 +127,13 @@ class ClampedEntries(EntryFunction):
 
     clamps: Mapping[int, tf.Tensor]
 
-    def __call__(self, variable: Any, values: tf.Tensor, rows: Any) -> tf.Tensor:
+    def __call__(self, variable: keras.Variable, values: tf.Tensor, rows: tf.Tensor | None) -> tf.Tensor:
         clamp = self.clamps[id(variable)]
         if clamp.shape.rank and rows is not None:
             clamp = tf.gather(clamp, tf.maximum(rows, 0))
         return tf.minimum(tf.maximum(values, -clamp), clamp)
 
-    def outer(self, variable: Any, start: Any, size: int) -> OuterFunction:
+    def outer(self, variable: keras.Variable, start: int | tf.Tensor, size: int) -> OuterFunction:
         clamp = self.clamps[id(variable)]
         if clamp.shape.rank:
             tile = tf.slice(clamp, [start, 0], [size, variable.shape[1]])
@@ -142,5 +146,5 @@ class ClampedEntries(EntryFunction):
 
         return scaled
 
-    def products(self, part: Any, refused: tf.Tensor) -> FilteredProducts:
+    def products(self, part: Products, refused: tf.Tensor) -> FilteredProducts:
         return FilteredProducts(part, self, refused, None)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tfdp_layers.clipping.bounding import Bounding, Contributions, LayerVariables, bounded_sums, clip_scales, one_group
@@ -32,7 +33,7 @@ LARGEST_SCALE = 1e8
 class Filtered(Stored):
     """Filtered gradients, written out, of some records. A refused record's norm is infinite: it adds zero."""
 
-    def __init__(self, variable: Any, values: tf.Tensor, refused: tf.Tensor) -> None:
+    def __init__(self, variable: keras.Variable, values: tf.Tensor, refused: tf.Tensor) -> None:
         super().__init__(variable, values)
         self.refused = refused
 
@@ -43,7 +44,7 @@ class Filtered(Stored):
 class FilteredLookups(Lookups):
     """Filtered gradients of an embedding: `ids` are a record's distinct tokens, `u` filtered sums over their places."""
 
-    def __init__(self, variable: Any, ids: tf.Tensor, u: tf.Tensor, refused: tf.Tensor) -> None:
+    def __init__(self, variable: keras.Variable, ids: tf.Tensor, u: tf.Tensor, refused: tf.Tensor) -> None:
         super().__init__(variable, ids, u)
         self.refused = refused
 
@@ -113,13 +114,13 @@ class TanhEntries(EntryFunction):
 
     rule: Tanh
 
-    def __call__(self, variable: Any, values: tf.Tensor, rows: Any) -> tf.Tensor:
+    def __call__(self, variable: keras.Variable, values: tf.Tensor, rows: tf.Tensor | None) -> tf.Tensor:
         return self.rule.unit(values)
 
-    def outer(self, variable: Any, start: Any, size: int) -> OuterFunction:
+    def outer(self, variable: keras.Variable, start: int | tf.Tensor, size: int) -> OuterFunction:
         return lambda x, u: self.rule.unit(x[:, tf.newaxis] * u)
 
-    def products(self, part: Any, refused: tf.Tensor) -> FilteredProducts:
+    def products(self, part: Products, refused: tf.Tensor) -> FilteredProducts:
         return FilteredProducts(part, self, refused, TANH, self.rule.active_range)
 
 
@@ -191,7 +192,7 @@ def chunked_sums(
     # Faster than chunk by chunk.
     write_out([part for part in others if isinstance(part, KernelGradients)])
 
-    def chunk(start: Any, size: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
+    def chunk(start: int | tf.Tensor, size: int | tf.Tensor) -> tuple[list[tf.Tensor], tf.Tensor]:
         without = records(refused, start, size)
         some = {id(p.variable): filtered(few_rows(p, start, size, most), function, without) for p in others}
         if callable(scales):
@@ -208,7 +209,7 @@ def chunked_sums(
     return in_chunks(chunk, most, rows, present, variables)
 
 
-def few_rows(part: Contribution, start: Any, size: Any, most: int) -> Contribution:
+def few_rows(part: Contribution, start: int | tf.Tensor, size: int | tf.Tensor, most: int) -> Contribution:
     """Records start ... start + size - 1 alone, `most` of them at most."""
     some = part.rows(start, size)
     if isinstance(some, KernelGradients):
@@ -242,7 +243,7 @@ def in_chunks(
     size: int,
     static: int | None,
     present: tf.Tensor,
-    variables: Any,
+    variables: Sequence[keras.Variable],
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
     """Over all records, the sum of the first of chunk(start, length), and the second's rows."""
     if static is not None and size >= static:

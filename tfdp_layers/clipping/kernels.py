@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeGuard
 
+import keras
 import tensorflow as tf
 
 from tfdp_layers.per_record.contributions import Contribution, Products, in_order
@@ -35,7 +36,7 @@ class EntryFunction(abc.ABC):
     """A function of each entry of a gradient, zero to zero."""
 
     @abc.abstractmethod
-    def __call__(self, variable: Any, values: tf.Tensor, rows: Any) -> tf.Tensor:
+    def __call__(self, variable: keras.Variable, values: tf.Tensor, rows: tf.Tensor | None) -> tf.Tensor:
         """The filtered values.
 
         `values` is (batch, *variable.shape), or, where `rows` (batch, positions) is not None, what a record adds to
@@ -43,12 +44,12 @@ class EntryFunction(abc.ABC):
         """
 
     @abc.abstractmethod
-    def outer(self, variable: Any, start: Any, size: int) -> OuterFunction:
-        """The same of outer products, for rows start ... start + size - 1 of a matrix."""
+    def outer(self, variable: keras.Variable, start: int | tf.Tensor, size: int) -> OuterFunction:
+        """The function of the entries of outer products, for rows start ... start + size - 1 of a matrix."""
 
     @abc.abstractmethod
     def products(self, part: Products, refused: tf.Tensor) -> Any:
-        """The same of gradients that are outer products: a `FilteredProducts`."""
+        """The filtered gradients of a part whose gradients are outer products: a `FilteredProducts`."""
 
 
 def is_outer_product(part: Contribution) -> TypeGuard[Products]:
@@ -59,7 +60,9 @@ def is_outer_product(part: Contribution) -> TypeGuard[Products]:
     return len(shape) == 2 and part.arrange == in_order(shape) and math.prod(shape) >= SMALLEST
 
 
-def filtered_sum(variable: Any, x: tf.Tensor, u: tf.Tensor, function: EntryFunction, count: Any) -> tf.Tensor:
+def filtered_sum(
+    variable: keras.Variable, x: tf.Tensor, u: tf.Tensor, function: EntryFunction, count: int | tf.Tensor
+) -> tf.Tensor:
     """sum_i function(x_i u_i^T) over the first `count` rows, of the variable's shape. x, u: (batch, ...), finite."""
 
     @tf.function(jit_compile=True, autograph=False)
@@ -70,7 +73,12 @@ def filtered_sum(variable: Any, x: tf.Tensor, u: tf.Tensor, function: EntryFunct
 
 
 def weighted_filtered_sum(
-    variable: Any, x: tf.Tensor, u: tf.Tensor, weights: tf.Tensor, function: EntryFunction, count: Any
+    variable: keras.Variable,
+    x: tf.Tensor,
+    u: tf.Tensor,
+    weights: tf.Tensor,
+    function: EntryFunction,
+    count: int | tf.Tensor,
 ) -> tf.Tensor:
     """sum_i weights_i function(x_i u_i^T), as `filtered_sum`. weights: (batch,)."""
 
@@ -81,7 +89,9 @@ def weighted_filtered_sum(
     return added_blocks(kernel, [x, u, weights], count, variable.shape)
 
 
-def filtered_squared_norms(variable: Any, x: tf.Tensor, u: tf.Tensor, function: EntryFunction, count: Any) -> tf.Tensor:
+def filtered_squared_norms(
+    variable: keras.Variable, x: tf.Tensor, u: tf.Tensor, function: EntryFunction, count: int | tf.Tensor
+) -> tf.Tensor:
     """||function(x_i u_i^T)||^2 of the first `count` rows, anything for the others: (batch,)."""
 
     @tf.function(jit_compile=True, autograph=False)
@@ -100,14 +110,16 @@ def filtered_squared_norms(variable: Any, x: tf.Tensor, u: tf.Tensor, function: 
     return tf.while_loop(lambda start, _: start < count, body, found, parallel_iterations=1)[1][:rows]
 
 
-def sum_of_block(variable: Any, x: tf.Tensor, u: tf.Tensor, function: EntryFunction, weights: Any) -> tf.Tensor:
+def sum_of_block(
+    variable: keras.Variable, x: tf.Tensor, u: tf.Tensor, function: EntryFunction, weights: tf.Tensor | None
+) -> tf.Tensor:
     """The sum over the rows of one block, a tile of the variable's rows at a time."""
     inputs, units = variable.shape
     size = max(1, min(inputs, _TILE // units))
     tiles, rest = divmod(inputs, size)
     step = math.gcd(_ROWS, _UNROLLED)
 
-    def tile(start: Any, size: int) -> tf.Tensor:
+    def tile(start: int | tf.Tensor, size: int) -> tf.Tensor:
         entry, columns = function.outer(variable, start, size), tf.slice(x, [0, start], [_ROWS, size])
 
         def body(row: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -124,11 +136,11 @@ def sum_of_block(variable: Any, x: tf.Tensor, u: tf.Tensor, function: EntryFunct
     return tf.concat([whole, tile(tiles * size, rest)], 0) if rest else whole
 
 
-def norms_of_block(variable: Any, x: tf.Tensor, u: tf.Tensor, function: EntryFunction) -> tf.Tensor:
+def norms_of_block(variable: keras.Variable, x: tf.Tensor, u: tf.Tensor, function: EntryFunction) -> tf.Tensor:
     """The squared norm of each row of one block: (rows,). Each is a sum over units of sums over inputs."""
     inputs = variable.shape[0]
 
-    def squares(xs: tf.Tensor, us: tf.Tensor, first: Any, terms: int, total: tf.Tensor) -> tf.Tensor:
+    def squares(xs: tf.Tensor, us: tf.Tensor, first: int | tf.Tensor, terms: int, total: tf.Tensor) -> tf.Tensor:
         for i in range(terms):
             total += tf.square(function.outer(variable, first + i, 1)(tf.slice(xs, [first + i], [1]), us)[0])
         return total
@@ -145,7 +157,9 @@ def norms_of_block(variable: Any, x: tf.Tensor, u: tf.Tensor, function: EntryFun
     return tf.map_fn(one, (x, u), fn_output_signature=tf.float32)
 
 
-def added_blocks(kernel: Any, factors: list[tf.Tensor], count: Any, shape: Any) -> tf.Tensor:
+def added_blocks(
+    kernel: Callable[..., tf.Tensor], factors: list[tf.Tensor], count: int | tf.Tensor, shape: Sequence[int]
+) -> tf.Tensor:
     """The sum of kernel(*rows of the factors), of this shape, over blocks of `_ROWS` rows.
 
     The last block is filled up with zeros, whose gradients are zero and add nothing.

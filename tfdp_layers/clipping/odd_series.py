@@ -35,7 +35,7 @@ class OddSeries:
         return (4 * len(self.coefficients) + 8) * 2.0**-24
 
     def norm_error(self, inputs: int, units: int) -> float:
-        """The same for a squared norm."""
+        """The most that rounding can add to a squared norm, relative to it."""
         terms = sum(-(-count // _ASIDE) + _ASIDE for count in (inputs, units))
         return (terms + 8 * len(self.coefficients)) * 2.0**-24
 

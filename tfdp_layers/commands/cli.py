@@ -20,8 +20,9 @@ _COMMANDS = {
     "federated": "Simulate parties that do not share their data (`tfdp federated simulate`).",
 }
 _EXAMPLE = (
-    "Example: train a convolutional network on Fashion-MNIST with (2.7, 1e-5)-differential privacy:\n\n"
-    "  tfdp train --method backprop_clipping --dataset fashion_mnist --epsilon 2.7 --delta 1e-5\n"
+    "Example: train a convolutional network with (2.7, 1e-5)-differential privacy, on Fashion-MNIST\n"
+    "or, where that cannot be had, on scikit-learn's digits:\n\n"
+    "  tfdp train --method backprop_clipping --epsilon 2.7 --delta 1e-5\n"
 )
 
 
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     refused, 130 when interrupted.
 
     Args:
-      argv: the arguments after the program's name; those of the process if left out.
+        argv: the arguments after the program's name; those of the process if left out.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     before = warnings.showwarning

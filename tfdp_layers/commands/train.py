@@ -31,7 +31,7 @@ shows what it is going to do, trains, stops before the budget is exceeded, and e
 privacy statement: what is guaranteed, under which assumptions, and what is not.
 
 Examples:
-  tfdp train --dataset fashion_mnist --epsilon 2.7 --delta 1e-5
+  tfdp train --epsilon 2.7 --delta 1e-5
   tfdp train --dataset mnist --model mlp --epsilon 1 --log-dir logs --save model.keras
   tfdp train --method dfa --sampling fixed_size --epsilon 2.7
   tfdp train --method adadp --dataset mnist --epsilon 2

@@ -2,7 +2,7 @@
 
 import math
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -13,7 +13,7 @@ from tfdp_layers.accounting import GroupNoise, Ledger
 from tfdp_layers.accounting.account import Account
 from tfdp_layers.accounting.events import WholeDataRelease
 from tfdp_layers.accounting.stored import stored_ledger
-from tfdp_layers.noise import add_noise, as_noise_source
+from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.rules.rows import L2, check_bound
 from tfdp_layers.sampling import Poisson, Sampling, drawing_all
 from tfdp_layers.structure import KerasMixin
@@ -62,7 +62,7 @@ class DPPCA(KerasMixin, keras.layers.Layer):
         noise_multiplier: float,
         l2_norm_clip: float = 1.0,
         *,
-        noise_source: Any = "default",
+        noise_source: str | NoiseSource = "default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -79,8 +79,8 @@ class DPPCA(KerasMixin, keras.layers.Layer):
         self.noise_source = as_noise_source(noise_source)
         self._paid = _Paid()
 
-    def build(self, input_shape: Any) -> None:
-        features = math.prod(input_shape[1:])
+    def build(self, input_shape: Sequence[int | None]) -> None:
+        features = math.prod(input_shape[1:])  # type: ignore[arg-type]  # an unknown size is a TypeError
         if self.components > features:
             raise ValueError(f"DPPCA finds at most as many components as features: {self.components} > {features}.")
         add = {"initializer": "zeros", "trainable": False}
@@ -88,11 +88,11 @@ class DPPCA(KerasMixin, keras.layers.Layer):
         # Which count of which entry of a ledger paid for the projection. It goes with it wherever weights are copied.
         self.receipt = self.add_weight(shape=(5,), dtype="int32", name="receipt", **add)
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: tf.Tensor) -> Any:
         flat = keras.ops.reshape(inputs, (-1, self.projection.shape[0]))
         return keras.ops.matmul(flat, keras.ops.cast(self.projection, flat.dtype))
 
-    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
+    def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[Any, ...]:
         return (input_shape[0], self.components)
 
     # What it costs ----------------------------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class _Paid:
         self.ledger = Ledger()
         self.users: weakref.WeakSet[Account] = weakref.WeakSet()
 
-    def __deepcopy__(self, memo: Any) -> "_Paid":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Paid":
         copied = _Paid()
         copied.ledger = self.ledger.copy()
         return copied

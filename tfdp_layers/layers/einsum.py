@@ -1,5 +1,6 @@
 """EinsumDense with a bounded backward pass."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -30,7 +31,7 @@ class ClippedEinsumDense(BoundedLayer, keras.layers.EinsumDense):
 
     _rank = 0
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Sequence[int | None]) -> None:
         self._rank = len(input_shape)
         self.refuse_equation()
         super().build(input_shape)
@@ -72,7 +73,7 @@ class ClippedEinsumDense(BoundedLayer, keras.layers.EinsumDense):
         bias_positions = lacking if self.use_bias else None
         return EinsumL2(self.upstream_clip, self.input_clip, positions, bias_positions, summed=True)
 
-    def affine(self, inputs: Any) -> Any:
+    def affine(self, inputs: tf.Tensor) -> Any:
         outputs = keras.ops.einsum(self.equation, inputs, self.kernel)
         return keras.ops.add(outputs, self.bias) if self.use_bias else outputs
 
@@ -89,7 +90,7 @@ class FaithfulEinsumDense(ClippedEinsumDense):
         times that gradient, and s <= 1. A record whose input is not finite has s = 0: it puts out zeros, and adds zero.
     """
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> Any:
         inputs = self.begin_use(inputs)
         rule = self.input_rule
         scales = tf.stop_gradient(rule.scales(inputs))

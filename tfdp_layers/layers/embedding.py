@@ -31,7 +31,7 @@ class ClippedEmbedding(UpstreamBoundedLayer, keras.layers.Embedding):
         """Bounds each record's upstream gradient on the way back."""
         return TokenL1(self.upstream_clip, summed=True)
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: tf.Tensor) -> Any:
         values = self.begin_use(inputs)
         ids = tf.convert_to_tensor(inputs)
         if ids.dtype not in (tf.int32, tf.int64):

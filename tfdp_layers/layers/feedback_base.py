@@ -3,7 +3,7 @@
 import functools
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,7 +76,7 @@ def feedback_affine(
     sinks: Sequence[tf.Tensor],
     feedback: tf.Tensor | None,
     rules: FeedbackRules,
-    activation: Any = None,
+    activation: Callable[[tf.Tensor], tf.Tensor] | None = None,
     backpropagate: bool = False,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """phi(x W + b), whose backward pass takes the output error instead of its own upstream gradient.
@@ -136,7 +136,11 @@ def feedback_affine(
 
 
 def delta_clips(
-    count: int, activation: Any, error_clip: float, feedback_norm: float, alignment: str = "direct"
+    count: int,
+    activation: str | Callable[..., Any] | None,
+    error_clip: float,
+    feedback_norm: float,
+    alignment: str = "direct",
 ) -> list[float]:
     """The norm that delta can't exceed, for each hidden layer from the first to the last.
 
@@ -193,10 +197,8 @@ class FixedFeedback(KerasMixin):
     ) -> None:
         check_bound(error_clip=error_clip, feedback_norm=feedback_norm)
         if feedback not in self.feedbacks_known:
-            mend = " Only a FeedbackStack knows the kernels above a layer." if feedback == ALIGNED else ""
-            raise ValueError(
-                f"`feedback` must be one of {self.feedbacks_known}. Received: feedback={feedback!r}.{mend}"
-            )
+            fix = " Only a FeedbackStack knows the kernels above a layer." if feedback == ALIGNED else ""
+            raise ValueError(f"`feedback` must be one of {self.feedbacks_known}. Received: feedback={feedback!r}.{fix}")
         super().__init__(**kwargs)
         self.error_clip = float(error_clip)
         self.feedback_norm = float(feedback_norm)
@@ -208,7 +210,7 @@ class FixedFeedback(KerasMixin):
         matrix = feedback_matrix(shape, self.feedback_norm, self.feedback, (self.feedback_seed, index))
         return self.add_fixed(shape, keras.initializers.Constant(matrix), index)
 
-    def add_fixed(self, shape: tuple[int, int], initializer: Any, index: int) -> Any:
+    def add_fixed(self, shape: tuple[int, int], initializer: str | Callable[..., Any], index: int) -> Any:
         """Adds a weight that is saved and restored, and never trained."""
         return self.add_weight(shape=shape, initializer=initializer, trainable=False, name=f"feedback_{index}")
 
@@ -280,7 +282,9 @@ class FeedbackLayer(FixedFeedback, CountedLayer):
         }
 
 
-def dense_twin(layer: Any, weights: Sequence[Any], activation: Any, inputs: Any) -> Any:
+def dense_twin(
+    layer: FeedbackLayer, weights: Sequence[Any], activation: str | Callable[..., Any] | None, inputs: keras.KerasTensor
+) -> Any:
     """The tensor that a plain Keras Dense layer with copies of these weights gives; for `to_keras`."""
     dense = keras.layers.Dense(weights[0].shape[1], activation=activation, use_bias=layer.use_bias, dtype="float32")
     outputs = dense(inputs)

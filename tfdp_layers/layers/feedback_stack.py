@@ -1,7 +1,7 @@
 """A stack of dense layers trained by direct feedback alignment."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -72,13 +72,13 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
     def __init__(
         self,
         units: Sequence[int],
-        activation: Any,
+        activation: str | Callable[..., Any] | None,
         output_units: int,
         *,
         activation_clip: float | Sequence[float],
         delta_clip: float | Sequence[float] | None = None,
         alignment: str = "direct",
-        output_activation: Any = None,
+        output_activation: str | Callable[..., Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -101,7 +101,7 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
         cls,
         total_sensitivity: float,
         units: Sequence[int],
-        activation: Any,
+        activation: str | Callable[..., Any] | None,
         output_units: int,
         *,
         layers: int | None = None,
@@ -151,7 +151,7 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
         ]
         return [group for group in groups if group.variables]
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Sequence[int | None]) -> None:
         sizes = [self.features_of(input_shape), *self.units, self.output_units]
         self.affines = [self.add_affine(sizes[i], sizes[i + 1], f"_{i}") for i in range(len(self.units) + 1)]
         sources = [self.output_units] * len(self.units) if self.alignment == "direct" else sizes[2:]
@@ -162,12 +162,12 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
         """Adds the feedback matrix of hidden layer `index` that its kernels above, as they are initialised, give."""
         above = self.affines[index + 1 :] if self.alignment == "direct" else self.affines[index + 1 : index + 2]
 
-        def initial(shape: Any, dtype: Any = None) -> tf.Tensor:
+        def initial(shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
             return aligned_matrix([weights[0] for weights in above], self.feedback_norm)
 
         return self.add_fixed(shape, initial, index)
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> Any:
         x = self.begin_use(inputs)
         return self.output_activation(self.end_use(x, self.logits(x)))
 
@@ -186,10 +186,10 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
         rules = FeedbackRules(L2(self.activation_clip[-1]), error, error)
         return feedback_affine(x, self.affines[-1], above, None, rules)[0]
 
-    def compute_output_shape(self, input_shape: Any) -> tuple[Any, int]:
+    def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[Any, int]:
         return (input_shape[0], self.output_units)
 
-    def to_keras(self, inputs: Any) -> Any:
+    def to_keras(self, inputs: keras.KerasTensor) -> Any:
         """What plain Dense layers with copies of the weights give on a Keras tensor."""
         for weights in self.affines[:-1]:
             inputs = dense_twin(self, weights, self.activation, inputs)

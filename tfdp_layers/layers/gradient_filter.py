@@ -77,7 +77,7 @@ class GradientFilter(KerasMixin, keras.layers.Layer):
         return cls(**(config | {"rule": _RULES[rule.pop("kind")](**rule)}))
 
 
-def filter_gradient(values: Any, rule: EntryRule) -> Any:
+def filter_gradient(values: tf.Tensor, rule: EntryRule) -> Any:
     """The identity whose backward pass applies `rule`. It closes over no variable."""
     values = tf.convert_to_tensor(values)
     if not values.dtype.is_floating:

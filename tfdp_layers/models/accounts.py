@@ -2,12 +2,16 @@
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.account import Account, account_of, open_account
+from tfdp_layers.structure import held_by
+
+if TYPE_CHECKING:
+    pass
 
 _SMALLEST = 8
 """Weights of fewer numbers are not recognised by their values: a few zeros may be anyone's."""
@@ -51,12 +55,6 @@ def remember_released(account: Account, variables: Iterable[Any]) -> None:
         digest = _digest(held_by(variable))
         if digest is not None:
             _released[digest] = cost
-
-
-def held_by(variable: Any) -> Any:
-    """The object that holds a Keras variable's numbers: layers tied behind Keras' back share it."""
-    held = getattr(variable, "_value", None)
-    return variable if held is None else held
 
 
 def _digest(held: Any) -> bytes | None:

@@ -1,6 +1,7 @@
 """What a private model remembers of what it released, and how that is saved with its weights."""
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 
 from tfdp_layers.accounting import Ledger, Release, Statement
 from tfdp_layers.accounting.stored import stored_ledger
+from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.layers.dp_pca import merge_adaptations
 from tfdp_layers.models.accounts import join_accounts
@@ -95,7 +97,7 @@ class Bookkeeping(KerasMixin):
                 " load_model, or merge the ledger of the earlier run: model.ledger.merge(...)."
             )
 
-    def audit(self, x: Any, y: Any, canaries: Any = 500, **options: Any) -> Any:
+    def audit(self, x: Any, y: Any, canaries: Canaries | int = 500, **options: Any) -> Any:
         """Trains on records and canaries, attacks the training, and says which epsilon the attack refutes.
 
         The canaries spoil the model: audit a twin of the one that you use. Arguments, result, and what is raised: see
@@ -106,17 +108,17 @@ class Bookkeeping(KerasMixin):
 
     # Files ------------------------------------------------------------------------------------------------------------
 
-    def save(self, filepath: Any, overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
+    def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
         """As in Keras; an interrupted save leaves an earlier file as it was."""
         with whole_file(filepath, overwrite) as path:
             super().save(path, overwrite, *args, **kwargs)
 
-    def save_weights(self, filepath: Any, overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
+    def save_weights(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
         """As in Keras; an interrupted save leaves an earlier file as it was."""
         with whole_file(filepath, overwrite) as path:
             super().save_weights(path, overwrite, *args, **kwargs)
 
-    def load_weights(self, filepath: Any, *args: Any, public: bool = False, **kwargs: Any) -> None:
+    def load_weights(self, filepath: str | os.PathLike[str], *args: Any, public: bool = False, **kwargs: Any) -> None:
         """As in Keras; what the weights cost joins the ledger.
 
         Args:

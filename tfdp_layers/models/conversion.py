@@ -37,7 +37,7 @@ TWINS: dict[type, Any] = {
 }
 
 
-def clipped_twin(layer: Any, clips: dict[str, float], bound: str) -> Any:
+def clipped_twin(layer: keras.layers.Layer, clips: dict[str, float], bound: str) -> Any:
     """The clipped twin of a trainable layer with weights, or a copy of any other layer. Weights are not copied here."""
     if isinstance(layer, DPPCA):
         copied = DPPCA.from_config(layer.get_config())
@@ -67,7 +67,7 @@ def plain_model(model: keras.Model) -> keras.Model:
     return copy
 
 
-def plain_layer(layer: Any) -> Any:
+def plain_layer(layer: keras.layers.Layer) -> Any:
     """A copy of an ordinary layer; for one that clips its input a small model of the clip, in Keras operations, and
     the layer.
     """
@@ -91,7 +91,7 @@ def plain_layer(layer: Any) -> Any:
     return keras.Model(inputs, base.from_config(config)(clip_operations(layer, inputs)), name=layer.name)
 
 
-def clip_operations(layer: Any, inputs: Any) -> Any:
+def clip_operations(layer: keras.layers.Layer, inputs: keras.KerasTensor) -> Any:
     """The layer's input clip on a Keras tensor: the same numbers as its rule, without a class of this library."""
     ops = keras.ops
     weights = 1.0

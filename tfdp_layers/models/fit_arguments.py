@@ -1,6 +1,6 @@
 """What `fit` accepts: data that a sampler draws, and callbacks that look at nothing private."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -25,17 +25,15 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
         given += [n for n in ("y", "batch_size", "sample_weight", "class_weight") if arguments.get(n) is not None]
         if given:
             raise ValueError(
-                f"{type(x).__name__} holds its labels, weights and sampling already; fit got {given} as well. Give"
-                f" them to"
-                f" {type(x).__name__} instead."
+                f"{type(x).__name__} holds its labels, weights and sampling already; fit got {given} as well. Give them"
+                f" to {type(x).__name__} instead."
             )
         return x
     if x is None or hasattr(x, "element_spec") or isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__"):
         raise ValueError(
             f"fit got {type(x).__name__}: how its batches were drawn is unknown, and the cost depends on it. Give"
-            f" arrays, or"
-            " tfdp.PrivateBatches(x, y, sampling), or say how it draws: tfdp.declare_sampling(dataset, sampling,"
-            " examples=n)."
+            " arrays, or tfdp.PrivateBatches(x, y, sampling), or say how it draws: tfdp.declare_sampling(dataset,"
+            " sampling, examples=n)."
         )
     sampling, batch_size = options["sampling"], arguments.get("batch_size")
     if sampling is None:
@@ -59,22 +57,26 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
     )
 
 
-def refuse_unsound_fit(arguments: dict[str, Any]) -> None:
-    """Raises ValueError for arguments and callbacks that let un-noised numbers steer the training."""
+def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) -> None:
+    """Raises ValueError for arguments and callbacks that let un-noised numbers steer the training.
+
+    Args:
+        arguments: of `fit`, by name.
+        logged: names that training metrics start with: of the model's outputs and of its metrics.
+    """
     if arguments.get("validation_split"):
         raise ValueError(
             "validation_split carves the validation data out of the private data: its metrics are computed without"
-            " noise and"
-            " would be released. Give public data as validation_data=(x, y)."
+            " noise and would be released. Give public data as validation_data=(x, y)."
         )
     validation = arguments.get("validation_data")
     if shares_records(arguments.get("x"), validation):
         raise ValueError(
             "validation_data is the private training data itself; its metrics carry no noise. Give public data."
         )
-    callbacks = arguments.get("callbacks")
-    for callback in flatten_callbacks(callbacks):
-        refuse_steering(callback)
+    posing = sorted(name for name in logged if name == "val" or name.startswith("val_"))
+    for callback in flatten_callbacks(arguments.get("callbacks")):
+        refuse_steering(callback, validation is not None, posing)
 
 
 def shares_records(x: Any, validation: Any) -> bool:
@@ -106,7 +108,7 @@ def logs_first(callbacks: Any) -> Any:
     Keras hands one dict of logs along the list. Order is kept otherwise; a keras CallbackList is reordered in place.
     """
 
-    def rank(callback: Any) -> bool:
+    def rank(callback: keras.callbacks.Callback) -> bool:
         return not getattr(callback, "adds_to_logs", False)
 
     if isinstance(callbacks, keras.callbacks.CallbackList):
@@ -115,26 +117,53 @@ def logs_first(callbacks: Any) -> Any:
     return sorted(flatten_callbacks(callbacks), key=rank)
 
 
-def refuse_steering(callback: Any) -> None:
-    """Raises ValueError if a Keras callback's decisions depend on a metric of the private data."""
-    kc = keras.callbacks
-    name = type(callback).__name__
-    if isinstance(callback, kc.TerminateOnNaN):
+def refuse_steering(callback: keras.callbacks.Callback, validated: bool = True, posing: Sequence[str] = ()) -> None:
+    """Raises ValueError if a callback that is known to decide does so by a metric of the private data.
+
+    Known are those of Keras that stop, change the rate or choose a checkpoint, and those of KerasTuner.
+
+    Args:
+        validated: whether `fit` got validation data, which are public.
+        posing: outputs and metrics whose training metrics are named like validation metrics.
+    """
+    name, monitor = type(callback).__name__, decides_by(callback)
+    if isinstance(callback, keras.callbacks.TerminateOnNaN):
         raise ValueError(
             f"{name} stops on the private loss, which carries no noise: when it stops tells about records. Drop it."
         )
-    deciding = isinstance(callback, kc.EarlyStopping | kc.ReduceLROnPlateau)
-    deciding |= isinstance(callback, kc.ModelCheckpoint) and callback.save_best_only
-    monitor = str(getattr(callback, "monitor", ""))
-    if deciding and not monitor.startswith("val_") and monitor != "epsilon":
+    if monitor is None or monitor == "epsilon":
+        return
+    if not monitor.startswith("val_"):
         raise ValueError(
             f"{name} decides by {monitor!r}, a number computed from private data without noise: its decisions would"
-            f" leak."
-            " Monitor a metric of public validation data (monitor='val_loss'), or 'epsilon'."
+            " leak. Monitor a metric of public validation data (monitor='val_loss'), or 'epsilon'."
+        )
+    if not validated:
+        raise ValueError(
+            f"{name} decides by {monitor!r}, and fit got no validation_data: a number of that name could only come from"
+            " the private data. Give public data as validation_data=(x, y)."
+        )
+    if posing:
+        raise ValueError(
+            f"{name} decides by {monitor!r}, and outputs or metrics of the model are called {list(posing)}: their"
+            " training metrics, which carry no noise, are named like validation metrics. Give them other names."
         )
 
 
-def check_labels(model: Any, loss: Any, y: Any) -> None:
+def decides_by(callback: keras.callbacks.Callback) -> str | None:
+    """The name of the metric that a callback, known to decide something, decides by; None where it is not known to."""
+    kc = keras.callbacks
+    deciding = isinstance(callback, kc.EarlyStopping | kc.ReduceLROnPlateau)
+    deciding |= isinstance(callback, kc.ModelCheckpoint) and callback.save_best_only
+    if deciding:
+        return str(getattr(callback, "monitor", ""))
+    if type(callback).__module__.split(".")[0] in ("keras_tuner", "kerastuner"):
+        objective = getattr(callback, "objective", None)
+        return None if objective is None else str(getattr(objective, "name", objective))
+    return None
+
+
+def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
     """Raises ValueError if integer class labels lie outside what a single-output classifier can predict.
 
     The message says how many classes there are, nothing of the records; that it is raised at all is not covered by the
@@ -147,6 +176,5 @@ def check_labels(model: Any, loss: Any, y: Any) -> None:
     if classes and values.size and (values.min() < 0 or values.max() >= classes):
         raise ValueError(
             f"The model has {classes} outputs, so sparse labels must lie in 0..{classes - 1}, and some of y do not."
-            f" Recode the"
-            " labels, or give the last layer one unit for each class."
+            " Recode the labels, or give the last layer one unit for each class."
         )

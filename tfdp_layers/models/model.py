@@ -66,8 +66,7 @@ def make_private(
     if not isinstance(model, kinds):
         raise ValueError(
             f"make_private takes Sequential and functional models; {type(model).__name__} defines its own call(), in"
-            f" which the"
-            " uses of a layer can't be counted. Write it as a functional model."
+            " which the uses of a layer can't be counted. Write it as a functional model."
         )
     origin = model
     if not model.built or model.inputs is None:

@@ -77,7 +77,7 @@ class Replicas:
     where there is one.
     """
 
-    def __init__(self, strategy: Any) -> None:
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
         if not isinstance(strategy, _STRATEGIES):
             raise ValueError(
                 f"The model was made under {type(strategy).__name__}, of which it is not known that every record is"
@@ -97,7 +97,7 @@ class Replicas:
         """The slices of every draw, distributed to the replicas."""
         endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
 
-        def slices(_: Any) -> tf.data.Dataset:
+        def slices(_: tf.distribute.InputContext) -> tf.data.Dataset:
             return batches.slices(self.share).apply(endless)
 
         dataset = self.strategy.distribute_datasets_from_function(slices)
@@ -169,7 +169,7 @@ class Replicas:
         return self.strategy.experimental_local_results(value)[0]
 
 
-def refuse_unsound_strategy(model: Any, arguments: Mapping[str, Any]) -> None:
+def refuse_unsound_strategy(model: keras.Model, arguments: Mapping[str, Any]) -> None:
     """Raises ValueError for a strategy under which a step would not be what is accounted, or could not run: with these
     arguments of `fit`, or with `fit` called inside of its scope.
     """
@@ -204,7 +204,7 @@ def refuse_unsound_strategy(model: Any, arguments: Mapping[str, Any]) -> None:
         )
 
 
-def refuse_unreplicated(model: Any) -> None:
+def refuse_unreplicated(model: keras.Model) -> None:
     """Raises ValueError for trainable weights that the model's strategy does not hold: an update of them fails."""
     made = model._distribute_strategy.extended.variable_created_in_scope
     outside = [v.path for v in model.trainable_variables if not made(v.value)]

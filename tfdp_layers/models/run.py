@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import tensorflow as tf
+
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, UnitRelease
 from tfdp_layers.accounting.account import Account
 from tfdp_layers.batches.base import Batches
@@ -77,7 +79,7 @@ class PrivacyState:
         self._per_record: PerRecordLoss | None = None
         self._certified: tuple[list[int], list[SensitivityGroup]] | None = None
 
-    def __deepcopy__(self, memo: Any) -> "PrivacyState":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "PrivacyState":
         copied = PrivacyState()
         copied.account = Account(self.ledger.copy())
         return copied
@@ -106,7 +108,7 @@ class PrivacyState:
             self._certified = (key, certify())
         return self._certified[1]
 
-    def replicas_of(self, strategy: Any) -> Replicas | None:
+    def replicas_of(self, strategy: tf.distribute.Strategy | None) -> Replicas | None:
         """The replicas of a model made under this strategy; None where it was made outside of strategies."""
         if strategy is not None and (self._replicas is None or self._replicas.strategy is not strategy):
             self._replicas = Replicas(strategy)

@@ -22,6 +22,7 @@ from tfdp_layers.models.run import PrivacyState, Run, release_of
 from tfdp_layers.models.sums import BoundedSums
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
+from tfdp_layers.sampling import Sampling
 from tfdp_layers.sensitivity import SensitivityGroup
 
 
@@ -77,9 +78,9 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         optimizer = keras.optimizers.get(arguments.get("optimizer", "rmsprop"))
         if not isinstance(optimizer, PrivateOptimizer):
             raise ValueError(
-                f"A private model needs a private optimizer, which adds the noise. Received:"
-                f" {type(optimizer).__name__}. Wrap it:"
-                " tfdp.optimizers.NoisyOptimizer(your_optimizer, noise_multiplier=1.0)."
+                "A private model needs a private optimizer, which adds the noise. Received:"
+                f" {type(optimizer).__name__}. Wrap it: tfdp.optimizers.NoisyOptimizer(your_optimizer,"
+                " noise_multiplier=1.0)."
             )
         if arguments.get("jit_compile", "auto") == "auto":
             arguments["jit_compile"] = False
@@ -96,7 +97,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
     def fit(
         self,
         *args: Any,
-        sampling: Any = None,
+        sampling: Sampling | None = None,
         examples: int | None = None,
         physical_batch_size: int | None = None,
         unit_ids: Any = None,
@@ -118,11 +119,11 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             sampling_seed: for tests; voids the statement.
 
         Raises:
-            ValueError: for data, callbacks or arguments that would break the guarantee, naming the mend.
+            ValueError: for data, callbacks or arguments that would break the guarantee, naming the fix.
         """
         arguments = bind(super().fit, args, kwargs)
         self._require_private()
-        refuse_unsound_fit(arguments)
+        refuse_unsound_fit(arguments, self._logged_names())
         options = {
             "sampling": sampling,
             "examples": examples,
@@ -140,6 +141,13 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         self._settle_accounts()
         with self._privacy.account.running():
             return self._fit_on(batches, super().fit, arguments)
+
+    def _logged_names(self) -> list[str]:
+        """What the names of training metrics start with: the names of outputs and of compiled metrics."""
+        compiled = self._compile_metrics
+        given = [] if compiled is None else [compiled._user_metrics, compiled._user_weighted_metrics]
+        named = [getattr(m, "name", None) or getattr(m, "__name__", m) for m in keras.tree.flatten(given)]
+        return [*self._names_of_outputs(), *map(str, named)]
 
     def _fit_on(self, batches: Batches, fit: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Keras' `fit` on drawn batches, inside of a `Run`."""
@@ -175,7 +183,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         with strategy.scope():
             self._symbolic_build(data_batch=data_batch)
 
-    def _begin(self, batches: Batches, spec: Any, replicas: Replicas | None) -> None:
+    def _begin(self, batches: Batches, spec: tuple[Any, ...], replicas: Replicas | None) -> None:
         """Certifies the model, and opens what this `fit` will release in the ledger."""
         state = self._privacy
         self.optimizer.workers = None if replicas is None else replicas.workers
@@ -188,7 +196,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         token = self._open(batches, release)
         state.run = Run(batches, groups, release, token, self._settings(groups), replicas)
 
-    def _prepare(self, spec: Any, replicas: Replicas | None) -> None:
+    def _prepare(self, spec: tuple[Any, ...], replicas: Replicas | None) -> None:
         """Creates and checks all that is trained: its variables, what they cost so far, and where they live."""
         if self.optimizer.workers is None:
             self._refuse_unpaid_weights()
@@ -212,7 +220,9 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             warn_of_generic(self)
         return groups
 
-    def _check_trace(self, release: Release, piece: int | None, groups: list[SensitivityGroup], spec: Any) -> None:
+    def _check_trace(
+        self, release: Release, piece: int | None, groups: list[SensitivityGroup], spec: tuple[Any, ...]
+    ) -> None:
         """Checks that records do not mix, and compiles afresh, where something changed that a trace depends on."""
         state = self._privacy
         variables = tuple(map(id, self.trainable_variables))
@@ -220,7 +230,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         if state.traced != traced:
             state.independent = False
         if not state.independent:
-            check_independence(self, *spec[:2], groups)
+            check_independence(self, spec[0], spec[1], groups)
             state.independent = True
         if state.traced != traced:
             self.train_function = None
@@ -243,7 +253,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         self._privacy.account.replace(ledger, by_fit=True)
         return token
 
-    def _build_for(self, spec: Any) -> None:
+    def _build_for(self, spec: tuple[Any, ...]) -> None:
         """Creates all variables of training, for batches like `spec`: replicas cannot do that in the step."""
         x, y = spec[:2]
         if not self.built:
@@ -294,6 +304,6 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         )
 
 
-def bind(function: Any, args: Any, kwargs: Any) -> dict[str, Any]:
+def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of a Keras method by name, without copying its signature."""
     return dict(inspect.signature(function).bind(*args, **kwargs).arguments)

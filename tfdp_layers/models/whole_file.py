@@ -8,7 +8,7 @@ from typing import Any
 
 
 @contextlib.contextmanager
-def whole_file(path: Any, overwrite: bool = True) -> Iterator[Any]:
+def whole_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Any]:
     """The path to write a file of weights or a model to, so that at any moment there is the old file or the new one.
 
     Yields `path` itself where it is not a local file ending in .keras or .weights.h5, or may not be overwritten.

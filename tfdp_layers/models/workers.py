@@ -25,7 +25,7 @@ class Workers:
     Raises: from every method an error of TensorFlow where another worker is gone.
     """
 
-    def __init__(self, strategy: Any, chief: bool) -> None:
+    def __init__(self, strategy: tf.distribute.Strategy, chief: bool) -> None:
         self.strategy = strategy
         self.chief = chief
         number, text = tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.int32)

@@ -1,7 +1,7 @@
 """AdaDP: noise and step size adapted to each coordinate, sound by default."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -71,7 +71,7 @@ class AdaDPOptimizer(PrivateOptimizer):
 
     def __init__(
         self,
-        learning_rate: Any = 0.002,
+        learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.002,
         noise_multiplier: float = 1.0,
         clip_factor: float = 1.2,
         l2_norm_clip: float = 4.0,
@@ -87,18 +87,7 @@ class AdaDPOptimizer(PrivateOptimizer):
         **kwargs: Any,
     ) -> None:
         check_bound(clip_factor=clip_factor, l2_norm_clip=l2_norm_clip)
-        if l2_norm_clip > LARGEST_SUM:  # sums are in units of the gradient until they are over the clamps
-            raise ValueError(f"`l2_norm_clip` must be at most {LARGEST_SUM:g}. Received: {l2_norm_clip!r}.")
-        if scale_estimator not in ESTIMATORS:
-            raise ValueError(f"`scale_estimator` must be one of {ESTIMATORS}. Received: {scale_estimator!r}.")
-        for name, value in {"rate_decay": rate_decay, "noise_decay": noise_decay}.items():
-            if not 0.0 < value < 1.0:
-                raise ValueError(f"`{name}` must be between 0 and 1. Received: {name}={value!r}.")
-        if not 0.0 <= variance_threshold < math.inf:
-            raise ValueError(
-                f"`variance_threshold` must be finite and at least 0. Received: {variance_threshold!r}. It is the"
-                " variance of sqrt(E') above which the clamps come into force."
-            )
+        _check(l2_norm_clip, scale_estimator, variance_threshold, rate_decay=rate_decay, noise_decay=noise_decay)
         inner = (
             keras.optimizers.RMSprop(learning_rate, rho=1.0 - rate_decay, epsilon=1e-12)
             if adaptive_rate
@@ -111,23 +100,26 @@ class AdaDPOptimizer(PrivateOptimizer):
         self.adaptive_rate, self.adaptive_noise = bool(adaptive_rate), bool(adaptive_noise)
         self.as_published = bool(as_published)
         self.scale_estimator = "coordinate" if as_published else scale_estimator
-        counted = self.adaptive_noise and self.scale_estimator == "query"
-        self._bounding = AdaptiveClamping(
-            self.l2_norm_clip,
-            switched=self.switched,
-            clamp=self.clamp,
-            clip_factor=self.clip_factor,
-            counted=counted,
-            unprotected=self.as_published and self.adaptive_noise,
-            allow_generic=allow_generic,
-        )
+        self._bounding = self._clamping(allow_generic)
         self._batch_size = 1
         self._moments: dict[int, Any] = {}
         self._switch: Any = None
 
+    def _clamping(self, allow_generic: bool) -> AdaptiveClamping:
+        """What bounds each record, by the state of this optimizer."""
+        return AdaptiveClamping(
+            self.l2_norm_clip,
+            switched=self.switched,
+            clamp=self.clamp,
+            clip_factor=self.clip_factor,
+            counted=self.adaptive_noise and self.scale_estimator == "query",
+            unprotected=self.as_published and self.adaptive_noise,
+            allow_generic=allow_generic,
+        )
+
     # The state, all of it from released values ------------------------------------------------------------------------
 
-    def build(self, variables: Any) -> None:
+    def build(self, variables: Sequence[keras.Variable]) -> None:
         super().build(variables)
         if not self.adaptive_noise or self._switch is not None:
             return
@@ -142,7 +134,7 @@ class AdaDPOptimizer(PrivateOptimizer):
         """Whether the clamps are in force: () boolean."""
         return tf.constant(False) if self._switch is None else tf.convert_to_tensor(self._switch.value) > 0.0
 
-    def size(self, variable: Any, weights: int) -> tf.Tensor:
+    def size(self, variable: keras.Variable, weights: int) -> tf.Tensor:
         """sqrt(E'): of the variable's shape, or one number for all its weights."""
         moment = self._moments.get(id(variable))
         if moment is None:
@@ -152,7 +144,7 @@ class AdaDPOptimizer(PrivateOptimizer):
             return self._start(weights) * tf.exp(value)
         return tf.sqrt(tf.maximum(value, 0.0))
 
-    def clamp(self, variable: Any, weights: int) -> tf.Tensor:
+    def clamp(self, variable: keras.Variable, weights: int) -> tf.Tensor:
         """s_j of a model in which `weights` weights are clamped: of the variable's shape, or one number."""
         low, high = (limit * self._start(weights) for limit in _LIMITS)
         return tf.clip_by_value(self.clip_factor * self.size(variable, weights), low, high)
@@ -177,12 +169,23 @@ class AdaDPOptimizer(PrivateOptimizer):
         found = dict(zip(map(id, private), noises, strict=True))
         return [found.get(id(group), 0.0) for group in groups]
 
-    def release(self, sums: Any, variables: Any, groups: Any, batch_size: int, weight_terms: Any = None) -> tf.Tensor:
+    def release(
+        self,
+        sums: Sequence[tf.Tensor],
+        variables: Sequence[keras.Variable],
+        groups: Sequence[SensitivityGroup],
+        batch_size: int,
+        weight_terms: Callable[[], Sequence[tf.Tensor | None]] | None = None,
+    ) -> tf.Tensor:
         self._batch_size = batch_size
         return super().release(sums, variables, groups, batch_size, weight_terms)
 
     def after_noise(
-        self, means: list[tf.Tensor], statistics: Sequence[tf.Tensor], variables: Sequence[Any], groups: Any
+        self,
+        means: list[tf.Tensor],
+        statistics: Sequence[tf.Tensor],
+        variables: Sequence[Any],
+        groups: Sequence[SensitivityGroup],
     ) -> list[tf.Tensor]:
         """Back to the units of the gradient, by the state from which the step was made; then the state moves."""
         found = [
@@ -206,7 +209,13 @@ class AdaDPOptimizer(PrivateOptimizer):
             self._decide(group.variables, weights)
         return released
 
-    def _estimate(self, variables: Any, gradients: Any, noises: Any, statistics: Sequence[tf.Tensor]) -> None:
+    def _estimate(
+        self,
+        variables: Sequence[keras.Variable],
+        gradients: dict[int, tf.Tensor],
+        noises: dict[int, tf.Tensor],
+        statistics: Sequence[tf.Tensor],
+    ) -> None:
         """Moves E', given the released gradients, their noise's standard deviations, and released statistics."""
         if self.as_published:  # the statistic is the gradient itself, without noise
             parts = tf.split(statistics[-1], [math.prod(v.shape) for v in variables])
@@ -225,7 +234,7 @@ class AdaDPOptimizer(PrivateOptimizer):
                 squared = tf.reduce_mean(squared)
             moment.assign(self.noise_decay * value + (1.0 - self.noise_decay) * squared)
 
-    def _decide(self, variables: Any, weights: int) -> None:
+    def _decide(self, variables: Sequence[keras.Variable], weights: int) -> None:
         """The clamps are in force while the variance of sqrt(E') over all weights is above the threshold."""
         spread = [(tf.broadcast_to(self.size(v, weights), v.shape)) for v in variables]
         mean = tf.add_n([tf.reduce_sum(sizes_) for sizes_ in spread]) / weights
@@ -241,8 +250,24 @@ class AdaDPOptimizer(PrivateOptimizer):
         return config | {"learning_rate": inner["learning_rate"], "allow_generic": self._bounding.allow_generic}
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "AdaDPOptimizer":
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "AdaDPOptimizer":
         rate = config["learning_rate"]
         if isinstance(rate, dict):
             rate = keras.saving.deserialize_keras_object(rate, custom_objects=custom_objects)
         return cls(**(config | {"learning_rate": rate}))
+
+
+def _check(l2_norm_clip: float, scale_estimator: str, variance_threshold: float, **decays: float) -> None:
+    """Raises ValueError for an argument out of its range."""
+    if l2_norm_clip > LARGEST_SUM:  # sums are in units of the gradient until they are over the clamps
+        raise ValueError(f"`l2_norm_clip` must be at most {LARGEST_SUM:g}. Received: {l2_norm_clip!r}.")
+    if scale_estimator not in ESTIMATORS:
+        raise ValueError(f"`scale_estimator` must be one of {ESTIMATORS}. Received: {scale_estimator!r}.")
+    for name, value in decays.items():
+        if not 0.0 < value < 1.0:
+            raise ValueError(f"`{name}` must be between 0 and 1. Received: {name}={value!r}.")
+    if not 0.0 <= variance_threshold < math.inf:
+        raise ValueError(
+            f"`variance_threshold` must be finite and at least 0. Received: {variance_threshold!r}. It is the"
+            " variance of sqrt(E') above which the clamps come into force."
+        )

@@ -51,7 +51,7 @@ class TanhFilteredOptimizer(PrivateOptimizer):
 
     def __init__(
         self,
-        optimizer: Any,
+        optimizer: str | keras.optimizers.Optimizer,
         noise_multiplier: float,
         l2_norm_clip: float = 1.0,
         output_scale: float = 1.0,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import tensorflow as tf
@@ -15,8 +15,13 @@ from tfdp_layers.per_record.convolutions import Convolution, KernelGradients, pa
 from tfdp_layers.per_record.patches import PatchBlocks, patch_products, regular
 from tfdp_layers.per_record.pixel_grams import PixelGrams
 
+if TYPE_CHECKING:
+    from tfdp_layers.per_record.recording import Recorder
 
-def convolution_of(operation: Any, layer: Any, padding: str, **options: Any) -> Callable[[Any, Any, Any], Any]:
+
+def convolution_of(
+    operation: Callable[..., tf.Tensor], layer: keras.layers.Layer, padding: str, **options: Any
+) -> Callable[[Any, Any, Any], Any]:
     """(record, kernel, inputs) -> the layer's convolution, through a recorder.
 
     Args:
@@ -29,7 +34,7 @@ def convolution_of(operation: Any, layer: Any, padding: str, **options: Any) -> 
     last = functools.partial(operation, data_format="channels_last", **arguments)
     transpose = layer.data_format == "channels_first"
 
-    def apply(record: Any, kernel: Any, inputs: Any) -> Any:
+    def apply(record: Recorder, kernel: keras.Variable, inputs: tf.Tensor) -> Any:
         outputs = native(inputs, constant(kernel, inputs.dtype))
 
         def contribution(u: tf.Tensor) -> Contribution:
@@ -43,7 +48,12 @@ def convolution_of(operation: Any, layer: Any, padding: str, **options: Any) -> 
 
 
 def kernel_contribution(
-    kernel: Any, x: tf.Tensor, u: tf.Tensor, operation: Any, convolution: Convolution, arguments: dict[str, Any]
+    kernel: keras.Variable,
+    x: tf.Tensor,
+    u: tf.Tensor,
+    operation: Callable[..., tf.Tensor],
+    convolution: Convolution,
+    arguments: dict[str, Any],
 ) -> Contribution:
     """The kernel's gradients by the formula that measured fastest for these shapes; channels last."""
     rank = len(x.shape) - 2
@@ -83,9 +93,9 @@ def patch_cost(count: int, inputs: int, units: int) -> float:
 
 
 def pixel_cost(
-    kernel: Any, x: tf.Tensor, u: tf.Tensor, strides: Sequence[int], padding: list[tuple[int, int]]
+    kernel: keras.Variable, x: tf.Tensor, u: tf.Tensor, strides: Sequence[int], padding: list[tuple[int, int]]
 ) -> float:
-    """The same of `PixelGrams`: Gram matrices, their shifted sums (strides make these slow), the weighted sum."""
+    """Nanoseconds a record of `PixelGrams`: Gram matrices, their shifted sums (slow with strides), the weighted sum."""
     (height, width), (rows, columns) = (n + sum(p) for n, p in zip(x.shape[1:-1], padding, strict=True)), u.shape[1:-1]
     grams = (height * width) ** 2 * x.shape[-1] + (rows * columns) ** 2 * kernel.shape[-1]
     sums = kernel.shape[0] * (rows * width) ** 2 + kernel.shape[1] * (rows * columns) ** 2
@@ -93,6 +103,6 @@ def pixel_cost(
     return 0.03 * grams + slow * sums + 0.025 * rows * columns * math.prod(kernel.shape)
 
 
-def as_list(value: Any, rank: int) -> list[int]:
+def as_list(value: int | Sequence[int], rank: int) -> list[int]:
     """One number for each axis."""
     return [value] * rank if isinstance(value, int) else list(value)

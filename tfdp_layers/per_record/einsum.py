@@ -1,13 +1,12 @@
 """What each record adds to the gradient of a kernel in an einsum."""
 
-from typing import Any
-
+import keras
 import tensorflow as tf
 
 from tfdp_layers.per_record.contributions import Arrangement, Contribution, Products, Stored
 
 
-def einsum_contribution(equation: str, kernel: Any, x: tf.Tensor, u: tf.Tensor) -> Contribution:
+def einsum_contribution(equation: str, kernel: keras.Variable, x: tf.Tensor, u: tf.Tensor) -> Contribution:
     """The gradients of the kernel in `tf.einsum(equation, x, kernel)`, for x and the gradient u at its result.
 
     Where no label is in inputs, kernel and outputs alike, it is a product over positions; otherwise (a kernel for each

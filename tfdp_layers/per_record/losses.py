@@ -18,8 +18,7 @@ class PerRecordLoss:
 
     Args:
         loss: what the user gave to `compile`: a name, a keras.losses.Loss, a function of (y_true, y_pred), or a list
-        or dict of
-            these, one for each output.
+            or dict of these, one for each output.
         loss_weights: None, or a list or dict of numbers, one for each output.
         output_names: the model's output names.
 
@@ -57,7 +56,7 @@ class PerRecordLoss:
         leaves = keras.tree.flatten(structure)
         return leaves * len(self.names) if len(leaves) == 1 else leaves
 
-    def __call__(self, y: Any, y_pred: Any, sample_weight: Any = None) -> tf.Tensor:
+    def __call__(self, y: Any, y_pred: tf.Tensor, sample_weight: Any = None) -> tf.Tensor:
         """(batch, ...) structures -> (batch,) float32."""
         total: tf.Tensor | float = 0.0
         weights = [None] * len(self.names) if sample_weight is None else self.flatten(sample_weight)
@@ -88,14 +87,16 @@ def as_loss(loss: Any) -> keras.losses.Loss | Callable[..., Any] | None:
     return loss
 
 
-def is_sparse(loss: Any) -> bool:
+def is_sparse(loss: str | keras.losses.Loss | Callable[..., tf.Tensor] | None) -> bool:
     """Whether the loss takes integer class labels, one axis fewer than the predictions."""
     loss = keras.losses.get(loss) if isinstance(loss, str) else loss
     by_name = getattr(loss, "__name__", "") == "sparse_categorical_crossentropy"
     return by_name or isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
 
 
-def one_output(loss: Any, y_true: Any, y_pred: Any, weight: Any) -> tf.Tensor:
+def one_output(
+    loss: keras.losses.Loss | Callable[..., tf.Tensor], y_true: tf.Tensor, y_pred: tf.Tensor, weight: tf.Tensor | None
+) -> tf.Tensor:
     """Each record's loss at one output: (batch,) float32. Records of weight zero have loss and gradient zero."""
     mask = getattr(y_pred, "_keras_mask", None)
     y_pred = keras.ops.cast(y_pred, "float32")
@@ -112,9 +113,9 @@ def one_output(loss: Any, y_true: Any, y_pred: Any, weight: Any) -> tf.Tensor:
     values = keras.ops.cast(values, "float32")
     if len(values.shape) == 0 or (values.shape[0] is not None and values.shape[0] != y_pred.shape[0]):
         raise ValueError(
-            f"Loss {name!r} returns shape {tuple(values.shape)} for a batch: one number for the whole batch hides"
-            f" what each record"
-            " adds, so no record's influence can be bounded. Return one value a record, shape (batch,) or (batch, ...)."
+            f"Loss {name!r} returns shape {tuple(values.shape)} for a batch: one number for the whole batch hides what"
+            " each record adds, so no record's influence can be bounded. Return one value a record, shape (batch,) or"
+            " (batch, ...)."
         )
     axes = list(range(1, len(values.shape)))
     counts = tf.ones_like(values)

@@ -15,7 +15,7 @@ from tfdp_layers.rules.norms import number_of, squared_norm
 
 
 class PixelGrams(KernelGradients):
-    """The same for a 2D convolution over few positions, with norms from Gram matrices of pixels instead of patches.
+    """Kernel gradients of a 2D convolution over few positions, with norms from Gram matrices of pixels.
 
     ||P^T U||^2 = <P P^T, U U^T>, and the Gram matrix of patches p and q is the sum over the kernel's taps a of that of
     pixels p + a and q + a: taps times fewer multiplications than from the patches themselves.

@@ -208,7 +208,7 @@ def select_rows(rows: tf.Tensor, scales: tf.Tensor) -> tuple[tf.Tensor, Any]:
     return selected(rows), lambda upstream: (selected(upstream), None)
 
 
-def bound_upstream(outputs: Any, rule: Rule) -> Any:
+def bound_upstream(outputs: tf.Tensor, rule: Rule) -> Any:
     """The identity whose backward pass applies `rule` to each record's upstream gradient.
 
     What it lets through is both what the layer's weights see and what flows on below. It closes over no variable.

@@ -1,25 +1,22 @@
 """Image data sets for the command and the examples: found on disk, downloaded by Keras, or shipped with scikit-learn.
 
-No TensorFlow is imported unless Keras has to download. A data set that was named is never replaced by another one.
+No TensorFlow is imported. A data set that was named is never replaced by another one.
 """
 
-import contextlib
 import functools
 import os
-import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from tfdp_layers.zoo import image_files
+from tfdp_layers.zoo import download, image_files
 
 __all__ = ["DEFAULT", "NAMES", "Dataset", "DatasetNotFound", "load", "load_default"]
 
 DEFAULT = "fashion_mnist"
 _DEBIAN = Path("/usr/share/datasets/fashion-mnist")
-_TIMEOUT_SECONDS = 10.0
 
 
 class DatasetNotFound(FileNotFoundError):  # noqa: N818 (says what happened; FileNotFoundError is its kind)
@@ -31,12 +28,12 @@ class Dataset:
     """A classification data set, split as published.
 
     Attributes:
-      name: as given to `load`.
-      x_train, x_test: float32 images in [0, 1], (n, height, width, channels).
-      y_train, y_test: int64 labels in 0..classes-1, (n,).
-      source: the file, folder or package that the records came from.
-      classes: number of classes.
-      note: why this set and not the default one; empty if it was asked for.
+        name: as given to `load`.
+        x_train, x_test: float32 images in [0, 1], (n, height, width, channels).
+        y_train, y_test: int64 labels in 0..classes-1, (n,).
+        source: the file, folder or package that the records came from.
+        classes: number of classes.
+        note: why this set and not the default one; empty if it was asked for.
     """
 
     name: str
@@ -82,8 +79,8 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     through Keras at last. "digits" ships with scikit-learn: 1,797 images of 8x8 pixels; every fifth is a test image.
 
     Raises:
-      ValueError: an unknown name, a `data_dir` that is no folder, or files that do not hold the data set.
-      DatasetNotFound: not found and not downloaded; the message says where it was looked for and how to get it.
+        ValueError: an unknown name, a `data_dir` that is no folder, or files that do not hold the data set.
+        DatasetNotFound: not found and not downloaded; the message says where it was looked for and how to get it.
     """
     if name not in NAMES:
         raise ValueError(f"Unknown data set {name!r}. Choose one of: {', '.join(NAMES)}.")
@@ -109,16 +106,16 @@ def load_default(data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     """Loads Fashion-MNIST, or the digits where it cannot be had; `note` then says so. For when no set was named.
 
     Raises:
-      ValueError: `data_dir` is no folder, or holds files that are damaged.
+        ValueError: `data_dir` is no folder, or holds files that are damaged.
     """
     try:
         return load(DEFAULT, data_dir)
-    except DatasetNotFound:
-        fallback = _digits(
-            f"{DEFAULT} is not on this machine and could not be downloaded, so this runs on scikit-learn's small"
-            f" digits instead. Name it (--dataset {DEFAULT}) to see the ways to get it."
+    except DatasetNotFound as missing:
+        why = " ".join(str(missing.__cause__).split())
+        return _digits(
+            f"{DEFAULT} is not on this machine and could not be downloaded ({why}), so this runs on scikit-learn's"
+            f" small digits instead. Name it (--dataset {DEFAULT}) to see the ways to get it."
         )
-        return fallback
 
 
 def _places(name: str, data_dir: Path | None) -> Iterator[Callable[[], tuple[image_files.Arrays, str] | None]]:
@@ -135,7 +132,7 @@ def _places(name: str, data_dir: Path | None) -> Iterator[Callable[[], tuple[ima
     if known.debian:
         yield functools.partial(image_files.read_idx, _DEBIAN, name)
     if name == "cifar10" and (cache / "cifar-10-batches-py-target").is_dir():
-        yield lambda: (_download(name), f"Keras' cache {cache}")
+        yield functools.partial(download.read_cached, name, cache)
 
 
 def _keras_cache() -> Path:
@@ -143,23 +140,7 @@ def _keras_cache() -> Path:
 
 
 def _download(name: str) -> image_files.Arrays:
-    """Keras' own loader; fails within seconds where there is no network."""
-    import keras
-
-    with _socket_timeout(_TIMEOUT_SECONDS):
-        train, test = getattr(keras.datasets, name).load_data()
-    return image_files.Arrays(*train, *test)
-
-
-@contextlib.contextmanager
-def _socket_timeout(seconds: float) -> Iterator[None]:
-    """Keras downloads without a timeout, so a silent firewall would hang it for ever."""
-    before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
-    try:
-        yield
-    finally:
-        socket.setdefaulttimeout(before)
+    return download.download(name, _keras_cache())
 
 
 def _finished(name: str, arrays: image_files.Arrays, source: str) -> Dataset:

@@ -5,7 +5,7 @@ import math
 import zipfile
 import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ def read_npz(path: Path) -> tuple[Arrays, str] | None:
     """Returns the arrays x_train, y_train, x_test, y_test and the path; None where there is no such file.
 
     Raises:
-      ValueError: the file is damaged or lacks an array.
+        ValueError: the file is damaged or lacks an array.
     """
     if not path.is_file():
         return None
@@ -53,7 +53,7 @@ def read_idx(folder: Path, name: str) -> tuple[Arrays, str] | None:
     """Returns the arrays of the four idx files in a folder, gzipped or not, and the folder; None if one is missing.
 
     Raises:
-      ValueError: a file is damaged, or the files are those of the other set with the same file names.
+        ValueError: a file is damaged, or the files are those of the other set with the same file names.
     """
     paths = [_first_file(folder / file, folder / f"{file}.gz") for file in _IDX_FILES]
     if None in paths:
@@ -66,11 +66,13 @@ def read_idx(folder: Path, name: str) -> tuple[Arrays, str] | None:
     return Arrays(x_train, y_train, x_test, y_test), str(folder)
 
 
-def checked(x: Any, y: Any, shape: tuple[int, ...], classes: int, source: str) -> tuple[np.ndarray, np.ndarray]:
+def checked(
+    x: np.ndarray, y: np.ndarray, shape: tuple[int, ...], classes: int, source: str
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns float32 images in [0, 1], (n, *shape), and int64 labels, (n,).
 
     Raises:
-      ValueError: other shapes, pixels that are not uint8, labels that are no integers in 0..classes-1, or no records.
+        ValueError: other shapes, pixels that are not uint8, labels that are no integers in 0..classes-1, or no records.
     """
     x, y = np.asarray(x), np.asarray(y)
     if x.dtype != np.uint8 or x.shape[1:] not in (shape, shape[:-1] if shape[-1] == 1 else shape) or not len(x):

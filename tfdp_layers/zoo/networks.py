@@ -27,13 +27,13 @@ def build(
     "tanh", "adadp", "adal" and "adan" the layers are Keras' own, of the same sizes: the optimizer bounds the records.
 
     Args:
-      model: "cnn" or "mlp".
-      dataset: gives the shape of a record and the number of classes.
-      method: one of `tfdp_layers.zoo.recipes.METHODS`; "dfa" is for "mlp" and "dfa_hybrid" for "cnn".
-      recipe: settings; the tuned ones of this model and data set if left out.
+        model: "cnn" or "mlp".
+        dataset: gives the shape of a record and the number of classes.
+        method: one of `tfdp_layers.zoo.recipes.METHODS`; "dfa" is for "mlp" and "dfa_hybrid" for "cnn".
+        recipe: settings; the tuned ones of this model and data set if left out.
 
     Raises:
-      ValueError: an unknown model, data set or method.
+        ValueError: an unknown model, data set or method.
     """
     recipe = recipe_for(model, dataset.name, method) if recipe is None else recipe
     builders = {"cnn": _cnn, "mlp": _mlp}

@@ -19,20 +19,20 @@ class Recipe:
     settings were not chosen by looking at the private records.
 
     Attributes:
-      epochs: passes over the data, on average.
-      batch_size: expected number of records in a step.
-      learning_rate: where the cosine decay starts.
-      scales: norm that each record's input is brought to before each bounded layer; inside a feedback stack, the clips
-        of the activations.
-      upstream_clips: bound on each record's upstream gradient, for each bounded layer; in a feedback stack on delta,
-        and the last one on the error.
-      activation: of the hidden layers.
-      noise_allocation: see `tfdp.optimizers.NoisyOptimizer`.
-      bound: which pair of norms the convolutions clip; see `tfdp.layers.ClippedConv2D`.
-      kernels, strides: of the convolutions.
-      feedback_norm: spectral norm of the feedback matrices, where there are any.
-      l2_norm_clip: bound on each record's gradient, for the methods of `PER_RECORD`; after the filter for "tanh".
-      active_range: of the tanh filter; see `tfdp.optimizers.TanhFilteredOptimizer`.
+        epochs: passes over the data, on average.
+        batch_size: expected number of records in a step.
+        learning_rate: where the cosine decay starts.
+        scales: norm that each record's input is brought to before each bounded layer; inside a feedback stack, the
+            clips of the activations.
+        upstream_clips: bound on each record's upstream gradient, for each bounded layer; in a feedback stack on delta,
+            and the last one on the error.
+        activation: of the hidden layers.
+        noise_allocation: see `tfdp.optimizers.NoisyOptimizer`.
+        bound: which pair of norms the convolutions clip; see `tfdp.layers.ClippedConv2D`.
+        kernels, strides: of the convolutions.
+        feedback_norm: spectral norm of the feedback matrices, where there are any.
+        l2_norm_clip: bound on each record's gradient, for the methods of `PER_RECORD`; after the filter for "tanh".
+        active_range: of the tanh filter; see `tfdp.optimizers.TanhFilteredOptimizer`.
     """
 
     epochs: int
@@ -69,15 +69,15 @@ def _of_optimizer(method: str) -> Recipe:
     return replace(_PER_RECORD, learning_rate=rates[method], l2_norm_clip=4.0)
 
 
-def _for_images(model: str, recipe: Recipe) -> dict[tuple[str, str], Recipe]:
-    """The recipe of a model on each data set; the digits are few and small."""
-    small: dict[str, Any] = {"kernels": (2, 2), "strides": (2, 1)} if model == "cnn" else {}
+def _for_images(model: str, recipe: Recipe, **digits: Any) -> dict[tuple[str, str], Recipe]:
+    """The recipe of a model on each data set; the digits are few and small, and an epoch has few steps on them."""
+    small = digits | ({"kernels": (2, 2), "strides": (2, 1)} if model == "cnn" else {})
     large = {(model, name): recipe for name in ("mnist", "fashion_mnist", "cifar10")}
     return large | {(model, "digits"): replace(recipe, batch_size=256, **small)}
 
 
 _RECIPES = {
-    "backprop_clipping": _for_images("mlp", _MLP) | _for_images("cnn", _CNN),
+    "backprop_clipping": _for_images("mlp", _MLP, learning_rate=4e-3) | _for_images("cnn", _CNN, learning_rate=4e-3),
     "dfa": _for_images("mlp", _DFA),
     "dfa_hybrid": _for_images("cnn", _HYBRID),
 } | {
@@ -96,7 +96,7 @@ def recipe_for(model: str, dataset: str, method: str = "backprop_clipping") -> R
     """Returns the defaults of a model on a data set.
 
     Raises:
-      ValueError: an unknown model, data set or method; the message lists the known ones.
+        ValueError: an unknown model, data set or method; the message lists the known ones.
     """
     check_method(method, model)
     recipes = _RECIPES[method]

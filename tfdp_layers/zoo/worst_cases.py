@@ -10,6 +10,7 @@ import numpy as np
 from tfdp_layers.audit.mechanisms import Score, Weights
 from tfdp_layers.layers import ClippedDense, FeedbackStack
 from tfdp_layers.models.model import PrivateSequential
+from tfdp_layers.noise import NoiseSource
 from tfdp_layers.optimizers import AdaDPOptimizer, ClippedOptimizer, NoisyOptimizer, TanhFilteredOptimizer
 
 __all__ = ["METHODS", "WorstCase", "worst_case"]
@@ -39,7 +40,7 @@ class WorstCase:
     nominal: bool = False
 
 
-def worst_case(method: str, noise_multiplier: float, noise_source: Any = "default") -> WorstCase:
+def worst_case(method: str, noise_multiplier: float, noise_source: str | NoiseSource = "default") -> WorstCase:
     """The worst case of a method of `METHODS`, two records drawn in every step.
 
     Raises: ValueError for an unknown method.
