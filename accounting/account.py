@@ -43,14 +43,17 @@ class Account:
         """What was released into the weights of all joined accounts. Looking changes nothing."""
         return self.root._ledger
 
-    def replace(self, ledger: Ledger) -> None:
+    def replace(self, ledger: Ledger, *, by_fit: bool = False) -> None:
         """Counts in another ledger from here on. What was spent must have been merged into it.
+
+        Args:
+            by_fit: says that the running `fit` itself does it, which goes on with a copy of another worker's ledger.
 
         Raises: RuntimeError while a `fit` runs on the weights of a joined account.
         """
         with _joining:
             root = self.root
-            if root._running and ledger is not root._ledger:
+            if root._running and not by_fit and ledger is not root._ledger:
                 raise RuntimeError("The ledger can't be exchanged while fit runs: assign it before fit.")
             root._ledger = ledger
 
@@ -109,18 +112,26 @@ def open_account(weights: Any, account: Account) -> None:
         account.join([earlier])
 
 
-def _rank(account: Account) -> tuple[bool, bool, int]:
+def _is_kept(ledger: Ledger) -> bool:
+    """Whether somebody reads it apart from its models: in a file, or as the ledger of a data set."""
+    return ledger.path is not None or ledger.dataset is not None
+
+
+def _rank(account: Account) -> tuple[bool, bool, bool, bool, int]:
     ledger = account._ledger
-    return account._running, ledger.path is not None or ledger.dataset is not None, len(ledger.entries)
+    # Of copies of one ledger that which may be charged, or else that which counted most.
+    return account._running, _is_kept(ledger), ledger.path is not None, not ledger._is_copy, ledger.steps
 
 
 def _refuse_two(stays: Account, goes: Account) -> None:
     if stays._running and goes._running:
         raise RuntimeError("fit runs on two models that now share weights: let one end before they are put together.")
-    if stays._ledger is goes._ledger:
+    mine, theirs = stays._ledger, goes._ledger
+    if mine is theirs or not _is_kept(theirs):
         return
-    if _rank(goes)[1] and not stays._ledger.holds(goes._ledger):
+    # One that holds nothing yet is somebody's all the same: what its models go on to spend would be missing in it.
+    if not mine.holds(theirs) or (mine.uid != theirs.uid and not theirs.entries):
         raise ValueError(
-            f"These weights are charged to two ledgers, {stays._ledger!r} and {goes._ledger!r}, and models that share"
-            " weights need one. Assign the same one to each model before they share: b.ledger = a.ledger."
+            f"These weights are charged to two ledgers, {mine!r} and {theirs!r}, and models that share weights need"
+            " one. Assign the same one to each model before they share: b.ledger = a.ledger."
         )

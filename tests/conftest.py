@@ -1,4 +1,4 @@
-"""One thread for each process, and the same initial weights for every test."""
+"""One thread for each process; every test starts from the same initial weights, and alone."""
 
 import os
 import sys
@@ -17,7 +17,7 @@ def same_weights():
 
 
 @pytest.fixture(autouse=True)
-def nothing_released_before():
-    """Tests without noise end with equal weights, which a model would recognise as another test's: see `accounts`."""
+def nothing_released():
+    """As in a process of its own: equal weights of other tests are no copies of what was released there."""
     if "tfdp_layers.models.accounts" in sys.modules:
         sys.modules["tfdp_layers.models.accounts"]._released.clear()

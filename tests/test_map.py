@@ -131,3 +131,12 @@ def test_files_and_functions_are_short():
                 doc = node.body[0].end_lineno - node.body[0].lineno + 1 if ast.get_docstring(node) else 0
                 lines = node.end_lineno - node.lineno + 1 - doc
                 assert lines <= MOST_STATEMENTS, f"{name}.{node.name} has {lines} lines: name its steps"
+
+
+def test_tests_stand_in_the_same_rooms_and_find_their_helpers_by_one_path():
+    tests = ROOT / "tests"
+    folders = {path.name for path in tests.iterdir() if path.is_dir() and any(path.glob("test_*.py"))}
+    assert folders - {"reliability"} <= set(rooms())
+    for file in tests.rglob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        assert "sys.path" not in {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}, file

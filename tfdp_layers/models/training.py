@@ -162,11 +162,12 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             if workers is None:
                 return fit(**arguments)
             history, ledger = fit_together(fit, arguments, workers, lambda: self.ledger)
-            state.account.replace(ledger)
+            state.account.replace(ledger, by_fit=True)
             return history
         finally:
+            if self.made_in_fit:
+                remember_released(state.account, self.trainable_variables)
             state.run = None
-            remember_released(state.account, self.trainable_variables)
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         """As in Keras, without the mean over replicas, which fails where their parts of a batch differ in size.
@@ -249,7 +250,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         if workers is None:
             return opened()
         token, ledger = agree(batches, release, int(self.steps_per_execution), self.ledger, opened, workers)
-        self._privacy.account.replace(ledger)
+        self._privacy.account.replace(ledger, by_fit=True)
         return token
 
     def _build_for(self, spec: tuple[Any, ...]) -> None:

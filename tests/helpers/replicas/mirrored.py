@@ -156,7 +156,7 @@ def nothing_is_released() -> Iterator[Any]:
 
 def a_record_on_two_replicas_releases_nothing() -> None:
     with nothing_is_released() as (model, batches):
-        replicas = model._privacy.replicas_of(model)
+        replicas = model._privacy.replicas_of(model._distribute_strategy)
         with mock.patch.object(replicas, "share", Doubled(**vars(replicas.share))):
             model.fit(batches, verbose=0)
 
@@ -164,7 +164,7 @@ def a_record_on_two_replicas_releases_nothing() -> None:
 def replicas_of_two_draws_release_nothing() -> None:
     """Planted: each replica's slice is of a draw of its own."""
     with nothing_is_released() as (model, batches):
-        share = model._privacy.replicas_of(model).share
+        share = model._privacy.replicas_of(model._distribute_strategy).share
         halves = [batches.slices(replace(share, first=i, count=1)) for i in (0, 1)]
         apart = tf.data.Dataset.zip(*halves).flat_map(
             lambda a, b: tf.data.Dataset.from_tensors(a).concatenate(tf.data.Dataset.from_tensors(b))
