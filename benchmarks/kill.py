@@ -38,7 +38,7 @@ from absl import app, flags
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import BudgetExhausted, GroupNoise, Ledger, Release, epsilon
-from tfdp_layers.model import PrivateSequential
+from tfdp_layers.models.model import PrivateSequential
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("kills", 100, "Processes to kill, over all histories.")

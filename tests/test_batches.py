@@ -13,7 +13,7 @@ import tensorflow as tf
 from numbered_records import ONES, RECORDS, WAYS, drawn, fetched, numbered
 
 from tfdp_layers import PrivateBatches
-from tfdp_layers.batches import Batches
+from tfdp_layers.batches.base import Batches
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, Sampling, TruncatedPoisson, entropy_generator
 
 ALL_KINDS = [Poisson(8), TruncatedPoisson(8), FixedSize(8), Partition(8)]
@@ -176,7 +176,7 @@ def test_tensors_are_kept_only_of_small_arrays_in_memory(tmp_path: Any, monkeypa
     assert keeps_tensors(numbered())
     assert not keeps_tensors(on_disk)
     assert not keeps_tensors(np.asarray(on_disk)[::2])
-    monkeypatch.setattr("tfdp_layers.batches._COPY_BYTES", 100)
+    monkeypatch.setattr("tfdp_layers.batches.arrays._COPY_BYTES", 100)
     assert not keeps_tensors(numbered())
 
 
@@ -256,7 +256,7 @@ def test_what_cannot_be_used_is_refused_before_a_draw(
     x: Any, y: Any, options: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generators = []
-    monkeypatch.setattr("tfdp_layers.batches.entropy_generator", lambda seed: generators.append(seed))
+    monkeypatch.setattr("tfdp_layers.batches.arrays.entropy_generator", lambda seed: generators.append(seed))
     with pytest.raises(ValueError, match=message) as refusal:
         PrivateBatches(x, y, **{"sampling": Poisson(8), **options})
     assert not generators

@@ -9,7 +9,7 @@ import tensorflow as tf
 from numbered_records import ONES, RECORDS, drawn, numbered, pairs
 
 from tfdp_layers import PrivateBatches, declare_sampling
-from tfdp_layers.batches import Batches
+from tfdp_layers.batches.base import Batches
 from tfdp_layers.sampling import FixedSize, Partition, Poisson
 
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tfdp_layers.layers import ClippedDepthwiseConv2D
 from tfdp_layers.layers.conv import patches_on_axis
-from tfdp_layers.norms import summation_error
-from tfdp_layers.rules import (
+from tfdp_layers.rules.norms import summation_error
+from tfdp_layers.rules.rows import (
     L2,
     LARGEST_BOUND,
     ROUNDING,

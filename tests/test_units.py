@@ -6,7 +6,7 @@ import pytest
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import Ledger, Release, UnitRelease, epsilon
-from tfdp_layers.units import Units
+from tfdp_layers.batches.units import Units
 
 IDS = np.repeat(np.arange(8), [1, 2, 3, 4, 5, 6, 7, 12])[np.random.default_rng(0).permutation(40)]
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfdp_layers import datasets, recipes, zoo
 from tfdp_layers.layers.base import BoundedLayer
+from tfdp_layers.zoo import datasets, networks, recipes
 
 SHAPES = {"mnist": (28, 28, 1), "fashion_mnist": (28, 28, 1), "cifar10": (32, 32, 3), "digits": (8, 8, 1)}
 
@@ -26,7 +26,7 @@ def records(name: str) -> datasets.Dataset:
 @pytest.mark.parametrize("model", recipes.MODELS)
 def test_models_are_certified_and_their_input_clips_never_distort(model, name):
     data = records(name)
-    built = zoo.build(model, data)
+    built = networks.build(model, data)
     assert [group.bound > 0 for group in built.sensitivities()] == [True] * (2 if model == "mlp" else 4)
     assert built.output_shape == (None, 10)
     x = tf.convert_to_tensor(data.x_train)
@@ -43,7 +43,7 @@ def test_models_are_certified_and_their_input_clips_never_distort(model, name):
 def test_without_the_norm_the_clip_would_distort():
     """The test above can fail: the same layers on raw pixels are clipped hard."""
     data = records("mnist")
-    layer = next(layer for layer in zoo.build("cnn", data).layers if isinstance(layer, BoundedLayer))
+    layer = next(layer for layer in networks.build("cnn", data).layers if isinstance(layer, BoundedLayer))
     assert float(tf.reduce_min(layer.input_rule.scales(tf.convert_to_tensor(data.x_train)))) < 0.8
 
 
@@ -51,7 +51,7 @@ def test_without_the_norm_the_clip_would_distort():
 @pytest.mark.parametrize(("method", "model", "groups"), [("dfa", "mlp", 2), ("dfa_hybrid", "cnn", 4)])
 def test_feedback_models_are_certified(method, model, groups, name):
     data, recipe = records(name), recipes.recipe_for(model, name, method)
-    built = zoo.build(model, data, method)
+    built = networks.build(model, data, method)
     sensitivities = built.sensitivities()
     assert [group.name.split("/")[-1] for group in sensitivities[-2:]] == ["hidden_0", "output"]
     assert len(sensitivities) == groups
@@ -64,7 +64,7 @@ def test_feedback_models_are_certified(method, model, groups, name):
 @pytest.mark.parametrize("model", recipes.MODELS)
 def test_models_survive_saving(model, tmp_path):
     data = records("digits")
-    built = zoo.build(model, data)
+    built = networks.build(model, data)
     built.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(built(data.x_train), loaded(data.x_train), atol=1e-6)

@@ -11,10 +11,10 @@ from tfdp_layers import optimizers
 from tfdp_layers.accounting import calibrate_noise_multiplier
 from tfdp_layers.audit import mechanisms
 from tfdp_layers.audit.report import Audit
-from tfdp_layers.audit.worst_cases import METHODS, worst_case
 from tfdp_layers.noise import SeededNoise, add_noise
 from tfdp_layers.optimizers import base
 from tfdp_layers.sampling import FixedSize, Poisson
+from tfdp_layers.zoo.worst_cases import METHODS, worst_case
 
 RUNS = 100
 

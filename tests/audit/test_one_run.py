@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
-from tfdp_layers import cli
 from tfdp_layers.accounting import calibrate_noise_multiplier
 from tfdp_layers.audit import Canaries, audit_training, audited, make_canaries, with_canaries
 from tfdp_layers.commands import audit as command
+from tfdp_layers.commands import cli
 from tfdp_layers.noise import SeededNoise, add_noise
 from tfdp_layers.optimizers import base
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
@@ -146,7 +146,7 @@ def test_the_command_refuses(arguments, message, capsys):
 
 
 def test_every_method_of_the_command_compiles():
-    from tfdp_layers import datasets
+    from tfdp_layers.zoo import datasets
 
     small = datasets.load("digits")
     for method in command.METHODS:

@@ -12,6 +12,7 @@ from dp_accounting.pld import privacy_loss_distribution
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
+from tfdp_layers.models import accounts
 
 EXAMPLES, BATCH, STEPS = 64, 8, 8
 DELTA = 1e-3
@@ -46,7 +47,8 @@ def forget(model: Any) -> None:
 
     The count of releases goes with it: fit refuses weights that count more of them than the ledger has paid.
     """
-    model._privacy.ledger = Ledger()
+    accounts._released.clear()
+    model._privacy.account.replace(Ledger())
     if model.optimizer.built:
         model.optimizer.releases.assign(0)
 
@@ -67,8 +69,11 @@ class StandOptimizer:
     def __init__(self) -> None:
         self.releases, self._left = Count(), math.inf
 
-    def limit_releases(self, more: int | None) -> None:
-        self._left = math.inf if more is None else more
+    def limit_releases(self, more: int) -> None:
+        self._left = min(self._left, more)
+
+    def _lift_limit(self) -> None:
+        self._left = math.inf
 
     def releases_left(self) -> float:
         return self._left
@@ -97,7 +102,7 @@ class Stand:
         listed = keras.callbacks.CallbackList(callbacks, model=self, verbose=0, epochs=epochs, steps=steps)
         self.stop_training, self.current_release, self.made_in_fit = False, release, 0
         token = self.ledger.begin(release)
-        self.optimizer.limit_releases(None)
+        self.optimizer._lift_limit()
         listed.on_train_begin()
         for epoch in range(epochs):
             listed.on_epoch_begin(epoch)

@@ -82,7 +82,7 @@ def test_random_keras_runs_keep_to_their_budget_and_use_it_up(steps_per_executio
 def test_the_checks_reject_a_budget_that_is_overspent_or_left_lying() -> None:
     class Forgetful(PrivacyBudget):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-            self.model.optimizer.limit_releases(None)
+            self.model.optimizer._lift_limit()
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             pass

@@ -2,7 +2,7 @@
 
 import json
 
-from tfdp_layers import cli
+from tfdp_layers.commands import cli
 
 RUN = ["--examples", "60000", "--batch-size", "2048", "--epochs", "10", "--delta", "1e-5"]
 TRAIN = ["train", "--epsilon", "2", "--dataset", "digits"]

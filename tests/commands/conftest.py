@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tfdp_layers import datasets
 from tfdp_layers.commands import train
+from tfdp_layers.zoo import datasets
 
 sys.path.insert(0, str(Path(__file__).parent))
 

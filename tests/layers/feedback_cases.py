@@ -17,7 +17,7 @@ def stack(**options) -> FeedbackStack:
 
 def releaser(layer, group: int | None = None, mode: str = "eager") -> Release:
     """(x, e) -> summed gradients of the stack's weights (or of one of its groups) when the error at the logits is e."""
-    variables = layer.trainable_variables if group is None else layer.weight_groups()[group][1]
+    variables = layer.trainable_variables if group is None else layer.weight_groups()[group].variables
 
     def sums(x, e):
         with tf.GradientTape() as tape:

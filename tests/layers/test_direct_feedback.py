@@ -16,7 +16,7 @@ from tfdp_layers.layers import (
     FeedbackOutput,
 )
 from tfdp_layers.layers.direct_feedback import direct_feedback
-from tfdp_layers.rules import L2
+from tfdp_layers.rules.rows import L2
 
 SHAPE, CLASSES, CLIP = (4, 4, 2), 3, 0.3
 kl = keras.layers

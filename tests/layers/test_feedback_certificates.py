@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import tfdp_layers as tfdp
 from tfdp_layers.layers import FeedbackStack
-from tfdp_layers.rules import L2
+from tfdp_layers.rules.rows import L2
 
 
 def witness(layer: FeedbackStack, group: int) -> tuple[np.ndarray, np.ndarray]:
@@ -108,7 +108,8 @@ def test_no_record_exceeds_the_bound_whatever_weights_and_matrices_are(name, row
     for i, part in enumerate(alone):
         others = np.arange(len(rows)) != i
         rest = release(x[others], e[others])
-        for group, (_, variables, bound) in enumerate(layer.weight_groups()):
+        for group, stated in enumerate(layer.weight_groups()):
+            variables, bound = stated.variables, stated.bound
             pick = slice(group * len(variables), (group + 1) * len(variables))
             assert distance(part[pick]) <= bound * (1 + SLACK), (rows[i], group)
             assert distance(together[pick], rest[pick]) <= bound * (1 + SLACK), (rows[i], group)

@@ -1,4 +1,4 @@
-"""Models of bounded layers know their bounds, or are refused by name with the mend."""
+"""Models of bounded layers know their bounds, or are refused by name with the fix."""
 
 import math
 from collections.abc import Callable
@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 from clipped_dense import CLIPS, dense
 
+from tfdp_layers.certificates.certificate import sensitivity_groups
 from tfdp_layers.layers import ClippedConv2D, ClippedDense
-from tfdp_layers.sensitivity import sensitivity_groups, sensitivity_of
+from tfdp_layers.sensitivity import SensitivityGroup, sensitivity_of
 
 kl = keras.layers
 ONE_USE = 0.5 * math.hypot(2.0, 1.0)
@@ -216,8 +217,8 @@ def test_a_bound_is_registered_once_and_must_be_positive() -> None:
         sensitivity_of(ClippedDense)(lambda layer: 1.0)
 
     @sensitivity_of(Wrapped)
-    def nonsense(layer: Any) -> float:
-        return math.nan
+    def nonsense(layer: Any) -> list[SensitivityGroup]:
+        return [SensitivityGroup("inner", tuple(layer.trainable_variables), math.nan)]
 
     from tfdp_layers import sensitivity
 

@@ -12,6 +12,7 @@ from certify import SLACK, original_type
 from transformer_cases import CLIPS, FEATURES, UPSTREAM, Case, attention, clips_of, each_case, einsum, ordinary
 
 import tfdp_layers as tfdp
+from tfdp_layers.certificates.certificate import sensitivity_groups
 from tfdp_layers.layers import (
     ClippedDense,
     ClippedEinsumDense,
@@ -21,7 +22,6 @@ from tfdp_layers.layers import (
     ClippedMultiHeadAttention,
 )
 from tfdp_layers.layers import attention as attention_module
-from tfdp_layers.sensitivity import sensitivity_groups
 
 kl = keras.layers
 TYPES = {

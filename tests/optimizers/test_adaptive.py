@@ -8,7 +8,7 @@ from ordinary import MODELS, added, compiled, gradients_alone, length, mlp, text
 from scipy import stats
 
 import tfdp_layers as tfdp
-from tfdp_layers.optimizers import adaptive, base
+from tfdp_layers.optimizers import adadp, base
 
 CLIP, FACTOR = 0.8, 1.2
 
@@ -67,7 +67,7 @@ def test_the_same_under_xla():
     )
 
 
-@pytest.mark.parametrize("estimator", adaptive.ESTIMATORS)
+@pytest.mark.parametrize("estimator", adadp.ESTIMATORS)
 @pytest.mark.parametrize("switched", [False, True], ids=["clipped", "clamped"])
 def test_no_record_adds_more_than_the_bound_in_either_phase(switched, estimator):
     model, x, y = compiled(mlp, optimizer(estimator=estimator))
@@ -180,7 +180,7 @@ def two_data_sets():
     return (x, y), (other, y)
 
 
-@pytest.mark.parametrize("estimator", adaptive.ESTIMATORS)
+@pytest.mark.parametrize("estimator", adadp.ESTIMATORS)
 def test_given_what_was_released_the_state_does_not_depend_on_a_record(estimator, monkeypatch):
     one, other = two_data_sets()
     same = [state_after(monkeypatch, *data, estimator=estimator) for data in (one, other)]
@@ -220,7 +220,7 @@ def test_a_step_in_every_mode(mode, physical):
         assert_close(moved, [w * s * weights for w, s in zip(wanted, clamps, strict=True)])
 
 
-@pytest.mark.parametrize("estimator", adaptive.ESTIMATORS)
+@pytest.mark.parametrize("estimator", adadp.ESTIMATORS)
 def test_a_saved_model_keeps_its_state(estimator, tmp_path):
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 50)
     options = {"estimator": estimator, "learning_rate": schedule, "variance_threshold": 0.0, "adaptive_rate": True}

@@ -6,18 +6,18 @@ import tensorflow as tf
 from ordinary import compiled, gradients_alone, length, mlp
 
 import tfdp_layers as tfdp
-from tfdp_layers import fused
+from tfdp_layers.clipping import kernels as kernels_module
 
 
 @pytest.fixture
 def kernels(monkeypatch):
     """Lets small layers take the kernels too, and counts them."""
     used = []
-    monkeypatch.setattr(fused, "SMALLEST", 1)
-    monkeypatch.setattr(fused, "_ROWS", 3)  # several blocks, the last of them filled up
+    monkeypatch.setattr(kernels_module, "SMALLEST", 1)
+    monkeypatch.setattr(kernels_module, "_ROWS", 3)  # several blocks, the last of them filled up
     for name in ("filtered_sum", "weighted_filtered_sum"):
-        kernel = getattr(fused, name)
-        monkeypatch.setattr(fused, name, lambda *a, kernel=kernel: used.append(a) or kernel(*a))
+        kernel = getattr(kernels_module, name)
+        monkeypatch.setattr(kernels_module, name, lambda *a, kernel=kernel: used.append(a) or kernel(*a))
     return used
 
 

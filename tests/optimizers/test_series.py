@@ -7,9 +7,10 @@ from filtered_loop import CLIP, RANGE, SCALE, expected
 from ordinary import compiled, length, mlp
 
 import tfdp_layers as tfdp
-from tfdp_layers import filtered_products, fused
+from tfdp_layers.clipping import kernels as kernels_module
+from tfdp_layers.clipping import outer_products
+from tfdp_layers.clipping.odd_series import TANH, OddSeries
 from tfdp_layers.per_record.contributions import Products
-from tfdp_layers.series import TANH, OddSeries
 
 
 class Weights:
@@ -59,11 +60,11 @@ def test_an_error_of_the_norm_is_seen():
 @pytest.fixture
 def kernels(monkeypatch):
     """Lets small layers take the series and the kernels; notes which records were far in each eager look."""
-    monkeypatch.setattr(fused, "SMALLEST", 1)
-    monkeypatch.setattr(fused, "_ROWS", 3)
-    monkeypatch.setattr(fused, "_TILE", 7)  # several tiles, and a rest
+    monkeypatch.setattr(kernels_module, "SMALLEST", 1)
+    monkeypatch.setattr(kernels_module, "_ROWS", 3)
+    monkeypatch.setattr(kernels_module, "_TILE", 7)  # several tiles, and a rest
     made = []
-    of = filtered_products.FilteredProducts
+    of = outer_products.FilteredProducts
     monkeypatch.setattr(of, "near", lambda self, near=of.near: made.append(self) or near(self))
     return made
 
@@ -100,7 +101,7 @@ def test_the_same_under_xla(kernels):
 
 def test_a_series_beyond_its_range_is_seen(kernels, monkeypatch):
     """The planted bug: every record counts as near."""
-    monkeypatch.setattr("tfdp_layers.filtering.TANH", OddSeries(TANH.coefficients, 1e30))
+    monkeypatch.setattr("tfdp_layers.clipping.filters.TANH", OddSeries(TANH.coefficients, 1e30))
     model, x, y = ready()
     wanted = expected(model, x, y)
     assert length([a - b for a, b in zip(graph(model, x, y)(x, y), wanted, strict=True)]) > 0.01 * length(wanted)
@@ -125,7 +126,7 @@ def test_records_that_are_refused_or_far_are_none_of_the_series(kernels):
     x = np.array([[0.5, 1.0], [3.0, 4.0], [np.nan, 1.0], [1e-37, 0.0]], "float32")
     u = np.array([[0.1, 0.2], [1.0, 2.0], [0.1, 0.1], [1e30, 0.0]], "float32")
     part = Products(Weights((2, 2)), x[:, None], u[:, None])
-    filtered = filtered_products.FilteredProducts(part, None, tf.constant([False, False, True, False]), TANH)
+    filtered = outer_products.FilteredProducts(part, None, tf.constant([False, False, True, False]), TANH)
     near, scaled, other = (np.asarray(t) for t in filtered.near())
     np.testing.assert_array_equal(near, [True, False, False, True])
     np.testing.assert_allclose(

@@ -10,7 +10,7 @@ from certify import HOSTILE, SLACK, extreme
 from layer_cases import CASES
 from private_models import case, classifier, mixed, private, sizes, sums_of
 
-from tfdp_layers import clipping as clipping_module
+from tfdp_layers.clipping import norm_clips as clipping_module
 from tfdp_layers.per_record import contributions
 
 kl = keras.layers

@@ -1,4 +1,4 @@
-"""What DP-SGD refuses, and that each message names the layer and the mend."""
+"""What DP-SGD refuses, and that each message names the layer and the fix."""
 
 import warnings
 

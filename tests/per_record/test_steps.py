@@ -8,9 +8,9 @@ from private_models import CLIP, classifier, mixed, private, sums_of
 from scipy import stats
 
 import tfdp_layers as tfdp
-from tfdp_layers import sums
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
-from tfdp_layers.clipping import AdaptiveClipping
+from tfdp_layers.clipping.norm_clips import AdaptiveClipping
+from tfdp_layers.models import sums
 from tfdp_layers.optimizers import base
 
 kl = keras.layers

@@ -13,7 +13,7 @@ import pytest
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import Ledger, LedgerError
-from tfdp_layers.model_file import ModelFileError
+from tfdp_layers.models.loading import ModelFileError
 
 _FAULTS = """
 import os, resource, signal, sys

@@ -19,7 +19,7 @@ from watching import Watched
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting.stored import STORED_LEDGER
-from tfdp_layers.model_file import ModelFileError
+from tfdp_layers.models.loading import ModelFileError
 
 
 @pytest.fixture(scope="module")

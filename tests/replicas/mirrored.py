@@ -16,7 +16,7 @@ from checking import BATCH, SIGMA, drawn_noise, example, is_standard_normal, sti
 from zoo import compiled, mlp
 
 import tfdp_layers as tfdp
-from tfdp_layers.slices import Share
+from tfdp_layers.batches.slices import Share
 
 # As it stands in the documentation; it sets up two devices.
 SAID, DOCUMENTED = io.StringIO(), dict[str, Any]()

@@ -22,7 +22,7 @@ from zoo import mlp
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import BudgetExhausted, Ledger
-from tfdp_layers.workers import ChiefStoppedError
+from tfdp_layers.models.workers import ChiefStoppedError
 
 FOLDER = Path(sys.argv[1])
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

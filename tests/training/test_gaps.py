@@ -54,10 +54,33 @@ def test_steps_per_execution_cannot_change_in_fit():
     assert model.ledger.steps == 1
 
 
+def test_a_limit_is_never_raised():
+    model, seen = counting_model(4)
+
+    def one_more(*_, **__):
+        model.optimizer.limit_releases(1)
+
+    fit(model, 16, keras.callbacks.LambdaCallback(on_train_begin=one_more, on_train_batch_end=one_more))
+    assert model.ledger.steps == len(seen) == 1
+
+
+@pytest.mark.parametrize("more", [None, -1, 1.5, True, "all"])
+def test_a_limit_is_never_taken_off(more):
+    model, seen = counting_model(1)
+
+    def allow(batch, logs=None):
+        model.optimizer.limit_releases(more)
+
+    with pytest.raises(ValueError, match="a limit can only be lowered while fit runs"):
+        fit(model, 4, keras.callbacks.LambdaCallback(on_train_batch_end=allow))
+    assert model.ledger.steps == len(seen) == 1
+
+
 def test_no_updates_after_a_gap():
     model, seen = counting_model(4)
 
     def one_more(*_, **__):
+        model.optimizer._lift_limit()
         model.optimizer.limit_releases(1)
 
     with pytest.raises(RuntimeError, match="3 of this fit's draws were left out"):

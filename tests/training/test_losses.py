@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfdp_layers.losses import PerRecordLoss
+from tfdp_layers.per_record.losses import PerRecordLoss
 
 RNG = np.random.default_rng(0)
 LOGITS, CLASSES = RNG.normal(size=(5, 3)).astype("float32"), RNG.integers(0, 3, 5)

@@ -91,16 +91,16 @@ def test_planted_bugs_of_the_step_are_seen(monkeypatch):
         moved, expected, _ = one_step(tfdp.sampling.Poisson(4), seed=1)
         assert not np.allclose(moved, expected, rtol=1e-3, atol=1e-5)
 
-    from tfdp_layers import batches
+    from tfdp_layers.batches import arrays
 
-    fill = batches.fill
+    fill = arrays.fill
 
     def forgets_the_mask(leaf, count, static):
         filled = fill(leaf, count, static)
         return tf.ones_like(filled) if leaf.dtype == tf.float32 and len(leaf.shape) == 1 else filled
 
     with monkeypatch.context() as patch:
-        patch.setattr(batches, "fill", forgets_the_mask)
+        patch.setattr(arrays, "fill", forgets_the_mask)
         differs = []
         for seed in range(6):
             moved, expected, _ = one_step(tfdp.sampling.TruncatedPoisson(4), seed=seed)
