@@ -5,8 +5,8 @@ import textwrap
 from dataclasses import dataclass
 from typing import Any
 
+from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.events import MetricRelease, Release, WholeDataRelease
-from tfdp_layers.accounting.ledger_format import Entry
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
 
 _WIDTH = 96

@@ -1,5 +1,6 @@
 """Whole ledgers, as text, to damage."""
 
+import hashlib
 import json
 
 from tfdp_layers.accounting import GroupNoise, Ledger, MetricRelease, NumericSparse, Release
@@ -27,6 +28,25 @@ def whole_party_ledger():
 LEDGERS = [whole_ledger(), whole_party_ledger()]
 
 
-def without_digest(text):
-    """Without it damage has to be found by what it damages."""
-    return {key: value for key, value in json.loads(text).items() if key != "digest"}
+def sealed(tree):
+    """The tree with the digest that belongs to it, where it has one: damage has to be found by what it damages."""
+    try:
+        head = {name: tree[name] for name in ("format", "uid", "dataset", "budget", "sequence") if name in tree}
+        lines = [json.dumps(head), *(json.dumps(release, sort_keys=True) for release in tree["releases"])]
+        lines += [json.dumps(row) for row in tree["entries"]]
+    except (TypeError, KeyError):
+        return tree
+    return tree | {"digest": hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]}
+
+
+def whole_file(folder):
+    """A ledger's file with rows in its log, and what its mark says."""
+    path = folder / "ledger.json"
+    ledger = Ledger(path, dataset="mnist")
+    for multiplier, times in ((1.0, 3), (2.0, 3)):
+        token = ledger.begin(Release((GroupNoise("a", 1.0, multiplier),), Poisson(600), 60_000))
+        for _ in range(times):
+            ledger.reserve(token, 1)
+            ledger.settle(token, 1)
+    ledger.close()
+    return path.read_bytes(), path.with_name("ledger.json.mark").read_bytes()

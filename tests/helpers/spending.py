@@ -140,12 +140,13 @@ def after(ledger: Ledger, release: Release, more: int) -> Ledger:
 def spent(ledger: Ledger, delta: float = DELTA) -> float:
     """Epsilon of a Poisson ledger, from its JSON by dp-accounting alone."""
     counts: Counter[tuple[float, float]] = Counter()
-    for entry in json.loads(ledger.to_json())["entries"]:
-        release = entry["release"]
+    kept = json.loads(ledger.to_json())
+    for _, number, steps in kept["entries"]:
+        release = kept["releases"][number]
         assert release["sampling"]["kind"] == "poisson"
         multiplier = sum((group["bound"] / group["stddev"]) ** 2 for group in release["groups"]) ** -0.5
         event = (round(multiplier, 9), release["sampling"]["batch_size"] / release["examples"])
-        counts[event] += entry["steps"]
+        counts[event] += steps
     return _epsilon(tuple(sorted(counts.items())), delta)
 
 

@@ -137,7 +137,7 @@ class Bookkeeping(KerasMixin):
         """Loads weights; what they cost is merged into the ledger, which never rewinds."""
         # Keras loads the weights of layers after a failure here too (and only warns, with skip_mismatch).
         self._privacy.unpaid = True
-        kept, stored = read_stored_ledger(store)
+        variables, stored = read_stored_ledger(store)
         if stored is not None:
             self._settle_accounts()
             self.ledger.merge(stored)
@@ -148,7 +148,7 @@ class Bookkeeping(KerasMixin):
                 " tfdp.load_model(path, public=True). If a private training made them, load the file that it saved."
             )
         self._privacy.unpaid = False
-        super().load_own_variables(kept)
+        super().load_own_variables(variables)
 
 
 @contextlib.contextmanager
