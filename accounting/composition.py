@@ -70,7 +70,7 @@ _SMALLEST_PLD_DELTA = 1e-12
 _MOST_STEP_POINTS = 200_000
 _MOST_COMPOSED_POINTS = 2_000_000
 _MOST_PLDS = 32
-# Of the discretisation: beyond it dp-accounting takes exponentials that overflow. With so little noise RDP does as well.
+# Of the discretisation: beyond it dp-accounting takes exponentials that overflow. With so little noise RDP does too.
 _LARGEST_INTERVAL = 500.0
 _DECLARED_RELATIONS_SINCE = (0, 6)
 
