@@ -120,7 +120,7 @@ def _is_kept(ledger: Ledger) -> bool:
 def _rank(account: Account) -> tuple[bool, bool, bool, bool, int]:
     ledger = account._ledger
     # Of copies of one ledger that which may be charged, or else that which counted most.
-    return account._running, _is_kept(ledger), ledger.path is not None, not ledger._is_copy, ledger.steps
+    return account._running, _is_kept(ledger), ledger.path is not None, not ledger.is_copy, ledger.steps
 
 
 def _refuse_two(stays: Account, goes: Account) -> None:

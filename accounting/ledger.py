@@ -243,6 +243,11 @@ class Ledger:
                 self.check(release)
             self._state.merge(other._state)
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether this is a copy of the ledger of a data set, which may be read and merged, not charged."""
+        return self._state.is_copy
+
     def copy(self) -> "Ledger":
         """Returns a snapshot in memory, without the file and the open segments."""
         return self.from_json(self.to_json())
