@@ -516,7 +516,9 @@ def case_on_records(x):
 
 @rows
 def map_of_neighbours(x):
-    return tf.map_fn(lambda i: x[i] + x[tf.minimum(i + 1, size(x) - 1)], tf.range(size(x)), fn_output_signature=tf.float32)
+    return tf.map_fn(
+        lambda i: x[i] + x[tf.minimum(i + 1, size(x) - 1)], tf.range(size(x)), fn_output_signature=tf.float32
+    )
 
 
 @rows

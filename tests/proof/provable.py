@@ -91,9 +91,7 @@ NETWORKS: dict[str, Callable[[], Any]] = {
     ),
     "embedding": lambda: tokens(kl.Embedding(9, 4), kl.GlobalAveragePooling1D(), kl.Dense(2)),
     "embedding, averaged under a mask": lambda: tokens(kl.Embedding(9, 4, mask_zero=True), kl.GlobalAveragePooling1D()),
-    "shapes": lambda: image(
-        kl.Permute((2, 1, 3)), kl.Reshape((16, 12)), kl.Reshape((-1, 6)), kl.Flatten()
-    ),
+    "shapes": lambda: image(kl.Permute((2, 1, 3)), kl.Reshape((16, 12)), kl.Reshape((-1, 6)), kl.Flatten()),
     "repeated": lambda: image(kl.Flatten(), kl.RepeatVector(3), kl.Dense(2)),
     "dropout": lambda: image(kl.Dropout(0.3), kl.SpatialDropout2D(0.2), kl.Flatten(), kl.AlphaDropout(0.1)),
     "noise": lambda: image(kl.GaussianNoise(0.3), kl.GaussianDropout(0.2), kl.Flatten(), kl.Dense(2)),
@@ -129,7 +127,9 @@ def bounded() -> dict[str, Callable[[], Any]]:
     L = tfdp.layers  # noqa: N806
     patches = {"bound": "patch", **CLIPS}
     return {
-        "clipped dense": lambda: clipped((6,), L.ClippedDense(5, activation="tanh", **CLIPS), L.ClippedDense(3, **CLIPS)),
+        "clipped dense": lambda: clipped(
+            (6,), L.ClippedDense(5, activation="tanh", **CLIPS), L.ClippedDense(3, **CLIPS)
+        ),
         "clipped dense, wide input": lambda: clipped((40,), L.ClippedDense(5, **CLIPS)),
         "clipped dense over positions": lambda: clipped((4, 6), L.ClippedDense(5, **CLIPS), kl.Flatten()),
         "clipped conv1d": lambda: clipped((9, 3), L.ClippedConv1D(4, 3, **CLIPS), kl.Flatten()),

@@ -64,7 +64,9 @@ def number(rng: np.random.Generator, tensors: Tensors) -> Any:
 
 @operation
 def unary(rng, tensors):
-    function = pick(rng, [tf.tanh, tf.abs, tf.square, tf.negative, tf.nn.relu, tf.sigmoid, tf.sin, tf.identity, tf.sign])
+    function = pick(
+        rng, [tf.tanh, tf.abs, tf.square, tf.negative, tf.nn.relu, tf.sigmoid, tf.sin, tf.identity, tf.sign]
+    )
     return small(rng, function(real(rng, tensors)))
 
 
@@ -99,7 +101,8 @@ def chosen(rng, tensors):
 @operation
 def reduced(rng, tensors):
     function = pick(
-        rng, [tf.reduce_sum, tf.reduce_sum, tf.reduce_mean, tf.reduce_max, tf.reduce_prod, tf.math.reduce_euclidean_norm]
+        rng,
+        [tf.reduce_sum, tf.reduce_sum, tf.reduce_mean, tf.reduce_max, tf.reduce_prod, tf.math.reduce_euclidean_norm],
     )
     tensor = real(rng, tensors)
     axes = pick(rng, [axis_of(rng, tensor), -1, [axis_of(rng, tensor)], None])
@@ -124,7 +127,9 @@ def reshaped(rng, tensors):
 @operation
 def flattened(rng, tensors):
     tensor = pick(rng, tensors)
-    return tf.reshape(tensor, pick(rng, [[-1], [-1, 2], [2, -1], [rows(tensors), -1], [-1, rows(tensors)], [-1, 4], [-1, 1]]))
+    return tf.reshape(
+        tensor, pick(rng, [[-1], [-1, 2], [2, -1], [rows(tensors), -1], [-1, rows(tensors)], [-1, 4], [-1, 1]])
+    )
 
 
 @operation
@@ -160,7 +165,9 @@ def repeated(rng, tensors):
 @operation
 def broadcast(rng, tensors):
     tensor = real(rng, tensors)
-    return tf.broadcast_to(tensor, [number(rng, tensors) for _ in range(rng.integers(0, 2))] + list(tf.unstack(tf.shape(tensor))))
+    return tf.broadcast_to(
+        tensor, [number(rng, tensors) for _ in range(rng.integers(0, 2))] + list(tf.unstack(tf.shape(tensor)))
+    )
 
 
 @operation
@@ -195,7 +202,10 @@ def sliced(rng, tensors):
     batch = rows(tensors)
     ends = [None, None, batch, batch * pick(rng, [2, -1]), 1, 2, -1, 0, batch - 1]
     cuts = [
-        pick(rng, [slice(None), slice(pick(rng, ends), pick(rng, ends), pick(rng, [None, None, 1, 2, -1])), 0, -1, batch - 1])
+        pick(
+            rng,
+            [slice(None), slice(pick(rng, ends), pick(rng, ends), pick(rng, [None, None, 1, 2, -1])), 0, -1, batch - 1],
+        )
         for _ in tensor.shape
     ]
     index = [pick(rng, [cut, cut, slice(None)]) for cut in cuts]
@@ -215,7 +225,9 @@ def cut(rng, tensors):
 @operation
 def padded(rng, tensors):
     tensor = real(rng, tensors)
-    pads = [pick(rng, [[0, 0], [0, 0], [1, 0], [0, 2], [0, rows(tensors)], [0, -rows(tensors) % 4]]) for _ in tensor.shape]
+    pads = [
+        pick(rng, [[0, 0], [0, 0], [1, 0], [0, 2], [0, rows(tensors)], [0, -rows(tensors) % 4]]) for _ in tensor.shape
+    ]
     return tf.pad(tensor, pads)
 
 
@@ -276,7 +288,10 @@ def einsum(rng, tensors):
 
 @operation
 def gathered(rng, tensors):
-    tensor, indices = real(rng, tensors), pick(rng, [whole(rng, tensors), tf.constant([0]), tf.constant(0), tf.range(rows(tensors))])
+    tensor, indices = (
+        real(rng, tensors),
+        pick(rng, [whole(rng, tensors), tf.constant([0]), tf.constant(0), tf.range(rows(tensors))]),
+    )
     shared = pick(rng, [0, 0, 1])
     axis = int(rng.integers(shared, len(tensor.shape)))
     return tf.gather(tensor, indices % tf.shape(tensor)[axis], axis=axis, batch_dims=shared)
@@ -303,7 +318,9 @@ def segments(rng, tensors):
 
 @operation
 def scattered(rng, tensors):
-    return tf.scatter_nd(whole(rng, tensors)[..., None] % 3, real(rng, tensors), pick(rng, [[3], [3, FEATURES], [3, 2]]))
+    return tf.scatter_nd(
+        whole(rng, tensors)[..., None] % 3, real(rng, tensors), pick(rng, [[3], [3, FEATURES], [3, 2]])
+    )
 
 
 @operation
@@ -386,7 +403,9 @@ def shortcut(rng, tensors):
 def rounds(rng, tensors):
     a, b = real(rng, tensors), real(rng, tensors)
     count = pick(rng, [2, 3, rows(tensors)])
-    body = pick(rng, [lambda i, y: (i + 1, y + tf.tanh(b)), lambda i, y: (i + 1, tf.tanh(y + b)), lambda i, y: (i + 1, y * 0.5)])
+    body = pick(
+        rng, [lambda i, y: (i + 1, y + tf.tanh(b)), lambda i, y: (i + 1, tf.tanh(y + b)), lambda i, y: (i + 1, y * 0.5)]
+    )
     return tf.while_loop(lambda i, y: i < count, body, [tf.constant(0), a])[1]
 
 

@@ -91,9 +91,17 @@ def decided_by_one(node: Node, condition: Single, a: Value, b: Value) -> Value:
     if isinstance(found, Constant):
         return dataclasses.replace(condition, shape=found.shape, fill=None)
     who = found.put if isinstance(found, Carried) else found
-    if isinstance(who, Single) and (who.batch, who.place, who.loop) == (condition.batch, condition.place, condition.loop):
+    if isinstance(who, Single) and (who.batch, who.place, who.loop) == (
+        condition.batch,
+        condition.place,
+        condition.loop,
+    ):
         return found
-    return found if isinstance(found, Refused) else node.prover.refused(node, "a branch on what another record holds", True)
+    return (
+        found
+        if isinstance(found, Refused)
+        else node.prover.refused(node, "a branch on what another record holds", True)
+    )
 
 
 def named(node: Node, value: Value, index: int) -> Value:
@@ -102,7 +110,7 @@ def named(node: Node, value: Value, index: int) -> Value:
         return dataclasses.replace(value, operation=node.operation.name, type=node.type)
     key = f"{node.key}:{index}"
     if isinstance(value, Constant | Counted | Rows | Single) and value.shape is not None and None in value.shape:
-        sizes = [symbol(f"{key} axis {i}", least=1) if n is None else n for i, n in enumerate(value.shape)]
+        sizes = [symbol(f"{key} axis {i}", least=0) if n is None else n for i, n in enumerate(value.shape)]
         value = dataclasses.replace(value, shape=tuple(sizes))
     if isinstance(value, Constant | Counted) and value.entries is None and is_integer(node, index):
         return dataclasses.replace(value, entries=unknown_numbers(key, value.shape, type(value)).entries)

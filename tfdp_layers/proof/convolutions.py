@@ -97,7 +97,9 @@ def bias_add(node: Node, inputs: Sequence[Any]) -> Value:
     return Rows(value.shape, batch=value.batch, axis=value.axis, outer=value.outer, inner=value.inner)
 
 
-@rule("Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter", "Dilation2DBackpropFilter")
+@rule(
+    "Conv2DBackpropFilter", "Conv3DBackpropFilterV2", "DepthwiseConv2dNativeBackpropFilter", "Dilation2DBackpropFilter"
+)
 def filter_gradient(node: Node, inputs: Sequence[Any]) -> Value:
     """A sum over rows of what input and gradient of each row give: bilinear, so additive over records.
 

@@ -77,8 +77,11 @@ def of_rows(node: Node, inputs: Sequence[Any]) -> Value:
             require_alike(value, shape[axis], batch.static)
     sizes = broadcast(shapes)
     sizes[axis] = batch.size * outer * inner
-    same = len(inputs) == 1 and node.type == "Cast" or node.type == "Neg" and rows[0][0].fill == 0.0
-    result = Rows(tuple(sizes), batch=batch, axis=axis, outer=outer, inner=inner, fill=rows[0][0].fill if same else None)
+    first = rows[0][0].fill
+    same = (node.type == "Cast" and first in (0.0, 1.0)) or (node.type == "Neg" and first == 0.0)
+    result = Rows(
+        tuple(sizes), batch=batch, axis=axis, outer=outer, inner=inner, fill=first if same else None
+    )
     return dataclasses.replace(result, within=bounds(node, inputs))
 
 
@@ -133,7 +136,9 @@ def bounds(node: Node, inputs: Sequence[Any]) -> tuple[Number, Number] | None:
         return None
     if node.operation.inputs[0].dtype.is_bool and not node.dtype().is_bool:
         return 0, 1
-    return inputs[0].within if node.dtype().is_integer and node.operation.inputs[0].dtype.is_integer else None
+    before, after = node.operation.inputs[0].dtype, node.dtype()
+    wider = before.is_integer and after.is_integer and after.size >= before.size
+    return inputs[0].within if wider else None
 
 
 def of_totals(node: Node, inputs: Sequence[Any]) -> Value:
@@ -175,7 +180,7 @@ def numeric_cast(node: Node) -> bool:
 
 def lists_added(node: Node, inputs: Sequence[ListOf]) -> Value:
     """Lists added entry by entry: gradients of a list that is used several times."""
-    if any(value.rows is not None or value.steps is not None for value in inputs):
+    if any((value.rows, value.steps, value.length) != (None, None, None) for value in inputs):
         raise Unknown("lists of records added")
     elements = [value.element for value in inputs if value.element is not None]
     settled = [element for element in elements if element.fill != 0.0]
@@ -194,7 +199,16 @@ def plain(value: Value) -> Value:
     return dataclasses.replace(value, within=None, runs=None) if isinstance(value, Rows) else value
 
 
-@rule("Identity", "IdentityN", "StopGradient", "PreventGradient", "CheckNumerics", "EnsureShape", "Snapshot", any_input=True)
+@rule(
+    "Identity",
+    "IdentityN",
+    "StopGradient",
+    "PreventGradient",
+    "CheckNumerics",
+    "EnsureShape",
+    "Snapshot",
+    any_input=True,
+)
 def identity(node: Node, inputs: Sequence[Any]) -> list[Value]:
     """The inputs as they are; whether a check fails is a channel beside the released sums."""
     return list(inputs)

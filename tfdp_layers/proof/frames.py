@@ -15,9 +15,7 @@ CALL, BRANCH, LOOP, RECORDS = "call", "branch", "loop", "records"
 
 @dataclass
 class Segment:
-    """What a variable of small integers holds between writes that cannot be followed: base + offset.
-
-    """
+    """What a variable of small integers holds between writes that cannot be followed: base + offset."""
 
     base: tuple[Size, ...]
     offset: tuple[int, ...]
@@ -100,4 +98,3 @@ class Frame:
         while tensor.name in frame.outside and frame.parent is not None:
             frame, tensor = frame.parent, frame.outside[tensor.name]
         return frame, tensor
-

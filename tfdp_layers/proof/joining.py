@@ -79,7 +79,7 @@ def joined_shapes(a: Shape, b: Shape) -> Shape:
 
 def joined_lists(a: ListOf, b: ListOf) -> Value:
     """Lists of elements that one value covers."""
-    if (a.rows, a.steps) != (b.rows, b.steps):
+    if (a.rows, a.steps, a.length) != (b.rows, b.steps, b.length):
         return Refused(None, mixed=False, reason="a list of records is one of two")
     if a.element is None or b.element is None:
         return a if b.element is None else b

@@ -59,7 +59,9 @@ def concat(node: Node, inputs: Sequence[Any]) -> Value:
         raise Mixed("records along one axis joined with records along another")
     if rows[0].axis == axis:
         outer = sum(v.outer for v in rows)
-        shape = tuple(None if i != axis else rows[0].batch.size * outer * rows[0].inner for i in range(len(dims_of(rows[0]))))
+        shape = tuple(
+            None if i != axis else rows[0].batch.size * outer * rows[0].inner for i in range(len(dims_of(rows[0])))
+        )
         return Rows(merged_sizes(rows, shape, axis), batch=rows[0].batch, axis=axis, outer=outer, inner=rows[0].inner)
     if len({v.outer for v in rows}) > 1:
         raise Mixed("records laid out in one order joined with records laid out in another")
@@ -146,7 +148,11 @@ def pack(node: Node, inputs: Sequence[Any]) -> Value:
     rows = [v for v in inputs if isinstance(v, Rows)]
     if len(rows) < len(inputs) or len({(v.layout, v.axis) for v in rows}) > 1:
         other = next((v for v in inputs if not isinstance(v, Rows)), None)
-        raise refused_kind(other, "joined with rows") if other is not None else Mixed("records in different orders joined")
+        raise (
+            refused_kind(other, "joined with rows")
+            if other is not None
+            else Mixed("records in different orders joined")
+        )
     place = node.attribute("axis") % (len(dims_of(rows[0])) + 1)
     shape = list(dims_of(rows[0]))
     shape.insert(place, len(rows))

@@ -27,8 +27,12 @@ from tfdp_layers.proof.values import (
 def a_list(value: Any) -> ListOf:
     """The list. Raises Unknown for anything else."""
     if not isinstance(value, ListOf):
-        raise Unknown(value.reason) if isinstance(value, Refused) and not value.mixed else Mixed(
-            value.reason if isinstance(value, Refused) else "a list that a loop over records carries, looked into"
+        raise (
+            Unknown(value.reason)
+            if isinstance(value, Refused) and not value.mixed
+            else Mixed(
+                value.reason if isinstance(value, Refused) else "a list that a loop over records carries, looked into"
+            )
         )
     return value
 
@@ -64,8 +68,10 @@ def constant_place(value: Any) -> None:
 
 @rule("EmptyTensorList", "TensorListReserve", any_input=True)
 def new(node: Node, inputs: Sequence[Any]) -> Value:
-    """A list without elements; how long it is to be is checked where elements are put."""
-    return ListOf(())
+    """A list without elements, which may have a place for every record."""
+    if node.type == "EmptyTensorList" or isinstance(inputs[1], Constant):
+        return ListOf(())
+    return ListOf((), length=entries_of(inputs[1], "how long a list is")[0])
 
 
 @rule("TensorListPushBack", any_input=True)
@@ -96,7 +102,7 @@ def put_in_round(node: Node, old: Carried, place: Any, value: Any) -> Value:
     found = walks(node.frame)
     if not found or old.loop != found[0].key or old.put is not None or found[0].step != 1:
         raise Mixed("a list that a loop over records carries, changed otherwise than by one element a round")
-    if not isinstance(old.start, ListOf) or old.start != ListOf(()):
+    if not isinstance(old.start, ListOf) or old.start != ListOf((), length=old.start.length):
         raise Unknown("a loop over records that puts elements to a list which has some")
     if not isinstance(place, Counted) or place.entries != (found[0].place,):
         raise Mixed("an element of a list that is not at its round's place")
@@ -160,6 +166,7 @@ def stack(node: Node, inputs: Sequence[Any]) -> Value:
         return found.rows
     if found.steps is not None:
         return Counted(None, steps=found.steps)
+    require_constant_length(found)
     element = element_of(found)
     shape = None if element.shape is None else (None, *element.shape)
     if isinstance(element, Rows):
@@ -167,12 +174,17 @@ def stack(node: Node, inputs: Sequence[Any]) -> Value:
     return dataclasses.replace(element, shape=shape, **without_entries(element))
 
 
+def require_constant_length(value: ListOf) -> None:
+    if value.length is not None:
+        raise Mixed("a list as long as the batch")
+
+
 @rule("TensorListLength", any_input=True)
 def length(node: Node, inputs: Sequence[Any]) -> Value:
     """How many elements a list has: a constant, unless it holds something for each record."""
     found = a_list(inputs[0])
     if found.rows is None and found.steps is None:
-        return Constant(())
+        return Constant(()) if found.length is None else numbers([found.length], ())
     size = found.steps[2] if found.steps is not None else known_first(found.rows)
     return numbers([size], ())
 

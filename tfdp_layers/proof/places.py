@@ -102,7 +102,11 @@ def spread(rows: Any, place: Special) -> Special:
         raise Mixed(_WHY)
     batch, start, size = place.parts
     own = rows.batch
-    fits = (own.parent, own.start, own.size) == (batch, start, size) or (own.parent, own.start, own.static) == place.parts
+    fits = (own.parent, own.start, own.size) == (batch, start, size) or (
+        own.parent,
+        own.start,
+        own.static,
+    ) == place.parts
     if not fits or (rows.outer, rows.inner) != (1, 1):
         raise Mixed(_WHY)
     return Special(place.shape, idiom=SPREAD, parts=(batch, start, size))

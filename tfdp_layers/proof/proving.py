@@ -122,13 +122,20 @@ def given(graph: Any, captured: dict[str, Any], records: Sequence[Any], batch: B
     """What is known of a graph's inputs and of the records."""
     values: dict[str, Value] = {}
     for tensor in graph.inputs:
-        if tensor.dtype == tf.resource:
-            values[tensor.name] = Handle((), key=id(outermost(captured.get(tensor.name, tensor))))
+        outer = outermost(captured.get(tensor.name, tensor))
+        if tensor.name in captured and tf.is_symbolic_tensor(outer):
+            values[tensor.name] = Refused(None, mixed=False, reason="a value of a function around this one")
+        elif tensor.dtype == tf.resource:
+            values[tensor.name] = Handle((), key=id(outer))
         elif tensor.dtype == tf.variant:
             values[tensor.name] = Refused(None, mixed=False, reason="an input of which nothing is known")
         else:
             known = tensor.shape.rank is not None
-            shape = tuple(symbol(f"{tensor.name} {i}", least=1) if n is None else n for i, n in enumerate(tensor.shape)) if known else None
+            shape = (
+                tuple(symbol(f"{tensor.name} {i}", least=1) if n is None else n for i, n in enumerate(tensor.shape))
+                if known
+                else None
+            )
             values[tensor.name] = Constant(shape)
     for tensor in records:
         values[tensor.name] = of_records(tensor, batch)
@@ -139,7 +146,9 @@ def of_records(tensor: Any, batch: Batch) -> Value:
     """A tensor that holds the records along axis 0. Axes of the same unknown size get one name only if they are one."""
     if tensor.shape.rank is None or tensor.shape.rank == 0:
         return Refused(None, mixed=False, reason="records without a known rank, or without an axis")
-    sizes: list[Number] = [symbol(f"{tensor.name} axis {i}", least=1) if n is None else n for i, n in enumerate(tensor.shape)]
+    sizes: list[Number] = [
+        symbol(f"{tensor.name} axis {i}", least=1) if n is None else n for i, n in enumerate(tensor.shape)
+    ]
     if tensor.shape[0] is not None:
         return Refused(None, mixed=False, reason="a batch of a fixed size: trace with an unknown one")
     return Rows((batch.size, *sizes[1:]), batch=batch)

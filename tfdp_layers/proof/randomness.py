@@ -247,4 +247,3 @@ def segments(prover: Any) -> list[tuple[int, Segment]]:
         for key, segment in frame.segments.items()
         for one in [*frame.ended.get(key, []), segment]
     ]
-

@@ -36,7 +36,8 @@ def reduction(node: Node, inputs: Sequence[Any]) -> Value:
         return Rows(left, batch=value.batch, axis=moved, outer=value.outer, inner=value.inner)
     if node.type in ("All", "Any") and axes == set(range(len(shape))) and not keep and not value.batch.padded:
         tensor = node.operation.inputs[0]
-        return Everyone((), tensor=tensor, frame=node.frame, holds=node.type == "All")
+        name = f"{node.frame.path}/{tensor.name}"
+        return Everyone((), name=name, tensor=tensor, frame=node.frame, holds=node.type == "All")
     if node.type != "Sum":
         raise Mixed(f"{node.type} over the records of the batch")
     if value.batch.padded:
@@ -49,7 +50,11 @@ def half_square(node: Node, inputs: Sequence[Any]) -> Value:
     """Half the sum of all squares: additive over rows."""
     value = inputs[0]
     if not isinstance(value, Rows) or value.batch.padded:
-        raise refused_kind(value, "the sum of squares") if not isinstance(value, Rows) else Mixed("rows of padding summed")
+        raise (
+            refused_kind(value, "the sum of squares")
+            if not isinstance(value, Rows)
+            else Mixed("rows of padding summed")
+        )
     return Total((), batch=value.batch)
 
 

@@ -55,7 +55,7 @@ class Report:
 
     @property
     def status(self) -> Status:
-        """"proved" if all of it is; "mixed" if anything is; else "unknown"."""
+        """ "proved" if all of it is; "mixed" if anything is; else "unknown"."""
         found = {finding.status for finding in (*self.findings, *self.writes)}
         return "mixed" if "mixed" in found else "unknown" if "unknown" in found else "proved"
 

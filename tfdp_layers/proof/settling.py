@@ -52,7 +52,7 @@ def settle(value: Value, tensor: Any, key: str, batches: Sequence[Batch]) -> Val
         if given is not None and given != value.length and concrete(value.length, batches) != given:
             raise Unknown(f"the axis of the records has size {given} instead of {value.length}")
         shape = (*shape[: value.axis], value.length, *shape[value.axis + 1 :])
-    named = tuple(symbol(f"{key} axis {i}", least=1) if n is None else n for i, n in enumerate(shape))
+    named = tuple(symbol(f"{key} axis {i}", least=0) if n is None else n for i, n in enumerate(shape))
     if isinstance(value, Counted):
         named = shape
     elif any(varies(n) for i, n in enumerate(named) if not (isinstance(value, Rows | Places) and i == value.axis)):
@@ -111,4 +111,3 @@ def batch_of(number: Number | None, batches: Sequence[Batch]) -> tuple[Batch, Nu
         if not varies(share) and share * batch.size == number:
             return batch, share
     return None
-

@@ -19,6 +19,7 @@ from tfdp_layers.proof.values import (
     Refused,
     Rows,
     Shape,
+    Single,
     Total,
     Unknown,
     Value,
@@ -40,14 +41,21 @@ def known_shape(node: Node, value: Value, index: int) -> tuple[Number, ...]:
 @rule("Shape", "ShapeN", any_input=True)
 def shape(node: Node, inputs: Sequence[Any]) -> list[Value]:
     """Sizes of axes."""
-    found = [known_shape(node, value, i) for i, value in enumerate(inputs)]
-    return [numbers(sizes, (len(sizes),)) for sizes in found]
+    return [of_sizes(value, known_shape(node, value, i), True) for i, value in enumerate(inputs)]
 
 
 @rule("Size", any_input=True)
 def size(node: Node, inputs: Sequence[Any]) -> Value:
     """The number of entries."""
-    return numbers([math.prod(known_shape(node, inputs[0], 0))], ())
+    return of_sizes(inputs[0], known_shape(node, inputs[0], 0), False)
+
+
+def of_sizes(value: Value, sizes: Sequence[Number], each: bool) -> Value:
+    """The sizes, each or multiplied. What is computed from one record may have as many entries as that record says."""
+    shape = (len(sizes),) if each else ()
+    if isinstance(value, Single) and not all(isinstance(n, int) for n in sizes):
+        return dataclasses.replace(value, shape=shape, fill=None)
+    return numbers(sizes if each else [math.prod(sizes)], shape)
 
 
 @rule("Rank", any_input=True)
@@ -122,8 +130,7 @@ def broadcast_to(node: Node, inputs: Sequence[Any]) -> Value:
     shift = len(sizes) - len(dims_of(rows))
     if any(varies(n) for i, n in enumerate(sizes) if i != rows.axis + shift):
         raise Mixed("every record repeated for every record")
-    runs = None if rows.runs is None else (rows.runs[0] + shift, *rows.runs[1:])
-    return dataclasses.replace(rows, shape=sizes, axis=rows.axis + shift, runs=runs)
+    return dataclasses.replace(rows, shape=sizes, axis=rows.axis + shift, runs=None)
 
 
 def repeated(given: Shape, wanted: Sequence[Number]) -> None:

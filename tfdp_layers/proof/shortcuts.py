@@ -181,9 +181,7 @@ def functions_alike(graph: Any, other: Any, names: list[str], others: list[str])
     """Whether functions compute the same operation by operation, of the same inputs."""
     if len(names) != len(others):
         return False
-    return all(
-        graphs_alike(graph_named(graph, a), graph_named(other, b)) for a, b in zip(names, others, strict=True)
-    )
+    return all(graphs_alike(graph_named(graph, a), graph_named(other, b)) for a, b in zip(names, others, strict=True))
 
 
 def graphs_alike(a: Any, b: Any) -> bool:

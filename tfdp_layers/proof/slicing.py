@@ -129,7 +129,9 @@ def own_bounds(node: Node, bounds: Sequence[Sequence[Number]], i: int) -> tuple[
 
 def expanded(node: Node, count: int, rank: int) -> list[Any]:
     """For each axis in turn the entry that describes it, None for a whole axis, "new" for a new one."""
-    new = [node.attribute("new_axis_mask") >> i & 1 and not node.attribute("ellipsis_mask") >> i & 1 for i in range(count)]
+    new = [
+        node.attribute("new_axis_mask") >> i & 1 and not node.attribute("ellipsis_mask") >> i & 1 for i in range(count)
+    ]
     dots = [node.attribute("ellipsis_mask") >> i & 1 for i in range(count)]
     used = sum(not n and not d for n, d in zip(new, dots, strict=True))
     found: list[Any] = []

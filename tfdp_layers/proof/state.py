@@ -38,6 +38,7 @@ _CALLS = {
     "StatelessWhile": ("body", "cond"),
 }
 _COUNTERS = (tf.int32, tf.int64, tf.uint32, tf.uint64)
+_READS = frozenset("ReadVariableOp ResourceGather ResourceGatherNd VariableShape VarIsInitializedOp Identity".split())
 REPEATED = "written in every round of a loop over the records, so it tells how many there were"
 
 
@@ -161,13 +162,13 @@ def written_in(node: Node, graph: Any, inputs: Sequence[Any]) -> set[int]:
 
 
 def written_handles(graph: Any) -> set[str]:
-    """The names of the handles, among a graph's tensors, that it writes to."""
+    """The names of the handles, among a graph's tensors, that it writes to, or may: all that do not merely read do."""
     from tfdp_layers.proof.interpreter import graph_named
 
     found: set[str] = set()
     for operation in graph.get_operations():
-        if operation.type in (*_WRITES, *_SCATTERS):
-            found.add(source(operation.inputs[0]))
+        if operation.type not in _READS and operation.type not in _CALLS:
+            found |= {source(tensor) for tensor in operation.inputs if tensor.dtype == tf.resource}
         for name in functions_of(operation):
             inner = graph_named(graph, name)
             tensors = list(operation.inputs)[len(operation.inputs) - len(inner.inputs) :]

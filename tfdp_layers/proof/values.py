@@ -157,11 +157,13 @@ class ListOf(Value):
     """A TensorList whose elements all are as `element`; None where it has none yet.
 
     Attributes:
+        length: how many elements it has, where that depends on the number of records; None for a constant.
         rows: elements are those of this value along axis 0, in their order.
         steps: elements are integers; as of `Counted`.
     """
 
     element: Value | None = None
+    length: Number | None = dataclasses.field(default=None, kw_only=True)
     rows: Value | None = dataclasses.field(default=None, kw_only=True)
     steps: tuple[Number, int, Number] | None = dataclasses.field(default=None, kw_only=True)
 
@@ -179,9 +181,11 @@ class Everyone(Value):
 
     Attributes:
         tensor, frame: the tensor, and the frame that it is computed in, all entries of which are meant.
+        name: tells it from others.
     """
 
-    tensor: Any = dataclasses.field(kw_only=True)
+    name: str = dataclasses.field(kw_only=True)
+    tensor: Any = dataclasses.field(kw_only=True, compare=False)
     frame: Any = dataclasses.field(kw_only=True, compare=False)
     holds: bool = dataclasses.field(default=True, kw_only=True)
     negated: bool = dataclasses.field(default=False, kw_only=True)
