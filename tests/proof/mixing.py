@@ -1,7 +1,7 @@
 """Functions in which records meet, or places or the number of records count: none may be proved.
 
-Each takes records (batch, 6) and gives a row for each. `SUMS` are of what is released instead: sums that are not additive
-though every row may be.
+Each takes records (batch, 6) and gives a row for each. `SUMS` are of what is released instead: sums that are not
+additive though every row may be.
 """
 
 from collections.abc import Callable
@@ -594,7 +594,7 @@ def pooled_over_batch(x):
 @rows
 def resized_over_batch(x):
     y = tf.reshape(x, (1, -1, 6, 1))
-    return tf.reshape(tf.image.resize(y, tf.shape(y)[1:3] + [1, 0])[:, :-1], (-1, 6))
+    return tf.reshape(tf.image.resize(y, tf.add(tf.shape(y)[1:3], [1, 0]))[:, :-1], (-1, 6))
 
 
 @rows

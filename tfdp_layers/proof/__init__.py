@@ -1,10 +1,11 @@
 """Proves from a traced graph that records do not meet: that what is released is a sum over records, each by itself.
 
-`prove_sums` for a private model, `prove` for any traced function, `prove_rows` for layers. A rule for each operation says
-how its result depends on the records; an operation without one is refused as unknown.
+`prove_sums` for a private model, `prove` for any traced function, `prove_rows` for layers. A rule for each operation
+says how its result depends on the records; an operation without one is refused as unknown.
 """
 
 from tfdp_layers.proof import (
+    arrays,
     control,
     convolutions,
     elementwise,
@@ -27,6 +28,7 @@ from tfdp_layers.proof.report import Finding, Report
 __all__ = ["Finding", "Report", "prove", "prove_rows", "prove_sums"]
 
 FAMILIES = (
+    arrays,
     control,
     convolutions,
     elementwise,
@@ -42,4 +44,4 @@ FAMILIES = (
     slicing,
     state,
 )
-"""Importing them registers their rules."""
+"""Importing them registers their rules, and how they compute with known integers."""

@@ -17,24 +17,24 @@ from tfdp_layers.proof.rules import Node, numbers
 from tfdp_layers.proof.sizes import Number, floor_divide, is_below, larger, smaller, symbol
 from tfdp_layers.proof.values import Value
 
-__all__ = ["computed"]
+__all__ = ["LARGEST", "UndecidedError", "computed", "operation", "plain"]
 
 _TYPES = (tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint32, tf.uint64, tf.bool)
-_LARGEST = 4096
+LARGEST = 4096
 _MODULUS = 2**30
 """From this on a remainder counts as the number itself where seeds are told apart; see `randomness`."""
 
 Compute = Callable[..., Any]
-_OPERATIONS: dict[str, Compute] = {}
+OPERATIONS: dict[str, Compute] = {}
 
 
-class Undecided(ArithmeticError):
+class UndecidedError(ArithmeticError):
     """The result depends on the number of records, or on what is not known."""
 
 
 def operation(*types: str) -> Callable[[Compute], Compute]:
     def register(function: Compute) -> Compute:
-        _OPERATIONS.update(dict.fromkeys(types, function))
+        OPERATIONS.update(dict.fromkeys(types, function))
         return function
 
     return register
@@ -42,7 +42,7 @@ def operation(*types: str) -> Callable[[Compute], Compute]:
 
 def computed(node: Node, inputs: Sequence[Any]) -> list[Value] | None:
     """The results as known integers, None where they are not."""
-    compute = _OPERATIONS.get(node.type)
+    compute = OPERATIONS.get(node.type)
     if compute is None or any(value.entries is None for value in inputs) or not inputs:
         return None
     if any(tensor.dtype not in _TYPES for tensor in node.operation.outputs):
@@ -53,7 +53,7 @@ def computed(node: Node, inputs: Sequence[Any]) -> list[Value] | None:
     except (ArithmeticError, IndexError, TypeError, ValueError):
         return None
     results = [np.asarray(one, dtype=object) for one in (found if isinstance(found, list) else [found])]
-    if len(results) != len(node.operation.outputs) or any(one.size > _LARGEST for one in results):
+    if len(results) != len(node.operation.outputs) or any(one.size > LARGEST for one in results):
         return None
     return [numbers(list(one.ravel()), one.shape) for one in results]
 
@@ -66,9 +66,9 @@ def as_array(value: Any) -> Any:
 
 
 def plain(array: Any) -> Any:
-    """An array of plain integers. Raises Undecided where an entry is not."""
+    """An array of plain integers. Raises UndecidedError where an entry is not."""
     if not all(isinstance(n, int | np.integer) for n in array.ravel()):
-        raise Undecided
+        raise UndecidedError
     return array.astype(np.int64)
 
 
@@ -79,7 +79,7 @@ def entrywise(function: Callable[..., Any]) -> Compute:
 
 def decided(answer: bool | None) -> int:
     if answer is None:
-        raise Undecided
+        raise UndecidedError
     return int(answer)
 
 
@@ -99,11 +99,11 @@ def remainder(a: Number, b: Number) -> Number:
 def truth(a: Number) -> bool:
     """Whether a number, that is true or false, is true."""
     if not isinstance(a, int | np.integer):
-        raise Undecided
+        raise UndecidedError
     return bool(a)
 
 
-_OPERATIONS |= {
+OPERATIONS |= {
     "Add": entrywise(lambda a, b: a + b),
     "AddV2": entrywise(lambda a, b: a + b),
     "Sub": entrywise(lambda a, b: a - b),
@@ -169,141 +169,3 @@ def reduction(node: Node, a: Any, axes: Any) -> Any:
     else:
         total = functools.reduce(ufunc, rows)
     return np.asarray(total, object).reshape([1 if i in own else n for i, n in enumerate(a.shape)] if keep else kept)
-
-
-@operation("Pack")
-def pack(node: Node, *arrays: Any) -> Any:
-    return np.stack(arrays, node.attribute("axis"))
-
-
-@operation("Unpack")
-def unpack(node: Node, a: Any) -> list[Any]:
-    return list(np.moveaxis(a, node.attribute("axis"), 0))
-
-
-@operation("ConcatV2")
-def concat(node: Node, *arrays: Any) -> Any:
-    *parts, axis = arrays
-    return np.concatenate(parts, int(plain(axis)))
-
-
-@operation("Reshape")
-def reshape(node: Node, a: Any, shape: Any) -> Any:
-    return a.reshape(plain(shape))
-
-
-@operation("ExpandDims")
-def expand_dims(node: Node, a: Any, axis: Any) -> Any:
-    return np.expand_dims(a, int(plain(axis).ravel()[0]))
-
-
-@operation("Squeeze")
-def squeeze(node: Node, a: Any) -> Any:
-    return np.squeeze(a, tuple(node.attribute("squeeze_dims")) or None)
-
-
-@operation("Transpose")
-def transpose(node: Node, a: Any, order: Any) -> Any:
-    return np.transpose(a, plain(order))
-
-
-@operation("ReverseV2")
-def reverse(node: Node, a: Any, axes: Any) -> Any:
-    return np.flip(a, tuple(plain(axes)))
-
-
-@operation("Tile")
-def tile(node: Node, a: Any, times: Any) -> Any:
-    return np.tile(a, plain(times))
-
-
-@operation("Fill")
-def fill(node: Node, shape: Any, value: Any) -> Any:
-    wanted = plain(shape)
-    if np.prod(wanted, dtype=object) > _LARGEST:
-        raise Undecided
-    return np.full(wanted, value, dtype=object)
-
-
-@operation("BroadcastTo")
-def broadcast_to(node: Node, a: Any, shape: Any) -> Any:
-    wanted = plain(shape)
-    if np.prod(wanted, dtype=object) > _LARGEST:
-        raise Undecided
-    return np.broadcast_to(a, wanted)
-
-
-@operation("Range")
-def arange(node: Node, start: Any, limit: Any, step: Any) -> Any:
-    bounds = [int(plain(n)) for n in (start, limit, step)]
-    if len(range(*bounds)) > _LARGEST:
-        raise Undecided
-    return np.arange(*bounds).astype(object)
-
-
-@operation("Slice")
-def cut(node: Node, a: Any, begin: Any, size: Any) -> Any:
-    pairs = zip(plain(begin), plain(size), strict=True)
-    return a[tuple(slice(b, None if n == -1 else b + n) for b, n in pairs)]
-
-
-@operation("StridedSlice")
-def strided(node: Node, a: Any, begin: Any, end: Any, step: Any) -> Any:
-    masks = {m: node.attribute(f"{m}_mask") for m in ("begin", "end", "ellipsis", "new_axis", "shrink_axis")}
-    index: list[Any] = []
-    for i, (b, e, s) in enumerate(zip(plain(begin), plain(end), plain(step), strict=True)):
-        here = {name: mask >> i & 1 for name, mask in masks.items()}
-        if here["ellipsis"]:
-            index.append(Ellipsis)
-        elif here["new_axis"]:
-            index.append(None)
-        elif here["shrink_axis"]:
-            index.append(int(b))
-        else:
-            index.append(slice(None if here["begin"] else int(b), None if here["end"] else int(e), int(s)))
-    return a[tuple(index)]
-
-
-@operation("GatherV2")
-def gather(node: Node, a: Any, indices: Any, axis: Any) -> Any:
-    if node.attribute("batch_dims", 0):
-        raise Undecided
-    return np.take(a, plain(indices), int(plain(axis)))
-
-
-@operation("InvertPermutation")
-def invert(node: Node, order: Any) -> Any:
-    return np.argsort(plain(order)).astype(object)
-
-
-@operation("ConcatOffset")
-def offsets(node: Node, axis: Any, *shapes: Any) -> list[Any]:
-    at, found, place = 0, [], int(plain(axis))
-    for shape in shapes:
-        one = np.zeros(len(shape), object)
-        one[place] = at
-        found.append(one)
-        at = at + shape[place]
-    return found
-
-
-@operation("BroadcastGradientArgs")
-def broadcast_axes(node: Node, first: Any, second: Any) -> list[Any]:
-    """Axes along which each of two shapes was broadcast. A size that may be 1 for one number of records is not 1."""
-    rank = max(len(first), len(second))
-    a, b = ([1] * (rank - len(s)) + list(s) for s in (first, second))
-    found = []
-    for own, other, length in ((a, b, len(first)), (b, a, len(second))):
-        axes = [i for i in range(rank) if own[i] == 1 and (other[i] != 1 or i < rank - length)]
-        found.append(np.array(axes, object))
-    return found
-
-
-@operation("DynamicStitch")
-def stitch(node: Node, *arrays: Any) -> Any:
-    half = len(arrays) // 2
-    found: dict[int, Any] = {}
-    for indices, data in zip(arrays[:half], arrays[half:], strict=True):
-        own = plain(indices).ravel()
-        found.update(zip(own.tolist(), data.reshape((own.size, *data.shape[indices.ndim :])), strict=True))
-    return np.stack([np.asarray(found[i], object) for i in range(len(found))])

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.proof.rules import Node, all_constant, numbers, rule
-from tfdp_layers.proof.values import Constant, Counted, Mixed, Unknown, Value
+from tfdp_layers.proof.rules import Node, all_constant, numbers, rule, types
+from tfdp_layers.proof.values import Constant, Counted, MixedError, UnknownError, Value
 
-_KEEPS = frozenset(
+_KEEPS = types(
     "BroadcastTo Cast EnsureShape ExpandDims Fill Gather GatherV2 Identity Reshape ReverseV2 Slice Squeeze StopGradient"
-    " StridedSlice Tile Transpose Unpack Split".split()
+    " StridedSlice Tile Transpose Unpack Split"
 )
 """Whose results have the first input's entries alone."""
 
@@ -28,7 +28,7 @@ def constant_results(node: Node, inputs: Sequence[Any]) -> Value:
     Assumes that an operation which TensorFlow does not mark as stateful is a function of its inputs.
     """
     if node.stateful:
-        raise Unknown(f"operation {node.type} may depend on anything")
+        raise UnknownError(f"operation {node.type} may depend on anything")
     if not all_constant(inputs):
         return Counted(None)
     return Constant(None, fill=filled(node, inputs))
@@ -70,14 +70,14 @@ def const(node: Node, inputs: Sequence[Any]) -> Value:
 @rule("Placeholder", "PlaceholderWithDefault", any_input=True)
 def placeholder(node: Node, inputs: Sequence[Any]) -> Value:
     """An input that nothing was said about."""
-    raise Unknown("an input of which nothing is known")
+    raise UnknownError("an input of which nothing is known")
 
 
 @rule("PyFunc", "EagerPyFunc", "PyFuncStateless", any_input=True)
 def python(node: Node, inputs: Sequence[Any]) -> Value:
     """Python code: no graph shows what it does, and no measurement what it keeps."""
     node.prover.note_write(node, -1, "Python code may keep what it is given, and do anything with it")
-    raise Mixed("Python code in the graph, which may do anything with the records")
+    raise MixedError("Python code in the graph, which may do anything with the records")
 
 
 @rule("NoOp", "ControlTrigger", "Assert", "PrintV2", any_input=True)

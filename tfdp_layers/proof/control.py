@@ -18,11 +18,11 @@ from tfdp_layers.proof.values import (
     Constant,
     Counted,
     Everyone,
-    Mixed,
+    MixedError,
     Refused,
     Rows,
     Single,
-    Unknown,
+    UnknownError,
     Value,
 )
 
@@ -65,7 +65,7 @@ def branch(node: Node, inputs: Sequence[Any]) -> list[Value]:
         return both[general_branch(node, condition, [frame for frame, _ in both])][1]
     if isinstance(condition, Refused):
         return [dataclasses.replace(condition, shape=None)] * len(node.operation.outputs)
-    raise Mixed(because)
+    raise MixedError(because)
 
 
 def taken(node: Node, attribute: str, values: Sequence[Any], because: str) -> tuple[Frame, list[Value]]:
@@ -136,7 +136,7 @@ def case(node: Node, inputs: Sequence[Any]) -> list[Value]:
     if isinstance(condition, Refused):
         return [dataclasses.replace(condition, shape=None)] * len(node.operation.outputs)
     if because:
-        raise Mixed(because)
+        raise MixedError(because)
     every = results[0]
     for other in results[1:]:
         every = [joined(a, b) for a, b in zip(every, other, strict=True)]
@@ -164,7 +164,7 @@ def loop(node: Node, inputs: Sequence[Any]) -> list[Value]:
             break
         state = new
     else:
-        raise Unknown("what is known of a loop's values does not settle")
+        raise UnknownError("what is known of a loop's values does not settle")
     node.frame.home.absorb(frame)
     return decided_loop(node, condition, body, state, outside)
 
@@ -180,7 +180,7 @@ def decided_loop(node: Node, condition: Any, body: Any, state: list[Value], outs
     if isinstance(decision, Refused):
         return [dataclasses.replace(decision, shape=None)] * len(state)
     if not isinstance(decision, Single):
-        raise Mixed(because)
+        raise MixedError(because)
     kept = [tensor.name in outside for tensor in body.inputs]
     return [v if same else decided_by_one(node, decision, v, v) for v, same in zip(state, kept, strict=True)]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tfdp_layers.proof.rules import Node, all_constant, dims_of, refused_kind, rule, same_batch
-from tfdp_layers.proof.values import Constant, Counted, Mixed, Rows, Total, Unknown, Value
+from tfdp_layers.proof.rules import Node, all_constant, dims_of, refused_kind, rule, same_batch, types
+from tfdp_layers.proof.values import Constant, Counted, MixedError, Rows, Total, UnknownError, Value
 
-_FIRST = """
+_FIRST = types("""
     Conv2D Conv3D Conv DepthwiseConv2dNative MaxPool MaxPool3D AvgPool AvgPool3D ResizeBilinear
     ResizeNearestNeighbor ResizeBicubic ResizeArea ResizeBilinearGrad ResizeNearestNeighborGrad ResizeBicubicGrad
     SpaceToDepth DepthToSpace LRN Dilation2D ExtractImagePatches ScaleAndTranslate
-""".split()
+""")
 _ROWS_AT = {
     **dict.fromkeys(_FIRST, (0,)),
     **dict.fromkeys(["ResizeBilinearGrad", "ResizeBicubicGrad"], (0, 1)),
@@ -54,7 +54,7 @@ def row_by_row(node: Node, inputs: Sequence[Any]) -> Value:
     places, shape_at = _ROWS_AT[node.type], _SHAPES_AT.get(node.type)
     totals = [v for v in inputs if isinstance(v, Total)]
     if totals:
-        raise Mixed(f"{node.type} of a sum over records")
+        raise MixedError(f"{node.type} of a sum over records")
     for i, value in enumerate(inputs):
         if i not in places and i != shape_at and not isinstance(value, Constant):
             raise refused_kind(value, f"{node.type}, where a constant belongs")
@@ -65,12 +65,12 @@ def row_by_row(node: Node, inputs: Sequence[Any]) -> Value:
         if not isinstance(inputs[i], Rows) and not one_for_all(node, i, inputs[i]):
             raise refused_kind(inputs[i], node.type)
     if not rows:
-        raise Unknown(f"{node.type} without records")
+        raise UnknownError(f"{node.type} without records")
     batch = same_batch(rows)
     if any(v.axis != 0 for v in rows):
-        raise Mixed(f"{node.type} across the records, which are not on its axis 0")
+        raise MixedError(f"{node.type} across the records, which are not on its axis 0")
     if len({v.layout for v in rows}) > 1:
-        raise Mixed("records laid out in one order meet records laid out in another")
+        raise MixedError("records laid out in one order meet records laid out in another")
     first = rows[0]
     return [  # type: ignore[return-value]
         Rows((first.length, *[None] * (node.rank(i) - 1)), batch=batch, outer=first.outer, inner=first.inner)
@@ -93,7 +93,7 @@ def bias_add(node: Node, inputs: Sequence[Any]) -> Value:
         raise refused_kind(bias if isinstance(value, Rows) else value, "a bias")
     channels = 1 if node.attribute("data_format") == b"NCHW" else len(dims_of(value)) - 1
     if value.axis == channels:
-        raise Mixed("a bias for each place in the batch")
+        raise MixedError("a bias for each place in the batch")
     return Rows(value.shape, batch=value.batch, axis=value.axis, outer=value.outer, inner=value.inner)
 
 
@@ -113,14 +113,14 @@ def filter_gradient(node: Node, inputs: Sequence[Any]) -> Value:
     totals = [v for v in both if isinstance(v, Total)]
     if totals:
         if len(totals) > 1 or dilation or not all_constant([v for v in both if not isinstance(v, Total)]):
-            raise Mixed("the gradient of a filter from sums over records")
+            raise MixedError("the gradient of a filter from sums over records")
         return Total(None, batch=totals[0].batch)
     if not isinstance(first, Rows) or not isinstance(gradient, Rows):
         raise refused_kind(gradient if isinstance(first, Rows) else first, "the gradient of a filter")
     if first.layout != gradient.layout or first.axis != 0 or gradient.axis != 0:
-        raise Mixed("the gradient of a filter from inputs of some records and gradients of others")
+        raise MixedError("the gradient of a filter from inputs of some records and gradients of others")
     if first.batch.padded:
-        raise Mixed("a sum over records and the rows that the batch was filled up with")
+        raise MixedError("a sum over records and the rows that the batch was filled up with")
     return Total(None, batch=first.batch)
 
 
@@ -129,10 +129,10 @@ def batch_normalization(node: Node, inputs: Sequence[Any]) -> list[Value]:
     """Row by row with given mean and variance; with those of the batch records meet."""
     value = inputs[0]
     if not isinstance(value, Rows) or not all_constant(inputs[1:]):
-        raise Mixed("normalization by what depends on records")
+        raise MixedError("normalization by what depends on records")
     if node.attribute("is_training"):
-        raise Mixed("mean and variance over the batch")
+        raise MixedError("mean and variance over the batch")
     if value.axis != 0:
-        raise Mixed("normalization across the records, which are not on axis 0")
+        raise MixedError("normalization across the records, which are not on axis 0")
     result = Rows(value.shape, batch=value.batch, outer=value.outer, inner=value.inner)
     return [result, *[Constant(None)] * (len(node.operation.outputs) - 1)]

@@ -6,25 +6,25 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from tfdp_layers.proof.walks import added
 from tfdp_layers.proof.places import with_places
-from tfdp_layers.proof.rules import Node, dims_of, refused_kind, refused_with_total, rule, same_batch
-from tfdp_layers.proof.sizes import Number, varies
+from tfdp_layers.proof.rules import Node, dims_of, refused_kind, refused_with_total, rule, same_batch, types
+from tfdp_layers.proof.sizes import Number
 from tfdp_layers.proof.values import (
     Carried,
     Constant,
     Everyone,
     ListOf,
-    Mixed,
+    MixedError,
     Places,
     Rows,
     Special,
     Total,
-    Unknown,
+    UnknownError,
     Value,
 )
+from tfdp_layers.proof.walks import added
 
-NONLINEAR = """
+NONLINEAR = types("""
     Abs Acos Acosh Asin Asinh Atan Atan2 Atanh BesselI0e BesselI1e BitwiseAnd BitwiseOr BitwiseXor Bucketize Ceil
     ClipByValue Complex Cos Cosh Digamma DivNoNan Div Elu EluGrad Equal Erf Erfc Erfinv Exp Expm1 Floor FloorDiv
     FloorMod Greater GreaterEqual Igamma Igammac Imag Inv InvGrad Invert IsFinite IsInf IsNan LeakyRelu LeakyReluGrad
@@ -33,7 +33,7 @@ NONLINEAR = """
     Rsqrt RsqrtGrad Select SelectV2 Selu SeluGrad Sigmoid SigmoidGrad Sign Sin Sinh Softplus SoftplusGrad Softsign
     SoftsignGrad Sqrt SqrtGrad Square SquaredDifference Tan Tanh TanhGrad TruncateDiv TruncateMod Xdivy Xlog1py Xlogy
     Zeta Polygamma Cast Add AddV2 Sub Neg AddN
-""".split()
+""")
 _SUMS = {"Add", "AddV2", "Sub", "Neg", "AddN"}
 _QUOTIENTS = {"RealDiv", "Div", "DivNoNan"}
 
@@ -69,7 +69,7 @@ def of_rows(node: Node, inputs: Sequence[Any]) -> Value:
     batch = same_batch([value for value, _ in rows])
     axes = {axis_after(node, value, rank) for value, _ in rows}
     if len(axes) > 1:
-        raise Mixed("records along one axis meet records along another")
+        raise MixedError("records along one axis meet records along another")
     axis = axes.pop()
     outer, inner = common_layout([value for value, _ in rows])
     for value, shape in zip(inputs, shapes, strict=True):
@@ -79,9 +79,7 @@ def of_rows(node: Node, inputs: Sequence[Any]) -> Value:
     sizes[axis] = batch.size * outer * inner
     first = rows[0][0].fill
     same = (node.type == "Cast" and first in (0.0, 1.0)) or (node.type == "Neg" and first == 0.0)
-    result = Rows(
-        tuple(sizes), batch=batch, axis=axis, outer=outer, inner=inner, fill=first if same else None
-    )
+    result = Rows(tuple(sizes), batch=batch, axis=axis, outer=outer, inner=inner, fill=first if same else None)
     return dataclasses.replace(result, within=bounds(node, inputs))
 
 
@@ -102,12 +100,12 @@ def axis_after(node: Node, value: Rows, rank: int) -> int:
 def common_layout(rows: Sequence[Rows]) -> tuple[Number, Number]:
     """(outer, inner) of all; what is one number in every entry is laid out like any other.
 
-    Raises: Mixed where entries of different records would meet.
+    Raises: MixedError where entries of different records would meet.
     """
     settled = [value for value in rows if value.fill is None] or [rows[0]]
     layouts = {(value.outer, value.inner) for value in settled}
     if len(layouts) > 1 or len({value.outer * value.inner for value in rows}) > 1:
-        raise Mixed("records laid out in one order meet records laid out in another")
+        raise MixedError("records laid out in one order meet records laid out in another")
     return layouts.pop()
 
 
@@ -116,8 +114,8 @@ def require_alike(value: Constant, size: Number | None, static: int | None) -> N
     if size == 1 or (value.fill is not None and size is not None and size == static):
         return
     if size is None or not isinstance(size, int):
-        raise Unknown("a constant whose size along the records is not known")
-    raise Mixed("a constant with an entry for each place in the batch")
+        raise UnknownError("a constant whose size along the records is not known")
+    raise MixedError("a constant with an entry for each place in the batch")
 
 
 def broadcast(shapes: Sequence[Sequence[Number | None]]) -> list[Number | None]:
@@ -162,8 +160,8 @@ def of_totals(node: Node, inputs: Sequence[Any]) -> Value:
     ok |= dict.fromkeys(_QUOTIENTS, isinstance(inputs[0], Total) and len(totals) == 1)
     if not ok.get(node.type, False):
         if node.type in _SUMS:
-            raise Unknown("a constant added to a sum over records")
-        raise Mixed(f"{node.type} of a sum over records is not additive")
+            raise UnknownError("a constant added to a sum over records")
+        raise MixedError(f"{node.type} of a sum over records is not additive")
     rank = max((len(dims_of(value)) for value in inputs if value.shape is not None), default=0)
     if any(value.shape is None for value in inputs):
         return Total(None, batch=batch)
@@ -181,22 +179,22 @@ def numeric_cast(node: Node) -> bool:
 def lists_added(node: Node, inputs: Sequence[ListOf]) -> Value:
     """Lists added entry by entry: gradients of a list that is used several times."""
     if any((value.rows, value.steps, value.length) != (None, None, None) for value in inputs):
-        raise Unknown("lists of records added")
+        raise UnknownError("lists of records added")
     elements = [value.element for value in inputs if value.element is not None]
     settled = [element for element in elements if element.fill != 0.0]
     if not settled:
         return ListOf((), element=elements[0] if elements else None)
-    first = dataclasses.replace(settled[0], fill=None)
-    for other in settled:
-        alike = isinstance(first, Rows | Total) and isinstance(other, type(first)) and first.batch == other.batch
-        if not alike or (isinstance(first, Rows) and (first.layout, first.axis) != (other.layout, other.axis)):  # type: ignore[union-attr]
-            raise Unknown("lists of different values added")
-    return ListOf((), element=dataclasses.replace(first, shape=None) if isinstance(first, Total) else plain(first))
+    first = settled[0]
+    if not isinstance(first, Rows | Total) or any(place_of(other) != place_of(first) for other in settled):
+        raise UnknownError("lists of different values added")
+    if isinstance(first, Total):
+        return ListOf((), element=Total(None, batch=first.batch))
+    return ListOf((), element=dataclasses.replace(first, fill=None, within=None, runs=None))
 
 
-def plain(value: Value) -> Value:
-    """The rows, of which no more is said than that they are rows."""
-    return dataclasses.replace(value, within=None, runs=None) if isinstance(value, Rows) else value
+def place_of(value: Value) -> Any:
+    """Where the records are in a value, to tell whether two are laid out alike."""
+    return (value.layout, value.axis) if isinstance(value, Rows) else getattr(value, "batch", None)
 
 
 @rule(

@@ -15,7 +15,7 @@ from tfdp_layers.proof.rules import (
     require_constants,
     rule,
 )
-from tfdp_layers.proof.values import Constant, Counted, Mixed, Places, Rows, Special, Total, Value
+from tfdp_layers.proof.values import Constant, Counted, MixedError, Places, Rows, Special, Total, Value
 from tfdp_layers.proof.walks import picked
 
 
@@ -41,13 +41,13 @@ def gather(node: Node, inputs: Sequence[Any]) -> Value:
     shape = (*dims_of(data)[:axis], *places[shared:], *dims_of(data)[axis + 1 :])
     if isinstance(data, Rows) and isinstance(indices, Rows):
         if data.axis != indices.axis or data.axis >= shared or data.layout != indices.layout:
-            raise Mixed("entries of some records picked by others")
+            raise MixedError("entries of some records picked by others")
         return laid_out(data, shape, data.axis)
     if isinstance(data, Rows) and isinstance(indices, Constant | Counted):
         return by_constants(node, data, indices, axis, shared, shape)
     if isinstance(data, Constant) and isinstance(indices, Rows):
         if indices.axis < shared:
-            raise Mixed("a constant with an entry for each place in the batch")
+            raise MixedError("a constant with an entry for each place in the batch")
         return laid_out(indices, shape, axis + indices.axis - shared)
     raise refused_kind(indices if isinstance(data, Rows | Constant) else data, "entries picked by indices")
 
@@ -58,9 +58,9 @@ def by_constants(node: Node, data: Rows, indices: Any, axis: int, shared: int, s
         place = entries_of(indices, "an index")[0]
         return picked(node.frame.walk(), data.batch, place, tuple(dims_of(data)[1:]))
     if axis == data.axis or not isinstance(indices, Constant):
-        raise Mixed("rows of the batch picked by their places")
+        raise MixedError("rows of the batch picked by their places")
     if data.axis < shared:
-        raise Mixed("a constant with an entry for each place in the batch")
+        raise MixedError("a constant with an entry for each place in the batch")
     moved = data.axis if data.axis < axis else data.axis + len(dims_of(indices)) - shared - 1
     return laid_out(data, shape, moved)
 
@@ -77,7 +77,7 @@ def gather_nd(node: Node, inputs: Sequence[Any]) -> Value:
         raise refused_kind(data if not isinstance(data, Constant) else indices, "entries picked by indices")
     places = dims_of(indices)
     if indices.axis == len(places) - 1 or not isinstance(places[-1], int):
-        raise Mixed("an index made of several records")
+        raise MixedError("an index made of several records")
     return laid_out(indices, (*places[:-1], *dims_of(data)[places[-1] :]), indices.axis)
 
 
@@ -110,14 +110,14 @@ def segment(node: Node, inputs: Sequence[Any]) -> Value:
         return Total(None, batch=data.batch)
     if isinstance(data, Rows) and isinstance(ids, Rows) and plain:
         if data.axis != ids.axis or data.layout != ids.layout:
-            raise Mixed("rows put together by other records' segments")
+            raise MixedError("rows put together by other records' segments")
         if data.batch.padded:
-            raise Mixed("a sum over records and the rows that the batch was filled up with")
+            raise MixedError("a sum over records and the rows that the batch was filled up with")
         return Total(None, batch=data.batch)
     if isinstance(data, Rows) and isinstance(ids, Constant) and data.axis >= len(dims_of(ids)):
         rest = dims_of(data)[len(dims_of(ids)) :]
         return laid_out(data, (None, *rest), data.axis - len(dims_of(ids)) + 1)
-    raise Mixed("rows of different records put together in segments")
+    raise MixedError("rows of different records put together in segments")
 
 
 @rule("ScatterNd")
@@ -130,7 +130,7 @@ def scatter_nd(node: Node, inputs: Sequence[Any]) -> Value:
     if not isinstance(indices, Rows) or not isinstance(updates, Rows):
         raise refused_kind(indices if not isinstance(indices, Rows) else updates, "entries put to places")
     if indices.axis != updates.axis or indices.layout != updates.layout or indices.axis == len(dims_of(indices)) - 1:
-        raise Mixed("rows put to places that other records say")
+        raise MixedError("rows put to places that other records say")
     if updates.batch.padded:
-        raise Mixed("a sum over records and the rows that the batch was filled up with")
+        raise MixedError("a sum over records and the rows that the batch was filled up with")
     return Total(None, batch=updates.batch)

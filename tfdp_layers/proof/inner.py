@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tfdp_layers.proof.rules import Node, dims_of, refused_kind, require_constants, rule
-from tfdp_layers.proof.values import Mixed, Rows, Total, Unknown, Value
+from tfdp_layers.proof.rules import Node, dims_of, refused_kind, require_constants, rule, types
+from tfdp_layers.proof.values import MixedError, Rows, Total, UnknownError, Value
 
 _AXES = {
-    **dict.fromkeys("Softmax LogSoftmax TopK TopKV2 RGBToHSV HSVToRGB AdjustHue AdjustSaturation".split(), 1),
-    **dict.fromkeys("FFT IFFT RFFT IRFFT".split(), 1),
-    **dict.fromkeys("MatrixBandPart MatrixInverse MatrixDeterminant Cholesky Qr Svd SelfAdjointEigV2".split(), 2),
-    **dict.fromkeys("FFT2D IFFT2D RFFT2D IRFFT2D MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3".split(), 2),
+    **dict.fromkeys(types("Softmax LogSoftmax TopK TopKV2 RGBToHSV HSVToRGB AdjustHue AdjustSaturation"), 1),
+    **dict.fromkeys(types("FFT IFFT RFFT IRFFT"), 1),
+    **dict.fromkeys(types("MatrixBandPart MatrixInverse MatrixDeterminant Cholesky Qr Svd SelfAdjointEigV2"), 2),
+    **dict.fromkeys(types("FFT2D IFFT2D RFFT2D IRFFT2D MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3"), 2),
     "AdjustContrastv2": 3,
 }
 """How many of the last axes are worked on together."""
-_LINEAR = frozenset("MatrixBandPart".split())
+_LINEAR = frozenset(types("MatrixBandPart"))
 
 
 @rule(*_AXES)
@@ -31,12 +31,12 @@ def of_last_axes(node: Node, inputs: Sequence[Any]) -> Value:
     shape = dims_of(value)
     front = len(shape) - count
     if value.axis >= front:
-        raise Mixed(f"{node.type} across the records of the batch")
+        raise MixedError(f"{node.type} across the records of the batch")
     results = []
     for i in range(len(node.operation.outputs)):
         rank = node.rank(i)
         if rank < front:
-            raise Unknown("the rank of the result does not fit")
+            raise UnknownError("the rank of the result does not fit")
         own = (*shape[:front], *[None] * (rank - front))
         results.append(Rows(own, batch=value.batch, axis=value.axis, outer=value.outer, inner=value.inner))
     return results  # type: ignore[return-value]
@@ -50,5 +50,5 @@ def in_top(node: Node, inputs: Sequence[Any]) -> Value:
     if not isinstance(first, Rows) or not isinstance(classes, Rows):
         raise refused_kind(classes if isinstance(first, Rows) else first, node.type)
     if first.layout != classes.layout or first.axis != 0 or classes.axis != 0:
-        raise Mixed("classes of some records among the entries of others")
+        raise MixedError("classes of some records among the entries of others")
     return Rows((first.length,), batch=first.batch, outer=first.outer, inner=first.inner)

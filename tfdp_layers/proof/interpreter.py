@@ -15,7 +15,17 @@ from tfdp_layers.proof.frames import CALL, Frame
 from tfdp_layers.proof.rules import ANY_INPUT, MAKERS, RULES, Node
 from tfdp_layers.proof.settling import settle
 from tfdp_layers.proof.singles import of_one_record
-from tfdp_layers.proof.values import Batch, Constant, Counted, Handle, Refusal, Refused, Single, Unknown, Value
+from tfdp_layers.proof.values import (
+    Batch,
+    Constant,
+    Counted,
+    Handle,
+    RefusalError,
+    Refused,
+    Single,
+    UnknownError,
+    Value,
+)
 
 _FAILURES = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
@@ -80,8 +90,8 @@ class Prover:
             found = self.evaluate(node, inputs)
             listed = list(found) if isinstance(found, list | tuple) else [found] * count
             if len(listed) != count:
-                raise Unknown(f"the rule of {node.type} gives {len(listed)} results")
-        except Refusal as refusal:
+                raise UnknownError(f"the rule of {node.type} gives {len(listed)} results")
+        except RefusalError as refusal:
             listed = [self.refused(node, str(refusal), refusal.mixed)] * count
         except _FAILURES as error:
             listed = [self.refused(node, f"the rule of {node.type} does not fit: {error}", False)] * count
@@ -105,18 +115,18 @@ class Prover:
                 return constant_results(node, inputs)
         if node.type in RULES:
             return RULES[node.type](node, inputs)
-        raise Unknown(f"no rule for operation {node.type}")
+        raise UnknownError(f"no rule for operation {node.type}")
 
     def without_rule(self, node: Node, inputs: Sequence[Value]) -> Any:
         """A stateful operation that no rule knows: it may keep what it is given, and give back anything."""
         if node.frame.reason() or not all(isinstance(value, Constant | Handle) for value in inputs):
             self.note_write(node, -1, f"operation {node.type} may keep what it is given", mixed=False)
-        raise Unknown(f"no rule for operation {node.type}")
+        raise UnknownError(f"no rule for operation {node.type}")
 
     def settled(self, node: Node, value: Value, index: int) -> Value:
         try:
             return settle(value, node.operation.outputs[index], f"{node.key}:{index}", self.batches)
-        except Refusal as refusal:
+        except RefusalError as refusal:
             return self.refused(node, str(refusal), refusal.mixed)
 
     def refused(self, node: Node, reason: str, mixed: bool) -> Refused:
@@ -183,13 +193,13 @@ def ordered(graph: Any, known: dict[str, Value]) -> Iterator[Any]:
 
 
 def function_graph(node: Node, attribute: str) -> Any:
-    """The graph of a function that an operation calls. Raises Unknown where it is not to be had."""
+    """The graph of a function that an operation calls. Raises UnknownError where it is not to be had."""
     name = node.attribute(attribute).name
     return graph_named(node.operation.graph, name)
 
 
 def graph_named(graph: Any, name: str) -> Any:
-    """The graph of a function by its name. Raises Unknown where it is not to be had."""
+    """The graph of a function by its name. Raises UnknownError where it is not to be had."""
     while graph is not None:
         try:
             found = graph._get_function(name)
@@ -200,4 +210,4 @@ def graph_named(graph: Any, name: str) -> Any:
             if isinstance(inner, tf.Graph):
                 return inner
         graph = getattr(graph, "outer_graph", None)
-    raise Unknown(f"function {name} is not to be had")
+    raise UnknownError(f"function {name} is not to be had")

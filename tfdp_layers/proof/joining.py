@@ -52,13 +52,12 @@ def joined_alike(a: Any, b: Any, shape: Shape, fill: float | None) -> Value:
         return Rows(shape, batch=a.batch, axis=a.axis, outer=a.outer, inner=a.inner, fill=fill)
     if isinstance(a, Total) and isinstance(b, Total) and a.batch == b.batch:
         return Total(shape, batch=a.batch)
-    if isinstance(a, Single) and isinstance(b, Single):
-        if (a.batch, a.place, a.loop) == (b.batch, b.place, b.loop):
-            return dataclasses.replace(a, shape=shape, fill=None)
-    if isinstance(a, Carried) and isinstance(b, Carried):
+    if isinstance(a, Single) and isinstance(b, Single) and (a.batch, a.place, a.loop) == (b.batch, b.place, b.loop):
+        return dataclasses.replace(a, shape=shape, fill=None)
+    both = isinstance(a, Carried) and isinstance(b, Carried) and None in (a.put, b.put)
+    if both and dataclasses.replace(a, put=None) == dataclasses.replace(b, put=None):
         # What decides between them is a constant: in every round the same one is taken.
-        if dataclasses.replace(a, put=None) == dataclasses.replace(b, put=None) and None in (a.put, b.put):
-            return a if b.put is None else b
+        return a if b.put is None else b
     return Refused(
         None,
         mixed=False,

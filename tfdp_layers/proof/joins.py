@@ -10,7 +10,7 @@ from tfdp_layers.proof.reshaping import divided
 from tfdp_layers.proof.rules import Node, dims_of, entries_of, integers_of, refused_kind, rule
 from tfdp_layers.proof.settling import concrete
 from tfdp_layers.proof.sizes import Number, varies
-from tfdp_layers.proof.values import Constant, Counted, Mixed, Rows, Total, Value
+from tfdp_layers.proof.values import Constant, Counted, MixedError, Rows, Total, Value
 from tfdp_layers.proof.walks import padded
 
 
@@ -28,7 +28,7 @@ def pad(node: Node, inputs: Sequence[Any]) -> Value:
     pads = entries_of(by, "the padding")
     pairs = list(zip(pads[::2], pads[1::2], strict=True))
     if any(varies(n) for i, pair in enumerate(pairs) for n in pair if i != value.axis):
-        raise Mixed("padding by the number of records")
+        raise MixedError("padding by the number of records")
     shape = [None if n is None else n + sum(pair) for n, pair in zip(dims_of(value), pairs, strict=True)]
     if pairs[value.axis] == (0, 0):
         return dataclasses.replace(value, shape=tuple(shape), fill=None, within=None, runs=None)
@@ -39,7 +39,7 @@ def filled_up(node: Node, value: Rows, shape: Any, pair: tuple[Number, Number]) 
     """Rows with others behind them, up to a multiple of a constant: no sum may go over those."""
     whole = padded(value.batch, value.batch.size + pair[1]) if pair[0] == 0 and node.type != "MirrorPad" else None
     if whole is None or (value.axis, value.outer, value.inner) != (0, 1, 1) or value.batch.padded:
-        raise Mixed("rows of padding among the records")
+        raise MixedError("rows of padding among the records")
     return Rows((whole.size, *shape[1:]), batch=node.prover.know(whole))
 
 
@@ -56,7 +56,7 @@ def concat(node: Node, inputs: Sequence[Any]) -> Value:
         return with_constants(node, parts, axis)
     rows: Sequence[Rows] = parts
     if len({(v.batch, v.axis, v.inner) for v in rows}) > 1:
-        raise Mixed("records along one axis joined with records along another")
+        raise MixedError("records along one axis joined with records along another")
     if rows[0].axis == axis:
         outer = sum(v.outer for v in rows)
         shape = tuple(
@@ -64,7 +64,7 @@ def concat(node: Node, inputs: Sequence[Any]) -> Value:
         )
         return Rows(merged_sizes(rows, shape, axis), batch=rows[0].batch, axis=axis, outer=outer, inner=rows[0].inner)
     if len({v.outer for v in rows}) > 1:
-        raise Mixed("records laid out in one order joined with records laid out in another")
+        raise MixedError("records laid out in one order joined with records laid out in another")
     total = added_sizes(rows, axis)
     sizes = list(dims_of(rows[0]))
     sizes[axis] = total
@@ -73,7 +73,7 @@ def concat(node: Node, inputs: Sequence[Any]) -> Value:
 
 
 def mixed_axis() -> Value:
-    raise Mixed("an axis that depends on records")
+    raise MixedError("an axis that depends on records")
 
 
 def merged_sizes(rows: Sequence[Rows], shape: Sequence[Any], axis: int) -> tuple[Any, ...]:
@@ -92,12 +92,12 @@ def with_constants(node: Node, parts: Sequence[Any], axis: int) -> Value:
         raise refused_kind(next(v for v in parts if not isinstance(v, Rows)), "joined with rows")
     size = concrete(first.length, node.prover.batches)
     if axis == first.axis or any(isinstance(v, Constant) and dims_of(v)[first.axis] != size for v in parts):
-        raise Mixed("rows of a constant among the records")
+        raise MixedError("rows of a constant among the records")
     sizes = list(dims_of(first))
     sizes[axis] = added_sizes(parts, axis)
     layouts = {(v.batch, v.axis, v.outer, v.inner) for v in parts if isinstance(v, Rows)}
     if len(layouts) > 1:
-        raise Mixed("records laid out in one order joined with records laid out in another")
+        raise MixedError("records laid out in one order joined with records laid out in another")
     return Rows(tuple(sizes), batch=first.batch, axis=first.axis, outer=first.outer, inner=first.inner)
 
 
@@ -107,7 +107,7 @@ def totals_joined(parts: Sequence[Any]) -> Value:
     if not all(isinstance(v, Total) or (isinstance(v, Constant) and v.fill == 0.0) for v in parts):
         raise refused_kind(next(v for v in parts if not isinstance(v, Total)), "joined with a sum over records")
     if len({v.batch for v in totals}) > 1:
-        raise Mixed("sums over different records joined")
+        raise MixedError("sums over different records joined")
     return Total(None, batch=totals[0].batch)
 
 
@@ -151,7 +151,7 @@ def pack(node: Node, inputs: Sequence[Any]) -> Value:
         raise (
             refused_kind(other, "joined with rows")
             if other is not None
-            else Mixed("records in different orders joined")
+            else MixedError("records in different orders joined")
         )
     place = node.attribute("axis") % (len(dims_of(rows[0])) + 1)
     shape = list(dims_of(rows[0]))
@@ -171,7 +171,7 @@ def unpack(node: Node, inputs: Sequence[Any]) -> list[Value]:
     shape = dims_of(value)
     axis = node.attribute("axis") % len(shape)
     if axis == value.axis:
-        raise Mixed("the batch taken apart into its rows")
+        raise MixedError("the batch taken apart into its rows")
     left = tuple(n for i, n in enumerate(shape) if i != axis)
     own = value.axis - (axis < value.axis)
     return [Rows(left, batch=value.batch, axis=own, outer=value.outer, inner=value.inner)] * count
@@ -193,7 +193,7 @@ def split(node: Node, inputs: Sequence[Any]) -> list[Value]:
     if axis == value.axis:
         outer = divided(value.outer, count) if plain else None
         if outer is None:
-            raise Mixed("the batch split by places")
+            raise MixedError("the batch split by places")
         shape[axis] = value.batch.size * outer * value.inner
         return [dataclasses.replace(value, shape=tuple(shape), outer=outer, within=None, runs=None)] * count
     if not plain and not isinstance(inputs[1], Constant):

@@ -14,23 +14,23 @@ from tfdp_layers.proof.values import (
     Constant,
     Counted,
     ListOf,
-    Mixed,
+    MixedError,
     Refused,
     Rows,
     Single,
     Total,
-    Unknown,
+    UnknownError,
     Value,
 )
 
 
 def a_list(value: Any) -> ListOf:
-    """The list. Raises Unknown for anything else."""
+    """The list. Raises UnknownError for anything else."""
     if not isinstance(value, ListOf):
         raise (
-            Unknown(value.reason)
+            UnknownError(value.reason)
             if isinstance(value, Refused) and not value.mixed
-            else Mixed(
+            else MixedError(
                 value.reason if isinstance(value, Refused) else "a list that a loop over records carries, looked into"
             )
         )
@@ -51,19 +51,21 @@ def without_entries(value: Value) -> dict[str, Any]:
 def listed(node: Node, old: ListOf, value: Value) -> ListOf:
     """The list with one element more, or another."""
     if isinstance(value, Refused):
-        raise (Mixed if value.mixed else Unknown)(value.reason)
+        raise (MixedError if value.mixed else UnknownError)(value.reason)
     if old.rows is not None or old.steps is not None:
-        raise Unknown("a list of records is changed")
+        raise UnknownError("a list of records is changed")
     element = kept(value)
     both = element if old.element is None else joined(old.element, element)
     if isinstance(both, Refused):
-        raise (Mixed if both.mixed else Unknown)(both.reason)
+        raise (MixedError if both.mixed else UnknownError)(both.reason)
     return dataclasses.replace(old, element=both)
 
 
 def constant_place(value: Any) -> None:
     if not isinstance(value, Constant):
-        raise refused_kind(value, "the place in a list") if not isinstance(value, Refused) else Unknown(value.reason)
+        raise (
+            refused_kind(value, "the place in a list") if not isinstance(value, Refused) else UnknownError(value.reason)
+        )
 
 
 @rule("EmptyTensorList", "TensorListReserve", any_input=True)
@@ -101,20 +103,20 @@ def put_in_round(node: Node, old: Carried, place: Any, value: Any) -> Value:
     """The element of this round of a loop over records, at the round's own place."""
     found = walks(node.frame)
     if not found or old.loop != found[0].key or old.put is not None or found[0].step != 1:
-        raise Mixed("a list that a loop over records carries, changed otherwise than by one element a round")
+        raise MixedError("a list that a loop over records carries, changed otherwise than by one element a round")
     if not isinstance(old.start, ListOf) or old.start != ListOf((), length=old.start.length):
-        raise Unknown("a loop over records that puts elements to a list which has some")
+        raise UnknownError("a loop over records that puts elements to a list which has some")
     if not isinstance(place, Counted) or place.entries != (found[0].place,):
-        raise Mixed("an element of a list that is not at its round's place")
+        raise MixedError("an element of a list that is not at its round's place")
     if isinstance(value, Refused):
-        raise (Mixed if value.mixed else Unknown)(value.reason)
+        raise (MixedError if value.mixed else UnknownError)(value.reason)
     return dataclasses.replace(old, put=kept(value))
 
 
 def element_of(value: ListOf) -> Value:
     """An element at a constant place. One that was never put there is zero."""
     if value.rows is not None or value.steps is not None:
-        raise Mixed("one row of the batch, picked by its place")
+        raise MixedError("one row of the batch, picked by its place")
     return value.element if value.element is not None else Constant(None, fill=0.0)
 
 
@@ -132,7 +134,7 @@ def get(node: Node, inputs: Sequence[Any]) -> Value:
     walk, rows = next(iter(walks(node.frame)), None), found.rows
     assert rows is not None
     if walk is None or not isinstance(rows, Rows) or walk.single != rows.batch or number != walk.place:
-        raise Mixed("one row of the batch, picked by its place")
+        raise MixedError("one row of the batch, picked by its place")
     assert rows.shape is not None
     return Single(tuple(rows.shape[1:]), batch=rows.batch, place=number, loop=walk.key)
 
@@ -142,12 +144,12 @@ def from_tensor(node: Node, inputs: Sequence[Any]) -> Value:
     """The entries along axis 0 as a list."""
     value = inputs[0]
     if isinstance(value, Refused):
-        raise (Mixed if value.mixed else Unknown)(value.reason)
+        raise (MixedError if value.mixed else UnknownError)(value.reason)
     if isinstance(value, Counted) and value.steps is not None:
         return ListOf((), steps=value.steps)
     if isinstance(value, Rows) and value.axis == 0:
         if (value.outer, value.inner) != (1, 1) or value.batch.padded:
-            raise Mixed("a list of rows that are not one a record")
+            raise MixedError("a list of rows that are not one a record")
         return ListOf((), rows=dataclasses.replace(value, fill=None, within=None, runs=None))
     rest = None if value.shape is None else tuple(value.shape[1:])
     if isinstance(value, Rows):
@@ -176,7 +178,7 @@ def stack(node: Node, inputs: Sequence[Any]) -> Value:
 
 def require_constant_length(value: ListOf) -> None:
     if value.length is not None:
-        raise Mixed("a list as long as the batch")
+        raise MixedError("a list as long as the batch")
 
 
 @rule("TensorListLength", any_input=True)
@@ -191,7 +193,7 @@ def length(node: Node, inputs: Sequence[Any]) -> Value:
 
 def known_first(value: Any) -> Any:
     if value is None or value.shape is None:
-        raise Unknown("how long a list is, is not known")
+        raise UnknownError("how long a list is, is not known")
     return value.shape[0]
 
 
@@ -205,5 +207,5 @@ def element_shape(node: Node, inputs: Sequence[Any]) -> Value:
     if element is None or isinstance(element, Constant | Single):
         return Constant(None)
     if element.shape is None or any(n is None for n in element.shape):
-        raise Unknown("the shape of a list's elements is not known")
+        raise UnknownError("the shape of a list's elements is not known")
     return numbers(element.shape, (len(element.shape),))  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import Any
 from tfdp_layers.proof.elementwise import require_alike
 from tfdp_layers.proof.rules import Node, dims_of, refused_kind, rule, same_batch
 from tfdp_layers.proof.sizes import Number
-from tfdp_layers.proof.values import Constant, Mixed, Rows, Total, Unknown, Value
+from tfdp_layers.proof.values import Constant, MixedError, Rows, Total, UnknownError, Value
 
 
 def contracted(labels: Sequence[str], result: str, inputs: Sequence[Any]) -> Value:
@@ -22,7 +22,7 @@ def contracted(labels: Sequence[str], result: str, inputs: Sequence[Any]) -> Val
     totals = [v for v in inputs if isinstance(v, Total)]
     if totals:
         if len(totals) > 1 or any(not isinstance(v, Total | Constant) for v in inputs):
-            raise Mixed("a product of a sum over records with another, or with rows")
+            raise MixedError("a product of a sum over records with another, or with rows")
         return Total(None, batch=totals[0].batch)
     rows = [(own, v) for own, v in zip(labels, inputs, strict=True) if isinstance(v, Rows)]
     other = next((v for v in inputs if not isinstance(v, Rows | Constant)), None)
@@ -31,7 +31,7 @@ def contracted(labels: Sequence[str], result: str, inputs: Sequence[Any]) -> Val
     batch = same_batch([v for _, v in rows])
     found = {(own[v.axis], v.outer, v.inner) for own, v in rows}
     if len(found) > 1:
-        raise Mixed("a product of records with each other")
+        raise MixedError("a product of records with each other")
     label, outer, inner = found.pop()
     sizes: dict[str, Number | None] = {}
     for own, value in zip(labels, inputs, strict=True):
@@ -43,14 +43,14 @@ def contracted(labels: Sequence[str], result: str, inputs: Sequence[Any]) -> Val
     if label in result:
         return Rows(shape, batch=batch, axis=result.index(label), outer=outer, inner=inner)
     if batch.padded:
-        raise Mixed("a sum over records and the rows that the batch was filled up with")
+        raise MixedError("a sum over records and the rows that the batch was filled up with")
     return Total(shape, batch=batch)
 
 
 def fits(own: str, label: str, value: Any, static: int | None) -> None:
     """Raises unless a factor has the label of the records as rows, once, or alike for all of them."""
     if own.count(label) > 1:
-        raise Mixed("the diagonal of records with each other")
+        raise MixedError("the diagonal of records with each other")
     if isinstance(value, Constant) and label in own:
         require_alike(value, dims_of(value)[own.index(label)], static)
 
@@ -81,7 +81,7 @@ def stacked_products(node: Node, inputs: Sequence[Any]) -> Value:
 def rank_of(node: Node, index: int) -> int:
     shape = node.operation.inputs[index].shape
     if shape.rank is None:
-        raise Unknown("a rank is not known")
+        raise UnknownError("a rank is not known")
     return int(shape.rank)
 
 
@@ -97,7 +97,7 @@ def einsum(node: Node, inputs: Sequence[Any]) -> Value:
     dots = "".join(free[: max(widths)])
     own = [one.replace("...", dots[len(dots) - width :]) for one, width in zip(labels, widths, strict=True)]
     if any("..." not in one and width for one, width in zip(labels, widths, strict=True)):
-        raise Unknown("an equation that does not fit")
+        raise UnknownError("an equation that does not fit")
     return contracted(own, result.replace("...", dots), inputs)
 
 
@@ -106,8 +106,8 @@ def cross(node: Node, inputs: Sequence[Any]) -> Value:
     """The cross product along the last axis, entry by entry of the others."""
     found = [v for v in inputs if not isinstance(v, Rows)]
     if found or len({(v.layout, v.axis) for v in inputs}) > 1:
-        raise refused_kind(found[0], "a cross product") if found else Mixed("records meet in a cross product")
+        raise refused_kind(found[0], "a cross product") if found else MixedError("records meet in a cross product")
     if inputs[0].axis == len(dims_of(inputs[0])) - 1:
-        raise Mixed("a cross product along the records")
+        raise MixedError("a cross product along the records")
     first = inputs[0]
     return Rows(dims_of(first), batch=first.batch, axis=first.axis, outer=first.outer, inner=first.inner)

@@ -16,17 +16,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfdp_layers.proof.frames import RECORDS, Frame, Segment
-from tfdp_layers.proof.rules import Node, entries_of, require_constants, rule, unknown_numbers
+from tfdp_layers.proof.rules import Node, entries_of, require_constants, rule, types, unknown_numbers
 from tfdp_layers.proof.shapes import filled_with
 from tfdp_layers.proof.sizes import Number, Size, symbol
 from tfdp_layers.proof.state import walks
-from tfdp_layers.proof.values import Constant, Counted, Mixed, Refused, Rows, Single, Unknown, Value
+from tfdp_layers.proof.values import Constant, Counted, MixedError, Refused, Rows, Single, UnknownError, Value
 
-_STATEFUL = "RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal".split()
-_SEEDED = """
+_STATEFUL = types("RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal")
+_SEEDED = types("""
     StatelessRandomNormal StatelessRandomUniform StatelessRandomUniformInt StatelessTruncatedNormal
     StatelessRandomUniformFullInt
-""".split()
+""")
 _KEYED = [f"{name}V2" for name in _SEEDED]
 KEY = "key"
 
@@ -86,7 +86,7 @@ def stateless(node: Node, inputs: Sequence[Any]) -> Value:
         if isinstance(value, Refused):
             return value
         if not isinstance(value, Constant | Counted):
-            raise Mixed("a seed or a parameter of random numbers depends on records")
+            raise MixedError("a seed or a parameter of random numbers depends on records")
     parameters = inputs[4:] if keyed else inputs[2:]
     require_constants(parameters, "a parameter of random numbers")
     seed = inputs[1].entries
@@ -124,10 +124,10 @@ def key_and_counter(node: Node, inputs: Sequence[Any]) -> list[Value]:
     """A key and a counter for each seed, different ones for different seeds."""
     kind = type(inputs[0])
     if kind not in (Constant, Counted):
-        raise Mixed("a seed depends on records")
+        raise MixedError("a seed depends on records")
     seed = inputs[0].entries
     if seed is None:
-        raise Unknown("a seed is not known")
+        raise UnknownError("a seed is not known")
     number = symbol(KEY, varies=kind is Counted, operands=tuple(seed))
     return [kind((1,), entries=(number,)), kind((2,), entries=(number, number))]
 
@@ -146,7 +146,7 @@ def shuffle(node: Node, inputs: Sequence[Any]) -> Value:
         return drawn(node, Constant(value.shape, fill=value.fill), fresh=value.fill is None)
     if isinstance(value, Rows) and value.axis != 0 and not walks(node.frame):
         return Rows(value.shape, batch=value.batch, axis=value.axis, outer=value.outer, inner=value.inner)
-    raise Mixed("records shuffled")
+    raise MixedError("records shuffled")
 
 
 def stale(prover: Any) -> list[Refused]:

@@ -15,8 +15,8 @@ from tfdp_layers.proof.values import (
     Carried,
     Constant,
     Counted,
-    Mixed,
-    Refusal,
+    MixedError,
+    RefusalError,
     Refused,
     Value,
 )
@@ -118,7 +118,7 @@ def ended(node: Node, walk: Walk, index: int, value: Value) -> Value:
         return value
     try:
         if isinstance(value, Carried) and (value.loop, value.index) != (walk.key, index):
-            raise Mixed("values that a loop over records carries change places")
+            raise MixedError("values that a loop over records carries change places")
         return after(walk, value)
-    except Refusal as refusal:
+    except RefusalError as refusal:
         return node.prover.refused(node, str(refusal), refusal.mixed)

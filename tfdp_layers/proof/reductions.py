@@ -8,7 +8,7 @@ from typing import Any
 
 from tfdp_layers.proof.rules import Node, axes_of, dims_of, refused_kind, require_constants, rule
 from tfdp_layers.proof.sizes import Number
-from tfdp_layers.proof.values import Everyone, Mixed, Places, Rows, Total, Value
+from tfdp_layers.proof.values import Everyone, MixedError, Places, Rows, Total, Value
 
 _LINEAR = ("Sum", "Mean")
 
@@ -24,7 +24,7 @@ def reduction(node: Node, inputs: Sequence[Any]) -> Value:
     keep = bool(node.attribute("keep_dims"))
     if isinstance(value, Total):
         if node.type not in _LINEAR:
-            raise Mixed(f"{node.type} of a sum over records is not additive")
+            raise MixedError(f"{node.type} of a sum over records is not additive")
         return Total(None, batch=value.batch)
     if not isinstance(value, Rows):
         raise refused_kind(value, f"{node.type}")
@@ -39,9 +39,9 @@ def reduction(node: Node, inputs: Sequence[Any]) -> Value:
         name = f"{node.frame.path}/{tensor.name}"
         return Everyone((), name=name, tensor=tensor, frame=node.frame, holds=node.type == "All")
     if node.type != "Sum":
-        raise Mixed(f"{node.type} over the records of the batch")
+        raise MixedError(f"{node.type} over the records of the batch")
     if value.batch.padded:
-        raise Mixed("a sum over records and the rows that the batch was filled up with")
+        raise MixedError("a sum over records and the rows that the batch was filled up with")
     return Total(left, batch=value.batch)
 
 
@@ -53,7 +53,7 @@ def half_square(node: Node, inputs: Sequence[Any]) -> Value:
         raise (
             refused_kind(value, "the sum of squares")
             if not isinstance(value, Rows)
-            else Mixed("rows of padding summed")
+            else MixedError("rows of padding summed")
         )
     return Total((), batch=value.batch)
 
@@ -71,7 +71,7 @@ def bias_gradient(node: Node, inputs: Sequence[Any]) -> Value:
     if value.axis == channels:
         return Rows((dims_of(value)[channels],), batch=value.batch, outer=value.outer, inner=value.inner)
     if value.batch.padded:
-        raise Mixed("a sum over records and the rows that the batch was filled up with")
+        raise MixedError("a sum over records and the rows that the batch was filled up with")
     return Total((dims_of(value)[channels],), batch=value.batch)
 
 
@@ -83,13 +83,13 @@ def along(node: Node, inputs: Sequence[Any]) -> Value:
     if isinstance(value, Total) and node.type in ("Cumsum", "ReverseV2", "Roll"):
         return Total(value.shape, batch=value.batch)
     if isinstance(value, Places):
-        raise Mixed("the place of a record as a value")
+        raise MixedError("the place of a record as a value")
     if not isinstance(value, Rows):
         raise refused_kind(value, node.type)
     rank = len(dims_of(value))
     axes = axes_of(inputs[-1], rank) if node.type != "Reverse" else tuple(range(rank))
     if value.axis in axes:
-        raise Mixed(f"{node.type} along the records of the batch")
+        raise MixedError(f"{node.type} along the records of the batch")
     kept = dataclasses.replace(value, fill=None, within=None, runs=None)
     if node.type == "Cumsum" and not node.attribute("reverse"):
         return dataclasses.replace(kept, within=running(value, axes[0]))
@@ -117,7 +117,7 @@ def place_of_extreme(node: Node, inputs: Sequence[Any]) -> Value:
     shape = dims_of(value)
     axis = axes_of(inputs[1], len(shape))[0]
     if axis == value.axis:
-        raise Mixed(f"{node.type} along the records of the batch")
+        raise MixedError(f"{node.type} along the records of the batch")
     left = tuple(n for i, n in enumerate(shape) if i != axis)
     size = shape[axis]
     within = None if size is None else (0, size - 1)
@@ -132,7 +132,11 @@ def reverse_sequence(node: Node, inputs: Sequence[Any]) -> Value:
     if not isinstance(value, Rows):
         raise refused_kind(value, "reversal")
     if node.attribute("batch_dim") != value.axis or node.attribute("seq_dim") == value.axis:
-        raise Mixed("records reversed")
+        raise MixedError("records reversed")
     if not isinstance(lengths, Rows) or lengths.layout != value.layout:
-        raise refused_kind(lengths, "lengths") if not isinstance(lengths, Rows) else Mixed("lengths of other records")
+        raise (
+            refused_kind(lengths, "lengths")
+            if not isinstance(lengths, Rows)
+            else MixedError("lengths of other records")
+        )
     return dataclasses.replace(value, fill=None, within=None, runs=None)

@@ -25,12 +25,12 @@ from tfdp_layers.proof.values import (
     Batch,
     Constant,
     Counted,
-    Mixed,
+    MixedError,
     Places,
     Rows,
     Special,
     Total,
-    Unknown,
+    UnknownError,
     Value,
 )
 
@@ -65,8 +65,8 @@ def in_shape(node: Node, value: Rows | Places, shape: Sequence[Number]) -> Value
                 break
             return placed(value, shape, axis, outer, inner)
     if math.prod(shape) != math.prod(known):
-        raise Unknown(f"a reshape of {text(known)} to {text(shape)}, which fits some numbers of records alone")
-    raise Mixed(f"a reshape of {text(known)} to {text(shape)}, which cuts across records")
+        raise UnknownError(f"a reshape of {text(known)} to {text(shape)}, which fits some numbers of records alone")
+    raise MixedError(f"a reshape of {text(known)} to {text(shape)}, which cuts across records")
 
 
 def placed(value: Rows | Places, shape: Sequence[Number], axis: int, outer: Number, inner: Number) -> Value:
@@ -91,16 +91,16 @@ def reshape(node: Node, inputs: Sequence[Any]) -> Value:
         total = math.prod(shape_of(value))
         left = divided(total, rest) if rest != 0 else None
         if left is None and isinstance(total, int):
-            raise Unknown("a reshape that does not fit")
+            raise UnknownError("a reshape that does not fit")
         if left is None:
-            raise Unknown(f"a reshape of {text(shape_of(value))} to {text(shape)}, which fits some batches alone")
+            raise UnknownError(f"a reshape of {text(shape_of(value))} to {text(shape)}, which fits some batches alone")
         shape[shape.index(-1)] = left
     if isinstance(value, Special):
         return blocks_joined(value, shape)
     if isinstance(value, Constant | Counted):
         return of_number(node, value, shape)
     if isinstance(value, Total):
-        raise Mixed("a sum over records reshaped by the number of records")
+        raise MixedError("a sum over records reshaped by the number of records")
     if not isinstance(value, Rows | Places):
         raise refused_kind(value, "a reshape")
     return in_shape(node, value, shape)
@@ -116,10 +116,10 @@ def of_number(node: Node, value: Constant | Counted, shape: Sequence[Number]) ->
 def blocks_joined(value: Special, shape: Sequence[Number]) -> Rows:
     """Blocks of rows, one behind the other: the rows of a batch that was filled up."""
     if value.idiom != "blocks" or value.shape is None:
-        raise Mixed("the place of a record as a value")
+        raise MixedError("the place of a record as a value")
     batch: Batch = value.parts[0]
     if tuple(shape) != (batch.size, *value.shape[2:]):
-        raise Unknown("blocks of rows reshaped otherwise than to rows")
+        raise UnknownError("blocks of rows reshaped otherwise than to rows")
     return Rows(tuple(shape), batch=batch)
 
 
@@ -142,10 +142,10 @@ def squeeze(node: Node, inputs: Sequence[Any]) -> Value:
     shape = dims_of(value)
     dims = [n % len(shape) for n in node.attribute("squeeze_dims")]
     if not dims and not all(isinstance(n, int) for n in shape):
-        raise Unknown("axes of size 1 dropped, which the records' axis may be")
+        raise UnknownError("axes of size 1 dropped, which the records' axis may be")
     dims = dims or [i for i, n in enumerate(shape) if n == 1]
     if isinstance(value, Rows | Places) and value.axis in dims:
-        raise Mixed("the axis of the records dropped, as if there were one record alone")
+        raise MixedError("the axis of the records dropped, as if there were one record alone")
     left = [n for i, n in enumerate(shape) if i not in dims]
     return with_axes(value, left, lambda axis: axis - sum(i < axis for i in dims))
 
@@ -185,7 +185,7 @@ def tile(node: Node, inputs: Sequence[Any]) -> Value:
     if isinstance(value, Constant):
         return tiled_constant(node, value, times, shape)
     if any(varies(t) for t in times):
-        raise Mixed("repeated as often as there are records")
+        raise MixedError("repeated as often as there are records")
     if not isinstance(value, Rows):
         raise refused_kind(value, "repeated")
     return dataclasses.replace(value, shape=tuple(shape), outer=value.outer * times[value.axis], runs=None)
@@ -206,12 +206,12 @@ def space_and_batch(node: Node, inputs: Sequence[Any]) -> Value:
         raise refused_kind(value if not isinstance(value, Rows) else inputs[1], "blocks of positions")
     blocks = math.prod(integers_of(inputs[1], "the size of blocks"))
     if value.axis != 0:
-        raise Mixed("records moved into another axis block by block")
+        raise MixedError("records moved into another axis block by block")
     if node.type == "SpaceToBatchND":
         outer: Number | None = blocks * value.outer
     else:
         outer = divided(value.outer, blocks)
     if outer is None:
-        raise Mixed("records moved out of their axis block by block")
+        raise MixedError("records moved out of their axis block by block")
     shape = (value.batch.size * outer * value.inner, *[None] * (node.rank() - 1))
     return Rows(shape, batch=value.batch, outer=outer, inner=value.inner)

@@ -1,8 +1,8 @@
 """The rules: what each operation makes of what is known of its inputs.
 
 A whitelist: an operation that no rule vouches for is refused as unknown. A rule is a function (node, values) -> a value
-for each output, or one for all. It raises `Unknown` where it cannot vouch for the result, `Mixed` where records meet.
-Its docstring states what it assumes of the operation; all assume that kernels do what TensorFlow documents.
+for each output, or one for all. It raises `UnknownError` where it cannot vouch for the result, `MixedError` where
+records meet. Its docstring states what it assumes of the operation; all assume that kernels do what TensorFlow says.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tfdp_layers.proof.values import (
     Constant,
     Counted,
     Everyone,
-    Mixed,
+    MixedError,
     Places,
     Rows,
     Shape,
     Single,
     Total,
-    Unknown,
+    UnknownError,
     Value,
 )
 
@@ -42,6 +42,11 @@ MAKERS: set[str] = set()
 
 _SMALL = 64
 """Entries up to which unknown integers of a tensor get names."""
+
+
+def types(text: str) -> tuple[str, ...]:
+    """The types of operations that a text names."""
+    return tuple(text.split())
 
 
 def rule(*types: str, any_input: bool = False, makes: bool = False) -> Callable[[Rule], Rule]:
@@ -100,10 +105,10 @@ class Node:
         return None if shape.rank is None else tuple(shape.as_list())
 
     def rank(self, index: int = 0) -> int:
-        """The rank of an output. Raises Unknown if TensorFlow does not know it."""
+        """The rank of an output. Raises UnknownError if TensorFlow does not know it."""
         shape = self.static(index)
         if shape is None:
-            raise Unknown("the rank of the result is not known")
+            raise UnknownError("the rank of the result is not known")
         return len(shape)
 
     def dtype(self, index: int = 0) -> tf.DType:
@@ -132,13 +137,16 @@ def unknown_numbers(key: str, shape: Shape, kind: type[Constant] | type[Counted]
 
 
 def entries_of(value: Any, what: str) -> tuple[Number, ...]:
-    """The entries of an integer tensor. Raises Unknown where they are not known, Mixed where records decide them."""
+    """The entries of an integer tensor.
+
+    Raises: UnknownError where they are not known, MixedError where records decide them.
+    """
     if not isinstance(value, Constant | Counted):
-        raise Mixed(f"{what} depends on records")
+        raise MixedError(f"{what} depends on records")
     if value.entries is None:
         if isinstance(value, Counted):
-            raise Mixed(f"{what} depends on the number or the places of the records")
-        raise Unknown(f"{what} is not known")
+            raise MixedError(f"{what} depends on the number or the places of the records")
+        raise UnknownError(f"{what} is not known")
     return value.entries
 
 
@@ -146,9 +154,9 @@ def integers_of(value: Any, what: str) -> tuple[int, ...]:
     """The same for numbers that must be plain integers."""
     found = entries_of(value, what)
     if any(varies(n) for n in found):
-        raise Mixed(f"{what} depends on the number or the places of the records")
+        raise MixedError(f"{what} depends on the number or the places of the records")
     if not all(isinstance(n, int) for n in found):
-        raise Unknown(f"{what} is not known")
+        raise UnknownError(f"{what} is not known")
     return found  # type: ignore[return-value]
 
 
@@ -158,16 +166,16 @@ def axes_of(value: Any, rank: int) -> tuple[int, ...]:
 
 
 def shape_of(value: Value) -> tuple[Number, ...]:
-    """The shape of a value. Raises Unknown where it is not known."""
+    """The shape of a value. Raises UnknownError where it is not known."""
     if value.shape is None or any(n is None for n in value.shape):
-        raise Unknown("a shape is not known")
+        raise UnknownError("a shape is not known")
     return value.shape  # type: ignore[return-value]
 
 
 def dims_of(value: Value) -> tuple[Number | None, ...]:
-    """The sizes of the axes, None where not known. Raises Unknown where the rank is not known."""
+    """The sizes of the axes, None where not known. Raises UnknownError where the rank is not known."""
     if value.shape is None:
-        raise Unknown("a rank is not known")
+        raise UnknownError("a rank is not known")
     return value.shape
 
 
@@ -176,16 +184,16 @@ def all_constant(values: Sequence[Any]) -> bool:
 
 
 def require_constants(values: Sequence[Any], what: str) -> None:
-    """Raises Mixed unless all values are constants."""
+    """Raises MixedError unless all values are constants."""
     if not all_constant(values):
-        raise Mixed(f"{what} depends on records, on their number or on their places")
+        raise MixedError(f"{what} depends on records, on their number or on their places")
 
 
 def same_batch(rows: Sequence[Any]) -> Batch:
-    """The batch of all values. Raises Mixed if they are of several."""
+    """The batch of all values. Raises MixedError if they are of several."""
     found = {value.batch for value in rows}
     if len(found) != 1:
-        raise Mixed("records of different pieces of the batch meet")
+        raise MixedError("records of different pieces of the batch meet")
     return found.pop()
 
 
@@ -199,17 +207,17 @@ def only_rows(value: Any, what: str) -> Rows:
 def refused_kind(value: Any, what: str) -> Exception:
     """What to raise for a value that a rule does not take."""
     if isinstance(value, Counted):
-        return Mixed(f"{what}: the number or the places of the records as a value")
+        return MixedError(f"{what}: the number or the places of the records as a value")
     if not isinstance(value, Rows | Total | Places | Single | Carried | Everyone):
-        return Unknown(f"{what}: {NAMES.get(type(value).__name__, 'something else')}")
-    return Mixed(f"{what}: {NAMES.get(type(value).__name__, 'something else')}")
+        return UnknownError(f"{what}: {NAMES.get(type(value).__name__, 'something else')}")
+    return MixedError(f"{what}: {NAMES.get(type(value).__name__, 'something else')}")
 
 
 def refused_with_total(value: Any, what: str) -> Exception:
     """What to raise for a value that meets a sum over records."""
     if isinstance(value, Counted):
-        return Mixed(f"{what} of a sum over records with the number or the places of the records")
-    return Mixed(f"{what} of a sum over records with {NAMES.get(type(value).__name__, 'something else')}")
+        return MixedError(f"{what} of a sum over records with the number or the places of the records")
+    return MixedError(f"{what} of a sum over records with {NAMES.get(type(value).__name__, 'something else')}")
 
 
 NAMES = {

@@ -14,14 +14,14 @@ from tfdp_layers.proof.values import (
     Constant,
     Counted,
     ListOf,
-    Mixed,
+    MixedError,
     Places,
     Refused,
     Rows,
     Shape,
     Single,
     Total,
-    Unknown,
+    UnknownError,
     Value,
 )
 
@@ -33,8 +33,8 @@ def known_shape(node: Node, value: Value, index: int) -> tuple[Number, ...]:
     static = node.operation.inputs[index].shape
     if static.rank is None or None in static.as_list():
         if isinstance(value, Refused) and value.mixed:
-            raise Mixed(value.reason)
-        raise Unknown("a shape is not known")
+            raise MixedError(value.reason)
+        raise UnknownError("a shape is not known")
     return tuple(static.as_list())
 
 
@@ -70,10 +70,10 @@ def rank(node: Node, inputs: Sequence[Any]) -> Value:
 def filled_with(node: Node, sizes: Shape, fill: float | None) -> Value:
     """Entries that are all alike (`fill`, where known), in a shape that may hold the records once.
 
-    Raises: Mixed for a shape that depends on the number of records in any other way.
+    Raises: MixedError for a shape that depends on the number of records in any other way.
     """
     if sizes is None or any(n is None for n in sizes):
-        raise Unknown("a shape is not known")
+        raise UnknownError("a shape is not known")
     places = [i for i, n in enumerate(sizes) if varies(n)]  # type: ignore[arg-type]
     if not places:
         return Constant(sizes, fill=fill)
@@ -124,28 +124,28 @@ def broadcast_to(node: Node, inputs: Sequence[Any]) -> Value:
         return filled_with(node, sizes, value.fill)
     if isinstance(value, Total):
         if any(varies(n) for n in sizes):
-            raise Mixed("a sum over records given to every record")
+            raise MixedError("a sum over records given to every record")
         return dataclasses.replace(value, shape=sizes)
     rows = only_rows(value, "repeated")
     shift = len(sizes) - len(dims_of(rows))
     if any(varies(n) for i, n in enumerate(sizes) if i != rows.axis + shift):
-        raise Mixed("every record repeated for every record")
+        raise MixedError("every record repeated for every record")
     return dataclasses.replace(rows, shape=sizes, axis=rows.axis + shift, runs=None)
 
 
 def repeated(given: Shape, wanted: Sequence[Number]) -> None:
-    """Raises Mixed where entries that may differ would stand along the axis of the records."""
+    """Raises MixedError where entries that may differ would stand along the axis of the records."""
     assert given is not None
     for i, n in enumerate(reversed(wanted)):
         if varies(n) and i < len(given) and given[-1 - i] != 1:
             if not isinstance(given[-1 - i], int):
-                raise Unknown("a size that may be the number of records")
-            raise Mixed("a constant with an entry for each place in the batch")
+                raise UnknownError("a size that may be the number of records")
+            raise MixedError("a constant with an entry for each place in the batch")
 
 
 @rule("Range", makes=True)
 def arange(node: Node, inputs: Sequence[Any]) -> Value:
-    """From 0 by 1 to the number of records: the places of the records. Of anything else that varies, no more is said."""
+    """From 0 by 1 to the number of records: the places of the records. Of what varies otherwise no more is said."""
     start, limit, step = (entries_of(value, "a range")[0] for value in inputs)
     found = batch_of(limit, node.prover.batches)
     if start == 0 and step == 1 and found is not None and found[1] == 1:

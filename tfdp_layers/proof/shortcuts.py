@@ -21,7 +21,7 @@ from tfdp_layers.proof.frames import Frame
 from tfdp_layers.proof.interpreter import graph_named
 from tfdp_layers.proof.rules import Node
 from tfdp_layers.proof.state import functions_of
-from tfdp_layers.proof.values import Everyone, Mixed
+from tfdp_layers.proof.values import Everyone, MixedError
 
 _SHAPES = ("Reshape", "ExpandDims", "Squeeze", "Identity", "BroadcastTo", "StopGradient")
 _PASSED = ("Identity", "StopGradient", "EnsureShape")
@@ -34,7 +34,7 @@ Place = tuple[Frame, Any]
 def general_branch(node: Node, condition: Everyone, frames: list[Frame]) -> int:
     """Which of two branches (0: taken if the condition is true) gives each record the same as both together.
 
-    Raises: Mixed unless the other one is shown to compute the same where it is taken.
+    Raises: MixedError unless the other one is shown to compute the same where it is taken.
     """
     # "All are": known where the condition is true. "Any is": that none is, where it is false.
     informed = int(condition.holds == condition.negated)
@@ -42,7 +42,7 @@ def general_branch(node: Node, condition: Everyone, frames: list[Frame]) -> int:
     special, general = frames[informed], frames[1 - informed]
     for a, b in zip(special.graph.outputs, general.graph.outputs, strict=True):
         if not known.same((special, a), (general, b)):
-            raise Mixed("a branch on all records together, which is not shown to make no difference")
+            raise MixedError("a branch on all records together, which is not shown to make no difference")
     return 1 - informed
 
 
@@ -105,10 +105,10 @@ class Known:
             return None if found is None else not found
         if operation.type in ("LogicalOr", "LogicalAnd"):
             decisive = operation.type == "LogicalOr"
-            found = [self.truth(frame, one) for one in operation.inputs]
-            if decisive in found:
+            every = [self.truth(frame, one) for one in operation.inputs]
+            if decisive in every:
                 return decisive
-            return None if None in found else not decisive
+            return None if None in every else not decisive
         return None
 
     def positive(self, place: Place) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfdp_layers.proof.rules import RULES, Node, refused_kind
-from tfdp_layers.proof.values import Carried, Constant, Mixed, Rows, Single, Unknown, Value
+from tfdp_layers.proof.values import Carried, Constant, MixedError, Rows, Single, UnknownError, Value
 from tfdp_layers.proof.walks import packed
 
 
@@ -20,9 +20,13 @@ def of_one_record(node: Node, inputs: Sequence[Any]) -> Value:
         return RULES["AddV2"](node, inputs)  # type: ignore[return-value]
     others = [value for value in inputs if not isinstance(value, Single | Constant)]
     if others:
-        raise refused_kind(others[0], "with one record") if not isinstance(others[0], Rows) else Mixed("records meet")
+        raise (
+            refused_kind(others[0], "with one record")
+            if not isinstance(others[0], Rows)
+            else MixedError("records meet")
+        )
     if node.stateful:
-        raise Unknown(f"operation {node.type} may depend on anything")
+        raise UnknownError(f"operation {node.type} may depend on anything")
     if len({(value.batch, value.place, value.loop) for value in singles}) == 1:
         return Single(None, batch=singles[0].batch, place=singles[0].place, loop=singles[0].loop)
     if node.type == "Pack" and node.attribute("axis") == 0 and len(singles) == len(inputs):
@@ -31,4 +35,4 @@ def of_one_record(node: Node, inputs: Sequence[Any]) -> Value:
             if batch is not None:
                 node.prover.know(batch)
         return found
-    raise Mixed("records of the batch meet")
+    raise MixedError("records of the batch meet")

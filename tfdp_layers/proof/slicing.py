@@ -1,4 +1,4 @@
-"""Parts of tensors. Of the records' axis only the whole, or whole copies of it, or a round's piece of a loop over it."""
+"""Parts of tensors. Of the records' axis only all of it, or whole copies, or a round's piece of a loop over it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tfdp_layers.proof.reshaping import divided
 from tfdp_layers.proof.rules import Node, dims_of, entries_of, refused_kind, rule, shape_of
 from tfdp_layers.proof.settling import concrete
 from tfdp_layers.proof.sizes import Number, at_least, varies
-from tfdp_layers.proof.values import Constant, Counted, Mixed, Places, Rows, Total, Unknown, Value
+from tfdp_layers.proof.values import Constant, Counted, MixedError, Places, Rows, Total, UnknownError, Value
 from tfdp_layers.proof.walks import picked, piece
 
 
@@ -22,7 +22,7 @@ def part_of_records(node: Node, value: Any, start: Number, size: Number, exact: 
 
     Guarantee: all of them; or the same copies of the batch for all records; or the rows of a batch without those that
     it was filled up with; or the piece of this round of a loop over records.
-    Raises: Mixed for any other part: which records it holds depends on their places.
+    Raises: MixedError for any other part: which records it holds depends on their places.
     """
     batch, length = value.batch, value.length
     if start == 0 and size in (length, concrete(length, node.prover.batches)):
@@ -39,7 +39,7 @@ def part_of_records(node: Node, value: Any, start: Number, size: Number, exact: 
         first, count = divided(start, copy), divided(size, copy)
         if first is not None and count is not None and within_copies(value, first, count):
             return dataclasses.replace(value, outer=count)
-    raise Mixed("a part of the batch, which holds some records by their places")
+    raise MixedError("a part of the batch, which holds some records by their places")
 
 
 def within_copies(value: Rows, first: Number, count: Number) -> bool:
@@ -64,9 +64,9 @@ def cut(node: Node, inputs: Sequence[Any]) -> Value:
     found = part_of_records(node, value, begin[axis], count, exact=True)
     left = [n if s == -1 and b == 0 else None if s == -1 else s for n, b, s in zip(shape, begin, size, strict=True)]
     if any(varies(n) for i, n in enumerate(left) if n is not None and i != axis):
-        raise Mixed("as many entries as there are records")
+        raise MixedError("as many entries as there are records")
     if any(varies(n) for i, n in enumerate(begin) if i != axis):
-        raise Mixed("a slice that begins where the number or the places of records say")
+        raise MixedError("a slice that begins where the number or the places of records say")
     left[axis] = found.length
     found = dataclasses.replace(found, shape=tuple(left))
     return dataclasses.replace(found, runs=None) if isinstance(found, Rows) else found
@@ -81,7 +81,7 @@ def strided(node: Node, inputs: Sequence[Any]) -> Value:
     if isinstance(value, Counted):
         return Counted(None)
     if isinstance(value, Constant):
-        raise Mixed("a slice of a constant by the number or the places of records")
+        raise MixedError("a slice of a constant by the number or the places of records")
     if not isinstance(value, Rows | Places):
         raise refused_kind(value, "a slice")
     return sliced(node, value, [entries_of(v, "a slice") for v in inputs[1:]])
@@ -89,7 +89,8 @@ def strided(node: Node, inputs: Sequence[Any]) -> Value:
 
 def sliced(node: Node, value: Any, bounds: Sequence[Sequence[Number]]) -> Value:
     """The slices axis by axis, from the left."""
-    found, shape = value, []
+    shape: list[Number | None] = []
+    found = value
     source, moved = 0, 0
     known = dims_of(value)
     for kind in expanded(node, len(bounds[0]), len(known)):
@@ -102,7 +103,7 @@ def sliced(node: Node, value: Any, bounds: Sequence[Sequence[Number]]) -> Value:
             return one_row(node, value, bounds[0][int(kind)], known)  # type: ignore[arg-type]
         if source == value.axis:
             if step != 1:
-                raise Mixed("every so many rows of the batch, or the batch backwards")
+                raise MixedError("every so many rows of the batch, or the batch backwards")
             start = 0 if begin is None else begin
             found = part_of_records(node, found, start, (value.length if end is None else end) - start, exact=False)
             moved = len(shape)
@@ -147,10 +148,10 @@ def expanded(node: Node, count: int, rank: int) -> list[Any]:
 def part_size(size: Number | None, begin: Any, end: Any, step: Number) -> Number | None:
     """How many entries of an axis a slice has; None where that is not known, but constant.
 
-    Raises: Mixed where it depends on the number or the places of the records.
+    Raises: MixedError where it depends on the number or the places of the records.
     """
     if any(n is not None and varies(n) for n in (begin, end, step)):
-        raise Mixed("a slice by the number or the places of records")
+        raise MixedError("a slice by the number or the places of records")
     if begin in (None, 0) and step == 1 and (end is None or end == size):
         return size
     if all(n is None or isinstance(n, int) for n in (size, begin, end, step)) and size is not None:
@@ -162,9 +163,9 @@ def one_row(node: Node, value: Any, place: Number, known: Sequence[Any]) -> Valu
     """One record's row, without its axis; allowed where nothing else is cut."""
     plain = not any(node.attribute(f"{m}_mask") for m in ("begin", "end", "ellipsis", "new_axis"))
     if not isinstance(value, Rows) or (value.axis, value.outer, value.inner) != (0, 1, 1) or not plain:
-        raise Mixed("one row of the batch, picked by its place")
+        raise MixedError("one row of the batch, picked by its place")
     if node.attribute("shrink_axis_mask") != 1 or len(node.static() or ()) != len(known) - 1:
-        raise Unknown("one row of the batch, and a part of it, at once")
+        raise UnknownError("one row of the batch, and a part of it, at once")
     return picked(node.frame.walk(), value.batch, place, tuple(known[1:]))
 
 
@@ -180,10 +181,10 @@ def strided_gradient(node: Node, inputs: Sequence[Any]) -> Value:
     bounds = [entries_of(v, "a slice") for v in inputs[1:4]]
     places = [i for i, n in enumerate(sizes) if varies(n)]
     if len(places) != 1 or sizes[places[0]] != gradient.length:
-        raise Mixed("the gradient of a slice of the batch")
+        raise MixedError("the gradient of a slice of the batch")
     # What the slice itself makes of rows in that shape must be laid out as the gradient is.
     before = Rows(tuple(sizes), batch=gradient.batch, axis=places[0], outer=gradient.outer, inner=gradient.inner)
     after = sliced(node, before, bounds)
     if not isinstance(after, Rows) or (after.axis, after.layout) != (gradient.axis, gradient.layout):
-        raise Mixed("the gradient of a slice of the batch")
+        raise MixedError("the gradient of a slice of the batch")
     return before

@@ -13,15 +13,15 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.proof.frames import RECORDS, Frame
-from tfdp_layers.proof.rules import Node, only_rows, rule
+from tfdp_layers.proof.rules import Node, only_rows, rule, types
 from tfdp_layers.proof.values import (
     Constant,
     Counted,
     Handle,
-    Mixed,
-    Refusal,
+    MixedError,
+    RefusalError,
     Rows,
-    Unknown,
+    UnknownError,
     Value,
 )
 
@@ -38,13 +38,13 @@ _CALLS = {
     "StatelessWhile": ("body", "cond"),
 }
 _COUNTERS = (tf.int32, tf.int64, tf.uint32, tf.uint64)
-_READS = frozenset("ReadVariableOp ResourceGather ResourceGatherNd VariableShape VarIsInitializedOp Identity".split())
+_READS = frozenset(types("ReadVariableOp ResourceGather ResourceGatherNd VariableShape VarIsInitializedOp Identity"))
 REPEATED = "written in every round of a loop over the records, so it tells how many there were"
 
 
 def variable_of(value: Any) -> int:
     if not isinstance(value, Handle):
-        raise Unknown("it is not known which variable this is")
+        raise UnknownError("it is not known which variable this is")
     return value.key
 
 
@@ -53,7 +53,7 @@ def read(node: Node, inputs: Sequence[Any]) -> Value:
     """What a variable holds: a constant, unless records wrote it, or a loop over records writes it in every round."""
     key, shape = variable_of(inputs[0]), node.static()
     if key in node.prover.tainted:
-        raise Mixed("a variable that records may have written is read")
+        raise MixedError("a variable that records may have written is read")
     if key in node.prover.counting or any(key in walk.written for walk in walks(node.frame)):
         return Counted(shape, entries=followed(node, key))
     return Constant(shape, entries=followed(node, key))
@@ -76,7 +76,7 @@ def write(node: Node, inputs: Sequence[Any]) -> list[Value]:
     """Writes a variable; notes it if it depends on records."""
     try:
         key = variable_of(inputs[0])
-    except Refusal as refusal:
+    except RefusalError as refusal:
         node.prover.note_write(node, -1, str(refusal), mixed=False)
         return []
     value, walking = inputs[1], bool(walks(node.frame))
@@ -134,12 +134,12 @@ def gather(node: Node, inputs: Sequence[Any]) -> Value:
     """Rows of a variable by indices: those of each record's own."""
     key, indices = variable_of(inputs[0]), inputs[1]
     if key in node.prover.tainted or key in node.prover.counting:
-        raise Mixed("a variable that records may have written is read")
+        raise MixedError("a variable that records may have written is read")
     if isinstance(indices, Constant) and not any(key in walk.written for walk in walks(node.frame)):
         return Constant(None)
     rows = only_rows(indices, "indices")
     if node.attribute("batch_dims", 0):
-        raise Unknown("indices for each row of a variable")
+        raise UnknownError("indices for each row of a variable")
     rest = node.rank() - len(rows.shape or ())
     shape = (*(rows.shape or ()), *[None] * rest)
     return Rows(shape, batch=rows.batch, axis=rows.axis, outer=rows.outer, inner=rows.inner)

@@ -9,7 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tfdp_layers.proof.sizes import Number, Size, symbol
+from tfdp_layers.proof.sizes import Number, Size
 
 Shape: TypeAlias = "tuple[Number | None, ...] | None"
 """Sizes of axes, None for one that is yet to be filled in (see `settle`); None for an unknown rank."""
@@ -213,17 +213,17 @@ class Refused(Value):
     type: str = dataclasses.field(default="", kw_only=True)
 
 
-class Refusal(Exception):
+class RefusalError(Exception):
     """Raised by a rule that cannot vouch for its outputs."""
 
     mixed = False
 
 
-class Unknown(Refusal):
+class UnknownError(RefusalError):
     """Nothing can be said."""
 
 
-class Mixed(Refusal):
+class MixedError(RefusalError):
     """Records meet, or their number or places are used as a value."""
 
     mixed = True

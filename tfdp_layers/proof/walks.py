@@ -1,7 +1,7 @@
 """Loops over the records, a piece of the batch in each round: what a round works on, and what a loop adds up to.
 
-Such a loop counts up from 0 by a constant step, as long as it is below a limit: `sums` and `filtering` go over pieces of
-a batch, `tf.map_fn` over its rows, `patches` and `convolutions` over blocks of a batch that was filled up.
+Such a loop counts up from 0 by a constant step, as long as it is below a limit: `sums` and `filtering` go over pieces
+of a batch, `tf.map_fn` over its rows, `patches` and `convolutions` over blocks of a batch that was filled up.
 
 Guarantee: a record is in one piece alone, and every record is in one. What depends on the piece otherwise (which round
 it is, how long it is, what earlier rounds found) may not meet what depends on records.
@@ -22,12 +22,12 @@ from tfdp_layers.proof.values import (
     Constant,
     Counted,
     ListOf,
-    Mixed,
+    MixedError,
     Rows,
     Single,
     Special,
     Total,
-    Unknown,
+    UnknownError,
     Value,
 )
 
@@ -75,11 +75,11 @@ def piece(walk: Walk, batch: Batch, start: Number, size: Number, *, exact: bool)
     Args:
         exact: whether the operation fails where there are fewer.
 
-    Raises: Mixed unless the rounds' pieces follow one another and make up the batch.
+    Raises: MixedError unless the rounds' pieces follow one another and make up the batch.
     """
     multiple = floor_divide(start, walk.place)
     if not isinstance(multiple, int) or multiple < 1 or multiple * walk.place != start:
-        raise Mixed("rows picked by their places in the batch")
+        raise MixedError("rows picked by their places in the batch")
     rows = multiple * walk.step
     whole = batch.size == rows * walk.rounds or (exact and batch.size == walk.limit and multiple == 1)
     if size == rows and whole:
@@ -89,13 +89,13 @@ def piece(walk: Walk, batch: Batch, start: Number, size: Number, *, exact: bool)
         if isinstance(size, int):  # pieces of one row
             return Batch(symbol(f"{walk.key} row", varies=True, least=1), batch, start, walk.key, batch.padded, size)
         return Batch(size, parent=batch, start=start, loop=walk.key, padded=batch.padded)
-    raise Mixed("rows picked by their places in the batch")
+    raise MixedError("rows picked by their places in the batch")
 
 
 def picked(walk: Walk | None, batch: Batch, place: Number, shape: Any) -> Single:
-    """The row at a place that a loop over records goes along. Raises Mixed for any other."""
+    """The row at a place that a loop over records goes along. Raises MixedError for any other."""
     if walk is None or batch.padded or not uses(place, walk.place):
-        raise Mixed("one row of the batch, picked by its place")
+        raise MixedError("one row of the batch, picked by its place")
     return Single(shape, batch=batch, place=place, loop=walk.key)
 
 
@@ -111,22 +111,22 @@ def uses(number: Number, place: Size) -> bool:
 def packed(walk: Walk | None, values: Sequence[Single]) -> Rows:
     """A block of rows from single records that follow one another; beyond the last record it holds anything.
 
-    Raises: Mixed unless the rounds' blocks follow one another and hold every record.
+    Raises: MixedError unless the rounds' blocks follow one another and hold every record.
     """
     first, count = values[0], len(values)
     batch = first.batch
     if walk is None or any(value.batch != batch or value.loop != walk.key for value in values):
-        raise Mixed("records of the batch meet")
+        raise MixedError("records of the batch meet")
     start = count * walk.place
     whole = padded(batch, count * walk.rounds) if walk.step == 1 else None
     if whole is None:
-        raise Mixed("records of the batch meet")
+        raise MixedError("records of the batch meet")
     for offset, value in enumerate(values):
         if value.place not in (start + offset, smaller(start + offset, batch.size - 1)):
-            raise Mixed("records of the batch meet")
+            raise MixedError("records of the batch meet")
     own = piece(walk, whole, start, count, exact=True)
     if first.shape is None or any(value.shape != first.shape for value in values):
-        raise Unknown("a shape is not known")
+        raise UnknownError("a shape is not known")
     return Rows((own.size, *first.shape), batch=own)
 
 
@@ -147,9 +147,9 @@ def added(node: Node, inputs: Sequence[Any]) -> Value:
         if not isinstance(other, Total | Single):
             raise refused_kind(other, "added in a loop over records")
         if not adds_up(walk, other):
-            raise Mixed("a sum that is not over the piece of this round, added in every round")
+            raise MixedError("a sum that is not over the piece of this round, added in every round")
         if put is not None and (not isinstance(put, Total | Single) or whole_of(put) != whole_of(other)):
-            raise Mixed("sums over pieces of different batches added up")
+            raise MixedError("sums over pieces of different batches added up")
         put = dataclasses.replace(other, shape=None)
     return dataclasses.replace(carried[0], put=put)
 
@@ -166,11 +166,11 @@ def whole_of(value: Total | Single) -> Batch | None:
 
 
 def after(walk: Walk, value: Value) -> Value:
-    """What a carried value is after the last round. Raises Mixed or Unknown where that says too little."""
+    """What a carried value is after the last round. Raises MixedError or UnknownError where that says too little."""
     if isinstance(value, Constant | Counted):
         return Counted(value.shape)
     if not isinstance(value, Carried):
-        raise Mixed("what the last round of a loop over records left")
+        raise MixedError("what the last round of a loop over records left")
     start, put = value.start, value.put
     if put is None:
         return start
@@ -182,7 +182,7 @@ def after(walk: Walk, value: Value) -> Value:
     whole = whole_of(put)
     zero = isinstance(start, Constant) and start.fill == 0.0
     if whole is None or not (zero or (isinstance(start, Total) and start.batch == whole)):
-        raise Mixed("a loop over records that does not start from zero")
+        raise MixedError("a loop over records that does not start from zero")
     return Total(start.shape, batch=whole)
 
 
@@ -190,16 +190,16 @@ def after_list(walk: Walk, element: Value) -> ListOf:
     """A list that every round put one element to: the rows of all rounds."""
     if isinstance(element, Single) and adds_up(walk, element):
         if element.shape is None:
-            raise Unknown("a shape is not known")
+            raise UnknownError("a shape is not known")
         return ListOf(rows=Rows((element.batch.size, *element.shape), batch=element.batch))
-    if isinstance(element, Rows) and element.batch.loop == walk.key and element.batch.static is not None:
-        if (element.axis, element.outer, element.inner) == (0, 1, 1) and element.shape is not None:
-            assert element.batch.parent is not None
-            shape = (walk.rounds, element.batch.static, *element.shape[1:])
-            return ListOf(rows=Special(shape, idiom="blocks", parts=(element.batch.parent,)))
+    if isinstance(element, Rows) and (element.axis, element.outer, element.inner) == (0, 1, 1):
+        batch = element.batch
+        if batch.loop == walk.key and None not in (batch.static, batch.parent, element.shape):
+            shape = (walk.rounds, batch.static, *(element.shape or ())[1:])
+            return ListOf(rows=Special(shape, idiom="blocks", parts=(batch.parent,)))
     if isinstance(element, Constant) and walk.single is not None and element.shape is not None:
         return ListOf(rows=Rows((walk.single.size, *element.shape), batch=walk.single))
-    raise Mixed("a list of what each round of a loop over records found")
+    raise MixedError("a list of what each round of a loop over records found")
 
 
 def after_places(start: Value, put: Special) -> Rows:
