@@ -1,0 +1,86 @@
+"""Tensors that depend neither on records nor on their number; and those that depend on their number alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.proof.rules import Node, all_constant, numbers, rule, types
+from tfdp_layers.proof.values import Constant, Counted, MixedError, UnknownError, Value
+
+_KEEPS = types(
+    "BroadcastTo Cast EnsureShape ExpandDims Fill Gather GatherV2 Identity Reshape ReverseV2 Slice Squeeze StopGradient"
+    " StridedSlice Tile Transpose Unpack Split"
+)
+"""Whose results have the first input's entries alone."""
+
+_LARGEST = 4096
+"""Entries of a constant up to which it is looked at."""
+
+
+def constant_results(node: Node, inputs: Sequence[Any]) -> Value:
+    """Of constants an operation makes constants, of numbers of records what depends on them.
+
+    Assumes that an operation which TensorFlow does not mark as stateful is a function of its inputs.
+    """
+    if node.stateful:
+        raise UnknownError(f"operation {node.type} may depend on anything")
+    if not all_constant(inputs):
+        return Counted(None)
+    return Constant(None, fill=filled(node, inputs))
+
+
+def filled(node: Node, inputs: Sequence[Any]) -> float | None:
+    """The number that all entries of the result are, where that is plain to see."""
+    fills = [value.fill for value in inputs]
+    if node.type in _KEEPS and fills:
+        first = fills[1] if node.type in ("Split", "Fill") else fills[0]
+        return first if first is None or node.type != "Cast" or first in (0.0, 1.0) else None
+    if node.type in ("Mul", "AddV2", "Add", "Sub", "AddN") and None not in fills:
+        if node.type == "Sub":
+            return fills[0] - fills[1]
+        return math.prod(fills) if node.type == "Mul" else sum(fills)
+    return -fills[0] if node.type == "Neg" and fills[0] is not None else None
+
+
+@rule("Const", any_input=True)
+def const(node: Node, inputs: Sequence[Any]) -> Value:
+    """A constant of the graph."""
+    proto = node.attribute("value")
+    shape = tuple(dim.size for dim in proto.tensor_shape.dim)
+    dtype = tf.as_dtype(proto.dtype)
+    if math.prod(shape) > _LARGEST and len(proto.tensor_content) > 8:
+        return Constant(shape)
+    if not (dtype.is_integer or dtype.is_bool or dtype.is_floating):
+        return Constant(shape)
+    array = tf.make_ndarray(proto)
+    if dtype.is_floating:
+        first = float(array.flat[0]) if array.size else None
+        same = first is not None and math.isfinite(first) and bool(np.all(array == array.flat[0]))
+        return Constant(shape, fill=first if same else None)
+    if array.size <= _LARGEST:
+        return numbers([int(n) for n in array.ravel()], shape)
+    return Constant(shape)
+
+
+@rule("Placeholder", "PlaceholderWithDefault", any_input=True)
+def placeholder(node: Node, inputs: Sequence[Any]) -> Value:
+    """An input that nothing was said about."""
+    raise UnknownError("an input of which nothing is known")
+
+
+@rule("PyFunc", "EagerPyFunc", "PyFuncStateless", any_input=True)
+def python(node: Node, inputs: Sequence[Any]) -> Value:
+    """Python code: no graph shows what it does, and no measurement what it keeps."""
+    node.prover.note_write(node, -1, "Python code may keep what it is given, and do anything with it")
+    raise MixedError("Python code in the graph, which may do anything with the records")
+
+
+@rule("NoOp", "ControlTrigger", "Assert", "PrintV2", any_input=True)
+def nothing(node: Node, inputs: Sequence[Any]) -> list[Value]:
+    """Gives nothing back. That an assertion fails, or what is printed, is a channel beside the released sums."""
+    return []

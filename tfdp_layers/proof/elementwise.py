@@ -1,0 +1,212 @@
+"""Operations that work entry by entry, with broadcasting."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from tfdp_layers.proof.places import with_places
+from tfdp_layers.proof.rules import Node, dims_of, refused_kind, refused_with_total, rule, same_batch, types
+from tfdp_layers.proof.sizes import Number
+from tfdp_layers.proof.values import (
+    Carried,
+    Constant,
+    Everyone,
+    ListOf,
+    MixedError,
+    Places,
+    Rows,
+    Special,
+    Total,
+    UnknownError,
+    Value,
+)
+from tfdp_layers.proof.walks import added
+
+NONLINEAR = types("""
+    Abs Acos Acosh Asin Asinh Atan Atan2 Atanh BesselI0e BesselI1e BitwiseAnd BitwiseOr BitwiseXor Bucketize Ceil
+    ClipByValue Complex Cos Cosh Digamma DivNoNan Div Elu EluGrad Equal Erf Erfc Erfinv Exp Expm1 Floor FloorDiv
+    FloorMod Greater GreaterEqual Igamma Igammac Imag Inv InvGrad Invert IsFinite IsInf IsNan LeakyRelu LeakyReluGrad
+    LeftShift Less LessEqual Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod Mul MulNoNan Ndtri
+    NextAfter NotEqual Pow Real RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad RightShift Rint Round
+    Rsqrt RsqrtGrad Select SelectV2 Selu SeluGrad Sigmoid SigmoidGrad Sign Sin Sinh Softplus SoftplusGrad Softsign
+    SoftsignGrad Sqrt SqrtGrad Square SquaredDifference Tan Tanh TanhGrad TruncateDiv TruncateMod Xdivy Xlog1py Xlogy
+    Zeta Polygamma Cast Add AddV2 Sub Neg AddN
+""")
+_SUMS = {"Add", "AddV2", "Sub", "Neg", "AddN"}
+_QUOTIENTS = {"RealDiv", "Div", "DivNoNan"}
+
+
+@rule(*NONLINEAR)
+def elementwise(node: Node, inputs: Sequence[Any]) -> Value:
+    """An entry of the result depends on the entries at its place alone, after broadcasting (`Select` on its own way).
+
+    Guarantee: rows of the same records, at the same axis and laid out alike, stay rows. Constants may join them where
+    they are the same for all places along that axis.
+    """
+    kinds = {type(value) for value in inputs}
+    if kinds & {Places, Special}:
+        return with_places(node, inputs)
+    if Carried in kinds:
+        return added(node, inputs)
+    if kinds == {Everyone} and node.type == "LogicalNot":
+        return dataclasses.replace(inputs[0], negated=not inputs[0].negated)
+    if kinds == {ListOf} and node.type == "AddN":
+        return lists_added(node, inputs)
+    if Total in kinds:
+        return of_totals(node, inputs)
+    if not kinds <= {Rows, Constant}:
+        raise refused_kind(next(v for v in inputs if not isinstance(v, Rows | Constant)), node.type)
+    return of_rows(node, inputs)
+
+
+def of_rows(node: Node, inputs: Sequence[Any]) -> Value:
+    """Entry by entry of rows and constants."""
+    rank = max(len(dims_of(value)) for value in inputs)
+    shapes = [aligned(node, i, value, rank) for i, value in enumerate(inputs)]
+    rows = [(value, shape) for value, shape in zip(inputs, shapes, strict=True) if isinstance(value, Rows)]
+    batch = same_batch([value for value, _ in rows])
+    axes = {axis_after(node, value, rank) for value, _ in rows}
+    if len(axes) > 1:
+        raise MixedError("records along one axis meet records along another")
+    axis = axes.pop()
+    outer, inner = common_layout([value for value, _ in rows])
+    for value, shape in zip(inputs, shapes, strict=True):
+        if isinstance(value, Constant):
+            require_alike(value, shape[axis], batch.static)
+    sizes = broadcast(shapes)
+    sizes[axis] = batch.size * outer * inner
+    first = rows[0][0].fill
+    same = (node.type == "Cast" and first in (0.0, 1.0)) or (node.type == "Neg" and first == 0.0)
+    result = Rows(tuple(sizes), batch=batch, axis=axis, outer=outer, inner=inner, fill=first if same else None)
+    return dataclasses.replace(result, within=bounds(node, inputs))
+
+
+def aligned(node: Node, index: int, value: Value, rank: int) -> list[Number | None]:
+    """The sizes of the axes after broadcasting to a rank: from the right, but a vector that selects, from the left."""
+    shape = list(dims_of(value))
+    if node.type == "Select" and index == 0 and len(shape) == 1:
+        return [*shape, *[1] * (rank - 1)]
+    return [1] * (rank - len(shape)) + shape  # type: ignore[list-item, operator]
+
+
+def axis_after(node: Node, value: Rows, rank: int) -> int:
+    shape = dims_of(value)
+    from_left = node.type == "Select" and len(shape) == 1
+    return value.axis if from_left else value.axis + rank - len(shape)
+
+
+def common_layout(rows: Sequence[Rows]) -> tuple[Number, Number]:
+    """(outer, inner) of all; what is one number in every entry is laid out like any other.
+
+    Raises: MixedError where entries of different records would meet.
+    """
+    settled = [value for value in rows if value.fill is None] or [rows[0]]
+    layouts = {(value.outer, value.inner) for value in settled}
+    if len(layouts) > 1 or len({value.outer * value.inner for value in rows}) > 1:
+        raise MixedError("records laid out in one order meet records laid out in another")
+    return layouts.pop()
+
+
+def require_alike(value: Constant, size: Number | None, static: int | None) -> None:
+    """Raises unless a constant is the same for all places along an axis of this size of its own."""
+    if size == 1 or (value.fill is not None and size is not None and size == static):
+        return
+    if size is None or not isinstance(size, int):
+        raise UnknownError("a constant whose size along the records is not known")
+    raise MixedError("a constant with an entry for each place in the batch")
+
+
+def broadcast(shapes: Sequence[Sequence[Number | None]]) -> list[Number | None]:
+    """The sizes after broadcasting; of two names for one size, the number."""
+    found: list[Number | None] = []
+    for sizes in zip(*shapes, strict=True):
+        others = [n for n in sizes if n != 1]
+        plain = [n for n in others if isinstance(n, int)]
+        found.append(plain[0] if plain else others[0] if others else 1)
+    return found
+
+
+def bounds(node: Node, inputs: Sequence[Any]) -> tuple[Number, Number] | None:
+    """Bounds of an integer result, where they are plain to see: truth values are 0 or 1."""
+    if node.type != "Cast":
+        return None
+    if node.operation.inputs[0].dtype.is_bool and not node.dtype().is_bool:
+        return 0, 1
+    before, after = node.operation.inputs[0].dtype, node.dtype()
+    wider = before.is_integer and after.is_integer and after.size >= before.size
+    return inputs[0].within if wider else None
+
+
+def of_totals(node: Node, inputs: Sequence[Any]) -> Value:
+    """Sums over records: linear operations keep them additive, in real arithmetic.
+
+    A sum of sums; a multiple by a constant; a quotient by one; a choice by constants between sums (zero counts as one).
+    """
+    totals = [value for value in inputs if isinstance(value, Total)]
+    if not all(isinstance(value, Total | Constant) for value in inputs):
+        raise refused_with_total(next(v for v in inputs if not isinstance(v, Total | Constant)), node.type)
+    batch = same_batch(totals)
+    additive = [isinstance(value, Total) or value.fill == 0.0 for value in inputs]
+    ok = {
+        "Cast": numeric_cast(node),
+        "Mul": len(totals) == 1,
+        "MulNoNan": isinstance(inputs[0], Total) and len(totals) == 1,
+        "SelectV2": isinstance(inputs[0], Constant) and all(additive[1:]),
+        "Select": isinstance(inputs[0], Constant) and all(additive[1:]),
+    }
+    ok |= dict.fromkeys(_SUMS, all(additive))
+    ok |= dict.fromkeys(_QUOTIENTS, isinstance(inputs[0], Total) and len(totals) == 1)
+    if not ok.get(node.type, False):
+        if node.type in _SUMS:
+            raise UnknownError("a constant added to a sum over records")
+        raise MixedError(f"{node.type} of a sum over records is not additive")
+    rank = max((len(dims_of(value)) for value in inputs if value.shape is not None), default=0)
+    if any(value.shape is None for value in inputs):
+        return Total(None, batch=batch)
+    return Total(tuple(broadcast([aligned(node, i, value, rank) for i, value in enumerate(inputs)])), batch=batch)
+
+
+def numeric_cast(node: Node) -> bool:
+    """Whether a cast keeps sums: to real or complex numbers, or from integers to no narrower ones."""
+    before, after = node.operation.inputs[0].dtype, node.dtype()
+    if after.is_floating or after.is_complex:
+        return bool(before.is_floating or before.is_integer or after.is_complex)
+    return bool(before.is_integer and after.is_integer and after.size >= before.size)
+
+
+def lists_added(node: Node, inputs: Sequence[ListOf]) -> Value:
+    """Lists added entry by entry: gradients of a list that is used several times."""
+    if any((value.rows, value.steps, value.length) != (None, None, None) for value in inputs):
+        raise UnknownError("lists of records added")
+    elements = [value.element for value in inputs if value.element is not None]
+    settled = [element for element in elements if element.fill != 0.0]
+    if not settled:
+        return ListOf((), element=elements[0] if elements else None)
+    first = settled[0]
+    if not isinstance(first, Rows | Total) or any(place_of(other) != place_of(first) for other in settled):
+        raise UnknownError("lists of different values added")
+    if isinstance(first, Total):
+        return ListOf((), element=Total(None, batch=first.batch))
+    return ListOf((), element=dataclasses.replace(first, fill=None, within=None, runs=None))
+
+
+def place_of(value: Value) -> Any:
+    """Where the records are in a value, to tell whether two are laid out alike."""
+    return (value.layout, value.axis) if isinstance(value, Rows) else getattr(value, "batch", None)
+
+
+@rule(
+    "Identity",
+    "IdentityN",
+    "StopGradient",
+    "PreventGradient",
+    "CheckNumerics",
+    "EnsureShape",
+    "Snapshot",
+    any_input=True,
+)
+def identity(node: Node, inputs: Sequence[Any]) -> list[Value]:
+    """The inputs as they are; whether a check fails is a channel beside the released sums."""
+    return list(inputs)

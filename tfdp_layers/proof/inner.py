@@ -1,0 +1,54 @@
+"""Operations on the last axes together, entry by entry of all axes before them: softmax, largest entries, matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tfdp_layers.proof.rules import Node, dims_of, refused_kind, require_constants, rule, types
+from tfdp_layers.proof.values import MixedError, Rows, Total, UnknownError, Value
+
+_AXES = {
+    **dict.fromkeys(types("Softmax LogSoftmax TopK TopKV2 RGBToHSV HSVToRGB AdjustHue AdjustSaturation"), 1),
+    **dict.fromkeys(types("FFT IFFT RFFT IRFFT"), 1),
+    **dict.fromkeys(types("MatrixBandPart MatrixInverse MatrixDeterminant Cholesky Qr Svd SelfAdjointEigV2"), 2),
+    **dict.fromkeys(types("FFT2D IFFT2D RFFT2D IRFFT2D MatrixDiagPart MatrixDiagPartV2 MatrixDiagPartV3"), 2),
+    "AdjustContrastv2": 3,
+}
+"""How many of the last axes are worked on together."""
+_LINEAR = frozenset(types("MatrixBandPart"))
+
+
+@rule(*_AXES)
+def of_last_axes(node: Node, inputs: Sequence[Any]) -> Value:
+    """Entry by entry of the axes in front: the records must be on one of those. Parameters are constants."""
+    value, count = inputs[0], _AXES[node.type]
+    require_constants(inputs[1:], f"a parameter of {node.type}")
+    if isinstance(value, Total) and node.type in _LINEAR:
+        return Total(value.shape, batch=value.batch)
+    if not isinstance(value, Rows):
+        raise refused_kind(value, node.type)
+    shape = dims_of(value)
+    front = len(shape) - count
+    if value.axis >= front:
+        raise MixedError(f"{node.type} across the records of the batch")
+    results = []
+    for i in range(len(node.operation.outputs)):
+        rank = node.rank(i)
+        if rank < front:
+            raise UnknownError("the rank of the result does not fit")
+        own = (*shape[:front], *[None] * (rank - front))
+        results.append(Rows(own, batch=value.batch, axis=value.axis, outer=value.outer, inner=value.inner))
+    return results  # type: ignore[return-value]
+
+
+@rule("InTopKV2")
+def in_top(node: Node, inputs: Sequence[Any]) -> Value:
+    """Whether each row's class is among its largest entries."""
+    require_constants(inputs[2:], "a parameter")
+    first, classes = inputs[:2]
+    if not isinstance(first, Rows) or not isinstance(classes, Rows):
+        raise refused_kind(classes if isinstance(first, Rows) else first, node.type)
+    if first.layout != classes.layout or first.axis != 0 or classes.axis != 0:
+        raise MixedError("classes of some records among the entries of others")
+    return Rows((first.length,), batch=first.batch, outer=first.outer, inner=first.inner)

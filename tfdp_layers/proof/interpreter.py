@@ -1,0 +1,213 @@
+"""Walks a graph, and says of each tensor how it depends on the records."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tensorflow as tf
+
+from tfdp_layers.proof.arithmetic import computed
+from tfdp_layers.proof.constants import constant_results
+from tfdp_layers.proof.frames import CALL, Frame
+from tfdp_layers.proof.rules import ANY_INPUT, MAKERS, RULES, Node
+from tfdp_layers.proof.settling import settle
+from tfdp_layers.proof.singles import of_one_record
+from tfdp_layers.proof.values import (
+    Batch,
+    Constant,
+    Counted,
+    Handle,
+    RefusalError,
+    Refused,
+    Single,
+    UnknownError,
+    Value,
+)
+
+_FAILURES = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+
+@dataclass(frozen=True)
+class Write:
+    """State that is written with what depends on records: never mind whether it is allowed.
+
+    `rounds`: it only tells how many rounds a loop over records had.
+    """
+
+    variable: int
+    fault: Refused
+    rounds: bool = False
+
+
+@dataclass
+class Prover:
+    """What is known while a graph is interpreted.
+
+    Attributes:
+        batches: all that were met, to recognise sizes by.
+        tainted: variables that may hold what records wrote: reading them is refused.
+        writes: by operation, those that depend on records.
+        draws: by operation, random numbers that need a fresh seed; see `randomness`.
+        frames: the last frame of each path.
+        resets: variables that are written otherwise than by adding constants.
+        counting: variables that hold how many rounds a loop over records had.
+        fresh: integers that were drawn at random, and the frames they were drawn in.
+    """
+
+    batches: list[Batch] = field(default_factory=list)
+    tainted: set[int] = field(default_factory=set)
+    writes: dict[str, Write] = field(default_factory=dict)
+    draws: dict[str, Any] = field(default_factory=dict)
+    frames: dict[str, Frame] = field(default_factory=dict)
+    resets: set[int] = field(default_factory=set)
+    counting: set[int] = field(default_factory=set)
+    fresh: dict[Any, Any] = field(default_factory=dict)
+    operations: int = 0
+
+    def know(self, batch: Batch) -> Batch:
+        if batch not in self.batches:
+            self.batches.append(batch)
+        return batch
+
+    def run(self, frame: Frame) -> None:
+        """Interprets every operation of the frame whose outputs are not known yet."""
+        self.frames[frame.path] = frame
+        for operation in ordered(frame.graph, frame.values):
+            self.operations += 1
+            inputs = [frame.values[tensor.name] for tensor in operation.inputs]
+            node = Node(operation, frame, self)
+            outputs = operation.outputs
+            for i, (tensor, value) in enumerate(zip(outputs, self.results(node, inputs), strict=True)):
+                frame.values[tensor.name] = value if isinstance(value, Refused) else self.settled(node, value, i)
+
+    def results(self, node: Node, inputs: Sequence[Value]) -> Sequence[Value]:
+        """A value for each output; refusals name the operation."""
+        count = len(node.operation.outputs)
+        try:
+            found = self.evaluate(node, inputs)
+            listed = list(found) if isinstance(found, list | tuple) else [found] * count
+            if len(listed) != count:
+                raise UnknownError(f"the rule of {node.type} gives {len(listed)} results")
+        except RefusalError as refusal:
+            listed = [self.refused(node, str(refusal), refusal.mixed)] * count
+        except _FAILURES as error:
+            listed = [self.refused(node, f"the rule of {node.type} does not fit: {error}", False)] * count
+        return listed
+
+    def evaluate(self, node: Node, inputs: Sequence[Value]) -> Any:
+        if node.type in ANY_INPUT:
+            return RULES[node.type](node, inputs)
+        if node.stateful and node.type not in RULES:
+            return self.without_rule(node, inputs)
+        worst = worst_of(inputs)
+        if worst is not None:
+            return worst
+        if any(isinstance(value, Single) for value in inputs):
+            return of_one_record(node, inputs)
+        if all(isinstance(value, Constant | Counted) for value in inputs):
+            if (entries := computed(node, inputs)) is not None:
+                return entries
+            plain = all(isinstance(value, Constant) for value in inputs) or node.type not in MAKERS
+            if plain and not node.stateful:
+                return constant_results(node, inputs)
+        if node.type in RULES:
+            return RULES[node.type](node, inputs)
+        raise UnknownError(f"no rule for operation {node.type}")
+
+    def without_rule(self, node: Node, inputs: Sequence[Value]) -> Any:
+        """A stateful operation that no rule knows: it may keep what it is given, and give back anything."""
+        if node.frame.reason() or not all(isinstance(value, Constant | Handle) for value in inputs):
+            self.note_write(node, -1, f"operation {node.type} may keep what it is given", mixed=False)
+        raise UnknownError(f"no rule for operation {node.type}")
+
+    def settled(self, node: Node, value: Value, index: int) -> Value:
+        try:
+            return settle(value, node.operation.outputs[index], f"{node.key}:{index}", self.batches)
+        except RefusalError as refusal:
+            return self.refused(node, str(refusal), refusal.mixed)
+
+    def refused(self, node: Node, reason: str, mixed: bool) -> Refused:
+        return Refused(None, mixed=mixed, reason=reason, operation=node.operation.name, type=node.type)
+
+    def note_write(self, node: Node, variable: int, reason: str, *, mixed: bool = True, rounds: bool = False) -> None:
+        """Notes that state is written with what depends on records, or because of them."""
+        self.writes[node.key] = Write(variable, self.refused(node, reason, mixed), rounds)
+
+    def note(self, node: Node, variable: int, value: Value) -> None:
+        """Notes a write if what is written, or whether it is, depends on records."""
+        if isinstance(value, Refused):
+            self.writes[node.key] = Write(variable, value)
+        elif not isinstance(value, Constant):
+            self.note_write(node, variable, "state is written with what depends on records")
+        elif node.frame.reason():
+            self.note_write(node, variable, f"state is written because of {node.frame.reason()}")
+
+    def overwritten(self, variable: int) -> None:
+        """Forgets that a variable told how many rounds there were, now that it holds a constant."""
+        told = {key for key, write in self.writes.items() if write.variable == variable and write.rounds}
+        self.writes = {key: write for key, write in self.writes.items() if key not in told}
+        self.counting.discard(variable)
+
+    def enter(
+        self, node: Node, name: str, function: Any, inputs: Sequence[Value], kind: str = CALL, **options: Any
+    ) -> tuple[Frame, list[Value]]:
+        """Interprets a function on these values: its frame, and its results."""
+        frame = Frame(f"{node.key}/{name}", kind, function, parent=node.frame, **options)
+        frame.values = {tensor.name: value for tensor, value in zip(function.inputs, inputs, strict=True)}
+        self.run(frame)
+        return frame, [frame.values[tensor.name] for tensor in function.outputs]
+
+
+def worst_of(values: Sequence[Value]) -> Refused | None:
+    """The first refused value, mixed ones before unknown ones, without its shape."""
+    refused = [value for value in values if isinstance(value, Refused)]
+    if not refused:
+        return None
+    return dataclasses.replace(min(refused, key=lambda value: not value.mixed), shape=None)
+
+
+def ordered(graph: Any, known: dict[str, Value]) -> Iterator[Any]:
+    """Operations in an order in which inputs come first; those whose outputs are known already are left out.
+
+    Nearly the order of creation, in which state is read and written; but a loop whose gradient was taken has inputs
+    that were made after it.
+    """
+    done: set[str] = set()
+    for root in graph.get_operations():
+        stack = [root]
+        while stack:
+            operation = stack[-1]
+            if operation.name in done or (operation.outputs and all(t.name in known for t in operation.outputs)):
+                stack.pop()
+                continue
+            missing = [t.op for t in operation.inputs if t.name not in known]
+            if missing:
+                stack += missing
+                continue
+            stack.pop()
+            done.add(operation.name)
+            yield operation
+
+
+def function_graph(node: Node, attribute: str) -> Any:
+    """The graph of a function that an operation calls. Raises UnknownError where it is not to be had."""
+    name = node.attribute(attribute).name
+    return graph_named(node.operation.graph, name)
+
+
+def graph_named(graph: Any, name: str) -> Any:
+    """The graph of a function by its name. Raises UnknownError where it is not to be had."""
+    while graph is not None:
+        try:
+            found = graph._get_function(name)
+        except KeyError:
+            found = None
+        if found is not None:
+            inner = getattr(found, "graph", None)
+            if isinstance(inner, tf.Graph):
+                return inner
+        graph = getattr(graph, "outer_graph", None)
+    raise UnknownError(f"function {name} is not to be had")

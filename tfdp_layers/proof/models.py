@@ -1,0 +1,44 @@
+"""Proofs of the released sums of private models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.proof.proving import prove
+from tfdp_layers.proof.report import Report
+
+
+def prove_sums(model: Any, x_spec: Any, y_spec: Any, sample_weight_spec: Any = None) -> Report:
+    """Proves that what a private model would release, before its noise, is additive over the records: see `prove`.
+
+    It traces the bounded sums anew, with an unknown number of records; a proof covers that trace.
+
+    Args:
+        model: a compiled private model.
+        x_spec, y_spec, sample_weight_spec: trees of `tf.TensorSpec` whose axis 0 is unknown, as `fit` gives them.
+    """
+    model._require_private()
+    if not model.built:
+        model.build(keras.tree.map_structure(lambda spec: (None, *spec.shape[1:]), x_spec))
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+
+    def sums(x: Any, y: Any, sample_weight: Any) -> Any:
+        return model._sums_and_losses(x, y, sample_weight)[0]
+
+    traced = tf.function(sums, autograph=False).get_concrete_function(x_spec, y_spec, sample_weight_spec)
+    return prove(traced, may_write=written_by_records(model), layers=layer_names(model))
+
+
+def written_by_records(model: Any) -> list[Any]:
+    """The variables that a step writes with what depends on records: the metrics', the loss tracker's among them."""
+    return [variable for metric in model.metrics for variable in metric.variables]
+
+
+def layer_names(model: Any) -> Iterator[str]:
+    """The names of all layers within a model, as they stand in the names of operations."""
+    return (layer.name for layer in model._flatten_layers(include_self=False))

@@ -1,0 +1,249 @@
+"""Random numbers: noise of each record's own, or shared by all.
+
+Guarantee: rows of noise are independent of each other, and drawn afresh in every step, so they are alike wherever a
+record stands. Stateful generators do so. Stateless ones do if their seed is never used again: that is shown of seeds
+that are what a variable holds plus less than the step adds to it, of random numbers themselves, and of nothing else. A
+seed that serves several operations must serve rows of one shape, or a record would share its noise with another.
+
+Assumes that generators with different seeds are independent, that nobody sets a variable of seeds back, and that it
+counts fewer than 2^30 draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfdp_layers.proof.frames import RECORDS, Frame, Segment
+from tfdp_layers.proof.rules import Node, entries_of, require_constants, rule, types, unknown_numbers
+from tfdp_layers.proof.shapes import filled_with
+from tfdp_layers.proof.sizes import Number, Size, symbol
+from tfdp_layers.proof.state import walks
+from tfdp_layers.proof.values import Constant, Counted, MixedError, Refused, Rows, Single, UnknownError, Value
+
+_STATEFUL = types("RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal")
+_SEEDED = types("""
+    StatelessRandomNormal StatelessRandomUniform StatelessRandomUniformInt StatelessTruncatedNormal
+    StatelessRandomUniformFullInt
+""")
+_KEYED = [f"{name}V2" for name in _SEEDED]
+KEY = "key"
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Random numbers drawn from a seed.
+
+    Attributes:
+        operation, type, key: which operation.
+        frame: where.
+        seed: the seed's entries, None if not known.
+        rows: whether there is noise of each record's own.
+        what: what is drawn: two draws of one seed must agree in it.
+    """
+
+    operation: str
+    type: str
+    frame: Frame
+    seed: tuple[Number, ...] | None
+    rows: bool
+    what: tuple[Any, ...]
+
+
+@rule(*_STATEFUL)
+def stateful(node: Node, inputs: Sequence[Any]) -> Value:
+    """Drawn afresh at every run."""
+    require_constants(inputs[1:], "a parameter of random numbers")
+    return drawn(node, filled_with(node, entries_of(inputs[0], "the shape"), None), fresh=True)
+
+
+def drawn(node: Node, value: Value, fresh: bool) -> Value:
+    """The noise; in a loop over records, what is drawn in each round for all its records is of that round alone."""
+    found = walks(node.frame)
+    if fresh and isinstance(value, Constant):
+        if found and found[0].single is None:
+            return Counted(value.shape)
+        if found:
+            return Single(value.shape, batch=found[0].single, place=found[0].place, loop=found[0].key)
+        if node.dtype().is_integer:
+            return numbered(node, value)
+    return value
+
+
+def numbered(node: Node, value: Constant) -> Constant:
+    """Random integers with names, by which seeds that are made of them are recognised."""
+    entries = unknown_numbers(f"{node.key} drawn", value.shape, Constant).entries
+    node.prover.fresh.update(dict.fromkeys(entries or (), (node.frame.home, node.key)))
+    return Constant(value.shape, entries=entries)
+
+
+@rule(*_SEEDED, *_KEYED, any_input=True)
+def stateless(node: Node, inputs: Sequence[Any]) -> Value:
+    """Drawn from a seed: see above."""
+    keyed = node.type in _KEYED
+    for value in inputs:
+        if isinstance(value, Refused):
+            return value
+        if not isinstance(value, Constant | Counted):
+            raise MixedError("a seed or a parameter of random numbers depends on records")
+    parameters = inputs[4:] if keyed else inputs[2:]
+    require_constants(parameters, "a parameter of random numbers")
+    seed = inputs[1].entries
+    if keyed:
+        seed = seed_of_key(inputs[1].entries, inputs[2].entries)
+    value = filled_with(node, entries_of(inputs[0], "the shape"), None)
+    shape = value.shape if value.shape is not None else ()
+    rows = isinstance(value, Rows)
+    node.prover.draws[node.key] = Draw(
+        node.operation.name, node.type, node.frame, seed, rows, (node.type, node.dtype(), shape)
+    )
+    if isinstance(inputs[1], Constant):
+        return numbered(node, value) if isinstance(value, Constant) and node.dtype().is_integer else value
+    if not walks(node.frame):
+        return value if rows else Counted(value.shape)
+    return drawn(node, value, fresh=True)
+
+
+def seed_of_key(key: Any, counter: Any) -> tuple[Number, ...] | None:
+    """The seed that a key and a counter were made from together."""
+    found = {tuple(only_atom(number)) for part in (key, counter) for number in part or (0,)}
+    atoms = found.pop() if len(found) == 1 else ()
+    return atoms[0].operands if atoms and atoms[0].name == KEY else None
+
+
+def only_atom(number: Number) -> list[Any]:
+    """The atom that a number is, if it is one."""
+    if isinstance(number, Size) and len(number.terms) == 1 and number.terms[0][1] == 1 and len(number.terms[0][0]) == 1:
+        return [number.terms[0][0][0]]
+    return []
+
+
+@rule("StatelessRandomGetKeyCounter", any_input=True)
+def key_and_counter(node: Node, inputs: Sequence[Any]) -> list[Value]:
+    """A key and a counter for each seed, different ones for different seeds."""
+    kind = type(inputs[0])
+    if kind not in (Constant, Counted):
+        raise MixedError("a seed depends on records")
+    seed = inputs[0].entries
+    if seed is None:
+        raise UnknownError("a seed is not known")
+    number = symbol(KEY, varies=kind is Counted, operands=tuple(seed))
+    return [kind((1,), entries=(number,)), kind((2,), entries=(number, number))]
+
+
+@rule("StatelessRandomGetAlg")
+def algorithm(node: Node, inputs: Sequence[Any]) -> Value:
+    """Which generator it is."""
+    return Constant(())
+
+
+@rule("RandomShuffle")
+def shuffle(node: Node, inputs: Sequence[Any]) -> Value:
+    """One permutation along axis 0 for all: only where that is not the axis of the records."""
+    value = inputs[0]
+    if isinstance(value, Constant):
+        return drawn(node, Constant(value.shape, fill=value.fill), fresh=value.fill is None)
+    if isinstance(value, Rows) and value.axis != 0 and not walks(node.frame):
+        return Rows(value.shape, batch=value.batch, axis=value.axis, outer=value.outer, inner=value.inner)
+    raise MixedError("records shuffled")
+
+
+def stale(prover: Any) -> list[Refused]:
+    """The draws of noise for each record of which it is not shown that their seed is never used again."""
+    found = []
+    groups: dict[Any, list[Draw]] = {}
+    for draw in prover.draws.values():
+        groups.setdefault(draw.seed, []).append(draw)
+    for draw in prover.draws.values():
+        fault = fault_of(prover, draw, groups[draw.seed]) if draw.rows else None
+        if fault is not None:
+            mixed, reason = fault
+            found.append(Refused(None, mixed=mixed, reason=reason, operation=draw.operation, type=draw.type))
+    return found
+
+
+def fault_of(prover: Any, draw: Draw, same: list[Draw]) -> tuple[bool, str] | None:
+    """(whether it is mixing, why) if the seed of a draw may be used again; None if it is not."""
+    if draw.seed is None:
+        return False, "the seed of noise for each record is not known to change"
+    if all(isinstance(n, int) for n in draw.seed):
+        return True, "a seed that never changes: the same noise at a place of the batch in every step"
+    if len({other.what for other in same}) > 1:
+        return False, "one seed for random numbers of several shapes, which then share numbers across records"
+    if fresh_numbers(prover, draw) or counted_up(prover, draw):
+        return None
+    return False, "the seed of noise for each record is not shown to change from step to step"
+
+
+def fresh_numbers(prover: Any, draw: Draw) -> bool:
+    """Whether an entry of the seed is a random number itself, of this step (and this round of a loop over records)."""
+    for number in draw.seed or ():
+        home, key = prover.fresh.get(number, (None, ""))
+        source = prover.draws.get(key)
+        if home is not None and reaches(home, draw.frame):
+            return source is None or fresh_numbers(prover, source) or counted_up(prover, source)
+    return False
+
+
+def reaches(outer: Frame, inner: Frame) -> bool:
+    """Whether what is computed in a frame is computed anew in every round of loops over records around another."""
+    for frame in inner.outwards():
+        if frame is outer:
+            return True
+        if frame.kind == RECORDS:
+            return False
+    return False
+
+
+def counted_up(prover: Any, draw: Draw) -> bool:
+    """Whether the seed is what a variable held plus less than is added to it before it is used the next time."""
+    assert draw.seed is not None
+    for key, segment in segments(prover):
+        if key in prover.resets or len(segment.base) != len(draw.seed) or not reaches(segment.frame, draw.frame):
+            continue
+        offsets = [without_remainder(n) - b for n, b in zip(draw.seed, segment.base, strict=True)]
+        for place, (offset, total) in enumerate(zip(offsets, segment.offset, strict=True)):
+            if isinstance(offset, int) and 0 <= offset < total and every_draw(prover, key, segment, place):
+                return True
+    return False
+
+
+def every_draw(prover: Any, key: int, segment: Segment, place: int) -> bool:
+    """Whether all draws from what a variable held stay below what is added to this entry of it."""
+    bases = set(segment.base)
+    for draw in prover.draws.values():
+        seed = [without_remainder(n) for n in draw.seed or ()]
+        if not any(base_atoms(n) & set().union(*[base_atoms(b) for b in bases]) for n in seed):
+            continue
+        if len(seed) != len(segment.base):
+            return False
+        offset = seed[place] - segment.base[place]
+        if not isinstance(offset, int) or not 0 <= offset < segment.offset[place]:
+            return False
+    return True
+
+
+def base_atoms(number: Number) -> set[Any]:
+    """The atoms of a number, and of what they were computed from."""
+    if not isinstance(number, Size):
+        return set()
+    own = {atom for monomial, _ in number.terms for atom in monomial}
+    return own | {inner for atom in own for operand in atom.operands for inner in base_atoms(operand)}
+
+
+def without_remainder(number: Number) -> Number:
+    """The number itself where it is its remainder by a modulus that it does not reach."""
+    for atom in only_atom(number):
+        if atom.name == "remainder":
+            return atom.operands[0]
+    return number
+
+
+def segments(prover: Any) -> list[tuple[int, Segment]]:
+    return [
+        (key, one)
+        for frame in prover.frames.values()
+        for key, segment in frame.segments.items()
+        for one in [*frame.ended.get(key, []), segment]
+    ]

@@ -1,0 +1,124 @@
+"""Fills in what a rule left out of a shape, and checks it against what TensorFlow knows."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from tfdp_layers.proof.rules import unknown_numbers
+from tfdp_layers.proof.sizes import Number, Size, floor_divide, symbol, varies
+from tfdp_layers.proof.values import (
+    Batch,
+    Constant,
+    Counted,
+    Places,
+    Rows,
+    Shape,
+    Single,
+    Total,
+    UnknownError,
+    Value,
+)
+
+Sizes: TypeAlias = "tuple[Number | None, ...]"
+_INTEGERS = (tf.int32, tf.int64, tf.uint32, tf.uint64, tf.bool)
+
+
+def settle(value: Value, tensor: Any, key: str, batches: Sequence[Batch]) -> Value:
+    """The value with every size of an axis that can be known.
+
+    An axis of `Rows` other than that of the records, and every axis of a `Constant` or `Total`, has a constant size by
+    definition: where nothing is known of it, it gets a name.
+
+    Raises: UnknownError where the rule and TensorFlow contradict each other, or the rank is not known.
+    """
+    if not isinstance(value, Constant | Counted | Rows | Places | Total | Single):
+        return value
+    if tensor.dtype in (tf.resource, tf.variant):
+        return value
+    static = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+    given: Shape = value.shape if value.shape is not None or static is None else (None,) * len(static)
+    if given is None:
+        if isinstance(value, Rows | Places):
+            raise UnknownError("the rank is not known")
+        return value
+    shape = merged(given, static, batches)
+    if isinstance(value, Rows | Places):
+        shape = with_records(value, shape, batches)
+    if not isinstance(value, Counted):
+        shape = named(value, shape, key)
+    if isinstance(value, Constant | Counted) and value.entries is None and tensor.dtype in _INTEGERS:
+        found = unknown_numbers(key, shape, type(value))
+        return dataclasses.replace(value, shape=shape, entries=found.entries)
+    return dataclasses.replace(value, shape=shape)
+
+
+def with_records(value: Rows | Places, shape: Sizes, batches: Sequence[Batch]) -> Sizes:
+    """The shape with the size of the records' axis, which must not contradict it."""
+    if value.axis >= len(shape):
+        raise UnknownError("the axis of the records is out of range")
+    given = shape[value.axis]
+    if given is not None and given != value.length and concrete(value.length, batches) != given:
+        raise UnknownError(f"the axis of the records has size {given} instead of {value.length}")
+    return (*shape[: value.axis], value.length, *shape[value.axis + 1 :])
+
+
+def named(value: Value, shape: Sizes, key: str) -> Sizes:
+    """The shape with names for unknown sizes. Raises UnknownError where one depends on the number of records."""
+    found = tuple(symbol(f"{key} axis {i}", least=0) if n is None else n for i, n in enumerate(shape))
+    axis = value.axis if isinstance(value, Rows | Places) else None
+    if any(varies(n) for i, n in enumerate(found) if i != axis):
+        raise UnknownError("an axis that should have a constant size depends on the number of records")
+    return found
+
+
+def merged(shape: Sizes, static: Sequence[int | None] | None, batches: Sequence[Batch]) -> Sizes:
+    """Both together; a number that TensorFlow knows takes the place of a name."""
+    if static is None:
+        return shape
+    if len(static) != len(shape):
+        raise UnknownError(f"the rule gives rank {len(shape)}, TensorFlow {len(static)}")
+    found: list[Number | None] = []
+    for mine, theirs in zip(shape, static, strict=True):
+        if mine is None or theirs is None:
+            found.append(theirs if mine is None else mine)
+        elif isinstance(mine, int):
+            if mine != theirs:
+                raise UnknownError(f"the rule gives size {mine}, TensorFlow {theirs}")
+            found.append(mine)
+        elif varies(mine):
+            if concrete(mine, batches) != theirs:
+                raise UnknownError(f"the rule gives size {mine}, TensorFlow {theirs}")
+            found.append(mine)
+        else:
+            found.append(theirs)
+    return tuple(found)
+
+
+def concrete(number: Number | None, batches: Sequence[Batch]) -> int | None:
+    """The number with the sizes of pieces of a fixed size put in; None where that leaves an unknown."""
+    if number is None or isinstance(number, int):
+        return number
+    fixed = {batch.size.terms[0][0][0]: batch.static for batch in batches if batch.static is not None}
+    total = 0
+    for monomial, count in number.terms:
+        for atom in monomial:
+            if atom not in fixed:
+                return None
+            count *= fixed[atom]
+        total += count
+    return total
+
+
+def batch_of(number: Number | None, batches: Sequence[Batch]) -> tuple[Batch, Number] | None:
+    """(batch, n) where the number is n times the size of a batch; None where it is not."""
+    if not isinstance(number, Size):
+        return None
+    for batch in batches:
+        share = floor_divide(number, batch.size)
+        if not varies(share) and share * batch.size == number:
+            return batch, share
+    return None

@@ -1,0 +1,190 @@
+"""State outside of the graph: variables that are read and written.
+
+A variable that the caller lets records write (the loss tracker, metrics) is refused where it is read. Any other may be
+written with constants alone, and whether and how often it is written may not depend on records or their number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfdp_layers.proof.frames import RECORDS, Frame
+from tfdp_layers.proof.rules import Node, only_rows, rule, types
+from tfdp_layers.proof.values import (
+    Constant,
+    Counted,
+    Handle,
+    MixedError,
+    RefusalError,
+    Rows,
+    UnknownError,
+    Value,
+)
+
+_WRITES = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
+_SCATTERS = tuple(f"ResourceScatter{kind}" for kind in ("Add", "Sub", "Mul", "Div", "Min", "Max", "Update"))
+_CALLS = {
+    "PartitionedCall": ("f",),
+    "StatefulPartitionedCall": ("f",),
+    "If": ("then_branch", "else_branch"),
+    "StatelessIf": ("then_branch", "else_branch"),
+    "Case": ("branches",),
+    "StatelessCase": ("branches",),
+    "While": ("body", "cond"),
+    "StatelessWhile": ("body", "cond"),
+}
+_COUNTERS = (tf.int32, tf.int64, tf.uint32, tf.uint64)
+_READS = frozenset(types("ReadVariableOp ResourceGather ResourceGatherNd VariableShape VarIsInitializedOp Identity"))
+REPEATED = "written in every round of a loop over the records, so it tells how many there were"
+
+
+def variable_of(value: Any) -> int:
+    if not isinstance(value, Handle):
+        raise UnknownError("it is not known which variable this is")
+    return value.key
+
+
+@rule("ReadVariableOp", any_input=True)
+def read(node: Node, inputs: Sequence[Any]) -> Value:
+    """What a variable holds: a constant, unless records wrote it, or a loop over records writes it in every round."""
+    key, shape = variable_of(inputs[0]), node.static()
+    if key in node.prover.tainted:
+        raise MixedError("a variable that records may have written is read")
+    if key in node.prover.counting or any(key in walk.written for walk in walks(node.frame)):
+        return Counted(shape, entries=followed(node, key))
+    return Constant(shape, entries=followed(node, key))
+
+
+def walks(frame: Frame) -> list[Any]:
+    return [outer.loop for outer in frame.outwards() if outer.kind == RECORDS]
+
+
+def followed(node: Node, key: int) -> Any:
+    """The entries of a variable of few integers, as what it held before and what was added since; else None."""
+    shape = node.static()
+    if node.dtype() not in _COUNTERS or shape is None or None in shape or math.prod(shape) > 8:  # type: ignore[arg-type]
+        return None
+    return node.frame.segment(key, math.prod(shape)).entries()  # type: ignore[arg-type]
+
+
+@rule(*_WRITES, any_input=True)
+def write(node: Node, inputs: Sequence[Any]) -> list[Value]:
+    """Writes a variable; notes it if it depends on records."""
+    try:
+        key = variable_of(inputs[0])
+    except RefusalError as refusal:
+        node.prover.note_write(node, -1, str(refusal), mixed=False)
+        return []
+    value, walking = inputs[1], bool(walks(node.frame))
+    grown = growth(node, key, value)
+    if walking and (isinstance(value, Constant) or grown is not None) and not node.frame.reason():
+        node.prover.note_write(node, key, REPEATED, rounds=True)
+        node.prover.counting.add(key)
+    else:
+        node.prover.note(node, key, value)
+        if isinstance(value, Constant) and node.type == "AssignVariableOp" and node.frame.home.parent is None:
+            node.prover.overwritten(key)
+    follow(node, key, grown)
+    return []
+
+
+def growth(node: Node, key: int, value: Any) -> tuple[int, ...] | None:
+    """By how much a variable of few integers is put up; None if that is not known, or it is put down."""
+    entries = value.entries if isinstance(value, Constant | Counted) else None
+    if entries is None or node.type == "AssignSubVariableOp":
+        return None
+    if node.type == "AssignAddVariableOp":
+        by = entries
+    elif key in node.frame.home.segments:
+        before = node.frame.home.segments[key].entries()
+        by = tuple(a - b for a, b in zip(entries, before, strict=True))
+    else:
+        return None
+    return by if all(isinstance(n, int) and n >= 0 for n in by) else None  # type: ignore[return-value]
+
+
+def follow(node: Node, key: int, by: tuple[int, ...] | None) -> None:
+    """Keeps track of a variable of few integers: seeds must show that they change."""
+    home = node.frame.home
+    if by is not None:
+        segment = home.segment(key, len(by))
+        segment.offset = tuple(a + b for a, b in zip(segment.offset, by, strict=True))
+        return
+    node.prover.resets.add(key)
+    if key in home.segments:
+        home.rebase(key, len(home.segments[key].base))
+
+
+@rule(*_SCATTERS, any_input=True)
+def scatter(node: Node, inputs: Sequence[Any]) -> list[Value]:
+    """Writes rows of a variable."""
+    key = inputs[0].key if isinstance(inputs[0], Handle) else -1
+    node.prover.resets.add(key)
+    for value in inputs[1:]:
+        node.prover.note(node, key, value)
+    return []
+
+
+@rule("ResourceGather", any_input=True)
+def gather(node: Node, inputs: Sequence[Any]) -> Value:
+    """Rows of a variable by indices: those of each record's own."""
+    key, indices = variable_of(inputs[0]), inputs[1]
+    if key in node.prover.tainted or key in node.prover.counting:
+        raise MixedError("a variable that records may have written is read")
+    if isinstance(indices, Constant) and not any(key in walk.written for walk in walks(node.frame)):
+        return Constant(None)
+    rows = only_rows(indices, "indices")
+    if node.attribute("batch_dims", 0):
+        raise UnknownError("indices for each row of a variable")
+    rest = node.rank() - len(rows.shape or ())
+    shape = (*(rows.shape or ()), *[None] * rest)
+    return Rows(shape, batch=rows.batch, axis=rows.axis, outer=rows.outer, inner=rows.inner)
+
+
+@rule("VarIsInitializedOp", any_input=True)
+def is_initialized(node: Node, inputs: Sequence[Any]) -> Value:
+    """Whether a variable holds anything: a constant, since initial values are."""
+    return Constant(())
+
+
+def written_in(node: Node, graph: Any, inputs: Sequence[Any]) -> set[int]:
+    """The variables that a function writes, or one that it calls; by what is known of its inputs."""
+    found = set()
+    for tensor in written_handles(graph):
+        place = next((i for i, inner in enumerate(graph.inputs) if inner.name == tensor), None)
+        if place is not None and isinstance(inputs[place], Handle):
+            found.add(inputs[place].key)
+    return found
+
+
+def written_handles(graph: Any) -> set[str]:
+    """The names of the handles, among a graph's tensors, that it writes to, or may: all that do not merely read do."""
+    from tfdp_layers.proof.interpreter import graph_named
+
+    found: set[str] = set()
+    for operation in graph.get_operations():
+        if operation.type not in _READS and operation.type not in _CALLS:
+            found |= {source(tensor) for tensor in operation.inputs if tensor.dtype == tf.resource}
+        for name in functions_of(operation):
+            inner = graph_named(graph, name)
+            tensors = list(operation.inputs)[len(operation.inputs) - len(inner.inputs) :]
+            own = written_handles(inner)
+            found |= {source(outer) for one, outer in zip(inner.inputs, tensors, strict=True) if one.name in own}
+    return found
+
+
+def functions_of(operation: Any) -> list[str]:
+    """The names of the functions that an operation calls."""
+    attributes = _CALLS.get(operation.type, ())
+    found = [operation.get_attr(attribute) for attribute in attributes]
+    return [one.name for each in found for one in (each if isinstance(each, list) else [each])]
+
+
+def source(tensor: Any) -> str:
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return str(tensor.name)
