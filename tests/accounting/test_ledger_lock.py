@@ -92,6 +92,7 @@ def test_where_both_files_are_gone_the_first_writer_stops(path):
     assert Ledger(path).steps == 10
 
 
+@pytest.mark.slow
 def test_writers_that_take_turns_lose_no_count(path):
     """Four processes open, count and close one ledger; a fifth deletes all that looks like a lock."""
     Ledger(path).merge(Ledger())

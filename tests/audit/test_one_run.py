@@ -36,6 +36,7 @@ def run(noise, sampling, **options):
     return model(noise).audit(x, y, CANARIES, sampling=sampling, sampling_seed=2, seed=3, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", [Poisson(100), FixedSize(100), Partition(100)], ids=lambda s: s.kind)
 def test_a_training_that_keeps_its_claim_is_not_refuted_and_the_attack_finds_something(sampling):
     found = run(1.0, sampling, epochs=3)

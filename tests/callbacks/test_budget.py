@@ -41,6 +41,7 @@ def check_stopped(budget: PrivacyBudget, ledger: Ledger, release: Release, made:
     assert made == asked or uses_up(ledger, release, budget.epsilon)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_random_runs_keep_to_their_budget_and_use_it_up(seed: int) -> None:
     rng = np.random.default_rng(seed)

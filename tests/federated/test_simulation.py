@@ -173,6 +173,6 @@ def test_without_flower_the_flower_engine_names_the_extra(capsys, monkeypatch):
 
 def test_parties_servers_and_selections_load_neither_tensorflow_nor_flower():
     modules = "import tfdp_layers.federated.party, tfdp_layers.federated.server, tfdp_layers.federated.rounds, sys;"
-    help_ = "from tfdp_layers import cli; cli.main(['federated', 'simulate', '--help']);"
+    help_ = "from tfdp_layers.commands import cli; cli.main(['federated', 'simulate', '--help']);"
     check = "assert not {'tensorflow', 'keras', 'flwr', 'ray'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", modules + help_ + check], check=True, capture_output=True)

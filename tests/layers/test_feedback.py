@@ -162,6 +162,7 @@ def learned(frozen: bool = False, **options) -> float:
     return model.evaluate(x, y, verbose=0)[1]
 
 
+@pytest.mark.slow
 def test_without_noise_the_hidden_layers_learn():
     still = learned(frozen=True)
     for options in ({"alignment": "direct"}, {"alignment": "sequential"}, {"feedback": "orthogonal"}):

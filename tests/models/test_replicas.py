@@ -5,7 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 
+
+@pytest.mark.slow
 def test_every_check_of_replicas_and_workers_holds(tmp_path):
     # In a process of its own: devices and ports of workers must be set before TensorFlow starts; and in one, which
     # imports it once.

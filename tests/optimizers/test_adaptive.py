@@ -230,6 +230,7 @@ def test_a_saved_model_keeps_its_state(estimator, tmp_path):
     assert_close(loaded.bounded_gradient_sums(x, y), [np.asarray(s) for s in model.bounded_gradient_sums(x, y)])
 
 
+@pytest.mark.slow
 def test_the_ablations():
     """AdaL never clamps; AdaN steps as gradient descent; both cost what the noise multiplier says."""
     model, x, y = compiled(mlp, optimizer(adaptive_rate=True, adaptive_noise=False, variance_threshold=0.0))

@@ -34,6 +34,7 @@ def test_the_filtered_sum_is_that_of_a_loop_over_records(made, bound, chunk, mon
     assert_close(tf.function(model.bounded_gradient_sums, autograph=False)(tf.constant(x), tf.constant(y)), wanted)
 
 
+@pytest.mark.slow
 def test_the_same_under_xla(monkeypatch):
     monkeypatch.setattr(filters, "_CHUNK", 60)
     model, x, y = compiled(text, optimizer())

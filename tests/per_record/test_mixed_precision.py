@@ -49,6 +49,7 @@ def test_layers_compute_low_and_sums_are_float32(policy):
     tfdp.check_independence(model)
 
 
+@pytest.mark.slow
 def test_fit_adds_float32_noise_and_scales_no_loss(policy):
     model = network()
     assert type(model.optimizer) is tfdp.optimizers.ClippedOptimizer
