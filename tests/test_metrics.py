@@ -7,7 +7,16 @@ from scipy import stats
 
 import tfdp_layers as tfdp
 from tfdp_layers import metrics
-from tfdp_layers.accounting import BudgetExhausted, GroupNoise, Ledger, Release, Statement, UnitRelease, epsilon
+from tfdp_layers.accounting import (
+    BudgetExhausted,
+    GroupNoise,
+    Ledger,
+    MetricRelease,
+    Release,
+    Statement,
+    UnitRelease,
+    epsilon,
+)
 from tfdp_layers.noise import NoiseSource, SeededNoise
 from tfdp_layers.sampling import FixedSize, Partition, Poisson
 
@@ -85,7 +94,7 @@ def test_replacing_a_record_costs_as_much_as_twice_its_contribution():
     costs = {}
     for sampling in (Poisson(100), FixedSize(100)):
         ledger = Ledger()
-        release = metrics.MetricRelease((GroupNoise("m", 0.5, 5.0),), sampling, 100)
+        release = MetricRelease((GroupNoise("m", 0.5, 5.0),), sampling, 100)
         ledger.reserve(ledger.begin(release), 4 if sampling.kind == "poisson" else 1)
         costs[sampling.kind] = float(epsilon(ledger, 1e-5))
     # Two gaussians of noise z/2 are one of twice the shift: four releases of z cost what one of z / 2 does.
