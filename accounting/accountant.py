@@ -6,9 +6,10 @@ from typing import Any
 
 from dp_accounting import DpEvent, NeighboringRelation
 
-from tfdp_layers.accounting import composition
+from tfdp_layers.accounting.composition import smallest_epsilon
 from tfdp_layers.accounting.events import AnyRelease
 from tfdp_layers.accounting.ledger import Ledger
+from tfdp_layers.accounting.renyi import convert_rdp, rdp_curve, rdp_of
 
 __all__ = ["Epsilon", "EpsilonCurve", "check_delta", "epsilon", "events_of", "nominal_epsilon"]
 
@@ -22,10 +23,10 @@ class Epsilon(float):
     """An epsilon that knows what it means; prints, compares and calculates as a float.
 
     Attributes:
-      delta: the delta it holds with.
-      accountant: which accountant proved it, for example "PLD".
-      relation: the neighbouring relation, or None where nothing was released.
-      sampling: the kinds of sampling, joined by "+", for example "poisson".
+        delta: the delta it holds with.
+        accountant: which accountant proved it, for example "PLD".
+        relation: the neighbouring relation, or None where nothing was released.
+        sampling: the kinds of sampling, joined by "+", for example "poisson".
     """
 
     delta: float
@@ -51,8 +52,8 @@ def epsilon(ledger: Ledger, delta: float) -> Epsilon:
     neighbouring relation, if they were made as recorded. Infinity where a group had no noise, 0.0 for an empty ledger.
 
     Raises:
-      ValueError: delta is not in (0, 1).
-      NotImplementedError: no installed accountant can bound what was released.
+        ValueError: delta is not in (0, 1).
+        NotImplementedError: no installed accountant can bound what was released.
     """
     delta = check_delta(delta)
     return _state(events_of(ledger), ledger.relation, delta, _kinds(ledger))
@@ -68,14 +69,14 @@ def nominal_epsilon(ledger: Ledger, delta: float) -> Epsilon | None:
 
 
 class EpsilonCurve:
-    """Epsilon after further updates of one release, in a fresh segment, on top of a snapshot of a ledger.
+    """Epsilon after further, equal releases in a fresh segment, on top of a snapshot of a ledger.
 
     Args:
-      ledger: what was released before; not changed. None for nothing.
-      release: what each further update releases.
-      delta: in (0, 1).
+        ledger: what was released before; not changed. None for nothing.
+        release: what each of them reveals.
+        delta: in (0, 1).
     Raises:
-      ValueError: delta is not in (0, 1), or the release has another neighbouring relation than the ledger.
+        ValueError: delta is not in (0, 1), or the release has another neighbouring relation than the ledger.
     """
 
     def __init__(self, ledger: Ledger | None, release: AnyRelease, delta: float) -> None:
@@ -89,15 +90,15 @@ class EpsilonCurve:
         self._values: dict[int, Epsilon] = {}
         self._bounds: dict[int, float] = {}
         base = tuple(self._before.items())
-        self._orders, self._rdp_before = composition.rdp_curve(base, release.relation)
-        self._rdp_each = composition.rdp_of(self._event, release.relation)
+        self._orders, self._rdp_before = rdp_curve(base, release.relation)
+        self._rdp_each = rdp_of(self._event, release.relation)
 
     def at(self, steps: int) -> Epsilon:
-        """Exact epsilon (the smallest that an accountant proves) after `steps` further updates."""
+        """Exact epsilon (the smallest that an accountant proves) after `steps` further releases."""
         return self._at_charges(self.release.charges(steps))
 
     def bound(self, steps: int) -> float:
-        """An upper bound on `at(steps)`, monotone in steps, cheap enough for every update: microseconds.
+        """An upper bound on `at(steps)`, monotone in steps, cheap enough for every step: microseconds.
 
         It is the smaller of the Renyi conversion at the next point of a fine grid and of the exact value at the next
         point of a coarse one, each evaluated once. At most about a tenth above `at`.
@@ -119,7 +120,7 @@ class EpsilonCurve:
         if charges == 0 and not self._before:
             return 0.0
         total = self._rdp_before + charges * self._rdp_each if charges else self._rdp_before
-        return composition.convert_rdp(self._orders, total, self.delta)
+        return convert_rdp(self._orders, total, self.delta)
 
 
 def events_of(ledger: Ledger) -> Counter[DpEvent]:
@@ -144,7 +145,7 @@ def check_delta(delta: float) -> float:
 def _state(counts: Counter[DpEvent], relation: NeighboringRelation | None, delta: float, kinds: set[str]) -> Epsilon:
     if relation is None:
         return Epsilon(0.0, delta, "nothing released", None, "")
-    value, accountant = composition.smallest_epsilon(counts, relation, delta)
+    value, accountant = smallest_epsilon(counts, relation, delta)
     return Epsilon(value, delta, accountant, relation, "+".join(sorted(kinds)))
 
 

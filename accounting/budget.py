@@ -8,14 +8,15 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from tfdp_layers.accounting import composition
+from tfdp_layers.accounting.composition import smallest_epsilon
 from tfdp_layers.accounting.events import AnyRelease
+from tfdp_layers.accounting.renyi import rdp_epsilon
 
 __all__ = ["Affordability", "Budget", "BudgetExhausted"]
 
 
 class BudgetExhausted(RuntimeError):  # noqa: N818 (named as the attribute of PrivacyBudget that tells of it)
-    """Not one more update fits into the budget."""
+    """Not one more release fits into the budget."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,10 @@ class Budget:
     """The epsilon that all releases of a ledger together may reach at this delta.
 
     Attributes:
-      epsilon: finite and above 0.
-      delta: in (0, 1); choose at most 1 / number of records.
+        epsilon: finite and above 0.
+        delta: in (0, 1); choose at most 1 / number of records.
     Raises:
-      ValueError: a number out of range.
+        ValueError: a number out of range.
     """
 
     epsilon: float
@@ -68,16 +69,16 @@ class Budget:
 
 
 class Affordability:
-    """How many updates of one release a budget affords on top of a fixed history.
+    """How many equal releases a budget affords on top of a fixed history.
 
-    Exact: the answer's epsilon was computed and is at most the budget, one more update exceeds it. The counts probed
+    Exact: the answer's epsilon was computed and is at most the budget, one more release exceeds it. The counts probed
     double until one does not fit, so that n questions cost about 2 log2(n) evaluations, of a
     millisecond each, and near the end of the budget of tens of milliseconds.
 
     Args:
-      budget: for all releases together.
-      before: how often each event of the rest of the ledger was released.
-      release: what each update releases, counted from a fresh start of its sampler.
+        budget: for all releases together.
+        before: how often each event of the rest of the ledger was released.
+        release: what each of them reveals, counted from a fresh start of its sampler.
     """
 
     def __init__(self, budget: Budget, before: Mapping[DpEvent, int], release: AnyRelease) -> None:
@@ -87,23 +88,23 @@ class Affordability:
         self._exceeds: int | None = None if self._fits == 0 else 0
 
     def epsilon(self, steps: int) -> float:
-        """The smallest epsilon that an accountant proves after `steps` updates.
+        """The smallest epsilon that an accountant proves after `steps` releases.
 
         Raises:
-          NotImplementedError: no installed accountant can bound what was released.
+            NotImplementedError: no installed accountant can bound what was released.
         """
-        return composition.smallest_epsilon(self._counts(steps), self._release.relation, self._budget.delta)[0]
+        return smallest_epsilon(self._counts(steps), self._release.relation, self._budget.delta)[0]
 
     def _counts(self, steps: int) -> Counter[DpEvent]:
         return self._before + Counter({self._event: self._release.charges(steps)})
 
     def _within(self, steps: int) -> bool:
         # A Renyi bound is a bound too, in a millisecond: it spares the exact one until the budget is nearly spent.
-        quick = composition.rdp_epsilon(tuple(self._counts(steps).items()), self._release.relation, self._budget.delta)
+        quick = rdp_epsilon(tuple(self._counts(steps).items()), self._release.relation, self._budget.delta)
         return quick <= self._budget.epsilon or self.epsilon(steps) <= self._budget.epsilon
 
     def most(self, steps: int) -> int:
-        """The largest number of updates, at most `steps`, that fits; -1 where the history alone exceeds the budget."""
+        """The largest number of releases, at most `steps`, that fits; -1 where the history alone exceeds the budget."""
         while self._fits < steps and self._exceeds is None:
             self._probe(max(steps, 2 * self._fits))
         while self._exceeds is not None and self._fits < steps and self._exceeds - self._fits > 1:

@@ -1,17 +1,20 @@
 """How much noise a target needs, and how many steps a budget affords. Both answers keep to the target for certain."""
 
-import functools
 import math
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from dp_accounting import DpEvent, GaussianDpEvent, NeighboringRelation, NonPrivateDpEvent, PoissonSampledDpEvent
 
-from tfdp_layers.accounting import composition
 from tfdp_layers.accounting.accountant import check_delta, events_of
+from tfdp_layers.accounting.composition import smallest_epsilon
 from tfdp_layers.accounting.events import GroupNoise, Release
+from tfdp_layers.accounting.gaussian_events import exact_gaussian
 from tfdp_layers.accounting.ledger import Ledger
+from tfdp_layers.accounting.loss_distributions import pld_epsilon, pld_interval
+from tfdp_layers.accounting.renyi import rdp_epsilon
 from tfdp_layers.sampling import Sampling
 
 __all__ = ["affordable_steps", "calibrate_noise_multiplier"]
@@ -29,46 +32,36 @@ def calibrate_noise_multiplier(
     steps: int,
     ledger: Ledger | None = None,
 ) -> float:
-    """Returns the smallest noise multiplier, to about 1e-3, with which `steps` updates keep to the target.
+    """Returns the smallest noise multiplier, to about 1e-3, with which `steps` steps keep to the target.
 
-    Guarantee: one-sided. The epsilon of `steps` updates with the returned multiplier, on top of what the ledger holds,
+    Guarantee: one-sided. The epsilon of `steps` steps with the returned multiplier, on top of what the ledger holds,
     was computed and is at most the target.
 
     Args:
-      target_epsilon: finite and above 0.
-      target_delta: in (0, 1); above 1 / examples it protects little, and a UserWarning says so.
-      sampling: how records are drawn; `examples` is their declared, public number.
-      steps: optimizer updates, from a fresh start of the sampler.
-      ledger: what was released before; None for nothing.
+        target_epsilon: finite and above 0.
+        target_delta: in (0, 1); above 1 / examples it protects little, and a UserWarning says so.
+        sampling: how records are drawn; `examples` is their declared, public number.
+        steps: of the optimizer, from a fresh start of the sampler.
+        ledger: what was released before; None for nothing.
 
     Returns:
-      Noise standard deviation over the bound on one record's contribution to the sum, all groups joined.
+        Noise standard deviation over the bound on one record's contribution to the sum, all groups joined.
     Raises:
-      ValueError: an argument out of range, another relation in the ledger, or a target that no noise reaches.
+        ValueError: an argument out of range, another relation in the ledger, or a target that no noise reaches.
     """
     delta = _check_target(target_epsilon, target_delta, sampling, examples)
     if isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 1:
         raise ValueError(f"steps must be an integer of at least 1. Received: {steps!r}.")
-    charges = sampling.charges(steps, examples)
-    before = _before(ledger, sampling, examples)
-
-    def cost(multiplier: float) -> float:
-        counts = before + Counter({sampling.event(multiplier, examples): charges})
-        return composition.smallest_epsilon(counts, sampling.relation, delta)[0]
-
-    def estimate(interval: float, multiplier: float) -> float:
-        counts = before + Counter({sampling.event(multiplier, examples): charges})
-        return _estimate(counts, sampling.relation, delta, interval)
-
-    spent = composition.smallest_epsilon(before, sampling.relation, delta)[0]
+    plan = _Plan(sampling, examples, delta, _before(ledger, sampling, examples))
+    spent = plan.epsilon(1.0, 0)
     if spent >= target_epsilon:
         raise ValueError(
             f"The ledger already holds epsilon={spent:.4g} at delta={delta:g}, so no noise reaches target_epsilon="
             f"{target_epsilon!r}. Use a larger target."
         )
-    guess = _least(functools.partial(estimate, math.inf), target_epsilon, 1.0, tolerance=0.02)
-    guess = _least(functools.partial(estimate, _COARSE), target_epsilon, guess, tolerance=0.002, stride=1.05)
-    return _least(cost, target_epsilon, guess, tolerance=_TOLERANCE, stride=1.002)
+    guess = _least(lambda z: plan.epsilon(z, steps, math.inf), target_epsilon, 1.0, tolerance=0.02)
+    guess = _least(lambda z: plan.epsilon(z, steps, _COARSE), target_epsilon, guess, tolerance=0.002, stride=1.05)
+    return _least(lambda z: plan.epsilon(z, steps), target_epsilon, guess, tolerance=_TOLERANCE, stride=1.002)
 
 
 def affordable_steps(
@@ -80,18 +73,18 @@ def affordable_steps(
     ledger: Ledger | None = None,
     maximum: int = 10_000_000,
 ) -> int:
-    """Returns the largest number of further updates, at most `maximum`, whose epsilon is at most the target.
+    """Returns the largest number of further steps, at most `maximum`, whose epsilon is at most the target.
 
-    Guarantee: epsilon after the returned number of updates, on top of what the ledger holds, was computed and is at
+    Guarantee: epsilon after the returned number of steps, on top of what the ledger holds, was computed and is at
     most the target; one more would exceed it (or `maximum`). 0 where nothing fits.
 
     Args:
-      target_epsilon, target_delta, sampling, examples, ledger: see `calibrate_noise_multiplier`.
-      noise_multiplier: finite and above 0.
-      maximum: where the search ends.
+        target_epsilon, target_delta, sampling, examples, ledger: see `calibrate_noise_multiplier`.
+        noise_multiplier: finite and above 0.
+        maximum: where the search ends.
 
     Raises:
-      ValueError: an argument out of range, or another neighbouring relation in the ledger.
+        ValueError: an argument out of range, or another neighbouring relation in the ledger.
     """
     delta = _check_target(target_epsilon, target_delta, sampling, examples)
     if not 0.0 < float(noise_multiplier) < math.inf:
@@ -101,23 +94,34 @@ def affordable_steps(
         )
     if isinstance(maximum, bool) or not hasattr(maximum, "__index__") or maximum < 0:
         raise ValueError(f"maximum must be an integer of at least 0. Received: {maximum!r}.")
-    before = _before(ledger, sampling, examples)
-    event = sampling.event(noise_multiplier, examples)
+    plan = _Plan(sampling, examples, delta, _before(ledger, sampling, examples))
 
-    def after(steps: int) -> Counter[DpEvent]:
-        return before + Counter({event: sampling.charges(steps, examples)})
-
-    def fits(steps: int) -> bool:
-        return composition.smallest_epsilon(after(steps), sampling.relation, delta)[0] <= target_epsilon
-
-    def may_fit(interval: float, steps: int) -> bool:
-        return _estimate(after(steps), sampling.relation, delta, interval) <= target_epsilon
+    def fits(steps: int, interval: float | None = None) -> bool:
+        return plan.epsilon(noise_multiplier, steps, interval) <= target_epsilon
 
     if not fits(0):
         return 0
-    guess = _most(functools.partial(may_fit, math.inf), 0, 1, maximum)
-    guess = _most(functools.partial(may_fit, _COARSE), guess, max(1, guess // 20), maximum)
+    guess = _most(lambda steps: fits(steps, math.inf), 0, 1, maximum)
+    guess = _most(lambda steps: fits(steps, _COARSE), guess, max(1, guess // 20), maximum)
     return _most(fits, guess, max(1, guess // 300), maximum)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """Steps to come, on top of what was released before."""
+
+    sampling: Sampling
+    examples: int
+    delta: float
+    before: Counter[DpEvent]
+
+    def epsilon(self, noise_multiplier: float, steps: int, interval: float | None = None) -> float:
+        """The smallest that an accountant proves after so many steps; with an interval near it, see `_estimate`."""
+        event = self.sampling.event(noise_multiplier, self.examples)
+        counts = self.before + Counter({event: self.sampling.charges(steps, self.examples)})
+        if interval is not None:
+            return _estimate(counts, self.sampling.relation, self.delta, interval)
+        return smallest_epsilon(counts, self.sampling.relation, self.delta)[0]
 
 
 def _check_target(target_epsilon: float, target_delta: float, sampling: Sampling, examples: int) -> float:
@@ -149,7 +153,7 @@ def _estimate(counts: Counter[DpEvent], relation: NeighboringRelation, delta: fl
     """A fast stand-in for the exact epsilon, to start a search from: no answer rests on it.
 
     Args:
-      interval: of the privacy loss distributions, in units of the exact one's; infinity leaves them out.
+        interval: of the privacy loss distributions, in units of the exact one's; infinity leaves them out.
     """
     plain = Counter[DpEvent]()
     for event, count in counts.items():
@@ -159,11 +163,11 @@ def _estimate(counts: Counter[DpEvent], relation: NeighboringRelation, delta: fl
     kept = tuple((event, count) for event, count in plain.items() if count)
     if not kept or any(isinstance(event, NonPrivateDpEvent) for event, _ in kept):
         return math.inf if kept else 0.0
-    if composition.exact_gaussian(kept) is not None:
-        return composition.smallest_epsilon(plain, relation, delta)[0]
-    bound = composition.rdp_epsilon(kept, relation, delta)
+    if exact_gaussian(kept) is not None:
+        return smallest_epsilon(plain, relation, delta)[0]
+    bound = rdp_epsilon(kept, relation, delta)
     if math.isfinite(interval):
-        bound = min(bound, composition.pld_epsilon(kept, relation, delta, interval * composition.pld_interval(kept)))
+        bound = min(bound, pld_epsilon(kept, relation, delta, interval * pld_interval(kept)))
     return bound
 
 

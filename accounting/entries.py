@@ -8,7 +8,7 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from tfdp_layers.accounting.events import AnyRelease, WholeDataRelease
+from tfdp_layers.accounting.events import AnyRelease
 from tfdp_layers.accounting.locked_file import LedgerError
 
 __all__ = ["Entries", "Entry", "Row"]
@@ -16,11 +16,11 @@ __all__ = ["Entries", "Entry", "Row"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Consecutive steps of one release.
+    """Consecutive equal releases.
 
     Attributes:
-        release: what each step released.
-        steps: steps made or reserved.
+        release: what each of them reveals.
+        steps: how many were made or reserved.
         uid: names this counter; only the ledger object that opened an entry ever adds to it.
     """
 
@@ -30,7 +30,7 @@ class Entry:
 
     @property
     def charges(self) -> int:
-        """How many of the release's events the steps cost."""
+        """How many of the release's events they cost."""
         return self.release.charges(self.steps)
 
 
@@ -46,6 +46,7 @@ class Row:
 
     def __init__(self, release: AnyRelease, index: int) -> None:
         self.release, self.index, self.charges = release, index, 0
+        self.of_steps = release.purpose in ("step", "test")
         self._each = None if release.sequential else release.charges(1)
 
     @functools.cached_property
@@ -53,7 +54,7 @@ class Row:
         return self.release.event()
 
     def cost(self, steps: int) -> int:
-        """What `steps` consecutive steps of one entry cost, in charges."""
+        """The charges of `steps` consecutive releases of one entry."""
         return self.release.charges(steps) if self._each is None else steps * self._each
 
 
@@ -61,8 +62,8 @@ class Entries:
     """Entries by name, oldest first. What is asked at every step is added up as they change, never by a walk over them.
 
     Attributes:
-        steps: of all entries.
-        updates: the same without sums over all records, which are released beside the steps of an optimizer.
+        steps: releases of all entries.
+        updates: those of them that are steps of an optimizer, or tests of a party.
     """
 
     def __init__(self) -> None:
@@ -113,12 +114,12 @@ class Entries:
             )
 
     def put(self, uid: str, row: Row, steps: int) -> Entry:
-        """Sets how many steps an entry counts, in constant time; `row` is that of its release."""
+        """Sets how many releases an entry counts, in constant time; `row` is that of its release."""
         old = self._entries.get(uid)
         before = old.steps if old else 0
         row.charges += row.cost(steps) - (row.cost(before) if before else 0)
         self.steps += steps - before
-        if not isinstance(row.release, WholeDataRelease):
+        if row.of_steps:
             self.updates += steps - before
         entry = self._entries[uid] = Entry(row.release, steps, uid)
         self._changes[uid] += 1

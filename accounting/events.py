@@ -1,10 +1,11 @@
-"""What one step released: noise and bound per group, sampling, number of records. One typed value, never a bare z."""
+"""What was released: noise and bound per group, sampling, number of records. One typed value, never a bare z."""
 
+import functools
 import math
 import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from dp_accounting import DpEvent, NeighboringRelation
 
@@ -20,7 +21,6 @@ __all__ = [
     "Release",
     "UnitMetricRelease",
     "UnitRelease",
-    "WholeDataRelease",
     "joint_noise_multiplier",
     "release_from_json",
 ]
@@ -35,17 +35,27 @@ GENERATORS = {
 }
 """Where the noise may come from, in words for statements."""
 
+_KINDS = {
+    ("record", "step"): "step",
+    ("unit", "step"): "unit_step",
+    ("record", "whole_data"): "whole_data",
+    ("record", "metric"): "metric",
+    ("unit", "metric"): "unit_metric",
+}
+# Files name kinds from this list, never modules to import.
+_PURPOSES = {kind: unit_and_purpose for unit_and_purpose, kind in _KINDS.items()}
+
 
 @dataclass(frozen=True)
 class GroupNoise:
     """The Gaussian noise on one group of weights.
 
     Attributes:
-      name: of the group, for statements.
-      bound: L2 bound on ONE record's contribution to the SUM of the group's gradients; per-record loss per weight.
-      stddev: standard deviation of the noise added to that sum, same units.
+        name: of the group, for statements.
+        bound: L2 bound on ONE record's contribution to the SUM of the group's gradients; per-record loss per weight.
+        stddev: standard deviation of the noise added to that sum, same units.
     Raises:
-      ValueError: a bound or stddev that is negative or not finite, or a name that is not text.
+        ValueError: a bound or stddev that is negative or not finite, or a name that is not text.
     """
 
     name: str
@@ -65,7 +75,7 @@ def joint_noise_multiplier(groups: Iterable[GroupNoise]) -> float:
     The groups of a step share one draw of records, so they are joined before subsampling is accounted.
 
     Returns:
-      0.0 where a group with a positive bound has no noise; infinity where no record contributes to any group.
+        0.0 where a group with a positive bound has no noise; infinity where no record contributes to any group.
     Source: scale each group by 1 / sigma_g; the sum is then one Gaussian mechanism of unit noise.
     """
     ratios = []
@@ -80,20 +90,32 @@ def joint_noise_multiplier(groups: Iterable[GroupNoise]) -> float:
 
 @dataclass(frozen=True)
 class Release:
-    """What one optimizer update releases.
+    """One noisy sum over a draw of records: what it reveals of them, and for what it is made.
+
+    Purposes: an optimizer's "step"; a sum over the "whole_data" that is released beside the steps (by
+    `tfdp.layers.DPPCA`, say); a "metric", the mean over all records of a number of bounded range, which is centred
+    first, so that a record moves the sum by at most half the range (`tfdp.release_metric`).
+
+    Where its records are units (people, say), a unit may own many: of each unit that is drawn one record enters, chosen
+    at random (for a metric, the mean of the unit's own numbers). So a group's bound on one record bounds the unit,
+    `examples` and `batch_size` count units, and neighbours differ in a whole unit.
 
     Attributes:
-      groups: disjoint groups of weights that together hold every trainable weight; at least one.
-      sampling: how the records of the step were drawn.
-      examples: the declared, public number of records.
-      seeded: a seeded noise or sampling source was used, which voids the statement.
-      declared: the caller declared the sampling of a foreign pipeline; the library did not perform it.
-      nominal_noise_multiplier: what the publication of the method accounts with, where that is not true; None where the
-        method has no other figure than `noise_multiplier`.
-      generator: where the noise came from, one of `GENERATORS`.
+        groups: disjoint groups of weights that together hold every trainable weight, at least one; for a metric one,
+            named as it.
+        sampling: how the records were drawn: all of them, but for a step. It states the neighbouring relation.
+        examples: the declared, public number of records.
+        seeded: a seeded noise or sampling source was used, which voids the statement.
+        declared: the caller declared the sampling of a foreign pipeline; the library did not perform it.
+        nominal_noise_multiplier: what the publication of the method accounts with, where that is not true; None where
+            the method has no other figure than `noise_multiplier`.
+        generator: where the noise came from, one of `GENERATORS`.
+        unit: "record", or "unit".
+        purpose: "step", "whole_data" (of records only) or "metric".
+
     Raises:
-      ValueError: no groups, two of one name, a nominal noise multiplier that is negative or not finite, flags that are
-        not booleans, an unknown generator, or a data set that the sampling refuses.
+        ValueError: no groups, two of one name, a nominal noise multiplier that is negative or not finite, flags that
+            are not booleans, an unknown generator, unit or purpose, or a data set that the sampling refuses.
     """
 
     groups: tuple[GroupNoise, ...]
@@ -103,20 +125,25 @@ class Release:
     declared: bool = False
     nominal_noise_multiplier: float | None = None
     generator: str = "default"
-    kind: ClassVar[str] = "step"
-    unit: ClassVar[str] = "record"
+    unit: str = "record"
+    purpose: str = "step"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
-        if not self.groups or not all(isinstance(group, GroupNoise) for group in self.groups):
-            raise ValueError(f"A release needs at least one GroupNoise. Received: groups={self.groups!r}.")
-        names = [group.name for group in self.groups]
-        if len(set(names)) < len(names):
-            raise ValueError(f"Two groups of a release share a name: {names}. Give each group its own.")
+        self._check_groups()
         if not isinstance(self.sampling, Sampling):
             raise ValueError(f"sampling must be one of tfdp_layers.sampling. Received: {self.sampling!r}.")
         self.sampling.check(self.examples)
         object.__setattr__(self, "examples", operator.index(self.examples))
+        if (self.unit, self.purpose) not in list(_KINDS):
+            raise ValueError(
+                f"unit and purpose of a release must be one of {list(_KINDS)}. Received: {(self.unit, self.purpose)!r}."
+            )
+        if self.purpose != "step" and self.sampling.batch_size != self.examples:
+            raise ValueError(
+                f"A sum over all {self.examples} records is drawn with batch_size={self.examples}. Received:"
+                f" {self.sampling!r}."
+            )
         if self.nominal_noise_multiplier is not None:
             nominal = nonnegative("nominal noise multiplier", self.nominal_noise_multiplier)
             object.__setattr__(self, "nominal_noise_multiplier", nominal)
@@ -125,6 +152,20 @@ class Release:
         for field in ("seeded", "declared"):
             if not isinstance(getattr(self, field), bool):
                 raise ValueError(f"{field} must be True or False. Received: {getattr(self, field)!r}.")
+
+    def _check_groups(self) -> None:
+        if not self.groups or not all(isinstance(group, GroupNoise) for group in self.groups):
+            raise ValueError(f"A release needs at least one GroupNoise. Received: groups={self.groups!r}.")
+        names = [group.name for group in self.groups]
+        if len(set(names)) < len(names):
+            raise ValueError(f"Two groups of a release share a name: {names}. Give each group its own.")
+        if self.purpose == "metric" and len(names) > 1:
+            raise ValueError(f"A metric is one number, with one GroupNoise. Received: {names}.")
+
+    @property
+    def kind(self) -> str:
+        """What files and statements call it: "step", "unit_step", "whole_data", "metric" or "unit_metric"."""
+        return _KINDS[self.unit, self.purpose]
 
     @property
     def noise_multiplier(self) -> float:
@@ -150,15 +191,15 @@ class Release:
 
     @property
     def sequential(self) -> bool:
-        """Whether the cost of a step depends on where in an epoch it is, so that segments cannot be joined."""
+        """Whether a release costs more or less by where in an epoch it is, so that segments cannot be joined."""
         return self.sampling.charges(2, self.examples) != 2 * self.sampling.charges(1, self.examples)
 
     def event(self) -> DpEvent:
-        """What one charge costs under `relation`."""
+        """The accounting event of one charge, under `relation`."""
         return self.sampling.event(self.noise_multiplier, self.examples)
 
     def charges(self, steps: int) -> int:
-        """How many events `steps` consecutive updates cost, from a fresh start of the sampler."""
+        """How many events `steps` consecutive releases cost, from a fresh start of the sampler."""
         return self.sampling.charges(steps, self.examples)
 
     def to_json(self) -> dict[str, Any]:
@@ -177,6 +218,10 @@ class Release:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "Release":
         """Reads what `to_json` wrote. Raises ValueError for missing, unknown or invalid fields."""
+        kind = value.get("kind") if isinstance(value, Mapping) else None
+        if not isinstance(kind, str) or kind not in _PURPOSES:
+            raise ValueError(f"Unknown kind of release: {kind!r}. Known kinds: {[*_PURPOSES, NumericSparse.kind]}.")
+        unit, purpose = _PURPOSES[kind]
         optional = {"nominal_noise_multiplier", "generator"} & set(value)
         exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"} | optional)
         if value.get("nominal_noise_multiplier", 0) is None:
@@ -193,71 +238,25 @@ class Release:
             declared=value["declared"],
             nominal_noise_multiplier=value.get("nominal_noise_multiplier"),
             generator=value.get("generator", "default"),
+            unit=unit,
+            purpose=purpose,
         )
 
 
-@dataclass(frozen=True)
-class UnitRelease(Release):
-    """A `Release` whose records are units (people, say), each with at most one bounded contribution to a step.
+UnitRelease = functools.partial(Release, unit="unit")
+"""A `Release` whose records are units."""
 
-    A unit may own many records; of each unit that is drawn, one record enters the step, chosen at random. So a group's
-    bound on one record bounds the unit, `examples` and `batch_size` count units, and neighbours differ in a whole unit.
-    """
+MetricRelease = functools.partial(Release, purpose="metric")
+"""A `Release` of a metric."""
 
-    kind: ClassVar[str] = "unit_step"
-    unit: ClassVar[str] = "unit"
-
-
-@dataclass(frozen=True)
-class WholeDataRelease(Release):
-    """One noisy sum over all records, released beside the optimizer's updates (by `tfdp.layers.DPPCA`, say).
-
-    The ledger counts one update for each such sum. `sampling` draws every record: it states the neighbouring relation.
-    """
-
-    kind: ClassVar[str] = "whole_data"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.sampling.batch_size != self.examples:
-            raise ValueError(
-                f"A sum over all {self.examples} records is drawn with batch_size={self.examples}. Received:"
-                f" {self.sampling!r}."
-            )
-
-
-@dataclass(frozen=True)
-class MetricRelease(WholeDataRelease):
-    """A noisy mean over ALL records of numbers of bounded range, as `tfdp.release_metric` releases it.
-
-    One group, named as the metric: one record moves the sum by at most half the range, since the middle of the range is
-    subtracted first. The sampling draws all records; it gives the neighbouring relation.
-    """
-
-    kind: ClassVar[str] = "metric"
-
-
-@dataclass(frozen=True)
-class UnitMetricRelease(MetricRelease):
-    """A `MetricRelease` whose records are units: the mean over units of each one's own mean."""
-
-    kind: ClassVar[str] = "unit_metric"
-    unit: ClassVar[str] = "unit"
-
+UnitMetricRelease = functools.partial(Release, unit="unit", purpose="metric")
+"""A `Release` of a metric whose records are units: the mean over units of each one's own mean."""
 
 AnyRelease = Release | NumericSparse
-"""What a ledger counts."""
-
-# Files name kinds from this list, never modules to import. Another kind of release is a class with the same members.
-_KINDS: dict[str, type[Release] | type[NumericSparse]] = {
-    kind.kind: kind
-    for kind in (Release, UnitRelease, WholeDataRelease, MetricRelease, UnitMetricRelease, NumericSparse)
-}
+"""What a ledger counts. Another one is a class with the same members."""
 
 
 def release_from_json(value: Mapping[str, Any]) -> AnyRelease:
     """Reads a release of any known kind. Raises ValueError for an unknown kind or invalid fields."""
-    kind = value.get("kind") if isinstance(value, Mapping) else None
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"Unknown kind of release: {kind!r}. Known kinds: {sorted(_KINDS)}.")
-    return _KINDS[kind].from_json(value)
+    party = isinstance(value, Mapping) and value.get("kind") == NumericSparse.kind
+    return NumericSparse.from_json(value) if party else Release.from_json(value)

@@ -27,8 +27,8 @@ def gaussian_profile(epsilon: Any, multiplier: float) -> np.ndarray:
     """The smallest delta of a Gaussian mechanism at `epsilon` (any real numbers), to nearly full relative accuracy.
 
     Args:
-      epsilon: numbers, any shape.
-      multiplier: noise standard deviation over the sensitivity under the relation at hand (replace-one: 2S).
+        epsilon: numbers, any shape.
+        multiplier: noise standard deviation over the sensitivity under the relation at hand (replace-one: 2S).
     Source: Balle and Wang 2018, arXiv:1805.06530, Theorem 8: Phi(a) - e^epsilon Phi(b); and phi(a) =
     e^epsilon phi(b).
     """
@@ -58,9 +58,9 @@ def sampled_profile(epsilon: Any, probability: float, multiplier: float) -> np.n
     convexity each divergence is at most delta_G(e). It is attained where all other records contribute -S.
 
     Args:
-      epsilon: numbers, any shape.
-      probability: q, in (0, 1].
-      multiplier: noise standard deviation over 2S.
+        epsilon: numbers, any shape.
+        probability: q, in (0, 1].
+        multiplier: noise standard deviation over 2S.
     Source: Balle, Barthe, Gaboardi 2018, arXiv:1807.01647 (without replacement, under substitution).
     """
     epsilon = np.asarray(epsilon, dtype=np.float64)
@@ -83,8 +83,8 @@ def sampled_pld(
     dominates the step. Connecting the profile's dots on a grid only raises it.
 
     Args:
-      probability, multiplier: see `sampled_profile`.
-      interval: of the grid, in units of privacy loss. Every interval gives an upper bound.
+        probability, multiplier: see `sampled_profile`.
+        interval: of the grid, in units of privacy loss. Every interval gives an upper bound.
     Source: Zhu, Dong, Wang 2022, arXiv:2106.08567, Propositions 8 and 10 and Theorem 10 (profiles, dominating pairs and
     their composition); Doroshenko et al. 2022, arXiv:2207.04380, Algorithm 1.
     """

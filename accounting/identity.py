@@ -23,7 +23,7 @@ class Identity:
         """With this data set and budget where it has none; None keeps what it has.
 
         Raises:
-          ValueError: it has others, or would have a budget without a data set; `path` is named in the message.
+            ValueError: it has others, or would have a budget without a data set; `path` is named in the message.
         """
         name = self.dataset if dataset is None else checked_name(dataset)
         if name is None:

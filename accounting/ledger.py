@@ -4,12 +4,8 @@ import os
 import secrets
 import threading
 import weakref
-from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-
-from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entry
@@ -18,17 +14,21 @@ from tfdp_layers.accounting.ledger_format import checked_count
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.segment import Segment
 from tfdp_layers.accounting.state import State
+from tfdp_layers.accounting.view import View
 
 __all__ = ["Entry", "Ledger", "LedgerError"]
 
 
-class Ledger:
-    """Counts the steps of each release; the accountants read it.
+class Ledger(View):
+    """Counts releases; the accountants read it.
 
-    Steps are counted BEFORE they are made (`reserve`) and corrected afterwards (`settle`): a crash in between
+    A *release* is what reveals something of the records: the noisy sum of an optimizer's *step*, a metric, a threshold
+    test. What it costs in events of the accountants is its *charge*. `steps` says how many releases: most are steps.
+
+    Releases are counted BEFORE they are made (`reserve`) and corrected afterwards (`settle`): a crash in between
     over-counts. Each entry is a counter with one writer and only grows (but for the return of unused reservations),
-    so a merge (the union of entries, the larger count of each) can neither rewind nor lose a step, even of two ledgers
-    that both went on from one copy. A loaded ledger therefore opens new entries, and so does a forked process.
+    so a merge (the union of entries, the larger count of each) can neither rewind nor lose a release, even of two
+    ledgers that both went on from one copy. A loaded ledger therefore opens new entries, and so does a forked process.
 
     The ledger of a DATA SET names it: assign it to every model that is trained on these data, and give it to
     `release_metric`; then it adds up all that they ever released about a record. It gives nothing back when older
@@ -82,27 +82,12 @@ class Ledger:
         ledger._state = State.from_file(path)
         return ledger
 
-    @property
-    def uid(self) -> str:
-        """Random name of this ledger, kept by its copies and its file."""
-        return self._state.identity.uid
-
-    @property
-    def dataset(self) -> str | None:
-        """The data set that the ledger is kept for; None where it is one of a run."""
-        return self._state.identity.dataset
-
-    @property
-    def budget(self) -> Budget | None:
-        """What everything in the ledger together keeps to; None without a budget."""
-        return self._state.identity.budget
-
     def set_budget(self, epsilon: float, delta: float) -> None:
         """Replaces the data set's budget, in the file too: a decision of whoever answers for the data.
 
         Raises:
-          ValueError: a number out of range, or a ledger that names no data set.
-          LedgerError: the file cannot be written, another ledger holds it, or this is a copy.
+            ValueError: a number out of range, or a ledger that names no data set.
+            LedgerError: the file cannot be written, another ledger holds it, or this is a copy.
         """
         budget = Budget(epsilon, delta)
         with self._threads:
@@ -111,57 +96,14 @@ class Ledger:
                 raise ValueError("A budget is kept for a data set: open the ledger with Ledger(path, dataset='name').")
             self._state.rename(lambda identity: replace(identity, budget=budget))
 
-    @property
-    def path(self) -> Path | None:
-        """The file, or None in memory."""
-        return self._state.path
-
-    @property
-    def entries(self) -> tuple[Entry, ...]:
-        """All entries, oldest first."""
-        return tuple(self._state.entries)
-
-    @property
-    def releases(self) -> tuple[AnyRelease, ...]:
-        """The distinct releases of all entries."""
-        return tuple(row.release for row in self._state.entries.rows)
-
-    @property
-    def relation(self) -> NeighboringRelation | None:
-        """The neighbouring relation of all entries; None while the ledger is empty."""
-        return next((row.release.relation for row in self._state.entries.rows), None)
-
-    @property
-    def unit(self) -> str | None:
-        """Whose replacement the entries are accounted for: "record", "party" (its whole data set), None while empty."""
-        return next((row.release.unit for row in self._state.entries.rows), None)
-
-    @property
-    def steps(self) -> int:
-        """Steps of all entries, made or reserved; each metric released counts as one."""
-        return self._state.entries.steps
-
-    @property
-    def updates(self) -> int:
-        """Steps of optimizers or parties, made or reserved, without sums that were released beside them."""
-        return self._state.entries.updates
-
-    def events(self) -> Counter[DpEvent]:
-        """How often each event was released: what the accountants compose."""
-        return self._state.entries.events()
-
-    def check(self, release: AnyRelease) -> None:
-        """Raises ValueError where the release has another neighbouring relation, or unit, than the ledger."""
-        self._state.entries.refuse_mixing(release)
-
     def begin(self, release: AnyRelease) -> str:
-        """Starts a segment of updates and returns its token. Nothing is counted or written yet.
+        """Starts a segment of equal releases and returns its token. Nothing is counted or written yet.
 
         An equal release goes on in the entry that this object opened for it, unless its cost depends on the place in an
         epoch (Partition: a fresh permutation starts).
 
         Raises:
-          ValueError: the release has another neighbouring relation than the ledger.
+            ValueError: the release has another neighbouring relation than the ledger.
         """
         self.check(release)
         with self._threads:
@@ -172,13 +114,13 @@ class Ledger:
             return token
 
     def reserve(self, token: str, steps: int) -> None:
-        """Counts `steps` updates of a segment, on disk too, before they are made. Reservations add up.
+        """Counts `steps` further releases of a segment, on disk too, before they are made. Reservations add up.
 
         Raises:
-          LedgerError: the file cannot be written, another ledger holds it, or this is a copy of the ledger of a data
-            set. The updates must not be made then.
-          BudgetExhausted: they would exceed the data set's budget; nothing is counted.
-          ValueError: an unknown token, a count that is not a non-negative integer, or a relation that does not match.
+            LedgerError: the file cannot be written, another ledger holds it, or this is a copy of the ledger of a data
+                set. The releases must not be made then.
+            BudgetExhausted: they would exceed the data set's budget; nothing is counted.
+            ValueError: an unknown token, a count that is not a non-negative integer, or a relation that does not match.
         """
         steps = checked_count("steps", steps)
         with self._threads:
@@ -194,7 +136,7 @@ class Ledger:
             self._ready(token).require(self._state.entries, self.budget, steps, self.dataset)
 
     def affordable(self, token: str, steps: int) -> int:
-        """Returns how many of `steps` further updates of a segment the data set's budget affords: all without one.
+        """Returns how many of `steps` further releases of a segment the data set's budget affords: all without one.
 
         Raises: as `reserve`, but for BudgetExhausted.
         """
@@ -203,11 +145,11 @@ class Ledger:
             return self._ready(token).affordable(self._state.entries, self.budget, steps)
 
     def settle(self, token: str, made: int) -> None:
-        """Replaces the outstanding reservation of a segment by the updates made; more than reserved are counted too.
+        """Replaces the outstanding reservation of a segment by the releases made; more than reserved count too.
 
         Raises:
-          LedgerError: the file cannot be written; it then still holds the reservation.
-          ValueError: an unknown token or a count that is not a non-negative integer.
+            LedgerError: the file cannot be written; it then still holds the reservation.
+            ValueError: an unknown token or a count that is not a non-negative integer.
         """
         made = checked_count("made", made)
         with self._threads:
@@ -215,13 +157,8 @@ class Ledger:
             unused, segment.outstanding = segment.outstanding - made, 0
             self._add(segment, -unused)
 
-    def holds(self, other: "Ledger") -> bool:
-        """Whether a merge of `other` would change nothing."""
-        mine = self._state.entries
-        return all((found := mine.get(entry.uid)) and found.steps >= entry.steps for entry in other._state.entries)
-
     def entry_of(self, token: str) -> Entry | None:
-        """The entry that counts a segment's updates; None before the first. Raises ValueError for an unknown token."""
+        """The entry that counts a segment's releases; None before the first. Raises ValueError for an unknown token."""
         if token not in self._segments:
             raise ValueError(f"Unknown token {token!r}. Use the one that this ledger's begin() returned.")
         return self._state.entries.get(self._segments[token].entry)
@@ -233,8 +170,8 @@ class Ledger:
         becomes a copy of it.
 
         Raises:
-          ValueError: the neighbouring relations differ, or the data sets.
-          LedgerError: the file cannot be written, or another ledger holds it.
+            ValueError: the neighbouring relations differ, or the data sets.
+            LedgerError: the file cannot be written, or another ledger holds it.
         """
         with self._threads:
             self._state.identity.refuse_costs_of(other._state.identity, self.path)
@@ -267,16 +204,12 @@ class Ledger:
         # Copies and pickles are snapshots: two objects must never write one file or share an entry.
         return Ledger.from_json, (self.to_json(),)
 
-    def to_json(self) -> str:
-        """Returns the ledger as JSON text, one entry a line."""
-        return self._state.text()
-
     @classmethod
     def from_json(cls, text: str) -> "Ledger":
         """Returns a ledger in memory from what `to_json` wrote.
 
         Raises:
-          LedgerError: the text is not a whole, valid ledger of this format.
+            LedgerError: the text is not a whole, valid ledger of this format.
         """
         ledger = cls()
         ledger._state = State.from_text(text)
@@ -285,14 +218,6 @@ class Ledger:
     def close(self) -> None:
         """Releases the lock on the file. A later reservation takes it again."""
         self._state.unlock()
-
-    def __repr__(self) -> str:
-        relation = self.relation.name if self.relation else None
-        named = f", dataset={self.dataset!r}" if self.dataset is not None else ""
-        return (
-            f"Ledger(path={str(self.path)!r}{named}, entries={len(self._state.entries)}, steps={self.steps},"
-            f" relation={relation})"
-        )
 
     def _ready(self, token: str) -> Segment:
         """The segment, after all that must hold before anything is counted in it."""

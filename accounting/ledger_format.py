@@ -11,9 +11,9 @@ Format 2: each distinct release once, entries that refer to it by its number, an
     [UID, {...}, 1, DIGEST]
     ]}
 
-A row of the log says how many steps an entry counts from there on; a release that is new stands in it itself, and has
-the next number. `sequence` counts all that was ever written to the file before its log, and is 0 in copies. Each digest
-is one of all that stands before it: it tells a changed digit from a count, but it is no signature.
+A row of the log says how many releases an entry counts from there on; one that is new stands in it itself, and has the
+next number. `sequence` counts all that was ever written to the file before its log, and is 0 in copies. Each digest is
+one of all that stands before it: it tells a changed digit from a count, but it is no signature.
 """
 
 import hashlib
@@ -143,7 +143,7 @@ def read_ledger(text: str, path: Path | None) -> Content:
 
 def _read(value: Any) -> Content:
     found = value.get("format") if isinstance(value, dict) else value
-    if isinstance(found, bool) or found not in (1, _FORMAT):
+    if not isinstance(value, dict) or isinstance(found, bool) or found not in (1, _FORMAT):
         raise ValueError(f"its format is {found!r}, and this version reads the formats 1 and {_FORMAT}")
     fields = {"format", "uid", "entries", "digest"}
     fields |= {"sequence", "releases", "log"} if found == _FORMAT else set()

@@ -113,7 +113,7 @@ def _refuse_older(mark: Mark, content: Content, path: Path) -> None:
 def _mark(slot: bytes) -> Mark | None:
     """The mark in one place; None for a torn one or none."""
     try:
-        uid, sequence, digest, entry, steps, check = json.loads(slot[:_LINE])
+        uid, sequence, digest, entry, steps, check = json.loads(slot[:_LINE].decode("ascii"))
         mark = Mark(uid, sequence, digest, entry, steps)
         whole = check == _check(json.dumps(astuple(mark)))
     except (ValueError, TypeError, RecursionError):

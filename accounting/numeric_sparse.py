@@ -16,19 +16,19 @@ __all__ = ["NumericSparse"]
 class NumericSparse:
     """One threshold test on a party's clipped changes, and the noisy value that is released after it.
 
-    The ledger counts one update for each test STARTED, whether it found a value or not.
+    Each test STARTED is one release in the ledger, whether it found a value or not.
 
     Guarantee: (test_epsilon + value_epsilon)-differential privacy when the party's WHOLE data set is replaced. Every
     change is clipped to [-bound, bound], whatever the data, so a magnitude moves by at most `bound` and a value by at
     most 2 bound. AboveThreshold: bound / threshold_scale + 2 bound / query_scale; Laplace: 2 bound / value_scale.
 
     Attributes:
-      bound: of each change, in units of a weight's change; above 0.
-      threshold_scale, query_scale, value_scale: scales of the Laplace noise on the threshold, on each magnitude that is
-        compared with it, and on the value released; same units; above 0.
-      seeded: a seeded noise source was used, which voids the statement.
+        bound: of each change, in units of a weight's change; above 0.
+        threshold_scale, query_scale, value_scale: scales of the Laplace noise on the threshold, on each magnitude that
+            is compared with it, and on the value released; same units; above 0.
+        seeded: a seeded noise source was used, which voids the statement.
     Raises:
-      ValueError: a number that is not finite and above 0, or a flag that is no boolean.
+        ValueError: a number that is not finite and above 0, or a flag that is no boolean.
     Source: Dwork, Roth 2014, Algorithms 1 and 3; the privacy of AboveThreshold for two scales is in the proof of its
       Theorem 3.23.
     """
@@ -39,6 +39,7 @@ class NumericSparse:
     value_scale: float
     seeded: bool = False
     kind: ClassVar[str] = "numeric_sparse"
+    purpose: ClassVar[str] = "test"
     unit: ClassVar[str] = "party"
     declared: ClassVar[bool] = False
     drawn: ClassVar[str] = "whole_data_set"

@@ -5,9 +5,11 @@ import math
 import numpy as np
 from dp_accounting import NonPrivateDpEvent
 
-from tfdp_layers.accounting import composition
 from tfdp_layers.accounting.accountant import events_of
+from tfdp_layers.accounting.composition import smallest_epsilon
+from tfdp_layers.accounting.gaussian_events import canonical, exact_gaussian
 from tfdp_layers.accounting.ledger import Ledger
+from tfdp_layers.accounting.loss_distributions import composed_pld, pld_interval
 
 __all__ = ["exact_multiplier", "privacy_profile"]
 
@@ -25,16 +27,16 @@ def privacy_profile(ledger: Ledger) -> tuple[np.ndarray, np.ndarray]:
     Guarantee: each point is proved, like `epsilon`; a curve through them is not. Points of no use (delta 1) are left
     out, and an empty ledger or one without noise gives none.
     """
-    counts = composition.canonical(events_of(ledger))
+    counts = canonical(events_of(ledger))
     relation = ledger.relation
     if relation is None or not counts or any(isinstance(event, NonPrivateDpEvent) for event, _ in counts):
         return np.zeros(0), np.zeros(0)
     interval = None
-    if composition.exact_gaussian(counts) is None:
-        interval = _COARSE * composition.pld_interval(counts)
-    composed = composition.composed_pld(counts, relation, interval)
+    if exact_gaussian(counts) is None:
+        interval = _COARSE * pld_interval(counts)
+    composed = composed_pld(counts, relation, interval)
     if composed is None:
-        found = [composition.smallest_epsilon(dict(counts), relation, delta)[0] for delta in _DELTAS]
+        found = [smallest_epsilon(dict(counts), relation, delta)[0] for delta in _DELTAS]
         return np.asarray(found), _DELTAS.copy()
     with np.errstate(all="ignore"):
         largest = min(max(1e-3, float(composed.get_epsilon_for_delta(_TAIL))), _LARGEST)
@@ -49,8 +51,8 @@ def exact_multiplier(ledger: Ledger) -> float | None:
     """The noise multiplier of the one Gaussian mechanism that equals the ledger; None where a release is subsampled,
     has no noise, or there is none.
     """
-    counts = composition.canonical(events_of(ledger))
+    counts = canonical(events_of(ledger))
     if not counts or any(isinstance(event, NonPrivateDpEvent) for event, _ in counts):
         return None
-    multiplier = composition.exact_gaussian(counts)
+    multiplier = exact_gaussian(counts)
     return multiplier if multiplier is None or math.isfinite(multiplier) else None

@@ -22,8 +22,8 @@ class NumericSparseDpEvent(DpEvent):
     """One threshold test of NumericSparse and the value released after it; holds under any neighbouring relation.
 
     Attributes:
-      test_epsilon: the test, however many values it looks at, is test_epsilon-differentially private.
-      value_epsilon: Laplace's mechanism with noise of scale (sensitivity / value_epsilon).
+        test_epsilon: the test, however many values it looks at, is test_epsilon-differentially private.
+        value_epsilon: Laplace's mechanism with noise of scale (sensitivity / value_epsilon).
     """
 
     test_epsilon: float

@@ -1,4 +1,4 @@
-"""A segment of a ledger: steps of one release, counted before they are made."""
+"""A segment of a ledger: equal releases, counted before they are made."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +13,9 @@ class Segment:
     """An open segment.
 
     Attributes:
-        release: what each of its steps releases.
+        release: what each of them reveals.
         entry: name of the entry that counts them.
-        outstanding: steps reserved but not settled.
+        outstanding: how many are reserved and not settled.
     """
 
     release: AnyRelease
@@ -28,7 +28,7 @@ class Segment:
         self.entry, self.outstanding, self._afford = entry, 0, None
 
     def affordable(self, entries: Entries, budget: Budget | None, steps: int) -> int:
-        """How many of `steps` further steps the budget affords, beside all that is in `entries`."""
+        """How many of `steps` further releases the budget affords, beside all that is in `entries`."""
         if budget is None:
             return steps
         held = self._held(entries)

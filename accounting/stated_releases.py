@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfdp_layers.accounting.entries import Entry
-from tfdp_layers.accounting.events import MetricRelease, Release, WholeDataRelease
+from tfdp_layers.accounting.events import Release
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
 
 _WIDTH = 96
@@ -32,11 +32,11 @@ class StatedRelease:
     steps: int
     noise_multiplier: float
     groups: tuple[tuple[str, float, float], ...]
-    kind: str = Release.kind
+    kind: str = "step"
 
     def rows(self, unit: str = Release.unit) -> list[str]:
         """Lines of the text; `unit` is the word for what a step draws. Names of groups stay as they are."""
-        whole = self.kind == WholeDataRelease.kind
+        whole = self.kind == "whole_data"
         what = f"noisy sums over all {unit}s" if whole else "noisy gradient sums"
         rows = [
             row("Released", f"{self.steps} {what}, noise multiplier {self.noise_multiplier:.6g}"),
@@ -120,7 +120,7 @@ def stated(entries: list[Entry]) -> tuple[Stated, ...]:
     metrics: dict[tuple[str, int, float, float], int] = {}
     for entry in entries:
         release = entry.release
-        if isinstance(release, MetricRelease):
+        if isinstance(release, Release) and release.purpose == "metric":
             (group,) = release.groups
             metric = (group.name, release.examples, group.stddev / release.examples, release.noise_multiplier)
             metrics[metric] = metrics.get(metric, 0) + entry.steps

@@ -9,7 +9,7 @@ from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting.accountant import epsilon as epsilon_of
 from tfdp_layers.accounting.accountant import nominal_epsilon
-from tfdp_layers.accounting.events import GENERATORS, MetricRelease, Release, UnitRelease
+from tfdp_layers.accounting.events import GENERATORS, Release
 from tfdp_layers.accounting.ledger import Entry, Ledger
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.stated_releases import (
@@ -47,7 +47,7 @@ _UNIT_ASSUMPTIONS = (
     "The number of units and the batch size, in units, are declared constants, not counted from private data.",
     *_ASSUMPTIONS[2:],
 )
-_UNITS = {NumericSparse.unit: "one party's whole data set", UnitRelease.unit: "one unit, with all records it owns"}
+_UNITS = {NumericSparse.unit: "one party's whole data set", "unit": "one unit, with all records it owns"}
 _COVERED = "the released weights, the optimizer's state, the noise multiplier, the number of steps, and epsilon"
 _COVERED_METRICS = "; and the metrics released with noise"
 _METRIC_ASSUMPTION = "Each number in a released metric was computed from one record and from what was released before."
@@ -123,8 +123,8 @@ class Statement:
         """
         spent, nominal = epsilon_of(ledger, delta), nominal_epsilon(ledger, delta)
         entries = [entry for entry in ledger.entries if entry.steps]
-        party, unit = ledger.unit == NumericSparse.unit, ledger.unit == UnitRelease.unit
-        metrics = any(isinstance(entry.release, MetricRelease) for entry in entries)
+        party, unit = ledger.unit == NumericSparse.unit, ledger.unit == "unit"
+        metrics = any(entry.release.purpose == "metric" for entry in entries)
         assumptions = _PARTY_ASSUMPTIONS if party else _UNIT_ASSUMPTIONS if unit else _ASSUMPTIONS
         relation = "nothing was released" if spent.relation is None else _RELATIONS[spent.relation]
         return cls(
@@ -150,7 +150,7 @@ class Statement:
     @property
     def _unit(self) -> str:
         """The word for what a step draws."""
-        return UnitRelease.unit if self.privacy_unit == _UNITS[UnitRelease.unit] else Release.unit
+        return "unit" if self.privacy_unit == _UNITS["unit"] else "record"
 
     def to_json(self) -> str:
         """Returns the statement as JSON text; an infinite number becomes null."""

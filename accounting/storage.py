@@ -191,8 +191,8 @@ class LedgerFile:
 
     def _unwritable(self, error: OSError) -> LedgerError:
         return LedgerError(
-            f"The ledger {self.path} cannot be written: {error}. Make room or choose another path; until then no step"
-            " may be made, because it could not be counted."
+            f"The ledger {self.path} cannot be written: {error}. Make room or choose another path; until then nothing"
+            " may be released, because it could not be counted."
         )
 
     def _sync_folder(self) -> None:

@@ -15,9 +15,9 @@ _MOST_STEPS = 10_000_000
 
 
 class PrivacyBudget(keras.callbacks.Callback):
-    """Stops `fit` before the update that would spend more than (epsilon, delta), all that the ledger holds included.
+    """Stops `fit` before the step that would spend more than (epsilon, delta), all that the ledger holds included.
 
-    It enforces twice. At the start it tells the optimizer how many updates still fit: past that the compiled step
+    It enforces twice. At the start it tells the optimizer how many steps still fit: past that the compiled step
     releases nothing, also in the middle of a call that covers several steps (`steps_per_execution`). And it ends `fit`
     once they are made. What earlier calls of `fit` spent, or the run that a loaded model comes from, counts.
 
@@ -36,12 +36,12 @@ class PrivacyBudget(keras.callbacks.Callback):
             `epsilon` (what holds) and `nominal_epsilon`. Without it such a `fit` is refused.
 
     Attributes:
-        exhausted: whether the current or last `fit` was ended because no further update fits.
+        exhausted: whether the current or last `fit` was ended because no further step fits.
 
     Raises:
         ValueError: epsilon or delta out of range. From `fit`: a model that is not private, a noise multiplier of 0, an
             algorithm used as printed unless `accept_nominal`, or a second budget.
-        BudgetExhausted: from `fit`, before anything is released, when not one more update fits.
+        BudgetExhausted: from `fit`, before anything is released, when not one more step fits.
 
     Example:
         model.fit(x, y, batch_size=2048, epochs=40, callbacks=[tfdp.callbacks.PrivacyBudget(epsilon=2.7, delta=1e-5)])
@@ -66,7 +66,7 @@ class PrivacyBudget(keras.callbacks.Callback):
         self._planned = 0
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
-        """Plans how many updates fit. Raises ValueError and BudgetExhausted, see the class."""
+        """Plans how many steps fit. Raises ValueError and BudgetExhausted, see the class."""
         if isinstance((logs or {}).get("epsilon"), Epsilon):
             raise ValueError(
                 "One fit got two PrivacyBudget callbacks, and the optimizer keeps one limit. Give it the tighter one."
@@ -78,7 +78,7 @@ class PrivacyBudget(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Looks ahead to the end of the epoch: until then its epsilon bounds that of every step."""
         self._follow()
-        ahead = min(self._allowed, self._spending.made + self._steps_of_an_epoch())
+        ahead = min(self._allowed, self._spending.released + self._steps_of_an_epoch())
         self._ceiling = self._spending.curve.at(ahead)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
@@ -86,7 +86,7 @@ class PrivacyBudget(keras.callbacks.Callback):
         self._follow()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Adds an upper bound on epsilon to the logs; ends `fit` when all updates that fit are made."""
+        """Adds an upper bound on epsilon to the logs; ends `fit` when all steps that fit are made."""
         ceiling = self._ceiling
         bound = min(self._spending.bound(), float(ceiling))
         self._add_to(logs, Epsilon(bound, self.delta, "upper bound", ceiling.relation, ceiling.sampling), exact=False)
@@ -160,18 +160,18 @@ class PrivacyBudget(keras.callbacks.Callback):
         one, printed = float(self._spending.curve.at(1)), float(nominal.curve.at(1))
         return (
             f"PrivacyBudget(epsilon={self.epsilon:g}) on an algorithm used as printed (as_published=True), whose"
-            f" publication states less than it costs: at delta={self.delta:g} one update costs epsilon={one:.4g}, and"
+            f" publication states less than it costs: at delta={self.delta:g} one step costs epsilon={one:.4g}, and"
             f" nominally {printed:.4g}. Use the sound default (as_published=False); or, to study the printed algorithm,"
             " PrivacyBudget(..., accept_nominal=True), which keeps to the nominal figure and guarantees nothing."
         )
 
     def _nothing_left(self) -> str:
         curve = self._spending.curve
-        steps, spent, more = self._spending.steps, float(curve.at(0)), float(curve.at(1))
+        releases, spent, more = self._spending.releases, float(curve.at(0)), float(curve.at(1))
         return (
-            f"Nothing is left of the budget epsilon={self.epsilon:g} at delta={self.delta:g}: the {steps} updates in"
-            f" the ledger spent epsilon={spent:.4g}, and one more would make it {more:.4g}. Nothing more was released."
-            " Use a larger budget, more noise (noise_multiplier), or a smaller batch_size."
+            f"Nothing is left of the budget epsilon={self.epsilon:g} at delta={self.delta:g}: the {releases} releases"
+            f" in the ledger spent epsilon={spent:.4g}, and one more would make it {more:.4g}. Nothing more was"
+            " released. Use a larger budget, more noise (noise_multiplier), or a smaller batch_size."
         )
 
 

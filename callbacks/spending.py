@@ -34,23 +34,23 @@ class Spending:
         self.release = release.as_published() if nominal else release
         self.curve = EpsilonCurve(self.ledger, self.release, delta)
         self._model = model
-        self._start = self._releases
-        self._elsewhere = self.steps - self._start
+        self._start = self._in_fit
+        self._elsewhere = self.releases - self._start
 
     @property
-    def _releases(self) -> int:
+    def _in_fit(self) -> int:
         # Not optimizer.releases: restoring a checkpoint moves that one and the ledger by the same number.
         return int(self._model.made_in_fit)
 
     @property
-    def steps(self) -> int:
-        """Updates in the model's ledger, those of earlier runs included."""
+    def releases(self) -> int:
+        """Releases in the model's ledger, those of earlier runs included."""
         return self._model.ledger.steps
 
     @property
-    def made(self) -> int:
-        """Releases since this object was made."""
-        return max(0, self._releases - self._start)
+    def released(self) -> int:
+        """How many of them this `fit` made since this object was."""
+        return max(0, self._in_fit - self._start)
 
     @property
     def stale(self) -> bool:
@@ -58,12 +58,12 @@ class Spending:
 
         Loading weights in a callback does that (keras.callbacks.BackupAndRestore): what they cost joins the ledger.
         """
-        return self.steps - self._releases != self._elsewhere
+        return self.releases - self._in_fit != self._elsewhere
 
     def exact(self) -> Epsilon:
         """The smallest epsilon that an accountant proves, now: tens of milliseconds."""
-        return self.curve.at(self.made)
+        return self.curve.at(self.released)
 
     def bound(self) -> float:
         """An upper bound on `exact()`, cheap enough for every step."""
-        return self.curve.bound(self.made)
+        return self.curve.bound(self.released)

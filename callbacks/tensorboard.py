@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import Epsilon, Statement, nominal_epsilon
 from tfdp_layers.accounting.accountant import check_delta, events_of
-from tfdp_layers.accounting.composition import convert_rdp, rdp_curve
+from tfdp_layers.accounting.renyi import convert_rdp, rdp_curve
 from tfdp_layers.callbacks.spending import Spending
 
 __all__ = ["PrivacyTensorBoard"]
@@ -22,7 +22,7 @@ _ORDERS_SHOWN = 16.0
 class PrivacyTensorBoard(keras.callbacks.Callback):
     """Writes what a private run spends to TensorBoard. It reads the ledger and spends nothing.
 
-    Scalars, against the number of updates in the model's ledger: `privacy/epsilon` (what holds; beside it
+    Scalars, against the number of releases in the model's ledger: `privacy/epsilon` (what holds; beside it
     `privacy/nominal_epsilon` where an algorithm was used as printed), `privacy/noise_multiplier`, and for
     each group of weights `privacy/bound/GROUP` and `privacy/noise_stddev/GROUP` (both on the sum of gradients). Metrics
     of the validation data, which are public by declaration, as `validation/NAME`. At the end of `fit`: the privacy
@@ -105,7 +105,7 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
         """Writes the statement and the RDP curve, and closes the log."""
         statement = Statement.from_ledger(self.model.ledger, self._used_delta)
         with self._writer.as_default():
-            tf.summary.text("privacy/statement", _preformatted(str(statement)), step=self._spending.steps)
+            tf.summary.text("privacy/statement", _preformatted(str(statement)), step=self._spending.releases)
         self._write_rdp_curve()
         self._close()
 
@@ -136,7 +136,7 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
         return {prefix + name: value for name, value in named if name not in spent and not name.startswith("val_")}
 
     def _write(self, values: dict[str, float]) -> None:
-        with self._writer.as_default(step=self._spending.steps):
+        with self._writer.as_default(step=self._spending.releases):
             for tag, value in values.items():
                 tf.summary.scalar(tag, value)
 

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 from dp_accounting import NeighboringRelation
 
-from tfdp_layers.accounting import GroupNoise, Ledger, MetricRelease, UnitMetricRelease
+from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.batches.units import Units
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.sampling import Sampling, drawing_all
@@ -72,12 +72,16 @@ def release_metric(
     return (lower + upper) / 2.0 + noisy / declared
 
 
-def _release(
-    name: str, bound: float, stddev: float, sampling: Sampling, source: NoiseSource, units: bool
-) -> MetricRelease:
-    kind = UnitMetricRelease if units else MetricRelease
-    group = GroupNoise(name, bound, stddev)
-    return kind((group,), sampling, sampling.batch_size, seeded=source.seeded, generator=source.generator)
+def _release(name: str, bound: float, stddev: float, sampling: Sampling, source: NoiseSource, units: bool) -> Release:
+    return Release(
+        (GroupNoise(name, bound, stddev),),
+        sampling,
+        sampling.batch_size,
+        seeded=source.seeded,
+        generator=source.generator,
+        unit="unit" if units else "record",
+        purpose="metric",
+    )
 
 
 def _whole(ledger: Ledger, examples: int, rows: int) -> Sampling:

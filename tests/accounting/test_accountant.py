@@ -9,6 +9,8 @@ from scipy.stats import norm
 
 from helpers.accounting_tools import ledger_of, release_of
 from tfdp_layers.accounting import EpsilonCurve, GroupNoise, Ledger, Release, composition, epsilon
+from tfdp_layers.accounting.loss_distributions import pld_epsilon, pld_interval
+from tfdp_layers.accounting.renyi import convert_rdp, rdp_curve, rdp_epsilon, zcdp_epsilon
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 
 ADD_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -45,13 +47,13 @@ def test_one_poisson_step_is_never_below_the_exact_profile_and_close_to_it(proba
 
 def test_replace_one_reads_the_noise_relative_to_twice_the_bound():
     release = release_of(FixedSize(1000), 1.0, examples=1000)
-    by_rdp = composition.rdp_epsilon(((release.event(), 1),), REPLACE_ONE, 1e-5)
+    by_rdp = rdp_epsilon(((release.event(), 1),), REPLACE_ONE, 1e-5)
     assert by_rdp == pytest.approx(10.73, abs=0.01)
     exact = epsilon(ledger_of(release, 1), 1e-5)
     assert exact == pytest.approx(inverse(lambda eps: gaussian_delta(eps, 2.0, 1.0), 1e-5), rel=1e-6)
     # A sampler that forgets the factor 2 is caught by the figure it gives.
     careless = dp_accounting.SampledWithoutReplacementDpEvent(1000, 1000, dp_accounting.GaussianDpEvent(1.0))
-    assert composition.rdp_epsilon(((careless, 1),), REPLACE_ONE, 1e-5) == pytest.approx(4.73, abs=0.01)
+    assert rdp_epsilon(((careless, 1),), REPLACE_ONE, 1e-5) == pytest.approx(4.73, abs=0.01)
 
 
 @pytest.mark.parametrize("batch", [600, 6000])
@@ -77,14 +79,14 @@ def test_partition_epochs_compose_exactly():
 def test_zcdp_is_valid_and_looser_than_the_analytic_gaussian():
     for multiplier in (0.05, 1.0, 50.0):
         exact = dp_accounting.get_epsilon_gaussian(multiplier, 1e-5)
-        assert exact <= composition.zcdp_epsilon(multiplier, 1e-5) <= 1.3 * exact + 0.05
+        assert exact <= zcdp_epsilon(multiplier, 1e-5) <= 1.3 * exact + 0.05
 
 
 @pytest.mark.parametrize(("batch", "multiplier", "steps"), [(2048, 1.3, 1200), (600, 0.9, 1800), (256, 4.0, 500)])
 def test_pld_is_at_most_one_percent_above_rdp_and_is_chosen_when_smaller(batch, multiplier, steps):
     release = release_of(Poisson(batch), multiplier)
     counts = ((release.event(), steps),)
-    by_pld, by_rdp = (f(counts, ADD_REMOVE, 1e-5) for f in (composition.pld_epsilon, composition.rdp_epsilon))
+    by_pld, by_rdp = (f(counts, ADD_REMOVE, 1e-5) for f in (pld_epsilon, rdp_epsilon))
     assert by_pld <= 1.01 * by_rdp
     spent = epsilon(ledger_of(release, steps), 1e-5)
     assert spent == min(by_pld, by_rdp)
@@ -94,9 +96,9 @@ def test_pld_is_at_most_one_percent_above_rdp_and_is_chosen_when_smaller(batch, 
 @pytest.mark.parametrize(("batch", "multiplier", "steps"), [(2048, 1.3, 1200), (60, 1.0, 10_000), (600, 10.0, 1000)])
 def test_halving_the_interval_changes_little(batch, multiplier, steps):
     counts = ((release_of(Poisson(batch), multiplier).event(), steps),)
-    interval = composition.pld_interval(counts)
-    halved = composition.pld_epsilon(counts, ADD_REMOVE, 1e-5, interval / 2)
-    assert halved * (1 - 1e-9) <= composition.pld_epsilon(counts, ADD_REMOVE, 1e-5) <= halved * 1.001
+    interval = pld_interval(counts)
+    halved = pld_epsilon(counts, ADD_REMOVE, 1e-5, interval / 2)
+    assert halved * (1 - 1e-9) <= pld_epsilon(counts, ADD_REMOVE, 1e-5) <= halved * 1.001
 
 
 def test_a_cap_at_six_deviations_costs_nothing_and_at_the_mean_it_is_ruinous():
@@ -138,11 +140,11 @@ def test_an_old_dp_accounting_accounts_add_or_remove_only(monkeypatch):
 
 
 def test_negative_divergences_are_left_out_not_read_as_zero():
-    orders, _ = composition.rdp_curve((), ADD_REMOVE)
-    truth = composition.convert_rdp(orders, orders / 2.0, 1e-5)
+    orders, _ = rdp_curve((), ADD_REMOVE)
+    truth = convert_rdp(orders, orders / 2.0, 1e-5)
     damaged = orders / 2.0
     damaged[:3] = (-1e-3, math.nan, -math.inf)
-    assert composition.convert_rdp(orders, damaged, 1e-5) == truth
+    assert convert_rdp(orders, damaged, 1e-5) == truth
 
 
 @pytest.mark.parametrize(
@@ -176,7 +178,7 @@ def test_accounting_loads_no_tensorflow_and_prints_no_warnings():
 import logging, sys
 import dp_accounting
 from absl import logging as absl_logging
-import tfdp_layers.accounting.composition as composition
+from tfdp_layers.accounting.renyi import rdp_epsilon
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, epsilon
 from tfdp_layers.sampling import Poisson
 
@@ -190,7 +192,7 @@ release = Release((GroupNoise("all", 1.0, 20.0),), Poisson(30_000), 60_000)
 ledger = Ledger()
 ledger.reserve(ledger.begin(release), 3)
 print(Statement.from_ledger(ledger, 1e-5).epsilon)
-print(composition.rdp_epsilon(((release.event(), 3),), release.relation, 1e-5))
+print(rdp_epsilon(((release.event(), 3),), release.relation, 1e-5))
 assert not seen, seen
 absl_logging.warning("ours")
 assert seen == ["ours"], seen

@@ -7,8 +7,18 @@ import numpy as np
 import pytest
 
 from helpers.accounting_tools import ledger_of, release_of
-from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, epsilon, joint_noise_multiplier
-from tfdp_layers.accounting.events import WholeDataRelease, release_from_json
+from tfdp_layers.accounting import (
+    GroupNoise,
+    Ledger,
+    MetricRelease,
+    Release,
+    Statement,
+    UnitMetricRelease,
+    UnitRelease,
+    epsilon,
+    joint_noise_multiplier,
+)
+from tfdp_layers.accounting.events import release_from_json
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 
 
@@ -110,7 +120,7 @@ def test_partition_costs_the_epochs_started():
 
 @pytest.mark.parametrize("sampling", [Poisson(1000), FixedSize(1000), Partition(1000)], ids=lambda s: s.kind)
 def test_a_sum_over_the_whole_data_is_one_gaussian_mechanism(sampling):
-    release = WholeDataRelease((GroupNoise("sum", 2.0, 6.0),), sampling, 1000)
+    release = Release((GroupNoise("sum", 2.0, 6.0),), sampling, 1000, purpose="whole_data")
     assert release_from_json(json.loads(json.dumps(release.to_json()))) == release
     ledger = Ledger()
     ledger.settle(ledger.begin(release), 2)
@@ -120,4 +130,43 @@ def test_a_sum_over_the_whole_data_is_one_gaussian_mechanism(sampling):
     assert epsilon(ledger, 1e-5) == pytest.approx(dp_accounting.get_epsilon_gaussian(multiplier, 1e-5), rel=1e-3)
     assert Statement.from_ledger(ledger, 1e-5).releases[0].kind == "whole_data"
     with pytest.raises(ValueError, match="batch_size=1000"):
-        WholeDataRelease(release.groups, type(sampling)(10), 1000)
+        Release(release.groups, type(sampling)(10), 1000, purpose="whole_data")
+
+
+@pytest.mark.parametrize(
+    ("make", "unit", "purpose", "kind"),
+    [
+        (Release, "record", "step", "step"),
+        (UnitRelease, "unit", "step", "unit_step"),
+        (MetricRelease, "record", "metric", "metric"),
+        (UnitMetricRelease, "unit", "metric", "unit_metric"),
+    ],
+)
+def test_kinds_of_releases_are_two_fields_and_files_name_them_as_ever(make, unit, purpose, kind):
+    release = make((GroupNoise("a", 0.5, 1.5),), Poisson(1000), 1000, generator="secure")
+    assert (release.unit, release.purpose, release.kind) == (unit, purpose, kind)
+    assert release == Release(release.groups, Poisson(1000), 1000, generator="secure", unit=unit, purpose=purpose)
+    assert release.to_json()["kind"] == kind
+    assert release_from_json(json.loads(json.dumps(release.to_json()))) == release
+    assert release.as_published() is release
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [{"unit": "party"}, {"purpose": "metric "}, {"unit": "unit", "purpose": "whole_data"}, {"unit": ["unit"]}],
+    ids=str,
+)
+def test_units_and_purposes_that_nothing_accounts_for_are_refused(fields):
+    with pytest.raises(ValueError, match="unit and purpose"):
+        Release((GroupNoise("a", 1.0, 1.0),), Poisson(100), 100, **fields)
+
+
+def test_a_metric_is_one_number_over_all_records():
+    groups = (GroupNoise("a", 1.0, 1.0), GroupNoise("b", 1.0, 1.0))
+    with pytest.raises(ValueError, match="one number"):
+        MetricRelease(groups, Poisson(100), 100)
+    with pytest.raises(ValueError, match="batch_size=100"):
+        MetricRelease(groups[:1], Poisson(10), 100)
+    value = MetricRelease(groups[:1], Poisson(100), 100).to_json()
+    with pytest.raises(ValueError, match="one number"):
+        release_from_json(value | {"groups": value["groups"] + [{"name": "b", "bound": 1.0, "stddev": 1.0}]})

@@ -10,8 +10,10 @@ from dp_accounting.pld import privacy_loss_distribution
 from scipy.stats import norm
 
 from helpers.accounting_tools import ledger_of, release_of
-from tfdp_layers.accounting import EpsilonCurve, calibrate_noise_multiplier, composition, epsilon
+from tfdp_layers.accounting import EpsilonCurve, calibrate_noise_multiplier, epsilon
 from tfdp_layers.accounting.fixed_size import gaussian_profile, sampled_pld, sampled_profile
+from tfdp_layers.accounting.loss_distributions import pld_epsilon, pld_interval
+from tfdp_layers.accounting.renyi import rdp_epsilon
 from tfdp_layers.sampling import FixedSize
 
 REPLACE_ONE = NeighboringRelation.REPLACE_ONE
@@ -89,7 +91,7 @@ def test_compositions_lie_between_explicit_pairs_and_renyi(batch, multiplier, st
     release = release_of(FixedSize(batch), multiplier)
     counts = ((release.event(), steps),)
     ours = epsilon(ledger_of(release, steps), 1e-5)
-    options = {"sampling_prob": batch / 60_000, "value_discretization_interval": composition.pld_interval(counts)}
+    options = {"sampling_prob": batch / 60_000, "value_discretization_interval": pld_interval(counts)}
     others_low = privacy_loss_distribution.from_gaussian_mechanism(multiplier / 2.0, **options)
     others_zero = privacy_loss_distribution.from_gaussian_mechanism(
         multiplier, **options, neighboring_relation=REPLACE_ONE
@@ -97,7 +99,7 @@ def test_compositions_lie_between_explicit_pairs_and_renyi(batch, multiplier, st
     low, zero = (pair.self_compose(steps).get_epsilon_for_delta(1e-5) for pair in (others_low, others_zero))
     assert ours >= max(low, zero) - 1e-9
     assert ours <= 1.3 * low
-    assert ours < composition.rdp_epsilon(counts, REPLACE_ONE, 1e-5)
+    assert ours < rdp_epsilon(counts, REPLACE_ONE, 1e-5)
     assert ours.accountant == "PLD"
 
 
@@ -115,9 +117,9 @@ def test_full_batches_are_the_gaussian_mechanism():
 @pytest.mark.parametrize(("batch", "multiplier", "steps"), [(512, 3.4, 5850), (60, 2.0, 10_000), (6000, 20.0, 1000)])
 def test_halving_the_interval_changes_little(batch, multiplier, steps):
     counts = ((release_of(FixedSize(batch), multiplier).event(), steps),)
-    interval = composition.pld_interval(counts)
-    halved = composition.pld_epsilon(counts, REPLACE_ONE, 1e-5, interval / 2)
-    assert halved * (1 - 1e-9) <= composition.pld_epsilon(counts, REPLACE_ONE, 1e-5) <= halved * 1.001
+    interval = pld_interval(counts)
+    halved = pld_epsilon(counts, REPLACE_ONE, 1e-5, interval / 2)
+    assert halved * (1 - 1e-9) <= pld_epsilon(counts, REPLACE_ONE, 1e-5) <= halved * 1.001
 
 
 def test_ledgers_of_several_noises_curves_and_calibration_use_it():

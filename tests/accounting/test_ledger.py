@@ -271,3 +271,9 @@ def test_closing_hands_the_file_over(path):
     second.close()
     first.settle(token, 2)
     assert first.steps == Ledger(path).steps == 3
+
+
+@pytest.mark.parametrize("text", ["1", "2", "true", "null", "[]", '"format"', "[1]", ""])
+def test_json_that_is_no_object_is_no_ledger(text):
+    with pytest.raises(LedgerError, match="not a ledger"):
+        Ledger.from_json(text)

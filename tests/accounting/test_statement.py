@@ -14,7 +14,6 @@ from tfdp_layers.accounting import (
     UnitRelease,
     epsilon,
 )
-from tfdp_layers.accounting.events import WholeDataRelease
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 
 GROUPS = (GroupNoise("conv/kernel", 0.5, 1.5), GroupNoise("dense/kernel", 2.0, 6.0))
@@ -126,6 +125,6 @@ def test_a_statement_per_unit_names_units_wherever_one_per_record_names_records(
 
 
 def test_sums_over_all_records_are_stated_per_record():
-    text, _ = text_of(WholeDataRelease((GroupNoise("record_pca", 0.5, 1.5),), Poisson(600), 600))
+    text, _ = text_of(Release((GroupNoise("record_pca", 0.5, 1.5),), Poisson(600), 600, purpose="whole_data"))
     assert "3 noisy sums over all records" in text
     assert "record_pca: one record moves the sum" in text

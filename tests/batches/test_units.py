@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
-from tfdp_layers.accounting import Ledger, Release, UnitRelease, epsilon
+from tfdp_layers.accounting import Ledger, Release, epsilon
 from tfdp_layers.batches.units import Units
 
 IDS = np.repeat(np.arange(8), [1, 2, 3, 4, 5, 6, 7, 12])[np.random.default_rng(0).permutation(40)]
@@ -65,7 +65,7 @@ def fitted(**options):
 def test_fit_accounts_for_units_and_the_statement_says_so():
     model = fitted(unit_ids=IDS)
     (entry,) = model.ledger.entries
-    assert isinstance(entry.release, UnitRelease)
+    assert entry.release.kind == "unit_step"
     assert (entry.release.examples, entry.steps) == (8, 2)
     groups = (tfdp.accounting.GroupNoise("all", 1.0, 2.0),)
     same = Ledger()

@@ -168,7 +168,7 @@ def test_fit_raises_and_changes_nothing_when_nothing_is_left() -> None:
     model = tiny_model()
     fit(model, PrivacyBudget(0.8, DELTA))
     before, steps = state(model), model.ledger.steps
-    with pytest.raises(BudgetExhausted, match=rf"epsilon=0.8 at delta=0.001.*the {steps} updates"):
+    with pytest.raises(BudgetExhausted, match=rf"epsilon=0.8 at delta=0.001.*the {steps} releases"):
         fit(model, PrivacyBudget(0.8, DELTA))
     assert same(before, state(model))
     assert model.ledger.steps == steps
@@ -219,7 +219,7 @@ def test_what_another_process_wrote_into_the_ledgers_file_is_counted(tmp_path: A
     other = Ledger(tmp_path / "ledger.json")
     other.reserve(other.begin(release_of(1.3)), 40)
     other.close()
-    with pytest.raises(BudgetExhausted, match="the 40 updates"):
+    with pytest.raises(BudgetExhausted, match="the 40 releases"):
         fit(model, PrivacyBudget(1.5, DELTA))
     model.ledger.close()
     assert Ledger(tmp_path / "ledger.json").steps == 40

@@ -9,9 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.accounting import GroupNoise, Ledger
+from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.account import Account
-from tfdp_layers.accounting.events import WholeDataRelease
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.rules.rows import L2, check_bound
@@ -127,12 +126,13 @@ class DPPCA(KerasMixin, keras.layers.Layer):
         bound = self.l2_norm_clip**2
         stddev = self.noise_multiplier * bound
         self.noise_source.rekey()
-        release = WholeDataRelease(
+        release = Release(
             (GroupNoise(GROUP, bound, stddev),),
             whole(Poisson(1) if sampling is None else sampling, len(data) if examples is None else examples),
             len(data) if examples is None else examples,
             seeded=self.noise_source.seeded,
             generator=self.noise_source.generator,
+            purpose="whole_data",
         )
         ledger = self._paid.ledger
         token = ledger.begin(release)

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.accounting import GroupNoise, Ledger, Release, UnitRelease
+from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.account import Account
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.models.replicas import Replicas
@@ -51,8 +51,7 @@ class Run:
 def release_of(batches: Batches, groups: Sequence[SensitivityGroup], optimizer: PrivateOptimizer) -> Release:
     """What each step of a `fit` on these batches releases, for the ledger."""
     noises = [GroupNoise(g.name, g.bound, s) for g, s in zip(groups, optimizer.stddevs(groups), strict=True)]
-    kind = UnitRelease if batches.per_unit else Release
-    return kind(
+    return Release(
         tuple(noises),
         batches.sampling,
         batches.examples,
@@ -60,6 +59,7 @@ def release_of(batches: Batches, groups: Sequence[SensitivityGroup], optimizer: 
         declared=batches.declared,
         nominal_noise_multiplier=optimizer.nominal_noise_multiplier,
         generator=optimizer.noise_source.generator,
+        unit="unit" if batches.per_unit else "record",
     )
 
 

@@ -1,0 +1,58 @@
+"""Which Gaussian mechanism an event of dp-accounting is."""
+
+from collections.abc import Mapping
+
+from dp_accounting import (
+    DpEvent,
+    GaussianDpEvent,
+    NoOpDpEvent,
+    PoissonSampledDpEvent,
+    SampledWithoutReplacementDpEvent,
+)
+
+__all__ = ["Counts", "canonical", "exact_gaussian", "is_sampled_gaussian", "sampled_gaussian"]
+
+Counts = tuple[tuple[DpEvent, int], ...]
+"""Distinct events, and how often each was released."""
+
+
+def canonical(counts: Mapping[DpEvent, int]) -> Counts:
+    """The counts in one order, without what was never released or reveals nothing."""
+    kept = [(event, count) for event, count in counts.items() if count and not isinstance(event, NoOpDpEvent)]
+    return tuple(sorted(kept, key=repr))
+
+
+def exact_gaussian(counts: Counts) -> float | None:
+    """The one Gaussian mechanism that equals the composition, as a noise multiplier; None if an event is subsampled."""
+    precision = 0.0
+    for event, count in counts:
+        multiplier = _full_batch_multiplier(event)
+        if multiplier is None:
+            return None
+        precision += count / multiplier**2
+    return precision**-0.5
+
+
+def is_sampled_gaussian(event: DpEvent) -> bool:
+    """Whether privacy loss distributions support it under add-or-remove: a Gaussian on a Poisson draw or on all."""
+    plain = isinstance(event, PoissonSampledDpEvent) and isinstance(event.event, GaussianDpEvent)
+    return plain or isinstance(event, GaussianDpEvent) or hasattr(event, "truncated_batch_size")
+
+
+def sampled_gaussian(event: DpEvent) -> tuple[float, float]:
+    """(sampling probability, noise multiplier) of an event that PLD supports."""
+    if isinstance(event, PoissonSampledDpEvent):
+        return event.sampling_probability, event.event.noise_multiplier
+    if isinstance(event, SampledWithoutReplacementDpEvent):
+        return event.sample_size / event.source_dataset_size, event.event.noise_multiplier
+    return getattr(event, "sampling_probability", 1.0), event.noise_multiplier
+
+
+def _full_batch_multiplier(event: DpEvent) -> float | None:
+    if isinstance(event, GaussianDpEvent):
+        return event.noise_multiplier
+    if isinstance(event, PoissonSampledDpEvent) and event.sampling_probability == 1.0:
+        return _full_batch_multiplier(event.event)
+    if isinstance(event, SampledWithoutReplacementDpEvent) and event.sample_size == event.source_dataset_size:
+        return _full_batch_multiplier(event.event)
+    return None

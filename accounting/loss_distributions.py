@@ -1,0 +1,106 @@
+"""Privacy loss distributions of Gaussian mechanisms on draws, and the epsilon that they prove."""
+
+import functools
+import math
+
+from dp_accounting import DpEvent, NeighboringRelation
+from dp_accounting.pld import privacy_loss_distribution
+
+from tfdp_layers.accounting.fixed_size import is_fixed_size, sampled_pld
+from tfdp_layers.accounting.gaussian_events import Counts, is_sampled_gaussian, sampled_gaussian
+from tfdp_layers.accounting.quiet import quiet
+
+__all__ = ["SMALLEST_DELTA", "composed_pld", "pld_epsilon", "pld_interval"]
+
+# Below this delta the tail that PLD cuts off (1e-15 a composition) and its rounding are no longer small.
+SMALLEST_DELTA = 1e-12
+_MOST_STEP_POINTS = 200_000
+_MOST_COMPOSED_POINTS = 2_000_000
+_MOST_PLDS = 32
+# Of the discretisation: beyond it dp-accounting takes exponentials that overflow. With so little noise RDP does too.
+_LARGEST_INTERVAL = 500.0
+
+
+def pld_epsilon(counts: Counts, relation: NeighboringRelation, delta: float, interval: float | None = None) -> float:
+    """Epsilon by privacy loss distributions; infinity where they cannot bound the composition.
+
+    Without replacement the one of a step is that of `fixed_size.sampled_pld`.
+
+    Args:
+        counts, relation, delta: see `smallest_epsilon`.
+        interval: of the discretisation, in units of privacy loss; None chooses it. Every interval gives an upper bound.
+    Source: Doroshenko et al. 2022, arXiv:2207.04380 (connecting the dots: pessimistic).
+    """
+    composed = composed_pld(counts, relation, interval) if delta >= SMALLEST_DELTA else None
+    if composed is None:
+        return math.inf
+    with quiet():
+        epsilon = float(composed.get_epsilon_for_delta(delta))
+    return epsilon if epsilon >= 0 else math.inf
+
+
+def composed_pld(
+    counts: Counts, relation: NeighboringRelation, interval: float | None = None
+) -> privacy_loss_distribution.PrivacyLossDistribution | None:
+    """The (pessimistic) privacy loss distribution of a composition; None where there is none. See `pld_epsilon`."""
+    fixed_size = relation is NeighboringRelation.REPLACE_ONE
+    supported = all(is_fixed_size(event) if fixed_size else is_sampled_gaussian(event) for event, _ in counts)
+    if not supported or len(counts) > _MOST_PLDS:
+        return None
+    interval = pld_interval(counts) if interval is None else interval
+    if interval > _LARGEST_INTERVAL:
+        return None
+    with quiet():
+        composed = privacy_loss_distribution.identity(interval)
+        for event, count in counts:
+            single = sampled_pld(*sampled_gaussian(event), interval) if fixed_size else _pld_of(event, interval)
+            part = single.self_compose(count)
+            composed = part if len(counts) == 1 else composed.compose(part)
+    return composed
+
+
+@functools.lru_cache(maxsize=8)
+def _pld_of(event: DpEvent, interval: float) -> privacy_loss_distribution.PrivacyLossDistribution:
+    if hasattr(event, "truncated_batch_size"):
+        return privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
+            dataset_size=event.dataset_size,
+            sampling_probability=event.sampling_probability,
+            truncated_batch_size=event.truncated_batch_size,
+            noise_multiplier=event.noise_multiplier,
+            value_discretization_interval=interval,
+        )
+    probability, multiplier = sampled_gaussian(event)
+    return privacy_loss_distribution.from_gaussian_mechanism(
+        multiplier, sampling_prob=probability, value_discretization_interval=interval
+    )
+
+
+def pld_interval(counts: Counts) -> float:
+    """At most a tenth of the smallest one-step deviation of the loss, unless that would take too many points.
+
+    The discretisation error is of second order in interval over deviation: about 2e-4 of epsilon at a tenth.
+    """
+    finest, widest, composed = 1e-3, 0.0, 0.0
+    for event, count in counts:
+        probability, multiplier = sampled_gaussian(event)
+        finest = min(finest, probability / (10.0 * multiplier))
+        extent = _extent(probability, multiplier)
+        widest = max(widest, extent)
+        composed += extent + _drift(probability, multiplier, count)
+    wanted = max(finest, widest / _MOST_STEP_POINTS, composed / _MOST_COMPOSED_POINTS)
+    return 2.0 ** math.floor(math.log2(wanted))  # Powers of two: equal intervals for nearly equal runs.
+
+
+def _extent(probability: float, multiplier: float) -> float:
+    """Largest loss of one step, tails cut at ten deviations. Decides cost and tightness, never validity."""
+    exponent = 0.5 / multiplier**2 + 10.0 / multiplier
+    return math.log1p(probability * math.expm1(exponent)) if exponent < 700.0 else exponent
+
+
+def _drift(probability: float, multiplier: float, count: int) -> float:
+    """Rough mean and ten deviations of the composed loss. Decides cost and tightness, never validity."""
+    full = 0.5 / multiplier**2
+    chi_square = probability**2 * math.expm1(min(2.0 * full, 700.0))
+    mean = min(probability * full, chi_square)
+    variance = min(probability * (full**2 + 2.0 * full), 2.0 * chi_square)
+    return count * mean + 10.0 * math.sqrt(count * variance)

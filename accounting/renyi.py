@@ -1,0 +1,82 @@
+"""Renyi divergences of events, and the epsilon that they prove."""
+
+import functools
+import math
+
+import numpy as np
+from dp_accounting import DpEvent, NeighboringRelation
+from dp_accounting.rdp import rdp_privacy_accountant
+
+from tfdp_layers.accounting.gaussian_events import Counts
+from tfdp_layers.accounting.quiet import quiet
+
+__all__ = ["ZCDP_ORDERS", "convert_rdp", "rdp_curve", "rdp_epsilon", "rdp_of", "zcdp_epsilon"]
+
+# Orders close to 1 serve little noise. Without replacement an order costs its square: fewer of them.
+_ORDERS = (1.02, 1.05, *rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
+_ORDERS_WITHOUT_REPLACEMENT = (
+    *(1 + x / 10 for x in range(1, 100)),
+    *range(11, 33),
+    36,
+    40,
+    48,
+    56,
+    64,
+    96,
+    128,
+    256,
+    512,
+    1024,
+)
+ZCDP_ORDERS = 1.0 + np.geomspace(0.02, 1e6, 2000)
+"""Orders at which concentrated differential privacy is converted."""
+
+
+def rdp_epsilon(counts: Counts, relation: NeighboringRelation, delta: float) -> float:
+    """Epsilon by Renyi differential privacy; infinity where it cannot bound an event under `relation`."""
+    return convert_rdp(*rdp_curve(counts, relation), delta)
+
+
+def rdp_curve(counts: Counts, relation: NeighboringRelation) -> tuple[np.ndarray, np.ndarray]:
+    """Orders, and the composition's Renyi divergence at each (infinity where it is not known)."""
+    orders = _orders(relation)
+    total = np.zeros(len(orders))
+    for event, count in counts:
+        if count:  # 0 * infinity is not a number.
+            total = total + count * rdp_of(event, relation)
+    return np.asarray(orders, dtype=np.float64), total
+
+
+@functools.lru_cache(maxsize=4096)
+def rdp_of(event: DpEvent, relation: NeighboringRelation) -> np.ndarray:
+    """The Renyi divergence of one event at the orders used for `relation`; infinity where it is not known."""
+    orders = _orders(relation)
+    accountant = rdp_privacy_accountant.RdpAccountant(list(orders), neighboring_relation=relation)
+    if not accountant.supports(event):
+        return np.full(len(orders), math.inf)
+    with quiet():
+        divergences = accountant.compose(event).rdp
+    divergences.setflags(write=False)
+    return divergences
+
+
+def convert_rdp(orders: np.ndarray, divergences: np.ndarray, delta: float) -> float:
+    """Smallest epsilon over the orders. Source: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Proposition 12."""
+    # A negative or undefined divergence is a numerical failure, which dp-accounting would read as epsilon 0.
+    sound = np.isfinite(divergences) & (divergences >= 0)
+    if not sound.any():
+        return math.inf
+    with quiet():
+        return float(rdp_privacy_accountant.compute_epsilon(orders[sound], divergences[sound], delta)[0])
+
+
+def zcdp_epsilon(multiplier: float, delta: float) -> float:
+    """Epsilon of a Gaussian mechanism by concentrated differential privacy with rho = 1 / (2 multiplier^2).
+
+    Source: Bun, Steinke 2016, arXiv:1605.02065, with the conversion of arXiv:2004.00010.
+    """
+    return convert_rdp(ZCDP_ORDERS, ZCDP_ORDERS / (2.0 * multiplier**2), delta)
+
+
+def _orders(relation: NeighboringRelation) -> tuple[float, ...]:
+    return _ORDERS_WITHOUT_REPLACEMENT if relation is NeighboringRelation.REPLACE_ONE else _ORDERS

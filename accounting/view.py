@@ -1,0 +1,92 @@
+"""What a ledger holds, to look at."""
+
+from collections import Counter
+from pathlib import Path
+
+from dp_accounting import DpEvent, NeighboringRelation
+
+from tfdp_layers.accounting.budget import Budget
+from tfdp_layers.accounting.entries import Entry
+from tfdp_layers.accounting.events import AnyRelease
+from tfdp_layers.accounting.state import State
+
+__all__ = ["View"]
+
+
+class View:
+    """The part of a `Ledger` that changes nothing."""
+
+    _state: State
+
+    @property
+    def uid(self) -> str:
+        """Random name of this ledger, kept by its copies and its file."""
+        return self._state.identity.uid
+
+    @property
+    def dataset(self) -> str | None:
+        """The data set that the ledger is kept for; None where it is one of a run."""
+        return self._state.identity.dataset
+
+    @property
+    def budget(self) -> Budget | None:
+        """What everything in the ledger together keeps to; None without a budget."""
+        return self._state.identity.budget
+
+    @property
+    def path(self) -> Path | None:
+        """The file, or None in memory."""
+        return self._state.path
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All entries, oldest first."""
+        return tuple(self._state.entries)
+
+    @property
+    def releases(self) -> tuple[AnyRelease, ...]:
+        """The distinct releases of all entries."""
+        return tuple(row.release for row in self._state.entries.rows)
+
+    @property
+    def relation(self) -> NeighboringRelation | None:
+        """The neighbouring relation of all entries; None while the ledger is empty."""
+        return next((row.release.relation for row in self._state.entries.rows), None)
+
+    @property
+    def unit(self) -> str | None:
+        """Whose replacement the entries are accounted for: "record", "party" (its whole data set), None while empty."""
+        return next((row.release.unit for row in self._state.entries.rows), None)
+
+    @property
+    def steps(self) -> int:
+        """How many releases were made or reserved: of steps, metrics, tests, and sums beside them."""
+        return self._state.entries.steps
+
+    @property
+    def updates(self) -> int:
+        """How many of them are steps of an optimizer, or tests of a party."""
+        return self._state.entries.updates
+
+    def events(self) -> Counter[DpEvent]:
+        """How often each event was released: what the accountants compose."""
+        return self._state.entries.events()
+
+    def check(self, release: AnyRelease) -> None:
+        """Raises ValueError where the release has another neighbouring relation, or unit, than the ledger."""
+        self._state.entries.refuse_mixing(release)
+
+    def holds(self, other: "View") -> bool:
+        """Whether a merge of `other` would change nothing."""
+        mine = self._state.entries
+        return all((found := mine.get(entry.uid)) and found.steps >= entry.steps for entry in other._state.entries)
+
+    def to_json(self) -> str:
+        """Returns the ledger as JSON text, one entry a line."""
+        return self._state.text()
+
+    def __repr__(self) -> str:
+        relation = self.relation.name if self.relation else None
+        named = f", dataset={self.dataset!r}" if self.dataset is not None else ""
+        counts = f"entries={len(self._state.entries)}, steps={self.steps}"
+        return f"{type(self).__name__}(path={str(self.path)!r}{named}, {counts}, relation={relation})"
