@@ -112,6 +112,8 @@ class Release:
         generator: where the noise came from, one of `GENERATORS`.
         unit: "record", or "unit".
         purpose: "step", "whole_data" (of records only) or "metric".
+        independence: of a step, how it is known that a record's contribution depends on that record alone: "proved",
+            "measured" (then also what stopped the proof), or empty where this library did not look.
 
     Raises:
         ValueError: no groups, two of one name, a nominal noise multiplier that is negative or not finite, flags that
@@ -127,6 +129,7 @@ class Release:
     generator: str = "default"
     unit: str = "record"
     purpose: str = "step"
+    independence: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
@@ -149,6 +152,8 @@ class Release:
             object.__setattr__(self, "nominal_noise_multiplier", nominal)
         if not isinstance(self.generator, str) or self.generator not in GENERATORS:
             raise ValueError(f"generator must be one of {sorted(GENERATORS)}. Received: {self.generator!r}.")
+        if not isinstance(self.independence, str):
+            raise ValueError(f"independence must be text. Received: {self.independence!r}.")
         for field in ("seeded", "declared"):
             if not isinstance(getattr(self, field), bool):
                 raise ValueError(f"{field} must be True or False. Received: {getattr(self, field)!r}.")
@@ -206,7 +211,9 @@ class Release:
         """Returns the release as a dict of JSON values; `release_from_json` reads it."""
         nominal = self.nominal_noise_multiplier
         optional: dict[str, Any] = {} if nominal is None else {"nominal_noise_multiplier": nominal}
-        return (optional if self.generator == "default" else optional | {"generator": self.generator}) | {
+        optional |= {"generator": self.generator} if self.generator != "default" else {}
+        optional |= {"independence": self.independence} if self.independence else {}
+        return optional | {
             "kind": self.kind,
             "groups": [asdict(group) for group in self.groups],
             "sampling": self.sampling.to_json(),
@@ -222,7 +229,7 @@ class Release:
         if not isinstance(kind, str) or kind not in _PURPOSES:
             raise ValueError(f"Unknown kind of release: {kind!r}. Known kinds: {[*_PURPOSES, NumericSparse.kind]}.")
         unit, purpose = _PURPOSES[kind]
-        optional = {"nominal_noise_multiplier", "generator"} & set(value)
+        optional = {"nominal_noise_multiplier", "generator", "independence"} & set(value)
         exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"} | optional)
         if value.get("nominal_noise_multiplier", 0) is None:
             raise ValueError("A release's nominal_noise_multiplier must be a number, or left out. Received: None.")
@@ -240,6 +247,7 @@ class Release:
             generator=value.get("generator", "default"),
             unit=unit,
             purpose=purpose,
+            independence=value.get("independence", ""),
         )
 
 

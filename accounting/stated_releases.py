@@ -24,6 +24,7 @@ class StatedRelease:
       noise_multiplier: noise over one record's contribution, all groups joined.
       groups: (name, bound, stddev) of each group; see `GroupNoise` for the units.
       kind: "step" or "unit_step", updates of an optimizer; "whole_data", sums over all records beside them.
+      independence: how it is known that records do not mix; see `Release`.
     """
 
     sampling: str
@@ -33,6 +34,7 @@ class StatedRelease:
     noise_multiplier: float
     groups: tuple[tuple[str, float, float], ...]
     kind: str = "step"
+    independence: str = ""
 
     def rows(self, unit: str = Release.unit) -> list[str]:
         """Lines of the text; `unit` is the word for what a step draws. Names of groups stay as they are."""
@@ -42,6 +44,9 @@ class StatedRelease:
             row("Released", f"{self.steps} {what}, noise multiplier {self.noise_multiplier:.6g}"),
             row("Sampling", f"{self.sampling} (expected batch {self.batch_size} of {self.examples} {unit}s)"),
         ]
+        if not whole:
+            known = self.independence or "not stated in the ledger"
+            rows.append(row("Mixing", f"that no {unit} reaches another's contribution is {known}"))
         for name, bound, stddev in self.groups:
             rows.append(
                 row("Group", f"{name}: one {unit} moves the sum by at most {bound:.6g}, noise stddev {stddev:.6g}")
@@ -130,10 +135,11 @@ def stated(entries: list[Entry]) -> tuple[Stated, ...]:
             continue
         groups = tuple((group.name, group.bound, group.stddev) for group in release.groups)
         key = (release.sampling, release.examples, release.noise_multiplier, groups, release.kind, release.unit)
+        key += (release.independence,)
         steps[key] = steps.get(key, 0) + entry.steps
     updates = [
-        StatedRelease(sampling.describe(examples, unit), sampling.batch_size, examples, count, multiplier, groups, kind)
-        for (sampling, examples, multiplier, groups, kind, unit), count in steps.items()
+        StatedRelease(sampling.describe(of, unit), sampling.batch_size, of, count, multiplier, groups, kind, known)
+        for (sampling, of, multiplier, groups, kind, unit, known), count in steps.items()
     ]
     return (
         *updates,

@@ -49,7 +49,8 @@ class Fit:
         release = release_of(sampling or Poisson(600), 2.0)
         token = None if workers is not None and not workers.chief else self.ledger.begin(release)
         devices = SimpleNamespace(workers=workers) if replicas or workers is not None else None
-        self.run = state.run = Run(None, [], release, token, CERTIFIED, devices)
+        self.run = state.run = Run(None, [], release, devices)
+        self.run.token, self.run.settings = token, CERTIFIED
         self.call = CountedStep(
             lambda _: step(self.optimizer), together, state, self.optimizer, lambda _: self.settings, self.stop
         )

@@ -12,6 +12,7 @@ from tfdp_layers.batches.base import Batches
 from tfdp_layers.models.replicas import Replicas
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.losses import PerRecordLoss
+from tfdp_layers.proof import Report
 from tfdp_layers.sensitivity import SensitivityGroup
 
 
@@ -34,12 +35,11 @@ class Run:
         batches: Batches,
         groups: list[SensitivityGroup],
         release: Release,
-        token: str | None,
-        settings: Hashable,
         replicas: Replicas | None = None,
     ) -> None:
-        self.batches, self.groups, self.release = batches, groups, release
-        self.token, self.settings, self.replicas = token, settings, replicas
+        self.batches, self.groups, self.release, self.replicas = batches, groups, release, replicas
+        self.token: str | None = None
+        self.settings: Hashable = None
         self.made = self.drawn = 0
 
     def count(self, made: int, drawn: int) -> None:
@@ -73,7 +73,9 @@ class PrivacyState:
         self.run: Run | None = None
         self.traced: Hashable = None
         self.uses: Counter[int] | None = None
-        self.independent = False
+        self.independence: Report | None = None
+        self.sums: Any = None
+        self.accept_measured = False
         self.unpaid = False
         self._replicas: Replicas | None = None
         self._per_record: PerRecordLoss | None = None
@@ -92,7 +94,7 @@ class PrivacyState:
     def compiled(self, loss: Any, loss_weights: Any) -> None:
         """Forgets what held for an earlier compilation."""
         self.loss, self.loss_weights, self._per_record = loss, loss_weights, None
-        self.traced, self.independent, self.uses, self._certified = None, False, None, None
+        self.traced, self.independence, self.sums, self.uses, self._certified = None, None, None, None, None
 
     def loss_of(self, outputs: Sequence[str]) -> PerRecordLoss:
         """The compiled loss of a model with outputs of these names, taken apart into records."""

@@ -106,7 +106,8 @@ class BoundedSums(KerasMixin):
 
     def _piece(self, x: Any, y: Any, sample_weight: Any) -> list[tf.Tensor]:
         """Sums over one piece of a drawn batch; updates the metrics."""
-        sums, losses, y_pred = self._sums_and_losses(x, y, sample_weight)
+        function = self._privacy.sums or self._sums_and_losses
+        sums, losses, y_pred = function(x, y, sample_weight)
         rows_present = present(sample_weight, losses)
         rows = tf.reduce_sum(rows_present)
         self._loss_tracker.update_state(tf.math.divide_no_nan(tf.reduce_sum(losses), rows), sample_weight=rows)
@@ -118,7 +119,9 @@ class BoundedSums(KerasMixin):
         data = (x, y, sample_weight)
         rows = tf.shape(keras.tree.flatten(x)[0])[0]
         static = keras.tree.flatten(x)[0].shape[0]
-        whole = static is not None and static % size == 0  # XLA needs pieces of one size; its batches are padded to it
+        # XLA needs pieces of one size, and its batches are padded to it (`Batches.dataset`): it forgets the length of a
+        # shorter last piece where a function is called with it, and would sum rows twice.
+        whole = bool(self.jit_compile) or (static is not None and static % size == 0)
 
         def body(start: tf.Tensor, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
             length = size if whole else tf.minimum(size, rows - start)

@@ -3,15 +3,16 @@
 import contextlib
 import inspect
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfdp_layers.accounting import Release
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.certificates.certificate import certified, stated_bounds
-from tfdp_layers.certificates.independence import check_independence
+from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
+from tfdp_layers.certificates.interactions import specs
 from tfdp_layers.models.accounts import remember_released
 from tfdp_layers.models.bookkeeping import Bookkeeping
 from tfdp_layers.models.counting import CountedStep
@@ -22,6 +23,8 @@ from tfdp_layers.models.run import PrivacyState, Run, release_of
 from tfdp_layers.models.sums import BoundedSums
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
+from tfdp_layers.proof import Report
+from tfdp_layers.proof.models import traced_sums
 from tfdp_layers.sampling import Sampling
 from tfdp_layers.sensitivity import SensitivityGroup
 
@@ -102,6 +105,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         physical_batch_size: int | None = None,
         unit_ids: Any = None,
         sampling_seed: int | None = None,
+        accept_measured: bool = False,
         **kwargs: Any,
     ) -> Any:
         """`keras.Model.fit`, with its arguments, on privately drawn batches.
@@ -117,6 +121,8 @@ class PrivateTraining(BoundedSums, Bookkeeping):
                 and batch size and `examples` count persons: see `tfdp.PrivateBatches`.
             physical_batch_size: splits a drawn batch into pieces of this many records inside one step.
             sampling_seed: for tests; voids the statement.
+            accept_measured: where it cannot be proved that records do not mix, it is measured, with a warning; True
+                accepts that without one. See `tfdp.check_independence`.
 
         Raises:
             ValueError: for data, callbacks or arguments that would break the guarantee, naming the fix.
@@ -139,6 +145,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         for name in ("y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)
         self._settle_accounts()
+        self._privacy.accept_measured = accept_measured
         with self._privacy.account.running():
             return self._fit_on(batches, super().fit, arguments)
 
@@ -191,10 +198,10 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         groups = self._certify()
         self.optimizer.noise_source.rekey()
         self.optimizer._lift_limit()
-        release = release_of(batches, groups, self.optimizer)
-        self._check_trace(release, batches.physical_batch_size, groups, spec)
-        token = self._open(batches, release)
-        state.run = Run(batches, groups, release, token, self._settings(groups), replicas)
+        run = state.run = Run(batches, groups, release_of(batches, groups, self.optimizer), replicas)
+        report = self._check_trace(run, spec)
+        run.release = replace(run.release, independence=in_words(report))
+        run.token, run.settings = self._open(run), self._settings(groups)
 
     def _prepare(self, spec: tuple[Any, ...], replicas: Replicas | None) -> None:
         """Creates and checks all that is trained: its variables, what they cost so far, and where they live."""
@@ -220,24 +227,26 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             warn_of_generic(self)
         return groups
 
-    def _check_trace(
-        self, release: Release, piece: int | None, groups: list[SensitivityGroup], spec: tuple[Any, ...]
-    ) -> None:
-        """Checks that records do not mix, and compiles afresh, where something changed that a trace depends on."""
+    def _check_trace(self, run: Run, spec: tuple[Any, ...]) -> Report:
+        """Examines whether records mix, and compiles afresh, where something changed that a trace depends on."""
         state = self._privacy
-        variables = tuple(map(id, self.trainable_variables))
-        traced = (release, piece, int(self.steps_per_execution), id(self.optimizer), variables)
+        variables, pieces = tuple(map(id, self.trainable_variables)), run.batches.physical_batch_size
+        traced = (run.release, pieces, int(self.steps_per_execution), id(self.optimizer), variables, str(spec))
         if state.traced != traced:
-            state.independent = False
-        if not state.independent:
-            check_independence(self, spec[0], spec[1], groups)
-            state.independent = True
-        if state.traced != traced:
-            self.train_function = None
+            state.independence, state.sums, self.train_function = None, None, None
+        if state.independence is None or self.run_eagerly:
+            function = traced_sums(self, *specs(spec))
+            state.independence = examined(self, function, spec[0], spec[1], run.groups)
+            # Replicas trace the sums anew, each with variables of its own.
+            state.sums = None if run.replicas or self.run_eagerly else function
+            if not (state.independence.proved or state.accept_measured):
+                warn_of_measured(self, state.independence)
         state.traced = traced
+        return state.independence
 
-    def _open(self, batches: Batches, release: Release) -> str | None:
+    def _open(self, run: Run) -> str | None:
         """Opens the release in the ledger, and returns its token: the chief's, where there are several workers."""
+        batches, release = run.batches, run.release
 
         def opened() -> str:
             self._refuse_unpaid_weights()

@@ -15,23 +15,38 @@ from tfdp_layers.proof.report import Report
 def prove_sums(model: Any, x_spec: Any, y_spec: Any, sample_weight_spec: Any = None) -> Report:
     """Proves that what a private model would release, before its noise, is additive over the records: see `prove`.
 
-    It traces the bounded sums anew, with an unknown number of records; a proof covers that trace.
-
     Args:
         model: a compiled private model.
-        x_spec, y_spec, sample_weight_spec: trees of `tf.TensorSpec` whose axis 0 is unknown, as `fit` gives them.
+        x_spec, y_spec, sample_weight_spec: trees of `tf.TensorSpec` whose axis 0 is unknown.
+    """
+    return prove_traced(model, traced_sums(model, x_spec, y_spec, sample_weight_spec))
+
+
+def traced_sums(model: Any, x_spec: Any, y_spec: Any, sample_weight_spec: Any = None) -> Any:
+    """The bounded sums of a private model, traced for any number of records: a function of (x, y, sample_weight).
+
+    Steps call this very function, which is never traced again: what is proved of it holds for them.
+
+    Returns: a `ConcreteFunction` to what `_sums_and_losses` returns.
     """
     model._require_private()
     if not model.built:
         model.build(keras.tree.map_structure(lambda spec: (None, *spec.shape[1:]), x_spec))
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
+    model._groups()  # certified beforehand: within the trace it would name operations anew
 
-    def sums(x: Any, y: Any, sample_weight: Any) -> Any:
-        return model._sums_and_losses(x, y, sample_weight)[0]
+    def sums_and_losses(x: Any, y: Any, sample_weight: Any) -> Any:
+        return model._sums_and_losses(x, y, sample_weight)
 
-    traced = tf.function(sums, autograph=False).get_concrete_function(x_spec, y_spec, sample_weight_spec)
-    return prove(traced, may_write=written_by_records(model), layers=layer_names(model))
+    function = tf.function(sums_and_losses, autograph=False, jit_compile=model.jit_compile or None)
+    return function.get_concrete_function(x_spec, y_spec, sample_weight_spec)
+
+
+def prove_traced(model: Any, traced: Any) -> Report:
+    """Proves that the sums of `traced_sums` are additive over the records."""
+    sums = traced.structured_outputs[0]
+    return prove(traced, sums=sums, may_write=written_by_records(model), layers=layer_names(model))
 
 
 def written_by_records(model: Any) -> list[Any]:

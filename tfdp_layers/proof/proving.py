@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from tfdp_layers.proof.report import Finding, Report
 from tfdp_layers.proof.sizes import Number, symbol
 from tfdp_layers.proof.values import Batch, Constant, Handle, Refused, Rows, Total, Value
 
+_NUMBER = re.compile(r"_[0-9]+$")
 Judge = Callable[[Value, Batch], "Refused | None"]
 
 
@@ -181,8 +183,13 @@ def finding(name: str, fault: Refused | None, tensor: Any, layers: Sequence[str]
 
 
 def layer_of(operation: str, layers: Sequence[str]) -> str:
-    """The innermost layer that an operation's name is in: names of scopes are those of layers."""
+    """The innermost layer that an operation's name is in.
+
+    Keras opens the scope of a layer twice, and TensorFlow numbers equal scopes: operations of the layer "dense" are in
+    "dense_1", those of "dense_1" in "dense_1_2".
+    """
     for part in reversed(operation.split("/")[:-1]):
-        if part in layers:
-            return part
+        found = next((name for name in (_NUMBER.sub("", part), part) if name in layers), None)
+        if found is not None:
+            return found
     return ""

@@ -1,0 +1,134 @@
+"""Measures whether records interact, where a proof stops: randomness on, several weights, scales and batch sizes."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.eager import context
+
+from tfdp_layers.certificates.measuring import (
+    MEANING,
+    additivity_gap,
+    inputs_like,
+    row,
+    synthetic_inputs,
+    synthetic_labels,
+    tolerance,
+    without_randomness,
+)
+from tfdp_layers.sensitivity import SensitivityGroup
+
+if TYPE_CHECKING:
+    from tfdp_layers.models.training import PrivateTraining
+
+CASES = ((5, 1.0), (7, 10.0), (67, 0.1))
+"""Rows of a batch, without a common period, and the scale of its inputs; each with other weights."""
+
+_SINGLY = 16
+_SPREAD = 0.3  # of what is added to the weights: also what starts at zero counts then
+
+
+def measure_interactions(model: "PrivateTraining", x: Any, y: Any, groups: Sequence[SensitivityGroup]) -> None:
+    """Measures that no two records interact, more thoroughly than `measure`: for what is not proved.
+
+    For batches A and B, and A' and B' which differ from them by an exchange of one row, S(A) + S(B) = S(A') + S(B')
+    where S is a sum over the records, also with random masks, if all four get the same: every mask belongs to a row.
+    And S(A) is the sum of its parts' sums, with randomness off. Both at random weights, zeros made non-zero.
+
+    It finds what it can measure: records that meet at inputs, weights or sizes unlike these are not seen.
+
+    Raises: ValueError where they interact.
+    """
+    for seed, (rows, scale) in enumerate(CASES, 1):
+        with moved_weights(model, seed):
+            xs = [synthetic_inputs(model, specs(inputs_like(model, x)), rows, seed + k, scale) for k in (10, 20)]
+            with without_randomness(model):
+                ys = [synthetic_labels(model, one, y if y is None else specs(y), seed + 30) for one in xs]
+                found = [parts_and_whole(model, xs[0], ys[0], rows)]
+            places = range(rows) if rows <= _SINGLY else (0, rows // 2, rows - 1)
+            found += [exchanged(model, (xs[0], ys[0]), (xs[1], ys[1]), place, seed) for place in places]
+        for together, alone in found:
+            gap, size = additivity_gap(model, groups, together, alone)
+            if not gap <= tolerance(model) * size:
+                raise ValueError(
+                    f"Records are not independent in model {model.name!r}, measured on batches of {rows} records at"
+                    f" random weights. {MEANING} (Gap {gap:.3g} of {size:.3g}.)"
+                )
+
+
+def specs(data: Any) -> Any:
+    """The shapes and types of records, without their number."""
+    return keras.tree.map_structure(lambda t: tf.TensorSpec((None, *t.shape[1:]), t.dtype), data)
+
+
+def parts_and_whole(model: "PrivateTraining", x: Any, y: Any, rows: int) -> tuple[Any, Any]:
+    """The sums of a batch, and of its records alone (of its halves, if they are many)."""
+    if rows <= _SINGLY:
+        parts = [row(i, (x, y)) for i in range(rows)]
+    else:
+        parts = [
+            keras.tree.map_structure(lambda t, s=s: t[s], (x, y)) for s in (slice(rows // 2), slice(rows // 2, None))
+        ]
+    return model.bounded_gradient_sums(x, y), [model.bounded_gradient_sums(*part) for part in parts]
+
+
+def exchanged(model: "PrivateTraining", first: Any, second: Any, place: int, seed: int) -> tuple[Any, Any]:
+    """The sums of two batches together, and of the same two with one row exchanged; all with the same randomness."""
+    rows = len(keras.tree.flatten(first)[0])
+    here = tf.range(rows) == place
+
+    def merged(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+        return tf.where(tf.reshape(here, [-1] + [1] * (len(a.shape) - 1)), b, a)
+
+    mixed = [keras.tree.map_structure(merged, *pair) for pair in ((first, second), (second, first))]
+    sums = [summed(model, data, seed) for data in (first, second, *mixed)]
+    return [a + b for a, b in zip(*sums[:2], strict=True)], sums[2:]
+
+
+def summed(model: "PrivateTraining", data: Any, seed: int) -> list[tf.Tensor]:
+    """The bounded sums of a batch, with randomness that starts from this seed."""
+    with same_randomness(model, seed):
+        return model.bounded_gradient_sums(*data)
+
+
+@contextlib.contextmanager
+def same_randomness(model: "PrivateTraining", seed: int) -> Iterator[None]:
+    """Inside, TensorFlow's and Keras' random numbers are those of the seed; after it as if there had been none."""
+    states = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
+    before = [np.array(v) for v in states]
+    ambient = vars(context.context())
+    kept = {name: ambient[name] for name in ("_seed", "_rng") if name in ambient}
+    for number, variable in enumerate(states):
+        variable.assign(tf.cast([seed, number], variable.dtype))
+    tf.random.set_seed(seed)
+    try:
+        yield
+    finally:
+        ambient.pop("_rng", None)
+        ambient.update(kept)
+        for variable, value in zip(states, before, strict=True):
+            variable.assign(value)
+
+
+@contextlib.contextmanager
+def moved_weights(model: "PrivateTraining", seed: int) -> Iterator[None]:
+    """Inside, weights are other ones, and none is zero; all state is put back after it.
+
+    Signs of what is not trained stay: it may be a variance.
+    """
+    rng = np.random.default_rng(seed)
+    before = [(v, np.array(v)) for v in model.variables]
+    trained = {id(v) for v in model.trainable_variables}
+    try:
+        for variable, value in before:
+            if tf.as_dtype(variable.dtype).is_floating:
+                noise = rng.normal(scale=_SPREAD, size=variable.shape)
+                free = (id(variable) in trained) | (value == 0)
+                variable.assign(np.where(free, value + noise, value * np.exp(noise)))
+        yield
+    finally:
+        for variable, value in before:
+            variable.assign(value)
