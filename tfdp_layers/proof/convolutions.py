@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tfdp_layers.proof.rules import Node, all_constant, dims_of, refused_kind, rule, same_batch, types
-from tfdp_layers.proof.values import Constant, Counted, MixedError, Rows, Total, UnknownError, Value
+from tfdp_layers.proof.rules import Node, all_constant, dims_of, refused_kind, rule, same_batch, summed, types
+from tfdp_layers.proof.values import Constant, Counted, MixedError, Rows, Total, Value
 
 _FIRST = types("""
     Conv2D Conv3D Conv DepthwiseConv2dNative MaxPool MaxPool3D AvgPool AvgPool3D ResizeBilinear
@@ -52,9 +52,6 @@ def row_by_row(node: Node, inputs: Sequence[Any]) -> Value:
     Assumes that kernels keep the rows of axis 0 apart, whatever the layout of the other axes.
     """
     places, shape_at = _ROWS_AT[node.type], _SHAPES_AT.get(node.type)
-    totals = [v for v in inputs if isinstance(v, Total)]
-    if totals:
-        raise MixedError(f"{node.type} of a sum over records")
     for i, value in enumerate(inputs):
         if i not in places and i != shape_at and not isinstance(value, Constant):
             raise refused_kind(value, f"{node.type}, where a constant belongs")
@@ -64,8 +61,6 @@ def row_by_row(node: Node, inputs: Sequence[Any]) -> Value:
     for i in places:
         if not isinstance(inputs[i], Rows) and not one_for_all(node, i, inputs[i]):
             raise refused_kind(inputs[i], node.type)
-    if not rows:
-        raise UnknownError(f"{node.type} without records")
     batch = same_batch(rows)
     if any(v.axis != 0 for v in rows):
         raise MixedError(f"{node.type} across the records, which are not on its axis 0")
@@ -119,9 +114,7 @@ def filter_gradient(node: Node, inputs: Sequence[Any]) -> Value:
         raise refused_kind(gradient if isinstance(first, Rows) else first, "the gradient of a filter")
     if first.layout != gradient.layout or first.axis != 0 or gradient.axis != 0:
         raise MixedError("the gradient of a filter from inputs of some records and gradients of others")
-    if first.batch.padded:
-        raise MixedError("a sum over records and the rows that the batch was filled up with")
-    return Total(None, batch=first.batch)
+    return summed(first, None)
 
 
 @rule("FusedBatchNormV3", "FusedBatchNormV2", "FusedBatchNorm")

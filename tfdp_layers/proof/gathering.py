@@ -14,6 +14,7 @@ from tfdp_layers.proof.rules import (
     refused_kind,
     require_constants,
     rule,
+    summed,
 )
 from tfdp_layers.proof.values import Constant, Counted, MixedError, Places, Rows, Special, Total, Value
 from tfdp_layers.proof.walks import picked
@@ -34,8 +35,6 @@ def gather(node: Node, inputs: Sequence[Any]) -> Value:
     shared = node.attribute("batch_dims", 0)
     if isinstance(data, Total) and isinstance(indices, Constant):
         return Total(None, batch=data.batch)
-    if isinstance(data, Constant | Counted) and isinstance(indices, Constant | Counted):
-        return Counted(None)
     rank, places = len(dims_of(data)), dims_of(indices)
     axis, shared = integers_of(inputs[2], "the axis")[0] % rank, shared % (len(places) + 1)
     shape = (*dims_of(data)[:axis], *places[shared:], *dims_of(data)[axis + 1 :])
@@ -111,9 +110,7 @@ def segment(node: Node, inputs: Sequence[Any]) -> Value:
     if isinstance(data, Rows) and isinstance(ids, Rows) and plain:
         if data.axis != ids.axis or data.layout != ids.layout:
             raise MixedError("rows put together by other records' segments")
-        if data.batch.padded:
-            raise MixedError("a sum over records and the rows that the batch was filled up with")
-        return Total(None, batch=data.batch)
+        return summed(data, None)
     if isinstance(data, Rows) and isinstance(ids, Constant) and data.axis >= len(dims_of(ids)):
         rest = dims_of(data)[len(dims_of(ids)) :]
         return laid_out(data, (None, *rest), data.axis - len(dims_of(ids)) + 1)
@@ -131,6 +128,4 @@ def scatter_nd(node: Node, inputs: Sequence[Any]) -> Value:
         raise refused_kind(indices if not isinstance(indices, Rows) else updates, "entries put to places")
     if indices.axis != updates.axis or indices.layout != updates.layout or indices.axis == len(dims_of(indices)) - 1:
         raise MixedError("rows put to places that other records say")
-    if updates.batch.padded:
-        raise MixedError("a sum over records and the rows that the batch was filled up with")
-    return Total(None, batch=updates.batch)
+    return summed(updates, None)

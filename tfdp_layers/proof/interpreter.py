@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfdp_layers.proof.arithmetic import computed
 from tfdp_layers.proof.constants import constant_results
 from tfdp_layers.proof.frames import CALL, Frame
-from tfdp_layers.proof.rules import ANY_INPUT, MAKERS, RULES, Node
+from tfdp_layers.proof.rules import ANY_INPUT, MAKERS, OWN, RULES, Node
 from tfdp_layers.proof.settling import settle
 from tfdp_layers.proof.singles import of_one_record
 from tfdp_layers.proof.values import (
@@ -105,6 +105,8 @@ class Prover:
         worst = worst_of(inputs)
         if worst is not None:
             return worst
+        if node.type in OWN:
+            return RULES[node.type](node, inputs)
         if any(isinstance(value, Single) for value in inputs):
             return of_one_record(node, inputs)
         if all(isinstance(value, Constant | Counted) for value in inputs):

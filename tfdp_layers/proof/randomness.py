@@ -78,13 +78,11 @@ def numbered(node: Node, value: Constant) -> Constant:
     return Constant(value.shape, entries=entries)
 
 
-@rule(*_SEEDED, *_KEYED, any_input=True)
+@rule(*_SEEDED, *_KEYED, own=True)
 def stateless(node: Node, inputs: Sequence[Any]) -> Value:
     """Drawn from a seed: see above."""
     keyed = node.type in _KEYED
     for value in inputs:
-        if isinstance(value, Refused):
-            return value
         if not isinstance(value, Constant | Counted):
             raise MixedError("a seed or a parameter of random numbers depends on records")
     parameters = inputs[4:] if keyed else inputs[2:]
@@ -119,7 +117,7 @@ def only_atom(number: Number) -> list[Any]:
     return []
 
 
-@rule("StatelessRandomGetKeyCounter", any_input=True)
+@rule("StatelessRandomGetKeyCounter", own=True)
 def key_and_counter(node: Node, inputs: Sequence[Any]) -> list[Value]:
     """A key and a counter for each seed, different ones for different seeds."""
     kind = type(inputs[0])

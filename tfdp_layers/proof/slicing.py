@@ -10,7 +10,7 @@ from tfdp_layers.proof.reshaping import divided
 from tfdp_layers.proof.rules import Node, dims_of, entries_of, refused_kind, rule, shape_of
 from tfdp_layers.proof.settling import concrete
 from tfdp_layers.proof.sizes import Number, at_least, varies
-from tfdp_layers.proof.values import Constant, Counted, MixedError, Places, Rows, Total, UnknownError, Value
+from tfdp_layers.proof.values import Constant, MixedError, Places, Rows, Total, UnknownError, Value
 from tfdp_layers.proof.walks import picked, piece
 
 
@@ -55,9 +55,7 @@ def cut(node: Node, inputs: Sequence[Any]) -> Value:
     if isinstance(value, Total) and all(isinstance(v, Constant) for v in inputs[1:]):
         return Total(None, batch=value.batch)
     if not isinstance(value, Rows | Places):
-        if isinstance(value, Constant | Counted):
-            return Counted(None)
-        raise refused_kind(value, "a slice")
+        raise refused_kind(value, "a slice, or one by what depends on records")
     axis, shape = value.axis, list(shape_of(value))
     begin, size = entries_of(inputs[1], "where a slice begins"), entries_of(inputs[2], "the size of a slice")
     count = size[axis] if size[axis] != -1 else value.length - begin[axis]
@@ -78,12 +76,8 @@ def strided(node: Node, inputs: Sequence[Any]) -> Value:
     value = inputs[0]
     if isinstance(value, Total) and all(isinstance(v, Constant) for v in inputs[1:]):
         return Total(None, batch=value.batch)
-    if isinstance(value, Counted):
-        return Counted(None)
-    if isinstance(value, Constant):
-        raise MixedError("a slice of a constant by the number or the places of records")
     if not isinstance(value, Rows | Places):
-        raise refused_kind(value, "a slice")
+        raise refused_kind(value, "a slice, or one by what depends on records")
     return sliced(node, value, [entries_of(v, "a slice") for v in inputs[1:]])
 
 

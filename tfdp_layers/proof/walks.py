@@ -93,19 +93,13 @@ def piece(walk: Walk, batch: Batch, start: Number, size: Number, *, exact: bool)
 
 
 def picked(walk: Walk | None, batch: Batch, place: Number, shape: Any) -> Single:
-    """The row at a place that a loop over records goes along. Raises MixedError for any other."""
-    if walk is None or batch.padded or not uses(place, walk.place):
+    """The row at a place, in a loop over records; what may be done with it depends on whether it is the round's own.
+
+    Raises: MixedError outside of such a loop, where it is the same row for all.
+    """
+    if walk is None or batch.padded:
         raise MixedError("one row of the batch, picked by its place")
     return Single(shape, batch=batch, place=place, loop=walk.key)
-
-
-def uses(number: Number, place: Size) -> bool:
-    """Whether the number is computed from the place."""
-    if not isinstance(number, Size):
-        return False
-    own = place.terms[0][0][0]
-    found = {atom for monomial, _ in number.terms for atom in monomial}
-    return own in found or any(uses(operand, place) for atom in found for operand in atom.operands)
 
 
 def packed(walk: Walk | None, values: Sequence[Single]) -> Rows:
