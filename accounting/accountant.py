@@ -124,10 +124,7 @@ class EpsilonCurve:
 
 def events_of(ledger: Ledger) -> Counter[DpEvent]:
     """How often each event of the ledger was released."""
-    counts: Counter[DpEvent] = Counter()
-    for entry in ledger.entries:
-        counts[entry.release.event()] += entry.charges
-    return counts
+    return ledger.events()
 
 
 def check_delta(delta: float) -> float:
@@ -152,7 +149,7 @@ def _state(counts: Counter[DpEvent], relation: NeighboringRelation | None, delta
 
 
 def _kinds(ledger: Ledger) -> set[str]:
-    return {entry.release.drawn for entry in ledger.entries}
+    return {release.drawn for release in ledger.releases}
 
 
 def _next_grid_point(charges: int) -> int:

@@ -70,6 +70,8 @@ _SMALLEST_PLD_DELTA = 1e-12
 _MOST_STEP_POINTS = 200_000
 _MOST_COMPOSED_POINTS = 2_000_000
 _MOST_PLDS = 32
+# Of the discretisation: beyond it dp-accounting takes exponentials that overflow. With so little noise RDP does too.
+_LARGEST_INTERVAL = 500.0
 _DECLARED_RELATIONS_SINCE = (0, 6)
 
 
@@ -194,6 +196,8 @@ def composed_pld(
     if not supported or len(counts) > _MOST_PLDS:
         return None
     interval = pld_interval(counts) if interval is None else interval
+    if interval > _LARGEST_INTERVAL:
+        return None
     with _quiet():
         composed = privacy_loss_distribution.identity(interval)
         for event, count in counts:

@@ -1,58 +1,100 @@
-"""The text of a ledger: JSON that names kinds from an allow-list, read without executing or importing anything."""
+"""The text of a ledger: JSON that names kinds from an allow-list, read without executing or importing anything.
+
+Format 2: each distinct release once, entries that refer to it by its number, and a log of what was counted since:
+
+    {"format": 2, "uid": UID, "dataset": NAME, "budget": {...}, "sequence": 4, "releases": [
+    {...}
+    ], "entries": [
+    [UID, 0, 3]
+    ], "digest": DIGEST, "log": [
+    [UID, 0, 5, DIGEST],
+    [UID, {...}, 1, DIGEST]
+    ]}
+
+A row of the log says how many steps an entry counts from there on; a release that is new stands in it itself, and has
+the next number. `sequence` counts all that was ever written to the file before its log, and is 0 in copies. Each digest
+is one of all that stands before it: it tells a changed digit from a count, but it is no signature.
+"""
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tfdp_layers.accounting.budget import Budget
-from tfdp_layers.accounting.events import AnyRelease, release_from_json
+from tfdp_layers.accounting.entries import Entries, Row
+from tfdp_layers.accounting.events import release_from_json
 from tfdp_layers.accounting.identity import Identity, checked_name
 from tfdp_layers.accounting.storage import LedgerError
 
-__all__ = ["Entry", "checked_count", "read_ledger", "release_text", "write_ledger"]
+__all__ = ["CLOSING", "Content", "checked_count", "log_row", "read_ledger", "release_text", "write_ledger"]
 
-_FORMAT = 1
+CLOSING = "\n]}\n"
+"""What follows the last row of the log: the next one is written over it."""
+
+_FORMAT = 2
 _MOST_STEPS = 2**62
+_LOG = '"log": ['
+_LOG_ROW = re.compile(r'(\["[0-9a-f]{32}", (?:\d+|\{.*\}), \d+, "[0-9a-f]{32}"\]),?')
+_UID = re.compile("[0-9a-f]{32}")
 
 
-@dataclass(frozen=True)
-class Entry:
-    """Consecutive updates of one release.
+@dataclass
+class Content:
+    """What the text of a ledger says.
 
     Attributes:
-      release: what each update released.
-      steps: updates made or reserved.
-      uid: names this counter; only the ledger object that opened an entry ever adds to it.
+        identity, entries: of the ledger.
+        format: 1 where version 0.1 wrote it.
+        sequence: how often the file was written, its log included; 0 for a copy.
+        digests: of the text without its log, with the first row of it, and so on; the last one is of all.
+        end: where in the file, in bytes, the next row of the log goes; None where the file must be rewritten first.
     """
 
-    release: AnyRelease
-    steps: int
-    uid: str
+    identity: Identity
+    entries: Entries
+    format: int = _FORMAT
+    sequence: int = 0
+    digests: list[str] = field(default_factory=lambda: [""])
+    end: int | None = None
 
-    @property
-    def charges(self) -> int:
-        """How many of the release's events the updates cost."""
-        return self.release.charges(self.steps)
+    def digest_at(self, sequence: int) -> str | None:
+        """The digest of the file as it was when it had been written so often; None where it no longer shows."""
+        back = self.sequence - sequence
+        return self.digests[-1 - back] if 0 <= back < len(self.digests) else None
 
 
-def write_ledger(identity: Identity, entries: Mapping[str, Entry], text_of: Callable[[Entry], str]) -> str:
-    """Returns the ledger's JSON text, one entry a line; `text_of` gives `release_text` of an entry's release.
+def write_ledger(identity: Identity, entries: Entries, sequence: int = 0) -> tuple[str, str]:
+    """Returns the ledger's text with an empty log, and its digest."""
+    head = _head(identity, sequence)
+    releases = [release_text(row.release) for row in entries.rows]
+    numbers = {id(row.release): row.index for row in entries.rows}
+    rows = [_row(entry.uid, numbers[id(entry.release)], entry.steps) for entry in entries]
+    digest = _digest([json.dumps(head), *releases, *rows])
+    lines = [
+        f'{json.dumps(head)[:-1]}, "releases": [',
+        ",\n".join(releases),
+        '], "entries": [',
+        ",\n".join(rows),
+        f'], "digest": "{digest}", {_LOG}',
+    ]
+    return "\n".join(lines) + CLOSING, digest
 
-    A digest tells a changed digit from a count: it is no signature, and stops accidents only.
+
+def log_row(uid: str, release: str | int, steps: int, before: str) -> tuple[str, str]:
+    """Returns a row of the log and its digest; `before` is the digest of what stands before it.
+
+    Args:
+        uid: of the entry.
+        release: number of its release, or the release's text where the file does not hold it yet.
+        steps: that the entry counts from here on.
+        before: digest.
     """
-    head = f'"format": {_FORMAT}, "uid": "{identity.uid}"'
-    if identity.dataset is not None:
-        head += f', "dataset": {json.dumps(identity.dataset)}'
-    if identity.budget is not None:
-        head += f', "budget": {json.dumps(identity.budget.to_json())}'
-    rows = [(e.uid, e.steps, text_of(e)) for e in entries.values()]
-    budget = None if identity.budget is None else identity.budget.to_json()
-    digest = _digest([identity.uid, identity.dataset, budget], rows)
-    lines = [f'{{"uid": "{uid}", "steps": {steps}, "release": {text}}}' for uid, steps, text in rows]
-    return f'{{{head}, "entries": [\n' + ",\n".join(lines) + f'\n], "digest": "{digest}"}}\n'
+    digest = _digest([before, _row(uid, release, steps)])
+    return f'{_row(uid, release, steps)[:-1]}, "{digest}"]', digest
 
 
 def release_text(release: Any) -> str:
@@ -61,19 +103,37 @@ def release_text(release: Any) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False)
 
 
-def _digest(head: Any, rows: Iterable[tuple[str, Any, str]]) -> str:
-    lines = [json.dumps(head, sort_keys=True), *(f"{uid} {steps} {text}" for uid, steps, text in rows)]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
+def checked_count(name: str, value: Any) -> int:
+    """Returns the value as an int. Raises ValueError unless it is an integer of at least 0 that can be added to."""
+    if type(value) is int and 0 <= value < _MOST_STEPS:
+        return value
+    if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 <= value.__index__() < _MOST_STEPS:
+        raise ValueError(f"{name} must be an integer of at least 0 and below 2^62. Received: {value!r}.")
+    return int(value.__index__())
 
 
-def read_ledger(text: str, path: Path | None) -> tuple[Identity, dict[str, Entry]]:
-    """Reads what `write_ledger` wrote; `path` is named in errors.
+def read_ledger(text: str, path: Path | None) -> Content:
+    """Reads what `write_ledger` and `log_row` wrote, or version 0.1.
+
+    In a file (`path` is given) a last row of the log that is not whole is left out: it is of a writer that died, or is
+    about to write it, and nothing was released for it yet.
 
     Raises:
-      LedgerError: the text is not a whole, valid ledger of this format, whatever else it is.
+        LedgerError: the text is not a whole, valid ledger, whatever else it is.
     """
     try:
-        return _read(text)
+        whole = text
+        try:
+            value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
+        except json.JSONDecodeError:
+            whole = _without_torn_row(text) if path is not None else ""
+            if not whole:
+                raise
+            value = json.loads(whole, parse_constant=_refuse_constant, object_pairs_hook=_unique)
+        content = _read(value)
+        if whole is text and content.format == _FORMAT and _LOG in text and text.endswith(CLOSING):
+            content.end = len(text.encode()) - len(CLOSING)
+        return content
     except (ValueError, OverflowError, RecursionError) as error:
         raise LedgerError(
             f"{path or 'This text'} is not a ledger that can be trusted: {error}. It was left as it is. Restore it from"
@@ -81,37 +141,92 @@ def read_ledger(text: str, path: Path | None) -> tuple[Identity, dict[str, Entry
         ) from error
 
 
-def checked_count(name: str, value: Any) -> int:
-    """Returns the value as an int. Raises ValueError unless it is an integer of at least 0 that can be added to."""
-    if isinstance(value, bool) or not hasattr(value, "__index__") or not 0 <= value.__index__() < _MOST_STEPS:
-        raise ValueError(f"{name} must be an integer of at least 0 and below 2^62. Received: {value!r}.")
-    return int(value.__index__())
+def _read(value: Any) -> Content:
+    found = value.get("format") if isinstance(value, dict) else value
+    if isinstance(found, bool) or found not in (1, _FORMAT):
+        raise ValueError(f"its format is {found!r}, and this version reads the formats 1 and {_FORMAT}")
+    fields = {"format", "uid", "entries", "digest"}
+    fields |= {"sequence", "releases", "log"} if found == _FORMAT else set()
+    if set(value) - {"dataset", "budget"} != fields:
+        raise ValueError(f"it needs the fields {sorted(fields)}, and has {sorted(value)}")
+    for name in fields & {"entries", "releases", "log"}:
+        if not isinstance(value[name], list):
+            raise ValueError(f"its {name} must be a list")
+    content = _read_format_1(value) if found == 1 else _read_format_2(value)
+    if len({(row.release.relation, row.release.unit) for row in content.entries.rows}) > 1:
+        raise ValueError("its entries mix neighbouring relations")
+    return content
 
 
-def _read(text: str) -> tuple[Identity, dict[str, Entry]]:
-    value = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_unique)
-    if not isinstance(value, dict) or value.get("format") != _FORMAT or isinstance(value["format"], bool):
-        received = value.get("format") if isinstance(value, dict) else value
-        raise ValueError(f"its format is {received!r}, and this version reads format {_FORMAT}")
-    optional = {"dataset", "budget", "digest"} & set(value)
-    if set(value) - optional != {"format", "uid", "entries"} or not isinstance(value["entries"], list):
-        raise ValueError(f"it needs the fields format, uid and entries (a list), and has {sorted(value)}")
-    entries: dict[str, Entry] = {}
+def _read_format_2(value: Mapping[str, Any]) -> Content:
+    identity, sequence = _identity(value), checked_count("sequence", value["sequence"])
+    entries, lines = Entries(), [json.dumps(_head(identity, sequence))]
+    releases: list[Row] = []
+    for item in value["releases"]:
+        _add_release(releases, entries, item)
+        lines.append(release_text(item))
+    for item in value["entries"]:
+        uid, number, steps = _fields(item, 3)
+        if uid in entries:
+            raise ValueError(f"entry {uid} occurs twice")
+        entries.put(uid, _numbered(releases, number), steps)
+        lines.append(_row(uid, number, steps))
+    digests = [_digest(lines)]
+    _require_digest(value["digest"], digests[0])
+    for item in value["log"]:
+        uid, number, steps, digest = _fields(item, 4)
+        if new := isinstance(number, Mapping):
+            _add_release(releases, entries, number)
+        digests.append(log_row(uid, release_text(number) if new else number, steps, digests[-1])[1])
+        _require_digest(digest, digests[-1])
+        row, old = releases[-1] if new else _numbered(releases, number), entries.get(uid)
+        if old is not None and old.release is not row.release:
+            raise ValueError(f"entry {uid} has two releases")
+        entries.put(uid, row, steps)
+    return Content(identity, entries, _FORMAT, sequence + len(digests) - 1, digests)
+
+
+def _read_format_1(value: Mapping[str, Any]) -> Content:
+    """What version 0.1 wrote: every entry with its release."""
+    entries, identity = Entries(), _identity(value)
+    releases: dict[str, Row] = {}
+    lines = [json.dumps([value["uid"], value.get("dataset"), value.get("budget")], sort_keys=True)]
     for item in value["entries"]:
         if not isinstance(item, dict) or set(item) != {"uid", "steps", "release"}:
             raise ValueError(f"an entry needs uid, steps and release, and is {item!r}")
-        uid = _checked_uid(item["uid"])
+        uid, text = _checked_uid(item["uid"]), release_text(item["release"])
+        if text not in releases:
+            releases[text] = entries.row(release_from_json(item["release"]))
         if uid in entries:
             raise ValueError(f"entry {uid} occurs twice")
-        entries[uid] = Entry(release_from_json(item["release"]), checked_count("steps", item["steps"]), uid)
-    if len({(entry.release.relation, entry.release.unit) for entry in entries.values()}) > 1:
-        raise ValueError("its entries mix neighbouring relations")
-    identity = _identity(value)
-    rows = [(item["uid"], item["steps"], release_text(item["release"])) for item in value["entries"]]
-    found = _digest([value["uid"], value.get("dataset"), value.get("budget")], rows)
-    if value.get("digest", found) != found:
-        raise ValueError("its digest is not that of its content: something in it was changed after it was written")
-    return identity, entries
+        entries.put(uid, releases[text], checked_count("steps", item["steps"]))
+        lines.append(f"{uid} {item['steps']} {text}")
+    _require_digest(value["digest"], _digest(lines))
+    return Content(identity, entries, 1)
+
+
+def _without_torn_row(text: str) -> str:
+    """The text without what follows the last whole row of its log; "" where anything but one torn row follows."""
+    head, log, tail = text.partition(_LOG)
+    rows, lines = [], [line for line in tail.split("\n") if line]
+    while lines:
+        line = lines.pop(0)
+        if found := _LOG_ROW.match(line):
+            rows.append(found[1])
+        if found is None or found[0] != line:
+            break
+    if not log or any(map(_LOG_ROW.match, lines)):
+        return ""
+    return head + log + "\n" + ",\n".join(rows) + CLOSING
+
+
+def _head(identity: Identity, sequence: int) -> dict[str, Any]:
+    head: dict[str, Any] = {"format": _FORMAT, "uid": identity.uid}
+    if identity.dataset is not None:
+        head["dataset"] = identity.dataset
+    if identity.budget is not None:
+        head["budget"] = identity.budget.to_json()
+    return head | {"sequence": sequence}
 
 
 def _identity(value: Mapping[str, Any]) -> Identity:
@@ -122,6 +237,40 @@ def _identity(value: Mapping[str, Any]) -> Identity:
         checked_name(value["dataset"]) if "dataset" in value else None,
         Budget.from_json(value["budget"]) if "budget" in value else None,
     )
+
+
+def _row(uid: str, release: str | int, steps: int) -> str:
+    return f'["{uid}", {release}, {steps}]'
+
+
+def _fields(item: Any, length: int) -> Any:
+    """The fields of a row of entries (3) or of the log (4), of the right types."""
+    if not isinstance(item, list) or len(item) != length:
+        raise ValueError(f"a row of it needs {length} fields, and is {item!r}")
+    _checked_uid(item[0])
+    checked_count("steps", item[2])
+    return item
+
+
+def _numbered(releases: list[Row], number: Any) -> Row:
+    if type(number) is not int or not 0 <= number < len(releases):
+        raise ValueError(f"an entry refers to release {number!r} of {len(releases)}")
+    return releases[number]
+
+
+def _add_release(releases: list[Row], entries: Entries, value: Any) -> None:
+    releases.append(entries.row(release_from_json(value)))
+    if len(entries.rows) < len(releases):
+        raise ValueError("it lists one release twice")
+
+
+def _require_digest(given: Any, found: str) -> None:
+    if given != found:
+        raise ValueError("its digest is not that of its content: something in it was changed after it was written")
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -137,6 +286,6 @@ def _refuse_constant(name: str) -> None:
 
 
 def _checked_uid(value: Any) -> str:
-    if not isinstance(value, str) or len(value) != 32 or not set(value) <= set("0123456789abcdef"):
+    if not isinstance(value, str) or not _UID.fullmatch(value):
         raise ValueError(f"a uid must be 32 hexadecimal digits, and is {value!r}")
     return value

@@ -1,15 +1,11 @@
-"""A segment of a ledger: updates of one release, counted before they are made."""
+"""A segment of a ledger: steps of one release, counted before they are made."""
 
-from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dp_accounting import DpEvent
-
 from tfdp_layers.accounting.budget import Affordability, Budget, BudgetExhausted
+from tfdp_layers.accounting.entries import Entries
 from tfdp_layers.accounting.events import AnyRelease
-from tfdp_layers.accounting.ledger_format import Entry
 
 
 @dataclass
@@ -17,9 +13,9 @@ class Segment:
     """An open segment.
 
     Attributes:
-      release: what each of its updates releases.
-      entry: name of the entry that counts them.
-      outstanding: updates reserved but not settled.
+        release: what each of its steps releases.
+        entry: name of the entry that counts them.
+        outstanding: steps reserved but not settled.
     """
 
     release: AnyRelease
@@ -31,14 +27,14 @@ class Segment:
         """Counts in another entry from here on."""
         self.entry, self.outstanding, self._afford = entry, 0, None
 
-    def affordable(self, entries: Mapping[str, Entry], budget: Budget | None, steps: int) -> int:
-        """How many of `steps` further updates the budget affords, beside all that is in `entries`."""
+    def affordable(self, entries: Entries, budget: Budget | None, steps: int) -> int:
+        """How many of `steps` further steps the budget affords, beside all that is in `entries`."""
         if budget is None:
             return steps
         held = self._held(entries)
         return max(0, self._affordability(entries, budget).most(held + steps) - held)
 
-    def require(self, entries: Mapping[str, Entry], budget: Budget | None, steps: int, dataset: str | None) -> None:
+    def require(self, entries: Entries, budget: Budget | None, steps: int, dataset: str | None) -> None:
         """Raises BudgetExhausted unless all of them are affordable."""
         affordable = self.affordable(entries, budget, steps)
         if budget is None or affordable >= steps:
@@ -51,14 +47,12 @@ class Segment:
             " or decide on a larger budget: ledger.set_budget(epsilon, delta)."
         )
 
-    def _held(self, entries: Mapping[str, Entry]) -> int:
-        return entries[self.entry].steps if self.entry in entries else 0
+    def _held(self, entries: Entries) -> int:
+        entry = entries.get(self.entry)
+        return entry.steps if entry else 0
 
-    def _affordability(self, entries: Mapping[str, Entry], budget: Budget) -> Affordability:
-        others = {uid: entry.steps for uid, entry in entries.items() if uid != self.entry}
-        if self._afford is None or self._afford[0] != (budget, others):
-            before = Counter[DpEvent]()
-            for uid in others:
-                before[entries[uid].release.event()] += entries[uid].charges
-            self._afford = (budget, others), Affordability(budget, before, self.release)
+    def _affordability(self, entries: Entries, budget: Budget) -> Affordability:
+        history = (entries, budget, entries.changes(but=self.entry))
+        if self._afford is None or self._afford[0] != history:
+            self._afford = history, Affordability(budget, entries.events(but=self.entry), self.release)
         return self._afford[1]

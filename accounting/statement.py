@@ -12,17 +12,25 @@ from tfdp_layers.accounting.accountant import nominal_epsilon
 from tfdp_layers.accounting.events import GENERATORS, MetricRelease, Release, UnitRelease
 from tfdp_layers.accounting.ledger import Entry, Ledger
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
-from tfdp_layers.accounting.stated import Stated, StatedMetric, StatedRelease, StatedTests, rounded_up, row, stated
+from tfdp_layers.accounting.stated_releases import (
+    Stated,
+    StatedMetric,
+    StatedRelease,
+    StatedTests,
+    rounded_up,
+    row,
+    stated,
+)
 
 __all__ = ["StatedMetric", "StatedRelease", "StatedTests", "Statement"]
 
 _RELATIONS = {
-    NeighboringRelation.ADD_OR_REMOVE_ONE: "add or remove one record: data sets are neighbours when one holds"
-    " exactly one record more than the other",
-    NeighboringRelation.REPLACE_ONE: "replace one record: data sets of the same, public size are neighbours when they"
-    " differ in one record",
-    NeighboringRelation.REPLACE_SPECIAL: "zero out one record: data sets of the same, public size are neighbours when"
-    " one record of the first is replaced in the second by an empty record that contributes nothing",
+    NeighboringRelation.ADD_OR_REMOVE_ONE: "add or remove one {unit}: data sets are neighbours when one holds"
+    " exactly one {unit} more than the other",
+    NeighboringRelation.REPLACE_ONE: "replace one {unit}: data sets of the same, public size are neighbours when they"
+    " differ in one {unit}",
+    NeighboringRelation.REPLACE_SPECIAL: "zero out one {unit}: data sets of the same, public size are neighbours when"
+    " one {unit} of the first is replaced in the second by an empty {unit} that contributes nothing",
 }
 
 _ASSUMPTIONS = (
@@ -123,7 +131,7 @@ class Statement:
             epsilon=float(spent),
             delta=spent.delta,
             accountant=spent.accountant,
-            relation=_PARTY_RELATION if party else relation.replace("record", "unit") if unit else relation,
+            relation=_PARTY_RELATION if party else relation.format(unit=ledger.unit),
             meaning=_meaning(float(spent), spent.delta),
             privacy_unit=_UNITS.get(ledger.unit or "", "one record"),
             steps=ledger.updates,
@@ -140,8 +148,9 @@ class Statement:
         )
 
     @property
-    def _per_unit(self) -> bool:
-        return self.privacy_unit == _UNITS[UnitRelease.unit]
+    def _unit(self) -> str:
+        """The word for what a step draws."""
+        return UnitRelease.unit if self.privacy_unit == _UNITS[UnitRelease.unit] else Release.unit
 
     def to_json(self) -> str:
         """Returns the statement as JSON text; an infinite number becomes null."""
@@ -169,8 +178,7 @@ class Statement:
             row("Steps", str(self.steps)),
         ]
         for release in self.releases:
-            rows = release.rows()
-            lines += [row.replace("record", "unit") for row in rows] if self._per_unit else rows
+            lines += release.rows(self._unit)
         lines += [row("Generator", text) for text in self.generators]
         lines += [row("Note", note) for note in self.notes]
         lines.append(row("Covered", self.covered))

@@ -20,8 +20,8 @@ import numpy as np
 from absl import app, flags
 
 import tfdp_layers as tfdp
-from tfdp_layers import datasets
 from tfdp_layers.accounting import Ledger, epsilon, nominal_epsilon
+from tfdp_layers.zoo import datasets
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("out", "results/adaptive_noise.json", "File for the runs.")

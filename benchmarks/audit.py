@@ -21,9 +21,9 @@ from absl import app, flags
 
 from tfdp_layers.accounting import calibrate_noise_multiplier, epsilon
 from tfdp_layers.audit import Audit, audit_steps
-from tfdp_layers.audit.worst_cases import METHODS, worst_case
 from tfdp_layers.commands import audit as command
 from tfdp_layers.sampling import Poisson
+from tfdp_layers.zoo.worst_cases import METHODS, worst_case
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("out", "results", "Folder for the table and the plot.")

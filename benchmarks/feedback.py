@@ -27,9 +27,9 @@ import tensorflow as tf
 from absl import app, flags
 
 import tfdp_layers as tfdp
-from tfdp_layers import datasets
 from tfdp_layers.accounting import EpsilonCurve
 from tfdp_layers.layers import ClippedConv2D, ClippedDense, DirectFeedback, FeedbackDense, FeedbackOutput, FeedbackStack
+from tfdp_layers.zoo import datasets
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from typing import Any
 import tensorflow as tf
 from absl import app, flags
 
-from tfdp_layers.clamping import ClampedEntries
-from tfdp_layers.filtering import TanhEntries, filtered_sums
+from tfdp_layers.clipping.clamps import ClampedEntries
+from tfdp_layers.clipping.filters import TanhEntries, filtered_sums
 from tfdp_layers.per_record.contributions import Products
-from tfdp_layers.rules import Tanh
+from tfdp_layers.rules.entries import Tanh
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("rows", 256, "Records.")

@@ -38,7 +38,7 @@ from absl import app, flags
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import BudgetExhausted, GroupNoise, Ledger, Release, epsilon
-from tfdp_layers.model import PrivateSequential
+from tfdp_layers.models.model import PrivateSequential
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("kills", 100, "Processes to kill, over all histories.")
@@ -127,6 +127,10 @@ def train(folder: Path, kind: str, budget: tuple[float, float], pipe: int) -> No
     x, y = rng.normal(size=(RECORDS, 6)).astype("float32"), rng.integers(0, 3, RECORDS)
     count, saved = Count(folder / "released"), folder / "model.keras"
     os.write(pipe, b"r")
+    # Keras writes this file of a backup in place: a kill may leave it empty, and then it refuses to restore or start.
+    progress = folder / "backup" / "training_metadata.json"
+    if progress.exists() and not progress.read_bytes():
+        progress.unlink()
     if kind == "checkpoint" and saved.exists():
         model = tfdp.load_model(saved, {"kill>Observed": Observed})
     else:

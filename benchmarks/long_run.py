@@ -106,19 +106,24 @@ def deviation(found: Any, exact: np.ndarray) -> float:
     return float(np.abs(np.asarray(found, np.float64) - exact).max() / np.abs(exact).max())
 
 
-def main(_: Any) -> None:
-    """Trains, watches and prints."""
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(10_000, 20)).astype("float32"), rng.integers(0, 4, 10_000)
+def build() -> tuple[tfdp.PrivateSequential, DoubleAdam]:
+    """The network, compiled, on its ledger; and Adam in double precision, which sees what the first weights get."""
     clips = {"input_clip": 1.0, "upstream_clip": 0.5}
     layers = [tfdp.layers.ClippedDense(16, "tanh", **clips), tfdp.layers.ClippedDense(4, **clips)]
     model = tfdp.PrivateSequential([keras.Input((20,)), *layers])
-    adam = keras.optimizers.Adam(RATE, BETA_1, BETA_2, EPSILON)
-    optimizer = Observed(adam, noise_multiplier=4.0)
+    optimizer = Observed(keras.optimizers.Adam(RATE, BETA_1, BETA_2, EPSILON), noise_multiplier=4.0)
     exact = DoubleAdam(model.trainable_variables[0].numpy())
     optimizer.show = exact.update
     model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     model.ledger = Ledger(FLAGS.file, dataset="long run", budget=(1000.0, 1e-5))
+    return model, exact
+
+
+def main(_: Any) -> None:
+    """Trains, watches and prints."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(10_000, 20)).astype("float32"), rng.integers(0, 4, 10_000)
+    model, exact = build()
     budget, watch = tfdp.callbacks.PrivacyBudget(1000.0, 1e-5), Watch()
     timed, timed_epochs = Timed(), Timed()
     timed.wrap(model.ledger, "reserve", "settle", "affordable", "require")
@@ -129,11 +134,12 @@ def main(_: Any) -> None:
     seconds, steps = time.perf_counter() - start, epochs * FLAGS.epoch
     times = np.diff(watch.ends)
     part = max(100, steps // 20)
+    adam = model.optimizer.inner_optimizer
     moments = adam._momentums[0], adam._velocities[0]
     results = {
         "steps": steps,
         "ledger": model.ledger.steps,
-        "releases": int(optimizer.releases),
+        "releases": int(model.optimizer.releases),
         "seconds": seconds,
         "milliseconds_a_step_early": 1e3 * statistics.median(times[part : 2 * part]),
         "milliseconds_a_step_late": 1e3 * statistics.median(times[-part:]),

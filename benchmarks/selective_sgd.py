@@ -22,9 +22,9 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 from absl import app, flags
 
-from tfdp_layers import datasets
 from tfdp_layers.federated.party import Budget
 from tfdp_layers.federated.simulation import Federation, simulate
+from tfdp_layers.zoo import datasets
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "folder with mnist.npz; else Keras' cache or download")
 _ROUNDS = flags.DEFINE_integer("rounds", 30, "turns of every party", lower_bound=1)

@@ -21,8 +21,8 @@ import keras
 from absl import app, flags
 
 import tfdp_layers as tfdp
-from tfdp_layers import datasets
 from tfdp_layers.accounting import epsilon, nominal_epsilon
+from tfdp_layers.zoo import datasets
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("out", "results/tanh_filter.json", "File for the runs.")

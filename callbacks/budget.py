@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.accounting import BudgetExhausted, Epsilon, affordable_steps
+from tfdp_layers.accounting import BudgetExhausted, Epsilon, Release, affordable_steps
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.callbacks.spending import Spending
 
@@ -117,10 +117,19 @@ class PrivacyBudget(keras.callbacks.Callback):
                 " budget affords a step. Give the optimizer a positive noise_multiplier"
                 " (tfdp.accounting.calibrate_noise_multiplier finds one), or leave PrivacyBudget out."
             )
-        # Before anything that may raise: an error must not leave an earlier, larger limit behind.
-        optimizer.limit_releases(0)
         self._planned = int(self.params.get("epochs") or 1) * self._steps_of_an_epoch()
-        self._allowed = affordable_steps(
+        self._allowed = 0
+        try:
+            self._allowed = self._affordable(release)
+        finally:
+            optimizer.limit_releases(self._allowed)
+        if self._allowed == 0:
+            raise BudgetExhausted(self._nothing_left())
+        self._ceiling = self._spending.curve.at(self._allowed)
+
+    def _affordable(self, release: Release) -> int:
+        """How many of the planned steps fit into the budget."""
+        return affordable_steps(
             self.epsilon,
             self.delta,
             release.sampling,
@@ -129,10 +138,6 @@ class PrivacyBudget(keras.callbacks.Callback):
             ledger=self._spending.ledger,
             maximum=self._planned,
         )
-        if self._allowed == 0:
-            raise BudgetExhausted(self._nothing_left())
-        self._ceiling = self._spending.curve.at(self._allowed)
-        optimizer.limit_releases(self._allowed)
 
     def _steps_of_an_epoch(self) -> int:
         """Its last call makes as many steps as any other, also where fewer were left."""
@@ -165,8 +170,8 @@ class PrivacyBudget(keras.callbacks.Callback):
         steps, spent, more = self._spending.steps, float(curve.at(0)), float(curve.at(1))
         return (
             f"Nothing is left of the budget epsilon={self.epsilon:g} at delta={self.delta:g}: the {steps} updates in"
-            f" the ledger spent epsilon={spent:.4g}, and one more would make it {more:.4g}. Nothing more"
-            " was released. Use a larger budget, more noise (noise_multiplier), or a smaller batch_size."
+            f" the ledger spent epsilon={spent:.4g}, and one more would make it {more:.4g}. Nothing more was released."
+            " Use a larger budget, more noise (noise_multiplier), or a smaller batch_size."
         )
 
 

@@ -1,8 +1,11 @@
 """What a running `fit` has spent, read from the model's ledger and its count of releases."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tfdp_layers.accounting import Epsilon, EpsilonCurve
+
+if TYPE_CHECKING:
+    import keras
 
 __all__ = ["Spending"]
 
@@ -19,7 +22,7 @@ class Spending:
         ValueError: if the model has no running private `fit`, or delta is not in (0, 1).
     """
 
-    def __init__(self, model: Any, delta: float, nominal: bool = False) -> None:
+    def __init__(self, model: "keras.Model", delta: float, nominal: bool = False) -> None:
         release = getattr(model, "current_release", None)
         if release is None:
             raise ValueError(

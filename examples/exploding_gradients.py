@@ -17,7 +17,7 @@ import tensorflow as tf
 from absl import app, flags
 
 import tfdp_layers as tfdp
-from tfdp_layers import datasets
+from tfdp_layers.zoo import datasets
 
 FLAGS = flags.FLAGS
 flags.DEFINE_integer("hold", 12, "Steps for which each of the 8 rows is shown.")

@@ -1,6 +1,23 @@
-"""Puts this folder on the import path, so that tests below share its helpers; one thread for each process."""
+"""One thread for each process; every test starts from the same initial weights, and alone."""
 
 import os
+import sys
+
+import pytest
 
 for kind in ("INTRAOP", "INTEROP"):  # the tests are small, and several processes run them
     os.environ.setdefault(f"TF_NUM_{kind}_THREADS", "1")
+
+
+@pytest.fixture(autouse=True)
+def same_weights():
+    """With the seeds of noise and sampling, the result of a test is one and the same."""
+    if "keras" in sys.modules:  # tests of the accounting load none
+        sys.modules["keras"].utils.set_random_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_released():
+    """As in a process of its own: equal weights of other tests are no copies of what was released there."""
+    if "tfdp_layers.models.accounts" in sys.modules:
+        sys.modules["tfdp_layers.models.accounts"]._released.clear()

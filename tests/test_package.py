@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tfdp_layers
-from tfdp_layers import datasets
+from tfdp_layers.zoo import datasets
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -32,10 +32,7 @@ def python(code: str, cwd: Path, **environment: str) -> subprocess.CompletedProc
     )
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """The built wheel. Built from a copy, so that no build folder is left in the checkout."""
-    copy = tmp_path_factory.mktemp("source")
+def copy_sources(copy: Path) -> Path:
     for name in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
         (copy / name).write_bytes((ROOT / name).read_bytes())
     for folder in ("tfdp_layers", "accounting", "callbacks"):
@@ -44,6 +41,13 @@ def wheel(tmp_path_factory) -> Path:
                 target = copy / file.relative_to(ROOT)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_bytes(file.read_bytes())
+    return copy
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The built wheel. Built from a copy, so that no build folder is left in the checkout."""
+    copy = copy_sources(tmp_path_factory.mktemp("source"))
     out = tmp_path_factory.mktemp("wheel")
     # The installed setuptools builds it: tests need no network.
     options = ["--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(out)]
@@ -74,8 +78,8 @@ def test_the_wheel_holds_one_package_with_every_source_file(wheel):
 
 def test_the_installed_wheel_imports_from_another_folder(installed, tmp_path):
     code = (
-        "import tfdp_layers as t, tfdp_layers.accounting, tfdp_layers.commands.train;"
-        "print(t.__version__, t.__file__, t.accounting.__file__, t.commands.train.__file__)"
+        "import tfdp_layers as t, tfdp_layers.accounting, tfdp_layers.commands.train;print(t.__version__, t.__file__,"
+        " t.accounting.__file__, t.commands.train.__file__)"
     )
     done = python(code, tmp_path, PYTHONPATH=str(installed))
     assert done.returncode == 0, done.stderr
@@ -85,18 +89,62 @@ def test_the_installed_wheel_imports_from_another_folder(installed, tmp_path):
     assert all(file.startswith(str(installed)) for file in files)
 
 
-def test_the_source_folder_shadowing_an_installation_is_explained(installed):
-    done = python("import tfdp_layers", ROOT, PYTHONPATH=str(installed))
+# Imports much, and prints the files of all that was imported of the package.
+IMPORTED = """
+import sys, tfdp_layers, tfdp_layers.accounting, tfdp_layers.callbacks, tfdp_layers.commands.train
+print(*(m.__file__ for name, m in sys.modules.items() if name.split(".")[0] == "tfdp_layers"))
+"""
+
+
+def test_python_started_among_the_sources_imports_nothing_but_the_sources(installed):
+    done = python(IMPORTED, ROOT, PYTHONPATH=str(installed))
+    assert done.returncode == 0, done.stderr
+    files = {Path(file).relative_to(ROOT).parts[0] for file in done.stdout.split()}
+    assert files == {"tfdp_layers", "accounting", "callbacks"}
+
+
+def test_sources_of_one_checkout_are_not_mixed_with_those_installed_from_another(tmp_path):
+    copy = copy_sources(tmp_path)
+    (copy / "tests").mkdir()  # beside the package, and no part of it
+    (copy / "tfdp_layers" / "metrics.py").unlink()
+    (copy / "accounting" / "proofs.py").touch()
+    lost = """
+import importlib, tfdp_layers.accounting.proofs
+for name in ("tfdp_layers.metrics", "tfdp_layers.accounting.nothing", "tfdp_layers.tests"):
+    try:
+        raise AssertionError(importlib.import_module(name))
+    except ModuleNotFoundError as error:
+        assert error.name == name
+"""
+    # With the editable installation that these tests run in, which has what the copy lost.
+    done = subprocess.run([sys.executable, "-c", IMPORTED + lost], cwd=copy, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()
+    assert all(Path(file).is_relative_to(copy) for file in done.stdout.split())
+
+
+def test_sources_without_the_folders_beside_them_are_refused_with_the_ways_out(tmp_path, installed):
+    copy = copy_sources(tmp_path)
+    (copy / "callbacks").rename(copy / "elsewhere")
+    done = python("import tfdp_layers", copy, PYTHONPATH=str(installed))
     assert done.returncode != 0
-    assert "ImportError: tfdp_layers was imported from its source folder" in done.stderr
-    assert "pip install -e ." in done.stderr
+    assert f"ImportError: tfdp_layers was imported from {copy / 'tfdp_layers'}" in done.stderr
+    for part in ("accounting and callbacks", "Install the package again", "run Python where"):
+        assert part in done.stderr
+
+
+def test_the_folders_beside_the_sources_are_those_that_an_installation_puts_inside():
+    from tfdp_layers.source_folder import _BESIDE
+
+    mapped = re.findall(r"^    tfdp_layers\.(\w+) = (\w+)$", (ROOT / "setup.cfg").read_text(), flags=re.M)
+    assert sorted(mapped) == sorted((name, name) for name in _BESIDE)
 
 
 def test_the_wheel_names_version_entry_point_and_extras(wheel):
     with zipfile.ZipFile(wheel) as archive:
         texts = {Path(name).name: archive.read(name).decode() for name in archive.namelist() if ".dist-info/" in name}
     assert f"Version: {tfdp_layers.__version__}\n" in texts["METADATA"]
-    assert "tfdp = tfdp_layers.cli:main" in texts["entry_points.txt"]
+    assert "tfdp = tfdp_layers.commands.cli:main" in texts["entry_points.txt"]
     assert {"tensorboard", "test"} <= set(re.findall(r"^Provides-Extra: (\w+)$", texts["METADATA"], flags=re.M))
 
 
@@ -105,7 +153,7 @@ def test_the_entry_point_is_the_command():
     assert entry.load()(["--version"]) == 0
 
 
-@pytest.mark.parametrize("module", ["", ".sampling", ".accounting", ".cli", ".commands.train"])
+@pytest.mark.parametrize("module", ["", ".sampling", ".accounting", ".commands.cli", ".commands.train"])
 def test_these_modules_load_no_tensorflow(module):
     code = f"import sys, tfdp_layers{module}; assert not {{'tensorflow', 'keras', 'torch', 'jax'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -136,29 +184,51 @@ def test_ci_runs_the_readmes_commands_and_has_none_of_its_own():
     assert "pytest" not in script, "the tests are run by the README's command alone"
     assert readme_command("test").split(" && ")[-1].startswith("pytest")
     assert readme_command("train").split(" && ")[-1].startswith("tfdp train --method backprop_clipping")
+    assert 'main_job bash -euc "$train"' in script
+    assert 'main_job offline ". .venv/bin/activate && ${train##*&& }"' in script
 
 
 def test_the_readmes_train_command_is_understood():
-    from tfdp_layers import cli
+    from tfdp_layers.commands import cli
     from tfdp_layers.commands.training_options import TrainingOptions
 
     arguments = readme_command("train").split(" && ")[-1].split()[2:]
     options = TrainingOptions.from_options(cli._command("train").parse(arguments))
-    assert (options.dataset, options.model, options.epsilon, options.delta) == ("fashion_mnist", "cnn", 2.7, 1e-5)
+    assert (options.dataset, options.model, options.epsilon, options.delta) == (None, "cnn", 2.7, 1e-5)
 
 
 def test_the_readmes_code_runs_as_it_stands_on_smaller_arrays(monkeypatch, capsys):
     (code,) = re.findall(r"^```python\n(.*?)^```$", README, flags=re.M | re.S)
-    assert len([line for line in code.splitlines() if line.strip() and line[0] != "#"]) <= 24
-    size = "batch_size, epochs, examples = 2048, 40, len(data.x_train)"
-    assert code.count(size) == 1
+    assert len([line for line in code.splitlines() if line.strip() and line[0] != "#"]) <= 28
     rng = np.random.default_rng(0)
     x, y = rng.random((256, 28, 28, 1), np.float32), rng.integers(0, 10, 256)
     small = datasets.Dataset("fashion_mnist", x, y, x[:32].copy(), y[:32].copy(), "made up", 10)
-    monkeypatch.setattr(datasets, "load", lambda name: small)
-    exec(code.replace(size, "batch_size, epochs, examples = 32, 1, len(data.x_train)"), {})
-    output = capsys.readouterr().out
-    assert "epsilon" in output
+    monkeypatch.setattr(datasets, "load_default", lambda: small)
+    exec(in_one_epoch(code), {})
+    assert_spent(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("place", ["the checkout", "another folder"])
+def test_the_readmes_code_runs_where_its_own_command_leaves_the_user(installed, tmp_path, place):
+    """In a process of its own, after an installation that is not editable, on a machine without network and data."""
+    (code,) = re.findall(r"^```python\n(.*?)^```$", README, flags=re.M | re.S)
+    nobody = "http://127.0.0.1:9"
+    environment = {"KERAS_HOME": str(tmp_path), "https_proxy": nobody, "HTTPS_PROXY": nobody, "no_proxy": ""}
+    cwd = ROOT if place == "the checkout" else tmp_path
+    done = python("\n" + in_one_epoch(code), cwd, PYTHONPATH=str(installed), **environment)
+    assert done.returncode == 0, done.stderr
+    assert_spent(done.stdout)
+    if not datasets._DEBIAN.exists():
+        assert done.stdout.startswith("digits fashion_mnist is not on this machine")
+
+
+def in_one_epoch(code: str) -> str:
+    size = "batch_size, epochs = min(2048, examples // 4), 40\n"
+    assert code.count(size) == 1
+    return code.replace(size, "batch_size, epochs = min(2048, examples // 4), 1\n")
+
+
+def assert_spent(output: str) -> None:
     spent = float(re.findall(r"epsilon = ([0-9.]+) at delta", output)[0])
     assert 0.99 * 2.7 <= spent <= 2.7
 

@@ -1,63 +1,83 @@
 """Differentially private training for Keras 3 on TensorFlow.
 
 Public names are imported on first use, so that `tfdp_layers.accounting` and `tfdp_layers.sampling` never load
-TensorFlow.
+TensorFlow. `keras.models.load_model` finds the classes all the same: see `stand_ins`.
 """
 
 import importlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tfdp_layers._version import __version__
+from tfdp_layers._version import __version__ as __version__
+from tfdp_layers.stand_ins import stand_in_once_keras_is_imported
 
-_HERE = Path(__file__).resolve().parent
-if (_HERE.parent / "setup.cfg").exists() and not (_HERE / "accounting").exists():
-    try:
-        importlib.import_module("tfdp_layers.accounting")
-    except ModuleNotFoundError as error:
-        if error.name != "tfdp_layers.accounting":
-            raise
-        raise ImportError(
-            f"tfdp_layers was imported from its source folder {_HERE}, which shadows the installed package:"
-            " `accounting` and `callbacks` lie beside it there and only an installation maps them in. Run Python from"
-            " another folder, or install with `pip install -e .`."
-        ) from error
+_HERE = Path(__path__[0]).absolute()
+if (_HERE / "__init__.py").is_file() and not (_HERE / "accounting" / "__init__.py").is_file():
+    from tfdp_layers import source_folder
 
-_MODULES = (
-    "accounting",
-    "activations",
-    "audit",
-    "callbacks",
-    "federated",
-    "layers",
-    "noise",
-    "optimizers",
-    "rules",
-    "sampling",
-)
+    source_folder.find_all_here(__name__, _HERE)
+
+stand_in_once_keras_is_imported()
+
+_MODULES = {
+    "accounting": "accounting",
+    "activations": "activations",
+    "audit": "audit",
+    "callbacks": "callbacks",
+    "datasets": "zoo.datasets",
+    "federated": "federated",
+    "layers": "layers",
+    "noise": "noise",
+    "optimizers": "optimizers",
+    "rules": "rules",
+    "sampling": "sampling",
+}
 _NAMES = {
-    "PrivateBatches": "batches",
-    "declare_sampling": "declared",
-    "PrivateModel": "model",
-    "PrivateSequential": "model",
-    "make_private": "model",
-    "load_model": "model_file",
+    "PrivateBatches": "batches.arrays",
+    "declare_sampling": "batches.declared",
+    "PrivateModel": "models.model",
+    "PrivateSequential": "models.model",
+    "make_private": "models.model",
+    "load_model": "models.loading",
     "release_metric": "metrics",
-    "check_independence": "independence",
+    "check_independence": "certificates.independence",
     "SensitivityGroup": "sensitivity",
     "sensitivity_of": "sensitivity",
     "per_record_formulas": "per_record",
 }
-__all__ = ["__version__", *_MODULES, *_NAMES]
 
+if TYPE_CHECKING:  # What type checkers see. A test compares it with the two tables above.
+    from tfdp_layers import accounting as accounting
+    from tfdp_layers import activations as activations
+    from tfdp_layers import audit as audit
+    from tfdp_layers import callbacks as callbacks
+    from tfdp_layers import federated as federated
+    from tfdp_layers import layers as layers
+    from tfdp_layers import noise as noise
+    from tfdp_layers import optimizers as optimizers
+    from tfdp_layers import rules as rules
+    from tfdp_layers import sampling as sampling
+    from tfdp_layers.batches.arrays import PrivateBatches as PrivateBatches
+    from tfdp_layers.batches.declared import declare_sampling as declare_sampling
+    from tfdp_layers.certificates.independence import check_independence as check_independence
+    from tfdp_layers.metrics import release_metric as release_metric
+    from tfdp_layers.models.loading import load_model as load_model
+    from tfdp_layers.models.model import PrivateModel as PrivateModel
+    from tfdp_layers.models.model import PrivateSequential as PrivateSequential
+    from tfdp_layers.models.model import make_private as make_private
+    from tfdp_layers.per_record import per_record_formulas as per_record_formulas
+    from tfdp_layers.sensitivity import SensitivityGroup as SensitivityGroup
+    from tfdp_layers.sensitivity import sensitivity_of as sensitivity_of
+    from tfdp_layers.zoo import datasets as datasets
+else:  # What runs: names are imported on first use. Type checkers may not see it, or every name would be there, as Any.
+    __all__ = ["__version__", *_MODULES, *_NAMES]
 
-def __getattr__(name: str) -> Any:
-    if name in _NAMES:
-        return getattr(importlib.import_module(f"tfdp_layers.{_NAMES[name]}"), name)
-    if name in _MODULES:
-        return importlib.import_module(f"tfdp_layers.{name}")
-    raise AttributeError(f"module 'tfdp_layers' has no attribute {name!r}")
+    def __getattr__(name: str) -> Any:
+        if name in _NAMES:
+            return getattr(importlib.import_module(f"tfdp_layers.{_NAMES[name]}"), name)
+        if name in _MODULES:
+            return importlib.import_module(f"tfdp_layers.{_MODULES[name]}")
+        raise AttributeError(f"module 'tfdp_layers' has no attribute {name!r}")
 
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    def __dir__() -> list[str]:
+        return sorted(__all__)

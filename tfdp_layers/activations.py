@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 __all__ = ["TemperedSigmoid", "derivative_bound", "tempered_sigmoid"]
 
@@ -37,7 +38,7 @@ _DERIVATIVE_BOUNDS = {
 }
 
 
-def derivative_bound(activation: Any) -> float:
+def derivative_bound(activation: str | Callable[..., Any] | None) -> float:
     """The largest absolute value of an activation's derivative.
 
     Args:
@@ -81,8 +82,8 @@ class TemperedSigmoid:
     def __init__(self, scale: float = 2.0, inverse_temperature: float = 2.0, offset: float = 1.0) -> None:
         if not all(math.isfinite(value) for value in (scale, inverse_temperature, offset)):
             raise ValueError(
-                "A tempered sigmoid takes finite numbers. Received:"
-                f" scale={scale!r}, inverse_temperature={inverse_temperature!r}, offset={offset!r}."
+                f"A tempered sigmoid takes finite numbers. Received: scale={scale!r},"
+                f" inverse_temperature={inverse_temperature!r}, offset={offset!r}."
             )
         self.scale, self.inverse_temperature, self.offset = float(scale), float(inverse_temperature), float(offset)
 
@@ -91,7 +92,7 @@ class TemperedSigmoid:
         """|scale * inverse_temperature| / 4, attained at 0."""
         return abs(self.scale * self.inverse_temperature) / 4.0
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: tf.Tensor) -> Any:
         return self.scale * keras.ops.sigmoid(self.inverse_temperature * x) - self.offset
 
     def __eq__(self, other: object) -> bool:

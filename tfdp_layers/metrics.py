@@ -8,9 +8,9 @@ import tensorflow as tf
 from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting import GroupNoise, Ledger, MetricRelease, UnitMetricRelease
+from tfdp_layers.batches.units import Units
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.sampling import Sampling, drawing_all
-from tfdp_layers.units import Units
 
 
 def release_metric(
@@ -23,7 +23,7 @@ def release_metric(
     examples: int | None = None,
     unit_ids: Any = None,
     name: str = "metric",
-    noise_source: Any = "secure",
+    noise_source: str | NoiseSource = "secure",
 ) -> float:
     """Releases the mean of one bounded number a record, with Gaussian noise, and charges the ledger before it does.
 

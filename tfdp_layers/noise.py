@@ -13,6 +13,9 @@ import tensorflow as tf
 if TYPE_CHECKING:  # layers with noise of their own import this module
     from tfdp_layers.sensitivity import SensitivityGroup
 
+Allocation = str | Mapping[str, float]
+"""How groups share the noise: see `allocated_stddevs`."""
+
 
 class NoiseSource:
     """Standard normal tensors from a counter-based generator (Philox), keyed from the operating system's entropy.
@@ -61,7 +64,7 @@ class NoiseSource:
         """`total` with noise of this standard deviation, above 0; `noise`: numbers of `normal`, of the same shape."""
         return total + stddev * tf.cast(noise, total.dtype)
 
-    def __deepcopy__(self, memo: Any) -> NoiseSource:
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoiseSource:
         return type(self)()
 
     def __reduce__(self) -> Any:
@@ -107,7 +110,7 @@ class SeededNoise(NoiseSource):
         if self._generator is None:
             super().rekey()
 
-    def __deepcopy__(self, memo: Any) -> SeededNoise:
+    def __deepcopy__(self, memo: dict[int, Any]) -> SeededNoise:
         return type(self)(self.seed)
 
     def __reduce__(self) -> Any:
@@ -200,7 +203,7 @@ def secure_bytes() -> Callable[[int], bytes]:
     return lambda count: bytes(stream.update(bytes(count)))
 
 
-def as_noise_source(source: Any) -> NoiseSource:
+def as_noise_source(source: str | NoiseSource) -> NoiseSource:
     """A source by its name, "default" or "secure", or a source itself. Raises ValueError for anything else."""
     if isinstance(source, NoiseSource):
         return source
@@ -213,7 +216,7 @@ def as_noise_source(source: Any) -> NoiseSource:
     )
 
 
-def check_allocation(allocation: Any) -> None:
+def check_allocation(allocation: Allocation) -> None:
     """Raises ValueError unless `allocation` is "uniform", "dimension", or a dict of positive finite shares."""
     if isinstance(allocation, Mapping):
         if allocation and all(isinstance(share, int | float) and 0 < share < math.inf for share in allocation.values()):
@@ -227,7 +230,7 @@ def check_allocation(allocation: Any) -> None:
 
 
 def allocated_stddevs(
-    groups: Sequence[SensitivityGroup], noise_multiplier: float, allocation: Any = "uniform"
+    groups: Sequence[SensitivityGroup], noise_multiplier: float, allocation: Allocation = "uniform"
 ) -> list[float]:
     """The noise of each group on the SUM of gradients: sigma_g = z S_g / sqrt(w_g), with shares w_g that add up to 1.
 
@@ -248,7 +251,7 @@ def allocated_stddevs(
         shares = [math.sqrt(sum(math.prod(v.shape) for v in group.variables)) for group in groups]
     else:
         names = [group.name for group in groups]
-        if set(names) != set(allocation):
+        if isinstance(allocation, str) or set(names) != set(allocation):
             raise ValueError(
                 f"`noise_allocation` must name exactly the groups {names}. Received: {sorted(allocation)}."
             )
@@ -263,7 +266,7 @@ STATISTIC_SHARE = 0.01
 
 
 def stddevs_beside_statistics(
-    groups: Sequence[SensitivityGroup], noise_multiplier: float, allocation: Any = "uniform"
+    groups: Sequence[SensitivityGroup], noise_multiplier: float, allocation: Allocation = "uniform"
 ) -> list[float]:
     """As `allocated_stddevs`; groups without variables share `STATISTIC_SHARE` of the precision, weights the rest."""
     statistics = [group for group in groups if not group.variables]

@@ -1,28 +1,27 @@
-"""Certificates: which object bounds each trainable weight, and by how much."""
+"""A group of weights with its bound, and the registry of bounds by exact type of layer, filled by the layers' files."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+import enum
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
-
-from tfdp_layers.dependence import refuse_mixing
-from tfdp_layers.layers.attention import ClippedMultiHeadAttention
-from tfdp_layers.layers.base import BoundedLayer, CountedLayer, UpstreamBoundedLayer
-from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
-from tfdp_layers.layers.dense import ClippedDense
-from tfdp_layers.layers.einsum import ClippedEinsumDense, FaithfulEinsumDense
-from tfdp_layers.layers.embedding import ClippedEmbedding
-from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
-from tfdp_layers.layers.feedback_stack import FeedbackStack
-from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
-from tfdp_layers.structure import is_container
-from tfdp_layers.uses import refuse_overridden, uses_of_layers
+if TYPE_CHECKING:
+    import keras
 
 Bound = Callable[[Any], "float | Sequence[SensitivityGroup]"]
+Parts = Callable[[Any], Mapping[str, Any]]
 _BOUNDS: dict[type, Bound] = {}
+_PARTS: dict[type, Parts] = {}
 LARGEST_SUM = 1e30
+
+
+class Role(enum.Enum):
+    """What a group is to a step, and who enforces its bound."""
+
+    LAYER = "weights whose layer bounds each record in its own backward pass"
+    OPTIMIZER = "weights whose records the optimizer's `Bounding` bounds"
+    STATISTIC = "a bounded number of the records, released beside the gradients"
+    UNPROTECTED = "gradients without bound or noise, as an algorithm was printed"
 
 
 @dataclass(frozen=True)
@@ -31,25 +30,30 @@ class SensitivityGroup:
 
     Attributes:
         name: the layer's name (its path in nested models).
-        variables: the trainable Keras variables of the group.
+        variables: the trainable Keras variables of the group; none for what is released beside the gradients.
         bound: L2 bound on what one record adds to the SUM of gradients of these variables, all of them together, in
-            one step. Per-record loss per unit of weight; never divided by a batch size. A group without variables is a
-            statistic that the optimizer's clipping releases beside the gradients.
-        self_bounded: whether the layer's own backward pass enforces the bound, rather than the optimizer's clipping.
-        shape: of the statistic, where there are no variables.
+            one step. Per-record loss per unit of weight; never divided by a batch size.
+        role: see `Role`.
+        shape: of what is released, where there are no variables.
     """
 
     name: str
     variables: tuple[Any, ...]
     bound: float
-    self_bounded: bool = True
+    role: Role = Role.LAYER
     shape: tuple[int, ...] = ()
+
+    @property
+    def self_bounded(self) -> bool:
+        """Whether the layer's own backward pass enforces the bound, rather than the optimizer's clipping."""
+        return self.role is Role.LAYER
 
 
 def sensitivity_of(*layer_types: type) -> Callable[[Bound], Bound]:
     """Registers `bound(layer) -> float`, the L2 bound of ONE use of exactly these layer types, over all their weights.
 
-    A bound may also return several `SensitivityGroup`s, named inside the layer, that share its trainable weights out.
+    A bound may also return several `SensitivityGroup`s, named inside the layer, that share its trainable weights out:
+    one number does for layers without trainable layers inside.
 
     Exactly these types: a subclass may bend the gradient, so it must be registered by itself.
 
@@ -68,97 +72,52 @@ def sensitivity_of(*layer_types: type) -> Callable[[Bound], Bound]:
     return register
 
 
-@sensitivity_of(
-    ClippedDense,
-    ClippedConv1D,
-    ClippedConv2D,
-    ClippedConv3D,
-    ClippedDepthwiseConv2D,
-    ClippedEinsumDense,
-    FaithfulEinsumDense,
-)
-def clipped_input_times_clipped_upstream(layer: BoundedLayer) -> float:
-    """upstream_clip * sqrt(input_clip^2 + 1): see the layers' docstrings."""
-    return layer.sensitivity()
+def bounded_in_parts(layer_type: type, parts: Parts) -> None:
+    """Registers `parts(layer) -> {name: layer}` for layers of exactly this type.
 
-
-@sensitivity_of(FeedbackDense, FeedbackOutput)
-def clipped_input_times_clipped_delta(layer: FeedbackDense | FeedbackOutput) -> float:
-    """delta_clip * sqrt(activation_clip^2 + 1): see `feedback_affine`."""
-    return layer.sensitivity()
-
-
-@sensitivity_of(FeedbackStack)
-def each_layer_of_the_stack(layer: FeedbackStack) -> list[SensitivityGroup]:
-    """delta_clip * sqrt(activation_clip^2 + 1) for each layer: see `feedback_affine`."""
-    return [SensitivityGroup(*group) for group in layer.weight_groups()]
-
-
-@sensitivity_of(ClippedEmbedding, ClippedLayerNormalization, ClippedGroupNormalization)
-def clipped_gradient(layer: UpstreamBoundedLayer) -> float:
-    """upstream_clip: see the layers' docstrings."""
-    return layer.sensitivity()
-
-
-_PARTS: dict[type, Callable[[Any], dict[str, Any]]] = {
-    ClippedMultiHeadAttention: ClippedMultiHeadAttention.projections,
-}
-"""Layers of exactly these types own no weights but through parts that bound themselves: each part is a group of its
-own, and its uses are counted as such, whoever calls it."""
-
-
-def sensitivity_groups(model: keras.Model, bounding: Any = None) -> list[SensitivityGroup]:
-    """The groups of `certified`."""
-    return certified(model, bounding)[0]
-
-
-def certified(model: keras.Model, bounding: Any = None) -> tuple[list[SensitivityGroup], Counter[int]]:
-    """The groups of weights with their bounds, and how often each layer is used (see `uses_of_layers`).
-
-    One group for each layer that bounds itself, and those of `bounding` for the others. Together they cover every
-    trainable weight exactly once.
-
-    Args:
-        bounding: the optimizer's `tfdp_layers.clipping.Bounding`; None refuses layers that don't bound themselves.
-
-    Raises:
-        ValueError: naming the layer, if a layer mixes records, holds state adapted to data, has no bound, or if a
-            weight is covered not at all or twice.
+    They own no weights but through these parts, which bound themselves: each part is a group of its own, and its uses
+    are counted as such, whoever calls it.
     """
-    if not model.built:
-        raise ValueError(
-            f"Model {model.name!r} is not built: its weights are not known. Give it a keras.Input, or call it once."
-        )
-    refuse_overridden(model)
-    for layer in model._flatten_layers(include_self=False):
-        refuse_mixing(layer)
-    uses = uses_of_layers(model, bounding)
-    groups: list[SensitivityGroup] = []
-    others = []
-    for path, layer in leaf_layers(model):
-        variables = tuple(layer.trainable_variables)
-        if not variables:
-            continue
-        if type(layer) in _BOUNDS:
-            groups += groups_of(path, layer, max(1, uses[id(layer)]))
-        elif bounding is None or any(isinstance(part, CountedLayer) for part in layer._flatten_layers()):
-            raise ValueError(no_bound(path, layer))
-        else:
-            others.append((path, variables))
-    if bounding is not None:
-        groups += [checked(group) for group in bounding.groups(others)]
-    check_cover(model, groups)
-    return groups, uses
+    _PARTS[layer_type] = parts
 
 
-def groups_of(path: str, layer: Any, uses: int) -> Iterator[SensitivityGroup]:
+def has_bound(layer: "keras.layers.Layer") -> bool:
+    """Whether a bound is registered for exactly this type of layer."""
+    return type(layer) in _BOUNDS
+
+
+def parts_of(layer: "keras.layers.Layer") -> dict[str, Any]:
+    """The layers that a bound is looked up for, by name: the layer itself, or its parts where they bound themselves."""
+    if type(layer) not in _PARTS:
+        return {layer.name: layer}
+    return {f"{layer.name}/{name}": part for name, part in _PARTS[type(layer)](layer).items()}
+
+
+def groups_of(path: str, layer: "keras.layers.Layer", uses: int) -> Iterator[SensitivityGroup]:
     """The groups of a layer with a registered bound. Raises ValueError for a bound out of range."""
     stated = _BOUNDS[type(layer)](layer)
-    parts = stated if isinstance(stated, Sequence) else [SensitivityGroup("", tuple(layer.trainable_variables), stated)]
-    for part in parts:
+    if not isinstance(stated, Sequence):
+        refuse_inner_weights(path, layer)
+        stated = [SensitivityGroup("", tuple(layer.trainable_variables), stated)]
+    for part in stated:
         name = f"{path}/{part.name}" if part.name else path
         # A shared layer's gradients add up over its uses, and so do their norms in the worst case.
         yield checked(SensitivityGroup(name, part.variables, part.bound * uses))
+
+
+def refuse_inner_weights(path: str, layer: Any) -> None:
+    """Raises ValueError where a layer with one number for a bound holds layers that train weights of their own.
+
+    The number is stated for the layer's own weights: an activation or a wrapped layer is not bounded with them.
+    """
+    for inner in layer._flatten_layers(include_self=False):
+        if inner.trainable_variables:
+            raise ValueError(
+                f"Layer {path!r} ({type(layer).__name__}) holds layer {inner.name!r} ({type(inner).__name__}), which"
+                " trains weights of its own: the bound is stated for the outer layer's weights alone. Put the inner"
+                " layer after it in the model, freeze it (trainable = False), or register a bound for the outer layer"
+                " that returns a SensitivityGroup for the weights of each."
+            )
 
 
 def checked(group: SensitivityGroup) -> SensitivityGroup:
@@ -169,62 +128,3 @@ def checked(group: SensitivityGroup) -> SensitivityGroup:
             f" overflow float32. Received: {group.bound:g}. Use smaller clips."
         )
     return group
-
-
-def check_cover(model: keras.Model, groups: list[SensitivityGroup]) -> None:
-    """Raises ValueError unless each trainable weight of the model is in exactly one group."""
-    covered = Counter(id(variable) for group in groups for variable in group.variables)
-    for variable in model.trainable_variables:
-        if covered[id(variable)] != 1:
-            raise ValueError(
-                f"Weight {variable.path!r} is covered by {covered[id(variable)]} bounds: it must be exactly one, or"
-                f" its noise is"
-                " not scaled to a record's influence. Weights owned by the model itself, or shared between layers of"
-                " different types, have none; put them into a layer with a registered bound, or freeze them"
-                " (trainable = False)."
-            )
-    if len(covered) != len(model.trainable_variables):
-        raise ValueError(
-            f"Model {model.name!r} has layers whose weights it does not train: their layers must be part of it."
-        )
-
-
-def parts_of(layer: Any) -> dict[str, Any]:
-    """The layers that a bound is looked up for, by name: the layer itself, or its parts where they bound themselves."""
-    if type(layer) not in _PARTS:
-        return {layer.name: layer}
-    return {f"{layer.name}/{name}": part for name, part in _PARTS[type(layer)](layer).items()}
-
-
-def leaf_layers(model: keras.Model, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Yields (path, layer) for each distinct layer inside nested Sequential and functional models, and for the parts
-    that bound themselves."""
-    seen: set[int] = set()
-
-    def walk(container: Any, prefix: str) -> Iterator[tuple[str, Any]]:
-        for layer in container.layers:
-            if is_container(layer):
-                yield from walk(layer, f"{prefix}{layer.name}/")
-                continue
-            for name, part in parts_of(layer).items():
-                if id(part) not in seen:
-                    seen.add(id(part))
-                    yield prefix + name, part
-
-    return walk(model, path)
-
-
-def no_bound(path: str, layer: Any) -> str:
-    """The message for a trainable layer without a registered bound."""
-    twins = {bounded.__name__.removeprefix("Clipped"): bounded.__name__ for bounded in [*_BOUNDS, *_PARTS]}
-    twin = twins.get(type(layer).__name__)
-    mend = (
-        f"Use tfdp.layers.{twin} in its place, or tfdp.make_private(model, bounding='backprop_clipping')"
-        if twin
-        else "Register one, @tfdp.sensitivity_of(TheLayer), if its backward pass bounds each record"
-    )
-    return (
-        f"Layer {path!r} ({type(layer).__name__}) has trainable weights and no bound on what one record adds to"
-        " their gradient, so no noise can protect it. Compile with tfdp.optimizers.ClippedOptimizer, which clips each"
-        f" record's gradient. {mend}; or freeze it (layer.trainable = False)."
-    )

@@ -1,9 +1,19 @@
-"""How a Keras model is put together: containers that only pass tensors on, its inputs and outputs."""
+"""How a Keras model is put together: containers that only pass tensors on, its inputs and outputs, and our mixins."""
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
+
+if TYPE_CHECKING:
+    KerasMixin = Any
+else:
+
+    class KerasMixin:
+        """Says that the class is to be mixed with a Keras layer or model, whose attributes it uses.
+
+        It derives from nothing at run time, and for type checkers from the Keras class to come.
+        """
 
 
 @functools.cache
@@ -13,7 +23,13 @@ def functional_class() -> type:
     return type(keras.Model(tensor, keras.layers.Identity()(tensor)))
 
 
-def is_container(layer: Any) -> bool:
+def held_by(variable: keras.Variable) -> Any:
+    """The object that holds a Keras variable's numbers: layers tied behind Keras' back share it."""
+    held = getattr(variable, "_value", None)
+    return variable if held is None else held
+
+
+def is_container(layer: keras.layers.Layer) -> bool:
     """Whether the layer is a Sequential or functional model whose call only passes tensors from layer to layer."""
     base: Any = keras.Sequential if isinstance(layer, keras.Sequential) else functional_class()
     kind: Any = type(layer)

@@ -16,10 +16,10 @@ import numpy as np
 from flwr.app import ArrayRecord, Context
 from flwr.serverapp import Grid, ServerApp
 
-from tfdp_layers import datasets
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.federated import Budget, KerasTraining, LargestValues, Party, Server, SparseVector, flat_weights
 from tfdp_layers.federated.app import SelectiveSGD, make_client_app
+from tfdp_layers.zoo import datasets
 
 CLASSES, BOUND = 10, 1e-2
 server_app = ServerApp()

@@ -5,10 +5,10 @@ import sys
 
 import dp_accounting
 import pytest
-from accounting_tools import ledger_of, release_of
 from scipy.stats import norm
 
-from tfdp_layers.accounting import EpsilonCurve, Ledger, composition, epsilon
+from helpers.accounting_tools import ledger_of, release_of
+from tfdp_layers.accounting import EpsilonCurve, GroupNoise, Ledger, Release, composition, epsilon
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 
 ADD_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -200,3 +200,12 @@ assert not any(name.split(".")[0] in ("tensorflow", "keras") for name in sys.mod
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize("sampling", [Poisson(10), FixedSize(10), Partition(10)], ids=lambda s: s.kind)
+@pytest.mark.parametrize("multiplier", [1e-6, 1e-4])
+def test_hardly_any_noise_has_a_large_epsilon_and_no_overflow(sampling, multiplier):
+    ledger = Ledger()
+    ledger.reserve(ledger.begin(Release((GroupNoise("all", 1.0, multiplier),), sampling, 1000)), 3)
+    # One Gaussian mechanism on a record that is surely drawn costs about 1 / (2 z^2); no sampling helps here.
+    assert 0.4 / multiplier**2 < float(epsilon(ledger, 1e-5)) < math.inf

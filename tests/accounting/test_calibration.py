@@ -1,10 +1,10 @@
 import math
 
 import pytest
-from accounting_tools import ledger_of, release_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from helpers.accounting_tools import ledger_of, release_of
 from tfdp_layers.accounting import affordable_steps, calibrate_noise_multiplier, epsilon
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 

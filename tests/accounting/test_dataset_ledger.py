@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from accounting_tools import ledger_of, release_of
 
+from helpers.accounting_tools import ledger_of, release_of
 from tfdp_layers.accounting import (
     Budget,
     BudgetExhausted,

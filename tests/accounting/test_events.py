@@ -5,8 +5,8 @@ import random
 import dp_accounting
 import numpy as np
 import pytest
-from accounting_tools import ledger_of, release_of
 
+from helpers.accounting_tools import ledger_of, release_of
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, epsilon, joint_noise_multiplier
 from tfdp_layers.accounting.events import WholeDataRelease, release_from_json
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson

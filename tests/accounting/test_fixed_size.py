@@ -5,11 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from accounting_tools import ledger_of, release_of
 from dp_accounting import NeighboringRelation, get_epsilon_gaussian
 from dp_accounting.pld import privacy_loss_distribution
 from scipy.stats import norm
 
+from helpers.accounting_tools import ledger_of, release_of
 from tfdp_layers.accounting import EpsilonCurve, calibrate_noise_multiplier, composition, epsilon
 from tfdp_layers.accounting.fixed_size import gaussian_profile, sampled_pld, sampled_profile
 from tfdp_layers.sampling import FixedSize

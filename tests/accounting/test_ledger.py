@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from accounting_tools import ledger_of, release_of
 
+from helpers.accounting_tools import ledger_of, release_of, sealed
 from tfdp_layers.accounting import Ledger, LedgerError, epsilon
 from tfdp_layers.sampling import FixedSize, Partition, Poisson
 
@@ -111,15 +111,19 @@ def test_a_failing_disk_leaves_the_old_file_and_says_so(path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(LedgerError, match="No space left"):
-        ledger.reserve(token, 1)
-    monkeypatch.undo()
-    assert Ledger(path).steps == 4
-    assert ledger.steps == 5
+    whole = path.read_bytes()
+    for name, steps in (("fsync", 5), ("replace", 6)):  # Of one row at the end; then, since that failed, of the whole.
+        with monkeypatch.context() as patch:
+            patch.setattr(os, name, full)
+            with pytest.raises(LedgerError, match="No space left"):
+                ledger.reserve(token, 1)
+        assert path.read_bytes() == whole
+        assert ledger.steps == steps
+    ledger.reserve(token, 1)
+    assert Ledger(path).steps == 7
 
 
-@pytest.mark.parametrize("kept", [0, 1, 10, 100, 0.5, -3])
+@pytest.mark.parametrize("kept", [0, 1, 10, 100, 0.5, -30])
 def test_a_truncated_file_is_refused_and_left_alone(path, kept):
     Ledger(path).merge(ledger_of(POISSON, 5))
     text = path.read_text()
@@ -133,25 +137,36 @@ def test_a_truncated_file_is_refused_and_left_alone(path, kept):
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda value: value.update(format=2),
+        lambda value: value.update(format=3),
+        lambda value: value.update(format=True),
         lambda value: value.pop("format"),
         lambda value: value.update(more=1),
-        lambda value: value["entries"][0].update(steps=-1),
-        lambda value: value["entries"][0].update(steps=1.5),
-        lambda value: value["entries"][0].update(steps=True),
-        lambda value: value["entries"][0].update(steps=float("nan")),
-        lambda value: value["entries"][0]["release"].update(kind="subprocess.run"),
-        lambda value: value["entries"][0]["release"]["sampling"].update(kind="with_replacement"),
+        lambda value: value["entries"][0].__setitem__(2, -1),
+        lambda value: value["entries"][0].__setitem__(2, 1.5),
+        lambda value: value["entries"][0].__setitem__(2, True),
+        lambda value: value["entries"][0].__setitem__(2, float("nan")),
+        lambda value: value["entries"][0].__setitem__(1, 1),
+        lambda value: value["entries"][0].__setitem__(1, -1),
+        lambda value: value["entries"][0].__setitem__(1, 0.0),
+        lambda value: value["entries"][0].__setitem__(0, "no uid"),
+        lambda value: value["entries"][0].append(1),
+        lambda value: value["releases"][0].update(kind="subprocess.run"),
+        lambda value: value["releases"][0]["sampling"].update(kind="with_replacement"),
+        lambda value: value["releases"].append(value["releases"][0]),
         lambda value: value["entries"].append(value["entries"][0]),
-        lambda value: value["entries"].append(json.loads(ledger_of(_PARTITION, 1).to_json())["entries"][0]),
+        lambda value: value["releases"].append(_PARTITION.to_json()),
+        lambda value: value["log"].append(["0" * 32, 7, 1]),
+        lambda value: value["log"].append(["0" * 32, value["releases"][0], 1]),
+        lambda value: value["log"].append([value["entries"][0][0], release_of(Poisson(600), 2.0).to_json(), 1]),
+        lambda value: value["log"].append(["0" * 32, 0, -1]),
     ],
 )
 def test_a_file_that_is_not_a_whole_ledger_of_this_format_is_refused(path, damage):
     value = json.loads(ledger_of(POISSON, 5).to_json())
-    path.write_text(json.dumps(value))
+    path.write_text(json.dumps(sealed(value)))
     assert Ledger(path).steps == 5
     damage(value)
-    path.write_text(json.dumps(value))
+    path.write_text(json.dumps(sealed(value)))
     with pytest.raises(LedgerError, match="left as it is"):
         Ledger(path)
 

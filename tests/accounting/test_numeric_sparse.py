@@ -5,8 +5,8 @@ import math
 
 import dp_accounting
 import pytest
-from accounting_tools import ledger_of, release_of
 
+from helpers.accounting_tools import ledger_of, release_of, sealed
 from tfdp_layers.accounting import (
     EpsilonCurve,
     Ledger,
@@ -95,8 +95,8 @@ def test_json_round_trip_and_refusals(tmp_path):
     assert Ledger(path).entries == ledger.entries
     for damage in ({"bound": 0.0}, {"value_scale": -1.0}, {"query_scale": "1"}, {"extra": 1}, {"kind": "laplace"}):
         text = json.loads(path.read_text())
-        text["entries"][0]["release"].update(damage)
-        path.write_text(json.dumps(text))
+        text["releases"][0].update(damage)
+        path.write_text(json.dumps(sealed(text)))
         with pytest.raises(LedgerError, match="left as it is"):
             Ledger(path)
         path.write_text(ledger.to_json())
@@ -121,9 +121,10 @@ def test_a_ledger_never_mixes_parties_with_records(other):
             ledger.merge(ledger_of(second, 1))
         assert ledger.steps == 3
     mixed = json.loads(ledger_of(party, 1).to_json())
-    mixed["entries"] += json.loads(ledger_of(release_of(FixedSize(600), 1.0), 1).to_json())["entries"]
+    mixed["releases"].append(release_of(FixedSize(600), 1.0).to_json())
+    mixed["entries"].append(["0" * 32, 1, 1])
     with pytest.raises(LedgerError, match="mix"):
-        Ledger.from_json(json.dumps(mixed))
+        Ledger.from_json(json.dumps(sealed(mixed)))
 
 
 def test_the_statement_protects_a_party_and_says_so():

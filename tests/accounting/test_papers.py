@@ -3,9 +3,9 @@
 import math
 
 import pytest
-from accounting_tools import ledger_of, release_of
-from conventions import adaptive_noise, feedback_alignment, printed_zcdp, selective_uploads
 
+from helpers.accounting_tools import ledger_of, release_of
+from helpers.conventions import adaptive_noise, feedback_alignment, printed_zcdp, selective_uploads
 from tfdp_layers.accounting import GroupNoise, Release, epsilon
 from tfdp_layers.sampling import FixedSize, Partition, Poisson
 

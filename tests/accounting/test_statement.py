@@ -2,9 +2,19 @@ import json
 import re
 
 import pytest
-from accounting_tools import ledger_of, release_of
 
-from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, epsilon
+from helpers.accounting_tools import ledger_of, release_of
+from tfdp_layers.accounting import (
+    GroupNoise,
+    Ledger,
+    MetricRelease,
+    Release,
+    Statement,
+    UnitMetricRelease,
+    UnitRelease,
+    epsilon,
+)
+from tfdp_layers.accounting.events import WholeDataRelease
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 
 GROUPS = (GroupNoise("conv/kernel", 0.5, 1.5), GroupNoise("dense/kernel", 2.0, 6.0))
@@ -77,3 +87,45 @@ def test_an_empty_ledger_states_that_nothing_was_released():
     statement = Statement.from_ledger(Ledger(), 1e-5)
     assert statement.epsilon == 0.0
     assert "nothing was released" in str(statement)
+
+
+SAMPLINGS = pytest.mark.parametrize("sampling", [Poisson, TruncatedPoisson, FixedSize, Partition])
+NAMED = (GroupNoise("record_encoder/kernel", 0.5, 1.5), GroupNoise("records", 2.0, 6.0))
+
+
+def text_of(*releases):
+    ledger = Ledger()
+    for release in releases:
+        ledger.reserve(ledger.begin(release), 3)
+    statement = Statement.from_ledger(ledger, 1e-5)
+    return " ".join(str(statement).split()), statement
+
+
+@SAMPLINGS
+def test_names_that_hold_the_word_record_are_printed_as_they_are(sampling):
+    metric = (GroupNoise("record_accuracy", 0.5, 60.0),)
+    for step, mean, unit in ((Release, MetricRelease, "record"), (UnitRelease, UnitMetricRelease, "unit")):
+        text, _ = text_of(step(NAMED, sampling(60), 600), mean(metric, sampling(600), 600))
+        assert f"record_encoder/kernel: one {unit} moves the sum by at most 0.5" in text
+        assert f"Group: records: one {unit} moves the sum" in text
+        assert f"the metric 'record_accuracy', a mean over 600 {unit}s with noise" in text
+        assert f"(expected batch 60 of 600 {unit}s)" in text
+
+
+@SAMPLINGS
+def test_a_statement_per_unit_names_units_wherever_one_per_record_names_records(sampling):
+    groups = (GroupNoise("kernel", 0.5, 1.5),)
+    per_record, of_records = text_of(Release(groups, sampling(60), 600))
+    per_unit, of_units = text_of(UnitRelease(groups, sampling(60), 600))
+    rows_per_record, rows_per_unit = (re.search("Sampling:(.*)Generator:", text)[1] for text in (per_record, per_unit))
+    assert rows_per_record.count("record") >= 3  # how they are drawn, of how many, and what one moves
+    assert rows_per_unit == rows_per_record.replace("record", "unit")
+    assert of_units.relation == of_records.relation.replace("record", "unit")
+    assert of_units.releases[0].sampling == of_records.releases[0].sampling.replace("record", "unit")
+    assert json.loads(of_units.to_json())["releases"][0]["sampling"] == sampling(60).describe(600, "unit")
+
+
+def test_sums_over_all_records_are_stated_per_record():
+    text, _ = text_of(WholeDataRelease((GroupNoise("record_pca", 0.5, 1.5),), Poisson(600), 600))
+    assert "3 noisy sums over all records" in text
+    assert "record_pca: one record moves the sum" in text

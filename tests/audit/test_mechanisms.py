@@ -11,10 +11,10 @@ from tfdp_layers import optimizers
 from tfdp_layers.accounting import calibrate_noise_multiplier
 from tfdp_layers.audit import mechanisms
 from tfdp_layers.audit.report import Audit
-from tfdp_layers.audit.worst_cases import METHODS, worst_case
 from tfdp_layers.noise import SeededNoise, add_noise
 from tfdp_layers.optimizers import base
 from tfdp_layers.sampling import FixedSize, Poisson
+from tfdp_layers.zoo.worst_cases import METHODS, worst_case
 
 RUNS = 100
 
@@ -58,6 +58,7 @@ def test_a_claim_that_holds_stands_and_one_with_noise_four_times_too_small_falls
     assert broken.audited_epsilon_lower > 6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["tanh as printed", "adadp as printed"])
 def test_the_nominal_claims_of_printed_algorithms_fall(method):
     case = worst_case(method, noise_for(8.0, 2 if "adadp" in method else 1), SeededNoise(6))
@@ -83,6 +84,7 @@ def test_runs_are_cut_out_of_one_fit_and_leave_the_model_as_it_was():
     assert case.model.ledger.steps == 12
 
 
+@pytest.mark.slow
 def test_a_replaced_record_is_audited_against_replacement():
     """FixedSize: replacing a record by its opposite moves the sum by twice the bound, and the claim says so."""
     model = worst_case("dpsgd", 2.0, SeededNoise(7)).model

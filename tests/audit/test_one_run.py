@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
-from tfdp_layers import cli
 from tfdp_layers.accounting import calibrate_noise_multiplier
 from tfdp_layers.audit import Canaries, audit_training, audited, make_canaries, with_canaries
 from tfdp_layers.commands import audit as command
+from tfdp_layers.commands import cli
 from tfdp_layers.noise import SeededNoise, add_noise
 from tfdp_layers.optimizers import base
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
@@ -36,6 +36,7 @@ def run(noise, sampling, **options):
     return model(noise).audit(x, y, CANARIES, sampling=sampling, sampling_seed=2, seed=3, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", [Poisson(100), FixedSize(100), Partition(100)], ids=lambda s: s.kind)
 def test_a_training_that_keeps_its_claim_is_not_refuted_and_the_attack_finds_something(sampling):
     found = run(1.0, sampling, epochs=3)
@@ -146,7 +147,7 @@ def test_the_command_refuses(arguments, message, capsys):
 
 
 def test_every_method_of_the_command_compiles():
-    from tfdp_layers import datasets
+    from tfdp_layers.zoo import datasets
 
     small = datasets.load("digits")
     for method in command.METHODS:

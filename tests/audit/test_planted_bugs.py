@@ -11,10 +11,10 @@ from tfdp_layers.accounting import calibrate_noise_multiplier
 from tfdp_layers.audit import mechanisms
 from tfdp_layers.audit.guarantees import of_ledger
 from tfdp_layers.audit.statistics import rates_refute
-from tfdp_layers.audit.worst_cases import worst_case
 from tfdp_layers.noise import NoiseSource, SeededNoise, add_noise
 from tfdp_layers.optimizers import base
 from tfdp_layers.sampling import Poisson
+from tfdp_layers.zoo.worst_cases import worst_case
 
 
 def audit(case, sampling=None, steps=1, **options):

@@ -7,7 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from spending_helpers import (
+
+import tfdp_layers as tfdp
+from helpers.spending import (
     BATCH,
     DELTA,
     EXAMPLES,
@@ -21,8 +23,6 @@ from spending_helpers import (
     spent,
     tiny_model,
 )
-
-import tfdp_layers as tfdp
 from tfdp_layers.accounting import Ledger, Release
 from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget
 
@@ -41,6 +41,7 @@ def check_stopped(budget: PrivacyBudget, ledger: Ledger, release: Release, made:
     assert made == asked or uses_up(ledger, release, budget.epsilon)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_random_runs_keep_to_their_budget_and_use_it_up(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -82,7 +83,7 @@ def test_random_keras_runs_keep_to_their_budget_and_use_it_up(steps_per_executio
 def test_the_checks_reject_a_budget_that_is_overspent_or_left_lying() -> None:
     class Forgetful(PrivacyBudget):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-            self.model.optimizer.limit_releases(None)
+            self.model.optimizer._lift_limit()
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             pass

@@ -7,7 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from spending_helpers import (
+
+import tfdp_layers as tfdp
+from helpers.spending import (
     BATCH,
     DELTA,
     SLACK,
@@ -21,8 +23,6 @@ from spending_helpers import (
     spent,
     tiny_model,
 )
-
-import tfdp_layers as tfdp
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.callbacks import PrivacyBudget
 

@@ -8,12 +8,12 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-from spending_helpers import DELTA, STEPS, after, fit, records, release_of, spent, tiny_model
 from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 from tensorboard.plugins.hparams import plugin_data_pb2
 from tensorboard.util import tensor_util
 
 import tfdp_layers as tfdp
+from helpers.spending import DELTA, STEPS, after, fit, records, release_of, spent, tiny_model
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget, PrivacyTensorBoard
 

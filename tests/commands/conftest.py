@@ -1,14 +1,9 @@
-"""Makes the helper beside the tests importable; a machine without data sets, and a run that must not reach training."""
-
-import sys
-from pathlib import Path
+"""A machine without data sets, and a run that must not reach training."""
 
 import pytest
 
-from tfdp_layers import datasets
 from tfdp_layers.commands import train
-
-sys.path.insert(0, str(Path(__file__).parent))
+from tfdp_layers.zoo import datasets
 
 
 @pytest.fixture

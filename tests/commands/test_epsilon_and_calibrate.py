@@ -6,8 +6,8 @@ import sys
 
 import dp_accounting
 import pytest
-from command_line import RUN, run, run_json
 
+from helpers.command_line import RUN, run, run_json
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon
 from tfdp_layers.sampling import FixedSize, Partition, Poisson
 
@@ -90,7 +90,7 @@ def test_a_ledger_that_cannot_be_trusted_is_refused(capsys, tmp_path):
 def test_help_epsilon_and_calibrate_load_no_tensorflow():
     code = f"""
 import sys
-from tfdp_layers import cli
+from tfdp_layers.commands import cli
 for arguments in (["--help"], ["train", "--help"], ["epsilon", *{RUN}, "--noise-multiplier", "1"],
                   ["calibrate", "--epsilon", "3", *{RUN}], ["train", "--epsilon", "-1"]):
     cli.main(arguments)

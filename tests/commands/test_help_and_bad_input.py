@@ -5,10 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from command_line import RUN, TRAIN, run
 
-from tfdp_layers import cli
+from helpers.command_line import RUN, TRAIN, run
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon
+from tfdp_layers.commands import cli
 from tfdp_layers.sampling import Poisson
 
 # help -----------------------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ def test_bad_input_is_refused_in_one_message_and_leaves_nothing_behind(
 
 def test_a_real_process_ends_with_status_2_and_no_traceback():
     done = subprocess.run(
-        [sys.executable, "-m", "tfdp_layers.cli", "train", "--epsilon", "-1"], capture_output=True, text=True
+        [sys.executable, "-m", "tfdp_layers.commands.cli", "train", "--epsilon", "-1"], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("tfdp: error: ")

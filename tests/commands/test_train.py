@@ -10,13 +10,13 @@ from pathlib import Path
 import dp_accounting
 import numpy as np
 import pytest
-from command_line import TRAIN, run, run_json
 
-from tfdp_layers import cli, datasets, recipes
+from helpers.command_line import TRAIN, run, run_json
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, affordable_steps, epsilon
-from tfdp_layers.commands import train
+from tfdp_layers.commands import cli, train
 from tfdp_layers.commands.training_options import TrainingOptions
 from tfdp_layers.sampling import Poisson
+from tfdp_layers.zoo import datasets, recipes
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +26,7 @@ def trained(tmp_path_factory):
     environment = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "tfdp_layers.cli", "train", "--dataset", "digits", "--model", "mlp"),
+            *(sys.executable, "-m", "tfdp_layers.commands.cli", "train", "--dataset", "digits", "--model", "mlp"),
             *("--epsilon", "8", "--epochs", "3", "--batch-size", "128", "--physical-batch-size", "64", "--seed", "5"),
             *("--log-dir", str(folder / "new" / "logs"), "--save", str(folder / "model.keras"), "--json"),
         ],

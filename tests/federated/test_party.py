@@ -6,8 +6,8 @@ import os
 
 import numpy as np
 import pytest
-from federation import ALL, SIZE, SPARSE, private_party, push, upload
 
+from helpers.federation import ALL, SIZE, SPARSE, private_party, push, upload
 from tfdp_layers.accounting import GroupNoise, Ledger, LedgerError, Release, epsilon
 from tfdp_layers.federated import party as party_module
 from tfdp_layers.federated.party import Budget, Party

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from federation import ALL, BAD, SIZE, private_party, push, server_of
 
+from helpers.federation import ALL, BAD, SIZE, private_party, push, server_of
 from tfdp_layers.federated.party import Budget, Party
 from tfdp_layers.federated.rounds import run_round
 from tfdp_layers.federated.selection import RandomAboveThreshold, Update

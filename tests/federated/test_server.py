@@ -6,8 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-from federation import BAD, SIZE, server_of, upload
 
+from helpers.federation import BAD, SIZE, server_of, upload
 from tfdp_layers.federated.server import RefusedUpload, Server
 
 

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
-from tfdp_layers import cli, datasets
 from tfdp_layers.accounting import Ledger, epsilon
+from tfdp_layers.commands import cli
 from tfdp_layers.federated.keras_training import CompiledEpochs, KerasTraining, accuracy, flat_weights, set_flat_weights
 from tfdp_layers.federated.party import Budget, Party
 from tfdp_layers.federated.rounds import run_round
 from tfdp_layers.federated.selection import LargestValues
 from tfdp_layers.federated.server import Server
 from tfdp_layers.federated.simulation import Federation, build_model, make_selection, shares, simulate
+from tfdp_layers.zoo import datasets
 
 DIGITS = datasets.load("digits")
 PLAN = Federation(parties=3, records=300, rounds=4)
@@ -172,6 +173,6 @@ def test_without_flower_the_flower_engine_names_the_extra(capsys, monkeypatch):
 
 def test_parties_servers_and_selections_load_neither_tensorflow_nor_flower():
     modules = "import tfdp_layers.federated.party, tfdp_layers.federated.server, tfdp_layers.federated.rounds, sys;"
-    help_ = "from tfdp_layers import cli; cli.main(['federated', 'simulate', '--help']);"
+    help_ = "from tfdp_layers.commands import cli; cli.main(['federated', 'simulate', '--help']);"
     check = "assert not {'tensorflow', 'keras', 'flwr', 'ray'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", modules + help_ + check], check=True, capture_output=True)

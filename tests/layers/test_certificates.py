@@ -5,7 +5,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from certify import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from helpers.certify import (
     DENORMAL,
     KINDS,
     SCALES,
@@ -22,10 +25,7 @@ from certify import (
     supremum,
     witness,
 )
-from clipped_cases import Case, case
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
+from helpers.clipped_cases import Case, case
 from tfdp_layers.layers import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDense, ClippedDepthwiseConv2D
 
 BOUNDS = ("spatial_l1", "patch")

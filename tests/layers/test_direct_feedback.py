@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from certify import KINDS, SCALES, SLACK, extreme
 
 import tfdp_layers as tfdp
+from helpers.certify import KINDS, SCALES, SLACK, extreme
 from tfdp_layers.layers import (
     ClippedConv2D,
     ClippedDense,
@@ -16,7 +16,7 @@ from tfdp_layers.layers import (
     FeedbackOutput,
 )
 from tfdp_layers.layers.direct_feedback import direct_feedback
-from tfdp_layers.rules import L2
+from tfdp_layers.rules.rows import L2
 
 SHAPE, CLASSES, CLIP = (4, 4, 2), 3, 0.3
 kl = keras.layers

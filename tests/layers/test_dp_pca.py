@@ -195,13 +195,14 @@ def test_copied_weights_without_their_cost_are_refused():
     source, other = model_with(adapted()), model_with(adapted())
     other.set_weights(source.get_weights())  # its own adapt is paid for, but not this one
     for use in (
-        lambda: other.ledger,
         lambda: other.privacy_statement(DELTA),
+        lambda: tfdp.PrivateModel(other.inputs, other.outputs),
         lambda: other.fit(X, Y, batch_size=8, verbose=0),
     ):
         with pytest.raises(ValueError, match="without the record"):
             use()
     other.layers[0].ledger.merge(source.layers[0].ledger)
+    other.privacy_statement(DELTA)
     assert other.ledger.steps == 2
 
 

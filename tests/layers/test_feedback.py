@@ -4,9 +4,9 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from feedback_cases import ALIGNMENTS, CLASSES, FEATURES, UNITS, releaser, stack
 
 import tfdp_layers as tfdp
+from helpers.feedback_cases import ALIGNMENTS, CLASSES, FEATURES, UNITS, releaser, stack
 from tfdp_layers.layers import FeedbackDense, FeedbackOutput, FeedbackStack
 
 
@@ -162,6 +162,7 @@ def learned(frozen: bool = False, **options) -> float:
     return model.evaluate(x, y, verbose=0)[1]
 
 
+@pytest.mark.slow
 def test_without_noise_the_hidden_layers_learn():
     still = learned(frozen=True)
     for options in ({"alignment": "direct"}, {"alignment": "sequential"}, {"feedback": "orthogonal"}):

@@ -6,7 +6,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from certify import (
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tfdp_layers as tfdp
+from helpers.certify import (
     HOSTILE,
     KINDS,
     SCALES,
@@ -16,13 +20,9 @@ from certify import (
     extreme,
     influences,
 )
-from feedback_cases import CLASSES, FEATURES, UNITS, releaser, stack
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-import tfdp_layers as tfdp
+from helpers.feedback_cases import CLASSES, FEATURES, UNITS, releaser, stack
 from tfdp_layers.layers import FeedbackStack
-from tfdp_layers.rules import L2
+from tfdp_layers.rules.rows import L2
 
 
 def witness(layer: FeedbackStack, group: int) -> tuple[np.ndarray, np.ndarray]:
@@ -108,7 +108,8 @@ def test_no_record_exceeds_the_bound_whatever_weights_and_matrices_are(name, row
     for i, part in enumerate(alone):
         others = np.arange(len(rows)) != i
         rest = release(x[others], e[others])
-        for group, (_, variables, bound) in enumerate(layer.weight_groups()):
+        for group, stated in enumerate(layer.weight_groups()):
+            variables, bound = stated.variables, stated.bound
             pick = slice(group * len(variables), (group + 1) * len(variables))
             assert distance(part[pick]) <= bound * (1 + SLACK), (rows[i], group)
             assert distance(together[pick], rest[pick]) <= bound * (1 + SLACK), (rows[i], group)

@@ -4,11 +4,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from feedback_cases import ALIGNMENTS, CLASSES, FEATURES, releaser, stack
 
 import tfdp_layers as tfdp
+from helpers.feedback_cases import ALIGNMENTS, CLASSES, FEATURES, releaser, stack
 from tfdp_layers.layers import FeedbackStack
-from tfdp_layers.layers.feedback import feedback_matrix
+from tfdp_layers.layers.feedback_base import feedback_matrix
 
 
 @pytest.mark.parametrize("distribution", ["gaussian", "orthogonal"])

@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 import pytest
-from certify import built
-from feedback_cases import CLASSES, FEATURES, stack
 
 import tfdp_layers as tfdp
+from helpers.certify import built
+from helpers.feedback_cases import CLASSES, FEATURES, stack
 from tfdp_layers.layers import FeedbackOutput, FeedbackStack
 
 

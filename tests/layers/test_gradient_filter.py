@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
-from tfdp_layers.rules import Clamp, Tanh
+from tfdp_layers.rules.entries import Clamp, Tanh
 
 kl = keras.layers
 RULE = Tanh(0.5, 0.1)

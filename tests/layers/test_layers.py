@@ -9,9 +9,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from certify import keras_twin, original_type
-from clipped_dense import CLIPS, dense
 
+from helpers.certify import keras_twin, original_type
+from helpers.clipped_dense import CLIPS, dense
+from tfdp_layers.certificates.certificate import sensitivity_groups
 from tfdp_layers.layers import (
     BoundedLayer,
     ClippedConv1D,
@@ -20,7 +21,6 @@ from tfdp_layers.layers import (
     ClippedDense,
     ClippedDepthwiseConv2D,
 )
-from tfdp_layers.sensitivity import sensitivity_groups
 
 kl = keras.layers
 NEVER = {"input_clip": 1e8, "upstream_clip": 1e8}

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from certify import SLACK, certify
-from clipped_cases import Case, case
 
+from helpers.certify import SLACK, certify
+from helpers.clipped_cases import Case, case
 from tfdp_layers.layers import ClippedConv2D, ClippedDense, base
-from tfdp_layers.rules import L2
+from tfdp_layers.rules.rows import L2
 
 
 class Unbounded(L2):

@@ -6,14 +6,14 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from certify import SLACK, releaser
-from transformer_cases import ATTENTIONS, EINSUMS, FEW, NORMALIZATIONS, Case, each_case, ordinary, shares
 
+from helpers.certify import SLACK, releaser
+from helpers.transformer_cases import ATTENTIONS, EINSUMS, FEW, NORMALIZATIONS, Case, each_case, ordinary, shares
 from tfdp_layers.layers import ClippedEmbedding
 from tfdp_layers.layers import normalization as normalization_module
 from tfdp_layers.layers.einsum import FaithfulEinsumDense
-from tfdp_layers.rules import L2, bound_upstream, per_record
-from tfdp_layers.rules_sequence import EinsumL2, TokenL1
+from tfdp_layers.rules.rows import L2, bound_upstream, per_record
+from tfdp_layers.rules.sequences import EinsumL2, TokenL1
 
 each_kind = pytest.mark.parametrize("case", FEW, ids=str)
 

@@ -8,10 +8,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from certify import SLACK, original_type
-from transformer_cases import CLIPS, FEATURES, UPSTREAM, Case, attention, clips_of, each_case, einsum, ordinary
 
 import tfdp_layers as tfdp
+from helpers.certify import SLACK, original_type
+from helpers.transformer_cases import CLIPS, FEATURES, UPSTREAM, Case, attention, clips_of, each_case, einsum, ordinary
+from tfdp_layers.certificates.certificate import sensitivity_groups
 from tfdp_layers.layers import (
     ClippedDense,
     ClippedEinsumDense,
@@ -21,7 +22,6 @@ from tfdp_layers.layers import (
     ClippedMultiHeadAttention,
 )
 from tfdp_layers.layers import attention as attention_module
-from tfdp_layers.sensitivity import sensitivity_groups
 
 kl = keras.layers
 TYPES = {

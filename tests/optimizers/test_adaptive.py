@@ -4,11 +4,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from ordinary import MODELS, added, compiled, gradients_alone, length, mlp, text
 from scipy import stats
 
 import tfdp_layers as tfdp
-from tfdp_layers.optimizers import adaptive, base
+from helpers.empty_draws import empty_batches
+from helpers.ordinary import MODELS, added, compiled, gradients_alone, length, mlp, text
+from tfdp_layers.optimizers import adadp, base
 
 CLIP, FACTOR = 0.8, 1.2
 
@@ -67,7 +68,7 @@ def test_the_same_under_xla():
     )
 
 
-@pytest.mark.parametrize("estimator", adaptive.ESTIMATORS)
+@pytest.mark.parametrize("estimator", adadp.ESTIMATORS)
 @pytest.mark.parametrize("switched", [False, True], ids=["clipped", "clamped"])
 def test_no_record_adds_more_than_the_bound_in_either_phase(switched, estimator):
     model, x, y = compiled(mlp, optimizer(estimator=estimator))
@@ -107,12 +108,6 @@ def test_a_clamp_of_the_summed_gradient_is_seen():
         )
 
 
-def nothing(x, y):
-    """An endless pipeline of batches without a record."""
-    dataset = tf.data.Dataset.from_tensor_slices((x, y)).batch(4).map(lambda a, b: (a[:0], b[:0]))
-    return tfdp.declare_sampling(dataset, tfdp.sampling.Poisson(4), examples=7)
-
-
 class EachStep(keras.callbacks.Callback):
     """Keeps weights and estimates after every step, and puts the optimizer back into the state that it had."""
 
@@ -144,7 +139,7 @@ def test_each_weight_gets_its_noise_and_together_they_make_the_noise_multiplier(
     weights = sum(s.size for s in clamps)
     sizes = clamps if switched else [np.full(s.shape, CLIP / np.sqrt(weights)) for s in clamps]
     keeper = EachStep(model)
-    model.fit(nothing(x, y), steps_per_epoch=30, verbose=0, callbacks=[keeper])
+    model.fit(empty_batches(x, y), steps_per_epoch=30, verbose=0, callbacks=[keeper])
     moved = [4 * (a - b).ravel() / np.tile(s.ravel(), 30) for a, b, s in zip(*keeper.moves(), sizes, strict=True)]
     over = np.concatenate(moved)
     stddev = z * np.sqrt(weights)
@@ -180,7 +175,7 @@ def two_data_sets():
     return (x, y), (other, y)
 
 
-@pytest.mark.parametrize("estimator", adaptive.ESTIMATORS)
+@pytest.mark.parametrize("estimator", adadp.ESTIMATORS)
 def test_given_what_was_released_the_state_does_not_depend_on_a_record(estimator, monkeypatch):
     one, other = two_data_sets()
     same = [state_after(monkeypatch, *data, estimator=estimator) for data in (one, other)]
@@ -220,7 +215,7 @@ def test_a_step_in_every_mode(mode, physical):
         assert_close(moved, [w * s * weights for w, s in zip(wanted, clamps, strict=True)])
 
 
-@pytest.mark.parametrize("estimator", adaptive.ESTIMATORS)
+@pytest.mark.parametrize("estimator", adadp.ESTIMATORS)
 def test_a_saved_model_keeps_its_state(estimator, tmp_path):
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 50)
     options = {"estimator": estimator, "learning_rate": schedule, "variance_threshold": 0.0, "adaptive_rate": True}
@@ -235,6 +230,7 @@ def test_a_saved_model_keeps_its_state(estimator, tmp_path):
     assert_close(loaded.bounded_gradient_sums(x, y), [np.asarray(s) for s in model.bounded_gradient_sums(x, y)])
 
 
+@pytest.mark.slow
 def test_the_ablations():
     """AdaL never clamps; AdaN steps as gradient descent; both cost what the noise multiplier says."""
     model, x, y = compiled(mlp, optimizer(adaptive_rate=True, adaptive_noise=False, variance_threshold=0.0))

@@ -6,9 +6,9 @@ import math
 import keras
 import numpy as np
 import pytest
-from ordinary import compiled, mlp
 
 import tfdp_layers as tfdp
+from helpers.ordinary import compiled, mlp
 from tfdp_layers.accounting import Ledger, Release, epsilon, nominal_epsilon
 from tfdp_layers.accounting.events import release_from_json
 from tfdp_layers.callbacks import PrivacyBudget

@@ -4,11 +4,11 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from filtered_loop import CLIP, RANGE, SCALE, expected
-from ordinary import MODELS, added, compiled, gradients_alone, length, mlp, text
 
 import tfdp_layers as tfdp
-from tfdp_layers import filtering
+from helpers.filtered_loop import CLIP, RANGE, SCALE, expected
+from helpers.ordinary import MODELS, added, compiled, gradients_alone, length, mlp, text
+from tfdp_layers.clipping import filters
 
 
 def optimizer(noise=1.0, clip=CLIP, learning_rate=1.0, **options):
@@ -27,15 +27,16 @@ def assert_close(found, wanted):
 @pytest.mark.parametrize("bound", ["clip", "dimension"])
 @pytest.mark.parametrize("made", MODELS, ids=lambda m: m.__name__)
 def test_the_filtered_sum_is_that_of_a_loop_over_records(made, bound, chunk, monkeypatch):
-    monkeypatch.setattr(filtering, "_CHUNK", chunk)
+    monkeypatch.setattr(filters, "_CHUNK", chunk)
     model, x, y = compiled(made, optimizer(bound=bound))
     wanted = expected(model, x, y, bound == "clip")
     assert_close(model.bounded_gradient_sums(x, y), wanted)
     assert_close(tf.function(model.bounded_gradient_sums, autograph=False)(tf.constant(x), tf.constant(y)), wanted)
 
 
+@pytest.mark.slow
 def test_the_same_under_xla(monkeypatch):
-    monkeypatch.setattr(filtering, "_CHUNK", 60)
+    monkeypatch.setattr(filters, "_CHUNK", 60)
     model, x, y = compiled(text, optimizer())
     sums = tf.function(lambda a, b: model.bounded_gradient_sums(a, b), autograph=False, jit_compile=True)
     assert_close(sums(tf.constant(x), tf.constant(y)), expected(model, x, y, True))
@@ -56,7 +57,7 @@ HOSTILE = [np.nan, np.inf, -np.inf, 3e38, -1e30, 1e18, 1e-40, 0.0, 5.0]
 @pytest.mark.parametrize("mode", ["eager", "chunks"])
 def test_no_record_adds_more_than_the_bound(bound, mode, monkeypatch):
     if mode == "chunks":
-        monkeypatch.setattr(filtering, "_CHUNK", 60)
+        monkeypatch.setattr(filters, "_CHUNK", 60)
     model, x, y = compiled(mlp, optimizer(bound=bound))
     (group,) = model.sensitivities()
     weights = sum(np.prod(v.shape) for v in model.trainable_variables)
@@ -100,7 +101,7 @@ def test_infinite_gradients_add_exactly_zero(bound):
 
 
 def test_without_its_refusal_an_infinite_gradient_would_count(monkeypatch):
-    monkeypatch.setattr(filtering, "magnitudes", lambda part: tf.zeros(tf.shape(part.gradients())[:1]))
+    monkeypatch.setattr(filters, "magnitudes", lambda part: tf.zeros(tf.shape(part.gradients())[:1]))
     model = scalar_model("dimension")
     x, y = np.full((1, 5), 1e3, "float32"), np.full((1, 1), -np.inf, "float32")
     assert length(model.bounded_gradient_sums(x, y)) > 0

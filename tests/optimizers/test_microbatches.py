@@ -7,9 +7,9 @@ under "replace one" accounts for.
 import keras
 import numpy as np
 import pytest
-from ordinary import length
 
 import tfdp_layers as tfdp
+from helpers.ordinary import length
 from tfdp_layers.accounting import epsilon
 
 MEMBERS, FEATURES, SCALE, RANGE, CLIP = 3, 5, 0.7, 0.2, 0.9

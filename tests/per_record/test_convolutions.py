@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
-from tfdp_layers import filtering
-from tfdp_layers.per_record import convolutions, kernels
+from tfdp_layers.clipping import filters
+from tfdp_layers.per_record import convolution_choice, convolutions
 from tfdp_layers.per_record.convolutions import KernelGradients
 from tfdp_layers.per_record.patches import PatchBlocks, patch_products
 from tfdp_layers.per_record.pixel_grams import PixelGrams
@@ -88,9 +88,9 @@ def test_a_patch_off_by_one_is_seen(monkeypatch):
 
 def test_chunks_of_a_large_strided_kernel_compile(monkeypatch):
     """XLA took a chunk for one of up to all records, which did not fit the eight of them that the loop wrote out."""
-    monkeypatch.setattr(filtering, "_CHUNK", 100)
+    monkeypatch.setattr(filters, "_CHUNK", 100)
     monkeypatch.setattr(convolutions, "_STORED", 0)
-    monkeypatch.setattr(kernels, "patch_cost", lambda *_: math.inf)
+    monkeypatch.setattr(convolution_choice, "patch_cost", lambda *_: math.inf)
     model = keras.Sequential([keras.Input((5, 5, 2)), keras.layers.Conv2D(3, 3, strides=2)])
     private = tfdp.make_private(model)
     private.compile(tfdp.optimizers.TanhFilteredOptimizer("sgd", 1.0), "mse")

@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from layer_cases import CASES, Block, Scales, ids, normal, stack
-from oracle import error_of, largest_error, measured, one_by_one, recorded, upstream
+
+from helpers.layer_cases import CASES, Block, Scales, ids, normal, stack
+from helpers.oracle import error_of, largest_error, measured, one_by_one, recorded, upstream
 
 recording_module = importlib.import_module(
     "tfdp_layers.per_record.recording"

@@ -4,12 +4,12 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from certify import SLACK
-from private_models import CLIP, product
-from test_bounds import influences
-from test_steps import empty_batches
 
 import tfdp_layers as tfdp
+from helpers.certify import SLACK
+from helpers.empty_draws import empty_batches
+from helpers.hostile_batches import influences
+from helpers.private_models import CLIP, product
 
 kl = keras.layers
 POLICIES = ["mixed_float16", "mixed_bfloat16"]
@@ -49,6 +49,7 @@ def test_layers_compute_low_and_sums_are_float32(policy):
     tfdp.check_independence(model)
 
 
+@pytest.mark.slow
 def test_fit_adds_float32_noise_and_scales_no_loss(policy):
     model = network()
     assert type(model.optimizer) is tfdp.optimizers.ClippedOptimizer

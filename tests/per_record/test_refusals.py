@@ -1,4 +1,4 @@
-"""What DP-SGD refuses, and that each message names the layer and the mend."""
+"""What DP-SGD refuses, and that each message names the layer and the fix."""
 
 import warnings
 
@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from layer_cases import Scales
-from private_models import classifier, optimizer, private, product
 
 import tfdp_layers as tfdp
+from helpers.layer_cases import Scales
+from helpers.private_models import classifier, optimizer, private, product
 from tfdp_layers.per_record import per_record_formulas
 
 kl = keras.layers

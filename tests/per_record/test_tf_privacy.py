@@ -16,7 +16,7 @@ import pytest
 
 import tfdp_layers as tfdp
 
-SCRIPT = Path(__file__).parent / "tf_privacy_sums.py"
+SCRIPT = Path(__file__).parents[1] / "helpers" / "tf_privacy_sums.py"
 PYTHON = os.environ.get("TFDP_TF_PRIVACY_PYTHON")
 
 

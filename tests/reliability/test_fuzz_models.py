@@ -13,12 +13,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from ledgers import LEDGERS
-from mutations import NAMES, damaged_bytes, damaged_trees, examples
-from watching import Watched
 
 import tfdp_layers as tfdp
-from tfdp_layers.model_file import ModelFileError
+from helpers.ledgers import LEDGERS
+from helpers.mutations import NAMES, damaged_bytes, damaged_trees, examples
+from helpers.watching import Watched
+from tfdp_layers.accounting.stored import STORED_LEDGER
+from tfdp_layers.models.loading import ModelFileError
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +53,8 @@ def with_ledger(weights, ledger):
     """The weights file with other bytes where the ledger was."""
     buffer = io.BytesIO(weights)
     with h5py.File(buffer, "r+") as file:
-        del file["vars"]["privacy_ledger"]
-        file["vars"]["privacy_ledger"] = np.frombuffer(ledger, np.uint8)
+        del file["vars"][STORED_LEDGER]
+        file["vars"][STORED_LEDGER] = np.frombuffer(ledger, np.uint8)
     return buffer.getvalue()
 
 

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
-from mutations import examples
 
 import tfdp_layers as tfdp
+from helpers.mutations import examples
 
 ROWS, FEATURES, CLASSES = 6, 4, 3
 DTYPES = [

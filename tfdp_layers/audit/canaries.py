@@ -1,7 +1,6 @@
 """Records that are put among the training data, each by a fair coin, to see whether the model tells."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -42,7 +41,9 @@ class Canaries:
         return len(self.included)
 
 
-def make_canaries(x: Any, y: Any, count: int, kind: str = "gradient", seed: int | None = None) -> Canaries:
+def make_canaries(
+    x: np.ndarray, y: np.ndarray, count: int, kind: str = "gradient", seed: int | None = None
+) -> Canaries:
     """Makes canaries for a data set.
 
     Args:

@@ -1,7 +1,7 @@
 """An audit by many short runs on two neighbouring data sets: the worst case, chosen by the auditor."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -10,8 +10,11 @@ from tfdp_layers.accounting import Ledger, epsilon
 from tfdp_layers.audit.guarantees import of_ledger
 from tfdp_layers.audit.report import Audit
 from tfdp_layers.audit.statistics import many_runs_bound
-from tfdp_layers.batches import PrivateBatches
+from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.sampling import Sampling
+
+if TYPE_CHECKING:
+    from tfdp_layers.models.training import PrivateTraining
 
 __all__ = ["audit_steps", "matched_filter", "repeated_scores"]
 
@@ -21,7 +24,7 @@ Score = Callable[[Sequence[Weights]], float]
 
 
 def audit_steps(
-    model: Any,
+    model: "PrivateTraining",
     present: tuple[Any, Any],
     absent: tuple[Any, Any],
     sampling: Sampling,
@@ -78,7 +81,7 @@ def audit_steps(
     )
 
 
-def matched_filter(model: Any, present: tuple[Any, Any], absent: tuple[Any, Any]) -> Score:
+def matched_filter(model: "PrivateTraining", present: tuple[Any, Any], absent: tuple[Any, Any]) -> Score:
     """The score <w_0 - w_T, Sigma^-1 (g - g')>: g, g' what the data sets add to a step at the model's weights.
 
     With one step, all records drawn and SGD of rate 1 it is the log-likelihood ratio, up to constants: by Neyman and
@@ -101,7 +104,7 @@ def matched_filter(model: Any, present: tuple[Any, Any], absent: tuple[Any, Any]
 
 
 def repeated_scores(
-    model: Any,
+    model: "PrivateTraining",
     x: Any,
     y: Any,
     sampling: Sampling,
@@ -121,7 +124,7 @@ def repeated_scores(
 class Repeats(keras.callbacks.Callback):
     """Cuts one long `fit` into runs: scores each, and puts the weights and the optimizer's state back."""
 
-    def __init__(self, model: Any, score: Score, steps: int) -> None:
+    def __init__(self, model: "PrivateTraining", score: Score, steps: int) -> None:
         super().__init__()
         optimizer = model.optimizer
         if not optimizer.built:
@@ -137,12 +140,12 @@ class Repeats(keras.callbacks.Callback):
     def _weights(self) -> Weights:
         return [np.asarray(v, np.float64) for v in self.model.trainable_variables]
 
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._release = self.model.current_release
         if not self._history:
             self._history = [self._weights()]
 
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         self._history.append(self._weights())
         if len(self._history) <= self._steps:
             return

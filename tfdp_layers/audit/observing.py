@@ -2,9 +2,12 @@
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
+
+if TYPE_CHECKING:
+    from tfdp_layers.models.training import PrivateTraining
 
 __all__ = ["observed"]
 
@@ -12,7 +15,7 @@ Observer = Callable[[list[tf.Tensor]], None]
 
 
 @contextlib.contextmanager
-def observed(model: Any, observer: Observer) -> Iterator[None]:
+def observed(model: "PrivateTraining", observer: Observer) -> Iterator[None]:
     """Lets `observer` see what each step of `fit` releases; see `PrivateOptimizer.observe`.
 
     The step is compiled anew, with the observer in it, and again without it afterwards.

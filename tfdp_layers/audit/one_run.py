@@ -1,6 +1,6 @@
 """An audit by one training run with canaries."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,14 +11,17 @@ from tfdp_layers.audit.guarantees import PointFamily, of_ledger
 from tfdp_layers.audit.observing import observed
 from tfdp_layers.audit.report import Audit
 from tfdp_layers.audit.scoring import CanaryScores
-from tfdp_layers.batches import PrivateBatches
+from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, Sampling
+
+if TYPE_CHECKING:
+    from tfdp_layers.models.training import PrivateTraining
 
 __all__ = ["audit_training", "audited", "with_canaries"]
 
 
 def audit_training(
-    model: Any,
+    model: "PrivateTraining",
     x: Any,
     y: Any,
     canaries: Canaries | int = 500,

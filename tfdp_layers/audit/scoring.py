@@ -1,12 +1,17 @@
 """The white-box attack: what each step released, compared with what each canary would have added to it."""
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.audit.canaries import Canaries
+from tfdp_layers.sensitivity import SensitivityGroup
+
+if TYPE_CHECKING:
+    from tfdp_layers.models.training import PrivateTraining
 
 __all__ = ["CanaryScores"]
 
@@ -42,15 +47,15 @@ class CanaryScores:
 
     def __init__(
         self,
-        model: Any,
-        x: Any,
-        y: Any,
+        model: "PrivateTraining",
+        x: np.ndarray,
+        y: np.ndarray,
         canaries: Canaries,
         *,
         probability: float,
         paired: bool,
-        groups: Any,
-        stddevs: Any,
+        groups: Sequence[SensitivityGroup],
+        stddevs: Sequence[float],
         batch_size: int,
     ) -> None:
         self._model, self._canaries, self._paired = model, canaries, paired
@@ -88,7 +93,7 @@ class CanaryScores:
         """(canaries,) float64: the scores so far."""
         return self._total.numpy().astype(np.float64)
 
-    def _sums(self, x: Any, y: Any) -> list[tf.Tensor]:
+    def _sums(self, x: np.ndarray, y: np.ndarray) -> list[tf.Tensor]:
         """The bounded sums of these records, statistics included, at the current weights."""
         totals: list[tf.Tensor] | None = None
         for start in range(0, len(y), _ROWS_AT_ONCE):
@@ -105,7 +110,7 @@ class CanaryScores:
         """All in one vector, in units in which the noise is standard normal: (weights,)."""
         return tf.concat([tf.reshape(t, (-1,)) / s for t, s in zip(tensors, self._noises, strict=True)], 0)
 
-    def _rows(self, *arrays: Any) -> tf.Tensor:
+    def _rows(self, *arrays: np.ndarray) -> tf.Tensor:
         """What each canary adds, white: (canaries, weights). Four arrays: less what stands in its place."""
 
         def one(rows: tuple[tf.Tensor, ...]) -> tf.Tensor:
@@ -131,7 +136,7 @@ class CanaryScores:
         return tf.map_fn(one, leaves, fn_output_signature=tf.float32, parallel_iterations=4)
 
     def _jointly(self, residual: tf.Tensor) -> tf.Tensor:
-        """The same, R being the noise, the other canaries and the rest: (canaries,).
+        """The statistic of all canaries together, R being the noise, the other canaries and the rest: (canaries,).
 
         In white units R = I + A'A, the rows of A being all contributions times the deviations v^1/2 of their draws.
         With K = A A' and H = K (I + K)^-1, leaving canary i itself out of R (Sherman and Morrison) gives

@@ -64,8 +64,8 @@ def guess(scores: np.ndarray, included: np.ndarray, made: int) -> Guesses:
     scores, included = np.asarray(scores, np.float64), np.asarray(included, bool)
     if scores.ndim != 1 or scores.shape != included.shape or not 0 <= made <= len(scores):
         raise ValueError(
-            f"Scores and coins must be vectors of one length, at least the number of guesses. Received: scores of"
-            f" shape {scores.shape}, coins of shape {included.shape}, {made} guesses."
+            "Scores and coins must be vectors of one length, at least the number of guesses. Received: scores of shape"
+            f" {scores.shape}, coins of shape {included.shape}, {made} guesses."
         )
     order = np.argsort(np.where(np.isnan(scores), -np.inf, scores), kind="stable")
     low, high = order[: made // 2], order[len(order) - (made - made // 2) :]
@@ -204,8 +204,8 @@ def many_runs_bound(present: np.ndarray, absent: np.ndarray, family: Family, con
     present, absent = np.asarray(present, np.float64), np.asarray(absent, np.float64)
     if present.ndim != 1 or absent.ndim != 1 or min(len(present), len(absent)) < 10:
         raise ValueError(
-            "Scores must be vectors, one number for each of at least 10 runs. Received: shapes"
-            f" {present.shape} and {absent.shape}."
+            f"Scores must be vectors, one number for each of at least 10 runs. Received: shapes {present.shape} and"
+            f" {absent.shape}."
         )
     first, second = len(present) // 4, len(absent) // 4
     threshold = best_threshold(present[:first], absent[:second])

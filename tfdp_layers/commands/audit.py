@@ -7,13 +7,13 @@ from typing import Any
 
 from absl import flags
 
-from tfdp_layers import datasets
 from tfdp_layers.accounting import calibrate_noise_multiplier
 from tfdp_layers.commands.command import Command, Refusal, fraction, needed, positive, print_json, whole
 from tfdp_layers.commands.quiet_import import quiet_import
-from tfdp_layers.datasets import Dataset
-from tfdp_layers.recipes import default_model, recipe_for
 from tfdp_layers.sampling import Poisson
+from tfdp_layers.zoo import datasets
+from tfdp_layers.zoo.datasets import Dataset
+from tfdp_layers.zoo.recipes import default_model, recipe_for
 
 __all__ = ["COMMAND"]
 
@@ -142,7 +142,7 @@ def audit_training_of(options: Options) -> Any:
 
 def _audit_steps(options: Options) -> Any:
     from tfdp_layers.audit import audit_steps
-    from tfdp_layers.audit.worst_cases import worst_case
+    from tfdp_layers.zoo.worst_cases import worst_case
 
     sampling = Poisson(2)
     noise = calibrate_noise_multiplier(options.epsilon, options.delta, sampling, 2, 1)
@@ -163,15 +163,16 @@ def compiled(method: str, data: Dataset, noise_multiplier: float) -> Any:
     """A classifier for the data, compiled with a method and Adam (AdaDP: its own steps)."""
     import keras
 
-    from tfdp_layers import optimizers, zoo
-    from tfdp_layers.model import PrivateSequential
+    from tfdp_layers import optimizers
+    from tfdp_layers.models.model import PrivateSequential
+    from tfdp_layers.zoo import networks
 
     if method in _LAYERS:
         name = default_model(method)
         if method == "backprop_clipping":
             name = "mlp"
         recipe = recipe_for(name, data.name, method)
-        model: Any = zoo.build(name, data, method, recipe)
+        model: Any = networks.build(name, data, method, recipe)
     else:
         hidden = keras.layers.Dense(_HIDDEN_UNITS, activation="relu")
         shape = keras.Input(data.x_train.shape[1:])

@@ -26,10 +26,10 @@ class Command:
     """A subcommand.
 
     Attributes:
-      name: as typed.
-      description: what it does, with examples; printed as it is.
-      define: defines the options on the FlagValues it is given.
-      run: does the work with the parsed options; returns the exit status.
+        name: as typed.
+        description: what it does, with examples; printed as it is.
+        define: defines the options on the FlagValues it is given.
+        run: does the work with the parsed options; returns the exit status.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Command:
         """Parses the arguments after the command's name; `--batch-size` and `--batch_size` are the same.
 
         Raises:
-          Refusal: unknown options, values of the wrong type, missing values, stray arguments.
+            Refusal: unknown options, values of the wrong type, missing values, stray arguments.
         """
         values = self.options()
         try:

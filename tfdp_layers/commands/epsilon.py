@@ -86,13 +86,12 @@ def _run_ledger(values: flags.FlagValues) -> int:
 
 
 def _read(path: Path) -> Ledger:
-    """Reads the text alone: looking at a ledger takes no lock and needs no right to write."""
+    """Looking at a ledger takes no lock and needs no right to write."""
     try:
-        return Ledger.from_json(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise Refusal(f"there is no ledger {path}. `tfdp train --log-dir DIR` writes DIR/ledger.json.") from error
-    except (OSError, UnicodeDecodeError, LedgerError) as error:
-        raise Refusal(f"the ledger {path} cannot be read: {error}") from error
+        return Ledger.read(path)
+    except LedgerError as error:
+        hint = "" if path.exists() else " `tfdp train --log-dir DIR` writes DIR/ledger.json."
+        raise Refusal(f"the ledger cannot be read: {error}{hint}") from error
 
 
 def _epsilon(ledger: Ledger, delta: float) -> Epsilon:

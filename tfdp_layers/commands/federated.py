@@ -5,16 +5,19 @@ import functools
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
-from tfdp_layers import datasets
 from tfdp_layers.accounting import LedgerError
 from tfdp_layers.commands.command import Command, Refusal, fraction, positive, print_json, whole
 from tfdp_layers.commands.quiet_import import quiet_import
 from tfdp_layers.federated.party import Budget
 from tfdp_layers.federated.rounds import ORDERS
+from tfdp_layers.zoo import datasets
+
+if TYPE_CHECKING:
+    from tfdp_layers.federated.simulation import Federation, Outcome
 
 __all__ = ["COMMAND"]
 
@@ -89,19 +92,9 @@ def _run(values: flags.FlagValues) -> int:
         raise Refusal(str(error)) from error
     with quiet_import():
         import tensorflow  # noqa: F401
-    from tfdp_layers.federated.simulation import Federation, make_selection, simulate
+    from tfdp_layers.federated.simulation import make_selection, simulate
 
-    records = values.records or min(600, max(1, len(data.y_train) // values.parties))
-    plan = Federation(
-        **{name: getattr(values, name) for name in ("model", "parties", "upload", "download", "order", "rounds")},
-        **{name: getattr(values, name) for name in ("threshold", "epsilon_per_epoch", "epochs", "batch_size")},
-        selection=values.selection or ("random" if private else "largest"),
-        records=records,
-        bound=values.bound or (1e-3 if private else 1.0),
-        budget=Budget(math.inf if values.epsilon is None else values.epsilon, values.delta),
-        learning_rate=values.learning_rate,
-        seed=values.seed,
-    )
+    plan = _plan(values, private, data)
     try:
         make_selection(plan)
         plan = dataclasses.replace(plan, folder=_folder(values.folder))
@@ -148,6 +141,22 @@ def _check(values: flags.FlagValues) -> bool:
     return private
 
 
+def _plan(values: flags.FlagValues, private: bool, data: datasets.Dataset) -> "Federation":
+    """What the options ask for; those that were left out depend on the data and on whether uploads are private."""
+    from tfdp_layers.federated.simulation import Federation
+
+    return Federation(
+        **{name: getattr(values, name) for name in ("model", "parties", "upload", "download", "order", "rounds")},
+        **{name: getattr(values, name) for name in ("threshold", "epsilon_per_epoch", "epochs", "batch_size")},
+        selection=values.selection or ("random" if private else "largest"),
+        records=values.records or min(600, max(1, len(data.y_train) // values.parties)),
+        bound=values.bound or (1e-3 if private else 1.0),
+        budget=Budget(math.inf if values.epsilon is None else values.epsilon, values.delta),
+        learning_rate=values.learning_rate,
+        seed=values.seed,
+    )
+
+
 def _folder(name: str | None) -> Path | None:
     if name is None:
         return None
@@ -160,7 +169,7 @@ def _folder(name: str | None) -> Path | None:
 
 
 def _flower(data_dir: str | None) -> Any:
-    """The same simulation on Flower's engine; the only place from which Flower is reached."""
+    """The simulation on Flower's engine; the only place from which Flower is reached."""
     try:
         from tfdp_layers.federated.app import simulate_on_flower
     except ModuleNotFoundError as error:
@@ -170,7 +179,7 @@ def _flower(data_dir: str | None) -> Any:
     return functools.partial(simulate_on_flower, data_dir=data_dir)
 
 
-def _result(values: flags.FlagValues, plan: Any, outcome: Any) -> dict[str, Any]:
+def _result(values: flags.FlagValues, plan: "Federation", outcome: "Outcome") -> dict[str, Any]:
     return {
         "test_accuracy": outcome.test_accuracy,
         "rounds": outcome.rounds,

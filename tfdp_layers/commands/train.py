@@ -12,15 +12,15 @@ from typing import Any
 
 from absl import flags
 
-from tfdp_layers import datasets
 from tfdp_layers._version import __version__
 from tfdp_layers.accounting import Ledger, LedgerError, calibrate_noise_multiplier, epsilon
 from tfdp_layers.commands.command import Command, Refusal, print_json, wrapped
 from tfdp_layers.commands.quiet_import import quiet_import
 from tfdp_layers.commands.training_options import SAMPLINGS, TrainingOptions, define_training_options
-from tfdp_layers.datasets import Dataset
-from tfdp_layers.recipes import Recipe
 from tfdp_layers.sampling import Sampling
+from tfdp_layers.zoo import datasets
+from tfdp_layers.zoo.datasets import Dataset
+from tfdp_layers.zoo.recipes import Recipe
 
 __all__ = ["COMMAND"]
 
@@ -31,7 +31,7 @@ shows what it is going to do, trains, stops before the budget is exceeded, and e
 privacy statement: what is guaranteed, under which assumptions, and what is not.
 
 Examples:
-  tfdp train --dataset fashion_mnist --epsilon 2.7 --delta 1e-5
+  tfdp train --epsilon 2.7 --delta 1e-5
   tfdp train --dataset mnist --model mlp --epsilon 1 --log-dir logs --save model.keras
   tfdp train --method dfa --sampling fixed_size --epsilon 2.7
   tfdp train --method adadp --dataset mnist --epsilon 2
@@ -124,12 +124,12 @@ def _existing_ledger(log_dir: Path | None) -> Ledger:
 def _compiled(training: Training) -> Any:
     import keras
 
-    from tfdp_layers import zoo
+    from tfdp_layers.zoo import networks
 
     options, recipe = training.options, training.recipe
     if options.seed is not None:
         keras.utils.set_random_seed(options.seed)
-    model = zoo.build(options.model, training.data, options.method, recipe)
+    model = networks.build(options.model, training.data, options.method, recipe)
     model.compile(
         optimizer=_optimizer(training),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),

@@ -7,10 +7,10 @@ from pathlib import Path
 
 from absl import flags
 
-from tfdp_layers import datasets, recipes
 from tfdp_layers.commands.command import Refusal, fraction, needed, positive, whole
-from tfdp_layers.recipes import Recipe
 from tfdp_layers.sampling import FixedSize, Poisson, Sampling
+from tfdp_layers.zoo import datasets, recipes
+from tfdp_layers.zoo.recipes import Recipe
 
 SAMPLINGS: dict[str, type[Sampling]] = {"poisson": Poisson, "fixed_size": FixedSize}
 

@@ -1,21 +1,24 @@
 """Local training of a party with any Keras model, between flat vectors of weights."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import keras
 
 __all__ = ["CompiledEpochs", "KerasTraining", "accuracy", "flat_weights", "set_flat_weights"]
 
 
-def flat_weights(model: Any) -> np.ndarray:
+def flat_weights(model: "keras.Model") -> np.ndarray:
     """The trainable weights of a built Keras model as one float32 vector, (size,), in the model's order."""
     if not model.trainable_variables:
         raise ValueError(f"Model {model.name!r} has no trainable weights. Build it first: give it a keras.Input.")
     return np.concatenate([np.asarray(v).ravel() for v in model.trainable_variables]).astype(np.float32)
 
 
-def set_flat_weights(model: Any, weights: np.ndarray) -> None:
+def set_flat_weights(model: "keras.Model", weights: np.ndarray) -> None:
     """Writes what `flat_weights` read. Raises ValueError where the number of weights differs."""
     variables = model.trainable_variables
     sizes = [int(np.prod(v.shape)) for v in variables]
@@ -32,13 +35,13 @@ class KerasTraining:
     by the model's own ledger; then give each party a model of its own.
 
     Args:
-      model: built and compiled. Parties of one process may share a model whose optimizer keeps no state between steps
-        (plain SGD), since the weights are set anew at every turn.
-      x, y: the party's records and labels.
-      options: further arguments of `model.fit`: batch_size, epochs, callbacks, ...
+        model: built and compiled. Parties of one process may share a model whose optimizer keeps no state between steps
+            (plain SGD), since the weights are set anew at every turn.
+        x, y: the party's records and labels.
+        options: further arguments of `model.fit`: batch_size, epochs, callbacks, ...
     """
 
-    def __init__(self, model: Any, x: np.ndarray, y: np.ndarray, **options: Any) -> None:
+    def __init__(self, model: "keras.Model", x: np.ndarray, y: np.ndarray, **options: Any) -> None:
         self.model, self.x, self.y = model, x, y
         self.options = {"batch_size": 32, "verbose": 0, **options}
 
@@ -49,7 +52,7 @@ class KerasTraining:
         return flat_weights(self.model)
 
 
-def accuracy(model: Any, weights: np.ndarray, x: np.ndarray, y: np.ndarray, batch_size: int = 1000) -> float:
+def accuracy(model: "keras.Model", weights: np.ndarray, x: np.ndarray, y: np.ndarray, batch_size: int = 1000) -> float:
     """Fraction of the records that a model of logits, (n, classes), with these weights classifies right."""
     set_flat_weights(model, weights)
     guesses: Sequence[np.ndarray] = [
@@ -66,18 +69,18 @@ class CompiledEpochs:
     for a `PrivateModel`, whose steps count only inside `fit`: use `KerasTraining`.
 
     Args:
-      model: built and compiled.
-      batch_size: the last batch of an epoch may be short.
-      epochs: in a turn.
+        model: built and compiled.
+        batch_size: the last batch of an epoch may be short.
+        epochs: in a turn.
     """
 
-    def __init__(self, model: Any, batch_size: int, epochs: int = 1) -> None:
+    def __init__(self, model: "keras.Model", batch_size: int, epochs: int = 1) -> None:
         import tensorflow as tf
 
         self.model, self.epochs = model, epochs
 
         @tf.function(reduce_retracing=True)
-        def epoch(x: Any, y: Any) -> None:
+        def epoch(x: tf.Tensor, y: tf.Tensor) -> None:
             order = tf.random.shuffle(tf.range(tf.shape(x)[0]))
             for start in tf.range(0, tf.shape(x)[0], batch_size):
                 rows = order[start : start + batch_size]

@@ -17,14 +17,15 @@ def discrete_laplace(scale: int, size: int, rng: np.random.Generator) -> np.ndar
     floating point is the rounding of probabilities, about 1e-16 each, and a cut of the tail at some 36 scales.
 
     Args:
-      scale: in units of the grid, from 1 to LARGEST_SCALE.
-      size: how many.
-      rng: must be keyed by the operating system (`sampling.entropy_generator()`); whoever knows its key has the noise.
+        scale: in units of the grid, from 1 to LARGEST_SCALE.
+        size: how many.
+        rng: must be keyed by the operating system (`sampling.entropy_generator()`); whoever knows its key has the
+            noise.
 
     Returns:
-      int64, (size,). For large scales the distribution is Laplace's of that scale: variance 2 scale^2.
+        int64, (size,). For large scales the distribution is Laplace's of that scale: variance 2 scale^2.
     Raises:
-      ValueError: a scale out of range.
+        ValueError: a scale out of range.
     Source: Canonne, Kamath, Steinke 2020, arXiv:2004.00010, Algorithm 2.
     """
     if not 1 <= scale <= LARGEST_SCALE:

@@ -22,7 +22,7 @@ class Budget:
     """What a party may spend in all: (epsilon, delta)-differential privacy of its whole data set.
 
     Raises:
-      ValueError: epsilon not above 0 (infinity is allowed: count only), or delta not in (0, 1).
+        ValueError: epsilon not above 0 (infinity is allowed: count only), or delta not in (0, 1).
     """
 
     epsilon: float
@@ -44,15 +44,15 @@ class Party:
     no guarantee, unless `train` itself is private (a `PrivateModel`'s own ledger then says at what cost).
 
     Args:
-      name: for messages.
-      train: see `Train`. If it raises, the round's tests were not started and cost nothing.
-      selection: what to upload.
-      weights: float32, (size,): the local weights at the start; public.
-      budget: needed for a `SparseVector`. Once it is spent the party halts: it uploads nothing more.
-      ledger: where tests are counted; give one with a file, or a restarted party forgets what it spent.
-      seed: for tests only; it voids the privacy statement. The default is keyed by the operating system.
+        name: for messages.
+        train: see `Train`. If it raises, the round's tests were not started and cost nothing.
+        selection: what to upload.
+        weights: float32, (size,): the local weights at the start; public.
+        budget: needed for a `SparseVector`. Once it is spent the party halts: it uploads nothing more.
+        ledger: where tests are counted; give one with a file, or a restarted party forgets what it spent.
+        seed: for tests only; it voids the privacy statement. The default is keyed by the operating system.
     Raises:
-      ValueError: a private selection without a budget, or a ledger of records instead of parties.
+        ValueError: a private selection without a budget, or a ledger of records instead of parties.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class Party:
         """One turn: downloads, trains, selects. Returns the upload, or None where the budget is spent.
 
         Args:
-          download: weights that replace the local ones.
+            download: weights that replace the local ones.
         Raises:
-          ValueError: the download does not fit, or the training returned weights of another shape.
-          LedgerError: the tests could not be counted; none was started.
+            ValueError: the download does not fit, or the training returned weights of another shape.
+            LedgerError: the tests could not be counted; none was started.
         """
         most = self._affordable()
         if most == 0:

@@ -28,17 +28,17 @@ def run_round(
     """Gives every party one turn. A party that fails or breaks the rules costs its own upload and nothing else.
 
     Args:
-      server, parties: names must differ.
-      order: "round_robin": one after the other, each sees what those before it uploaded. "random": the same in a fresh
-        random order. "synchronous": all download first, then all upload; their changes add up. "asynchronous": each
-        downloads and uploads at random times of its own, so what it learned from may be older than what it adds to.
-      download: the fraction of weights that a party downloads.
-      rng: for the random orders, which are public.
+        server, parties: names must differ.
+        order: "round_robin": one after the other, each sees what those before it uploaded. "random": in a fresh random
+            order. "synchronous": all download first, then all upload; their changes add up. "asynchronous": each
+            downloads and uploads at random times of its own, so what it learned from may be older than what it adds to.
+        download: the fraction of weights that a party downloads.
+        rng: for the random orders, which are public.
 
     Returns:
-      A message for each party that failed or was refused, in the order of their turns.
+        A message for each party that failed or was refused, in the order of their turns.
     Raises:
-      ValueError: an unknown order, or two parties of one name.
+        ValueError: an unknown order, or two parties of one name.
     """
     names = [party.name for party in parties]
     if order not in ORDERS:

@@ -4,8 +4,9 @@ Source of all of it: Shokri, Shmatikov 2015, "Privacy-preserving deep learning" 
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -32,8 +33,8 @@ class Update:
     """Some coordinates of a vector of weights.
 
     Attributes:
-      indices: int64, (count,), ascending and without duplicates where this library made it.
-      values: float32, (count,): changes in an upload, weights in a download.
+        indices: int64, (count,), ascending and without duplicates where this library made it.
+        values: float32, (count,): changes in an upload, weights in a download.
     """
 
     indices: np.ndarray
@@ -47,9 +48,9 @@ class Selection(Protocol):
     """How a party chooses what it uploads.
 
     Attributes:
-      fraction: at most this part of the coordinates goes into an upload.
-      bound: every uploaded value lies in [-bound, bound].
-      private: whether an upload is a differentially private release.
+        fraction: at most this part of the coordinates goes into an upload.
+        bound: every uploaded value lies in [-bound, bound].
+        private: whether an upload is a differentially private release.
     """
 
     fraction: float
@@ -65,10 +66,10 @@ class LargestValues:
     """Uploads the largest changes by magnitude. Not private.
 
     Attributes:
-      fraction: in (0, 1]; at most fraction * size coordinates (at least one) are uploaded.
-      bound: uploaded values are clipped to [-bound, bound].
+        fraction: in (0, 1]; at most fraction * size coordinates (at least one) are uploaded.
+        bound: uploaded values are clipped to [-bound, bound].
     Raises:
-      ValueError: a fraction or bound out of range.
+        ValueError: a fraction or bound out of range.
     """
 
     fraction: float
@@ -91,10 +92,10 @@ class RandomAboveThreshold:
     """Uploads random changes among those whose magnitude is above a threshold. Not private.
 
     Attributes:
-      fraction, bound: see `LargestValues`.
-      threshold: at least 0; a change must be above it.
+        fraction, bound: see `LargestValues`.
+        threshold: at least 0; a change must be above it.
     Raises:
-      ValueError: a number out of range.
+        ValueError: a number out of range.
     """
 
     fraction: float
@@ -134,12 +135,12 @@ class SparseVector:
     takes, the local weights, and what the local training prints.
 
     Attributes:
-      fraction: see `LargestValues`.
-      epsilon: of one upload of c tests, for one party.
-      bound: the clip gamma, in units of a weight's change.
-      threshold: tau, at least 0, same units. Public: it must not be chosen by looking at the party's data.
+        fraction: see `LargestValues`.
+        epsilon: of one upload of c tests, for one party.
+        bound: the clip gamma, in units of a weight's change.
+        threshold: tau, at least 0, same units. Public: it must not be chosen by looking at the party's data.
     Raises:
-      ValueError: a number out of range.
+        ValueError: a number out of range.
     Source: Dwork, Roth 2014, "The algorithmic foundations of differential privacy", Algorithms 1 and 3, Theorem 3.28.
     """
 
@@ -173,11 +174,11 @@ class SparseVector:
         """Runs the tests; see `started` for how many a result cost.
 
         Args:
-          change: (size,), any real dtype, any content.
-          rng: keyed by the operating system (`sampling.entropy_generator()`).
-          most: tests that may be started, at most and by default c. Their noise is that of c.
+            change: (size,), any real dtype, any content.
+            rng: keyed by the operating system (`sampling.entropy_generator()`).
+            most: tests that may be started, at most and by default c. Their noise is that of c.
         Raises:
-          ValueError: more tests than c.
+            ValueError: more tests than c.
         """
         size = len(change)
         most = self.tests(size) if most is None else most
@@ -252,7 +253,7 @@ def _first_at_least(values: np.ndarray, threshold: int, start: int) -> int | Non
     return None
 
 
-def _finite(change: Any) -> np.ndarray:
+def _finite(change: np.ndarray) -> np.ndarray:
     change = np.asarray(change)
     if change.ndim != 1 or not len(change) or change.dtype.kind not in "fiu":
         raise ValueError(
@@ -261,7 +262,7 @@ def _finite(change: Any) -> np.ndarray:
     return np.where(np.isfinite(change), change, 0)
 
 
-def _update(chosen: Any, change: np.ndarray, bound: float) -> Update:
+def _update(chosen: np.ndarray | Sequence[int], change: np.ndarray, bound: float) -> Update:
     indices = np.sort(np.asarray(chosen, dtype=np.int64))
     return Update(indices, np.clip(change[indices], -bound, bound).astype(np.float32))
 

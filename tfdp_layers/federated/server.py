@@ -26,11 +26,11 @@ class Server:
     at most `share_of(fraction, size)` distinct coordinates within range, and only finite values within the bound.
 
     Args:
-      weights: float32, (size,), finite; where the training starts.
-      fraction: at most this part of the coordinates may be in one upload.
-      bound: uploaded values lie in [-bound, bound].
+        weights: float32, (size,), finite; where the training starts.
+        fraction: at most this part of the coordinates may be in one upload.
+        bound: uploaded values lie in [-bound, bound].
     Raises:
-      ValueError: weights that are no finite vector, or numbers out of range.
+        ValueError: weights that are no finite vector, or numbers out of range.
     Source: Shokri, Shmatikov 2015 (CCS): the parameter server.
     """
 
@@ -80,11 +80,11 @@ class Server:
         """Adds an upload to the weights.
 
         Args:
-          party: the sender, known from the connection and not from the message.
-          round_number: of the round, or of its own turn, that the party was asked in.
-          update: anything; it is not trusted.
+            party: the sender, known from the connection and not from the message.
+            round_number: of the round, or of its own turn, that the party was asked in.
+            update: anything; it is not trusted.
         Raises:
-          RefusedUpload: it breaks a rule; nothing was changed.
+            RefusedUpload: it breaks a rule; nothing was changed.
         """
         with self._threads:
             reason = self._late(party, round_number) or self._malformed(update)
@@ -115,8 +115,8 @@ class Server:
         """Goes on where `save` was called. A round that was not finished then is lost, and its uploads are late.
 
         Raises:
-          ValueError: the file is damaged, or of a model with another number of weights.
-          FileNotFoundError: there is no such file.
+            ValueError: the file is damaged, or of a model with another number of weights.
+            FileNotFoundError: there is no such file.
         """
         try:
             with np.load(path, allow_pickle=False) as file:

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from tfdp_layers.accounting import Ledger
-from tfdp_layers.datasets import Dataset
 from tfdp_layers.federated.keras_training import CompiledEpochs, accuracy, flat_weights
 from tfdp_layers.federated.party import Budget, Party, Train
 from tfdp_layers.federated.rounds import run_round
 from tfdp_layers.federated.selection import LargestValues, RandomAboveThreshold, SparseVector
 from tfdp_layers.federated.server import Server
+from tfdp_layers.zoo.datasets import Dataset
 
 __all__ = ["Federation", "Outcome", "build_model", "make_party", "make_selection", "measured", "shares", "simulate"]
 
@@ -26,19 +26,19 @@ class Federation:
     """What is simulated.
 
     Attributes:
-      model: "mlp" or "cnn".
-      parties: how many.
-      upload, download: fractions of the weights.
-      selection: "largest" or "random"; with `epsilon_per_epoch` it must be "random".
-      order: see `rounds.ORDERS`.
-      rounds: turns of every party.
-      records: of each party; 600 is the paper's hundredth of MNIST.
-      bound, threshold: of uploaded changes; the threshold counts for "random".
-      epsilon_per_epoch: of one upload, for one party; None uploads without privacy.
-      budget: (epsilon, delta) that each party may spend; None for no limit.
-      epochs, batch_size, learning_rate: of the local training by plain SGD.
-      seed: of weights, data split and order; never of noise and selection.
-      folder: where the server's state and the parties' ledgers are kept, and found again; None keeps nothing.
+        model: "mlp" or "cnn".
+        parties: how many.
+        upload, download: fractions of the weights.
+        selection: "largest" or "random"; with `epsilon_per_epoch` it must be "random".
+        order: see `rounds.ORDERS`.
+        rounds: turns of every party.
+        records: of each party; 600 is the paper's hundredth of MNIST.
+        bound, threshold: of uploaded changes; the threshold counts for "random".
+        epsilon_per_epoch: of one upload, for one party; None uploads without privacy.
+        budget: (epsilon, delta) that each party may spend; None for no limit.
+        epochs, batch_size, learning_rate: of the local training by plain SGD.
+        seed: of weights, data split and order; never of noise and selection.
+        folder: where the server's state and the parties' ledgers are kept, and found again; None keeps nothing.
     """
 
     model: str = "mlp"
@@ -65,13 +65,13 @@ class Outcome:
     """What a simulation gave.
 
     Attributes:
-      test_accuracy: of the global model, on the test set.
-      rounds: made, those of an earlier run that was continued included.
-      epsilon_per_party: the largest of any party at the budget's delta; None without privacy.
-      halted: parties whose budget is spent.
-      faults: messages about refused uploads and failed parties.
-      seconds: wall clock of the rounds.
-      history: (round, test accuracy) where it was measured.
+        test_accuracy: of the global model, on the test set.
+        rounds: made, those of an earlier run that was continued included.
+        epsilon_per_party: the largest of any party at the budget's delta; None without privacy.
+        halted: parties whose budget is spent.
+        faults: messages about refused uploads and failed parties.
+        seconds: wall clock of the rounds.
+        history: (round, test accuracy) where it was measured.
     """
 
     test_accuracy: float
@@ -122,7 +122,7 @@ def shares(data: Dataset, parties: int, records: int, seed: int) -> list[tuple[n
     """Random records for each party: disjoint where there are enough, else each party's own draw.
 
     Raises:
-      ValueError: more records for a party than there are.
+        ValueError: more records for a party than there are.
     """
     total = len(data.y_train)
     if records > total:
@@ -163,8 +163,8 @@ def simulate(plan: Federation, data: Dataset, report: Callable[[str], None] = la
     """Runs a federation in this process; one that was killed goes on from its folder, and no ledger forgets.
 
     Raises:
-      ValueError: a plan that cannot be carried out.
-      LedgerError: a party's ledger cannot be read or written.
+        ValueError: a plan that cannot be carried out.
+        LedgerError: a party's ledger cannot be read or written.
     """
     import keras
 

@@ -1,13 +1,14 @@
 """Multi-head attention with a bounded backward pass."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 
 from tfdp_layers.layers.einsum import FaithfulEinsumDense
-from tfdp_layers.mixin import KerasMixin
-from tfdp_layers.rules import check_bound
+from tfdp_layers.rules.rows import check_bound
+from tfdp_layers.sensitivity import bounded_in_parts
+from tfdp_layers.structure import KerasMixin
 
 Clip = float | Mapping[str, float]
 
@@ -47,7 +48,12 @@ class ClippedMultiHeadAttention(KerasMixin, keras.layers.MultiHeadAttention):
         """The layers that project, by name. The layer must be built."""
         return {name: getattr(self, f"_{name}_dense") for name in self.projection_names()}
 
-    def build(self, query_shape: Any, value_shape: Any, key_shape: Any = None) -> None:
+    def build(
+        self,
+        query_shape: Sequence[int | None],
+        value_shape: Sequence[int | None],
+        key_shape: Sequence[int | None] | None = None,
+    ) -> None:
         super().build(query_shape, value_shape, key_shape)
         if 0 in self._attention_axes:
             raise ValueError(
@@ -62,7 +68,7 @@ class ClippedMultiHeadAttention(KerasMixin, keras.layers.MultiHeadAttention):
         return super().get_config() | ours
 
 
-def bound_in_place(layer: Any, input_clip: float, upstream_clip: float) -> None:
+def bound_in_place(layer: keras.layers.Layer, input_clip: float, upstream_clip: float) -> None:
     """Turns a built EinsumDense, as Keras' attention makes it, into a `FaithfulEinsumDense` with its weights.
 
     Raises: ValueError if Keras made another layer: its bound would not be known.
@@ -94,8 +100,11 @@ def as_clip(argument: str, clip: Clip, names: list[str]) -> Clip:
         return float(clip)
     if set(clip) != set(names):
         raise ValueError(
-            f"`{argument}` must be a number, or a dict with one for each projection: {names}."
-            f" Received: {argument}={dict(clip)!r}."
+            f"`{argument}` must be a number, or a dict with one for each projection: {names}. Received:"
+            f" {argument}={dict(clip)!r}."
         )
     check_bound(**{f"{argument}[{name!r}]": value for name, value in clip.items()})
     return {name: float(value) for name, value in clip.items()}
+
+
+bounded_in_parts(ClippedMultiHeadAttention, ClippedMultiHeadAttention.projections)

@@ -5,13 +5,13 @@ import contextlib
 import math
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.mixin import KerasMixin
-from tfdp_layers.rules import Rule, bound_upstream, check_bound, scale_rows, select_rows
+from tfdp_layers.rules.rows import Rule, bound_upstream, check_bound, scale_rows, select_rows
+from tfdp_layers.structure import KerasMixin
 
 _uses = threading.local()
 
@@ -52,7 +52,7 @@ class CountedLayer(KerasMixin):
     A subclass calls `begin_use` and `end_use` around its computation.
     """
 
-    def begin_use(self, inputs: Any) -> tf.Tensor:
+    def begin_use(self, inputs: tf.Tensor) -> tf.Tensor:
         """Counts a call, and returns its inputs as float32."""
         self.refuse_unbounded()
         counter = getattr(_uses, "counter", None)
@@ -81,7 +81,7 @@ class CountedLayer(KerasMixin):
         """
         self.refuse_unbounded()
 
-    def refuse_unsound_use(self, inputs: Any, rows: int, graph: Any) -> None:
+    def refuse_unsound_use(self, inputs: tf.Tensor, rows: int, graph: tf.Graph) -> None:
         """Raises ValueError if the rows of a call are not the records, or a trace does not show how many calls are."""
         if inputs.shape[0] != rows:
             raise ValueError(
@@ -105,8 +105,7 @@ class CountedLayer(KerasMixin):
         if getattr(self, "lora_enabled", False) or getattr(self, "quantization_mode", None):
             raise ValueError(
                 f"Layer {self.name!r} has LoRA enabled or is quantized: its trainable weights are not the ones its"
-                f" bound is"
-                " stated for. Use the plain layer."
+                " bound is stated for. Use the plain layer."
             )
 
 
@@ -121,13 +120,11 @@ class BoundedLayer(CountedLayer):
     Args (keyword only, beside those of the Keras layer):
         input_clip: bound on each record's input, in units of the input.
         upstream_clip: bound on each record's upstream gradient, in units of per-record loss per unit of linear output.
-        The
-            loss is the record's own: it is never divided by the batch size.
+            The loss is the record's own: it is never divided by the batch size.
 
     Raises:
         ValueError: if a clip is not a positive finite number; if the layer computes in another type than float32, has
-        LoRA
-            enabled or is quantized.
+            LoRA enabled or is quantized.
     """
 
     def __init__(self, *args: Any, input_clip: float, upstream_clip: float, **kwargs: Any) -> None:
@@ -147,7 +144,7 @@ class BoundedLayer(CountedLayer):
         """Bounds each record's upstream gradient on the way back."""
 
     @abc.abstractmethod
-    def affine(self, inputs: Any) -> Any:
+    def affine(self, inputs: tf.Tensor) -> Any:
         """The layer without its activation."""
 
     def affine_of_clipped(self, inputs: tf.Tensor) -> Any:
@@ -158,7 +155,7 @@ class BoundedLayer(CountedLayer):
         """L2 bound on what one use of the layer adds, per record, to the summed gradient of its kernel and bias."""
         return self.upstream_clip * math.hypot(self.input_clip, float(bool(self.use_bias)))
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> Any:
         inputs = self.begin_use(inputs)
         outputs = self.end_use(inputs, bound_upstream(self.affine_of_clipped(inputs), self.upstream_rule))
         # Outside the bound: an activation may be anything that keeps records apart.
@@ -200,14 +197,14 @@ class AffineLayer(BoundedLayer):
     """A bounded layer whose output, before the activation, is linear in its input, apart from a bias."""
 
     @abc.abstractmethod
-    def linear(self, inputs: Any) -> Any:
+    def linear(self, inputs: tf.Tensor) -> Any:
         """The layer without bias and activation."""
 
     @abc.abstractmethod
-    def add_bias(self, outputs: Any) -> Any:
+    def add_bias(self, outputs: tf.Tensor) -> Any:
         """The outputs with the bias, if there is one."""
 
-    def affine(self, inputs: Any) -> Any:
+    def affine(self, inputs: tf.Tensor) -> Any:
         return self.add_bias(self.linear(inputs))
 
     def affine_of_clipped(self, inputs: tf.Tensor) -> Any:
@@ -226,6 +223,8 @@ class AffineLayer(BoundedLayer):
         return self.add_bias(scale_rows(self.linear(select_rows(inputs, scales)), scales))
 
 
-def size(shape: Any) -> int | None:
+def size(shape: Iterable[int | None]) -> int | None:
     """The number of entries, None if a dimension is not known."""
-    return None if None in tuple(shape) else math.prod(shape)
+    sizes = tuple(shape)
+    known = [n for n in sizes if n is not None]
+    return None if len(known) < len(sizes) else math.prod(known)

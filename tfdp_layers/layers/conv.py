@@ -1,13 +1,16 @@
 """Convolutions with a bounded backward pass."""
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfdp_layers.layers.base import AffineLayer
-from tfdp_layers.rules import L2, AffineL2, PatchL2, Rule, SpatialL1
+from tfdp_layers.rules.rows import L2, AffineL2, PatchL2, Rule, SpatialL1
+from tfdp_layers.sensitivity import sensitivity_of
 
 _BOUNDS = ("spatial_l1", "patch")
 
@@ -41,18 +44,18 @@ class BoundedConvolution(AffineLayer):
     def channels_first(self) -> bool:
         return self.data_format == "channels_first"
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Sequence[int | None]) -> None:
         super().build(input_shape)
         if self.bound == "patch":
             space = tuple(input_shape[2:] if self.channels_first else input_shape[1:-1])
-            if None in space:
+            sizes = tuple(size for size in space if size is not None)
+            if len(sizes) < len(space):
                 raise ValueError(
                     f"Layer {self.name!r} uses bound='patch', which counts the patches that hold each pixel, and its"
-                    f" input has"
-                    f" a spatial dimension that is not fixed: {tuple(input_shape)}. Fix it in keras.Input, or use"
-                    " bound='spatial_l1'."
+                    f" input has a spatial dimension that is not fixed: {tuple(input_shape)}. Fix it in keras.Input, or"
+                    " use bound='spatial_l1'."
                 )
-            self._multiplicity = self.count_patches(space)
+            self._multiplicity = self.count_patches(sizes)
 
     def count_patches(self, space: tuple[int, ...]) -> np.ndarray:
         """How many patches hold each pixel: (*space,); a product over the axes."""
@@ -76,24 +79,23 @@ class BoundedConvolution(AffineLayer):
             return AffineL2(self.upstream_clip, self.input_clip, channels_first=self.channels_first, summed=True)
         return L2(self.upstream_clip, channels_first=self.channels_first, summed=True)
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> Any:
         if self._multiplicity is not None:
             space = tuple(inputs.shape[2:] if self.channels_first else inputs.shape[1:-1])
             if space != self._multiplicity.shape:
                 raise ValueError(
-                    f"Layer {self.name!r} was built for spatial dimensions {self._multiplicity.shape}, from which"
-                    f" its bound was"
-                    f" derived, and called on {space}. Use one layer for each size, or bound='spatial_l1'."
+                    f"Layer {self.name!r} was built for spatial dimensions {self._multiplicity.shape}, from which its"
+                    f" bound was derived, and called on {space}. Use one layer for each size, or bound='spatial_l1'."
                 )
         return super().call(inputs, training=training)
 
-    def add_bias(self, outputs: Any) -> Any:
+    def add_bias(self, outputs: tf.Tensor) -> Any:
         if not self.use_bias:
             return outputs
         shape = (1, -1) + (1,) * self.rank if self.channels_first else (1,) * (self.rank + 1) + (-1,)
         return keras.ops.add(outputs, keras.ops.reshape(self.bias, shape))
 
-    def linear(self, inputs: Any) -> Any:
+    def linear(self, inputs: tf.Tensor) -> Any:
         """The convolution, by Keras' own operation."""
         padding = self.padding
         if padding == "causal":  # 1D only: zeros before the first step, then no padding
@@ -131,11 +133,11 @@ class ClippedConv3D(BoundedConvolution, keras.layers.Conv3D):
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class ClippedDepthwiseConv2D(BoundedConvolution, keras.layers.DepthwiseConv2D):
     __doc__ = (
-        "`keras.layers.DepthwiseConv2D`, bounded. Shapes: (batch, height, width, channels)."
-        " Its kernel gradient is a restriction of the full convolution's.\n" + str(BoundedConvolution.__doc__)
+        "`keras.layers.DepthwiseConv2D`, bounded. Shapes: (batch, height, width, channels). Its kernel gradient is a"
+        " restriction of the full convolution's.\n" + str(BoundedConvolution.__doc__)
     )
 
-    def linear(self, inputs: Any) -> Any:
+    def linear(self, inputs: tf.Tensor) -> Any:
         options = {"padding": self.padding, "dilation_rate": self.dilation_rate, "data_format": self.data_format}
         return keras.ops.depthwise_conv(inputs, self.kernel, strides=self.strides, **options)
 
@@ -150,3 +152,6 @@ def patches_on_axis(size: int, kernel: int, stride: int, dilation: int, padding:
         before = max((positions - 1) * stride + reach - size, 0) // 2
     taps = np.arange(positions)[:, None] * stride + np.arange(kernel) * dilation - before
     return np.bincount(taps[(taps >= 0) & (taps < size)], minlength=size)
+
+
+sensitivity_of(ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D)(BoundedConvolution.sensitivity)

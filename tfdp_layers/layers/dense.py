@@ -3,9 +3,11 @@
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfdp_layers.layers.base import AffineLayer
-from tfdp_layers.rules import L2, AffineL2, Rule
+from tfdp_layers.rules.rows import L2, AffineL2, Rule
+from tfdp_layers.sensitivity import sensitivity_of
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -34,8 +36,11 @@ class ClippedDense(AffineLayer, keras.layers.Dense):
             return AffineL2(self.upstream_clip, self.input_clip, summed=True)
         return L2(self.upstream_clip, summed=True)
 
-    def linear(self, inputs: Any) -> Any:
+    def linear(self, inputs: tf.Tensor) -> Any:
         return keras.ops.matmul(inputs, self.kernel)
 
-    def add_bias(self, outputs: Any) -> Any:
+    def add_bias(self, outputs: tf.Tensor) -> Any:
         return keras.ops.add(outputs, self.bias) if self.use_bias else outputs
+
+
+sensitivity_of(ClippedDense)(ClippedDense.sensitivity)

@@ -1,13 +1,14 @@
 """Direct feedback into layers of any kind."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfdp_layers.layers.feedback import FixedFeedback
-from tfdp_layers.rules import L2
+from tfdp_layers.layers.feedback_base import FixedFeedback
+from tfdp_layers.rules.rows import L2
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -48,22 +49,23 @@ class DirectFeedback(FixedFeedback, keras.layers.Layer):
         if self.output_units < 1:
             raise ValueError(f"`output_units` must be positive. Received: output_units={output_units!r}.")
 
-    def build(self, input_shape: Any) -> None:
-        if None in tuple(input_shape[1:]):
+    def build(self, input_shape: Sequence[int | None]) -> None:
+        sizes = [size for size in input_shape[1:] if size is not None]
+        if len(sizes) < len(input_shape) - 1:
             raise ValueError(
                 f"Layer {self.name!r} brings the error to every entry of its input through a matrix of fixed size."
                 f" Received shape {tuple(input_shape)}: fix its dimensions in keras.Input."
             )
-        self.matrix = self.add_feedback((self.output_units, math.prod(input_shape[1:])))
+        self.matrix = self.add_feedback((self.output_units, math.prod(sizes)))
 
-    def call(self, inputs: Any, training: Any = None) -> tuple[Any, Any]:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tuple[Any, Any]:
         x = tf.convert_to_tensor(inputs)
         return direct_feedback(x, tf.cast(tf.convert_to_tensor(self.matrix), tf.float32), L2(self.error_clip))
 
-    def compute_output_shape(self, input_shape: Any) -> tuple[Any, tuple[Any, int]]:
+    def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[Any, tuple[Any, int]]:
         return tuple(input_shape), (input_shape[0], self.output_units)
 
-    def to_keras(self, inputs: Any) -> tuple[Any, Any]:
+    def to_keras(self, inputs: keras.KerasTensor) -> tuple[Any, Any]:
         """The input and the sink's zeros, from a Keras tensor."""
         flat = keras.ops.reshape(inputs, (-1, math.prod(inputs.shape[1:])))
         zeros = keras.ops.repeat(keras.ops.zeros_like(flat[:, :1]), self.output_units, axis=1)

@@ -1,7 +1,8 @@
 """Principal components of private data, from a noisy second-moment matrix."""
 
 import math
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -9,12 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger
+from tfdp_layers.accounting.account import Account
 from tfdp_layers.accounting.events import WholeDataRelease
-from tfdp_layers.mixin import KerasMixin
-from tfdp_layers.model_file import stored_ledger
-from tfdp_layers.noise import add_noise, as_noise_source
-from tfdp_layers.rules import L2, check_bound
+from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
+from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
+from tfdp_layers.rules.rows import L2, check_bound
 from tfdp_layers.sampling import Poisson, Sampling, drawing_all
+from tfdp_layers.structure import KerasMixin
 
 _ROWS = 4096
 GROUP = "DP-PCA second moments"
@@ -60,7 +62,7 @@ class DPPCA(KerasMixin, keras.layers.Layer):
         noise_multiplier: float,
         l2_norm_clip: float = 1.0,
         *,
-        noise_source: Any = "default",
+        noise_source: str | NoiseSource = "default",
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -77,8 +79,8 @@ class DPPCA(KerasMixin, keras.layers.Layer):
         self.noise_source = as_noise_source(noise_source)
         self._paid = _Paid()
 
-    def build(self, input_shape: Any) -> None:
-        features = math.prod(input_shape[1:])
+    def build(self, input_shape: Sequence[int | None]) -> None:
+        features = math.prod(input_shape[1:])  # type: ignore[arg-type]  # an unknown size is a TypeError
         if self.components > features:
             raise ValueError(f"DPPCA finds at most as many components as features: {self.components} > {features}.")
         add = {"initializer": "zeros", "trainable": False}
@@ -86,11 +88,11 @@ class DPPCA(KerasMixin, keras.layers.Layer):
         # Which count of which entry of a ledger paid for the projection. It goes with it wherever weights are copied.
         self.receipt = self.add_weight(shape=(5,), dtype="int32", name="receipt", **add)
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: tf.Tensor) -> Any:
         flat = keras.ops.reshape(inputs, (-1, self.projection.shape[0]))
         return keras.ops.matmul(flat, keras.ops.cast(self.projection, flat.dtype))
 
-    def compute_output_shape(self, input_shape: Any) -> tuple[Any, ...]:
+    def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[Any, ...]:
         return (input_shape[0], self.components)
 
     # What it costs ----------------------------------------------------------------------------------------------------
@@ -137,6 +139,8 @@ class DPPCA(KerasMixin, keras.layers.Layer):
         ledger.reserve(token, 1)
         entry = ledger.entry_of(token)
         assert entry is not None
+        for account in self._paid.users:
+            account.ledger.merge(ledger)
         (released,) = add_noise(self.noise_source, [second_moments(data, self.l2_norm_clip)], [stddev])
         self.receipt.assign([*np.frombuffer(bytes.fromhex(entry.uid), np.int32), entry.steps])
         self.projection.assign(leading_eigenvectors(np.asarray(released), features, self.components))
@@ -158,28 +162,30 @@ class DPPCA(KerasMixin, keras.layers.Layer):
 
     def save_own_variables(self, store: Any) -> None:
         super().save_own_variables(store)
-        store["privacy_ledger"] = np.frombuffer(self.ledger.to_json().encode(), np.uint8)
+        write_stored_ledger(store, self.ledger)
 
     def load_own_variables(self, store: Any) -> None:
         """Loads weights; what they cost is merged into the ledger, which never rewinds."""
-        kept = {name: store[name] for name in store.keys()}  # noqa: SIM118 (an h5 group is no dict)
-        text = kept.pop("privacy_ledger", None)
-        super().load_own_variables(kept)
-        if text is not None:
-            self.ledger.merge(stored_ledger(text))
+        variables, stored = read_stored_ledger(store)
+        super().load_own_variables(variables)
+        if stored is not None:
+            self.ledger.merge(stored)
 
     def get_config(self) -> dict[str, Any]:
         settings = ("components", "noise_multiplier", "l2_norm_clip")
         return super().get_config() | {name: getattr(self, name) for name in settings}
 
 
-def merge_adaptations(model: Any, ledger: Ledger) -> None:
-    """Takes what the model's DPPCA layers cost over into a ledger.
+def merge_adaptations(layers: Iterable[Any], account: Account) -> None:
+    """Takes what the DPPCA layers among these cost over into a model's account, now and at each later `adapt`.
 
     Raises: ValueError for a layer whose projection came without its cost.
     """
-    for layer in model._flatten_layers(include_self=False):
-        if not isinstance(layer, DPPCA) or not layer.adapted:
+    for layer in layers:
+        if not isinstance(layer, DPPCA):
+            continue
+        layer._paid.users.add(account)
+        if not layer.adapted:
             continue
         if not layer.paid:
             raise ValueError(
@@ -187,17 +193,18 @@ def merge_adaptations(model: Any, ledger: Ledger) -> None:
                 " they cost, so every epsilon would be too small. Merge the ledger of the layer that was adapted:"
                 " layer.ledger.merge(original.ledger)."
             )
-        if not ledger.holds(layer.ledger):
-            ledger.merge(layer.ledger)
+        if not account.ledger.holds(layer.ledger):
+            account.ledger.merge(layer.ledger)
 
 
 class _Paid:
-    """A plain object, which Keras neither tracks nor saves."""
+    """What a layer released, and the accounts of the models that use it: Keras neither tracks nor saves it."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()
+        self.users: weakref.WeakSet[Account] = weakref.WeakSet()
 
-    def __deepcopy__(self, memo: Any) -> "_Paid":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Paid":
         copied = _Paid()
         copied.ledger = self.ledger.copy()
         return copied

@@ -1,14 +1,16 @@
 """EinsumDense with a bounded backward pass."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfdp_layers.layers.base import BoundedLayer
-from tfdp_layers.per_record.einsum import explicit
-from tfdp_layers.rules import L2, Rule, bound_upstream, per_record
-from tfdp_layers.rules_sequence import EinsumL2
+from tfdp_layers.rules.einsum import explicit
+from tfdp_layers.rules.rows import L2, Rule, bound_upstream, per_record
+from tfdp_layers.rules.sequences import EinsumL2
+from tfdp_layers.sensitivity import sensitivity_of
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -29,7 +31,7 @@ class ClippedEinsumDense(BoundedLayer, keras.layers.EinsumDense):
 
     _rank = 0
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Sequence[int | None]) -> None:
         self._rank = len(input_shape)
         self.refuse_equation()
         super().build(input_shape)
@@ -71,7 +73,7 @@ class ClippedEinsumDense(BoundedLayer, keras.layers.EinsumDense):
         bias_positions = lacking if self.use_bias else None
         return EinsumL2(self.upstream_clip, self.input_clip, positions, bias_positions, summed=True)
 
-    def affine(self, inputs: Any) -> Any:
+    def affine(self, inputs: tf.Tensor) -> Any:
         outputs = keras.ops.einsum(self.equation, inputs, self.kernel)
         return keras.ops.add(outputs, self.bias) if self.use_bias else outputs
 
@@ -88,7 +90,7 @@ class FaithfulEinsumDense(ClippedEinsumDense):
         times that gradient, and s <= 1. A record whose input is not finite has s = 0: it puts out zeros, and adds zero.
     """
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> Any:
         inputs = self.begin_use(inputs)
         rule = self.input_rule
         scales = tf.stop_gradient(rule.scales(inputs))
@@ -98,3 +100,6 @@ class FaithfulEinsumDense(ClippedEinsumDense):
         outputs = self.end_use(inputs, bound_upstream(outputs, self.upstream_rule))
         outputs = outputs / per_record(tf.where(scales > 0.0, scales, 1.0), outputs)
         return outputs if self.activation is None else self.activation(outputs)
+
+
+sensitivity_of(ClippedEinsumDense, FaithfulEinsumDense)(ClippedEinsumDense.sensitivity)

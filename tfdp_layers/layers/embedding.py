@@ -6,8 +6,9 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.layers.base import UpstreamBoundedLayer
-from tfdp_layers.rules import Rule, bound_upstream
-from tfdp_layers.rules_sequence import TokenL1
+from tfdp_layers.rules.rows import Rule, bound_upstream
+from tfdp_layers.rules.sequences import TokenL1
+from tfdp_layers.sensitivity import sensitivity_of
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -30,7 +31,7 @@ class ClippedEmbedding(UpstreamBoundedLayer, keras.layers.Embedding):
         """Bounds each record's upstream gradient on the way back."""
         return TokenL1(self.upstream_clip, summed=True)
 
-    def call(self, inputs: Any) -> Any:
+    def call(self, inputs: tf.Tensor) -> Any:
         values = self.begin_use(inputs)
         ids = tf.convert_to_tensor(inputs)
         if ids.dtype not in (tf.int32, tf.int64):
@@ -39,3 +40,6 @@ class ClippedEmbedding(UpstreamBoundedLayer, keras.layers.Embedding):
         rows = keras.ops.take(self.embeddings, tf.where(known, ids, 0), axis=0)
         rows = tf.where(known[..., tf.newaxis], rows, 0.0)
         return self.end_use(values, bound_upstream(rows, self.upstream_rule))
+
+
+sensitivity_of(ClippedEmbedding)(ClippedEmbedding.sensitivity)

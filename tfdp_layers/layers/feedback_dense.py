@@ -1,14 +1,16 @@
 """Single layers of direct feedback alignment, for functional models."""
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfdp_layers.layers.feedback import FeedbackLayer, FeedbackRules, delta_clips, dense_twin, feedback_affine
+from tfdp_layers.layers.feedback_base import FeedbackLayer, FeedbackRules, delta_clips, dense_twin, feedback_affine
 from tfdp_layers.layers.feedback_stack import one_each
-from tfdp_layers.rules import L2, check_bound
+from tfdp_layers.rules.rows import L2, check_bound
+from tfdp_layers.sensitivity import sensitivity_of
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -44,7 +46,7 @@ class FeedbackDense(FeedbackLayer, keras.layers.Layer):
     def __init__(
         self,
         units: int,
-        activation: Any,
+        activation: str | Callable[..., Any] | None,
         output_units: int,
         *,
         activation_clip: float,
@@ -69,21 +71,21 @@ class FeedbackDense(FeedbackLayer, keras.layers.Layer):
         """L2 bound on what one use adds, per record, to the summed gradient of kernel and bias."""
         return self.delta_clip * math.hypot(self.activation_clip, float(self.use_bias))
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Sequence[int | None]) -> None:
         self.affine = self.add_affine(self.features_of(input_shape), self.units)
         self.matrix = self.add_feedback((self.output_units, self.units))
 
-    def call(self, inputs: Any, training: Any = None) -> tuple[Any, Any]:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> tuple[Any, Any]:
         x = self.begin_use(inputs)
         rules = FeedbackRules(L2(self.activation_clip), L2(self.error_clip), L2(self.delta_clip))
         matrix = tf.convert_to_tensor(self.matrix)
         h, sink = feedback_affine(x, self.affine, [], matrix, rules, self.activation, self.backpropagate)
         return self.end_use(x, h), self.end_use(x, sink)
 
-    def compute_output_shape(self, input_shape: Any) -> tuple[tuple[Any, int], tuple[Any, int]]:
+    def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[tuple[Any, int], tuple[Any, int]]:
         return (input_shape[0], self.units), (input_shape[0], self.output_units)
 
-    def to_keras(self, inputs: Any) -> tuple[Any, Any]:
+    def to_keras(self, inputs: keras.KerasTensor) -> tuple[Any, Any]:
         """What a plain Dense layer with copies of the weights gives on a Keras tensor, and the sink's zeros."""
         zeros = keras.ops.repeat(keras.ops.zeros_like(inputs[:, :1]), self.output_units, axis=1)
         return dense_twin(self, self.affine, self.activation, inputs), zeros
@@ -114,7 +116,9 @@ class FeedbackOutput(FeedbackLayer, keras.layers.Layer):
     Source: Lee and Kifer 2020, arXiv:2010.03701.
     """
 
-    def __init__(self, units: int, *, activation_clip: float, activation: Any = None, **kwargs: Any) -> None:
+    def __init__(
+        self, units: int, *, activation_clip: float, activation: str | Callable[..., Any] | None = None, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.units = int(units)
         if self.units < 1:
@@ -126,7 +130,7 @@ class FeedbackOutput(FeedbackLayer, keras.layers.Layer):
         """L2 bound on what one use adds, per record, to the summed gradient of kernel and bias."""
         return self.error_clip * math.hypot(self.activation_clip, float(self.use_bias))
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Sequence[Sequence[int | None]]) -> None:
         shapes = list(input_shape) if isinstance(input_shape[0], list | tuple) else []
         if len(shapes) < 2 or any(shape[-1] != self.units for shape in shapes[1:]):
             raise ValueError(
@@ -135,16 +139,16 @@ class FeedbackOutput(FeedbackLayer, keras.layers.Layer):
             )
         self.affine = self.add_affine(self.features_of(shapes[0]), self.units)
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: Sequence[tf.Tensor], training: bool | None = None) -> Any:
         x, sinks = self.begin_use(inputs[0]), [tf.convert_to_tensor(sink) for sink in inputs[1:]]
         rules = FeedbackRules(L2(self.activation_clip), L2(self.error_clip), L2(self.error_clip))
         logits = feedback_affine(x, self.affine, sinks, None, rules)[0]
         return self.activation(self.end_use([x, *sinks], logits))
 
-    def compute_output_shape(self, input_shape: Any) -> tuple[Any, int]:
+    def compute_output_shape(self, input_shape: Sequence[Sequence[int | None]]) -> tuple[Any, int]:
         return (input_shape[0][0], self.units)
 
-    def to_keras(self, inputs: Any) -> Any:
+    def to_keras(self, inputs: Sequence[keras.KerasTensor]) -> Any:
         """What a plain Dense layer with copies of the weights gives on Keras tensors; the sinks' zeros are added,
 
         since Keras 3.12 refuses a model that leaves an input unused.
@@ -157,3 +161,7 @@ class FeedbackOutput(FeedbackLayer, keras.layers.Layer):
             "activation_clip": self.activation_clip,
             "activation": keras.activations.serialize(self.activation),
         }
+
+
+sensitivity_of(FeedbackDense)(FeedbackDense.sensitivity)
+sensitivity_of(FeedbackOutput)(FeedbackOutput.sensitivity)

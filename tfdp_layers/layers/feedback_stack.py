@@ -1,13 +1,13 @@
 """A stack of dense layers trained by direct feedback alignment."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfdp_layers.layers.feedback import (
+from tfdp_layers.layers.feedback_base import (
     ALIGNED,
     DISTRIBUTIONS,
     FeedbackLayer,
@@ -18,7 +18,8 @@ from tfdp_layers.layers.feedback import (
     feedback_affine,
     solve_activation_clip,
 )
-from tfdp_layers.rules import L2, check_bound
+from tfdp_layers.rules.rows import L2, check_bound
+from tfdp_layers.sensitivity import SensitivityGroup, sensitivity_of
 
 ALIGNMENTS = ("direct", "sequential")
 
@@ -71,13 +72,13 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
     def __init__(
         self,
         units: Sequence[int],
-        activation: Any,
+        activation: str | Callable[..., Any] | None,
         output_units: int,
         *,
         activation_clip: float | Sequence[float],
         delta_clip: float | Sequence[float] | None = None,
         alignment: str = "direct",
-        output_activation: Any = None,
+        output_activation: str | Callable[..., Any] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -100,7 +101,7 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
         cls,
         total_sensitivity: float,
         units: Sequence[int],
-        activation: Any,
+        activation: str | Callable[..., Any] | None,
         output_units: int,
         *,
         layers: int | None = None,
@@ -141,16 +142,16 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
         bias = float(self.use_bias)
         return [delta * math.hypot(clip, bias) for delta, clip in zip(deltas, self.activation_clip, strict=True)]
 
-    def weight_groups(self) -> list[tuple[str, tuple[Any, ...], float]]:
-        """(name, trainable variables, bound) of each layer that has trainable variables."""
+    def weight_groups(self) -> list[SensitivityGroup]:
+        """A group for each layer that has trainable variables: delta_clip * sqrt(activation_clip^2 + 1)."""
         trainable = {id(v) for v in self.trainable_variables}
         groups = [
-            (name, tuple(v for v in weights if id(v) in trainable), bound)
+            SensitivityGroup(name, tuple(v for v in weights if id(v) in trainable), bound)
             for name, weights, bound in zip(self.layer_names, self.affines, self.sensitivities(), strict=True)
         ]
-        return [group for group in groups if group[1]]
+        return [group for group in groups if group.variables]
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Sequence[int | None]) -> None:
         sizes = [self.features_of(input_shape), *self.units, self.output_units]
         self.affines = [self.add_affine(sizes[i], sizes[i + 1], f"_{i}") for i in range(len(self.units) + 1)]
         sources = [self.output_units] * len(self.units) if self.alignment == "direct" else sizes[2:]
@@ -161,12 +162,12 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
         """Adds the feedback matrix of hidden layer `index` that its kernels above, as they are initialised, give."""
         above = self.affines[index + 1 :] if self.alignment == "direct" else self.affines[index + 1 : index + 2]
 
-        def initial(shape: Any, dtype: Any = None) -> tf.Tensor:
+        def initial(shape: Sequence[int], dtype: Any = None) -> tf.Tensor:
             return aligned_matrix([weights[0] for weights in above], self.feedback_norm)
 
         return self.add_fixed(shape, initial, index)
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> Any:
         x = self.begin_use(inputs)
         return self.output_activation(self.end_use(x, self.logits(x)))
 
@@ -185,10 +186,10 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
         rules = FeedbackRules(L2(self.activation_clip[-1]), error, error)
         return feedback_affine(x, self.affines[-1], above, None, rules)[0]
 
-    def compute_output_shape(self, input_shape: Any) -> tuple[Any, int]:
+    def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[Any, int]:
         return (input_shape[0], self.output_units)
 
-    def to_keras(self, inputs: Any) -> Any:
+    def to_keras(self, inputs: keras.KerasTensor) -> Any:
         """What plain Dense layers with copies of the weights give on a Keras tensor."""
         for weights in self.affines[:-1]:
             inputs = dense_twin(self, weights, self.activation, inputs)
@@ -225,3 +226,6 @@ def one_each(name: str, value: float | Sequence[float], count: int) -> tuple[flo
     for one in values:
         check_bound(**{name: one})
     return tuple(float(one) for one in values)
+
+
+sensitivity_of(FeedbackStack)(FeedbackStack.weight_groups)

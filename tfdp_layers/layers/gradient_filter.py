@@ -5,8 +5,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.mixin import KerasMixin
-from tfdp_layers.rules import Clamp, EntryRule, Tanh
+from tfdp_layers.rules.entries import Clamp, EntryRule, Tanh
+from tfdp_layers.structure import KerasMixin
 
 _RULES: dict[str, type[EntryRule]] = {"tanh": Tanh, "clamp": Clamp}
 """What a saved layer may name; files name kinds from this list, never modules to import."""
@@ -77,7 +77,7 @@ class GradientFilter(KerasMixin, keras.layers.Layer):
         return cls(**(config | {"rule": _RULES[rule.pop("kind")](**rule)}))
 
 
-def filter_gradient(values: Any, rule: EntryRule) -> Any:
+def filter_gradient(values: tf.Tensor, rule: EntryRule) -> Any:
     """The identity whose backward pass applies `rule`. It closes over no variable."""
     values = tf.convert_to_tensor(values)
     if not values.dtype.is_floating:

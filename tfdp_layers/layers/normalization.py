@@ -7,7 +7,8 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.layers.base import UpstreamBoundedLayer
-from tfdp_layers.rules import L2, bound_upstream
+from tfdp_layers.rules.rows import L2, bound_upstream
+from tfdp_layers.sensitivity import sensitivity_of
 
 
 class BoundedNormalization(UpstreamBoundedLayer):
@@ -23,7 +24,7 @@ class BoundedNormalization(UpstreamBoundedLayer):
     Raises: ValueError if the axes include the batch, or for the deprecated rms_scaling; see `UpstreamBoundedLayer`.
     """
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Sequence[int | None]) -> None:
         if getattr(self, "rms_scaling", False):
             raise ValueError(
                 f"Layer {self.name!r} has rms_scaling=True, deprecated in Keras, for which no bound is derived."
@@ -48,7 +49,7 @@ class BoundedNormalization(UpstreamBoundedLayer):
         options = {name: getattr(self, name) for name in names}
         return base(center=False, scale=False, dtype="float32", name=self.name, **options)(inputs)
 
-    def call(self, inputs: Any, training: Any = None) -> Any:
+    def call(self, inputs: tf.Tensor, training: bool | None = None) -> Any:
         inputs = self.begin_use(inputs)
         outputs = self.normalized(inputs)
         weights = [weight for weight in (self.gamma, self.beta) if weight is not None]
@@ -77,3 +78,6 @@ class ClippedGroupNormalization(BoundedNormalization, keras.layers.GroupNormaliz
     __doc__ = "`keras.layers.GroupNormalization`, bounded. Shapes: (batch, ..., channels), unchanged.\n" + str(
         BoundedNormalization.__doc__
     )
+
+
+sensitivity_of(ClippedLayerNormalization, ClippedGroupNormalization)(BoundedNormalization.sensitivity)

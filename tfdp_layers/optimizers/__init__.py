@@ -1,6 +1,6 @@
 """Optimizers that add noise before any Keras optimizer steps."""
 
-from tfdp_layers.optimizers.adaptive import AdaDPOptimizer
+from tfdp_layers.optimizers.adadp import AdaDPOptimizer
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.optimizers.clipped import ClippedOptimizer
 from tfdp_layers.optimizers.filtered import TanhFilteredOptimizer

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.noise import add_noise, allocated_stddevs, as_noise_source, check_allocation
+from tfdp_layers.noise import Allocation, NoiseSource, add_noise, allocated_stddevs, as_noise_source, check_allocation
 from tfdp_layers.sensitivity import SensitivityGroup
 
 UNLIMITED = 2**62
@@ -25,7 +25,7 @@ class ReleaseLimit:
             self.variable = tf.Variable(UNLIMITED, dtype=tf.int64, trainable=False, name="releases_left")
             self.reserved = tf.Variable(0, dtype=tf.int64, trainable=False, name="releases_reserved")
 
-    def __deepcopy__(self, memo: Any) -> "ReleaseLimit":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ReleaseLimit":
         return ReleaseLimit()
 
 
@@ -53,11 +53,11 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        optimizer: Any,
+        optimizer: str | keras.optimizers.Optimizer,
         noise_multiplier: float,
         *,
-        noise_allocation: Any = "uniform",
-        noise_source: Any = "default",
+        noise_allocation: Allocation = "uniform",
+        noise_source: str | NoiseSource = "default",
         name: str | None = None,
     ) -> None:
         inner = keras.optimizers.get(optimizer)
@@ -85,20 +85,36 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         """The number of noisy updates released so far: a variable that is saved with the optimizer."""
         return self._iterations
 
-    def limit_releases(self, more: int | None) -> None:
-        """Allows `more` further releases, or any number (None). Past the limit a compiled step changes nothing."""
-        self._limit.unlimited = more is None
-        self._limit.variable.assign(UNLIMITED if more is None else int(more))
+    def limit_releases(self, more: int) -> None:
+        """Allows at most `more` further releases in the running `fit`. Past them a compiled step changes nothing.
+
+        A limit only comes down: a callback can end what another one allowed, never allow more. Each `fit` starts
+        without one.
+
+        Raises: ValueError unless it is an integer of at least 0.
+        """
+        if isinstance(more, bool) or not hasattr(more, "__index__") or int(more) < 0:
+            raise ValueError(
+                "limit_releases takes the number of further releases, 0 or more: a limit can only be lowered while fit"
+                f" runs. Received: {more!r}. Each fit starts without a limit."
+            )
+        self._limit.variable.assign(min(int(more), self.releases_left()))
+        self._limit.unlimited = False
+
+    def _lift_limit(self) -> None:
+        """Takes the limit of an earlier `fit` away."""
+        self._limit.unlimited = True
+        self._limit.variable.assign(UNLIMITED)
 
     def releases_left(self) -> int:
         """How many further releases the limit allows: a number out of reach where there is none."""
         return UNLIMITED if self._limit.unlimited else max(0, int(self._limit.variable.numpy()))
 
-    def reserve(self, releases: int) -> None:
+    def _reserve(self, releases: int) -> None:
         """Allows as many releases as the ledger just counted; `fit` calls it around each compiled step."""
         self._limit.reserved.assign(int(releases), read_value=False)
 
-    def reserved(self) -> int:
+    def _reserved(self) -> int:
         """Of the releases that the ledger counted for the running call, how many were not made yet."""
         return int(self._limit.reserved.numpy())
 
@@ -118,7 +134,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
     @property
     def bounding(self) -> Any:
-        """The `tfdp_layers.clipping.Bounding` for layers that don't bound themselves; None refuses them."""
+        """The `tfdp_layers.clipping.norm_clips.Bounding` for layers that don't bound themselves; None refuses them."""
         return None
 
     @property
@@ -127,7 +143,11 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         return None
 
     def after_noise(
-        self, means: list[tf.Tensor], statistics: Sequence[tf.Tensor], variables: Sequence[Any], groups: Any
+        self,
+        means: list[tf.Tensor],
+        statistics: Sequence[tf.Tensor],
+        variables: Sequence[Any],
+        groups: Sequence[SensitivityGroup],
     ) -> list[tf.Tensor]:
         """The gradients for the wrapped optimizer, from the released means (noisy sums over the expected batch size).
 
@@ -183,20 +203,20 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
         return tf.cond((self._limit.variable > 0) & (self._limit.reserved > 0), step, lambda: tf.constant(False))
 
-    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
+    def apply(self, grads: Sequence[tf.Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         """Refuses: gradients that come this way were neither bounded nor counted.
 
         Raises: RuntimeError, always.
         """
         raise RuntimeError(
             f"{type(self).__name__} steps only inside a tfdp.PrivateModel or tfdp.PrivateSequential: the gradients"
-            f" given to it"
-            " here were not bounded, and no privacy would be left. Use tfdp.make_private(model) and compile that."
+            " given to it here were not bounded, and no privacy would be left. Use tfdp.make_private(model) and compile"
+            " that."
         )
 
     # What Keras asks of an optimizer, passed on to the wrapped one ----------------------------------------------------
 
-    def build(self, variables: Any) -> None:
+    def build(self, variables: Sequence[keras.Variable]) -> None:
         if not self.inner_optimizer.built:
             with tf.init_scope():
                 self.inner_optimizer.build(variables)
@@ -211,17 +231,17 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         return self.inner_optimizer.learning_rate
 
     @learning_rate.setter
-    def learning_rate(self, learning_rate: Any) -> None:
+    def learning_rate(self, learning_rate: float | keras.optimizers.schedules.LearningRateSchedule) -> None:
         self.inner_optimizer.learning_rate = learning_rate
 
     @property
     def iterations(self) -> Any:
         return self.inner_optimizer.iterations
 
-    def scale_loss(self, loss: Any) -> Any:
+    def scale_loss(self, loss: tf.Tensor) -> Any:
         return loss
 
-    def finalize_variable_values(self, var_list: Any) -> None:
+    def finalize_variable_values(self, var_list: Sequence[keras.Variable]) -> None:
         self.inner_optimizer.finalize_variable_values(var_list)
 
     def get_config(self) -> dict[str, Any]:
@@ -236,12 +256,12 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> "PrivateOptimizer":
+    def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "PrivateOptimizer":
         inner = keras.saving.deserialize_keras_object(config["optimizer"], custom_objects=custom_objects)
         return cls(**(config | {"optimizer": inner}))
 
 
-def refuse_wrapped(inner: Any) -> None:
+def refuse_wrapped(inner: keras.optimizers.Optimizer) -> None:
     """Raises ValueError for a wrapped optimizer that would look at, or add up, gradients before the noise."""
     name = type(inner).__name__
     if isinstance(inner, PrivateOptimizer):
@@ -254,7 +274,6 @@ def refuse_wrapped(inner: Any) -> None:
         )
     if inner.gradient_accumulation_steps:
         raise ValueError(
-            f"{name} has gradient_accumulation_steps={inner.gradient_accumulation_steps}: the unit of accounting is"
-            f" the update of"
-            " one drawn batch. Draw larger batches, and split them with physical_batch_size."
+            f"{name} has gradient_accumulation_steps={inner.gradient_accumulation_steps}: the unit of accounting is the"
+            " update of one drawn batch. Draw larger batches, and split them with physical_batch_size."
         )

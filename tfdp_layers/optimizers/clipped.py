@@ -1,15 +1,16 @@
 """DP-SGD: the optimizer that clips each record's gradient of ordinary layers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfdp_layers.clipping import AdaptiveClipping, AutomaticClipping, Bounding, FlatClipping, PerLayerClipping
+from tfdp_layers.clipping.bounding import Bounding
+from tfdp_layers.clipping.norm_clips import AdaptiveClipping, AutomaticClipping, FlatClipping, PerLayerClipping
 from tfdp_layers.noise import stddevs_beside_statistics
 from tfdp_layers.optimizers.base import PrivateOptimizer
-from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.sensitivity import Role, SensitivityGroup
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -37,9 +38,9 @@ class ClippedOptimizer(PrivateOptimizer):
 
     def __init__(
         self,
-        optimizer: Any,
+        optimizer: str | keras.optimizers.Optimizer,
         noise_multiplier: float,
-        l2_norm_clip: Any = 1.0,
+        l2_norm_clip: float | Mapping[str, float] = 1.0,
         clipping: str = "flat",
         *,
         target_quantile: float = 0.5,
@@ -76,7 +77,7 @@ class ClippedOptimizer(PrivateOptimizer):
         """Where the threshold of "adaptive" stands: at its start until the optimizer is built."""
         return self.l2_norm_clip if self.threshold is None else self.threshold.value
 
-    def build(self, variables: Any) -> None:
+    def build(self, variables: Sequence[keras.Variable]) -> None:
         super().build(variables)
         if self.clipping == "adaptive" and self.threshold is None:
             with tf.init_scope():
@@ -88,12 +89,16 @@ class ClippedOptimizer(PrivateOptimizer):
         return stddevs_beside_statistics(groups, self.noise_multiplier, self.noise_allocation)
 
     def after_noise(
-        self, means: list[tf.Tensor], statistics: Sequence[tf.Tensor], variables: Sequence[Any], groups: Any
+        self,
+        means: list[tf.Tensor],
+        statistics: Sequence[tf.Tensor],
+        variables: Sequence[Any],
+        groups: Sequence[SensitivityGroup],
     ) -> list[tf.Tensor]:
         """Under "adaptive" back to the units of the weights, by the threshold, which then moves."""
         if not statistics:
             return means
-        clipped = {id(v) for group in groups if group.name == AdaptiveClipping.NAME for v in group.variables}
+        clipped = {id(v) for group in groups if group.role is Role.OPTIMIZER for v in group.variables}
         threshold = tf.convert_to_tensor(self.threshold.value)
         scaled = [m * threshold if id(v) in clipped else m for m, v in zip(means, variables, strict=True)]
         below = statistics[0] + 0.5

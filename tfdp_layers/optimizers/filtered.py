@@ -5,10 +5,10 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.filtering import FilteredClipping
+from tfdp_layers.clipping.filters import FilteredClipping
 from tfdp_layers.optimizers.base import PrivateOptimizer
-from tfdp_layers.rules import Tanh
-from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.rules.entries import Tanh
+from tfdp_layers.sensitivity import Role, SensitivityGroup
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -51,7 +51,7 @@ class TanhFilteredOptimizer(PrivateOptimizer):
 
     def __init__(
         self,
-        optimizer: Any,
+        optimizer: str | keras.optimizers.Optimizer,
         noise_multiplier: float,
         l2_norm_clip: float = 1.0,
         output_scale: float = 1.0,
@@ -84,9 +84,7 @@ class TanhFilteredOptimizer(PrivateOptimizer):
         if not self.as_published:
             return found
         printed = self._bounding.l2_norm_clip
-        return [
-            s * printed / g.bound if g.name == FilteredClipping.NAME else s for g, s in zip(groups, found, strict=True)
-        ]
+        return [s * printed / g.bound if g.role is Role.OPTIMIZER else s for g, s in zip(groups, found, strict=True)]
 
     def get_config(self) -> dict[str, Any]:
         rule = self._bounding.rule

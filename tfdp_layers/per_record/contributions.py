@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from tfdp_layers.norms import number_of, squared_norm, summation_error
+from tfdp_layers.rules.norms import number_of, squared_norm, summation_error
 
 SMALLEST = 2.0**-126
 """The smallest normal float32: what is smaller may be flushed to zero."""
@@ -25,7 +26,7 @@ class Contribution(abc.ABC):
     All results are float32, whatever type the layer computes in.
     """
 
-    def __init__(self, variable: Any) -> None:
+    def __init__(self, variable: keras.Variable) -> None:
         self.variable = variable
 
     @abc.abstractmethod
@@ -42,9 +43,9 @@ class Contribution(abc.ABC):
 
     @abc.abstractmethod
     def keep(self, kept: tf.Tensor) -> Contribution:
-        """The same with the records where `kept` (batch,) is False replaced by zero, whatever they hold."""
+        """These contributions, with the records where `kept` (batch,) is False replaced by zero, whatever they hold."""
 
-    def rows(self, start: Any, size: Any) -> Contribution:
+    def rows(self, start: int | tf.Tensor, size: int | tf.Tensor) -> Contribution:
         """Records start ... start + size - 1 alone."""
         raise NotImplementedError
 
@@ -82,7 +83,7 @@ class Contribution(abc.ABC):
 class Stored(Contribution):
     """Gradients that are small, or cheapest written out: (batch, *shape). What is added is what was measured."""
 
-    def __init__(self, variable: Any, values: tf.Tensor) -> None:
+    def __init__(self, variable: keras.Variable, values: tf.Tensor) -> None:
         super().__init__(variable)
         self.values = tf.cast(values, tf.float32)
 
@@ -100,7 +101,7 @@ class Stored(Contribution):
     def keep(self, kept: tf.Tensor) -> Stored:
         return Stored(self.variable, zero_rows(self.values, kept))
 
-    def rows(self, start: Any, size: Any) -> Stored:
+    def rows(self, start: int | tf.Tensor, size: int | tf.Tensor) -> Stored:
         return Stored(self.variable, records(self.values, start, size))
 
 
@@ -137,7 +138,9 @@ class Products(Contribution):
         arrange: brings a matrix (inputs, units) to the variable's shape; a reshape if left out.
     """
 
-    def __init__(self, variable: Any, x: tf.Tensor, u: tf.Tensor, arrange: Arrangement | None = None) -> None:
+    def __init__(
+        self, variable: keras.Variable, x: tf.Tensor, u: tf.Tensor, arrange: Arrangement | None = None
+    ) -> None:
         super().__init__(variable)
         self.x, self.u = tf.cast(x, tf.float32), tf.cast(u, tf.float32)
         self.arrange = arrange or in_order(variable.shape)
@@ -207,7 +210,7 @@ class Products(Contribution):
             clean._written = zero_rows(self._written, kept)
         return clean
 
-    def rows(self, start: Any, size: Any) -> Products:
+    def rows(self, start: int | tf.Tensor, size: int | tf.Tensor) -> Products:
         x, u = records(self.x, start, size), records(self.u, start, size)
         some = Products(self.variable, x, u, self.arrange)
         some._written = None if self._written is None else records(self._written, start, size)
@@ -223,7 +226,7 @@ class Lookups(Contribution):
         ids, u: (batch, positions) integers, and (batch, positions, units).
     """
 
-    def __init__(self, variable: Any, ids: tf.Tensor, u: tf.Tensor) -> None:
+    def __init__(self, variable: keras.Variable, ids: tf.Tensor, u: tf.Tensor) -> None:
         super().__init__(variable)
         self.ids, self.u = tf.cast(ids, tf.int32), tf.cast(u, tf.float32)
 
@@ -264,11 +267,11 @@ class Lookups(Contribution):
     def keep(self, kept: tf.Tensor) -> Lookups:
         return Lookups(self.variable, self.ids, zero_rows(self.u, kept))
 
-    def rows(self, start: Any, size: Any) -> Lookups:
+    def rows(self, start: int | tf.Tensor, size: int | tf.Tensor) -> Lookups:
         return Lookups(self.variable, records(self.ids, start, size), records(self.u, start, size))
 
 
-def records(rows: tf.Tensor, start: Any, size: Any) -> tf.Tensor:
+def records(rows: tf.Tensor, start: int | tf.Tensor, size: int | tf.Tensor) -> tf.Tensor:
     """Rows start ... start + size - 1. Of a known number `size`, all must be there, and the shape is known.
 
     XLA takes a slice rows[start : start + size] for one of any number of rows up to all, which no fixed number fits.
@@ -288,7 +291,8 @@ def merged(uses: Sequence[Contribution]) -> Contribution:
     first = uses[0]
     if len(uses) == 1:
         return first
-    if all(type(use) is Products for use in uses) and len({use.arrange for use in uses}) == 1:  # type: ignore[attr-defined]
+    plain = all(type(use) is Products for use in uses)
+    if plain and len({use.arrange for use in uses}) == 1:  # type: ignore[attr-defined]
         x, u = (tf.concat([getattr(use, name) for use in uses], axis=1) for name in ("x", "u"))
         return Products(first.variable, x, u, first.arrange)  # type: ignore[attr-defined]
     if all(type(use) is Lookups for use in uses):
@@ -302,7 +306,7 @@ def zero_rows(values: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:
     return tf.where(tf.reshape(kept, [-1] + [1] * (len(values.shape) - 1)), values, tf.zeros_like(values))
 
 
-def constant(variable: Any, dtype: Any) -> tf.Tensor:
+def constant(variable: keras.Variable, dtype: str | tf.DType) -> tf.Tensor:
     """The variable's value, which no gradient reaches."""
     return tf.cast(tf.stop_gradient(tf.convert_to_tensor(variable)), dtype)
 

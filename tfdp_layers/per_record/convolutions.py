@@ -6,10 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
-from tfdp_layers.norms import squared_norm, summation_error
 from tfdp_layers.per_record.contributions import Contribution, Stored, records, zero_rows
+from tfdp_layers.rules.norms import squared_norm, summation_error
 
 Convolution = Callable[[Any, Any], Any]
 _STORED = 65_536
@@ -33,7 +34,9 @@ class KernelGradients(Contribution):
         few: at most so many records, if that is known: no loop is needed where they are few.
     """
 
-    def __init__(self, variable: Any, x: tf.Tensor, u: tf.Tensor, convolution: Convolution, overlap: int) -> None:
+    def __init__(
+        self, variable: keras.Variable, x: tf.Tensor, u: tf.Tensor, convolution: Convolution, overlap: int
+    ) -> None:
         super().__init__(variable)
         self.x, self.u = tf.cast(x, tf.float32), tf.cast(u, tf.float32)
         self.convolution, self.overlap = convolution, overlap
@@ -93,7 +96,7 @@ class KernelGradients(Contribution):
         return self.one(self.x, self.u * tf.reshape(weights, [-1] + [1] * (len(self.u.shape) - 1)))
 
     def like(self, x: tf.Tensor, u: tf.Tensor) -> KernelGradients:
-        """The same for other records."""
+        """These kernel gradients, for other records."""
         return KernelGradients(self.variable, x, u, self.convolution, self.overlap)
 
     def keep(self, kept: tf.Tensor) -> Contribution:
@@ -101,7 +104,7 @@ class KernelGradients(Contribution):
             return Stored(self.variable, zero_rows(self._written, kept))
         return self.like(zero_rows(self.x, kept), zero_rows(self.u, kept))
 
-    def rows(self, start: Any, size: Any) -> Contribution:
+    def rows(self, start: int | tf.Tensor, size: int | tf.Tensor) -> Contribution:
         if self._written is not None:
             return Stored(self.variable, records(self._written, start, size))
         return self.like(records(self.x, start, size), records(self.u, start, size))

@@ -1,31 +1,12 @@
 """What each record adds to the gradient of a kernel in an einsum."""
 
-import string
-from typing import Any
-
+import keras
 import tensorflow as tf
 
 from tfdp_layers.per_record.contributions import Arrangement, Contribution, Products, Stored
 
 
-def explicit(equation: str, rank: int) -> str:
-    """The equation "inputs,kernel->outputs" with an ellipsis written as labels. Raises ValueError if it is not one."""
-    equation = equation.replace(" ", "")
-    if equation.count("->") != 1 or equation.count(",") != 1:
-        raise ValueError(f"The equation must be of the form 'inputs,kernel->outputs'. Received: {equation!r}.")
-    inputs, kernel, outputs = equation.replace("->", ",").split(",")
-    free = [label for label in string.ascii_letters if label not in equation]
-    labels = "".join(free[: rank - len(inputs.replace("...", ""))])
-    inputs, outputs = inputs.replace("...", labels), outputs.replace("...", labels)
-    if inputs[0] != outputs[0] or inputs[0] in kernel:
-        raise ValueError(
-            f"Einsum {equation!r}: the first label must be the batch in inputs and outputs, and not in the kernel, or"
-            " records mix."
-        )
-    return f"{inputs},{kernel}->{outputs}"
-
-
-def einsum_contribution(equation: str, kernel: Any, x: tf.Tensor, u: tf.Tensor) -> Contribution:
+def einsum_contribution(equation: str, kernel: keras.Variable, x: tf.Tensor, u: tf.Tensor) -> Contribution:
     """The gradients of the kernel in `tf.einsum(equation, x, kernel)`, for x and the gradient u at its result.
 
     Where no label is in inputs, kernel and outputs alike, it is a product over positions; otherwise (a kernel for each

@@ -4,15 +4,16 @@ import functools
 from typing import Any
 
 import keras
+import tensorflow as tf
 
-from tfdp_layers.per_record.kernels import convolution_of
+from tfdp_layers.per_record.convolution_choice import convolution_of
 from tfdp_layers.per_record.recording import Recorder, per_record_formulas
 
 kl = keras.layers
 
 
 @per_record_formulas(kl.Dense)
-def dense(layer: Any, record: Recorder, inputs: Any, training: Any = None) -> Any:
+def dense(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor, training: bool | None = None) -> Any:
     refuse_quantized(layer)
     outputs = record.product(layer._kernel, inputs)
     if layer.lora_enabled:
@@ -22,7 +23,7 @@ def dense(layer: Any, record: Recorder, inputs: Any, training: Any = None) -> An
 
 
 @per_record_formulas(kl.EinsumDense)
-def einsum_dense(layer: Any, record: Recorder, inputs: Any, training: Any = None) -> Any:
+def einsum_dense(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor, training: bool | None = None) -> Any:
     refuse_quantized(layer)
     outputs = record.einsum(layer.equation, layer._kernel, inputs)
     if layer.lora_enabled:
@@ -33,7 +34,7 @@ def einsum_dense(layer: Any, record: Recorder, inputs: Any, training: Any = None
 
 
 @per_record_formulas(kl.Embedding)
-def embedding(layer: Any, record: Recorder, inputs: Any) -> Any:
+def embedding(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any:
     refuse_quantized(layer)
     ids = inputs if inputs.dtype in ("int32", "int64") else keras.ops.cast(inputs, "int32")
     outputs = record.lookup(layer._embeddings, ids, layer.compute_dtype)
@@ -44,7 +45,7 @@ def embedding(layer: Any, record: Recorder, inputs: Any) -> Any:
 
 
 @per_record_formulas(kl.Conv1D, kl.Conv2D, kl.Conv3D)
-def convolution(layer: Any, record: Recorder, inputs: Any) -> Any:
+def convolution(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any:
     padding = layer.padding
     if padding == "causal":
         inputs, padding = keras.ops.pad(inputs, layer._compute_causal_padding()), "valid"
@@ -59,19 +60,19 @@ def convolution(layer: Any, record: Recorder, inputs: Any) -> Any:
 
 
 @per_record_formulas(kl.Conv1DTranspose, kl.Conv2DTranspose, kl.Conv3DTranspose)
-def transposed_convolution(layer: Any, record: Recorder, inputs: Any) -> Any:
+def transposed_convolution(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any:
     apply = convolution_of(keras.ops.conv_transpose, layer, layer.padding, output_padding=layer.output_padding)
     return activated(layer, channel_offset(layer, record, apply(record, layer.kernel, inputs)))
 
 
 @per_record_formulas(kl.DepthwiseConv1D, kl.DepthwiseConv2D)
-def depthwise_convolution(layer: Any, record: Recorder, inputs: Any) -> Any:
+def depthwise_convolution(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any:
     apply = convolution_of(keras.ops.depthwise_conv, layer, layer.padding)
     return activated(layer, channel_offset(layer, record, apply(record, layer.kernel, inputs)))
 
 
 @per_record_formulas(kl.SeparableConv1D, kl.SeparableConv2D)
-def separable_convolution(layer: Any, record: Recorder, inputs: Any) -> Any:
+def separable_convolution(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any:
     padding = layer.padding
     if padding == "causal":
         inputs, padding = keras.ops.pad(inputs, layer._compute_causal_padding()), "valid"
@@ -82,17 +83,17 @@ def separable_convolution(layer: Any, record: Recorder, inputs: Any) -> Any:
 
 
 @per_record_formulas(kl.LayerNormalization)
-def layer_normalization(layer: Any, record: Recorder, inputs: Any) -> Any:
+def layer_normalization(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any:
     options = {"rms_scaling": True} if getattr(layer, "rms_scaling", False) else {}
     return scaled_and_shifted(layer, record, inputs, axis=layer.axis, epsilon=layer.epsilon, **options)
 
 
 @per_record_formulas(kl.GroupNormalization)
-def group_normalization(layer: Any, record: Recorder, inputs: Any) -> Any:
+def group_normalization(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any:
     return scaled_and_shifted(layer, record, inputs, groups=layer.groups, axis=layer.axis, epsilon=layer.epsilon)
 
 
-def scaled_and_shifted(layer: Any, record: Recorder, inputs: Any, **options: Any) -> Any:
+def scaled_and_shifted(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor, **options: Any) -> Any:
     """gamma * normalized + beta, where the layer has them; normalized by the same layer without weights."""
     outputs = type(layer)(center=False, scale=False, dtype=layer.dtype_policy, name=layer.name, **options)(inputs)
     shape = axes_shape(layer, inputs)
@@ -101,7 +102,7 @@ def scaled_and_shifted(layer: Any, record: Recorder, inputs: Any, **options: Any
     return record.offset(layer.beta, outputs, shape) if layer.center else outputs
 
 
-def axes_shape(layer: Any, inputs: Any) -> list[int]:
+def axes_shape(layer: keras.layers.Layer, inputs: tf.Tensor) -> list[int]:
     """One record's shape with the axes that the layer does not normalize along set to 1."""
     axes = [layer.axis] if isinstance(layer.axis, int) else list(layer.axis)
     kept = {axis % len(inputs.shape) for axis in axes}
@@ -111,21 +112,21 @@ def axes_shape(layer: Any, inputs: Any) -> list[int]:
 if hasattr(kl, "RMSNormalization"):
 
     @per_record_formulas(kl.RMSNormalization)
-    def rms_normalization(layer: Any, record: Recorder, inputs: Any) -> Any:
+    def rms_normalization(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any:
         outputs = keras.ops.rms_normalization(inputs, None, layer.axis, layer.epsilon)
         return record.scale(layer.scale, keras.ops.cast(outputs, layer.compute_dtype), axes_shape(layer, inputs))
 
 
 @per_record_formulas(kl.PReLU)
-def prelu(layer: Any, record: Recorder, inputs: Any) -> Any:
+def prelu(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any:
     return keras.ops.relu(inputs) + record.scale(layer.alpha, -keras.ops.relu(-inputs))
 
 
-def activated(layer: Any, outputs: Any) -> Any:
+def activated(layer: keras.layers.Layer, outputs: tf.Tensor) -> Any:
     return outputs if layer.activation is None else layer.activation(outputs)
 
 
-def channel_offset(layer: Any, record: Recorder, outputs: Any) -> Any:
+def channel_offset(layer: keras.layers.Layer, record: Recorder, outputs: tf.Tensor) -> Any:
     """The bias of a convolution, one number a channel."""
     if not layer.use_bias:
         return outputs
@@ -133,12 +134,12 @@ def channel_offset(layer: Any, record: Recorder, outputs: Any) -> Any:
     return record.offset(layer.bias, outputs, shape)
 
 
-def channels_to(values: Any, last: bool) -> Any:
+def channels_to(values: tf.Tensor, last: bool) -> Any:
     """Moves the channels to the last axis, or to the first after the batch."""
     return keras.ops.moveaxis(values, 1, -1) if last else keras.ops.moveaxis(values, -1, 1)
 
 
-def lora_scale(layer: Any) -> float:
+def lora_scale(layer: keras.layers.Layer) -> float:
     return layer.lora_alpha / layer.lora_rank
 
 
@@ -159,7 +160,7 @@ def low_rank_equations(equation: str, name: str) -> tuple[str, str]:
     return f"{inputs},{kernel[:-1]}{rank}->{low}", f"{low},{rank}{last}->{outputs}"
 
 
-def refuse_quantized(layer: Any) -> None:
+def refuse_quantized(layer: keras.layers.Layer) -> None:
     """Raises ValueError for a layer whose weights are integers."""
     if getattr(layer, "quantization_mode", None):
         raise ValueError(f"Layer {layer.name!r} is quantized: its weights can't be trained. Use the plain layer.")

@@ -1,5 +1,6 @@
 """Per-record gradients of any layer, written out: the slow way, for layers without a formula."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -20,7 +21,14 @@ class PerRecordCall:
     A layer that draws random numbers (dropout in it) draws others for the gradient: the bound holds all the same.
     """
 
-    def __init__(self, layer: Any, call: Any, variables: tuple[Any, ...], args: Any, kwargs: Any) -> None:
+    def __init__(
+        self,
+        layer: keras.layers.Layer,
+        call: Callable[..., Any],
+        variables: tuple[Any, ...],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
         self.layer, self.call, self.variables = layer, call, variables
         leaves = keras.tree.flatten((args, kwargs))
         self.structure = (args, kwargs)
@@ -36,7 +44,7 @@ class PerRecordCall:
                 variable.assign(changed)
         return outputs
 
-    def _with(self, call: Any, values: list[tf.Tensor], leaves: list[Any], **options: Any) -> Any:
+    def _with(self, call: Callable[..., Any], values: list[tf.Tensor], leaves: list[Any], **options: Any) -> Any:
         args, kwargs = keras.tree.pack_sequence_as(self.structure, leaves)
         with keras.StatelessScope(state_mapping=list(zip(self.variables, values, strict=True))) as scope:
             return call(*args, **(options | kwargs)), scope

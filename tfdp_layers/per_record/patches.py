@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tfdp_layers.per_record.contributions import Arrangement, Products, positions
@@ -16,7 +17,7 @@ _COMPILED, _PLAIN = 16, 4
 
 
 class PatchBlocks(KernelGradients):
-    """The same of a 2D convolution from the patches of a few records at once, which take many times their memory.
+    """Kernel gradients of a 2D convolution from patches of a few records at once, since patches take much memory.
 
     Args:
         compiled: by XLA into a function of its own: faster for many positions and few weights.
@@ -69,7 +70,7 @@ def regular(size: Sequence[int], strides: Sequence[int], rates: Sequence[int]) -
 
 
 def patch_products(
-    kernel: Any, x: tf.Tensor, u: tf.Tensor, strides: Sequence[int], rates: Sequence[int], padding: str
+    kernel: keras.Variable, x: tf.Tensor, u: tf.Tensor, strides: Sequence[int], rates: Sequence[int], padding: str
 ) -> Products:
     """The kernel's gradients as those of a matrix that multiplies the patches; one or two space axes."""
     *size, channels, units = kernel.shape

@@ -8,14 +8,14 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.norms import number_of, squared_norm
 from tfdp_layers.per_record.contributions import SMALLEST, positions
 from tfdp_layers.per_record.convolutions import KernelGradients, paddings
 from tfdp_layers.per_record.patches import PatchBlocks, regular
+from tfdp_layers.rules.norms import number_of, squared_norm
 
 
 class PixelGrams(KernelGradients):
-    """The same for a 2D convolution over few positions, with norms from Gram matrices of pixels instead of patches.
+    """Kernel gradients of a 2D convolution over few positions, with norms from Gram matrices of pixels.
 
     ||P^T U||^2 = <P P^T, U U^T>, and the Gram matrix of patches p and q is the sum over the kernel's taps a of that of
     pixels p + a and q + a: taps times fewer multiplications than from the patches themselves.

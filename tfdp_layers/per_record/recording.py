@@ -12,8 +12,9 @@ import tensorflow as tf
 
 from tfdp_layers.layers.base import CountedLayer
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, constant, merged, positions
-from tfdp_layers.per_record.einsum import einsum_contribution, explicit
+from tfdp_layers.per_record.einsum import einsum_contribution
 from tfdp_layers.per_record.generic import PerRecordCall
+from tfdp_layers.rules.einsum import explicit
 
 Formula = Callable[..., Any]
 _FORMULAS: dict[type, Formula] = {}
@@ -71,17 +72,17 @@ class Recorder:
 
     # What formulas use: every result has the records on axis 0 --------------------------------------------------------
 
-    def product(self, kernel: Any, inputs: Any) -> Any:
+    def product(self, kernel: keras.Variable, inputs: tf.Tensor) -> Any:
         """inputs (batch, ..., n) times the kernel (n, m)."""
         outputs = tf.matmul(inputs, constant(kernel, inputs.dtype))
         return self.note(kernel, outputs, lambda u: Products(kernel, positions(inputs), positions(u)))
 
-    def offset(self, bias: Any, inputs: Any, shape: Sequence[int] | None = None) -> Any:
+    def offset(self, bias: keras.Variable, inputs: tf.Tensor, shape: Sequence[int] | None = None) -> Any:
         """inputs (batch, ...) plus the bias, which broadcasts against one record (reshaped to `shape` first)."""
         value = reshaped(constant(bias, inputs.dtype), shape)
         return self.note(bias, inputs + value, lambda u: Stored(bias, summed_like(u, value.shape, bias.shape)))
 
-    def scale(self, scale: Any, inputs: Any, shape: Sequence[int] | None = None) -> Any:
+    def scale(self, scale: keras.Variable, inputs: tf.Tensor, shape: Sequence[int] | None = None) -> Any:
         """inputs (batch, ...) times the scale, which broadcasts against one record (reshaped to `shape` first)."""
         value = reshaped(constant(scale, inputs.dtype), shape)
 
@@ -91,7 +92,7 @@ class Recorder:
 
         return self.note(scale, inputs * value, contribution)
 
-    def lookup(self, table: Any, ids: Any, dtype: Any) -> Any:
+    def lookup(self, table: keras.Variable, ids: tf.Tensor, dtype: str | tf.DType) -> Any:
         """Rows `ids` (batch, ...) of the table: (batch, ..., units)."""
 
         def contribution(u: tf.Tensor) -> Contribution:
@@ -100,13 +101,13 @@ class Recorder:
 
         return self.note(table, tf.gather(constant(table, dtype), ids), contribution)
 
-    def einsum(self, equation: str, kernel: Any, inputs: Any) -> Any:
+    def einsum(self, equation: str, kernel: keras.Variable, inputs: tf.Tensor) -> Any:
         """`tf.einsum(equation, inputs, kernel)`; the first label of inputs and result is the batch."""
         equation = explicit(equation, len(inputs.shape))
         outputs = tf.einsum(equation, inputs, constant(kernel, inputs.dtype))
         return self.note(kernel, outputs, lambda u: einsum_contribution(equation, kernel, inputs, u))
 
-    def whole_layer(self, layer: Any, call: Any, *args: Any, **kwargs: Any) -> Any:
+    def whole_layer(self, layer: keras.layers.Layer, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A layer without a formula: its gradients are taken record by record, vectorized."""
         variables = tuple(own_weights(layer))
         every = PerRecordCall(layer, call, variables, args, kwargs)
@@ -116,11 +117,15 @@ class Recorder:
         self.uses.append(Use(self.layer, variables, watched, every.contributions))
         return keras.tree.pack_sequence_as(outputs, watched)
 
-    def note_at(self, variable: Any, watched: Sequence[Any], contribution: Callable[..., Contribution]) -> None:
+    def note_at(
+        self, variable: keras.Variable, watched: Sequence[Any], contribution: Callable[..., Contribution]
+    ) -> None:
         """Remembers a use of one variable whose upstream gradients are those of watched tensors."""
         self.uses.append(Use(self.layer, (variable,), tuple(watched), lambda *u: [contribution(*u)]))
 
-    def note(self, variable: Any, outputs: Any, contribution: Callable[[tf.Tensor], Contribution]) -> Any:
+    def note(
+        self, variable: keras.Variable, outputs: tf.Tensor, contribution: Callable[[tf.Tensor], Contribution]
+    ) -> Any:
         """Remembers a use of one variable, unless it is frozen; returns the outputs, watched."""
         if not variable.trainable:
             return outputs
@@ -130,7 +135,7 @@ class Recorder:
 
     # What the step uses -----------------------------------------------------------------------------------------------
 
-    def watch(self, outputs: Any) -> Any:
+    def watch(self, outputs: tf.Tensor) -> Any:
         """The outputs, at which the tape takes a gradient. Raises ValueError where that is not one of each record."""
         if self._rows is not None and outputs.shape[0] != self._rows:
             raise ValueError(
@@ -169,7 +174,7 @@ class Recorder:
 
 
 @contextlib.contextmanager
-def recording(model: Any, recorder: Recorder, allow_generic: bool = False) -> Iterator[Recorder]:
+def recording(model: keras.Model, recorder: Recorder, allow_generic: bool = False) -> Iterator[Recorder]:
     """Inside the block, ordinary layers with trainable weights compute through the recorder.
 
     Raises: ValueError, naming the layer, for one without a formula unless `allow_generic`.
@@ -196,7 +201,7 @@ def recording(model: Any, recorder: Recorder, allow_generic: bool = False) -> It
                 vars(layer)["call"] = call
 
 
-def named(recorder: Recorder, name: str, function: Any, *args: Any, **kwargs: Any) -> Any:
+def named(recorder: Recorder, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Calls a formula; errors that arise in it name its layer."""
     outer, recorder.layer = recorder.layer, name
     try:
@@ -205,11 +210,11 @@ def named(recorder: Recorder, name: str, function: Any, *args: Any, **kwargs: An
         recorder.layer = outer
 
 
-def layers_to_record(model: Any) -> Iterator[Any]:
+def layers_to_record(model: keras.Model) -> Iterator[Any]:
     """The outermost layers that own trainable weights, or have a formula for those that their parts own."""
     seen: set[int] = set()
 
-    def walk(layer: Any) -> Iterator[Any]:
+    def walk(layer: keras.layers.Layer) -> Iterator[Any]:
         if id(layer) in seen or isinstance(layer, CountedLayer):
             return
         seen.add(id(layer))
@@ -222,13 +227,13 @@ def layers_to_record(model: Any) -> Iterator[Any]:
     return walk(model)
 
 
-def own_weights(layer: Any) -> list[Any]:
+def own_weights(layer: keras.layers.Layer) -> list[Any]:
     """The trainable weights that the layer itself owns, not a layer within it."""
     within = {id(v) for part in layer._layers for v in part.trainable_weights}
     return [v for v in layer.trainable_weights if id(v) not in within]
 
 
-def no_formula(layer: Any) -> str:
+def no_formula(layer: keras.layers.Layer) -> str:
     """The message for a layer whose per-record gradients are not known."""
     return (
         f"Layer {layer.name!r} ({type(layer).__name__}) owns trainable weights, and no formula gives their per-record"
@@ -237,7 +242,7 @@ def no_formula(layer: Any) -> str:
     )
 
 
-def warn_of_generic(model: Any) -> None:
+def warn_of_generic(model: keras.Model) -> None:
     """Warns of each layer that takes the slow way."""
     for layer in layers_to_record(model):
         if type(layer) not in _FORMULAS:

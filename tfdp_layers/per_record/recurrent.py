@@ -1,5 +1,6 @@
 """How Keras' recurrent layers compute with their weights."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -11,14 +12,18 @@ from tfdp_layers.per_record.recording import Recorder, per_record_formulas
 kl = keras.layers
 
 
-def simple(cell: Any, kernel: Any, bias: Any, z: Any, states: Any) -> tuple[Any, Any]:
+def simple(
+    cell: keras.layers.Layer, kernel: tf.Tensor, bias: tf.Tensor | None, z: tf.Tensor, states: Sequence[tf.Tensor]
+) -> tuple[Any, Any]:
     h = states[0]
     z = z + tf.matmul(h, kernel)
     new = z if cell.activation is None else cell.activation(z)
     return tf.concat([new, h], -1), [new]
 
 
-def lstm(cell: Any, kernel: Any, bias: Any, z: Any, states: Any) -> tuple[Any, Any]:
+def lstm(
+    cell: keras.layers.Layer, kernel: tf.Tensor, bias: tf.Tensor | None, z: tf.Tensor, states: Sequence[tf.Tensor]
+) -> tuple[Any, Any]:
     h, c = states
     i, f, g, o = tf.split(z + tf.matmul(h, kernel), 4, axis=-1)
     gate = cell.recurrent_activation
@@ -27,7 +32,9 @@ def lstm(cell: Any, kernel: Any, bias: Any, z: Any, states: Any) -> tuple[Any, A
     return tf.concat([new, h], -1), [new, c]
 
 
-def gru(cell: Any, kernel: Any, bias: Any, z: Any, states: Any) -> tuple[Any, Any]:
+def gru(
+    cell: keras.layers.Layer, kernel: tf.Tensor, bias: tf.Tensor | None, z: tf.Tensor, states: Sequence[tf.Tensor]
+) -> tuple[Any, Any]:
     h, units = states[0], cell.units
     if cell.reset_after:
         z, probe = tf.split(z, 2, axis=-1)
@@ -54,23 +61,28 @@ _STEPS = {kl.SimpleRNNCell: simple, kl.LSTMCell: lstm, kl.GRUCell: gru}
 class _Cell(keras.layers.Layer):
     """A recurrent cell without weights of its own, on input projections that were computed for all steps at once."""
 
-    def __init__(self, cell: Any, kernel: Any, bias: Any) -> None:
+    def __init__(self, cell: keras.layers.Layer, kernel: tf.Tensor, bias: tf.Tensor | None) -> None:
         super().__init__(dtype=cell.dtype_policy, name=cell.name)
         self.state_size = cell.state_size
         self.compute = lambda z, states: _STEPS[type(cell)](cell, kernel, bias, z, states)
         self.start = cell.get_initial_state
         self.built = True
 
-    def call(self, z: Any, states: Any) -> Any:
+    def call(self, z: tf.Tensor, states: Sequence[tf.Tensor]) -> Any:
         return self.compute(z, states)
 
-    def get_initial_state(self, batch_size: Any = None) -> Any:
+    def get_initial_state(self, batch_size: int | tf.Tensor | None = None) -> Any:
         return self.start(batch_size)
 
 
 @per_record_formulas(kl.SimpleRNN, kl.LSTM, kl.GRU)
 def recurrent(
-    layer: Any, record: Recorder, sequences: Any, initial_state: Any = None, mask: Any = None, training: Any = False
+    layer: keras.layers.Layer,
+    record: Recorder,
+    sequences: tf.Tensor,
+    initial_state: tf.Tensor | Sequence[tf.Tensor] | None = None,
+    mask: tf.Tensor | None = None,
+    training: bool | None = False,
 ) -> Any:
     """The layer's own loop (masks, direction, states) around cells on projections computed for all steps at once.
 
@@ -111,12 +123,19 @@ def recurrent(
     return (outputs, *states) if layer.return_state else outputs
 
 
-def two_biases(cell: Any) -> bool:
+def two_biases(cell: keras.layers.Layer) -> bool:
     """Whether the bias has a row for the projections and one for the recurrent ones."""
     return isinstance(cell, kl.GRUCell) and cell.reset_after and cell.use_bias
 
 
-def note_recurrent(record: Recorder, cell: Any, before: Any, z: Any, probe: Any, two: bool) -> None:
+def note_recurrent(
+    record: Recorder,
+    cell: keras.layers.Layer,
+    before: tuple[tf.Tensor, tf.Tensor],
+    z: tf.Tensor,
+    probe: tf.Tensor,
+    two: bool,
+) -> None:
     """Notes the recurrent kernel's use, and that of a bias with two rows."""
     kernel, units = cell.recurrent_kernel, cell.units
     h, kept = before

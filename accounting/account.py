@@ -1,0 +1,137 @@
+"""Who pays for which weights: what ever met in one model is counted in one ledger."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from tfdp_layers.accounting.ledger import Ledger
+
+__all__ = ["Account", "account_of", "open_account"]
+
+_ATTRIBUTE = "_tfdp_account"
+_joining = threading.RLock()
+
+
+class Account:
+    """A share in a ledger: a model's, a layer's, or a variable's. Joined accounts have one ledger, for good.
+
+    Guarantee: after `join`, whatever one of the accounts is charged is in the ledger of each, and nothing that was
+    charged before is lost. A plain object, which Keras neither tracks nor saves.
+
+    Args:
+        ledger: where it counts; a new one in memory if left out.
+    """
+
+    def __init__(self, ledger: Ledger | None = None) -> None:
+        self._ledger = Ledger() if ledger is None else ledger
+        self._joined: Account | None = None
+        self._running = False
+
+    @property
+    def root(self) -> Account:
+        """The account that stands for all that were joined with this one."""
+        found = self
+        while found._joined is not None:
+            found = found._joined
+        return found
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was released into the weights of all joined accounts. Looking changes nothing."""
+        return self.root._ledger
+
+    def replace(self, ledger: Ledger, *, by_fit: bool = False) -> None:
+        """Counts in another ledger from here on. What was spent must have been merged into it.
+
+        Args:
+            by_fit: says that the running `fit` itself does it, which goes on with a copy of another worker's ledger.
+
+        Raises: RuntimeError while a `fit` runs on the weights of a joined account.
+        """
+        with _joining:
+            root = self.root
+            if root._running and not by_fit and ledger is not root._ledger:
+                raise RuntimeError("The ledger can't be exchanged while fit runs: assign it before fit.")
+            root._ledger = ledger
+
+    def join(self, others: Iterable[Account]) -> None:
+        """Makes one account of this one and the others.
+
+        The ledger that stays is the one in use by a running `fit`, else the one that is kept in a file or for a data
+        set; it takes over what the others counted.
+
+        Raises:
+            ValueError: two of them are kept in different places, or have different neighbouring relations.
+            RuntimeError: a `fit` runs on two of them.
+        """
+        with _joining:
+            for other in others:
+                mine, theirs = self.root, other.root
+                if mine is theirs:
+                    continue
+                stays, goes = (mine, theirs) if _rank(mine) >= _rank(theirs) else (theirs, mine)
+                _refuse_two(stays, goes)
+                if stays._ledger is not goes._ledger and not stays._ledger.holds(goes._ledger):
+                    stays._ledger.merge(goes._ledger)
+                goes._joined = stays
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Marks a `fit` as running. Raises RuntimeError where one runs on this account or on a joined one."""
+        with _joining:
+            if self.root._running:
+                raise RuntimeError(
+                    "fit is running already on this model, or on one that shares weights with it: two at a time would"
+                    " charge one ledger for the steps of both. Wait for the first to end (one thread at a time)."
+                )
+            self.root._running = True
+        try:
+            yield
+        finally:
+            with _joining:
+                self.root._running = False
+
+    def __deepcopy__(self, memo: Any) -> Account:
+        return Account(self.ledger.copy())
+
+
+def account_of(weights: Any) -> Account | None:
+    """The account that was opened for an object that holds weights; None without one."""
+    return getattr(weights, _ATTRIBUTE, None)
+
+
+def open_account(weights: Any, account: Account) -> None:
+    """Lets an object that holds weights (a variable) say who pays for it. Raises: as `Account.join`."""
+    earlier = account_of(weights)
+    if earlier is None:
+        setattr(weights, _ATTRIBUTE, account)
+    else:
+        account.join([earlier])
+
+
+def _is_kept(ledger: Ledger) -> bool:
+    """Whether somebody reads it apart from its models: in a file, or as the ledger of a data set."""
+    return ledger.path is not None or ledger.dataset is not None
+
+
+def _rank(account: Account) -> tuple[bool, bool, bool, bool, int]:
+    ledger = account._ledger
+    # Of copies of one ledger that which may be charged, or else that which counted most.
+    return account._running, _is_kept(ledger), ledger.path is not None, not ledger.is_copy, ledger.steps
+
+
+def _refuse_two(stays: Account, goes: Account) -> None:
+    if stays._running and goes._running:
+        raise RuntimeError("fit runs on two models that now share weights: let one end before they are put together.")
+    mine, theirs = stays._ledger, goes._ledger
+    if mine is theirs or not _is_kept(theirs):
+        return
+    # One that holds nothing yet is somebody's all the same: what its models go on to spend would be missing in it.
+    if not mine.holds(theirs) or (mine.uid != theirs.uid and not theirs.entries):
+        raise ValueError(
+            f"These weights are charged to two ledgers, {mine!r} and {theirs!r}, and models that share weights need"
+            " one. Assign the same one to each model before they share: b.ledger = a.ledger."
+        )

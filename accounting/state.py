@@ -1,0 +1,155 @@
+"""What a ledger holds, in memory and in its file: whose it is, and its entries."""
+
+import os
+import secrets
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from tfdp_layers.accounting.entries import Entries, Entry
+from tfdp_layers.accounting.history import History
+from tfdp_layers.accounting.identity import Identity
+from tfdp_layers.accounting.ledger_format import Content, read_ledger, write_ledger
+from tfdp_layers.accounting.locked_file import LedgerError
+
+__all__ = ["State"]
+
+
+class State:
+    """Identity and entries of a ledger, kept in a file where there is one.
+
+    Attributes:
+        identity, entries: of the ledger.
+        is_copy: of the ledger of a data set, which may not be charged.
+        unwritten: whether something here is not in the file yet.
+
+    Args:
+        path: of the file; None keeps all in memory.
+        restored: see `Ledger`.
+
+    Raises:
+        LedgerError: see `Ledger`.
+    """
+
+    def __init__(self, path: str | os.PathLike[str] | None = None, restored: bool = False) -> None:
+        self.identity = Identity(secrets.token_hex(16))
+        self.entries = Entries()
+        self.is_copy = False
+        self.unwritten = False
+        self._history = None if path is None else History(path)
+        if self._history is not None:
+            self._adopt(self._opened(self._history, restored))
+
+    @classmethod
+    def of(cls, content: Content) -> "State":
+        """In memory, what the text of a ledger says: a copy, where it is the ledger of a data set."""
+        state = cls()
+        state._adopt(content)
+        state.is_copy = state.identity.dataset is not None
+        return state
+
+    @classmethod
+    def from_text(cls, text: str) -> "State":
+        """In memory, from what `text` returned. Raises LedgerError."""
+        return cls.of(read_ledger(text, None))
+
+    @classmethod
+    def from_file(cls, path: str | os.PathLike[str]) -> "State":
+        """In memory, from a file that is looked at and nothing else. Raises LedgerError."""
+        return cls.of(History(path, writable=False).peek())
+
+    @property
+    def path(self) -> Path | None:
+        """The file, or None in memory."""
+        return None if self._history is None else self._history.path
+
+    def text(self) -> str:
+        """The text of a copy."""
+        return write_ledger(self.identity, self.entries)[0]
+
+    def lock(self) -> None:
+        """Keeps other writers out of the file, and takes what they wrote since it was read. Raises LedgerError."""
+        if self._history is None or not self._history.lock():
+            return
+        try:
+            news = self._history.news()
+            if news is not None:
+                if news.content is not None:
+                    self._take_over(news.content)
+                self.unwritten |= self._history.go_on(news)
+        except BaseException:
+            self._history.unlock()
+            raise
+
+    def write(self, changed: Entry | None = None) -> None:
+        """Under the lock, writes one entry that changed, or (None) all. Raises LedgerError."""
+        if self._history is not None:
+            # With what did not reach the file before.
+            changed, self.unwritten = None if self.unwritten else changed, True
+            self._history.write(self.identity, self.entries, changed)
+            self.unwritten = False
+
+    def rename(self, change: Callable[[Identity], Identity]) -> None:
+        """Changes the identity, in the file too. Raises LedgerError, and what `change` raises."""
+        held = self._history is not None and self._history.held
+        self.lock()
+        try:
+            self.identity = change(self.identity)
+            self.write()
+        finally:
+            if not held:
+                self.unlock()
+
+    def merge(self, other: "State") -> None:
+        """Under the lock, takes over entries, and of a copy whose it is one. Raises LedgerError."""
+        changed = self.entries.absorb(other.entries)
+        if self.identity.dataset is None and other.identity.dataset is not None:
+            self.identity = replace(self.identity, dataset=other.identity.dataset, budget=other.identity.budget)
+            self.is_copy = True
+        if changed or self.unwritten or (self._history is not None and not self._history.written):
+            self.write(changed[0] if len(changed) == 1 else None)
+
+    def unlock(self) -> None:
+        """Lets other writers in."""
+        if self._history is not None:
+            self._history.unlock()
+
+    def forget_lock(self) -> None:
+        """In a forked process: the lock stays with the other process."""
+        if self._history is not None:
+            self._history.forget()
+
+    def _opened(self, history: History, restored: bool) -> Content | None:
+        """What the file holds; where something is missing from it, only if that was decided."""
+        try:
+            return history.load()
+        except LedgerError as error:
+            if not restored:
+                raise
+            refusal = error
+        history.lock(whatever=True)
+        try:
+            self._adopt(history.accept())
+            self.write()
+        finally:
+            history.unlock()
+        warnings.warn(f"restored=True goes on from the ledger that is there. {refusal}", UserWarning, stacklevel=4)
+        return history.load()
+
+    def _adopt(self, content: Content | None) -> None:
+        if content is not None:
+            self.identity, self.entries = content.identity, content.entries
+
+    def _take_over(self, content: Content) -> None:
+        mine, name = self.entries, self.identity.dataset
+        if name is not None and content.identity.dataset != name:
+            raise LedgerError(
+                f"{self.path} was replaced by a ledger of the data set {content.identity.dataset!r}. Put the one of"
+                f" {name!r} back."
+            )
+        for row in content.entries.rows:
+            mine.refuse_mixing(row.release)
+        missing = content.entries.absorb(mine)  # Into those of the file, whose releases are numbered as there.
+        self._adopt(content)
+        self.unwritten |= bool(missing)

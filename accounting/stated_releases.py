@@ -1,0 +1,168 @@
+"""What a privacy statement says of the releases: equal ones together, and in words."""
+
+import math
+import textwrap
+from dataclasses import dataclass
+from typing import Any
+
+from tfdp_layers.accounting.entries import Entry
+from tfdp_layers.accounting.events import MetricRelease, Release, WholeDataRelease
+from tfdp_layers.accounting.numeric_sparse import NumericSparse
+
+_WIDTH = 96
+
+
+@dataclass(frozen=True)
+class StatedRelease:
+    """What equal updates released.
+
+    Attributes:
+      sampling: in words.
+      batch_size: expected number of records in a step.
+      examples: declared number of records.
+      steps: updates made.
+      noise_multiplier: noise over one record's contribution, all groups joined.
+      groups: (name, bound, stddev) of each group; see `GroupNoise` for the units.
+      kind: "step" or "unit_step", updates of an optimizer; "whole_data", sums over all records beside them.
+    """
+
+    sampling: str
+    batch_size: int
+    examples: int
+    steps: int
+    noise_multiplier: float
+    groups: tuple[tuple[str, float, float], ...]
+    kind: str = Release.kind
+
+    def rows(self, unit: str = Release.unit) -> list[str]:
+        """Lines of the text; `unit` is the word for what a step draws. Names of groups stay as they are."""
+        whole = self.kind == WholeDataRelease.kind
+        what = f"noisy sums over all {unit}s" if whole else "noisy gradient sums"
+        rows = [
+            row("Released", f"{self.steps} {what}, noise multiplier {self.noise_multiplier:.6g}"),
+            row("Sampling", f"{self.sampling} (expected batch {self.batch_size} of {self.examples} {unit}s)"),
+        ]
+        for name, bound, stddev in self.groups:
+            rows.append(
+                row("Group", f"{name}: one {unit} moves the sum by at most {bound:.6g}, noise stddev {stddev:.6g}")
+            )
+        return rows
+
+
+@dataclass(frozen=True)
+class StatedTests:
+    """What a party's equal threshold tests released.
+
+    Attributes:
+      tests: started, each followed by at most one released value.
+      test_epsilon, value_epsilon: what one test, and the value after it, cost alone.
+      bound, threshold_scale, query_scale, value_scale: see `NumericSparse`.
+    """
+
+    tests: int
+    test_epsilon: float
+    value_epsilon: float
+    bound: float
+    threshold_scale: float
+    query_scale: float
+    value_scale: float
+
+    def rows(self, unit: str = Release.unit) -> list[str]:
+        """Lines of the text, which names no unit: a party's whole data set is protected."""
+        return [
+            row(
+                "Released",
+                f"{self.tests} threshold tests, each with at most one noisy value after it (NumericSparse); epsilon"
+                f" {rounded_up(self.test_epsilon)} a test and {rounded_up(self.value_epsilon)} a value",
+            ),
+            row(
+                "Noise",
+                f"Laplace, scale {self.threshold_scale:.6g} on the threshold, {self.query_scale:.6g} on magnitudes,"
+                f" {self.value_scale:.6g} on values; changes are clipped to +-{self.bound:.6g} before",
+            ),
+        ]
+
+
+@dataclass(frozen=True)
+class StatedMetric:
+    """What equal metrics released.
+
+    Attributes:
+      name: of the metric.
+      releases: how often.
+      examples: declared number of records that each is a mean over.
+      stddev: of the noise on the mean, in the metric's units.
+      noise_multiplier: noise over one record's contribution.
+    """
+
+    name: str
+    releases: int
+    examples: int
+    stddev: float
+    noise_multiplier: float
+
+    def rows(self, unit: str = Release.unit) -> list[str]:
+        """Lines of the text; `unit` is the word for what the mean is over. The metric's name stays as it is."""
+        text = (
+            f"{self.releases} times the metric {self.name!r}, a mean over {self.examples} {unit}s with noise"
+            f" of stddev {self.stddev:.6g}, noise multiplier {self.noise_multiplier:.6g}"
+        )
+        return [row("Released", text)]
+
+
+Stated = StatedRelease | StatedTests | StatedMetric
+
+
+def stated(entries: list[Entry]) -> tuple[Stated, ...]:
+    """What the entries released: steps first, then tests, then metrics."""
+    steps: dict[tuple[Any, ...], int] = {}
+    tests: dict[NumericSparse, int] = {}
+    metrics: dict[tuple[str, int, float, float], int] = {}
+    for entry in entries:
+        release = entry.release
+        if isinstance(release, MetricRelease):
+            (group,) = release.groups
+            metric = (group.name, release.examples, group.stddev / release.examples, release.noise_multiplier)
+            metrics[metric] = metrics.get(metric, 0) + entry.steps
+            continue
+        if isinstance(release, NumericSparse):
+            tests[release] = tests.get(release, 0) + entry.steps
+            continue
+        groups = tuple((group.name, group.bound, group.stddev) for group in release.groups)
+        key = (release.sampling, release.examples, release.noise_multiplier, groups, release.kind, release.unit)
+        steps[key] = steps.get(key, 0) + entry.steps
+    updates = [
+        StatedRelease(sampling.describe(examples, unit), sampling.batch_size, examples, count, multiplier, groups, kind)
+        for (sampling, examples, multiplier, groups, kind, unit), count in steps.items()
+    ]
+    return (
+        *updates,
+        *(_stated_tests(release, count) for release, count in tests.items()),
+        *(StatedMetric(name, count, examples, *noise) for (name, examples, *noise), count in metrics.items()),
+    )
+
+
+def _stated_tests(release: NumericSparse, count: int) -> StatedTests:
+    return StatedTests(
+        tests=count,
+        test_epsilon=release.test_epsilon,
+        value_epsilon=release.value_epsilon,
+        bound=release.bound,
+        threshold_scale=release.threshold_scale,
+        query_scale=release.query_scale,
+        value_scale=release.value_scale,
+    )
+
+
+def row(label: str, text: str) -> str:
+    """A labelled paragraph."""
+    return textwrap.fill(text, _WIDTH, initial_indent=f"{label + ':':13}", subsequent_indent=" " * 13)
+
+
+def rounded_up(value: float) -> str:
+    """Four significant digits, never below the value: a statement may not say less than the truth."""
+    if not 0 < value < math.inf:
+        return f"{value:g}"
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    text = f"{value:.4g}"
+    return text if float(text) >= value else f"{float(text) + unit:.4g}"

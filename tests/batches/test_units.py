@@ -1,0 +1,91 @@
+"""The privacy unit: a draw holds at most one record of a unit, and the ledger says whose guarantee it is."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from tfdp_layers.accounting import Ledger, Release, UnitRelease, epsilon
+from tfdp_layers.batches.units import Units
+
+IDS = np.repeat(np.arange(8), [1, 2, 3, 4, 5, 6, 7, 12])[np.random.default_rng(0).permutation(40)]
+
+
+def batches(sampling, ids=IDS, **options):
+    x = np.arange(40, dtype=np.float32)[:, None]
+    return tfdp.PrivateBatches(x, np.zeros(40), sampling, unit_ids=ids, seed=3, **options)
+
+
+def records_of(batch):
+    x, _, weight = batch
+    return x[weight > 0, 0].astype(int)
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        tfdp.sampling.Poisson(4),
+        tfdp.sampling.TruncatedPoisson(4),
+        tfdp.sampling.FixedSize(4),
+        tfdp.sampling.Partition(4),
+    ],
+    ids=lambda s: s.kind,
+)
+def test_a_draw_holds_at_most_one_record_of_a_unit(sampling):
+    stream = batches(sampling).stream()
+    for _ in range(50):
+        drawn = IDS[records_of(next(stream))]
+        assert len(set(drawn)) == len(drawn)
+
+
+def test_units_are_drawn_alike_however_many_records_they_own_and_their_records_alike():
+    stream = batches(tfdp.sampling.Poisson(4)).stream()
+    drawn = np.concatenate([records_of(next(stream)) for _ in range(4000)])
+    units = np.bincount(IDS[drawn], minlength=8)
+    assert np.all(np.abs(units - 2000) < 5 * np.sqrt(4000 * 0.25))
+    records = np.bincount(drawn, minlength=40)[IDS == 7]
+    assert np.all(np.abs(records - units[7] / 12) < 5 * np.sqrt(units[7] / 12))
+
+
+def test_two_records_of_a_unit_would_be_seen(monkeypatch):
+    monkeypatch.setattr(Units, "choose", lambda self, units, rng: np.flatnonzero(np.isin(IDS, units)))
+    stream = batches(tfdp.sampling.Poisson(4)).stream()
+    drawn = [IDS[records_of(next(stream))] for _ in range(20)]
+    assert any(len(set(units)) < len(units) for units in drawn)
+
+
+def fitted(**options):
+    model = tfdp.PrivateSequential([keras.Input((1,)), tfdp.layers.ClippedDense(1, input_clip=1.0, upstream_clip=0.1)])
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 2.0), "mse")
+    x = np.random.default_rng(1).normal(size=(40, 1)).astype("float32")
+    model.fit(x, x, batch_size=4, epochs=1, verbose=0, **options)
+    return model
+
+
+def test_fit_accounts_for_units_and_the_statement_says_so():
+    model = fitted(unit_ids=IDS)
+    (entry,) = model.ledger.entries
+    assert isinstance(entry.release, UnitRelease)
+    assert (entry.release.examples, entry.steps) == (8, 2)
+    groups = (tfdp.accounting.GroupNoise("all", 1.0, 2.0),)
+    same = Ledger()
+    same.reserve(same.begin(Release(groups, tfdp.sampling.Poisson(4), 8)), 2)
+    assert float(epsilon(model.ledger, 1e-3)) == pytest.approx(float(epsilon(same, 1e-3)), rel=1e-6)
+    text = " ".join(str(model.privacy_statement(1e-3)).split())
+    assert "one unit, with all records it owns; add or remove one unit" in text
+    assert "(expected batch 4 of 8 units)" in text
+    assert "One record is one person" not in text
+    assert Ledger.from_json(model.ledger.to_json()).entries[0].release == entry.release
+
+
+def test_a_ledger_of_records_takes_no_units():
+    model = fitted()
+    x = np.zeros((40, 1), np.float32)
+    with pytest.raises(ValueError, match="protects one record"):
+        model.fit(x, x, batch_size=4, verbose=0, unit_ids=IDS)
+
+
+@pytest.mark.parametrize("ids", [IDS[:5], IDS.astype(float), np.stack([IDS, IDS])], ids=["few", "floats", "matrix"])
+def test_bad_ids_are_refused(ids):
+    with pytest.raises(ValueError, match="unit_ids"):
+        batches(tfdp.sampling.Poisson(4), ids)

@@ -1,0 +1,52 @@
+"""Whole ledgers, as text, to damage."""
+
+import hashlib
+import json
+
+from tfdp_layers.accounting import GroupNoise, Ledger, MetricRelease, NumericSparse, Release
+from tfdp_layers.sampling import Poisson, TruncatedPoisson
+
+
+def whole_ledger():
+    ledger = Ledger(dataset="mnist", budget=(50.0, 1e-5))
+    groups = (GroupNoise("a", 0.5, 1.5), GroupNoise("b", 2.0, 6.0))
+    for release, steps in (
+        (Release(groups, Poisson(600), 60_000), 5),
+        (Release(groups, TruncatedPoisson(600, 700), 60_000, nominal_noise_multiplier=2.0, generator="secure"), 3),
+        (MetricRelease(groups[:1], Poisson(60_000), 60_000), 1),
+    ):
+        ledger.reserve(ledger.begin(release), steps)
+    return ledger.to_json()
+
+
+def whole_party_ledger():
+    ledger = Ledger()
+    ledger.reserve(ledger.begin(NumericSparse(1.0, 2.0, 3.0, 4.0)), 7)
+    return ledger.to_json()
+
+
+LEDGERS = [whole_ledger(), whole_party_ledger()]
+
+
+def sealed(tree):
+    """The tree with the digest that belongs to it, where it has one: damage has to be found by what it damages."""
+    try:
+        head = {name: tree[name] for name in ("format", "uid", "dataset", "budget", "sequence") if name in tree}
+        lines = [json.dumps(head), *(json.dumps(release, sort_keys=True) for release in tree["releases"])]
+        lines += [json.dumps(row) for row in tree["entries"]]
+    except (TypeError, KeyError):
+        return tree
+    return tree | {"digest": hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]}
+
+
+def whole_file(folder):
+    """A ledger's file with rows in its log, and what its mark says."""
+    path = folder / "ledger.json"
+    ledger = Ledger(path, dataset="mnist")
+    for multiplier, times in ((1.0, 3), (2.0, 3)):
+        token = ledger.begin(Release((GroupNoise("a", 1.0, multiplier),), Poisson(600), 60_000))
+        for _ in range(times):
+            ledger.reserve(token, 1)
+            ledger.settle(token, 1)
+    ledger.close()
+    return path.read_bytes(), path.with_name("ledger.json.mark").read_bytes()

@@ -1,0 +1,1 @@
+"""What must be proved, what must not, and random functions between them."""

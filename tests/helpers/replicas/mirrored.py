@@ -1,0 +1,261 @@
+"""Checks of one process with two devices, which it sets up when it is imported. `checks.py` runs them."""
+
+import ast
+import contextlib
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from helpers.clipped_models import compiled, mlp
+from helpers.replicas.checking import BATCH, SIGMA, drawn_noise, example, is_standard_normal, still, weights, wide_model
+from tfdp_layers.batches.slices import Share
+
+# As it stands in the documentation; it sets up two devices.
+SAID, DOCUMENTED = io.StringIO(), dict[str, Any]()
+with contextlib.redirect_stdout(SAID):
+    exec(example("devices"), DOCUMENTED)
+STRATEGY = DOCUMENTED["strategy"]
+NOISY, ADADP = tfdp.optimizers.NoisyOptimizer, tfdp.optimizers.AdaDPOptimizer
+
+
+def plain() -> tuple[Any, Any, Any]:
+    """An ordinary model with a regularizer, for the methods that bound each record's gradient."""
+    _, x, y = mlp()
+    layer = keras.layers.Dense(3, kernel_regularizer="l2")
+    return tfdp.make_private(keras.Sequential([keras.Input((6,)), layer])), x, y
+
+
+def trained(made: Any, optimizer: Any, scope: Any, fit: dict[str, Any], **options: Any) -> Any:
+    """The model after two epochs, and its history; sampling and initial weights by a seed."""
+    keras.utils.set_random_seed(1)
+    with scope:
+        model, x, y = made()
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        still(model).compile(optimizer(), loss, metrics=["accuracy"], **options)
+    fit = {"sampling": tfdp.sampling.Poisson(5)} | fit
+    history = model.fit(x, y, sampling_seed=1, epochs=2, verbose=0, **fit)
+    assert int(model.optimizer.releases.numpy()) == model.ledger.steps == 6
+    return model, history.history
+
+
+def the_documented_example_trains() -> None:
+    model = DOCUMENTED["model"]
+    assert model.ledger.steps == 18
+    assert str(model.privacy_statement(delta=1e-5)) in SAID.getvalue()
+    assert ast.literal_eval(SAID.getvalue().splitlines()[0])["accuracy"] > 0.3
+
+
+def two_replicas_equal_one_device() -> None:
+    decayed = lambda: keras.optimizers.AdamW(  # noqa: E731
+        0.05, clipnorm=0.01, weight_decay=0.1, use_ema=True, ema_overwrite_frequency=2
+    )
+    _, x, y = mlp()
+    seen = {"validation_data": (x[:7].copy(), y[:7].copy())}
+    cases: list[tuple[Any, Any, dict[str, Any], dict[str, Any]]] = [
+        (
+            mlp,
+            lambda: NOISY(decayed(), 1.0, noise_source=tfdp.noise.SeededNoise(3)),
+            {"physical_batch_size": 2},
+            {"steps_per_execution": 3},
+        ),
+        (plain, lambda: ADADP(0.01, 0.0, scale_estimator="query"), {"unit_ids": np.arange(12)} | seen, {}),
+    ]
+    for made, optimizer, fit, options in cases:
+        one, told = trained(made, optimizer, contextlib.nullcontext(), fit, **options)
+        two, heard = trained(made, optimizer, STRATEGY.scope(), fit, **options)
+        np.testing.assert_allclose(weights(two), weights(one), rtol=1e-5, atol=1e-6)
+        assert set(told) == set(heard)
+        for name in told:
+            np.testing.assert_allclose(heard[name], told[name], rtol=1e-4, err_msg=name)
+        for variable in two.trainable_variables:
+            a, b = (component.numpy() for component in variable.value.values)
+            np.testing.assert_array_equal(a, b)
+
+
+with STRATEGY.scope():
+    WIDE = wide_model()
+
+
+def the_noise_of_a_step_is_the_stated_one() -> None:
+    assert is_standard_normal(drawn_noise(*WIDE))
+
+
+def noise_on_every_replica_is_seen() -> None:
+    """Planted: each replica adds the noise of the whole sum to its own part."""
+    with STRATEGY.scope():
+        model, x, y = wide_model()
+    bare = type(model)._local_sums
+
+    def noisy(self: Any, data: Any) -> Any:
+        return [s + tf.random.normal(s.shape, stddev=SIGMA) for s in bare(self, data)]
+
+    with mock.patch.object(type(model), "_local_sums", noisy):
+        released = drawn_noise(model, x, y)
+    assert not is_standard_normal(released)
+    np.testing.assert_allclose(released.std(), np.sqrt(3), rtol=0.05)  # of both replicas, and of the step
+
+
+def largest_move() -> float:
+    """How far one huge record moves the sum of a step, over its bound: 1 where the bound is attained."""
+    with STRATEGY.scope():
+        layer = tfdp.layers.ClippedDense(4, use_bias=False, input_clip=1.0, upstream_clip=1.0)
+        model = tfdp.PrivateSequential([keras.Input((8,)), layer])
+        model.compile(NOISY(keras.optimizers.SGD(1.0), 0.0), lambda y, p: 1e3 * p[:, 0])
+    x, y, others_count_nothing = np.ones((3, 8), "float32"), np.zeros(3), np.array([0.0, 1.0, 0.0])
+    x[1] = 1e15
+    before = weights(model)
+    sampling = tfdp.sampling.FixedSize(3)
+    model.fit(x, y, sampling=sampling, sample_weight=others_count_nothing, steps_per_epoch=1, verbose=0)
+    (group,) = model.sensitivities()
+    return float(np.linalg.norm(before - weights(model)) * 3 / group.bound)
+
+
+def a_record_moves_the_sum_by_its_bound_at_most() -> None:
+    np.testing.assert_allclose(largest_move(), 1.0, rtol=1e-4)
+
+
+def a_record_summed_on_two_replicas_is_seen() -> None:
+    """Planted: every replica gets the whole draw, and says that it is its slice."""
+    bare = tfdp.PrivateBatches.slices
+
+    def whole(self: Any, share: Share) -> tf.data.Dataset:
+        twice = lambda batch, stamp: tf.data.Dataset.range(2).map(  # noqa: E731
+            lambda i: (batch, tf.stack([stamp[0], i]))
+        )
+        return bare(self, Share(0, 1, 1)).flat_map(twice)
+
+    with mock.patch.object(tfdp.PrivateBatches, "slices", whole):
+        np.testing.assert_allclose(largest_move(), 2.0, rtol=1e-4)
+
+
+class Doubled(Share):
+    """Planted: every replica gets the first slice."""
+
+    def numbers(self) -> tf.data.Dataset:
+        return tf.data.Dataset.range(self.count).map(lambda i: tf.zeros_like(i))
+
+
+@contextlib.contextmanager
+def nothing_is_released() -> Iterator[Any]:
+    """Yields a model and records; its `fit` must raise and leave the weights and the ledger as they are."""
+    model, x, y = WIDE
+    before, steps = weights(model), model.ledger.steps
+    with pytest.raises(RuntimeError, match="slices of different draws, or one slice twice"):
+        yield model, tfdp.PrivateBatches(x, y, tfdp.sampling.FixedSize(BATCH))
+    np.testing.assert_array_equal(weights(model), before)
+    assert model.ledger.steps == int(model.optimizer.releases.numpy()) == steps
+
+
+def a_record_on_two_replicas_releases_nothing() -> None:
+    with nothing_is_released() as (model, batches):
+        replicas = model._privacy.replicas_of(model._distribute_strategy)
+        with mock.patch.object(replicas, "share", Doubled(**vars(replicas.share))):
+            model.fit(batches, verbose=0)
+
+
+def replicas_of_two_draws_release_nothing() -> None:
+    """Planted: each replica's slice is of a draw of its own."""
+    with nothing_is_released() as (model, batches):
+        share = model._privacy.replicas_of(model._distribute_strategy).share
+        halves = [batches.slices(replace(share, first=i, count=1)) for i in (0, 1)]
+        apart = tf.data.Dataset.zip(*halves).flat_map(
+            lambda a, b: tf.data.Dataset.from_tensors(a).concatenate(tf.data.Dataset.from_tensors(b))
+        )
+        with mock.patch.object(tfdp.PrivateBatches, "slices", return_value=apart):
+            model.fit(batches, steps_per_epoch=3, verbose=0)
+
+
+def a_budget_and_a_ledger_hold_and_random_layers_differ() -> None:
+    with STRATEGY.scope():
+        model, x, y = compiled(mlp(), steps_per_execution=2)
+    budget = tfdp.callbacks.PrivacyBudget(9.0, 1e-5)
+    model.fit(x, y, batch_size=4, epochs=30, verbose=0, callbacks=[budget])
+    assert budget.exhausted
+    assert 8.0 < model.privacy_statement(1e-5).epsilon <= 9.0
+    assert model.ledger.steps == int(model.optimizer.releases.numpy())
+    (seeds,) = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
+    first, second = (component.numpy() for component in seeds.value.values)
+    assert first[0] != second[0]
+    assert first[1] == second[1] > 0  # draws of masks
+    before = weights(model)
+    model.optimizer.release(model.bounded_gradient_sums(x, y), model.trainable_variables, model.sensitivities(), 4)
+    np.testing.assert_array_equal(weights(model), before)  # outside of a counted step
+
+
+def what_is_unsound_is_refused() -> None:
+    def refuses(match: str, **options: Any) -> None:
+        with STRATEGY.scope():
+            model, x, y = compiled(mlp(), **options)
+        with pytest.raises(ValueError, match=match):
+            model.fit(x, y, batch_size=4, verbose=0)
+
+    refuses("jit_compile=True compiles for one device", jit_compile=True)
+    refuses("SGD was made outside of the model's strategy", optimizer=keras.optimizers.SGD())
+    with STRATEGY.scope():
+        model, x, y = compiled(mlp())
+        with pytest.raises(ValueError, match=r"inside of `with strategy.scope"):
+            model.fit(x, y, batch_size=4, verbose=0)
+    with pytest.raises(RuntimeError, match="train_step adds noise"):
+        STRATEGY.run(tf.function(model.train_step), args=((x, y, np.ones(12, "float32")),))
+    other = tf.distribute.experimental.CentralStorageStrategy(["CPU:0", "CPU:1"], "CPU:0")
+    with other.scope():
+        model, x, y = compiled(mlp())
+    with pytest.raises(ValueError, match="made under CentralStorageStrategy"):
+        model.fit(x, y, batch_size=4, verbose=0)
+
+
+def weights_made_outside_of_the_strategy_are_refused() -> None:
+    with STRATEGY.scope():
+        model = tfdp.PrivateSequential([tfdp.layers.ClippedDense(2, input_clip=1.0, upstream_clip=1.0)])
+        model.compile(NOISY("sgd", 1.0), "mse")
+    model.build((None, 3))
+    with pytest.raises(ValueError, match=r"kernel.* made outside of the model's strategy"):
+        model.fit(np.zeros((8, 3)), np.zeros((8, 2)), batch_size=4, verbose=0)
+    assert model.ledger.steps == 0
+
+
+def steps_per_execution_may_change_between_fits() -> None:
+    with STRATEGY.scope():
+        model, x, y = compiled(mlp())
+    for together, steps in ((1, 4), (4, 8), (2, 12)):
+        model.steps_per_execution = together
+        model.fit(x, y, batch_size=4, steps_per_epoch=4, verbose=0)
+        assert model.ledger.steps == int(model.optimizer.releases.numpy()) == steps
+
+
+def copies_that_a_broken_step_left_different_are_made_equal() -> None:
+    with STRATEGY.scope():
+        model, x, y = compiled(mlp())
+    model.fit(x, y, batch_size=4, verbose=0)
+    variables = [*model.trainable_variables, *model.optimizer.variables]
+    moved = [v.value.values for v in variables if v.dtype == "float32" and v.value.values[0].shape.rank]
+    for _, second in moved:
+        second.assign_add(np.ones(second.shape, "float32"))
+    model.fit(x, y, batch_size=4, verbose=0)
+    for first, second in moved:
+        np.testing.assert_array_equal(first.numpy(), second.numpy())
+
+
+CHECKS = (
+    the_documented_example_trains,
+    two_replicas_equal_one_device,
+    the_noise_of_a_step_is_the_stated_one,
+    noise_on_every_replica_is_seen,
+    a_record_moves_the_sum_by_its_bound_at_most,
+    a_record_summed_on_two_replicas_is_seen,
+    a_record_on_two_replicas_releases_nothing,
+    replicas_of_two_draws_release_nothing,
+    a_budget_and_a_ledger_hold_and_random_layers_differ,
+    what_is_unsound_is_refused,
+    weights_made_outside_of_the_strategy_are_refused,
+    steps_per_execution_may_change_between_fits,
+    copies_that_a_broken_step_left_different_are_made_equal,
+)

@@ -1,0 +1,256 @@
+"""Checks of two processes on loopback, forked before TensorFlow starts here. `checks.py` runs them."""
+
+import contextlib
+import json
+import mmap
+import os
+import signal
+import socket
+import struct
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from helpers.clipped_models import mlp
+from helpers.replicas.checking import drawn_noise, example, is_standard_normal, still, weights, wide_model
+from tfdp_layers.accounting import BudgetExhausted, Ledger
+from tfdp_layers.models.workers import ChiefStoppedError
+
+FOLDER = Path(sys.argv[1])
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+class Count:
+    """A number in memory that processes share."""
+
+    def __init__(self) -> None:
+        self._memory = mmap.mmap(-1, 8)
+
+    def add(self) -> None:
+        self._memory[:] = struct.pack("q", self.value + 1)
+
+    @property
+    def value(self) -> int:
+        return int(struct.unpack("q", self._memory[:])[0])
+
+
+COUNTS = [Count(), Count()]
+
+
+class Observed(tfdp.optimizers.NoisyOptimizer):
+    """Counts each noisy sum on its worker when it comes into existence, before the weights change."""
+
+    count: Any = None
+
+    def after_noise(self, means: Any, statistics: Any, variables: Any, groups: Any) -> Any:
+        def seen(mean: np.ndarray) -> np.ndarray:
+            self.count.add()
+            return mean
+
+        first = tf.ensure_shape(tf.numpy_function(seen, [means[0]], tf.float32), means[0].shape)
+        return super().after_noise([first, *means[1:]], statistics, variables, groups)
+
+
+class Die(keras.callbacks.Callback):
+    """Kills its own process after so many updates."""
+
+    def __init__(self, updates: int) -> None:
+        super().__init__()
+        self._left = updates
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self._left -= 1
+        if self._left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def workers(job: Callable[[int], Any]) -> list[Any]:
+    """What `job(number)` returned on two workers: arrays, by file; None for one that was killed."""
+    free = [socket.socket() for _ in range(2)]
+    for one in free:
+        one.bind(("127.0.0.1", 0))
+    cluster = {"worker": [f"127.0.0.1:{one.getsockname()[1]}" for one in free]}
+    for one in free:
+        one.close()
+    files = [FOLDER / f"worker_{i}.json" for i in range(2)]
+    processes = []
+    for i, file in enumerate(files):
+        file.unlink(missing_ok=True)
+        processes.append(os.fork())
+        if processes[-1] == 0:
+            try:
+                os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}})
+                found = job(i)
+            except BaseException:
+                found = traceback.format_exc()
+            file.write_text(json.dumps(found))
+            os._exit(0)
+    for process in processes:
+        os.waitpid(process, 0)
+    found = [json.loads(file.read_text()) if file.exists() else None for file in files]
+    assert not any(isinstance(one, str) for one in found), "\n".join(map(str, found))
+    return found
+
+
+def one_session(number: int) -> dict[str, Any]:
+    """What several trainings left on a worker; the first is the documented one."""
+    documented: dict[str, Any] = {}
+    os.chdir(FOLDER)
+    exec(example("worker"), documented)
+    strategy, model = documented["strategy"], documented["model"]
+    found: dict[str, Any] = {"documented": [model.ledger.steps, weights(model).tolist()]}
+
+    if number == 0:
+        saved = tfdp.load_model("model.keras")
+        found["saved"] = [saved.ledger.steps, weights(saved).tolist()]
+    # Goes on in the same entry of the ledger until a smaller budget is spent.
+    given = {"batch_size": 256, "epochs": 30, "callbacks": [tfdp.callbacks.PrivacyBudget(2.1, 1e-5)]}
+    model.fit(documented["data"].x_train, documented["data"].y_train, verbose=0, **given)
+    found["budget"] = [model.ledger.steps, int(model.optimizer.releases.numpy()), model.privacy_statement(1e-5).epsilon]
+
+    def noiseless(scope: Any, **options: Any) -> list[float]:
+        keras.utils.set_random_seed(1)
+        with scope:
+            model, x, y = mlp()
+            optimizer = tfdp.optimizers.NoisyOptimizer(keras.optimizers.Adam(0.05), 0.0)
+            still(model).compile(optimizer, LOSS, **options)
+        draws = {"sampling": tfdp.sampling.Poisson(5), "sampling_seed": 1, "steps_per_epoch": 4}
+        model.fit(x, y, epochs=2, verbose=0, **draws)
+        return weights(model).tolist()
+
+    found["two"] = noiseless(strategy.scope(), steps_per_execution=2)
+    if number == 0:
+        found["one"] = noiseless(contextlib.nullcontext())
+    with strategy.scope():
+        model, x, y = wide_model(noise_source="secure")
+    found["noise"] = drawn_noise(model, x, y).tolist()
+    found["refused"] = refused(number, model, x, y)
+    return found
+
+
+def refused(number: int, model: Any, x: Any, y: Any) -> list[str]:
+    """Why a `fit` that would be unsound does not start, on this worker; the ledger stays as it is."""
+    steps, said = model.ledger.steps, []
+    turned = x * (1 + number)
+    given = {"x": x, "y": y, "sampling": tfdp.sampling.FixedSize(4)}
+    cases: list[tuple[Any, dict[str, Any]]] = [
+        (ValueError, given | {"x": turned}),
+        (ValueError, given | {"physical_batch_size": 1 + number}),
+        (ValueError, given | {"validation_data": (x.copy(), y)}),
+        (ValueError, {"x": tfdp.declare_sampling(pairs(x, y), tfdp.sampling.Partition(4), examples=16)}),
+        (
+            (BudgetExhausted, ChiefStoppedError)[number],
+            given | {"callbacks": [tfdp.callbacks.PrivacyBudget(1e-3, 1e-5)]},
+        ),
+        # Partition has another neighbouring relation than the chief's ledger.
+        ((ValueError, ChiefStoppedError)[number], given | {"sampling": tfdp.sampling.Partition(4)}),
+    ]
+    for error, arguments in cases:
+        with pytest.raises(error) as raised:
+            model.fit(verbose=0, **arguments)
+        said.append(str(raised.value)[:90])
+    assert model.ledger.steps == steps
+    return said
+
+
+def pairs(x: Any, y: Any) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
+
+
+FOUND: list[Any] = []
+
+
+def two_workers_train() -> None:
+    FOUND.extend(workers(one_session))
+
+
+def the_documented_example_trains() -> None:
+    assert FOUND[0]["saved"] == FOUND[0]["documented"] == FOUND[1]["documented"]
+    assert FOUND[0]["saved"][0] == 18
+
+
+def two_workers_equal_one_device() -> None:
+    np.testing.assert_allclose(FOUND[0]["two"], FOUND[0]["one"], rtol=1e-5, atol=1e-6)
+
+
+def weights_are_the_same_on_all_workers() -> None:
+    # Also where they started from different ones ("documented"), and with a source of noise that no key repeats.
+    for name in ("two", "noise"):
+        np.testing.assert_array_equal(FOUND[0][name], FOUND[1][name])
+
+
+def the_noise_of_a_step_is_the_stated_one() -> None:
+    assert is_standard_normal(np.array(FOUND[0]["noise"]))
+
+
+def the_budget_ends_all_workers_together() -> None:
+    assert FOUND[0]["budget"] == FOUND[1]["budget"]
+    steps, releases, epsilon = FOUND[0]["budget"]
+    assert Ledger(FOLDER / "ledger.json").steps == steps
+    assert 18 < steps == releases < 30
+    assert 2.0 < epsilon <= 2.1
+
+
+def what_differs_between_workers_is_refused() -> None:
+    chief, other = FOUND[0]["refused"], FOUND[1]["refused"]
+    assert "this one in nothing" in chief[0] + chief[1]
+    assert "['records']" in other[0]
+    assert "['pieces']" in other[1]
+    assert chief[2:4] == other[2:4]
+    assert "Keras 3 cannot evaluate" in other[2]
+    assert "DeclaredBatches" in other[3]
+    assert "The chief stopped" in other[4]
+    assert "This ledger counts under REPLACE_ONE" in chief[5]
+
+
+def after_a_kill_the_ledger_counts_what_was_released() -> None:
+    """A worker is killed; training goes on from the chief's checkpoint, and the chief is killed."""
+    totals = [0]
+    for victim in (1, 0):
+        found = workers(lambda number, victim=victim: resumed(number, victim))
+        assert [one is None for one in found] == [victim == 0, victim == 1]
+        ledger = Ledger(FOLDER / "killed.json")
+        released = max(count.value for count in COUNTS)
+        assert released <= ledger.steps <= released + 1, (victim, ledger.steps, released)
+        # The last exchange may break off for whoever lives on, after the victim had it: such a step counts, too. The
+        # second training goes on from the first one's backup.
+        assert released - 1 <= found[1 - victim][0] <= released
+        totals.append(released)
+    assert totals[1] == 3
+    assert 5 <= totals[2] <= 6
+
+
+def resumed(number: int, victim: int) -> Any:
+    """Trains from where the backup stands; the victim kills itself."""
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        model, x, y = mlp()
+        model.compile(Observed("sgd", 1.0), LOSS)
+    model.optimizer.count = COUNTS[number]
+    callbacks: list[Any] = [Die(3)] if number == victim else []
+    if number == 0:
+        model.ledger = Ledger(FOLDER / "killed.json", dataset="killed")
+        callbacks.insert(0, keras.callbacks.BackupAndRestore(FOLDER / "killed", save_freq=1))
+    with pytest.raises(tf.errors.UnavailableError):
+        model.fit(x, y, batch_size=4, epochs=3, verbose=0, callbacks=callbacks)
+    return [int(model.optimizer.releases.numpy())]
+
+
+CHECKS = (
+    after_a_kill_the_ledger_counts_what_was_released,
+    two_workers_train,
+    the_documented_example_trains,
+    two_workers_equal_one_device,
+    weights_are_the_same_on_all_workers,
+    the_noise_of_a_step_is_the_stated_one,
+    the_budget_ends_all_workers_together,
+    what_differs_between_workers_is_refused,
+)

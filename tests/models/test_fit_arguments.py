@@ -1,0 +1,236 @@
+"""What `fit` takes: records that a sampler draws, and callbacks that decide by nothing private."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from tfdp_layers.models.fit_arguments import (
+    as_batches,
+    check_labels,
+    flatten_callbacks,
+    logs_first,
+    refuse_steering,
+    refuse_unsound_fit,
+    shares_records,
+)
+from tfdp_layers.sampling import FixedSize, Partition, Poisson
+
+kc = keras.callbacks
+X, Y = np.arange(24, dtype="float32").reshape(12, 2), np.arange(12) % 3
+NOTHING = dict.fromkeys(("sampling", "examples", "physical_batch_size", "unit_ids", "seed"))
+
+
+def batches(options=None, **arguments):
+    return as_batches({"x": X, "y": Y} | arguments, NOTHING | (options or {}))
+
+
+# Records --------------------------------------------------------------------------------------------------------------
+
+
+def test_arrays_are_drawn_by_poisson_sampling_unless_a_sampler_is_named():
+    assert batches(batch_size=4).sampling == Poisson(4)
+    assert batches({"examples": 5000}).sampling == Poisson(32)  # Keras' own default
+    assert batches({"sampling": FixedSize(3)}).sampling == FixedSize(3)
+    assert batches({"sampling": FixedSize(3)}, batch_size=3).sampling == FixedSize(3)
+
+
+def test_every_option_reaches_the_batches():
+    weights, ids = np.linspace(0, 1, 12), np.arange(12) // 2
+    everyone = {"sampling": FixedSize(12), "seed": 1}
+    made = batches(everyone | {"physical_batch_size": 2}, sample_weight=weights)
+    assert (made.examples, made.physical_batch_size, made.seeded, made.per_unit) == (12, 2, True, False)
+    x, _, drawn = batches(everyone, sample_weight=weights)[0]
+    np.testing.assert_allclose(drawn, weights[x[:, 0].astype(int) // 2], rtol=1e-6)
+    assert batches({"examples": 100}, batch_size=4).examples == 100
+    units = batches({"unit_ids": ids}, batch_size=4)
+    assert (units.examples, units.per_unit) == (6, True)
+    _, y, drawn = batches(everyone, class_weight={0: 1.0, 1: 2.0, 2: 3.0})[0]
+    np.testing.assert_allclose(drawn, 1.0 + y)
+
+
+def test_batches_of_ones_own_are_taken_as_they_are_and_alone():
+    own = tfdp.PrivateBatches(X, Y, Partition(4))
+    assert as_batches({"x": own}, NOTHING) is own
+    for options, arguments in (
+        ({"sampling": Poisson(4)}, {}),
+        ({"examples": 100}, {}),
+        ({"physical_batch_size": 2}, {}),
+        ({"unit_ids": Y}, {}),
+        ({"seed": 0}, {}),
+        ({}, {"y": Y}),
+        ({}, {"batch_size": 4}),
+        ({}, {"sample_weight": np.ones(12)}),
+        ({}, {"class_weight": {0: 1.0}}),
+    ):
+        (name,) = [*options, *arguments]
+        with pytest.raises(ValueError, match=rf"holds its labels.*\['{name}'\]"):
+            as_batches({"x": own} | arguments, NOTHING | options)
+
+
+class Sequence(keras.utils.PyDataset):
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return X[:4], Y[:4]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [None, tf.data.Dataset.from_tensor_slices((X, Y)).batch(4), Sequence(), iter([(X, Y)]), (p for p in [(X, Y)])],
+    ids=["none", "dataset", "sequence", "iterator", "generator"],
+)
+def test_data_whose_draws_are_unknown_are_refused_with_the_mend(data):
+    with pytest.raises(ValueError, match=r"how its batches were drawn is unknown.*tfdp.declare_sampling"):
+        batches(x=data, y=None)
+
+
+@pytest.mark.parametrize("sampling", ["poisson", 4, Poisson, {"kind": "poisson"}], ids=str)
+def test_only_a_sampler_is_one(sampling):
+    with pytest.raises(ValueError, match="must be a sampler"):
+        batches({"sampling": sampling})
+
+
+def test_a_batch_size_beside_another_sampler_is_refused():
+    with pytest.raises(ValueError, match="batch_size=3 contradicts"):
+        batches({"sampling": Poisson(4)}, batch_size=3)
+
+
+# Numbers without noise ------------------------------------------------------------------------------------------------
+
+SHARED = {
+    "the arrays": (X, (X, Y)),
+    "a view": (X, (X[2:5], Y[2:5])),
+    "a list": (X, [X, Y]),
+    "a view turned round": (X, (X[::-1], Y)),
+    "the records as private batches": (tfdp.PrivateBatches(X, Y, Poisson(4)), (X[:3], Y[:3])),
+    "a tree": ({"a": X, "b": Y}, ({"a": np.ones(3), "b": Y[1:]}, Y)),
+    "one of two inputs": ([X, Y], ([np.ones(2), Y], Y)),
+}
+OWN = tfdp.PrivateBatches(X, Y, Poisson(4))
+APART = {
+    "none": (X, None),
+    "a copy": (X, (X.copy(), Y)),  # nobody can tell: what it is worth is the user's to say
+    "labels alone": (X, (X.copy(), Y)),
+    "other batches": (OWN, tfdp.PrivateBatches(X.copy(), Y, Poisson(4))),
+    "a dataset": (X, tf.data.Dataset.from_tensors((X.copy(), Y))),
+    "nothing": (X, ()),
+}
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_validation_data_that_are_private_records_are_seen(name):
+    assert shares_records(*SHARED[name])
+    x, validation = SHARED[name]
+    with pytest.raises(ValueError, match="validation_data is the private training data itself"):
+        refuse_unsound_fit({"x": x, "validation_data": validation})
+
+
+def test_the_batches_that_are_trained_on_are_no_validation_data():
+    assert shares_records(OWN, OWN)
+
+
+@pytest.mark.parametrize("name", APART)
+def test_other_validation_data_are_let_in(name):
+    x, validation = APART[name]
+    assert not shares_records(x, validation)
+    refuse_unsound_fit({"x": x, "validation_data": validation})
+
+
+def test_a_split_of_the_private_data_is_refused():
+    refuse_unsound_fit({"x": X, "validation_split": 0.0})
+    with pytest.raises(ValueError, match="carves the validation data out of the private data"):
+        refuse_unsound_fit({"x": X, "validation_split": 0.1})
+
+
+STEERING = [
+    kc.EarlyStopping(monitor="loss"),
+    kc.EarlyStopping(monitor="accuracy"),
+    kc.ReduceLROnPlateau(monitor="loss"),
+    kc.ModelCheckpoint("x.keras", monitor="loss", save_best_only=True),
+    kc.TerminateOnNaN(),
+    type("Mine", (kc.EarlyStopping,), {})(monitor="sum_val_loss"),
+]
+HARMLESS = [
+    kc.EarlyStopping(monitor="val_loss"),
+    kc.EarlyStopping(monitor="epsilon", mode="min"),
+    kc.ReduceLROnPlateau(monitor="val_accuracy"),
+    kc.ModelCheckpoint("x.keras", monitor="val_loss", save_best_only=True),
+    kc.ModelCheckpoint("x.keras", monitor="loss"),  # keeps every one
+    kc.LearningRateScheduler(lambda epoch: 0.1),
+    kc.History(),
+]
+
+
+@pytest.mark.parametrize("callback", STEERING, ids=lambda c: f"{type(c).__name__}-{getattr(c, 'monitor', '')}")
+def test_a_callback_that_decides_by_private_numbers_is_refused_however_it_is_given(callback):
+    name = type(callback).__name__
+    for given in (callback, [kc.History(), callback], kc.CallbackList([callback]), ([callback],)):
+        with pytest.raises(ValueError, match=name):
+            refuse_unsound_fit({"x": X, "callbacks": given})
+
+
+@pytest.mark.parametrize("callback", HARMLESS, ids=lambda c: f"{type(c).__name__}-{getattr(c, 'monitor', '')}")
+def test_a_callback_that_looks_at_public_numbers_is_let_in(callback):
+    refuse_steering(callback)
+
+
+# Callbacks in order ---------------------------------------------------------------------------------------------------
+
+
+class Adds(kc.Callback):
+    adds_to_logs = True
+
+
+def test_callbacks_that_add_to_the_logs_come_first_and_order_is_kept_otherwise():
+    one, two, first, second = kc.History(), kc.Callback(), Adds(), Adds()
+    assert logs_first([one, first, two, second]) == [first, second, one, two]
+    assert logs_first(None) == []
+    assert logs_first(first) == [first]
+    assert list(flatten_callbacks([one, [two]])) == [one, two]
+
+
+def test_keras_own_list_of_callbacks_is_put_in_order_in_place():
+    one, first = kc.Callback(), Adds()
+    given = kc.CallbackList([one, first])
+    assert logs_first(given) is given
+    assert [c for c in given.callbacks if c in (one, first)] == [first, one]
+
+
+# Labels ---------------------------------------------------------------------------------------------------------------
+
+SPARSE = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def classifier(outputs=1, built=True):
+    if not built:
+        return keras.Sequential([keras.layers.Dense(3)])
+    inputs = keras.Input((2,))
+    return keras.Model(inputs, [keras.layers.Dense(3)(inputs) for _ in range(outputs)])
+
+
+@pytest.mark.parametrize("bad", [3, -1, 2**40])
+def test_a_class_that_the_model_does_not_have_is_refused_and_the_message_tells_nothing_of_the_records(bad):
+    labels = np.array([0, 1, 2, bad])
+    with pytest.raises(ValueError, match=r"0\.\.2") as refusal:
+        check_labels(classifier(), SPARSE, labels)
+    assert "some of y" in str(refusal.value)
+    assert str(bad) not in str(refusal.value).replace("3 outputs", "")
+
+
+@pytest.mark.parametrize("loss", [SPARSE, "sparse_categorical_crossentropy"])
+def test_classes_that_the_model_has_are_taken(loss):
+    check_labels(classifier(), loss, np.array([0, 1, 2, 2]))
+    check_labels(classifier(), loss, np.array([], int))
+    with pytest.raises(ValueError, match=r"0\.\.2"):
+        check_labels(classifier(), loss, np.array([3]))
+
+
+def test_what_is_no_class_is_not_looked_at():
+    huge = np.array([1e9])
+    check_labels(classifier(), "mse", huge)
+    check_labels(classifier(outputs=2), SPARSE, huge)
+    check_labels(classifier(built=False), SPARSE, huge)
+    check_labels(classifier(), SPARSE, [7])  # a list has no shape: the loss itself speaks up

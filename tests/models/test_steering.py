@@ -1,0 +1,67 @@
+"""Decisions by private numbers are refused, whatever an output, a metric or a callback is called."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+
+X, Y = np.ones((8, 3), np.float32), np.zeros((8, 1), np.float32)
+PUBLIC = (np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32))
+
+
+def model_with(output="head", metrics=()):
+    inputs = keras.Input((3,))
+    clips = {"input_clip": 1.0, "upstream_clip": 0.1}
+    model = tfdp.PrivateModel(inputs, tfdp.layers.ClippedDense(1, name=output, **clips)(inputs))
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), "mse", metrics=list(metrics))
+    return model
+
+
+def stopping(monitor):
+    return keras.callbacks.EarlyStopping(monitor=monitor)
+
+
+class Objective:
+    name = "accuracy"
+
+
+def tuner_callback():
+    class SaveBestEpoch(keras.callbacks.Callback):
+        objective = Objective()
+
+    SaveBestEpoch.__module__ = "keras_tuner.src.engine.tuner_utils"
+    return SaveBestEpoch()
+
+
+@pytest.mark.parametrize(
+    ("model", "callback", "validation", "match"),
+    [
+        (lambda: model_with("val", ["mae"]), lambda: stopping("val_mae"), None, "got no validation_data"),
+        (lambda: model_with("head", [named("val_mse")]), lambda: stopping("val_mse"), PUBLIC, "named like validation"),
+        (lambda: model_with("val", ["mae"]), lambda: stopping("val_mae"), PUBLIC, "named like validation"),
+        (model_with, lambda: keras.callbacks.ReduceLROnPlateau("val_loss"), None, "got no validation_data"),
+        (model_with, tuner_callback, PUBLIC, "decides by 'accuracy'"),
+        (
+            model_with,
+            lambda: keras.callbacks.ModelCheckpoint("best.keras", "loss", save_best_only=True),
+            PUBLIC,
+            "decides by 'loss'",
+        ),
+    ],
+)
+def test_decisions_by_private_numbers_are_refused(model, callback, validation, match):
+    with pytest.raises(ValueError, match=match):
+        model().fit(X, Y, batch_size=4, verbose=0, callbacks=[callback()], validation_data=validation)
+
+
+def named(name):
+    return keras.metrics.MeanSquaredError(name=name)
+
+
+@pytest.mark.parametrize("monitor", ["val_loss", "val_mae", "epsilon"])
+def test_decisions_by_public_numbers_are_taken(monitor):
+    callbacks = [tfdp.callbacks.PrivacyBudget(1e6, 1e-2), keras.callbacks.EarlyStopping(monitor=monitor, mode="min")]
+    model = model_with("head", ["mae"])
+    model.fit(X, Y, batch_size=4, verbose=0, callbacks=callbacks, validation_data=PUBLIC)
+    assert model.ledger.steps == 2

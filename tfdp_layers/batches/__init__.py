@@ -1,0 +1,1 @@
+"""Records, checked, and drawn in batches as they are accounted for."""

@@ -1,0 +1,252 @@
+"""Batches drawn as they are accounted for, from arrays of records."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import weakref
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.batches.base import Batches
+from tfdp_layers.batches.generators import alive, generated
+from tfdp_layers.batches.records import (
+    arrays,
+    check_finite,
+    checked_examples,
+    checked_physical,
+    checked_sampling,
+    class_factors,
+    common_length,
+    finite_weights,
+    is_mapped,
+    weights_of,
+)
+from tfdp_layers.batches.slices import STAMPS, Share, fill
+from tfdp_layers.batches.units import Units
+from tfdp_layers.sampling import Sampling, entropy_generator
+
+_COPY_BYTES = 1 << 30  # up to here dataset() keeps a tensor copy of the records and gathers from it: 3-5 times faster
+_DRAWN_AHEAD = 1 << 16  # records: so many indices are drawn at once
+
+Gather = Callable[[Any, Any, int | None], Any]
+"""Indices (drawn,), rows, and the rows where they are known beforehand, to a batch filled up to so many rows."""
+
+
+class PrivateBatches(Batches, keras.utils.PyDataset):
+    """Draws `(x, y, sample_weight)` from arrays exactly as `sampling` is accounted.
+
+    Shapes: x, y: arrays, memory-mapped arrays, tensors, or dicts, lists and tuples of them (lists come out as
+    tuples), all (records, ...). A batch holds (rows, ...) of each, dtypes kept (integer pixels too; float64 becomes
+    `keras.backend.floatx()`), and float32 weights (rows,), structured like `sample_weight`. Rows of padding are zero,
+    with weight exactly 0; an empty draw is one such row.
+    Units: `sampling.batch_size` and `examples` (default: the number of rows) are public declared constants, in
+    records. `Poisson` draws each row with probability batch_size / examples, also when there are more or fewer rows
+    than that; the other samplings need exactly `examples` rows. `class_weight` multiplies the weights; classes it
+    does not name keep 1. `unit_ids` (records,) says which records belong to one person: then batch size and
+    `examples` count units, every drawn unit enters with one of its records, chosen afresh, and the guarantee is for
+    all records of a unit together, at no more noise.
+    Guarantee: every batch is a fresh draw, whatever index is asked for: a loader may fetch an item twice, prefetch or
+    shuffle and nothing is replayed. The generator is keyed by the operating system unless `seed` is given (tests
+    only: it voids the statement). Safe to use from several threads. Not covered: error messages about the records,
+    which are computed from them without noise, and class or sample weights computed from private data.
+    Raises: ValueError, before anything is drawn, for records, weights or sizes that cannot be used; TypeError on
+    pickling or copying and RuntimeError in a forked process, because a copied generator would replay its draws.
+    Source: Abadi et al. 2016, arXiv:1607.00133 (drawn, not shuffled); Chua et al. 2024, arXiv:2403.17673 (why it
+    matters).
+    """
+
+    def __init__(
+        self,
+        x: Any,
+        y: Any = None,
+        sampling: Sampling | None = None,
+        physical_batch_size: int | None = None,
+        *,
+        sample_weight: Any = None,
+        class_weight: Mapping[int, float] | None = None,
+        examples: int | None = None,
+        unit_ids: Any = None,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__()
+        x, y = arrays("x", x), None if y is None else arrays("y", y)
+        self._length = common_length(x=x, y=y)
+        self.sampling = checked_sampling(sampling)
+        self.per_unit = unit_ids is not None
+        self._units = Units(unit_ids, self._length) if self.per_unit else None
+        self._drawable = self._length if self._units is None else len(self._units)
+        self.examples = checked_examples(self.sampling, self._drawable if examples is None else examples)
+        self.physical_batch_size = checked_physical(physical_batch_size)
+        for name, leaf in (("x", x), ("y", y)):
+            check_finite(name, leaf)
+        weights = weights_of(sample_weight, y, self._length)
+        if class_weight is not None:
+            factors = class_factors(y, class_weight)
+            weights = keras.tree.map_structure(lambda leaf: finite_weights(leaf * factors), weights)
+        self._structure = (x, y, weights)
+        self._leaves = [leaf for leaf in keras.tree.flatten(self._structure) if leaf is not None]
+        self.seeded = seed is not None
+        self._rng = entropy_generator(seed)
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._draws = self._indices()
+        self._tensors: list[Any] = []
+
+    def __getitem__(self, index: int) -> tuple[Any, Any, Any]:
+        """A fresh draw, whatever `index`."""
+        return self._pack(self._rows(self._next(*self._draws), pad=False))
+
+    def stream(self, pad: bool | None = None) -> Iterator[tuple[Any, Any, Any]]:
+        """Endless fresh draws, as NumPy batches; `Partition` starts a new permutation, and drops no record of it.
+
+        Without `pad` a batch has the rows drawn, at least 1; with `pad` a multiple of about batch_size / 8. It always
+        has `sampling.largest` rows if there is such a constant. With `pad`, also a multiple of `physical_batch_size`.
+        """
+        return (self._pack(leaves) for leaves in self._row_stream(bool(pad)))
+
+    def dataset(self, pad: bool = False) -> tf.data.Dataset:
+        """`stream(pad)` as a tf.data.Dataset with a signature fixed beforehand, two batches ahead.
+
+        Records of up to 1 GiB in memory are copied once into tensors; larger or memory-mapped ones are read row by
+        row.
+        """
+        return self._dataset(pad, self._gather()).prefetch(2)
+
+    def _dataset(self, pad: bool, gather: Gather) -> tf.data.Dataset:
+        def batch(indices: tf.Tensor, count: tf.Tensor, rows: tf.Tensor, _: tf.Tensor) -> Any:
+            return gather(indices[:count], rows, self._static_rows(pad))
+
+        return self._drawn(pad).map(batch)
+
+    def slices(self, share: Share) -> tf.data.Dataset:
+        gather, constant = self._gather(), self._static_rows(False)
+        static = None if constant is None else share.height(constant)
+
+        def cut(indices: tf.Tensor, count: tf.Tensor, rows: tf.Tensor, checksum: tf.Tensor) -> tf.data.Dataset:
+            height = share.height(rows)
+
+            def one(index: tf.Tensor) -> Any:
+                mine = indices[:count][index * height : (index + 1) * height]
+                return gather(mine, height, static), tf.stack([checksum, index])
+
+            return share.numbers().map(one)
+
+        return self._drawn(False).flat_map(cut).prefetch(2 * share.count)
+
+    def _drawn(self, pad: bool) -> tf.data.Dataset:
+        """Draws: indices (at least count,), how many of them count, the batch's rows, and a checksum, all int64."""
+        # Several draws a call of the generator: each call costs as much as gathering a small batch.
+        together = max(1, min(16, _DRAWN_AHEAD // self.sampling.batch_size))
+        signature = (tf.TensorSpec((together, None), tf.int64), *[tf.TensorSpec((together,), tf.int64)] * 3)
+        return generated(self, lambda batches: batches._draws_of(together, pad), signature).unbatch()
+
+    def _draws_of(self, together: int, pad: bool) -> Iterator[tuple[np.ndarray, ...]]:
+        stream = self._index_stream()
+        while True:
+            drawn = [next(stream) for _ in range(together)]
+            counts = np.array([len(one) for one in drawn])
+            # At least one column: taking apart a tensor of no columns crashes TensorFlow 2.21.
+            indices = np.zeros((together, max(1, counts.max())), np.int64)
+            for row, one in zip(indices, drawn, strict=True):
+                row[: len(one)] = one
+            rows = [self._padded(max(count, 1), pad) for count in counts.tolist()]
+            yield indices, counts, np.array(rows), np.array([zlib.crc32(one.tobytes()) % STAMPS for one in drawn])
+
+    def _gather(self) -> Gather:
+        mapped = any(is_mapped(leaf) for leaf in self._leaves)
+        large = sum(leaf.nbytes for leaf in self._leaves) > _COPY_BYTES
+        return self._from_arrays() if mapped or large else self._from_tensors()
+
+    def _from_arrays(self) -> Gather:
+        types = [tf.as_dtype(_drawn_dtype(leaf.dtype)) for leaf in self._leaves]
+
+        reference = weakref.ref(self)  # TensorFlow never frees what `read` refers to: see `generated`
+
+        def read(drawn: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
+            return [_take(leaf, drawn, int(rows)) for leaf in alive(reference)._leaves]
+
+        def batch(drawn: tf.Tensor, rows: tf.Tensor, static: int | None) -> Any:
+            taken = zip(tf.numpy_function(read, [drawn, rows], types), self._leaves, strict=True)
+            return self._pack([tf.ensure_shape(rows_of, (static, *leaf.shape[1:])) for rows_of, leaf in taken])
+
+        return batch
+
+    def _from_tensors(self) -> Gather:
+        with self._lock:
+            if not self._tensors:
+                with tf.device("CPU:0"):  # tf.data runs there
+                    self._tensors = [tf.convert_to_tensor(leaf) for leaf in self._leaves]
+        tensors = self._tensors
+        return lambda drawn, rows, static: self._pack([fill(tf.gather(t, drawn), rows, static) for t in tensors])
+
+    def _indices(self) -> tuple[Iterator[np.ndarray], np.random.Generator]:
+        # Always from the one generator, which only goes forward: whoever starts a new iterator replays nothing.
+        return self.sampling.draws(self.examples, self._rng, rows=self._drawable), self._rng
+
+    def _next(self, draws: Iterator[np.ndarray], rng: np.random.Generator) -> np.ndarray:
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                "PrivateBatches was used in a forked process: every fork would replay the same draws, which are"
+                " accounted as independent. Leave use_multiprocessing=False (threads are safe), or construct it in that"
+                " process."
+            )
+        with self._lock:
+            drawn = next(draws)
+            return drawn if self._units is None else self._units.choose(drawn, rng)
+
+    def _index_stream(self) -> Iterator[np.ndarray]:
+        draws = self._indices()
+        while True:
+            yield self._next(*draws)
+
+    def rekey(self, key: int) -> None:
+        """Draws from here on by a key of 128 bits, that workers share; whoever knows it knows the draws."""
+        with self._lock:
+            self._rng = np.random.Generator(np.random.Philox(key=key))
+            self._draws = self._indices()
+
+    def digest(self) -> str:
+        """A checksum of the records, for workers to compare: of all up to 1 GiB, else of a part of the rows."""
+        found = hashlib.blake2b(repr((self.examples, self._drawable)).encode(), digest_size=16)
+        for leaf in [*self._leaves, *([] if self._units is None else [self._units.positions])]:
+            step = -(-leaf.nbytes // _COPY_BYTES) or 1
+            found.update(repr((leaf.shape, leaf.dtype.str)).encode() + leaf[::step].tobytes())
+        return found.hexdigest()
+
+    def _row_stream(self, pad: bool) -> Iterator[list[np.ndarray]]:
+        return (self._rows(drawn, pad) for drawn in self._index_stream())
+
+    def _rows(self, drawn: np.ndarray, pad: bool) -> list[np.ndarray]:
+        rows = self._padded(max(len(drawn), 1), pad)
+        return [_take(leaf, drawn, rows) for leaf in self._leaves]
+
+    def _pack(self, leaves: Iterable[Any]) -> Any:
+        rest = iter(leaves)
+        return keras.tree.map_structure(lambda leaf: None if leaf is None else next(rest), self._structure)
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError(
+            "PrivateBatches cannot be pickled or copied: a copy of its generator would replay its draws, which are"
+            " accounted as independent. Construct another one from the same arrays."
+        )
+
+
+def _take(array: np.ndarray, drawn: np.ndarray, rows: int) -> np.ndarray:
+    dtype = _drawn_dtype(array.dtype)
+    # Indexing, not np.take: that one first copies an array whose memory is not contiguous, as a whole.
+    if len(drawn) == rows:
+        return array[drawn].astype(dtype, copy=False)
+    taken = np.zeros((rows, *array.shape[1:]), dtype)
+    taken[: len(drawn)] = array[drawn]
+    return taken
+
+
+def _drawn_dtype(dtype: np.dtype) -> np.dtype:
+    return np.dtype(tf.as_dtype(keras.backend.floatx()).as_numpy_dtype) if dtype == np.float64 else dtype

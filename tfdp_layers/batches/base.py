@@ -1,0 +1,58 @@
+"""Batches drawn as they are accounted for: what every source of them offers to `fit`."""
+
+from __future__ import annotations
+
+import abc
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from tfdp_layers.batches.slices import Share, cut_batches
+from tfdp_layers.sampling import Sampling
+
+
+class Batches(abc.ABC):
+    """What a private model trains on: batches `(x, y, sample_weight)` with the sampling that they are accounted by.
+
+    Attributes: `sampling`; `examples`, the declared public number of records; `physical_batch_size`, rows computed at
+    once (None: all); `seeded`, draws that a seed repeats (it voids the statement); `declared`, drawn by the caller's
+    pipeline instead of by this library; `per_unit`, at most one record of each unit in a draw, numbers in units.
+    """
+
+    sampling: Sampling
+    examples: int
+    physical_batch_size: int | None = None
+    seeded: bool = False
+    declared: bool = False
+    per_unit: bool = False
+
+    def __len__(self) -> int:
+        """Batches in an epoch: ceil(examples / batch_size)."""
+        return self.sampling.steps_per_epoch(self.examples)
+
+    @abc.abstractmethod
+    def dataset(self, pad: bool = False) -> tf.data.Dataset:
+        """Endless batches of the same structure, batch axis None or constant; `pad`: of a few sizes only."""
+
+    def slices(self, share: Share) -> tf.data.Dataset:
+        """The same draws, each cut into disjoint slices; yields (slice, stamp) of this share: see `cut_batches`."""
+        return cut_batches(self.dataset(), share)
+
+    def _padded(self, rows: int | tf.Tensor, pad: bool) -> Any:
+        """The rows, at least 1, of a batch with `rows` (int or integer tensor) drawn records."""
+        constant = self.sampling.largest(self.examples)
+        multiples = []
+        if constant is not None:
+            rows = constant
+        elif pad:
+            # sqrt: an eighth of a small batch is less than the draws' standard deviation, and would give many sizes.
+            multiples.append(math.ceil(max(self.sampling.batch_size / 8, math.sqrt(self.sampling.batch_size))))
+        if pad and self.physical_batch_size is not None:
+            multiples.append(self.physical_batch_size)
+        for multiple in multiples:
+            rows = -(-rows // multiple) * multiple
+        return rows
+
+    def _static_rows(self, pad: bool) -> int | None:
+        return None if self.sampling.largest(self.examples) is None else self._padded(1, pad)

@@ -1,0 +1,154 @@
+"""Batches of a pipeline that the library does not draw: the caller declares how they are drawn."""
+
+import itertools
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.batches.base import Batches
+from tfdp_layers.batches.generators import generated
+from tfdp_layers.batches.records import checked_examples, checked_sampling
+from tfdp_layers.batches.slices import fill
+from tfdp_layers.sampling import Sampling
+
+_NO_BATCHES = "The dataset has no batches, so nothing can be trained on. Give one with at least one batch."
+
+
+class DeclaredBatches(Batches):
+    """Batches of a pipeline that the caller declares to be drawn by `sampling`; made by `declare_sampling`."""
+
+    declared = True
+
+    def __init__(self, dataset: Any, sampling: Sampling, *, examples: int) -> None:
+        if isinstance(dataset, Batches):
+            raise ValueError(
+                f"The dataset is {type(dataset).__name__}, which states its own sampling: a second statement could"
+                " contradict it. Pass it to fit as it is."
+            )
+        self.sampling = checked_sampling(sampling)
+        self.examples = checked_examples(self.sampling, examples)
+        if self.sampling.kind == "partition":
+            self._check_epoch(dataset)
+        elif isinstance(dataset, list | tuple):
+            raise ValueError(
+                f"A {type(dataset).__name__} of batches was drawn once and would be replayed every epoch, but"
+                f" {self.sampling} draws every step afresh. Give a generator or a tf.data.Dataset that draws anew, or"
+                " the arrays themselves to tfdp.PrivateBatches."
+            )
+        if isinstance(dataset, tf.data.Dataset) and dataset.cardinality() == 0:
+            raise ValueError(_NO_BATCHES)
+        self._dataset = dataset.repeat() if isinstance(dataset, tf.data.Dataset) else _from_iterable(dataset)
+        self._check_elements(self._dataset.element_spec)
+
+    def _check_epoch(self, dataset: Any) -> None:
+        if isinstance(dataset, tf.data.Dataset):
+            batches = int(dataset.cardinality())
+        else:
+            restartable = hasattr(dataset, "__len__") and iter(dataset) is not dataset
+            batches = len(dataset) if restartable else tf.data.UNKNOWN_CARDINALITY
+        if batches != len(self):
+            known = {-1: "is endless", -2: "has an unknown number of batches"}.get(batches, f"has {batches} batches")
+            raise ValueError(
+                f"Partition needs every record in exactly one of ceil(examples / batch_size) = {len(self)} batches an"
+                f" epoch, but the dataset {known}. Leave out .repeat(), keep the last batch (drop_remainder=False), and"
+                " state the number with tf.data.experimental.assert_cardinality."
+            )
+
+    def _check_elements(self, spec: Any) -> None:
+        if not isinstance(spec, tuple) or len(spec) not in (2, 3):
+            raise ValueError(f"Batches must be tuples (x, y) or (x, y, sample_weight). Received elements: {spec}.")
+        # Poisson draws differ in size: a pipeline whose batches all have b rows does not draw so.
+        constant = self.sampling.batch_size if self.sampling.kind == "partition" else None
+        allowed = {None, constant, self.sampling.largest(self.examples)}
+        for leaf in keras.tree.flatten(spec):
+            if not isinstance(leaf, tf.TensorSpec) or leaf.shape.rank is None:
+                raise ValueError(
+                    f"Batches must be dense tensors of known rank, so that rows can be padded. Received: {leaf}."
+                    " Make ragged or sparse ones dense, and give unknown shapes by tf.ensure_shape, in dataset.map."
+                )
+            if leaf.shape.rank == 0 or leaf.shape[0] not in allowed:
+                raise ValueError(
+                    f"The dataset's elements are not batches as {self.sampling} draws them, whose first axis is one of"
+                    f" {sorted(allowed, key=str)}. Received: {leaf}. Single records need .batch(); batches that all"
+                    " have one size are not Poisson draws: declare how they are drawn."
+                )
+        for leaf in keras.tree.flatten(spec[2]) if len(spec) == 3 else ():
+            if leaf.shape.rank != 1:
+                raise ValueError(f"Sample weights must be one number a record, shape (rows,). Received: {leaf}.")
+
+    def dataset(self, pad: bool = False) -> tf.data.Dataset:
+        """The declared batches, endlessly, with weights (ones if there were none); padded as `PrivateBatches` pads.
+
+        Raises: tf.errors.InvalidArgumentError, while iterating, for a batch larger than the sampling allows.
+        """
+        return self._dataset.map(lambda *batch: self._standard(batch, pad)).prefetch(2)
+
+    def _standard(self, batch: tuple[Any, ...], pad: bool) -> Any:
+        drawn = tf.shape(keras.tree.flatten(batch)[0], out_type=tf.int64)[0]
+        rows = tf.cast(self._padded(tf.maximum(drawn, 1), pad), tf.int64)
+        fits = tf.debugging.assert_less_equal(
+            drawn, rows, f"A batch has more rows than {self.sampling} allows: declare the sampling that draws it."
+        )
+        with tf.control_dependencies([fits]):  # or a shape check that says less may fail first
+            batch, drawn = keras.tree.map_structure(tf.identity, (batch, drawn))
+        x, y, weights = batch if len(batch) == 3 else (*batch, tf.ones([drawn]))
+        weights = keras.tree.map_structure(lambda leaf: tf.cast(leaf, tf.float32), weights)
+        return keras.tree.map_structure(lambda leaf: fill(leaf, rows, self._static_rows(pad)), (x, y, weights))
+
+
+def declare_sampling(dataset: Any, sampling: Sampling, *, examples: int) -> DeclaredBatches:
+    """Lets a pipeline in, on the caller's word that `sampling` draws each batch of it afresh from `examples` records.
+
+    Shapes: `dataset` is a tf.data.Dataset, or another iterable, of batches (x, y) or (x, y, sample_weight), each
+    (rows, ...), structures of them allowed; weights (rows,). A finite one is repeated.
+    Units: records; `examples` is a public declared constant.
+    Guarantee: the caller's. Nothing here can check it, and the privacy statement says that it was declared. Shuffling
+    is not Poisson sampling: declare `dataset.shuffle(examples).batch(b)` as `Partition(b)`.
+    Raises: ValueError if the elements are not batches, or, for `Partition`, are not known to be ceil(examples / b) an
+    epoch.
+    Source: Chua et al. 2024, arXiv:2403.17673 (shuffled batches accounted as Poisson).
+    """
+    return DeclaredBatches(dataset, sampling, examples=examples)
+
+
+def _from_iterable(batches: Any) -> tf.data.Dataset:
+    if not isinstance(batches, Iterable):
+        raise ValueError(f"The dataset must be a tf.data.Dataset or an iterable of batches. Received: {type(batches)}.")
+    iterator = iter(batches)
+    first = next(iterator, None)
+    if first is None:
+        raise ValueError(_NO_BATCHES)
+    if iterator is batches:  # it cannot be started again, so what was looked at goes back in front
+        batches = itertools.chain([first], iterator)
+
+    def spec(leaf: Any) -> tf.TensorSpec:
+        array = np.asarray(leaf)
+        return tf.TensorSpec((None, *array.shape[1:]) if array.ndim else (), array.dtype)
+
+    signature = keras.tree.map_structure(spec, keras.tree.lists_to_tuples(first))
+    return generated(_Endless(batches), iter, signature)
+
+
+class _Endless:
+    """The batches of an iterable over and over, as NumPy arrays."""
+
+    def __init__(self, batches: Iterable[Any]) -> None:
+        self._batches = batches
+        self._lock = threading.Lock()  # two datasets may share one generator
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            fetched, iterator = 0, iter(self._batches)
+            while True:
+                with self._lock:
+                    batch = next(iterator, None)
+                if batch is None:
+                    break
+                fetched += 1
+                yield keras.tree.map_structure(np.asarray, keras.tree.lists_to_tuples(batch))
+            if not fetched:
+                raise ValueError("The declared dataset ran out of batches. Give an endless or a repeatable iterable.")

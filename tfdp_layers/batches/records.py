@@ -1,0 +1,176 @@
+"""Records in arrays, checked before anything is drawn from them: shapes, dtypes, finite values, weights, classes."""
+
+import itertools
+import math
+import mmap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.sampling import Sampling
+
+_CHUNK_BYTES = 8 << 20  # what a check reads at once, so that memory-mapped records are never in memory together
+
+
+def arrays(name: str, structure: Any) -> Any:
+    return keras.tree.map_structure(lambda leaf: _array(name, leaf), keras.tree.lists_to_tuples(structure))
+
+
+def _array(name: str, leaf: Any) -> np.ndarray:
+    if isinstance(leaf, tf.RaggedTensor | tf.SparseTensor | np.ma.MaskedArray):
+        raise ValueError(
+            f"{name} holds a {type(leaf).__name__}: its rows have no common shape that padding could fill. Make it"
+            " dense, with .to_tensor(), tf.sparse.to_dense or .filled()."
+        )
+    if not hasattr(leaf, "__array__"):
+        raise ValueError(
+            f"{name} must be an array, or a dict, list or tuple of arrays (one for each input or output). Received a"
+            f" {type(leaf).__name__} in it. Convert lists of numbers by numpy.asarray."
+        )
+    array = np.asarray(leaf)  # a view without a copy, of a memory-mapped array too
+    if not _is_numeric(array.dtype):
+        raise ValueError(
+            f"{name} has dtype {array.dtype}, which layers cannot compute with. Encode it as numbers first (for texts:"
+            " keras.layers.TextVectorization; ragged rows: pad them to one length; other numbers: .astype('float32'))."
+        )
+    if array.ndim == 0:
+        raise ValueError(
+            f"{name} must have a first axis that counts the records. Received a scalar: put it into an array."
+        )
+    return array
+
+
+def _is_numeric(dtype: np.dtype) -> bool:
+    try:
+        kind = tf.as_dtype(dtype)
+    except TypeError:
+        return False
+    return dtype.isnative and (kind.is_floating or kind.is_integer or kind.is_bool)
+
+
+def common_length(**named: Any) -> int:
+    lengths = {
+        name: [len(leaf) for leaf in keras.tree.flatten(leaves)] for name, leaves in named.items() if leaves is not None
+    }
+    distinct = set(itertools.chain.from_iterable(lengths.values()))
+    if len(distinct) > 1:
+        raise ValueError(
+            f"x and y must hold the same records, so their first axes must agree. Received lengths: {lengths}."
+        )
+    if distinct in (set(), {0}):
+        raise ValueError("The data are empty, so nothing can be drawn from them. Pass at least one record.")
+    return distinct.pop()
+
+
+def check_finite(name: str, leaves: Any) -> None:
+    for leaf in keras.tree.flatten(leaves):
+        if leaf is None or not tf.as_dtype(leaf.dtype).is_floating:
+            continue
+        if not all(np.isfinite(chunk).all() for chunk in chunks(leaf)):
+            raise ValueError(
+                f"{name} holds NaN or infinite values: such a record contributes nothing, and hides mistakes. Replace"
+                " them, or remove these records."
+            )
+
+
+def weights_of(sample_weight: Any, y: Any, records: int) -> Any:
+    if sample_weight is None:
+        return np.broadcast_to(np.float32(1), (records,))  # ones, without their memory
+    weights = arrays("sample_weight", sample_weight)
+    if keras.tree.is_nested(weights):
+        try:
+            keras.tree.assert_same_structure(weights, y)
+        except (TypeError, ValueError):
+            raise ValueError(
+                "sample_weight must be one array, or have the structure of y: one array of weights for each output."
+                f" Received: {keras.tree.map_structure(np.shape, weights)} (shapes)."
+            ) from None
+    return keras.tree.map_structure(lambda leaf: _record_weights(leaf, records), weights)
+
+
+def _record_weights(leaf: np.ndarray, records: int) -> np.ndarray:
+    if leaf.shape != (records,):
+        raise ValueError(
+            f"sample_weight must be one number a record, shape ({records},). Received shape: {leaf.shape}. Weights of"
+            " positions within a record belong into the loss."
+        )
+    return finite_weights(leaf)
+
+
+def finite_weights(leaf: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        weights = leaf.astype(np.float32)
+    if not (np.isfinite(weights) & (weights >= 0)).all():
+        raise ValueError(
+            "Weights must be finite and at least 0 in float32: a record's weight scales its loss. Received weights"
+            " that are negative, NaN or infinite. Clip or replace them."
+        )
+    return weights
+
+
+def class_factors(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
+    """float64 (records,): each record's factor."""
+    good = all(isinstance(label, int | np.integer) for label in class_weight)
+    if not good or not all(math.isfinite(factor) and factor >= 0 for factor in class_weight.values()):
+        raise ValueError(
+            "class_weight must map integer classes to finite factors of at least 0, such as {0: 1.0, 1: 5.0}."
+            f" Received: {class_weight!r}."
+        )
+    if not isinstance(y, np.ndarray):
+        raise ValueError(
+            f"class_weight needs y to be one array of labels. Received: {type(y).__name__}. Fold the factors into"
+            " sample_weight, one array for each output."
+        )
+    values, inverse = np.unique(_classes(y), return_inverse=True)
+    return np.array([float(class_weight.get(int(value), 1.0)) for value in values])[inverse.reshape(-1)]
+
+
+def _classes(y: np.ndarray) -> np.ndarray:
+    if y.ndim == 1 or (y.ndim == 2 and y.shape[1] == 1):
+        if all((chunk == np.round(chunk)).all() for chunk in chunks(y)):
+            return np.asarray(y).reshape(-1)
+    elif y.ndim == 2 and all(np.isin(chunk, (0, 1)).all() and (chunk.sum(axis=1) == 1).all() for chunk in chunks(y)):
+        return np.argmax(y, axis=1)
+    raise ValueError(
+        "class_weight needs integer labels of shape (records,) or (records, 1), or one-hot labels (records, classes)."
+        f" Received y of shape {y.shape} and dtype {y.dtype} that are neither. Fold the factors into sample_weight."
+    )
+
+
+def is_mapped(array: Any) -> bool:
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return isinstance(array, mmap.mmap)
+
+
+def chunks(array: np.ndarray) -> Iterator[np.ndarray]:
+    rows = max(1, _CHUNK_BYTES // max(1, array[:1].nbytes))
+    return (array[start : start + rows] for start in range(0, len(array), rows))
+
+
+def checked_sampling(sampling: Any) -> Sampling:
+    if not isinstance(sampling, Sampling):
+        raise ValueError(
+            "sampling says how batches are drawn, and what they cost; there is no default. Pass"
+            f" tfdp_layers.sampling.Poisson(batch_size), for example. Received: sampling={sampling!r}."
+        )
+    return sampling
+
+
+def checked_examples(sampling: Sampling, examples: Any) -> int:
+    sampling.check(examples)
+    return int(examples)
+
+
+def checked_physical(size: Any) -> int | None:
+    if size is None:
+        return None
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+        raise ValueError(
+            "physical_batch_size is the number of rows computed at once: it must be an integer of at least 1, or None"
+            f" for all of them. Received: {size!r}."
+        )
+    return int(size)

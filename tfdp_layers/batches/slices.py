@@ -1,0 +1,64 @@
+"""Disjoint slices of a drawn batch, one for each replica."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+__all__ = ["STAMPS", "Share", "cut_batches", "fill"]
+
+STAMPS = 1 << 20
+"""Checksums of draws are below this: sums of their squares over a thousand replicas stay exact in int64."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """Of the `of` slices of every draw, one for each replica, those numbered `first` to `first + count - 1`."""
+
+    first: int
+    count: int
+    of: int
+
+    def numbers(self) -> tf.data.Dataset:
+        """The slices' numbers, int64."""
+        return tf.data.Dataset.range(self.first, self.first + self.count)
+
+    def height(self, rows: int | tf.Tensor) -> Any:
+        """The rows of one slice of a batch with `rows` rows: equal for all, so the last ones hold padding."""
+        return -(-rows // self.of)
+
+
+def cut_batches(dataset: tf.data.Dataset, share: Share) -> tf.data.Dataset:
+    """Cuts every batch (rows, ...) of a dataset into `share.of` slices of equal height; yields those of the share.
+
+    Slice i holds rows i h to (i + 1) h - 1, h = ceil(rows / of), filled up by rows of zeros, whose weight is zero: so
+    every row is in exactly one slice. Elements are (slice, stamp); stamp, int64 (2,), says which draw and which slice
+    it is, for the replicas to compare.
+    """
+
+    def cut(number: tf.Tensor, batch: Any) -> tf.data.Dataset:
+        rows = tf.shape(keras.tree.flatten(batch)[0], out_type=tf.int64)[0]
+        height = share.height(rows)
+
+        def one(index: tf.Tensor) -> Any:
+            start, end = tf.minimum(index * height, rows), tf.minimum((index + 1) * height, rows)
+            kept = keras.tree.map_structure(lambda leaf: fill(leaf[start:end], height, None), batch)
+            return kept, tf.stack([number % STAMPS, index])
+
+        return share.numbers().map(one)
+
+    return dataset.enumerate().flat_map(cut).prefetch(2 * share.count)
+
+
+def fill(leaf: tf.Tensor, rows: int | tf.Tensor, static: int | None) -> Any:
+    """The tensor `leaf` with rows of zeros added up to `rows` (int64), and float64 made floatx."""
+    if leaf.dtype == tf.float64:
+        leaf = tf.cast(leaf, keras.backend.floatx())
+    shape = tf.shape(leaf, out_type=tf.int64)
+    missing = rows - shape[0]
+
+    def filled() -> Any:
+        return tf.concat([leaf, tf.zeros(tf.concat([[missing], shape[1:]], 0), leaf.dtype)], 0)
+
+    return tf.ensure_shape(tf.cond(missing > 0, filled, lambda: leaf), (static, *leaf.shape[1:]))

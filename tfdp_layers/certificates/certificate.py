@@ -1,0 +1,122 @@
+"""Certificates: that each trainable weight is bounded by exactly one object, and by how much."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+from tfdp_layers import layers
+from tfdp_layers.certificates.mixing import refuse_mixing
+from tfdp_layers.certificates.ownership import refuse_overridden, refuse_overridden_steps, refuse_tied_behind_keras
+from tfdp_layers.certificates.uses import uses_of_layers
+from tfdp_layers.clipping.bounding import Bounding
+from tfdp_layers.layers.base import CountedLayer
+from tfdp_layers.sensitivity import SensitivityGroup, checked, groups_of, has_bound, parts_of
+from tfdp_layers.structure import is_container
+
+
+def sensitivity_groups(model: keras.Model, bounding: Bounding | None = None) -> list[SensitivityGroup]:
+    """The groups of `certified`."""
+    return certified(model, bounding)[0]
+
+
+def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[list[SensitivityGroup], Counter[int]]:
+    """The groups of weights with their bounds, and how often each layer is used (see `uses_of_layers`).
+
+    One group for each layer that bounds itself, and those of `bounding` for the others. Together they cover every
+    trainable weight exactly once.
+
+    Args:
+        bounding: the optimizer's `Bounding` (`tfdp_layers.clipping`); None refuses layers that don't bound themselves.
+
+    Raises:
+        ValueError: naming the layer, if a layer mixes records, holds state adapted to data, has no bound, or if a
+            weight is covered not at all or twice.
+    """
+    if not model.built:
+        raise ValueError(
+            f"Model {model.name!r} is not built: its weights are not known. Give it a keras.Input, or call it once."
+        )
+    refuse_overridden(model)
+    refuse_overridden_steps(model)
+    refuse_tied_behind_keras(model)
+    for layer in model._flatten_layers(include_self=False):
+        refuse_mixing(layer)
+    uses = uses_of_layers(model, bounding)
+    groups: list[SensitivityGroup] = []
+    others = []
+    for path, layer in leaf_layers(model):
+        variables = tuple(layer.trainable_variables)
+        if not variables:
+            continue
+        if has_bound(layer):
+            groups += groups_of(path, layer, max(1, uses[id(layer)]))
+        elif bounding is None or any(isinstance(part, CountedLayer) for part in layer._flatten_layers()):
+            raise ValueError(no_bound(path, layer))
+        else:
+            others.append((path, variables))
+    if bounding is not None:
+        groups += [checked(group) for group in bounding.groups(others)]
+    check_cover(model, groups)
+    return groups, uses
+
+
+def stated_bounds(model: keras.Model) -> tuple[tuple[str, float], ...]:
+    """What the layers that bound themselves state at this moment, for one use each: cheap enough for every step."""
+    return tuple(
+        (group.name, group.bound)
+        for path, layer in leaf_layers(model)
+        if has_bound(layer) and layer.trainable_variables
+        for group in groups_of(path, layer, 1)
+    )
+
+
+def check_cover(model: keras.Model, groups: list[SensitivityGroup]) -> None:
+    """Raises ValueError unless each trainable weight of the model is in exactly one group."""
+    covered = Counter(id(variable) for group in groups for variable in group.variables)
+    for variable in model.trainable_variables:
+        if covered[id(variable)] != 1:
+            raise ValueError(
+                f"Weight {variable.path!r} is covered by {covered[id(variable)]} bounds: it must be exactly one, or its"
+                " noise is not scaled to a record's influence. Weights owned by the model itself, or shared between"
+                " layers of different types, have none; put them into a layer with a registered bound, or freeze them"
+                " (trainable = False)."
+            )
+    if len(covered) != len(model.trainable_variables):
+        raise ValueError(
+            f"Model {model.name!r} has layers whose weights it does not train: their layers must be part of it."
+        )
+
+
+def leaf_layers(model: keras.Model, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yields (path, layer) for each distinct layer inside nested Sequential and functional models, and for the parts
+    that bound themselves."""
+    seen: set[int] = set()
+
+    def walk(container: keras.Model, prefix: str) -> Iterator[tuple[str, Any]]:
+        for layer in container.layers:
+            if is_container(layer):
+                yield from walk(layer, f"{prefix}{layer.name}/")
+                continue
+            for name, part in parts_of(layer).items():
+                if id(part) not in seen:
+                    seen.add(id(part))
+                    yield prefix + name, part
+
+    return walk(model, path)
+
+
+def no_bound(path: str, layer: keras.layers.Layer) -> str:
+    """The message for a trainable layer without a registered bound."""
+    twin = f"Clipped{type(layer).__name__}"
+    fix = (
+        f"Use tfdp.layers.{twin} in its place, or tfdp.make_private(model, bounding='backprop_clipping')"
+        if hasattr(layers, twin)
+        else "Register one, @tfdp.sensitivity_of(TheLayer), if its backward pass bounds each record"
+    )
+    return (
+        f"Layer {path!r} ({type(layer).__name__}) has trainable weights and no bound on what one record adds to"
+        " their gradient, so no noise can protect it. Compile with tfdp.optimizers.ClippedOptimizer, which clips each"
+        f" record's gradient. {fix}; or freeze it (layer.trainable = False)."
+    )

@@ -1,0 +1,256 @@
+"""A measurement that no record reaches another's gradient, on synthetic records."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import keras
+import ml_dtypes
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.certificates.uses import recorded
+from tfdp_layers.layers.base import inspect_uses
+from tfdp_layers.per_record.losses import is_sparse
+from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.structure import inputs_of
+
+if TYPE_CHECKING:
+    from tfdp_layers.models.training import PrivateTraining
+
+_ROWS = 4
+_TOLERANCE = 1e-3
+
+
+def check_independence(
+    model: "PrivateTraining", x: Any = None, y: Any = None, groups: Sequence[SensitivityGroup] | None = None
+) -> None:
+    """Measures that a record's contribution depends on that record alone.
+
+    Two measurements on a few records: additivity (with dropout off, the released sum of the batch equals the sum of
+    the released sums of its records alone, to float32 accuracy), and cross gradients (no row's loss has a gradient in
+    another row of a floating-point input). Additivity also sees mixing in the backward pass, and models on tokens.
+
+    It finds what it can measure: a layer that mixes records only on inputs unlike the synthetic ones is not seen. The
+    registry of bounds is the guarantee, this the check on it.
+
+    Args:
+        model: a compiled private model.
+        x, y: a batch or (trees of) tf.TensorSpec, whose shapes and types are then filled with synthetic records. If
+            left out, the model's own inputs, and labels like its outputs.
+        groups: of the model, where they are known; else `model.sensitivities()`.
+
+    Raises:
+        ValueError: naming the layer at fault where one can be found.
+    """
+    groups = model.sensitivities() if groups is None else groups
+    if x is None:
+        x = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), inputs_of(model))
+    x = synthetic_inputs(model, x)
+    with without_randomness(model), untouched_state(model) as changed:
+        y = synthetic_labels(model, x, y)
+        together = model.bounded_gradient_sums(x, y)
+        alone = [model.bounded_gradient_sums(*row(i, (x, y))) for i in range(_ROWS)]
+        crossed = cross_gradient(model, x, y)
+        refuse_mixed_losses(model, x, y)
+        refuse_losses_of_weights(model, x, y)
+    if changed():
+        raise ValueError(
+            f"A layer of model {model.name!r} writes state in its forward pass ({changed()}): computed from private"
+            " data without noise, it would be saved with the weights. Freeze or remove that layer."
+        )
+    gap, scale = additivity_gap(model, groups, together, alone)
+    if not gap <= tolerance(model) * scale or crossed:
+        raise ValueError(
+            f"Records are not independent in model {model.name!r}: {culprit(model, x)}. Then one record moves the"
+            " contributions of others, and no bound holds. Keep every operation inside a record (axis 0 is the batch),"
+            f" for example GroupNormalization in place of a batch norm. (Additivity gap {gap:.3g} of"
+            f" {scale:.3g}{', and a loss has a gradient in another row' if crossed else ''}.)"
+        )
+
+
+def additivity_gap(
+    model: "PrivateTraining",
+    groups: Sequence[SensitivityGroup],
+    together: Sequence[tf.Tensor],
+    alone: Sequence[Sequence[tf.Tensor]],
+) -> tuple[Any, Any]:
+    """How far the sums of a batch are from its records' alone, and the size that rounding is relative to.
+
+    Of the group of weights where the gap is the largest for its size: noise is scaled to the bound of each group, so
+    a gap in one of small gradients counts as much. A hundred times below its bound a gradient may be nothing but
+    rounding.
+    """
+    summed = [tf.add_n(parts) for parts in zip(*alone, strict=True)]
+    places = {id(v): i for i, v in enumerate(model.trainable_variables)}
+    found = []
+    for group in groups:
+        mine = [places[id(v)] for v in group.variables]
+        scale = sum(norm_of([parts[i] for i in mine]) for parts in alone)
+        gap = norm_of([together[i] - summed[i] for i in mine])
+        found.append((gap, max(scale, 0.01 * group.bound)))
+    return max(found, key=lambda one: one[0] / one[1] if np.isfinite(one[0]) else np.inf, default=(0.0, 1.0))
+
+
+def norm_of(tensors: Sequence[tf.Tensor]) -> float:
+    """The L2 norm of all of them together."""
+    return float(np.sqrt(sum(np.sum(np.square(np.asarray(t, np.float64))) for t in tensors)))
+
+
+def tolerance(model: "PrivateTraining") -> float:
+    """The relative gap that rounding explains: layers in float16 or bfloat16 round to 11 or 8 bits."""
+    types = {tf.as_dtype(layer.compute_dtype) for layer in model._flatten_layers()}
+    return max([_TOLERANCE, *[4.0 * float(ml_dtypes.finfo(t.as_numpy_dtype).eps) for t in types if t.is_floating]])
+
+
+def row(i: int, data: Any) -> Any:
+    """Row i of every leaf, as a batch of one."""
+    return keras.tree.map_structure(lambda t: t[i : i + 1], data)
+
+
+def synthetic_inputs(model: "PrivateTraining", x: Any) -> Any:
+    """Random rows like `x`:
+
+    normal numbers, or integers below the smallest vocabulary; given tensors are kept (first rows).
+    """
+    rng = np.random.default_rng(0)
+    limits = [layer.input_dim for layer in model._flatten_layers() if isinstance(layer, keras.layers.Embedding)]
+
+    def fill(spec: Any) -> tf.Tensor:
+        if not isinstance(spec, tf.TensorSpec):
+            return tf.convert_to_tensor(spec[:_ROWS])
+        shape = [_ROWS] + [8 if d is None else d for d in spec.shape[1:]]
+        dtype = tf.as_dtype(spec.dtype)
+        if dtype.is_floating:
+            return tf.constant(rng.normal(size=shape), dtype)
+        return tf.cast(tf.constant(rng.integers(0, min([*limits, 2 if dtype.is_bool else 100]), shape)), dtype)
+
+    return keras.tree.map_structure(fill, x)
+
+
+def synthetic_labels(model: "PrivateTraining", x: Any, y: Any) -> Any:
+    """Random labels like `y`; classes below the width of the output for integers, uniform numbers otherwise."""
+    rng = np.random.default_rng(1)
+    outputs = keras.tree.flatten(model(x, training=True))
+    if y is None:
+        sparse = [is_sparse(loss) for loss in model.compiled_losses]
+        specs = zip(outputs, sparse, strict=True)
+        y = [tf.TensorSpec(t.shape[:-1], tf.int64) if s else tf.TensorSpec(t.shape, tf.float32) for t, s in specs]
+    leaves = keras.tree.flatten(y)
+
+    def fill(spec: Any, output: tf.Tensor) -> tf.Tensor:
+        if not isinstance(spec, tf.TensorSpec):
+            return tf.convert_to_tensor(spec[:_ROWS])
+        shape = [_ROWS] + [o if d is None else d for d, o in zip(spec.shape[1:], output.shape[1:], strict=False)]
+        dtype = tf.as_dtype(spec.dtype)
+        if dtype.is_integer or dtype.is_bool:
+            same = len(shape) == len(output.shape) and shape[-1] == output.shape[-1]
+            top = 2 if same or output.shape[-1] == 1 else output.shape[-1]
+            return tf.cast(tf.constant(rng.integers(0, top, shape)), dtype)
+        return tf.constant(rng.uniform(size=shape), dtype)
+
+    padded = outputs + outputs[-1:] * (len(leaves) - len(outputs))
+    return keras.tree.pack_sequence_as(y, [fill(s, o) for s, o in zip(leaves, padded, strict=False)])
+
+
+@contextlib.contextmanager
+def without_randomness(model: "PrivateTraining") -> Iterator[None]:
+    """Switches dropout and noise layers off for the block, by their rates."""
+    saved = []
+    for layer in model._flatten_layers():
+        for name in ("rate", "stddev"):
+            if isinstance(getattr(layer, name, None), float) and hasattr(layer, "seed_generator"):
+                saved.append((layer, name, getattr(layer, name)))
+                setattr(layer, name, 0.0)
+    augmenting = [layer for layer in model._flatten_layers() if hasattr(layer, "get_random_transformation")]
+    for layer in augmenting:  # Keras' image augmentation: per record, the identity out of training
+        layer.call = functools.partial(switched_off, layer.call)
+    try:
+        yield
+    finally:
+        for layer in augmenting:
+            del layer.call
+        for layer, name, value in saved:
+            setattr(layer, name, value)
+
+
+def switched_off(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The layer's call as out of training."""
+    return call(*args, **(kwargs | {"training": False}))
+
+
+@contextlib.contextmanager
+def untouched_state(model: "PrivateTraining") -> Iterator[Any]:
+    """Yields a function that names the non-trainable weights changed inside the block; they are put back."""
+    weights = [v for v in model.non_trainable_variables if "seed_generator" not in v.path]
+    before = [np.array(v) for v in weights]
+    changed: list[str] = []
+    yield lambda: changed
+    for variable, value in zip(weights, before, strict=True):
+        if not np.array_equal(np.array(variable), value, equal_nan=value.dtype.kind == "f"):
+            changed.append(variable.path)
+            variable.assign(value)
+
+
+def cross_gradient(model: "PrivateTraining", x: Any, y: Any) -> bool:
+    """Whether the loss of row 0 has a gradient in another row of a floating-point input."""
+    floats = [t for t in keras.tree.flatten(x) if t.dtype.is_floating]
+    if not floats:
+        return False
+    with tf.GradientTape() as tape:
+        tape.watch(floats)
+        first = model.per_record_losses(x, y)[0]
+    gradients = [g for g in tape.gradient(first, floats) if g is not None]
+    return any(bool(tf.reduce_any(tf.convert_to_tensor(g)[1:] != 0)) for g in gradients)
+
+
+def refuse_mixed_losses(model: "PrivateTraining", x: Any, y: Any) -> None:
+    """Raises ValueError if a record's own loss depends on other records, by input or label.
+
+    Additivity alone does not see it where every upstream gradient is clipped: of a scalar output only the sign is left.
+    """
+    together = model.per_record_losses(x, y)
+    alone = tf.concat([model.per_record_losses(*row(i, (x, y))) for i in range(_ROWS)], 0)
+    error = tolerance(model)
+    if together.shape != alone.shape or not np.allclose(together, alone, error, error / 100, equal_nan=True):
+        raise ValueError(
+            f"Records are not independent in model {model.name!r}: the loss of a record in a batch differs from its"
+            f" loss alone; {culprit(model, x)}. Return one value a record from the loss, computed from that record's"
+            " labels and predictions of the same shape."
+        )
+
+
+def refuse_losses_of_weights(model: "PrivateTraining", x: Any, y: Any) -> None:
+    """Raises ValueError if a loss uses a trainable weight otherwise than through its bounded layer."""
+    variables, bounding = model.trainable_variables, model.optimizer.bounding
+    with inspect_uses(_ROWS), tf.GradientTape() as tape, recorded(model, tape, bounding):
+        total = tf.reduce_sum(model.per_record_losses(x, y))
+    for variable, gradient in zip(variables, tape.gradient(total, [v.value for v in variables]), strict=True):
+        if gradient is not None:
+            raise ValueError(
+                f"The loss uses weight {variable.path!r} itself, where nothing bounds a record's influence on its"
+                " gradient. Use a weight regularizer (kernel_regularizer), which is added after the noise."
+            )
+
+
+def culprit(model: "PrivateTraining", x: Any) -> str:
+    """The first layer of a functional or Sequential model whose output rows depend on which other rows are present."""
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.InputLayer):
+            continue
+        try:
+            part = keras.Model(model.inputs, layer.output)
+        except (AttributeError, ValueError):
+            continue
+        flat = keras.tree.flatten(x)
+        whole = keras.tree.flatten(part(flat, training=True))
+        single = keras.tree.flatten(part([t[:1] for t in flat], training=True))
+        for a, b in zip(whole, single, strict=True):
+            a, b, error = np.asarray(a[:1], np.float64), np.asarray(b, np.float64), tolerance(model)
+            if not np.allclose(a, b, error, error / 100):
+                return (
+                    f"layer {layer.name!r} ({type(layer).__name__}) is the first whose output for a record depends on"
+                    " other records"
+                )
+    return "no layer's forward pass mixes them, so the loss or a layer's backward pass does"

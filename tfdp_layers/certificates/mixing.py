@@ -1,0 +1,60 @@
+"""Layers known to break the independence of records: why no bound on one record holds with them, and the fix."""
+
+import keras
+
+from tfdp_layers.layers.dp_pca import DPPCA
+
+
+def refuse_mixing(layer: keras.layers.Layer) -> None:
+    """Raises ValueError for a layer that lets one record reach another's gradient, or carries state from private
+    data.
+    """
+    reason = mixing_reason(layer)
+    if reason:
+        raise ValueError(f"Layer {layer.name!r} is {type(layer).__name__}: {reason}")
+
+
+def mixing_reason(layer: keras.layers.Layer) -> str | None:
+    """Why the layer breaks the independence of records, with the fix; None if it is not known to."""
+    kl = keras.layers
+    if isinstance(layer, kl.BatchNormalization) and layer.trainable:
+        return (
+            "it averages over the batch, so one record moves every other record's gradient and no bound holds."
+            " Use keras.layers.GroupNormalization(groups=1, center=False, scale=False), or freeze it"
+            " (layer.trainable = False)."
+        )
+    mixers = tuple(getattr(kl, name) for name in ("MixUp", "CutMix") if hasattr(kl, name))
+    if mixers and isinstance(layer, mixers):
+        return "it blends records with one another, so no bound on one record holds. Augment each record by itself."
+    if getattr(layer, "stateful", False):
+        return (
+            "it carries state from one batch into the next, so a record acts beyond its own step. Set stateful=False."
+        )
+    if getattr(layer, "activity_regularizer", None) is not None:
+        return (
+            "it has an activity regularizer, a loss over the batch that no clip sees. Use kernel_regularizer (its"
+            " gradient is added after the noise), or put the term into the per-record loss."
+        )
+    if isinstance(layer, DPPCA) and not layer.adapted:
+        return "it was not adapted yet, and projects on nothing. Call its adapt(data) first; its cost joins the ledger."
+    if is_adapted(layer):
+        return (
+            "its state was learned by adapt(), without noise; if that was private data, the model gives it away. Give"
+            " the state as constants known from public sources (mean=, variance=, bin_boundaries=, vocabulary=);"
+            " tfdp.layers.DPPCA is a preprocessing layer that adapts privately."
+        )
+    return None
+
+
+def is_adapted(layer: keras.layers.Layer) -> bool:
+    """Whether a preprocessing layer's state came from adapt() rather than from its arguments."""
+    kl = keras.layers
+    if isinstance(layer, kl.Normalization):
+        return layer.input_mean is None
+    if isinstance(layer, kl.Discretization):
+        return bool(getattr(layer, "num_bins", None)) and layer.bin_boundaries is not None
+    if isinstance(layer, kl.TextVectorization):
+        layer = layer._lookup_layer
+    if isinstance(layer, kl.StringLookup | kl.IntegerLookup) or hasattr(layer, "_has_input_vocabulary"):
+        return not getattr(layer, "_has_input_vocabulary", False)
+    return False

@@ -1,0 +1,61 @@
+"""How often one call of a model uses each layer: a record's influence adds up over the uses of a shared layer."""
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.clipping.bounding import Bounding
+from tfdp_layers.layers.base import CountedLayer, inspect_uses
+from tfdp_layers.per_record.recording import Recorder, recording
+from tfdp_layers.structure import inputs_of
+
+_RECORDS = 1009
+"""Records in the trace that counts uses: a size that no other axis is likely to have."""
+
+
+def uses_of_layers(model: keras.Model, bounding: Bounding | None = None) -> Counter[int]:
+    """How often one call of the model uses each layer that bounds itself, by the layer's id: counted in a trace.
+
+    Raises: ValueError for a use that the bound does not cover (see `inspect_uses`), for a layer without per-record
+        formula, and for a weight used outside its layer.
+    """
+    tensors = keras.tree.flatten(inputs_of(model))
+    rows = next((t.shape[0] for t in tensors if t.shape[0] is not None), _RECORDS)
+    inputs = keras.tree.map_structure(lambda x: tf.TensorSpec((rows, *x.shape[1:]), x.dtype), inputs_of(model))
+    bounded = [
+        v for layer in model._flatten_layers() if isinstance(layer, CountedLayer) for v in layer.trainable_variables
+    ]
+    variables = bounded if bounding is None else model.trainable_variables
+    uses: Counter[int] = Counter()
+
+    def trace(x: Any) -> None:
+        with inspect_uses(rows) as counted, tf.GradientTape() as tape, recorded(model, tape, bounding, rows):
+            outputs = [t for t in keras.tree.flatten(model(x, training=True)) if t.dtype.is_floating]
+        uses.update(counted)
+        reached = tape.gradient(outputs, [v.value for v in variables])
+        for variable, gradient in zip(variables, reached, strict=True):
+            if gradient is not None:
+                raise ValueError(
+                    f"Weight {variable.path!r} is also used outside its layer, where nothing bounds a record's"
+                    " influence on its gradient. Use it through its layer alone, or through tf.stop_gradient."
+                )
+
+    tf.function(trace, autograph=False).get_concrete_function(inputs)
+    return uses
+
+
+@contextlib.contextmanager
+def recorded(
+    model: keras.Model, tape: tf.GradientTape, bounding: Bounding | None, rows: int | None = None
+) -> Iterator[Any]:
+    """A `Recorder` of the layers that `bounding` bounds, active inside the block; an idle one without `bounding`."""
+    recorder = Recorder(tape, rows)
+    if bounding is None:
+        yield recorder
+    else:
+        with recording(model, recorder, bounding.allow_generic):
+            yield recorder

@@ -1,0 +1,1 @@
+"""Keras models that train privately: the step, `fit`, its book-keeping, files and replicas."""

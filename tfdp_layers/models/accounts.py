@@ -1,0 +1,65 @@
+"""Which of a process' models share what they spend: those that share weights, or copies of released weights."""
+
+import hashlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tfdp_layers.accounting import Ledger
+from tfdp_layers.accounting.account import Account, account_of, open_account
+from tfdp_layers.structure import held_by
+
+if TYPE_CHECKING:
+    pass
+
+_SMALLEST = 8
+"""Weights of fewer numbers are not recognised by their values: a few zeros may be anyone's."""
+
+_released: dict[bytes, Ledger] = {}
+"""What the values that trainings of this process ended with cost, by their digests: such numbers, full of noise, arise
+nowhere else."""
+
+
+def join_accounts(account: Account, variables: Iterable[Any], trained: Iterable[Any]) -> None:
+    """Joins a model's account with those of its weights, and opens accounts for the weights that it trains.
+
+    Guarantee: models that share a weight which any of them trains have one ledger. A model that holds a copy of the
+    values with which a training of this process ended takes over what they cost. Copies of values from the middle of a
+    training, or changed by hand, are not recognised.
+
+    Args:
+        account: the model's.
+        variables: all weights of the model, Keras variables.
+        trained: those among them that it trains.
+
+    Raises: as `Account.join`, and as `Ledger.merge`.
+    """
+    held = [held_by(variable) for variable in variables]
+    account.join(found for found in map(account_of, held) if found is not None)
+    for one in held if _released else ():
+        cost = _released.get(_digest(one) or b"")
+        if cost is not None and not account.ledger.holds(cost):
+            account.ledger.merge(cost)
+    for variable in trained:
+        open_account(held_by(variable), account)
+
+
+def remember_released(account: Account, variables: Iterable[Any]) -> None:
+    """Remembers what the values that a training ended with cost, to recognise copies of them in other models.
+
+    For trainings that released something: initial values are full of no noise, and equal ones arise elsewhere, too.
+    """
+    cost = account.ledger.copy()
+    for variable in variables:
+        digest = _digest(held_by(variable))
+        if digest is not None:
+            _released[digest] = cost
+
+
+def _digest(held: Any) -> bytes | None:
+    value = np.asarray(held)
+    # Equal numbers, such as the zeros that a bias starts from, were not made by noise either.
+    if value.size < _SMALLEST or value.dtype.kind not in "fV" or np.all(value == value.flat[0]):
+        return None
+    return hashlib.blake2b(repr((value.shape, value.dtype.str)).encode() + value.tobytes(), digest_size=16).digest()

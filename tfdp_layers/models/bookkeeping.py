@@ -1,0 +1,161 @@
+"""What a private model remembers of what it released, and how that is saved with its weights."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from tfdp_layers.accounting import Ledger, Release, Statement
+from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
+from tfdp_layers.audit.canaries import Canaries
+from tfdp_layers.audit.one_run import audit_training
+from tfdp_layers.layers.dp_pca import merge_adaptations
+from tfdp_layers.models.accounts import join_accounts
+from tfdp_layers.models.run import PrivacyState
+from tfdp_layers.models.whole_file import whole_file
+from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.structure import KerasMixin
+
+_loading = threading.local()
+
+
+class Bookkeeping(KerasMixin):
+    """Mixin for Keras models: the ledger, the statement, and files that hold both with the weights."""
+
+    _privacy: PrivacyState
+
+    # The ledger -------------------------------------------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was released into the model's weights so far. Looking changes nothing.
+
+        Assign a `Ledger(path)` to keep it in a file; what was spent moves over. To charge all that is trained on a data
+        set to one ledger, assign each model the same one: `Ledger(path, dataset="name", budget=(epsilon, delta))`; past
+        the budget `fit` ends or refuses to start.
+
+        Models that share weights which one of them trains, or that hold copies of released weights, have one ledger.
+        What layers release by themselves (`tfdp.layers.DPPCA`) is in it, too.
+        """
+        return self._privacy.ledger
+
+    @ledger.setter
+    def ledger(self, ledger: Ledger) -> None:
+        if self._privacy.run is not None:
+            raise RuntimeError("The ledger can't be exchanged while fit runs: assign it before fit.")
+        self._settle_accounts()
+        replicas = self._privacy.replicas_of(self._distribute_strategy)
+        if replicas is not None and replicas.workers is not None and not replicas.workers.chief:
+            ledger = ledger.copy()  # The chief keeps the one ledger.
+        ledger.merge(self.ledger)
+        self._privacy.account.replace(ledger)
+
+    def _settle_accounts(self) -> None:
+        """Takes over what was released into this model's weights, by whichever model or layer.
+
+        Raises: ValueError where that is not known, or counted in two ledgers.
+        """
+        account = self._privacy.account
+        join_accounts(account, self.weights, self.trainable_variables)
+        merge_adaptations(self._flatten_layers(include_self=False), account)
+
+    @property
+    def current_release(self) -> Release | None:
+        """What each step of the running `fit` releases; None outside of one."""
+        return None if self._privacy.run is None else self._privacy.run.release
+
+    @property
+    def made_in_fit(self) -> int:
+        """Releases that the running `fit` made; 0 outside of one."""
+        return 0 if self._privacy.run is None else self._privacy.run.made
+
+    def privacy_statement(self, delta: float) -> Statement:
+        """What was released, at which epsilon, under which assumptions. Print it, or `.to_json()`.
+
+        Raises: ValueError where weights came without what they cost, or delta is not in (0, 1).
+        """
+        self._settle_accounts()
+        self._refuse_unpaid_weights()
+        return Statement.from_ledger(self.ledger, delta)
+
+    def _refuse_unpaid_weights(self) -> None:
+        """Raises ValueError where the optimizer was restored without the ledger (tf.train.Checkpoint does that)."""
+        if self._privacy.unpaid:
+            raise ValueError(
+                "Weights were loaded into this model, and the ledger saved with them was not: it is missing, damaged,"
+                " or belongs to another data set (the error from loading says which). Load weights with a whole ledger,"
+                " or, if they are public, load_weights(path, public=True)."
+            )
+        optimizer = getattr(self, "optimizer", None)
+        if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > self.ledger.updates:
+            raise ValueError(
+                f"The optimizer counts {int(optimizer.releases.numpy())} releases and the ledger"
+                f" {self.ledger.updates}: weights were restored without what they cost. Restore with load_weights or"
+                " load_model, or merge the ledger of the earlier run: model.ledger.merge(...)."
+            )
+
+    def audit(self, x: Any, y: Any, canaries: Canaries | int = 500, **options: Any) -> Any:
+        """Trains on records and canaries, attacks the training, and says which epsilon the attack refutes.
+
+        The canaries spoil the model: audit a twin of the one that you use. Arguments, result, and what is raised: see
+        `tfdp.audit.audit_training`.
+        """
+        self._require_private()
+        return audit_training(self, x, y, canaries, **options)
+
+    # Files ------------------------------------------------------------------------------------------------------------
+
+    def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
+        """As in Keras; an interrupted save leaves an earlier file as it was."""
+        with whole_file(filepath, overwrite) as path:
+            super().save(path, overwrite, *args, **kwargs)
+
+    def save_weights(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
+        """As in Keras; an interrupted save leaves an earlier file as it was."""
+        with whole_file(filepath, overwrite) as path:
+            super().save_weights(path, overwrite, *args, **kwargs)
+
+    def load_weights(self, filepath: str | os.PathLike[str], *args: Any, public: bool = False, **kwargs: Any) -> None:
+        """As in Keras; what the weights cost joins the ledger.
+
+        Args:
+            public: says that weights saved without a ledger were not computed from private records, so that they cost
+                nothing. A ledger that is there counts all the same.
+
+        Raises: ValueError for weights without a ledger that are not declared public.
+        """
+        with declared_public(public):
+            super().load_weights(filepath, *args, **kwargs)
+
+    def save_own_variables(self, store: Any) -> None:
+        self._settle_accounts()
+        super().save_own_variables(store)
+        write_stored_ledger(store, self.ledger)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads weights; what they cost is merged into the ledger, which never rewinds."""
+        # Keras loads the weights of layers after a failure here too (and only warns, with skip_mismatch).
+        self._privacy.unpaid = True
+        variables, stored = read_stored_ledger(store)
+        if stored is not None:
+            self._settle_accounts()
+            self.ledger.merge(stored)
+        elif not getattr(_loading, "public", False):
+            raise ValueError(
+                "These weights were saved without a privacy ledger, so what they cost is not known. If they are public"
+                " (never computed from private records), say so: load_weights(path, public=True), or"
+                " tfdp.load_model(path, public=True). If a private training made them, load the file that it saved."
+            )
+        self._privacy.unpaid = False
+        super().load_own_variables(variables)
+
+
+@contextlib.contextmanager
+def declared_public(public: bool) -> Iterator[None]:
+    """Weights loaded inside the block, in this thread, may come without a ledger, if `public`."""
+    earlier, _loading.public = getattr(_loading, "public", False), bool(public)
+    try:
+        yield
+    finally:
+        _loading.public = earlier

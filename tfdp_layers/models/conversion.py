@@ -1,0 +1,103 @@
+"""From ordinary layers to their clipped twins, and back to an ordinary model for serving."""
+
+from typing import Any
+
+import keras
+
+from tfdp_layers.layers.attention import ClippedMultiHeadAttention
+from tfdp_layers.layers.base import BoundedLayer, CountedLayer, UpstreamBoundedLayer
+from tfdp_layers.layers.conv import (
+    BoundedConvolution,
+    ClippedConv1D,
+    ClippedConv2D,
+    ClippedConv3D,
+    ClippedDepthwiseConv2D,
+)
+from tfdp_layers.layers.dense import ClippedDense
+from tfdp_layers.layers.dp_pca import DPPCA
+from tfdp_layers.layers.einsum import ClippedEinsumDense
+from tfdp_layers.layers.embedding import ClippedEmbedding
+from tfdp_layers.layers.feedback_base import FixedFeedback
+from tfdp_layers.layers.gradient_filter import GradientFilter
+from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
+from tfdp_layers.rules.rows import ROUNDING
+from tfdp_layers.structure import inputs_of, outputs_of
+
+TWINS: dict[type, Any] = {
+    keras.layers.Dense: ClippedDense,
+    keras.layers.Conv1D: ClippedConv1D,
+    keras.layers.Conv2D: ClippedConv2D,
+    keras.layers.Conv3D: ClippedConv3D,
+    keras.layers.DepthwiseConv2D: ClippedDepthwiseConv2D,
+    keras.layers.EinsumDense: ClippedEinsumDense,
+    keras.layers.Embedding: ClippedEmbedding,
+    keras.layers.LayerNormalization: ClippedLayerNormalization,
+    keras.layers.GroupNormalization: ClippedGroupNormalization,
+    keras.layers.MultiHeadAttention: ClippedMultiHeadAttention,
+}
+
+
+def clipped_twin(layer: keras.layers.Layer, clips: dict[str, float], bound: str) -> Any:
+    """The clipped twin of a trainable layer with weights, or a copy of any other layer. Weights are not copied here."""
+    if isinstance(layer, DPPCA):
+        copied = DPPCA.from_config(layer.get_config())
+        copied.ledger.merge(layer.ledger)  # its weights are copied, too
+        return copied
+    twin = TWINS.get(type(layer))
+    if twin is None or not layer.trainable:
+        return type(layer).from_config(layer.get_config())
+    options: dict[str, Any] = dict(clips)
+    if issubclass(twin, BoundedConvolution):
+        options["bound"] = bound
+    if issubclass(twin, UpstreamBoundedLayer):
+        del options["input_clip"]
+    return twin.from_config(layer.get_config() | options)
+
+
+def plain_model(model: keras.Model) -> keras.Model:
+    """An ordinary Keras model that predicts what `model` predicts: clips of the inputs stay, as Keras operations."""
+    if not model.built or model.inputs is None:
+        raise ValueError(f"Model {model.name!r} is not built: there is nothing to convert yet. Give it a keras.Input.")
+    functional = keras.Model(inputs_of(model), outputs_of(model), name=model.name)
+    copy = keras.models.clone_model(functional, clone_function=plain_layer)
+    for source, target in zip(functional.layers, copy.layers, strict=True):
+        if isinstance(source, FixedFeedback | keras.Model):
+            continue  # its weights were copied as its twin was made; feedback matrices have no place in it
+        target.set_weights(source.get_weights()[:1] if isinstance(source, DPPCA) else source.get_weights())
+    return copy
+
+
+def plain_layer(layer: keras.layers.Layer) -> Any:
+    """A copy of an ordinary layer; for one that clips its input a small model of the clip, in Keras operations, and
+    the layer.
+    """
+    if isinstance(layer, keras.Model) and not isinstance(layer, CountedLayer):
+        return plain_model(layer)
+    if isinstance(layer, DPPCA):
+        flat = keras.layers.Dense(layer.components, use_bias=False, trainable=False)
+        return keras.Sequential([keras.Input(layer.input.shape[1:]), keras.layers.Flatten(), flat], name=layer.name)
+    if isinstance(layer, GradientFilter):
+        return keras.layers.Identity(name=layer.name)
+    if isinstance(layer, FixedFeedback):
+        tensors = keras.tree.map_structure(lambda t: keras.Input(batch_shape=(None, *t.shape[1:])), layer.input)
+        return keras.Model(tensors, layer.to_keras(tensors), name=layer.name)
+    base: Any = next((plain for plain, twin in TWINS.items() if type(layer) is twin), None)
+    if base is None:
+        return type(layer).from_config(layer.get_config())
+    config = {k: v for k, v in layer.get_config().items() if k not in ("input_clip", "upstream_clip", "bound")}
+    if not isinstance(layer, BoundedLayer):  # its clips act on the way back alone
+        return base.from_config(config)
+    inputs = keras.Input(batch_shape=(None, *layer.input.shape[1:]), dtype="float32")
+    return keras.Model(inputs, base.from_config(config)(clip_operations(layer, inputs)), name=layer.name)
+
+
+def clip_operations(layer: keras.layers.Layer, inputs: keras.KerasTensor) -> Any:
+    """The layer's input clip on a Keras tensor: the same numbers as its rule, without a class of this library."""
+    ops = keras.ops
+    weights = 1.0
+    if getattr(layer, "_multiplicity", None) is not None:
+        weights = layer._multiplicity[(None, None) if layer.channels_first else (None, ..., None)]
+    axes = tuple(range(1, len(inputs.shape)))
+    norm = ops.sqrt(ops.sum(ops.square(inputs) * weights, axis=axes, keepdims=True))
+    limit = layer.input_clip * (1.0 - ROUNDING)
+    return ops.where(ops.isfinite(norm), inputs * (limit / ops.maximum(norm, limit)), ops.zeros_like(inputs))

@@ -1,0 +1,112 @@
+"""The compiled step, counted: reserved in the ledger before it runs, settled after."""
+
+import warnings
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tfdp_layers.accounting import Ledger
+from tfdp_layers.models.run import PrivacyState, Run
+from tfdp_layers.models.workers import Workers
+from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.sensitivity import SensitivityGroup
+
+Step = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class CountedStep:
+    """A function of the iterator that reserves in the ledger what a compiled step may release, then runs it.
+
+    A crash over-counts, never under.
+
+    Args:
+        step: the compiled step, which makes `together` optimizer steps a call.
+        together: Keras' `steps_per_execution`.
+        state: of the model: its current run and its account.
+        optimizer: of the model; it counts releases down.
+        settings: what the certificate of a run would be made from now.
+        stop: ends `fit` after the current call.
+
+    Raises: RuntimeError if what the ledger states was changed meanwhile, or if the replicas did not hold one draw.
+    """
+
+    step: Step
+    together: int
+    state: PrivacyState
+    optimizer: PrivateOptimizer
+    settings: Callable[[Sequence[SensitivityGroup]], Hashable]
+    stop: Callable[[], None]
+
+    def __call__(self, iterator: Any) -> Any:
+        run, ledger = self.state.require_run(), self.state.ledger
+        if self.settings(run.groups) != run.settings:
+            raise RuntimeError(
+                "The noise, a clip, a bound, a layer's trainable flag, or steps_per_execution was changed while fit"
+                " runs: its certificate and the ledger state the earlier ones. Change it between two calls of fit."
+            )
+        count, broken = self._reserved(run, ledger), True
+        self.optimizer._reserve(count)
+        try:
+            logs = self.step(iterator)
+            broken = False
+        finally:
+            unused = self.optimizer._reserved()
+            if unused:
+                self.optimizer._reserve(0)
+            # Where a step breaks off, weights may have moved before what it reserved was counted down; and another
+            # worker may hold what the chief had released already.
+            made = count if broken else count - unused
+            if run.token is not None:
+                ledger.settle(run.token, made)
+            run.count(made, self.together)
+        if unused and run.replicas is not None:
+            raise RuntimeError(
+                "The replicas held slices of different draws, or one slice twice: that step released nothing. Call fit"
+                " again; if it happens again, report it."
+            )
+        return logs
+
+    def _reserved(self, run: Run, ledger: Ledger) -> int:
+        """How many releases the next call may make; they are in the ledger already: in the chief's."""
+        workers: Workers | None = None if run.replicas is None else run.replicas.workers
+        if workers is not None and not workers.chief:
+            return workers.number()
+        try:
+            # Past its limit the optimizer releases nothing, so no more than that is at stake.
+            count = self._afforded(run, ledger, min(self.together, self.optimizer.releases_left()))
+            refuse_gaps(run, count)
+            assert run.token is not None
+            ledger.reserve(run.token, count)
+        except BaseException:
+            if workers is not None:
+                workers.abort()
+            raise
+        return count if workers is None else workers.number(count)
+
+    def _afforded(self, run: Run, ledger: Ledger, count: int) -> int:
+        """How many of `count` releases the data set's budget affords; ends `fit` where they are the last."""
+        assert run.token is not None
+        more = ledger.affordable(run.token, count + 1)
+        if more <= count and count:
+            warnings.warn(
+                f"The budget of the data set {ledger.dataset!r} affords {more} more updates: fit ends after them.",
+                UserWarning,
+                stacklevel=4,
+            )
+            self.stop()
+        return min(count, more)
+
+
+def refuse_gaps(run: Run, count: int) -> None:
+    """Raises RuntimeError for releases after a gap, where their cost is that of consecutive ones.
+
+    Of b batches an epoch, k consecutive releases are of ceil(k / b) epochs, in each of which a record is drawn once.
+    Draws that were left out in between bring in more epochs than that.
+    """
+    if count and run.drawn != run.made and run.release.sampling.kind == "partition":
+        raise RuntimeError(
+            f"{run.drawn - run.made} of this fit's draws were left out, because a limit held, and it was raised"
+            f" again: {run.release.sampling} is accounted for consecutive steps. Call fit again, which starts a fresh"
+            " permutation, or draw by Poisson sampling."
+        )

@@ -1,0 +1,180 @@
+"""What `fit` accepts: data that a sampler draws, and callbacks that look at nothing private."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfdp_layers.batches.arrays import PrivateBatches
+from tfdp_layers.batches.base import Batches
+from tfdp_layers.per_record.losses import is_sparse
+from tfdp_layers.sampling import Poisson, Sampling
+
+_ARRAY_OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "seed")
+
+
+def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
+    """The drawn batches that `fit` trains on, from its `x`, `y` and options.
+
+    Raises: ValueError for data that no sampler draws, and for options that contradict each other.
+    """
+    x = arguments.get("x")
+    given = [name for name in _ARRAY_OPTIONS if options[name] is not None]
+    if isinstance(x, Batches):
+        given += [n for n in ("y", "batch_size", "sample_weight", "class_weight") if arguments.get(n) is not None]
+        if given:
+            raise ValueError(
+                f"{type(x).__name__} holds its labels, weights and sampling already; fit got {given} as well. Give them"
+                f" to {type(x).__name__} instead."
+            )
+        return x
+    if x is None or hasattr(x, "element_spec") or isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__"):
+        raise ValueError(
+            f"fit got {type(x).__name__}: how its batches were drawn is unknown, and the cost depends on it. Give"
+            " arrays, or tfdp.PrivateBatches(x, y, sampling), or say how it draws: tfdp.declare_sampling(dataset,"
+            " sampling, examples=n)."
+        )
+    sampling, batch_size = options["sampling"], arguments.get("batch_size")
+    if sampling is None:
+        sampling = Poisson(32 if batch_size is None else batch_size)
+    elif not isinstance(sampling, Sampling):
+        raise ValueError(
+            f"`sampling` must be a sampler, for example tfdp.sampling.Poisson(256). Received: {sampling!r}."
+        )
+    elif batch_size is not None and batch_size != sampling.batch_size:
+        raise ValueError(f"batch_size={batch_size} contradicts {sampling}: leave batch_size out.")
+    return PrivateBatches(
+        x,
+        arguments.get("y"),
+        sampling,
+        options["physical_batch_size"],
+        sample_weight=arguments.get("sample_weight"),
+        class_weight=arguments.get("class_weight"),
+        examples=options["examples"],
+        unit_ids=options["unit_ids"],
+        seed=options["seed"],
+    )
+
+
+def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) -> None:
+    """Raises ValueError for arguments and callbacks that let un-noised numbers steer the training.
+
+    Args:
+        arguments: of `fit`, by name.
+        logged: names that training metrics start with: of the model's outputs and of its metrics.
+    """
+    if arguments.get("validation_split"):
+        raise ValueError(
+            "validation_split carves the validation data out of the private data: its metrics are computed without"
+            " noise and would be released. Give public data as validation_data=(x, y)."
+        )
+    validation = arguments.get("validation_data")
+    if shares_records(arguments.get("x"), validation):
+        raise ValueError(
+            "validation_data is the private training data itself; its metrics carry no noise. Give public data."
+        )
+    posing = sorted(name for name in logged if name == "val" or name.startswith("val_"))
+    for callback in flatten_callbacks(arguments.get("callbacks")):
+        refuse_steering(callback, validation is not None, posing)
+
+
+def shares_records(x: Any, validation: Any) -> bool:
+    """Whether the validation data are the training data, or a view of some of them."""
+    if isinstance(x, Batches):
+        if validation is x:
+            return True
+        x = getattr(x, "_structure", (None,))[0]
+    if not isinstance(validation, list | tuple) or not validation:
+        return False
+    arrays = [
+        [np.asarray(a) for a in keras.tree.flatten(data) if hasattr(a, "__array__")] for data in (x, validation[0])
+    ]
+    return any(np.may_share_memory(a, b) for a in arrays[0] for b in arrays[1])
+
+
+def flatten_callbacks(callbacks: Any) -> Iterable[Any]:
+    """The callbacks of a list, a keras CallbackList, or a single one."""
+    if callbacks is None:
+        return []
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks.callbacks
+    return keras.tree.flatten(callbacks)
+
+
+def logs_first(callbacks: Any) -> Any:
+    """The callbacks with those that add to the logs (`adds_to_logs`) first, so that all others see what they add.
+
+    Keras hands one dict of logs along the list. Order is kept otherwise; a keras CallbackList is reordered in place.
+    """
+
+    def rank(callback: keras.callbacks.Callback) -> bool:
+        return not getattr(callback, "adds_to_logs", False)
+
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks.callbacks.sort(key=rank)
+        return callbacks
+    return sorted(flatten_callbacks(callbacks), key=rank)
+
+
+def refuse_steering(callback: keras.callbacks.Callback, validated: bool = True, posing: Sequence[str] = ()) -> None:
+    """Raises ValueError if a callback that is known to decide does so by a metric of the private data.
+
+    Known are those of Keras that stop, change the rate or choose a checkpoint, and those of KerasTuner.
+
+    Args:
+        validated: whether `fit` got validation data, which are public.
+        posing: outputs and metrics whose training metrics are named like validation metrics.
+    """
+    name, monitor = type(callback).__name__, decides_by(callback)
+    if isinstance(callback, keras.callbacks.TerminateOnNaN):
+        raise ValueError(
+            f"{name} stops on the private loss, which carries no noise: when it stops tells about records. Drop it."
+        )
+    if monitor is None or monitor == "epsilon":
+        return
+    if not monitor.startswith("val_"):
+        raise ValueError(
+            f"{name} decides by {monitor!r}, a number computed from private data without noise: its decisions would"
+            " leak. Monitor a metric of public validation data (monitor='val_loss'), or 'epsilon'."
+        )
+    if not validated:
+        raise ValueError(
+            f"{name} decides by {monitor!r}, and fit got no validation_data: a number of that name could only come from"
+            " the private data. Give public data as validation_data=(x, y)."
+        )
+    if posing:
+        raise ValueError(
+            f"{name} decides by {monitor!r}, and outputs or metrics of the model are called {list(posing)}: their"
+            " training metrics, which carry no noise, are named like validation metrics. Give them other names."
+        )
+
+
+def decides_by(callback: keras.callbacks.Callback) -> str | None:
+    """The name of the metric that a callback, known to decide something, decides by; None where it is not known to."""
+    kc = keras.callbacks
+    deciding = isinstance(callback, kc.EarlyStopping | kc.ReduceLROnPlateau)
+    deciding |= isinstance(callback, kc.ModelCheckpoint) and callback.save_best_only
+    if deciding:
+        return str(getattr(callback, "monitor", ""))
+    if type(callback).__module__.split(".")[0] in ("keras_tuner", "kerastuner"):
+        objective = getattr(callback, "objective", None)
+        return None if objective is None else str(getattr(objective, "name", objective))
+    return None
+
+
+def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
+    """Raises ValueError if integer class labels lie outside what a single-output classifier can predict.
+
+    The message says how many classes there are, nothing of the records; that it is raised at all is not covered by the
+    guarantee.
+    """
+    if not is_sparse(loss) or not hasattr(y, "shape") or not model.built or len(model.outputs) != 1:
+        return
+    classes = model.outputs[0].shape[-1]
+    values = np.asarray(y)
+    if classes and values.size and (values.min() < 0 or values.max() >= classes):
+        raise ValueError(
+            f"The model has {classes} outputs, so sparse labels must lie in 0..{classes - 1}, and some of y do not."
+            " Recode the labels, or give the last layer one unit for each class."
+        )

@@ -1,0 +1,115 @@
+"""Model files, loaded without executing or importing what they name."""
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from tfdp_layers.models.bookkeeping import declared_public
+from tfdp_layers.models.training import PrivateTraining
+from tfdp_layers.stand_ins import import_registered
+
+__all__ = ["ModelFileError", "load_model"]
+
+_KERAS = (
+    "",
+    ".activations",
+    ".constraints",
+    ".dtype_policies",
+    ".initializers",
+    ".layers",
+    ".losses",
+    ".metrics",
+    ".optimizers",
+    ".optimizers.schedules",
+    ".regularizers",
+    ".src.models.functional",
+    ".src.models.sequential",
+)
+_MODULES = {f"keras{name}" for name in _KERAS}
+# They hold code, or load it: byte code of Python, pickles of torch, graphs of TensorFlow and JAX.
+_CODE = {"Lambda", "TorchModuleWrapper", "TFSMLayer", "JaxLayer", "FlaxLayer", "__lambda__"}
+_VALUES = {"__tuple__", "__tensor__", "__numpy__", "__keras_tensor__", "__typespec__", "__bytes__", "__ellipsis__"}
+
+
+class ModelFileError(ValueError):
+    """A model file cannot be read, or names what may not be loaded."""
+
+
+def load_model(
+    path: str | os.PathLike[str],
+    custom_objects: Mapping[str, Any] | None = None,
+    *,
+    compile: bool = True,
+    public: bool = False,
+) -> PrivateTraining:
+    """Loads a private model that `save` wrote, with its optimizer and its ledger.
+
+    Guarantee: nothing in the file is executed, and no module is imported because the file names it: every class and
+    function must be one of Keras' public ones that hold no code, one of this library's, or one that the caller gave or
+    registered (`keras.saving.register_keras_serializable`). Nothing bounds the size of the layers that a file asks for.
+
+    Args:
+        path: a file `*.keras`.
+        custom_objects: classes and functions of your own by name.
+        compile: whether to restore the optimizer and the loss too.
+        public: says that weights saved without a ledger were not computed from private records.
+
+    Returns: a `PrivateModel` or `PrivateSequential`. What its weights cost is in its ledger.
+    Raises: ModelFileError, a ValueError, if the file is missing, damaged, not a private model, or names something else.
+    """
+    import_registered()
+    path = Path(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            config = json.loads(archive.read("config.json"))
+        _refuse_unknown(config, dict(custom_objects or {}))
+        with declared_public(public):
+            model = keras.saving.load_model(
+                path, custom_objects=dict(custom_objects or {}), compile=compile, safe_mode=True
+            )
+    except ModelFileError:
+        raise
+    except Exception as error:  # Keras, h5py, zipfile and TensorFlow each raise their own on damaged files.
+        raise ModelFileError(
+            f"{path} is not a whole model file: {type(error).__name__}: {error}. Restore it from a backup."
+        ) from error
+    if not isinstance(model, PrivateTraining):
+        raise ModelFileError(
+            f"{path} holds a {type(model).__name__}, no private model, so nothing is known of what its weights cost."
+            " Load it with keras.saving.load_model, and tfdp.make_private(model) if they are public."
+        )
+    return model
+
+
+def _refuse_unknown(config: Any, custom_objects: Mapping[str, Any]) -> None:
+    """Raises ModelFileError where the config names a class or function that is not on the list."""
+    if isinstance(config, list):
+        for item in config:
+            _refuse_unknown(item, custom_objects)
+    if not isinstance(config, dict):
+        return
+    if "class_name" in config or "module" in config:
+        _refuse_unknown_name(config, custom_objects)
+    for item in config.values():
+        _refuse_unknown(item, custom_objects)
+
+
+def _refuse_unknown_name(config: Mapping[str, Any], custom_objects: Mapping[str, Any]) -> None:
+    name, module, registered = (config.get(key) for key in ("class_name", "module", "registered_name"))
+    if name == "function":
+        name = registered = config.get("config")
+        module = "keras.activations" if module == "builtins" else module
+    if isinstance(registered, str) and keras.saving.get_registered_object(registered, custom_objects) is not None:
+        return
+    known = isinstance(module, str) and module in _MODULES
+    if isinstance(name, str) and name not in _CODE and (known or (module is None and name in _VALUES)):
+        return
+    raise ModelFileError(
+        f"The model file names {module!r}, {name!r}, which is not on the list of what may be loaded: it could run code."
+        " If it is yours, pass it as custom_objects={name: class}."
+    )

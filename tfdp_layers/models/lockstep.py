@@ -1,0 +1,134 @@
+"""Keeps the workers of one `fit` in step with the chief: the same data, draws, weights, steps and end."""
+
+import json
+import secrets
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from tfdp_layers.accounting import Ledger, Release
+from tfdp_layers.accounting.ledger_format import release_text
+from tfdp_layers.batches.arrays import PrivateBatches
+from tfdp_layers.batches.base import Batches
+from tfdp_layers.models.fit_arguments import flatten_callbacks
+from tfdp_layers.models.workers import Workers
+
+__all__ = ["Lockstep", "agree", "fit_together"]
+
+# They write files. Those of this library, which read the ledger, say `chief_only`.
+_OF_THE_CHIEF = (
+    keras.callbacks.BackupAndRestore,
+    keras.callbacks.CSVLogger,
+    keras.callbacks.ModelCheckpoint,
+    keras.callbacks.TensorBoard,
+)
+
+
+def agree(
+    batches: Batches, release: Release, together: int, ledger: Ledger, opened: Callable[[], str], workers: Workers
+) -> tuple[str | None, Ledger]:
+    """Opens the run on all workers, or on none.
+
+    The chief opens its ledger, and sends what it is going to release, a copy of the ledger, a digest of its records,
+    and the key of the draws. The others compare: each must release the same from the same records.
+
+    Args:
+        together: Keras' `steps_per_execution`.
+        ledger: this worker's.
+        opened: opens the run in the chief's ledger, and returns its token; called by the chief alone.
+
+    Returns: the chief's token (None on the others), and the ledger to go on with: on the others a copy of the chief's.
+    Raises: ValueError on all where a worker differs; on the others ChiefStoppedError where the chief's ledger refuses.
+    """
+    if not isinstance(batches, PrivateBatches):
+        raise ValueError(
+            f"With several workers {type(batches).__name__} would be drawn by every worker anew, and no draw would be"
+            " common to them. Give arrays (memory-mapped ones too), or tfdp.PrivateBatches, the same on every worker."
+        )
+    plan = [unnamed(release), batches.digest(), batches.physical_batch_size, together]
+    token, sent = None, ""
+    if workers.chief:
+        try:
+            token = opened()
+        except BaseException:
+            workers.abort()
+            raise
+        # The key of the draws is as secret as they are: it goes through the collective alone.
+        key = None if batches.seeded else secrets.randbits(128)
+        sent = json.dumps([plan, ledger.to_json(), key])
+    theirs, text, key = json.loads(workers.text(sent))
+    copy = Ledger.from_json(text)
+    differs = [
+        name
+        for name, mine, his in zip(("release", "records", "pieces", "steps"), plan, theirs, strict=True)
+        if mine != his
+    ]
+    if not workers.chief and not copy.holds(ledger):
+        differs.append("ledger")
+    if workers.any(bool(differs)):
+        raise ValueError(
+            f"The workers differ from the chief (this one in {differs or 'nothing'}). All must call fit with the same"
+            " model, noise, batches and records, in the same order; what was released or loaded before, such as an"
+            " adapted layer, must be in the chief's ledger."
+        )
+    if key is not None:
+        batches.rekey(key)
+    return token, ledger if workers.chief else copy
+
+
+def unnamed(release: Release) -> str:
+    """A release as text, without the names of its groups: Keras numbers layers by how many a process made before."""
+    value = release.to_json()
+    groups = [{name: one for name, one in group.items() if name != "name"} for group in value["groups"]]
+    return release_text(value | {"groups": groups})
+
+
+def fit_together(
+    fit: Callable[..., Any], arguments: dict[str, Any], workers: Workers, ledger: Callable[[], Ledger]
+) -> tuple[Any, Ledger]:
+    """Keras' `fit` on several workers in lockstep.
+
+    Returns: Keras' history, and the chief's ledger: on the others a copy.
+    """
+    lockstep, callbacks = Lockstep(workers), list(flatten_callbacks(arguments["callbacks"]))
+    if not workers.chief:
+        callbacks = [c for c in callbacks if not isinstance(c, _OF_THE_CHIEF) and not getattr(c, "chief_only", False)]
+    try:
+        history = fit(**(arguments | {"callbacks": [*callbacks, lockstep]}))
+    except BaseException:
+        if workers.chief and not lockstep.begun:
+            workers.abort()
+        raise
+    text = workers.text(ledger().to_json() if workers.chief else "")
+    return history, ledger() if workers.chief else Ledger.from_json(text)
+
+
+class Lockstep(keras.callbacks.Callback):
+    """Comes last: gives every worker the chief's weights at the start, and ends `fit` for all where the chief ends it.
+
+    So only the chief needs to load a checkpoint, and only its callbacks decide.
+    """
+
+    def __init__(self, workers: Workers) -> None:
+        super().__init__()
+        self._workers = workers
+        self.begun = False
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Raises ChiefStoppedError on the others if the chief's callbacks refused."""
+        self.begun = True
+        self._workers.number()
+        model = self.model
+        self._workers.share([*model.variables, *model.optimizer.variables])
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """Stops where the chief stops."""
+        self.model.stop_training = bool(self._workers.number(int(self.model.stop_training)))
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Stops where the chief stops, or came to its last epoch: it may have started at a later one."""
+        last = epoch + 1 >= int(self.params.get("epochs") or 0)
+        stop = bool(self._workers.number(int(self.model.stop_training or last)))
+        if not self._workers.chief:
+            self.model.stop_training = stop

@@ -1,0 +1,86 @@
+"""Keras models whose `fit` is private."""
+
+from typing import Any
+
+import keras
+
+from tfdp_layers.models.accounts import join_accounts
+from tfdp_layers.models.conversion import clipped_twin, plain_model
+from tfdp_layers.models.training import PrivateTraining
+from tfdp_layers.structure import functional_class, inputs_of, outputs_of
+
+
+@keras.saving.register_keras_serializable(package="tfdp_layers")
+class PrivateModel(PrivateTraining, keras.Model):
+    """A functional model trained privately: `tfdp.PrivateModel(inputs, outputs)`.
+
+    Everything else is `keras.Model`: compile with an optimizer of `tfdp.optimizers`, then `fit`, `evaluate`,
+    `predict`, `save`. See `PrivateTraining` for the guarantee.
+    """
+
+    def to_keras(self) -> keras.Model:
+        """An ordinary Keras model with copies of the weights, which needs nothing of this library to load and
+        predict.
+        """
+        return plain_model(self)
+
+
+@keras.saving.register_keras_serializable(package="tfdp_layers")
+class PrivateSequential(PrivateTraining, keras.Sequential):
+    """`keras.Sequential` trained privately:
+
+    `tfdp.PrivateSequential([...])`. See `PrivateTraining` for the guarantee.
+    """
+
+    def to_keras(self) -> keras.Model:
+        """An ordinary Keras model with copies of the weights, which needs nothing of this library to load and
+        predict.
+        """
+        return plain_model(self)
+
+
+def make_private(
+    model: keras.Model,
+    bounding: str | None = None,
+    *,
+    input_clip: float = 5.0,
+    upstream_clip: float = 0.1,
+    bound: str = "spatial_l1",
+) -> PrivateModel:
+    """Turns an ordinary Keras model into a private one.
+
+    Args:
+        model: a Sequential or functional model, built.
+        bounding: None shares the model's layers and weights as they are. "backprop_clipping" swaps every trainable
+            layer that has a clipped twin in `tfdp.layers` (Dense, EinsumDense, Conv1D/2D/3D, DepthwiseConv2D,
+            Embedding, LayerNormalization, GroupNormalization, MultiHeadAttention) for it; the twins start from copies
+            of the weights.
+        input_clip, upstream_clip, bound: for the twins that take them; see `tfdp.layers`.
+
+    Returns: a `PrivateModel`, not compiled.
+    Raises: ValueError if the model is not built, is not Sequential or functional, or `bounding` is unknown.
+    """
+    if bounding not in (None, "backprop_clipping"):
+        raise ValueError(f"`bounding` must be None or 'backprop_clipping'. Received: bounding={bounding!r}.")
+    kinds: Any = (keras.Sequential, functional_class())
+    if not isinstance(model, kinds):
+        raise ValueError(
+            f"make_private takes Sequential and functional models; {type(model).__name__} defines its own call(), in"
+            " which the uses of a layer can't be counted. Write it as a functional model."
+        )
+    origin = model
+    if not model.built or model.inputs is None:
+        raise ValueError(f"Model {model.name!r} is not built: give it a keras.Input as its first layer.")
+    if bounding == "backprop_clipping":
+        clips = {"input_clip": input_clip, "upstream_clip": upstream_clip}
+        source, model = (
+            model,
+            keras.models.clone_model(model, clone_function=lambda layer: clipped_twin(layer, clips, bound)),
+        )
+        model.set_weights(source.get_weights())
+    private = PrivateModel(inputs_of(model), outputs_of(model), name=model.name)
+    # What its weights, or those that they are copies of, cost already: weights that were paid for have one ledger.
+    join_accounts(private._privacy.account, origin.weights, ())
+    if isinstance(origin, PrivateTraining):
+        private._privacy.account.join([origin._privacy.account])
+    return private

@@ -1,0 +1,220 @@
+"""Training on several devices or processes (`tf.distribute`): one draw, one sum, one noise, one ledger.
+
+Why a step on R replicas costs what it costs on one device
+----------------------------------------------------------
+Let B be the drawn set of records, and c_i(w) what record i adds to the sum at weights w: c_i depends on that record and
+on w alone (`check_independence` measures it), and its norm is at most S (`sensitivities`).
+
+- Sum. The batch is drawn once, and cut into disjoint slices B_1, ..., B_R that together are B. Replica r computes
+  s_r = sum of c_i(w) over B_r, at the same w as all others, and the all-reduce gives s_1 + ... + s_R = sum of c_i(w)
+  over B: the sum of one device, but for the order in which float32 numbers are added. A record more or less may move
+  other records into other slices, and changes none of their c_i: the sum moves by one c_i, of norm at most S. (A record
+  replaced: by at most 2 S, as on one device.) Were a record in k slices, it would move the sum by k S: so every slice
+  carries a checksum of its draw and its number, and a step whose replicas hold slices of two draws, or one slice twice,
+  releases nothing and raises.
+- Noise. It is drawn ONCE, after the all-reduce, outside of all replicas, and added to the one sum; then every replica
+  makes the same update. Its standard deviation is the stated one whatever R is. (R replicas that each added noise of
+  that size would release a sum with sqrt(R) times as much.) With several processes the chief draws it, and sends the
+  NOISY sum to the others: no key of noise leaves the chief, and no two workers can hold two noises of one sum.
+- Divisor. The expected size of the whole batch, as on one device.
+- Random layers. Rows of one batch get independent masks of dropout on one device, so it does not matter which row a
+  record lies in. Keras starts every replica from the same seed, and row 5 of one replica would share its mask with row
+  5 of another: a record more or less would change which records share one. So seeds are made different on each replica.
+- State. Optimizers move from released values alone, computed outside of the replicas: it is equal on all.
+
+So a step is the mechanism of one device, and is accounted as that. What is sent between replicas before the noise is as
+private as the records: networks and machines that carry it must be trusted as the records' own are.
+"""
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.batches.base import Batches
+from tfdp_layers.batches.slices import Share
+from tfdp_layers.models.workers import Workers
+
+__all__ = ["Replicas", "StepParts", "refuse_unreplicated", "refuse_unsound_strategy"]
+
+_STRATEGIES = (
+    tf.distribute.MirroredStrategy,
+    tf.distribute.MultiWorkerMirroredStrategy,
+    tf.distribute.OneDeviceStrategy,
+)
+_SEED_STEP = 0x9E3779B1  # odd: its multiples by the replicas' numbers differ modulo 2^32
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """What a training step is made of.
+
+    Attributes:
+        sums: data to the bounded sums over it; updates the metrics.
+        release: sums to whether something was released: noise and update.
+        results: the metrics.
+        state: the model's variables that it does not train.
+    """
+
+    sums: Callable[[Any], list[tf.Tensor]]
+    release: Callable[[list[tf.Tensor]], tf.Tensor]
+    results: Callable[[], dict[str, Any]]
+    state: Sequence[Any]
+
+
+class Replicas:
+    """The replicas that train one model together.
+
+    Args:
+        strategy: the model's `tf.distribute` strategy.
+
+    Raises: ValueError for a strategy of another kind than the two that are known to be sound (and one device).
+
+    Attributes: `strategy`; `share`, which slices of a draw this process computes; `workers`, the processes, or None
+    where there is one.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy) -> None:
+        if not isinstance(strategy, _STRATEGIES):
+            raise ValueError(
+                f"The model was made under {type(strategy).__name__}, of which it is not known that every record is"
+                " summed once and the noise added once. Use tf.distribute.MirroredStrategy, or"
+                " MultiWorkerMirroredStrategy."
+            )
+        self.strategy = strategy
+        numbers = [
+            int(n) for n in strategy.experimental_local_results(tf.function(lambda: strategy.run(_replica_number))())
+        ]
+        self.share = Share(min(numbers), len(numbers), strategy.num_replicas_in_sync)
+        several = len(numbers) < strategy.num_replicas_in_sync
+        self._dataset: weakref.ref[Any] | None = None
+        self.workers = Workers(strategy, chief=self.share.first == 0) if several else None
+
+    def dataset(self, batches: Batches) -> Any:
+        """The slices of every draw, distributed to the replicas."""
+        endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
+
+        def slices(_: tf.distribute.InputContext) -> tf.data.Dataset:
+            return batches.slices(self.share).apply(endless)
+
+        dataset = self.strategy.distribute_datasets_from_function(slices)
+        self._dataset = weakref.ref(dataset)  # it keeps the records, which are to be freed after `fit`
+        return dataset
+
+    def equalize(self, variables: Sequence[Any]) -> None:
+        """Gives every copy of the Keras variables the first one's values, which other copies of this process may lack.
+
+        A step that raised may have moved some of them. All hold released values alone.
+        """
+        with self.strategy.scope():
+            for variable in variables:
+                first, *others = self.strategy.experimental_local_results(variable.value)
+                if others:
+                    variable.assign(first)
+
+    def feeds(self, iterator: Any) -> bool:
+        """Whether Keras' iterator is over the last `dataset`."""
+        dataset = None if self._dataset is None else self._dataset()
+        return dataset is not None and getattr(iterator, "_distributed_dataset", None) is dataset
+
+    def step_function(self, parts: StepParts, together: int, eager: bool) -> Callable[[Any], dict[str, Any]]:
+        """The compiled training step, a function of the distributed iterator, to be called outside of any scope.
+
+        `together` steps a call, each one release. A step whose slices do not fit together changes nothing, and leaves
+        its reservation unused, which the caller turns into an error.
+        """
+        seeds = [(v, int(v.numpy()[0])) for v in parts.state if "seed_generator" in v.path]
+
+        def steps(iterator: Any) -> dict[str, Any]:
+            def one(number: tf.Tensor) -> tuple[tf.Tensor]:
+                totals, fits = self._totals(parts.sums, next(iterator), seeds)
+                tf.cond(fits, lambda: parts.release(totals), lambda: tf.constant(False))
+                return (number + 1,)
+
+            if together == 1:
+                one(tf.constant(0))
+            else:
+                tf.while_loop(lambda number: number < together, one, [tf.constant(0)], parallel_iterations=1)
+            return parts.results()
+
+        return steps if eager else tf.function(steps, reduce_retracing=True, autograph=False)
+
+    def _totals(
+        self, sums_of: Callable[[Any], list[tf.Tensor]], data: Any, seeds: Sequence[tuple[Any, int]]
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """The bounded sums over all slices, and whether these are one draw's, each once."""
+
+        def local(data: Any) -> Sequence[Any]:
+            batch, stamp = data
+            for seed, first in seeds:
+                own = tf.constant([(first + number * _SEED_STEP) % 2**32 for number in range(self.share.of)], tf.int64)
+                state = tf.stack([own[_replica_number()], tf.cast(seed.value[1], tf.int64)])
+                seed.assign(tf.cast(state, seed.dtype))  # at every step: whatever is run in between makes them equal
+            sums = sums_of(batch)
+            misplaced = tf.cast(stamp[1] != tf.cast(_replica_number(), tf.int64), tf.int64)
+            checks = tf.stack([stamp[0], stamp[0] ** 2, misplaced])
+            context = tf.distribute.get_replica_context()
+            return [context.all_reduce(tf.distribute.ReduceOp.SUM, one) for one in (sums, checks)]
+
+        # The same on every replica: taken from the first here.
+        totals, checks = keras.tree.map_structure(self._first, self.strategy.run(local, args=(data,)))
+        # R sum t^2 = (sum t)^2 for R checksums t that are all equal, and for no others.
+        equal = self.share.of * checks[1] == checks[0] ** 2
+        return list(totals), equal & (checks[2] == 0)
+
+    def _first(self, value: Any) -> Any:
+        return self.strategy.experimental_local_results(value)[0]
+
+
+def refuse_unsound_strategy(model: keras.Model, arguments: Mapping[str, Any]) -> None:
+    """Raises ValueError for a strategy under which a step would not be what is accounted, or could not run: with these
+    arguments of `fit`, or with `fit` called inside of its scope.
+    """
+    if tf.distribute.has_strategy():
+        raise ValueError(
+            "fit was called inside of `with strategy.scope():`, where every replica would add noise of its own. Make"
+            " and compile the model there, and call fit after it, outside."
+        )
+    strategy = model._distribute_strategy
+    if strategy is None:
+        return
+    optimizer = model.optimizer
+    for one in (optimizer, optimizer.inner_optimizer):
+        if one._distribution_strategy is not strategy:
+            raise ValueError(
+                f"{type(one).__name__} was made outside of the model's strategy: its state would not be kept on every"
+                " replica. Make the optimizer, and compile, inside of `with strategy.scope():`."
+            )
+    if model.jit_compile:
+        raise ValueError(
+            "jit_compile=True compiles for one device, and the model has replicas on several. Compile the model with"
+            " jit_compile=False."
+        )
+    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+        return
+    if model.run_eagerly:
+        raise ValueError("run_eagerly=True and several workers wait for each other forever. Use run_eagerly=False.")
+    if arguments.get("validation_data") is not None:
+        raise ValueError(
+            "validation_data: Keras 3 cannot evaluate on several workers. Evaluate on the chief, on one device:"
+            " plain = model.to_keras(), then plain.compile(...) and plain.evaluate(x, y), after fit or in a callback."
+        )
+
+
+def refuse_unreplicated(model: keras.Model) -> None:
+    """Raises ValueError for trainable weights that the model's strategy does not hold: an update of them fails."""
+    made = model._distribute_strategy.extended.variable_created_in_scope
+    outside = [v.path for v in model.trainable_variables if not made(v.value)]
+    if outside:
+        raise ValueError(
+            f"{outside} were made outside of the model's strategy, which keeps no copy of them on every replica. Make"
+            " the layers inside of `with strategy.scope():`, and do not call or build the model outside of it before"
+            " fit."
+        )
+
+
+def _replica_number() -> Any:
+    return tf.distribute.get_replica_context().replica_id_in_sync_group

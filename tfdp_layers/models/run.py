@@ -1,0 +1,128 @@
+"""What a private model remembers beside its weights, and one `fit` of it."""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, UnitRelease
+from tfdp_layers.accounting.account import Account
+from tfdp_layers.batches.base import Batches
+from tfdp_layers.models.replicas import Replicas
+from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.per_record.losses import PerRecordLoss
+from tfdp_layers.sensitivity import SensitivityGroup
+
+
+class Run:
+    """One `fit`, from its certificate to its last step.
+
+    Attributes:
+        batches: what it draws.
+        groups: the certified groups of weights.
+        release: what each of its steps releases.
+        token: its place in the ledger; None on workers other than the chief.
+        settings: what its certificate and the ledger's entry were made from; see `PrivateTraining._settings`.
+        replicas: the devices that train together, if there are several.
+        made: releases that it made.
+        drawn: draws that were taken for them.
+    """
+
+    def __init__(
+        self,
+        batches: Batches,
+        groups: list[SensitivityGroup],
+        release: Release,
+        token: str | None,
+        settings: Hashable,
+        replicas: Replicas | None = None,
+    ) -> None:
+        self.batches, self.groups, self.release = batches, groups, release
+        self.token, self.settings, self.replicas = token, settings, replicas
+        self.made = self.drawn = 0
+
+    def count(self, made: int, drawn: int) -> None:
+        """Counts the releases of one call of the step, and the draws taken for them."""
+        self.made += made
+        self.drawn += drawn
+
+
+def release_of(batches: Batches, groups: Sequence[SensitivityGroup], optimizer: PrivateOptimizer) -> Release:
+    """What each step of a `fit` on these batches releases, for the ledger."""
+    noises = [GroupNoise(g.name, g.bound, s) for g, s in zip(groups, optimizer.stddevs(groups), strict=True)]
+    kind = UnitRelease if batches.per_unit else Release
+    return kind(
+        tuple(noises),
+        batches.sampling,
+        batches.examples,
+        seeded=batches.seeded or optimizer.noise_source.seeded,
+        declared=batches.declared,
+        nominal_noise_multiplier=optimizer.nominal_noise_multiplier,
+        generator=optimizer.noise_source.generator,
+    )
+
+
+class PrivacyState:
+    """A plain object: Keras neither tracks nor saves it."""
+
+    def __init__(self) -> None:
+        self.account = Account()
+        self.loss: Any = None
+        self.loss_weights: Any = None
+        self.run: Run | None = None
+        self.traced: Hashable = None
+        self.uses: Counter[int] | None = None
+        self.independent = False
+        self.unpaid = False
+        self._replicas: Replicas | None = None
+        self._per_record: PerRecordLoss | None = None
+        self._certified: tuple[list[int], list[SensitivityGroup]] | None = None
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "PrivacyState":
+        copied = PrivacyState()
+        copied.account = Account(self.ledger.copy())
+        return copied
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was released into the model's weights."""
+        return self.account.ledger
+
+    def compiled(self, loss: Any, loss_weights: Any) -> None:
+        """Forgets what held for an earlier compilation."""
+        self.loss, self.loss_weights, self._per_record = loss, loss_weights, None
+        self.traced, self.independent, self.uses, self._certified = None, False, None, None
+
+    def loss_of(self, outputs: Sequence[str]) -> PerRecordLoss:
+        """The compiled loss of a model with outputs of these names, taken apart into records."""
+        if self._per_record is None:
+            self._per_record = PerRecordLoss(self.loss, self.loss_weights, list(outputs))
+        return self._per_record
+
+    def groups_of(self, key: list[int], certify: Callable[[], list[SensitivityGroup]]) -> list[SensitivityGroup]:
+        """The certified groups of the current `fit`, or else of the model as it is: `certify()`, once for each key."""
+        if self.run is not None:
+            return self.run.groups
+        if self._certified is None or self._certified[0] != key:
+            self._certified = (key, certify())
+        return self._certified[1]
+
+    def replicas_of(self, strategy: tf.distribute.Strategy | None) -> Replicas | None:
+        """The replicas of a model made under this strategy; None where it was made outside of strategies."""
+        if strategy is not None and (self._replicas is None or self._replicas.strategy is not strategy):
+            self._replicas = Replicas(strategy)
+        return None if strategy is None else self._replicas
+
+    def refuse_other_uses(self, uses: Counter[int]) -> None:
+        """Raises RuntimeError if the step used a bounded layer more or less often than its bound was stated for."""
+        if self.uses is not None and uses != self.uses:
+            raise RuntimeError("The step uses its layers another number of times than their bounds were stated for.")
+
+    def require_run(self) -> Run:
+        """The current `fit`. Raises RuntimeError outside of one."""
+        if self.run is None:
+            raise RuntimeError(
+                "A private step runs inside fit only: there the sampler, the ledger and the limit are set."
+            )
+        return self.run

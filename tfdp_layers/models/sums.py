@@ -1,0 +1,174 @@
+"""The bounded sums of a private model: what a step would release before its noise."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.certificates.certificate import sensitivity_groups
+from tfdp_layers.certificates.uses import recorded
+from tfdp_layers.layers.base import count_uses
+from tfdp_layers.models.run import PrivacyState
+from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.structure import KerasMixin
+
+
+class BoundedSums(KerasMixin):
+    """Mixin for Keras models: sums of gradients to which each record adds a bounded part."""
+
+    _privacy: PrivacyState
+
+    def sensitivities(self) -> list[SensitivityGroup]:
+        """The groups of weights, each with the L2 bound on what one record adds to its summed gradient.
+
+        Raises: ValueError, naming the layer, where no bound holds.
+        """
+        return sensitivity_groups(self, self._bounding)
+
+    def bounded_gradient_sums(self, x: Any, y: Any, sample_weight: Any = None) -> list[tf.Tensor]:
+        """What a step on exactly these records would release before noise and division: NOT private.
+
+        Args:
+            x, y, sample_weight: a batch, as `fit` takes them; first axis (batch,).
+
+        Returns: one float32 tensor for each of `trainable_variables`, in their order.
+        """
+        self._require_private()
+        x, y = keras.tree.map_structure(tf.convert_to_tensor, (x, y))
+        if sample_weight is not None:
+            sample_weight = keras.tree.map_structure(tf.convert_to_tensor, sample_weight)
+        return self._sums_and_losses(x, y, sample_weight)[0][: len(self.trainable_variables)]
+
+    def _groups(self) -> list[SensitivityGroup]:
+        """The certified groups: those of the running `fit`, or else of the model as it is."""
+        key = [id(self.optimizer), *map(id, self.trainable_variables)]
+        return self._privacy.groups_of(key, self.sensitivities)
+
+    def _names_of_outputs(self) -> list[str]:
+        return list(getattr(self, "output_names", ["output"]))
+
+    @property
+    def _bounding(self) -> Any:
+        """What bounds the layers that don't bound themselves."""
+        optimizer = getattr(self, "optimizer", None)
+        return optimizer.bounding if isinstance(optimizer, PrivateOptimizer) else None
+
+    @property
+    def compiled_losses(self) -> list[Any]:
+        """The compiled loss of each output, None where an output has none."""
+        return self._privacy.loss_of(self._names_of_outputs()).losses
+
+    def per_record_losses(self, x: Any, y: Any, sample_weight: Any = None) -> tf.Tensor:
+        """Each record's own loss in training mode, (batch,): NOT private."""
+        return self._privacy.loss_of(self._names_of_outputs())(y, self(x, training=True), sample_weight)
+
+    def _sums_and_losses(self, x: Any, y: Any, sample_weight: Any) -> tuple[list[tf.Tensor], tf.Tensor, Any]:
+        """Bounded sums (of gradients, then of statistics), per-record losses (batch,), and predictions."""
+        bounding = self._bounding
+        others = [] if bounding is None else [g for g in self._groups() if not g.self_bounded]
+        elsewhere = {id(v) for group in others for v in group.variables}
+        own = [v for v in self.trainable_variables if id(v) not in elsewhere]
+        with (
+            tf.GradientTape(watch_accessed_variables=False) as tape,
+            count_uses() as uses,
+            recorded(self, tape, bounding) as record,
+        ):
+            tape.watch([v.value for v in own])
+            y_pred = self(x, training=True)
+            losses = self._privacy.loss_of(self._names_of_outputs())(y, y_pred, sample_weight)
+            total = tf.reduce_sum(losses)
+        self._privacy.refuse_other_uses(uses)
+        self._refuse_batch_losses()
+        sources = [v.value for v in own] + record.watched
+        gradients = tape.gradient(total, sources, unconnected_gradients="zero")
+        sums = {id(v): tf.convert_to_tensor(g) for v, g in zip(own, gradients, strict=False)}
+        statistics: list[tf.Tensor] = []
+        if others:
+            found = bounding.sums(others, record.contributions(gradients[len(own) :]), present(sample_weight, losses))
+            variables = [v for group in others for v in group.variables]
+            sums |= {id(v): g for v, g in zip(variables, found, strict=False)}
+            statistics = found[len(variables) :]
+        aligned = [tf.ensure_shape(sums[id(v)], v.shape) for v in self.trainable_variables]
+        return aligned + statistics, losses, y_pred
+
+    def _refuse_batch_losses(self) -> None:
+        """Raises ValueError if a layer added a loss over the batch; weight regularizers are fine."""
+        regularized = sum(v.regularizer is not None for v in self.trainable_variables)
+        if len(self.losses) > regularized:
+            culprits = [layer.name for layer in self._flatten_layers(include_self=True) if layer._losses]
+            raise ValueError(
+                f"add_loss in {culprits or 'the model'} adds a loss over the batch, whose gradient no clip bounds. Put"
+                " the term into the per-record loss given to compile, or use a weight regularizer (added after the"
+                " noise)."
+            )
+
+    def _piece(self, x: Any, y: Any, sample_weight: Any) -> list[tf.Tensor]:
+        """Sums over one piece of a drawn batch; updates the metrics."""
+        sums, losses, y_pred = self._sums_and_losses(x, y, sample_weight)
+        rows_present = present(sample_weight, losses)
+        rows = tf.reduce_sum(rows_present)
+        self._loss_tracker.update_state(tf.math.divide_no_nan(tf.reduce_sum(losses), rows), sample_weight=rows)
+        self._update_metrics(x, y, y_pred, sample_weight, rows_present)
+        return sums
+
+    def _piecewise(self, x: Any, y: Any, sample_weight: Any, size: int) -> list[tf.Tensor]:
+        """Sums over a drawn batch in pieces of `size` records, so that memory does not grow with the batch."""
+        data = (x, y, sample_weight)
+        rows = tf.shape(keras.tree.flatten(x)[0])[0]
+        static = keras.tree.flatten(x)[0].shape[0]
+        whole = static is not None and static % size == 0  # XLA needs pieces of one size; its batches are padded to it
+
+        def body(start: tf.Tensor, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+            length = size if whole else tf.minimum(size, rows - start)
+            piece = keras.tree.map_structure(
+                lambda t: tf.slice(t, [start] + [0] * (len(t.shape) - 1), [length, *t.shape[1:]]), data
+            )
+            sums = self._piece(*piece)
+            return start + size, [a + b for a, b in zip(totals, sums, strict=True)]
+
+        zeros = [tf.zeros(v.shape, tf.float32) for v in self.trainable_variables]
+        zeros += [tf.zeros(group.shape) for group in self._privacy.require_run().groups if not group.variables]
+        return tf.while_loop(lambda start, _: start < rows, body, [tf.constant(0), zeros], parallel_iterations=1)[1]
+
+    def _update_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any, present: tf.Tensor) -> None:
+        """Updates compiled metrics with the records of a draw; rows of padding (weight zero) do not count."""
+        compiled = self._compile_metrics
+        if compiled is None:
+            return
+        if not compiled.built:
+            compiled.build(y, y_pred)
+        weights = compiled._flatten_y(sample_weight)
+        leaves = list(zip(compiled._flatten_y(y), compiled._flatten_y(y_pred), strict=True))
+        weights = weights * len(leaves) if len(weights) == 1 else weights
+        for (y_true, prediction), weight, plain, weighted in zip(
+            leaves, weights, compiled._flat_metrics, compiled._flat_weighted_metrics, strict=True
+        ):
+            if plain:
+                plain.update_state(y_true, prediction, present)
+            if weighted:
+                weighted.update_state(y_true, prediction, weight)
+
+    def _regularizer_gradients(self) -> list[tf.Tensor | None]:
+        """Gradients of weight regularizers: functions of the weights alone, so they are added after the noise."""
+        variables = self.trainable_variables
+        if all(v.regularizer is None for v in variables):
+            return [None] * len(variables)
+        with tf.GradientTape() as tape:
+            penalty = tf.add_n([v.regularizer(v) for v in variables if v.regularizer is not None])
+        return tape.gradient(penalty, [v.value for v in variables])
+
+    def _require_private(self) -> None:
+        if not isinstance(getattr(self, "optimizer", None), PrivateOptimizer):
+            raise ValueError(
+                "Compile the model first: model.compile(optimizer=tfdp.optimizers.NoisyOptimizer(...), loss=...)."
+            )
+
+
+def present(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
+    """Which rows are records rather than padding: 1.0 where any weight is not zero, (batch,)."""
+    if sample_weight is None:
+        return tf.ones_like(losses)
+    flags = [tf.cast(w != 0, tf.float32) for w in keras.tree.flatten(sample_weight)]
+    return tf.reduce_max([tf.reduce_max(f, axis=list(range(1, len(f.shape)))) for f in flags], axis=0)

@@ -1,0 +1,31 @@
+"""Files that are written whole or not at all."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+
+@contextlib.contextmanager
+def whole_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Any]:
+    """The path to write a file of weights or a model to, so that at any moment there is the old file or the new one.
+
+    Yields `path` itself where it is not a local file ending in .keras or .weights.h5, or may not be overwritten.
+    """
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+    local = text.endswith((".keras", ".weights.h5")) and "://" not in text
+    if not local or (not overwrite and os.path.exists(text)):
+        yield path
+        return
+    target = Path(os.path.realpath(text))
+    temporary = target.with_name(f".partial.{target.name}")
+    try:
+        yield temporary
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise

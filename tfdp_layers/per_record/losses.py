@@ -1,0 +1,139 @@
+"""One loss a record: what a compiled Keras loss says of each record alone."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+_REDUCTIONS = ("sum_over_batch_size", "mean", "sum")
+
+
+class PerRecordLoss:
+    """The weighted sum over a model's outputs of each record's own loss.
+
+    Guarantee: entry i of the result depends on row i of the labels, predictions, weights and masks alone. Over further
+    axes (positions of a sequence, pixels) a loss with reduction "sum_over_batch_size" is averaged, with "sum" added
+    up; masked positions don't count, in a record's own average.
+
+    Args:
+        loss: what the user gave to `compile`: a name, a keras.losses.Loss, a function of (y_true, y_pred), or a list
+            or dict of these, one for each output.
+        loss_weights: None, or a list or dict of numbers, one for each output.
+        output_names: the model's output names.
+
+    Raises:
+        ValueError: if a loss can't be taken apart into records, or the structures don't fit.
+    """
+
+    def __init__(self, loss: Any, loss_weights: Any, output_names: list[str]) -> None:
+        self.names = list(output_names)
+        self.losses = [as_loss(one) for one in self.align(loss, "loss", allow_one=True)]
+        weights = self.align(loss_weights, "loss_weights") if loss_weights is not None else [1.0] * len(self.names)
+        self.weights = [1.0 if weight is None else float(weight) for weight in weights]
+
+    def align(self, value: Any, argument: str, allow_one: bool = False) -> list[Any]:
+        """The entries of a list or dict in the order of the model's outputs."""
+        if isinstance(value, dict):
+            unknown = set(value) - set(self.names)
+            if unknown:
+                raise ValueError(
+                    f"`{argument}` names outputs {sorted(unknown)} that the model lacks. Its outputs: {self.names}."
+                )
+            return [value.get(name) for name in self.names]
+        if isinstance(value, list | tuple):
+            if len(value) != len(self.names):
+                raise ValueError(f"`{argument}` has {len(value)} entries for {len(self.names)} outputs {self.names}.")
+            return list(value)
+        if not allow_one and len(self.names) > 1:
+            raise ValueError(f"`{argument}` must be a list or dict with one entry for each output {self.names}.")
+        return [value] * len(self.names)
+
+    def flatten(self, structure: Any) -> list[Any]:
+        """The leaves of labels, predictions or weights in the order of the outputs."""
+        if isinstance(structure, dict) and set(structure) <= set(self.names):
+            return [structure.get(name) for name in self.names]
+        leaves = keras.tree.flatten(structure)
+        return leaves * len(self.names) if len(leaves) == 1 else leaves
+
+    def __call__(self, y: Any, y_pred: tf.Tensor, sample_weight: Any = None) -> tf.Tensor:
+        """(batch, ...) structures -> (batch,) float32."""
+        total: tf.Tensor | float = 0.0
+        weights = [None] * len(self.names) if sample_weight is None else self.flatten(sample_weight)
+        for loss, factor, y_true, prediction, weight in zip(
+            self.losses, self.weights, self.flatten(y), self.flatten(y_pred), weights, strict=True
+        ):
+            if loss is not None:
+                total += factor * one_output(loss, y_true, prediction, weight)
+        if isinstance(total, float):
+            raise ValueError("The model is compiled without a loss: give model.compile one, for example loss='mse'.")
+        return total
+
+
+def as_loss(loss: Any) -> keras.losses.Loss | Callable[..., Any] | None:
+    """A loss that gives unreduced values, from a name, an object or a function.
+
+    Raises: ValueError for a reduction that divides by something counted over the batch.
+    """
+    if loss is None:
+        return None
+    if isinstance(loss, str | dict):
+        loss = keras.losses.get(loss)
+    if isinstance(loss, keras.losses.Loss) and loss.reduction not in _REDUCTIONS:
+        raise ValueError(
+            f"Loss {loss.name!r} has reduction={loss.reduction!r}, which hides or mixes the losses of single records."
+            f" Use one of {_REDUCTIONS}; the sum over records is then bounded and divided by the expected batch size."
+        )
+    return loss
+
+
+def is_sparse(loss: str | keras.losses.Loss | Callable[..., tf.Tensor] | None) -> bool:
+    """Whether the loss takes integer class labels, one axis fewer than the predictions."""
+    loss = keras.losses.get(loss) if isinstance(loss, str) else loss
+    by_name = getattr(loss, "__name__", "") == "sparse_categorical_crossentropy"
+    return by_name or isinstance(loss, keras.losses.SparseCategoricalCrossentropy)
+
+
+def one_output(
+    loss: keras.losses.Loss | Callable[..., tf.Tensor], y_true: tf.Tensor, y_pred: tf.Tensor, weight: tf.Tensor | None
+) -> tf.Tensor:
+    """Each record's loss at one output: (batch,) float32. Records of weight zero have loss and gradient zero."""
+    mask = getattr(y_pred, "_keras_mask", None)
+    y_pred = keras.ops.cast(y_pred, "float32")
+    if isinstance(loss, keras.losses.Loss):
+        y_true = keras.ops.convert_to_tensor(y_true, dtype=loss.dtype)
+        values, name, summed = loss.call(y_true, y_pred), loss.name, loss.reduction == "sum"
+    else:
+        # As Keras calls a function: labels of the predictions' type and rank. Labels (batch,) beside predictions
+        # (batch, 1) would broadcast to (batch, batch), and every record's loss would hold every other's label.
+        y_true = keras.ops.convert_to_tensor(y_true, dtype="float32")
+        if not is_sparse(loss) and len(y_true.shape) == len(y_pred.shape) - 1 and y_pred.shape[-1] == 1:
+            y_true = y_true[..., tf.newaxis]
+        values, name, summed = loss(y_true, y_pred), getattr(loss, "__name__", type(loss).__name__), False
+    values = keras.ops.cast(values, "float32")
+    if len(values.shape) == 0 or (values.shape[0] is not None and values.shape[0] != y_pred.shape[0]):
+        raise ValueError(
+            f"Loss {name!r} returns shape {tuple(values.shape)} for a batch: one number for the whole batch hides what"
+            " each record adds, so no record's influence can be bounded. Return one value a record, shape (batch,) or"
+            " (batch, ...)."
+        )
+    axes = list(range(1, len(values.shape)))
+    counts = tf.ones_like(values)
+    if mask is not None and axes:
+        counts *= tf.broadcast_to(expand_to(keras.ops.cast(mask, "float32"), values), tf.shape(values))
+    weights = counts if weight is None else counts * expand_to(keras.ops.cast(weight, "float32"), values)
+    # Select, don't multiply: a refused position may hold NaN, and NaN * 0 is NaN.
+    weighted = tf.where(weights == 0.0, tf.zeros_like(values), values * weights)
+    if not axes:
+        return weighted
+    total = tf.reduce_sum(weighted, axis=axes)
+    return total if summed else tf.math.divide_no_nan(total, tf.reduce_sum(counts, axis=axes))
+
+
+def expand_to(values: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+    """Appends axes (or drops a last one of size 1) until `values` broadcasts against `like` from the left."""
+    if len(values.shape) > len(like.shape) and values.shape[-1] == 1:
+        values = tf.squeeze(values, -1)
+    while len(values.shape) < len(like.shape):
+        values = values[..., tf.newaxis]
+    return values

@@ -1,0 +1,22 @@
+"""How the records of a step are drawn. A sampler owns its neighbouring relation, its cost and its draws."""
+
+from tfdp_layers.sampling.base import Sampling, entropy_generator
+from tfdp_layers.sampling.samplers import (
+    FixedSize,
+    Partition,
+    Poisson,
+    TruncatedPoisson,
+    drawing_all,
+    sampling_from_json,
+)
+
+__all__ = [
+    "FixedSize",
+    "Partition",
+    "Poisson",
+    "Sampling",
+    "TruncatedPoisson",
+    "drawing_all",
+    "entropy_generator",
+    "sampling_from_json",
+]
