@@ -3,9 +3,9 @@
 import keras
 import pytest
 import tensorflow as tf
-from provable import NETWORKS, noisy, private, specs_of
 
 import tfdp_layers as tfdp
+from helpers.proof.provable import NETWORKS, noisy, private, specs_of
 from tfdp_layers.proof import prove, prove_rows, prove_sums
 
 SPEC = tf.TensorSpec((None, 6))
@@ -136,7 +136,7 @@ def test_a_variable_put_back_after_a_loop_over_records() -> None:
 
         found = tf.while_loop(lambda i, _: i < tf.shape(x)[0], body, [tf.constant(0), tf.zeros(6)])[1]
         if reset:
-            seed.assign(before + [1, 0])
+            seed.assign(tf.add(before, [1, 0]))
         return found
 
     reset = False

@@ -27,6 +27,8 @@ def constant_results(node: Node, inputs: Sequence[Any]) -> Value:
 
     Assumes that an operation which TensorFlow does not mark as stateful is a function of its inputs.
     """
+    if node.stateful:
+        raise UnknownError(f"operation {node.type} may depend on anything")
     if not all_constant(inputs):
         return Counted(None)
     return Constant(None, fill=filled(node, inputs))

@@ -60,6 +60,8 @@ def concat(node: Node, inputs: Sequence[Any]) -> Value:
             None if i != axis else rows[0].batch.size * outer * rows[0].inner for i in range(len(dims_of(rows[0])))
         )
         return Rows(merged_sizes(rows, shape, axis), batch=rows[0].batch, axis=axis, outer=outer, inner=rows[0].inner)
+    if len({v.outer for v in rows}) > 1:
+        raise MixedError("records laid out in one order joined with records laid out in another")
     total = added_sizes(rows, axis)
     sizes = list(dims_of(rows[0]))
     sizes[axis] = total

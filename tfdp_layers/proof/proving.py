@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -181,8 +182,13 @@ def finding(name: str, fault: Refused | None, tensor: Any, layers: Sequence[str]
 
 
 def layer_of(operation: str, layers: Sequence[str]) -> str:
-    """The innermost layer that an operation's name is in: names of scopes are those of layers."""
+    """The innermost layer that an operation's name is in: names of scopes are those of layers.
+
+    Keras opens the scope of a layer twice, to build and to call it, so that the second bears a number: "dense_1" is the
+    call of "dense", and that of "dense_1" is "dense_1_2".
+    """
     for part in reversed(operation.split("/")[:-1]):
-        if part in layers:
-            return part
+        name = re.sub(r"_\d+$", "", part)
+        if name in layers or part in layers:
+            return name if name in layers else part
     return ""

@@ -14,10 +14,10 @@ from typing import Any
 from tfdp_layers.proof import arithmetic, rules
 
 PACKAGE = "tfdp_layers.proof"
-MODULES = (
+MODULES = rules.types(
     "constants control convolutions elementwise gathering inner interpreter joins lists places products randomness"
     " record_loops reductions reshaping settling shapes shortcuts singles slicing state walks"
-).split()
+)
 _REGISTRIES: list[Any] = [rules.RULES, rules.ANY_INPUT, rules.OWN, rules.MAKERS, arithmetic.OPERATIONS]
 
 
@@ -96,6 +96,4 @@ def mutant(name: str, source: str) -> Iterator[None]:
 
 
 def is_own(value: Any, module: types.ModuleType) -> bool:
-    return inspect.isfunction(value) and value.__module__ == module.__name__ or (
-        inspect.isclass(value) and value.__module__ == module.__name__
-    )
+    return (inspect.isfunction(value) or inspect.isclass(value)) and value.__module__ == module.__name__
