@@ -128,7 +128,12 @@ def offsets(node: Node, axis: Any, *shapes: Any) -> list[Any]:
 
 @operation("BroadcastGradientArgs")
 def broadcast_axes(node: Node, first: Any, second: Any) -> list[Any]:
-    """Axes along which each of two shapes was broadcast. A size that may be 1 for one number of records is not 1."""
+    """Axes along which each of two shapes was broadcast. A size that may be 1 for one number of records is not 1.
+
+    Where both sizes are 1, TensorFlow may name the axis or not; so it may be summed over, and nothing else be done.
+    """
+    if any(user.type != "Sum" for tensor in node.operation.outputs for user in tensor.consumers()):
+        raise UndecidedError
     rank = max(len(first), len(second))
     a, b = ([1] * (rank - len(s)) + list(s) for s in (first, second))
     found = []

@@ -51,6 +51,7 @@ def row_by_row(node: Node, inputs: Sequence[Any]) -> Value:
 
     Assumes that kernels keep the rows of axis 0 apart, whatever the layout of the other axes.
     """
+    require_single_rows(node)
     places, shape_at = _ROWS_AT[node.type], _SHAPES_AT.get(node.type)
     for i, value in enumerate(inputs):
         if i not in places and i != shape_at and not isinstance(value, Constant):
@@ -71,6 +72,15 @@ def row_by_row(node: Node, inputs: Sequence[Any]) -> Value:
         Rows((first.length, *[None] * (node.rank(i) - 1)), batch=batch, outer=first.outer, inner=first.inner)
         for i in range(len(node.operation.outputs))
     ]
+
+
+def require_single_rows(node: Node) -> None:
+    """Raises MixedError for windows or steps over several rows of axis 0, which XLA computes, or without that axis."""
+    windows = [node.attribute(name) for name in ("ksize", "ksizes", "strides", "rates", "dilations")]
+    if any(list(window)[:1] not in ([], [1]) for window in windows if isinstance(window, list | tuple)):
+        raise MixedError(f"{node.type} with windows or steps over the records")
+    if node.attribute("batch_dims", 1) != 1:
+        raise MixedError(f"{node.type} without an axis of records, or with several")
 
 
 def one_for_all(node: Node, index: int, value: Any) -> bool:
@@ -100,6 +110,7 @@ def filter_gradient(node: Node, inputs: Sequence[Any]) -> Value:
 
     Where one of the two is a sum over records itself and the other a constant it is linear in it.
     """
+    require_single_rows(node)
     dilation = node.type == "Dilation2DBackpropFilter"
     first, gradient, shape = (inputs[0], inputs[2], inputs[1])
     if not isinstance(shape, Constant):

@@ -36,7 +36,7 @@ def gather(node: Node, inputs: Sequence[Any]) -> Value:
     if isinstance(data, Total) and isinstance(indices, Constant):
         return Total(None, batch=data.batch)
     rank, places = len(dims_of(data)), dims_of(indices)
-    axis, shared = integers_of(inputs[2], "the axis")[0] % rank, shared % (len(places) + 1)
+    axis, shared = integers_of(inputs[2], "the axis")[0] % rank, shared + (len(places) if shared < 0 else 0)
     shape = (*dims_of(data)[:axis], *places[shared:], *dims_of(data)[axis + 1 :])
     if isinstance(data, Rows) and isinstance(indices, Rows):
         if data.axis != indices.axis or data.axis >= shared or data.layout != indices.layout:

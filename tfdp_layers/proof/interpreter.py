@@ -55,6 +55,7 @@ class Prover:
         resets: variables that are written otherwise than by adding constants.
         counting: variables that hold how many rounds a loop over records had.
         fresh: integers that were drawn at random, and the frames they were drawn in.
+        streams: by the seed of a stateful generator, what is drawn from it.
     """
 
     batches: list[Batch] = field(default_factory=list)
@@ -65,6 +66,7 @@ class Prover:
     resets: set[int] = field(default_factory=set)
     counting: set[int] = field(default_factory=set)
     fresh: dict[Any, Any] = field(default_factory=dict)
+    streams: dict[Any, Any] = field(default_factory=dict)
     operations: int = 0
 
     def know(self, batch: Batch) -> Batch:
@@ -156,8 +158,11 @@ class Prover:
     def enter(
         self, node: Node, name: str, function: Any, inputs: Sequence[Value], kind: str = CALL, **options: Any
     ) -> tuple[Frame, list[Value]]:
-        """Interprets a function on these values: its frame, and its results."""
-        frame = Frame(f"{node.key}/{name}", kind, function, parent=node.frame, **options)
+        """Interprets a function on these values: its frame, and its results.
+
+        No operation has "|" in its name, so that none is taken for one of another function.
+        """
+        frame = Frame(f"{node.key}|{name}", kind, function, parent=node.frame, **options)
         frame.values = {tensor.name: value for tensor, value in zip(function.inputs, inputs, strict=True)}
         self.run(frame)
         return frame, [frame.values[tensor.name] for tensor in function.outputs]

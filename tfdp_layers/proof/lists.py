@@ -31,11 +31,21 @@ def a_list(value: Any) -> ListOf:
     return value
 
 
-def kept(value: Value) -> Value:
-    """What a list remembers of an element."""
-    if isinstance(value, Rows | Total | Constant | Counted | Single):
-        return value
-    raise refused_kind(value, "an element of a list")
+def kept(node: Node, value: Value) -> Value:
+    """What a list remembers of an element: nothing that may be another number in another round of a loop."""
+    if not isinstance(value, Rows | Total | Constant | Counted | Single):
+        raise refused_kind(value, "an element of a list")
+    lasts = node.frame.lasts
+    if isinstance(value, Rows) and not (lasts(value.outer) and lasts(value.inner)):
+        raise UnknownError("an element of a list whose layout is that of a round")
+    own = value.axis if isinstance(value, Rows) else None
+    shape = value.shape and tuple(
+        n if i == own or (n is not None and lasts(n)) else None for i, n in enumerate(value.shape)
+    )
+    entries = value.entries if isinstance(value, Constant | Counted) else None
+    if entries is None or all(lasts(n) for n in entries):
+        return dataclasses.replace(value, shape=shape)
+    return dataclasses.replace(value, shape=shape, entries=None)  # type: ignore[call-arg]
 
 
 def without_entries(value: Value) -> dict[str, Any]:
@@ -46,7 +56,7 @@ def listed(node: Node, old: ListOf, value: Value) -> ListOf:
     """The list with one element more, or another."""
     if old.rows is not None or old.steps is not None:
         raise UnknownError("a list of records is changed")
-    element = kept(value)
+    element = kept(node, value)
     both = element if old.element is None else joined(old.element, element)
     if isinstance(both, Refused):
         raise (MixedError if both.mixed else UnknownError)(both.reason)
@@ -94,11 +104,11 @@ def put_in_round(node: Node, old: Carried, place: Any, value: Any) -> Value:
     found = walks(node.frame)
     if not found or old.loop != found[0].key or old.put is not None or found[0].step != 1:
         raise MixedError("a list that a loop over records carries, changed otherwise than by one element a round")
-    if not isinstance(old.start, ListOf) or old.start != ListOf((), length=old.start.length):
-        raise UnknownError("a loop over records that puts elements to a list which has some")
+    if not isinstance(old.start, ListOf) or old.start != ListOf((), length=found[0].limit):
+        raise UnknownError("a loop over records that puts elements to a list which has some, or other places")
     if not isinstance(place, Counted) or place.entries != (found[0].place,):
         raise MixedError("an element of a list that is not at its round's place")
-    return dataclasses.replace(old, put=kept(value))
+    return dataclasses.replace(old, put=kept(node, value))
 
 
 def element_of(value: ListOf) -> Value:
@@ -188,10 +198,14 @@ def element_shape(node: Node, inputs: Sequence[Any]) -> Value:
     """The shape of the elements, where it is a constant or known."""
     found = a_list(inputs[0])
     if found.rows is not None and isinstance(found.rows, Rows) and found.rows.shape is not None:
-        return numbers(tuple(n for n in found.rows.shape[1:] if n is not None), (len(found.rows.shape) - 1,))
+        return sizes_of(found.rows.shape[1:])
     element = found.element
-    if element is None or isinstance(element, Constant | Single):
+    if element is None or isinstance(element, Constant):
         return Constant(None)
-    if element.shape is None or any(n is None for n in element.shape):
+    return sizes_of(element.shape)
+
+
+def sizes_of(shape: Any) -> Value:
+    if shape is None or any(n is None for n in shape):
         raise UnknownError("the shape of a list's elements is not known")
-    return numbers(element.shape, (len(element.shape),))  # type: ignore[arg-type]
+    return numbers(shape, (len(shape),))

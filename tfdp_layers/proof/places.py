@@ -59,6 +59,8 @@ def plus_rows(places: Places, rows: Rows) -> Places:
     alike = rows.batch == places.batch and len(axes) == 1 and (rows.outer, rows.inner) == (1, places.inner)
     if not alike or rows.within is None:
         raise MixedError(_WHY)
+    if any(a != b and 1 not in (a, b) for a, b in zip(*shapes, strict=True)):
+        raise UnknownError("sizes that may differ")
     sizes = [b if a == 1 else a for a, b in zip(*shapes, strict=True)]
     low, high = places.least + rows.within[0], places.most + rows.within[1]
     return dataclasses.replace(places, shape=tuple(sizes), axis=axes.pop(), least=low, most=high)

@@ -6,7 +6,7 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
-from tfdp_layers.proof.elementwise import require_alike
+from tfdp_layers.proof.elementwise import merged_size, require_alike
 from tfdp_layers.proof.rules import Node, dims_of, refused_kind, rule, same_batch, summed
 from tfdp_layers.proof.sizes import Number
 from tfdp_layers.proof.values import Constant, MixedError, Rows, Total, UnknownError, Value
@@ -33,13 +33,12 @@ def contracted(labels: Sequence[str], result: str, inputs: Sequence[Any]) -> Val
     if len(found) > 1:
         raise MixedError("a product of records with each other")
     label, outer, inner = found.pop()
-    sizes: dict[str, Number | None] = {}
+    sizes: dict[str, list[Number | None]] = {}
     for own, value in zip(labels, inputs, strict=True):
         fits(own, label, value, batch.static)
         for one, size in zip(own, value.shape or (), strict=False):
-            if one not in sizes or size != 1:
-                sizes[one] = size
-    shape = tuple(sizes.get(one) for one in result)
+            sizes.setdefault(one, []).append(size)
+    shape = tuple(merged_size(sizes[one]) if one in sizes else None for one in result)
     if label in result:
         return Rows(shape, batch=batch, axis=result.index(label), outer=outer, inner=inner)
     return summed(rows[0][1], shape)

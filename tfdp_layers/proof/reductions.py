@@ -23,7 +23,7 @@ def reduction(node: Node, inputs: Sequence[Any]) -> Value:
     require_constants(inputs[1:], "the axes of a reduction")
     keep = bool(node.attribute("keep_dims"))
     if isinstance(value, Total):
-        if node.type not in _LINEAR:
+        if node.type not in _LINEAR or (node.type == "Mean" and node.dtype().is_integer):
             raise MixedError(f"{node.type} of a sum over records is not additive")
         return Total(None, batch=value.batch)
     if not isinstance(value, Rows):

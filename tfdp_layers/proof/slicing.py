@@ -61,13 +61,20 @@ def cut(node: Node, inputs: Sequence[Any]) -> Value:
     count = size[axis] if size[axis] != -1 else value.length - begin[axis]
     found = part_of_records(node, value, begin[axis], count, exact=True)
     left = [n if s == -1 and b == 0 else None if s == -1 else s for n, b, s in zip(shape, begin, size, strict=True)]
-    if any(varies(n) for i, n in enumerate(left) if n is not None and i != axis):
+    left = [n if n is not None and counts(n) else None for n in left]
+    if any(varies(n) for i, n in enumerate(size) if i != axis):
         raise MixedError("as many entries as there are records")
     if any(varies(n) for i, n in enumerate(begin) if i != axis):
         raise MixedError("a slice that begins where the number or the places of records say")
     left[axis] = found.length
     found = dataclasses.replace(found, shape=tuple(left))
     return dataclasses.replace(found, runs=None) if isinstance(found, Rows) else found
+
+
+def counts(number: Number) -> bool:
+    """Whether a number is not below 0, as -1 is, which stands for another one."""
+    least = at_least(number)
+    return least is not None and least >= 0
 
 
 @rule("StridedSlice")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfdp_layers.proof.rules import Node, refused_kind
-from tfdp_layers.proof.sizes import Number, Size, floor_divide, smaller, symbol
+from tfdp_layers.proof.sizes import Number, Size, floor_divide, smaller, symbol, varies
 from tfdp_layers.proof.values import (
     Batch,
     Carried,
@@ -177,14 +177,14 @@ def after(walk: Walk, value: Value) -> Value:
     zero = isinstance(start, Constant) and start.fill == 0.0
     if whole is None or not (zero or (isinstance(start, Total) and start.batch == whole)):
         raise MixedError("a loop over records that does not start from zero")
-    return Total(start.shape, batch=whole)
+    return Total(value.shape, batch=whole)
 
 
 def after_list(walk: Walk, element: Value) -> ListOf:
     """A list that every round put one element to: the rows of all rounds."""
     if isinstance(element, Single) and adds_up(walk, element):
-        if element.shape is None:
-            raise UnknownError("a shape is not known")
+        if element.shape is None or any(n is not None and varies(n) for n in element.shape):
+            raise UnknownError("a shape is not known, or as the record says")
         return ListOf(rows=Rows((element.batch.size, *element.shape), batch=element.batch))
     if isinstance(element, Rows) and (element.axis, element.outer, element.inner) == (0, 1, 1):
         batch = element.batch
