@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tfdp_layers.proof.elementwise import merged_size
 from tfdp_layers.proof.rules import Node, all_constant, dims_of, refused_kind, rule, same_batch, summed, types
+from tfdp_layers.proof.sizes import Number
 from tfdp_layers.proof.values import Constant, Counted, MixedError, Rows, Total, Value
 
 _FIRST = types("""
@@ -69,7 +71,7 @@ def row_by_row(node: Node, inputs: Sequence[Any]) -> Value:
         raise MixedError("records laid out in one order meet records laid out in another")
     first = rows[0]
     return [  # type: ignore[return-value]
-        Rows((first.length, *[None] * (node.rank(i) - 1)), batch=batch, outer=first.outer, inner=first.inner)
+        Rows((first.length, *other_sizes(node, i, inputs)), batch=batch, outer=first.outer, inner=first.inner)
         for i in range(len(node.operation.outputs))
     ]
 
@@ -81,6 +83,14 @@ def require_single_rows(node: Node) -> None:
         raise MixedError(f"{node.type} with windows or steps over the records")
     if node.attribute("batch_dims", 1) != 1:
         raise MixedError(f"{node.type} without an axis of records, or with several")
+
+
+def other_sizes(node: Node, index: int, inputs: Sequence[Any]) -> list[Number | None]:
+    """The sizes of an output's axes behind the records', where more is known than by TensorFlow."""
+    if node.type.endswith("SoftmaxCrossEntropyWithLogits") and index == 1:
+        given = [inputs[0]] if node.type.startswith("Sparse") else inputs
+        return [merged_size([dims_of(value)[1] for value in given])]
+    return [None] * (node.rank(index) - 1)
 
 
 def one_for_all(node: Node, index: int, value: Any) -> bool:

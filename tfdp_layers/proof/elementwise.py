@@ -142,7 +142,10 @@ def require_compatible(shapes: Sequence[Sequence[Number | None]]) -> None:
 
 
 def bounds(node: Node, inputs: Sequence[Any]) -> tuple[Number, Number] | None:
-    """Bounds of an integer result, where they are plain to see: truth values are 0 or 1."""
+    """Bounds of an integer result, where they are plain to see: truth values are 0 or 1, remainders small."""
+    if node.type == "FloorMod" and isinstance(inputs[1], Constant) and inputs[1].entries is not None:
+        divisors = inputs[1].entries
+        return (0, divisors[0] - 1) if len(divisors) == 1 and at_least_one(divisors[0]) else None
     if node.type != "Cast":
         return None
     if node.operation.inputs[0].dtype.is_bool and not node.dtype().is_bool:
@@ -150,6 +153,10 @@ def bounds(node: Node, inputs: Sequence[Any]) -> tuple[Number, Number] | None:
     before, after = node.operation.inputs[0].dtype, node.dtype()
     wider = before.is_integer and after.is_integer and after.size >= before.size
     return inputs[0].within if wider else None
+
+
+def at_least_one(number: Number) -> bool:
+    return isinstance(number, int) and number > 0
 
 
 def of_totals(node: Node, inputs: Sequence[Any]) -> Value:

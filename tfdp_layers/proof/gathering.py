@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tfdp_layers.proof.places import segments, spread
+from tfdp_layers.proof.places import plain, segments, spread
 from tfdp_layers.proof.rules import (
     Node,
     dims_of,
@@ -33,6 +33,8 @@ def gather(node: Node, inputs: Sequence[Any]) -> Value:
     if isinstance(indices, Special):
         return spread(data, indices)
     shared = node.attribute("batch_dims", 0)
+    if isinstance(data, Rows) and isinstance(indices, Places):
+        return every_row(data, indices, integers_of(inputs[2], "the axis")[0], shared)
     if isinstance(data, Total) and isinstance(indices, Constant):
         return Total(None, batch=data.batch)
     rank, places = len(dims_of(data)), dims_of(indices)
@@ -49,6 +51,14 @@ def gather(node: Node, inputs: Sequence[Any]) -> Value:
             raise MixedError("a constant with an entry for each place in the batch")
         return laid_out(indices, shape, axis + indices.axis - shared)
     raise refused_kind(indices if isinstance(data, Rows | Constant) else data, "entries picked by indices")
+
+
+def every_row(data: Rows, indices: Places, axis: int, shared: int) -> Rows:
+    """All records in their order. Raises MixedError for others."""
+    own = plain(indices) and indices.batch == data.batch and (data.axis, data.outer, data.inner) == (0, 1, 1)
+    if not own or axis != 0 or shared != 0:
+        raise MixedError("rows of the batch picked by their places")
+    return data
 
 
 def by_constants(node: Node, data: Rows, indices: Any, axis: int, shared: int, shape: Sequence[Any]) -> Value:
