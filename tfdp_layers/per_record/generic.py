@@ -63,7 +63,22 @@ class PerRecordCall:
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(values)
                 outputs = keras.tree.flatten(self._with(self.layer, values, leaves, training=True)[0])
-            return tape.gradient(outputs, values, output_gradients=gradients, unconnected_gradients="zero")
+            found = tape.gradient(outputs, values, output_gradients=gradients, unconnected_gradients="zero")
+            return [dense(gradient, value) for gradient, value in zip(found, values, strict=True)]
 
         found = tf.vectorized_map(one, (rows, list(upstream)))
         return [Stored(v, g) for v, g in zip(self.variables, found, strict=True)]
+
+
+def dense(gradient: Any, value: tf.Tensor) -> tf.Tensor:
+    """The gradient of a table by rows as one of the table; what is not a row of it counts as nothing.
+
+    `tf.vectorized_map` puts the tables of all records behind one another: a row beyond the table, which CPUs refuse to
+    read but GPUs take for zeros, would be one of the next record's.
+    """
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    count, indices = value.shape[0], gradient.indices
+    there = tf.reshape((indices >= 0) & (indices < count), [-1] + [1] * (len(value.shape) - 1))
+    kept = tf.where(there, gradient.values, tf.zeros((), gradient.values.dtype))
+    return tf.math.unsorted_segment_sum(kept, indices % count, count)

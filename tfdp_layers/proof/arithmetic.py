@@ -13,14 +13,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.proof.rules import Node, numbers
-from tfdp_layers.proof.sizes import Number, floor_divide, is_below, larger, smaller, symbol
+from tfdp_layers.proof.rules import Node, numbers, types
+from tfdp_layers.proof.settling import fits, limits
+from tfdp_layers.proof.sizes import Number, Size, floor_divide, is_below, larger, smaller, symbol, varies
 from tfdp_layers.proof.values import Value
 
 __all__ = ["LARGEST", "UndecidedError", "computed", "operation", "plain"]
 
 _TYPES = (tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint32, tf.uint64, tf.bool)
 LARGEST = 4096
+_ORDERED = frozenset(
+    types("FloorDiv FloorMod Maximum Minimum Equal NotEqual Less Greater LessEqual GreaterEqual Max Min Cast")
+)
+"""What it gives depends on the numbers themselves. Sums and products are right modulo the size of the type anyway."""
 _MODULUS = 2**30
 """From this on a remainder counts as the number itself where seeds are told apart; see `randomness`."""
 
@@ -47,6 +52,8 @@ def computed(node: Node, inputs: Sequence[Any]) -> list[Value] | None:
         return None
     if any(tensor.dtype not in _TYPES for tensor in node.operation.outputs):
         return None
+    if node.type in _ORDERED and not all(in_range(node, n) for value in inputs for n in value.entries):
+        return None
     try:
         arrays = [as_array(value) for value in inputs]
         found = compute(node, *arrays)
@@ -56,6 +63,23 @@ def computed(node: Node, inputs: Sequence[Any]) -> list[Value] | None:
     if len(results) != len(node.operation.outputs) or any(one.size > LARGEST for one in results):
         return None
     return [numbers(list(one.ravel()), one.shape) for one in results]
+
+
+def in_range(node: Node, number: Number) -> bool:
+    """Whether a number is, in the operation's types, what it is among all integers. One by itself is in its own."""
+    before, after = node.operation.inputs[0].dtype, node.dtype()
+    alone = isinstance(number, Size) and len(number.terms) == 1 and number == symbol_of(number)
+    if node.type == "FloorMod" and not isinstance(number, int):
+        return True  # see `remainder`
+    if node.type != "Cast" or after.is_bool:
+        return alone or fits(number, before)
+    wider = limits(after)[0] <= limits(before)[0] and limits(before)[1] <= limits(after)[1]
+    return (alone and wider) or (fits(number, before) and fits(number, after))
+
+
+def symbol_of(number: Size) -> Size:
+    """The first atom of a number by itself."""
+    return Size(((number.terms[0][0][:1], 1),))
 
 
 def as_array(value: Any) -> Any:
@@ -92,7 +116,9 @@ def same(a: Number, b: Number) -> bool | None:
 
 def remainder(a: Number, b: Number) -> Number:
     if isinstance(b, int) and b >= _MODULUS and not isinstance(a, int):
-        return symbol("remainder", varies=any(t.varies for m, _ in a.terms for t in m), operands=(a, b))
+        return symbol("remainder", varies=varies(a), least=0, most=b - 1, operands=(a, b))
+    if not isinstance(a, int) and not fits(a, tf.int32):
+        raise UndecidedError
     return a - floor_divide(a, b) * b
 
 
@@ -123,7 +149,6 @@ OPERATIONS |= {
     "LogicalOr": entrywise(lambda a, b: int(truth(a) or truth(b))),
     "LogicalNot": entrywise(lambda a: int(not truth(a))),
     "SelectV2": entrywise(lambda c, a, b: a if truth(c) else b),
-    "Select": entrywise(lambda c, a, b: a if truth(c) else b),
     "ZerosLike": entrywise(lambda a: 0),
     "OnesLike": entrywise(lambda a: 1),
 }
@@ -139,6 +164,14 @@ def cast(node: Node, a: Any) -> Any:
     if node.dtype() == tf.bool:
         return np.frompyfunc(lambda n: 1 - decided(same(n, 0)), 1, 1)(a)
     return a
+
+
+@operation("Select")
+def select(node: Node, condition: Any, a: Any, b: Any) -> Any:
+    """A vector selects along the first axis; any other condition entry by entry."""
+    if condition.ndim == 1 and a.ndim > 1:
+        condition = condition.reshape([-1] + [1] * (a.ndim - 1))
+    return np.frompyfunc(lambda c, x, y: x if truth(c) else y, 3, 1)(condition, a, b)
 
 
 @operation("AddN")

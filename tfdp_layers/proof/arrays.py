@@ -9,6 +9,8 @@ import numpy as np
 from tfdp_layers.proof.arithmetic import LARGEST, UndecidedError, operation, plain
 from tfdp_layers.proof.rules import Node
 
+_ENTRYWISE = ("Add", "AddV2", "GreaterEqual", "Cast", "Identity")
+
 
 @operation("Pack")
 def pack(node: Node, *arrays: Any) -> Any:
@@ -126,9 +128,24 @@ def offsets(node: Node, axis: Any, *shapes: Any) -> list[Any]:
     return found
 
 
+def only_summed_over(tensor: Any) -> bool:
+    """Whether a tensor is only ever, perhaps after arithmetic entry by entry, the axes of a sum."""
+    return all(
+        tensor is not user.inputs[0]
+        if user.type == "Sum"
+        else user.type in _ENTRYWISE and only_summed_over(user.outputs[0])
+        for user in tensor.consumers()
+    )
+
+
 @operation("BroadcastGradientArgs")
 def broadcast_axes(node: Node, first: Any, second: Any) -> list[Any]:
-    """Axes along which each of two shapes was broadcast. A size that may be 1 for one number of records is not 1."""
+    """Axes along which each of two shapes was broadcast. A size that may be 1 for one number of records is not 1.
+
+    Where both sizes are 1, TensorFlow may name the axis or not; so it may be summed over, and nothing else be done.
+    """
+    if not all(map(only_summed_over, node.operation.outputs)):
+        raise UndecidedError
     rank = max(len(first), len(second))
     a, b = ([1] * (rank - len(s)) + list(s) for s in (first, second))
     found = []

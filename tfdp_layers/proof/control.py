@@ -44,13 +44,13 @@ def outside_of(graph: Any, tensors: Sequence[Any]) -> dict[str, Any]:
 
 @rule("If", "StatelessIf", any_input=True)
 def branch(node: Node, inputs: Sequence[Any]) -> list[Value]:
-    """One of two functions.
+    """One of two functions; a condition that is no scalar is true if it has entries.
 
     Guarantee: a constant decides, or one record for itself, or both give each record the same (`shortcuts`).
     """
     condition, values = inputs[0], inputs[1:]
     names = ["then_branch", "else_branch"]
-    if isinstance(condition, Constant) and condition.entries in ((0,), (1,)):
+    if isinstance(condition, Constant) and condition.shape == () and condition.entries in ((0,), (1,)):
         return taken(node, names[1 - condition.entries[0]], values, "")[1]  # type: ignore[index, operator]
     because = decided_by_records(condition)
     both = [taken(node, name, values, because) for name in names]
@@ -143,6 +143,12 @@ def case(node: Node, inputs: Sequence[Any]) -> list[Value]:
     return [named(node, value, i) for i, value in enumerate(every)]
 
 
+@rule("Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond", "RefSwitch", "RefMerge", any_input=True)
+def old_control_flow(node: Node, inputs: Sequence[Any]) -> list[Value]:
+    """What TensorFlow 1 branched by: what is run depends on control edges, which are not looked at."""
+    raise UnknownError("control flow of TensorFlow 1")
+
+
 @rule("While", "StatelessWhile", any_input=True)
 def loop(node: Node, inputs: Sequence[Any]) -> list[Value]:
     """A loop: over records (`record_loops`), or of a number of rounds that is a constant.
@@ -175,7 +181,8 @@ def decided_loop(node: Node, condition: Any, body: Any, state: list[Value], outs
     if isinstance(decision, Constant):
         return state
     because = decided_by_records(decision).replace("branch", "number of rounds")
-    # Once more, for what it writes.
+    # Once more, for what they write.
+    node.prover.enter(node, "cond", condition, state, LOOP, because=because)
     node.prover.enter(node, "body", body, state, LOOP, outside=outside, because=because)
     if isinstance(decision, Refused):
         return [dataclasses.replace(decision, shape=None)] * len(state)

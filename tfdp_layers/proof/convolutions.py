@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tfdp_layers.proof.rules import Node, all_constant, dims_of, refused_kind, rule, same_batch, types
-from tfdp_layers.proof.values import Constant, Counted, MixedError, Rows, Total, UnknownError, Value
+from tfdp_layers.proof.elementwise import merged_size
+from tfdp_layers.proof.rules import Node, all_constant, dims_of, refused_kind, rule, same_batch, summed, types
+from tfdp_layers.proof.sizes import Number
+from tfdp_layers.proof.values import Constant, Counted, MixedError, Rows, Total, Value
 
 _FIRST = types("""
     Conv2D Conv3D Conv DepthwiseConv2dNative MaxPool MaxPool3D AvgPool AvgPool3D ResizeBilinear
@@ -51,10 +53,8 @@ def row_by_row(node: Node, inputs: Sequence[Any]) -> Value:
 
     Assumes that kernels keep the rows of axis 0 apart, whatever the layout of the other axes.
     """
+    require_single_rows(node)
     places, shape_at = _ROWS_AT[node.type], _SHAPES_AT.get(node.type)
-    totals = [v for v in inputs if isinstance(v, Total)]
-    if totals:
-        raise MixedError(f"{node.type} of a sum over records")
     for i, value in enumerate(inputs):
         if i not in places and i != shape_at and not isinstance(value, Constant):
             raise refused_kind(value, f"{node.type}, where a constant belongs")
@@ -64,8 +64,6 @@ def row_by_row(node: Node, inputs: Sequence[Any]) -> Value:
     for i in places:
         if not isinstance(inputs[i], Rows) and not one_for_all(node, i, inputs[i]):
             raise refused_kind(inputs[i], node.type)
-    if not rows:
-        raise UnknownError(f"{node.type} without records")
     batch = same_batch(rows)
     if any(v.axis != 0 for v in rows):
         raise MixedError(f"{node.type} across the records, which are not on its axis 0")
@@ -73,9 +71,26 @@ def row_by_row(node: Node, inputs: Sequence[Any]) -> Value:
         raise MixedError("records laid out in one order meet records laid out in another")
     first = rows[0]
     return [  # type: ignore[return-value]
-        Rows((first.length, *[None] * (node.rank(i) - 1)), batch=batch, outer=first.outer, inner=first.inner)
+        Rows((first.length, *other_sizes(node, i, inputs)), batch=batch, outer=first.outer, inner=first.inner)
         for i in range(len(node.operation.outputs))
     ]
+
+
+def require_single_rows(node: Node) -> None:
+    """Raises MixedError for windows or steps over several rows of axis 0, which XLA computes, or without that axis."""
+    windows = [node.attribute(name) for name in ("ksize", "ksizes", "strides", "rates", "dilations")]
+    if any(list(window)[:1] not in ([], [1]) for window in windows if isinstance(window, list | tuple)):
+        raise MixedError(f"{node.type} with windows or steps over the records")
+    if node.attribute("batch_dims", 1) != 1:
+        raise MixedError(f"{node.type} without an axis of records, or with several")
+
+
+def other_sizes(node: Node, index: int, inputs: Sequence[Any]) -> list[Number | None]:
+    """The sizes of an output's axes behind the records', where more is known than by TensorFlow."""
+    if node.type.endswith("SoftmaxCrossEntropyWithLogits") and index == 1:
+        given = [inputs[0]] if node.type.startswith("Sparse") else inputs
+        return [merged_size([dims_of(value)[1] for value in given])]
+    return [None] * (node.rank(index) - 1)
 
 
 def one_for_all(node: Node, index: int, value: Any) -> bool:
@@ -105,6 +120,7 @@ def filter_gradient(node: Node, inputs: Sequence[Any]) -> Value:
 
     Where one of the two is a sum over records itself and the other a constant it is linear in it.
     """
+    require_single_rows(node)
     dilation = node.type == "Dilation2DBackpropFilter"
     first, gradient, shape = (inputs[0], inputs[2], inputs[1])
     if not isinstance(shape, Constant):
@@ -119,9 +135,7 @@ def filter_gradient(node: Node, inputs: Sequence[Any]) -> Value:
         raise refused_kind(gradient if isinstance(first, Rows) else first, "the gradient of a filter")
     if first.layout != gradient.layout or first.axis != 0 or gradient.axis != 0:
         raise MixedError("the gradient of a filter from inputs of some records and gradients of others")
-    if first.batch.padded:
-        raise MixedError("a sum over records and the rows that the batch was filled up with")
-    return Total(None, batch=first.batch)
+    return summed(first, None)
 
 
 @rule("FusedBatchNormV3", "FusedBatchNormV2", "FusedBatchNorm")

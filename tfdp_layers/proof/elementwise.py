@@ -75,6 +75,8 @@ def of_rows(node: Node, inputs: Sequence[Any]) -> Value:
     for value, shape in zip(inputs, shapes, strict=True):
         if isinstance(value, Constant):
             require_alike(value, shape[axis], batch.static)
+    if node.attribute("incompatible_shape_error", True) is False:
+        require_compatible(shapes)
     sizes = broadcast(shapes)
     sizes[axis] = batch.size * outer * inner
     first = rows[0][0].fill
@@ -119,17 +121,31 @@ def require_alike(value: Constant, size: Number | None, static: int | None) -> N
 
 
 def broadcast(shapes: Sequence[Sequence[Number | None]]) -> list[Number | None]:
-    """The sizes after broadcasting; of two names for one size, the number."""
-    found: list[Number | None] = []
+    """The sizes after broadcasting."""
+    return [merged_size(sizes) for sizes in zip(*shapes, strict=True)]
+
+
+def merged_size(sizes: Sequence[Number | None]) -> Number | None:
+    """The size that all sizes but 1 are. None for several names: one of them may stand for 1."""
+    others = {n for n in sizes if n != 1}
+    plain = [n for n in others if isinstance(n, int)]
+    if plain:
+        return plain[0]
+    return next(iter(others), 1) if len(others) < 2 else None
+
+
+def require_compatible(shapes: Sequence[Sequence[Number | None]]) -> None:
+    """Raises unless shapes are known to be broadcast together, where the operation does not fail if they are not."""
     for sizes in zip(*shapes, strict=True):
-        others = [n for n in sizes if n != 1]
-        plain = [n for n in others if isinstance(n, int)]
-        found.append(plain[0] if plain else others[0] if others else 1)
-    return found
+        if len({n for n in sizes if n != 1}) > 1 or None in sizes:
+            raise UnknownError("two shapes that may not fit, of which one number is made then")
 
 
 def bounds(node: Node, inputs: Sequence[Any]) -> tuple[Number, Number] | None:
-    """Bounds of an integer result, where they are plain to see: truth values are 0 or 1."""
+    """Bounds of an integer result, where they are plain to see: truth values are 0 or 1, remainders small."""
+    if node.type == "FloorMod" and isinstance(inputs[1], Constant) and inputs[1].entries is not None:
+        divisors = inputs[1].entries
+        return (0, divisors[0] - 1) if len(divisors) == 1 and at_least_one(divisors[0]) else None
     if node.type != "Cast":
         return None
     if node.operation.inputs[0].dtype.is_bool and not node.dtype().is_bool:
@@ -137,6 +153,10 @@ def bounds(node: Node, inputs: Sequence[Any]) -> tuple[Number, Number] | None:
     before, after = node.operation.inputs[0].dtype, node.dtype()
     wider = before.is_integer and after.is_integer and after.size >= before.size
     return inputs[0].within if wider else None
+
+
+def at_least_one(number: Number) -> bool:
+    return isinstance(number, int) and number > 0
 
 
 def of_totals(node: Node, inputs: Sequence[Any]) -> Value:
@@ -157,7 +177,8 @@ def of_totals(node: Node, inputs: Sequence[Any]) -> Value:
         "Select": isinstance(inputs[0], Constant) and all(additive[1:]),
     }
     ok |= dict.fromkeys(_SUMS, all(additive))
-    ok |= dict.fromkeys(_QUOTIENTS, isinstance(inputs[0], Total) and len(totals) == 1)
+    real = node.dtype().is_floating or node.dtype().is_complex
+    ok |= dict.fromkeys(_QUOTIENTS, real and isinstance(inputs[0], Total) and len(totals) == 1)
     if not ok.get(node.type, False):
         if node.type in _SUMS:
             raise UnknownError("a constant added to a sum over records")

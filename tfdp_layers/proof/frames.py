@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfdp_layers.proof.sizes import Number, Size, symbol
+from tfdp_layers.proof.sizes import Number, Size, atoms, symbol
 from tfdp_layers.proof.values import Value
 
 CALL, BRANCH, LOOP, RECORDS = "call", "branch", "loop", "records"
@@ -70,6 +70,17 @@ class Frame:
     def walk(self) -> Any:
         """The innermost loop over records, None outside of any."""
         return next((frame.loop for frame in self.outwards() if frame.kind == RECORDS), None)
+
+    def lasts(self, number: Number) -> bool:
+        """Whether a number is the same in all rounds of the loops around: none of them made it."""
+        if not isinstance(number, Size):
+            return True
+        loops = [f.path.rpartition("|")[0] for f in self.outwards() if f.kind in (LOOP, RECORDS)]
+        found = atoms(number)
+        own = any(
+            atom.name.startswith(loop) and atom.name[len(loop) :][:1] in ":| " for atom in found for loop in loops
+        )
+        return not own and all(self.lasts(operand) for atom in found for operand in atom.operands)
 
     def segment(self, key: int, count: int) -> Segment:
         """What the variable holds now."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from tfdp_layers.proof.places import segments, spread
+from tfdp_layers.proof.places import plain, segments, spread
 from tfdp_layers.proof.rules import (
     Node,
     dims_of,
@@ -14,6 +14,7 @@ from tfdp_layers.proof.rules import (
     refused_kind,
     require_constants,
     rule,
+    summed,
 )
 from tfdp_layers.proof.values import Constant, Counted, MixedError, Places, Rows, Special, Total, Value
 from tfdp_layers.proof.walks import picked
@@ -32,12 +33,12 @@ def gather(node: Node, inputs: Sequence[Any]) -> Value:
     if isinstance(indices, Special):
         return spread(data, indices)
     shared = node.attribute("batch_dims", 0)
+    if isinstance(data, Rows) and isinstance(indices, Places):
+        return every_row(data, indices, integers_of(inputs[2], "the axis")[0], shared)
     if isinstance(data, Total) and isinstance(indices, Constant):
         return Total(None, batch=data.batch)
-    if isinstance(data, Constant | Counted) and isinstance(indices, Constant | Counted):
-        return Counted(None)
     rank, places = len(dims_of(data)), dims_of(indices)
-    axis, shared = integers_of(inputs[2], "the axis")[0] % rank, shared % (len(places) + 1)
+    axis, shared = integers_of(inputs[2], "the axis")[0] % rank, shared + (len(places) if shared < 0 else 0)
     shape = (*dims_of(data)[:axis], *places[shared:], *dims_of(data)[axis + 1 :])
     if isinstance(data, Rows) and isinstance(indices, Rows):
         if data.axis != indices.axis or data.axis >= shared or data.layout != indices.layout:
@@ -50,6 +51,14 @@ def gather(node: Node, inputs: Sequence[Any]) -> Value:
             raise MixedError("a constant with an entry for each place in the batch")
         return laid_out(indices, shape, axis + indices.axis - shared)
     raise refused_kind(indices if isinstance(data, Rows | Constant) else data, "entries picked by indices")
+
+
+def every_row(data: Rows, indices: Places, axis: int, shared: int) -> Rows:
+    """All records in their order. Raises MixedError for others."""
+    own = plain(indices) and indices.batch == data.batch and (data.axis, data.outer, data.inner) == (0, 1, 1)
+    if not own or axis != 0 or shared != 0:
+        raise MixedError("rows of the batch picked by their places")
+    return data
 
 
 def by_constants(node: Node, data: Rows, indices: Any, axis: int, shared: int, shape: Sequence[Any]) -> Value:
@@ -111,9 +120,7 @@ def segment(node: Node, inputs: Sequence[Any]) -> Value:
     if isinstance(data, Rows) and isinstance(ids, Rows) and plain:
         if data.axis != ids.axis or data.layout != ids.layout:
             raise MixedError("rows put together by other records' segments")
-        if data.batch.padded:
-            raise MixedError("a sum over records and the rows that the batch was filled up with")
-        return Total(None, batch=data.batch)
+        return summed(data, None)
     if isinstance(data, Rows) and isinstance(ids, Constant) and data.axis >= len(dims_of(ids)):
         rest = dims_of(data)[len(dims_of(ids)) :]
         return laid_out(data, (None, *rest), data.axis - len(dims_of(ids)) + 1)
@@ -131,6 +138,4 @@ def scatter_nd(node: Node, inputs: Sequence[Any]) -> Value:
         raise refused_kind(indices if not isinstance(indices, Rows) else updates, "entries put to places")
     if indices.axis != updates.axis or indices.layout != updates.layout or indices.axis == len(dims_of(indices)) - 1:
         raise MixedError("rows put to places that other records say")
-    if updates.batch.padded:
-        raise MixedError("a sum over records and the rows that the batch was filled up with")
-    return Total(None, batch=updates.batch)
+    return summed(updates, None)

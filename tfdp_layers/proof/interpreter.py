@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfdp_layers.proof.arithmetic import computed
 from tfdp_layers.proof.constants import constant_results
 from tfdp_layers.proof.frames import CALL, Frame
-from tfdp_layers.proof.rules import ANY_INPUT, MAKERS, RULES, Node
+from tfdp_layers.proof.rules import ANY_INPUT, MAKERS, OWN, RULES, Node
 from tfdp_layers.proof.settling import settle
 from tfdp_layers.proof.singles import of_one_record
 from tfdp_layers.proof.values import (
@@ -55,6 +55,7 @@ class Prover:
         resets: variables that are written otherwise than by adding constants.
         counting: variables that hold how many rounds a loop over records had.
         fresh: integers that were drawn at random, and the frames they were drawn in.
+        streams: by the seed of a stateful generator, what is drawn from it.
     """
 
     batches: list[Batch] = field(default_factory=list)
@@ -65,6 +66,7 @@ class Prover:
     resets: set[int] = field(default_factory=set)
     counting: set[int] = field(default_factory=set)
     fresh: dict[Any, Any] = field(default_factory=dict)
+    streams: dict[Any, Any] = field(default_factory=dict)
     operations: int = 0
 
     def know(self, batch: Batch) -> Batch:
@@ -105,6 +107,8 @@ class Prover:
         worst = worst_of(inputs)
         if worst is not None:
             return worst
+        if node.type in OWN:
+            return RULES[node.type](node, inputs)
         if any(isinstance(value, Single) for value in inputs):
             return of_one_record(node, inputs)
         if all(isinstance(value, Constant | Counted) for value in inputs):
@@ -154,8 +158,11 @@ class Prover:
     def enter(
         self, node: Node, name: str, function: Any, inputs: Sequence[Value], kind: str = CALL, **options: Any
     ) -> tuple[Frame, list[Value]]:
-        """Interprets a function on these values: its frame, and its results."""
-        frame = Frame(f"{node.key}/{name}", kind, function, parent=node.frame, **options)
+        """Interprets a function on these values: its frame, and its results.
+
+        No operation has "|" in its name, so that none is taken for one of another function.
+        """
+        frame = Frame(f"{node.key}|{name}", kind, function, parent=node.frame, **options)
         frame.values = {tensor.name: value for tensor, value in zip(function.inputs, inputs, strict=True)}
         self.run(frame)
         return frame, [frame.values[tensor.name] for tensor in function.outputs]

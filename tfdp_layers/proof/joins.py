@@ -8,9 +8,8 @@ from typing import Any
 
 from tfdp_layers.proof.reshaping import divided
 from tfdp_layers.proof.rules import Node, dims_of, entries_of, integers_of, refused_kind, rule
-from tfdp_layers.proof.settling import concrete
 from tfdp_layers.proof.sizes import Number, varies
-from tfdp_layers.proof.values import Constant, Counted, MixedError, Rows, Total, Value
+from tfdp_layers.proof.values import Constant, MixedError, Rows, Total, Value
 from tfdp_layers.proof.walks import padded
 
 
@@ -49,11 +48,9 @@ def concat(node: Node, inputs: Sequence[Any]) -> Value:
     *parts, where = inputs
     if any(isinstance(v, Total) for v in parts):
         return totals_joined(parts) if isinstance(where, Constant) else mixed_axis()
-    if all(isinstance(v, Constant | Counted) for v in parts):
-        return Counted(None)
     axis = integers_of(where, "the axis")[0] % len(dims_of(parts[0]))
-    if not all(isinstance(v, Rows) for v in parts):
-        return with_constants(node, parts, axis)
+    if other := [v for v in parts if not isinstance(v, Rows)]:
+        raise refused_kind(other[0], "joined with rows")
     rows: Sequence[Rows] = parts
     if len({(v.batch, v.axis, v.inner) for v in rows}) > 1:
         raise MixedError("records along one axis joined with records along another")
@@ -83,22 +80,6 @@ def merged_sizes(rows: Sequence[Rows], shape: Sequence[Any], axis: int) -> tuple
 def added_sizes(parts: Sequence[Any], axis: int) -> Number | None:
     sizes = [dims_of(v)[axis] for v in parts]
     return None if None in sizes else sum(n for n in sizes if n is not None)
-
-
-def with_constants(node: Node, parts: Sequence[Any], axis: int) -> Value:
-    """Rows joined with what is one number in every entry, which may count as rows of that number."""
-    first = next((v for v in parts if isinstance(v, Rows)), None)
-    if first is None or not all(isinstance(v, Rows) or (isinstance(v, Constant) and v.fill is not None) for v in parts):
-        raise refused_kind(next(v for v in parts if not isinstance(v, Rows)), "joined with rows")
-    size = concrete(first.length, node.prover.batches)
-    if axis == first.axis or any(isinstance(v, Constant) and dims_of(v)[first.axis] != size for v in parts):
-        raise MixedError("rows of a constant among the records")
-    sizes = list(dims_of(first))
-    sizes[axis] = added_sizes(parts, axis)
-    layouts = {(v.batch, v.axis, v.outer, v.inner) for v in parts if isinstance(v, Rows)}
-    if len(layouts) > 1:
-        raise MixedError("records laid out in one order joined with records laid out in another")
-    return Rows(tuple(sizes), batch=first.batch, axis=first.axis, outer=first.outer, inner=first.inner)
 
 
 def totals_joined(parts: Sequence[Any]) -> Value:
@@ -143,8 +124,6 @@ def pack(node: Node, inputs: Sequence[Any]) -> Value:
     """Tensors of one shape along a new axis."""
     if any(isinstance(v, Total) for v in inputs):
         return totals_joined(inputs)
-    if all(isinstance(v, Constant | Counted) for v in inputs):
-        return Counted(None)
     rows = [v for v in inputs if isinstance(v, Rows)]
     if len(rows) < len(inputs) or len({(v.layout, v.axis) for v in rows}) > 1:
         other = next((v for v in inputs if not isinstance(v, Rows)), None)

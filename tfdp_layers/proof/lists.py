@@ -25,23 +25,27 @@ from tfdp_layers.proof.values import (
 
 
 def a_list(value: Any) -> ListOf:
-    """The list. Raises UnknownError for anything else."""
+    """The list. Raises MixedError for anything else."""
     if not isinstance(value, ListOf):
-        raise (
-            UnknownError(value.reason)
-            if isinstance(value, Refused) and not value.mixed
-            else MixedError(
-                value.reason if isinstance(value, Refused) else "a list that a loop over records carries, looked into"
-            )
-        )
+        raise MixedError("a list that a loop over records carries, looked into")
     return value
 
 
-def kept(value: Value) -> Value:
-    """What a list remembers of an element."""
-    if isinstance(value, Rows | Total | Constant | Counted | Single):
-        return value
-    raise refused_kind(value, "an element of a list")
+def kept(node: Node, value: Value) -> Value:
+    """What a list remembers of an element: nothing that may be another number in another round of a loop."""
+    if not isinstance(value, Rows | Total | Constant | Counted | Single):
+        raise refused_kind(value, "an element of a list")
+    lasts = node.frame.lasts
+    if isinstance(value, Rows) and not (lasts(value.outer) and lasts(value.inner)):
+        raise UnknownError("an element of a list whose layout is that of a round")
+    own = value.axis if isinstance(value, Rows) else None
+    shape = value.shape and tuple(
+        n if i == own or (n is not None and lasts(n)) else None for i, n in enumerate(value.shape)
+    )
+    entries = value.entries if isinstance(value, Constant | Counted) else None
+    if entries is None or all(lasts(n) for n in entries):
+        return dataclasses.replace(value, shape=shape)
+    return dataclasses.replace(value, shape=shape, entries=None)  # type: ignore[call-arg]
 
 
 def without_entries(value: Value) -> dict[str, Any]:
@@ -50,11 +54,9 @@ def without_entries(value: Value) -> dict[str, Any]:
 
 def listed(node: Node, old: ListOf, value: Value) -> ListOf:
     """The list with one element more, or another."""
-    if isinstance(value, Refused):
-        raise (MixedError if value.mixed else UnknownError)(value.reason)
     if old.rows is not None or old.steps is not None:
         raise UnknownError("a list of records is changed")
-    element = kept(value)
+    element = kept(node, value)
     both = element if old.element is None else joined(old.element, element)
     if isinstance(both, Refused):
         raise (MixedError if both.mixed else UnknownError)(both.reason)
@@ -63,12 +65,10 @@ def listed(node: Node, old: ListOf, value: Value) -> ListOf:
 
 def constant_place(value: Any) -> None:
     if not isinstance(value, Constant):
-        raise (
-            refused_kind(value, "the place in a list") if not isinstance(value, Refused) else UnknownError(value.reason)
-        )
+        raise refused_kind(value, "the place in a list")
 
 
-@rule("EmptyTensorList", "TensorListReserve", any_input=True)
+@rule("EmptyTensorList", "TensorListReserve", own=True)
 def new(node: Node, inputs: Sequence[Any]) -> Value:
     """A list without elements, which may have a place for every record."""
     if node.type == "EmptyTensorList" or isinstance(inputs[1], Constant):
@@ -76,20 +76,20 @@ def new(node: Node, inputs: Sequence[Any]) -> Value:
     return ListOf((), length=entries_of(inputs[1], "how long a list is")[0])
 
 
-@rule("TensorListPushBack", any_input=True)
+@rule("TensorListPushBack", own=True)
 def push(node: Node, inputs: Sequence[Any]) -> Value:
     """One element more at the end."""
     return listed(node, a_list(inputs[0]), inputs[1])
 
 
-@rule("TensorListPopBack", any_input=True)
+@rule("TensorListPopBack", own=True)
 def pop(node: Node, inputs: Sequence[Any]) -> list[Value]:
     """The last element, and the list without it."""
     found = a_list(inputs[0])
     return [found, element_of(found)]
 
 
-@rule("TensorListSetItem", any_input=True)
+@rule("TensorListSetItem", own=True)
 def put(node: Node, inputs: Sequence[Any]) -> Value:
     """Another element at a place: a constant one, or that of the round of a loop over records."""
     old, place, value = inputs[:3]
@@ -104,13 +104,11 @@ def put_in_round(node: Node, old: Carried, place: Any, value: Any) -> Value:
     found = walks(node.frame)
     if not found or old.loop != found[0].key or old.put is not None or found[0].step != 1:
         raise MixedError("a list that a loop over records carries, changed otherwise than by one element a round")
-    if not isinstance(old.start, ListOf) or old.start != ListOf((), length=old.start.length):
-        raise UnknownError("a loop over records that puts elements to a list which has some")
+    if not isinstance(old.start, ListOf) or old.start != ListOf((), length=found[0].limit):
+        raise UnknownError("a loop over records that puts elements to a list which has some, or other places")
     if not isinstance(place, Counted) or place.entries != (found[0].place,):
         raise MixedError("an element of a list that is not at its round's place")
-    if isinstance(value, Refused):
-        raise (MixedError if value.mixed else UnknownError)(value.reason)
-    return dataclasses.replace(old, put=kept(value))
+    return dataclasses.replace(old, put=kept(node, value))
 
 
 def element_of(value: ListOf) -> Value:
@@ -120,7 +118,7 @@ def element_of(value: ListOf) -> Value:
     return value.element if value.element is not None else Constant(None, fill=0.0)
 
 
-@rule("TensorListGetItem", any_input=True)
+@rule("TensorListGetItem", own=True)
 def get(node: Node, inputs: Sequence[Any]) -> Value:
     """The element at a constant place, or, of a list of records, that of the round of a loop over them."""
     found, place = a_list(inputs[0]), inputs[1]
@@ -139,12 +137,10 @@ def get(node: Node, inputs: Sequence[Any]) -> Value:
     return Single(tuple(rows.shape[1:]), batch=rows.batch, place=number, loop=walk.key)
 
 
-@rule("TensorListFromTensor", any_input=True)
+@rule("TensorListFromTensor", own=True)
 def from_tensor(node: Node, inputs: Sequence[Any]) -> Value:
     """The entries along axis 0 as a list."""
     value = inputs[0]
-    if isinstance(value, Refused):
-        raise (MixedError if value.mixed else UnknownError)(value.reason)
     if isinstance(value, Counted) and value.steps is not None:
         return ListOf((), steps=value.steps)
     if isinstance(value, Rows) and value.axis == 0:
@@ -160,7 +156,7 @@ def from_tensor(node: Node, inputs: Sequence[Any]) -> Value:
     raise refused_kind(value, "a list")
 
 
-@rule("TensorListStack", any_input=True)
+@rule("TensorListStack", own=True)
 def stack(node: Node, inputs: Sequence[Any]) -> Value:
     """The elements along a new axis 0."""
     found = a_list(inputs[0])
@@ -181,7 +177,7 @@ def require_constant_length(value: ListOf) -> None:
         raise MixedError("a list as long as the batch")
 
 
-@rule("TensorListLength", any_input=True)
+@rule("TensorListLength", own=True)
 def length(node: Node, inputs: Sequence[Any]) -> Value:
     """How many elements a list has: a constant, unless it holds something for each record."""
     found = a_list(inputs[0])
@@ -197,15 +193,19 @@ def known_first(value: Any) -> Any:
     return value.shape[0]
 
 
-@rule("TensorListElementShape", any_input=True)
+@rule("TensorListElementShape", own=True)
 def element_shape(node: Node, inputs: Sequence[Any]) -> Value:
     """The shape of the elements, where it is a constant or known."""
     found = a_list(inputs[0])
     if found.rows is not None and isinstance(found.rows, Rows) and found.rows.shape is not None:
-        return numbers(tuple(n for n in found.rows.shape[1:] if n is not None), (len(found.rows.shape) - 1,))
+        return sizes_of(found.rows.shape[1:])
     element = found.element
-    if element is None or isinstance(element, Constant | Single):
+    if element is None or isinstance(element, Constant):
         return Constant(None)
-    if element.shape is None or any(n is None for n in element.shape):
+    return sizes_of(element.shape)
+
+
+def sizes_of(shape: Any) -> Value:
+    if shape is None or any(n is None for n in shape):
         raise UnknownError("the shape of a list's elements is not known")
-    return numbers(element.shape, (len(element.shape),))  # type: ignore[arg-type]
+    return numbers(shape, (len(shape),))

@@ -28,6 +28,8 @@ def with_places(node: Node, inputs: Sequence[Any]) -> Value:
         raise MixedError(_WHY)
     if any(isinstance(value, Special) for value in inputs):
         return put_back(node, inputs)
+    if node.type in ("Select", "SelectV2"):
+        return selected(node, inputs)
     first, second = inputs[0], inputs[1]
     if len(inputs) != 2 or (not isinstance(first, Places) and node.type not in ("Add", "AddV2", "Mul")):
         raise MixedError(_WHY)
@@ -42,6 +44,32 @@ def with_places(node: Node, inputs: Sequence[Any]) -> Value:
         low, high = places.least * number, places.most * number
         return dataclasses.replace(places, stride=places.stride * number, least=low, most=high)
     return compared(node, places, number)
+
+
+def selected(node: Node, inputs: Sequence[Any]) -> Places:
+    """A place, where it is the same as what is taken otherwise, or nothing is: two steps of `tf.vectorized_map`.
+
+    `tf.where(count > 1, place, 0)`, since the only record of one stands at 0; `tf.where(own >= 0, place + own, own)`,
+    where `own` is known to be at least 0.
+    """
+    condition, places, other = node.operation.inputs[0].op, inputs[1], inputs[2]
+    if not isinstance(places, Places) or condition.type not in ("Greater", "GreaterEqual"):
+        raise MixedError(_WHY)
+    first, second = (node.frame.values[tensor.name] for tensor in condition.inputs)
+    if condition.type == "Greater":
+        alike = plain(places) and scalar(other) == 0 and (scalar(first), scalar(second)) == (places.batch.size, 1)
+    else:
+        bounded = isinstance(first, Rows) and first.within is not None and (at_least(first.within[0]) or 0) >= 0
+        alike = bounded and at_least(first.within[0]) is not None and scalar(second) == 0
+        alike = alike and dims_of(first) == dims_of(other) == dims_of(places)
+    if not alike:
+        raise MixedError(_WHY)
+    return places
+
+
+def plain(places: Places) -> bool:
+    """Whether entry i is i, of an integer for each record."""
+    return len(dims_of(places)) == 1 and (places.stride, places.least, places.most, places.inner) == (1, 0, 0, 1)
 
 
 def scalar(value: Any) -> Number:
@@ -59,6 +87,8 @@ def plus_rows(places: Places, rows: Rows) -> Places:
     alike = rows.batch == places.batch and len(axes) == 1 and (rows.outer, rows.inner) == (1, places.inner)
     if not alike or rows.within is None:
         raise MixedError(_WHY)
+    if any(a != b and 1 not in (a, b) for a, b in zip(*shapes, strict=True)):
+        raise UnknownError("sizes that may differ")
     sizes = [b if a == 1 else a for a, b in zip(*shapes, strict=True)]
     low, high = places.least + rows.within[0], places.most + rows.within[1]
     return dataclasses.replace(places, shape=tuple(sizes), axis=axes.pop(), least=low, most=high)
@@ -131,6 +161,6 @@ def segments(data: Rows, places: Places, count: Number) -> Rows:
         raise MixedError("rows put into segments that are not each record's own")
     if (data.batch, data.axis, data.outer, data.inner) != (places.batch, 0, 1, places.inner):
         raise MixedError("rows of one record put into another's segments")
-    if len(dims_of(places)) != 1:
-        raise UnknownError("segments of several axes")
-    return Rows((count, *dims_of(data)[1:]), batch=data.batch, inner=places.stride)
+    if places.axis != 0:
+        raise UnknownError("segments along several axes")
+    return Rows((count, *dims_of(data)[len(dims_of(places)) :]), batch=data.batch, inner=places.stride)

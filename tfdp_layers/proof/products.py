@@ -6,8 +6,8 @@ import string
 from collections.abc import Sequence
 from typing import Any
 
-from tfdp_layers.proof.elementwise import require_alike
-from tfdp_layers.proof.rules import Node, dims_of, refused_kind, rule, same_batch
+from tfdp_layers.proof.elementwise import merged_size, require_alike
+from tfdp_layers.proof.rules import Node, dims_of, refused_kind, rule, same_batch, summed
 from tfdp_layers.proof.sizes import Number
 from tfdp_layers.proof.values import Constant, MixedError, Rows, Total, UnknownError, Value
 
@@ -33,22 +33,19 @@ def contracted(labels: Sequence[str], result: str, inputs: Sequence[Any]) -> Val
     if len(found) > 1:
         raise MixedError("a product of records with each other")
     label, outer, inner = found.pop()
-    sizes: dict[str, Number | None] = {}
+    sizes: dict[str, list[Number | None]] = {}
     for own, value in zip(labels, inputs, strict=True):
         fits(own, label, value, batch.static)
         for one, size in zip(own, value.shape or (), strict=False):
-            if one not in sizes or size != 1:
-                sizes[one] = size
-    shape = tuple(sizes.get(one) for one in result)
+            sizes.setdefault(one, []).append(size)
+    shape = tuple(merged_size(sizes[one]) if one in sizes else None for one in result)
     if label in result:
         return Rows(shape, batch=batch, axis=result.index(label), outer=outer, inner=inner)
-    if batch.padded:
-        raise MixedError("a sum over records and the rows that the batch was filled up with")
-    return Total(shape, batch=batch)
+    return summed(rows[0][1], shape)
 
 
 def fits(own: str, label: str, value: Any, static: int | None) -> None:
-    """Raises unless a factor has the label of the records as rows, once, or alike for all of them."""
+    """Raises unless a factor has the label of the records once, as rows, or is alike for all of them."""
     if own.count(label) > 1:
         raise MixedError("the diagonal of records with each other")
     if isinstance(value, Constant) and label in own:
@@ -99,15 +96,3 @@ def einsum(node: Node, inputs: Sequence[Any]) -> Value:
     if any("..." not in one and width for one, width in zip(labels, widths, strict=True)):
         raise UnknownError("an equation that does not fit")
     return contracted(own, result.replace("...", dots), inputs)
-
-
-@rule("Cross")
-def cross(node: Node, inputs: Sequence[Any]) -> Value:
-    """The cross product along the last axis, entry by entry of the others."""
-    found = [v for v in inputs if not isinstance(v, Rows)]
-    if found or len({(v.layout, v.axis) for v in inputs}) > 1:
-        raise refused_kind(found[0], "a cross product") if found else MixedError("records meet in a cross product")
-    if inputs[0].axis == len(dims_of(inputs[0])) - 1:
-        raise MixedError("a cross product along the records")
-    first = inputs[0]
-    return Rows(dims_of(first), batch=first.batch, axis=first.axis, outer=first.outer, inner=first.inner)

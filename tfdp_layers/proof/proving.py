@@ -17,7 +17,6 @@ from tfdp_layers.proof.report import Finding, Report
 from tfdp_layers.proof.sizes import Number, symbol
 from tfdp_layers.proof.values import Batch, Constant, Handle, Refused, Rows, Total, Value
 
-_NUMBER = re.compile(r"_[0-9]+$")
 Judge = Callable[[Value, Batch], "Refused | None"]
 
 
@@ -183,13 +182,13 @@ def finding(name: str, fault: Refused | None, tensor: Any, layers: Sequence[str]
 
 
 def layer_of(operation: str, layers: Sequence[str]) -> str:
-    """The innermost layer that an operation's name is in.
+    """The innermost layer that an operation's name is in: names of scopes are those of layers.
 
-    Keras opens the scope of a layer twice, and TensorFlow numbers equal scopes: operations of the layer "dense" are in
-    "dense_1", those of "dense_1" in "dense_1_2".
+    Keras opens the scope of a layer twice, to build and to call it, so that the second bears a number: "dense_1" is the
+    call of "dense", and that of "dense_1" is "dense_1_2".
     """
     for part in reversed(operation.split("/")[:-1]):
-        found = next((name for name in (_NUMBER.sub("", part), part) if name in layers), None)
-        if found is not None:
-            return found
+        name = re.sub(r"_\d+$", "", part)
+        if name in layers or part in layers:
+            return name if name in layers else part
     return ""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tfdp_layers.proof.frames import RECORDS, Frame, Segment
+from tfdp_layers.proof.frames import LOOP, RECORDS, Frame, Segment
 from tfdp_layers.proof.rules import Node, entries_of, require_constants, rule, types, unknown_numbers
 from tfdp_layers.proof.shapes import filled_with
 from tfdp_layers.proof.sizes import Number, Size, symbol
@@ -29,6 +29,7 @@ _SEEDED = types("""
 """)
 _KEYED = [f"{name}V2" for name in _SEEDED]
 KEY = "key"
+_SHARED = "one seed for random numbers of several shapes, which then share numbers across records"
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,13 @@ class Draw:
 def stateful(node: Node, inputs: Sequence[Any]) -> Value:
     """Drawn afresh at every run."""
     require_constants(inputs[1:], "a parameter of random numbers")
-    return drawn(node, filled_with(node, entries_of(inputs[0], "the shape"), None), fresh=True)
+    value = filled_with(node, entries_of(inputs[0], "the shape"), None)
+    seed = (node.attribute("seed", 0), node.attribute("seed2", 0))
+    if any(seed):
+        what = (node.type, node.dtype(), value.shape)
+        draw = Draw(node.operation.name, node.type, node.frame, seed, isinstance(value, Rows), what)
+        node.prover.streams.setdefault(seed, {})[node.key] = draw
+    return drawn(node, value, fresh=True)
 
 
 def drawn(node: Node, value: Value, fresh: bool) -> Value:
@@ -78,13 +85,11 @@ def numbered(node: Node, value: Constant) -> Constant:
     return Constant(value.shape, entries=entries)
 
 
-@rule(*_SEEDED, *_KEYED, any_input=True)
+@rule(*_SEEDED, *_KEYED, own=True)
 def stateless(node: Node, inputs: Sequence[Any]) -> Value:
     """Drawn from a seed: see above."""
     keyed = node.type in _KEYED
     for value in inputs:
-        if isinstance(value, Refused):
-            return value
         if not isinstance(value, Constant | Counted):
             raise MixedError("a seed or a parameter of random numbers depends on records")
     parameters = inputs[4:] if keyed else inputs[2:]
@@ -95,6 +100,8 @@ def stateless(node: Node, inputs: Sequence[Any]) -> Value:
     value = filled_with(node, entries_of(inputs[0], "the shape"), None)
     shape = value.shape if value.shape is not None else ()
     rows = isinstance(value, Rows)
+    if rows and looped(node.frame) and not all(isinstance(n, int) for i, n in enumerate(shape) if i != value.axis):  # type: ignore[attr-defined]
+        raise UnknownError("random numbers of a seed in rounds of a loop, perhaps as many as the round says")
     node.prover.draws[node.key] = Draw(
         node.operation.name, node.type, node.frame, seed, rows, (node.type, node.dtype(), shape)
     )
@@ -103,6 +110,10 @@ def stateless(node: Node, inputs: Sequence[Any]) -> Value:
     if not walks(node.frame):
         return value if rows else Counted(value.shape)
     return drawn(node, value, fresh=True)
+
+
+def looped(frame: Frame) -> bool:
+    return any(outer.kind == LOOP for outer in frame.outwards())
 
 
 def seed_of_key(key: Any, counter: Any) -> tuple[Number, ...] | None:
@@ -119,7 +130,7 @@ def only_atom(number: Number) -> list[Any]:
     return []
 
 
-@rule("StatelessRandomGetKeyCounter", any_input=True)
+@rule("StatelessRandomGetKeyCounter", own=True)
 def key_and_counter(node: Node, inputs: Sequence[Any]) -> list[Value]:
     """A key and a counter for each seed, different ones for different seeds."""
     kind = type(inputs[0])
@@ -160,6 +171,10 @@ def stale(prover: Any) -> list[Refused]:
         if fault is not None:
             mixed, reason = fault
             found.append(Refused(None, mixed=mixed, reason=reason, operation=draw.operation, type=draw.type))
+    for stream in prover.streams.values():
+        draws = list(stream.values())
+        if len({draw.what for draw in draws}) > 1 and any(draw.rows for draw in draws):
+            found.append(Refused(None, mixed=False, reason=_SHARED, operation=draws[-1].operation, type=draws[-1].type))
     return found
 
 
@@ -170,7 +185,7 @@ def fault_of(prover: Any, draw: Draw, same: list[Draw]) -> tuple[bool, str] | No
     if all(isinstance(n, int) for n in draw.seed):
         return True, "a seed that never changes: the same noise at a place of the batch in every step"
     if len({other.what for other in same}) > 1:
-        return False, "one seed for random numbers of several shapes, which then share numbers across records"
+        return False, _SHARED
     if fresh_numbers(prover, draw) or counted_up(prover, draw):
         return None
     return False, "the seed of noise for each record is not shown to change from step to step"

@@ -10,7 +10,7 @@ from tfdp_layers.proof.frames import LOOP, RECORDS, Frame
 from tfdp_layers.proof.rules import Node
 from tfdp_layers.proof.settling import batch_of
 from tfdp_layers.proof.sizes import Number, symbol, varies
-from tfdp_layers.proof.state import written_in
+from tfdp_layers.proof.state import written_handles, written_in
 from tfdp_layers.proof.values import (
     Carried,
     Constant,
@@ -41,6 +41,8 @@ def walk_of(node: Node, body: Any, condition: Any, inputs: Sequence[Any]) -> Wal
     place = symbol(f"{node.key} place", varies=True, least=0, most=limit - 1)
     whole = batch_of(limit, node.prover.batches)
     single = whole[0] if whole is not None and whole[1] == 1 and step == 1 else None
+    if written_handles(condition):
+        return None  # It is run once more than the body, so it is interpreted as any other loop.
     written = written_in(node, body, inputs)
     return Walk(node.key, place, step, limit, single, frozenset(written))
 
@@ -54,7 +56,12 @@ def behind(tensor: Any) -> Any:
 def step_of(body: Any, index: int, start: Value) -> int | None:
     """By how much a round of the body puts up a counter that starts from 0; None if it is no such counter."""
     result, own = behind(body.outputs[index]), body.inputs[index].name
-    if result.op.type not in ("Add", "AddV2") or not isinstance(start, Constant) or start.entries != (0,):
+    if (
+        result.op.type not in ("Add", "AddV2")
+        or not isinstance(start, Constant)
+        or start.entries != (0,)
+        or start.shape
+    ):
         return None
     a, b = (behind(tensor) for tensor in result.op.inputs)
     if a.name != own:
@@ -70,7 +77,7 @@ def limits(
 ) -> list[tuple[int, Number]]:
     """(counter, number) for each comparison "counter < number" of a condition that is nothing but those; else []."""
     state = [value if i in kept else Refused(None, mixed=False, reason="") for i, value in enumerate(inputs)]
-    frame = Frame(f"{node.key}/limits", LOOP, condition, parent=node.frame)
+    frame = Frame(f"{node.key}|limits", LOOP, condition, parent=node.frame)
     frame.values = {tensor.name: value for tensor, value in zip(condition.inputs, state, strict=True)}
     node.prover.run(frame)
     places = {tensor.name: i for i, tensor in enumerate(condition.inputs)}
@@ -104,7 +111,9 @@ def over_records(node: Node, walk: Walk, body: Any, inputs: Sequence[Any]) -> li
         elif step is not None:
             state.append(Counted((), entries=(symbol(f"{node.key} counter {i}", varies=True),)))
         else:
-            state.append(Carried(value.shape, loop=walk.key, index=i, start=value))
+            # Of a shape that TensorFlow does not know either, adding may make another one in every round.
+            shape = value.shape if body.inputs[i].shape.is_fully_defined() else None
+            state.append(Carried(shape, loop=walk.key, index=i, start=value))
     frame, found = node.prover.enter(node, "body", body, state, RECORDS, outside=outside, loop=walk)
     node.frame.home.absorb(frame)
     return [

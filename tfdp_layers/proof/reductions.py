@@ -6,9 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from tfdp_layers.proof.rules import Node, axes_of, dims_of, refused_kind, require_constants, rule
+from tfdp_layers.proof.rules import Node, axes_of, dims_of, only_rows, refused_kind, require_constants, rule, summed
 from tfdp_layers.proof.sizes import Number
-from tfdp_layers.proof.values import Everyone, MixedError, Places, Rows, Total, Value
+from tfdp_layers.proof.values import Everyone, MixedError, Rows, Total, Value
 
 _LINEAR = ("Sum", "Mean")
 
@@ -23,7 +23,7 @@ def reduction(node: Node, inputs: Sequence[Any]) -> Value:
     require_constants(inputs[1:], "the axes of a reduction")
     keep = bool(node.attribute("keep_dims"))
     if isinstance(value, Total):
-        if node.type not in _LINEAR:
+        if node.type not in _LINEAR or (node.type == "Mean" and node.dtype().is_integer):
             raise MixedError(f"{node.type} of a sum over records is not additive")
         return Total(None, batch=value.batch)
     if not isinstance(value, Rows):
@@ -40,22 +40,14 @@ def reduction(node: Node, inputs: Sequence[Any]) -> Value:
         return Everyone((), name=name, tensor=tensor, frame=node.frame, holds=node.type == "All")
     if node.type != "Sum":
         raise MixedError(f"{node.type} over the records of the batch")
-    if value.batch.padded:
-        raise MixedError("a sum over records and the rows that the batch was filled up with")
-    return Total(left, batch=value.batch)
+    return summed(value, left)
 
 
 @rule("L2Loss")
 def half_square(node: Node, inputs: Sequence[Any]) -> Value:
     """Half the sum of all squares: additive over rows."""
     value = inputs[0]
-    if not isinstance(value, Rows) or value.batch.padded:
-        raise (
-            refused_kind(value, "the sum of squares")
-            if not isinstance(value, Rows)
-            else MixedError("rows of padding summed")
-        )
-    return Total((), batch=value.batch)
+    return summed(only_rows(value, "the sum of squares"), ())
 
 
 @rule("BiasAddGrad")
@@ -70,9 +62,7 @@ def bias_gradient(node: Node, inputs: Sequence[Any]) -> Value:
     channels = 1 if node.attribute("data_format") == b"NCHW" else rank - 1
     if value.axis == channels:
         return Rows((dims_of(value)[channels],), batch=value.batch, outer=value.outer, inner=value.inner)
-    if value.batch.padded:
-        raise MixedError("a sum over records and the rows that the batch was filled up with")
-    return Total((dims_of(value)[channels],), batch=value.batch)
+    return summed(value, (dims_of(value)[channels],))
 
 
 @rule("Cumsum", "Cumprod", "CumulativeLogsumexp", "ReverseV2", "Roll", "Reverse")
@@ -82,8 +72,6 @@ def along(node: Node, inputs: Sequence[Any]) -> Value:
     require_constants(inputs[1:], f"a parameter of {node.type}")
     if isinstance(value, Total) and node.type in ("Cumsum", "ReverseV2", "Roll"):
         return Total(value.shape, batch=value.batch)
-    if isinstance(value, Places):
-        raise MixedError("the place of a record as a value")
     if not isinstance(value, Rows):
         raise refused_kind(value, node.type)
     rank = len(dims_of(value))
@@ -131,12 +119,7 @@ def reverse_sequence(node: Node, inputs: Sequence[Any]) -> Value:
     value, lengths = inputs
     if not isinstance(value, Rows):
         raise refused_kind(value, "reversal")
-    if node.attribute("batch_dim") != value.axis or node.attribute("seq_dim") == value.axis:
-        raise MixedError("records reversed")
-    if not isinstance(lengths, Rows) or lengths.layout != value.layout:
-        raise (
-            refused_kind(lengths, "lengths")
-            if not isinstance(lengths, Rows)
-            else MixedError("lengths of other records")
-        )
+    own = isinstance(lengths, Rows) and lengths.layout == value.layout
+    if not own or node.attribute("batch_dim") != value.axis or node.attribute("seq_dim") == value.axis:
+        raise MixedError("records reversed, or as other records say")
     return dataclasses.replace(value, fill=None, within=None, runs=None)

@@ -30,12 +30,14 @@ from tfdp_layers.proof.values import (
     Value,
 )
 
-__all__ = ["ANY_INPUT", "MAKERS", "RULES", "Node", "numbers", "rule"]
+__all__ = ["ANY_INPUT", "MAKERS", "OWN", "RULES", "Node", "numbers", "rule"]
 
 Rule = Callable[["Node", Sequence[Any]], "Value | Sequence[Value]"]
 RULES: dict[str, Rule] = {}
 ANY_INPUT: set[str] = set()
-"""Operations whose rules look at every input themselves, also at refused ones, and at those of one record."""
+"""Operations whose rules look at every input themselves, also at refused ones."""
+OWN: set[str] = set()
+"""Operations whose rules look at every input themselves, but for refused ones: also at those of one record."""
 
 MAKERS: set[str] = set()
 """Operations that may make rows, or places, of numbers alone."""
@@ -49,7 +51,7 @@ def types(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def rule(*types: str, any_input: bool = False, makes: bool = False) -> Callable[[Rule], Rule]:
+def rule(*types: str, any_input: bool = False, own: bool = False, makes: bool = False) -> Callable[[Rule], Rule]:
     """Registers a rule for operations of these types. Raises ValueError where one has a rule already."""
 
     def register(function: Rule) -> Rule:
@@ -59,6 +61,8 @@ def rule(*types: str, any_input: bool = False, makes: bool = False) -> Callable[
             RULES[one] = function
             if any_input:
                 ANY_INPUT.add(one)
+            if own:
+                OWN.add(one)
             if makes:
                 MAKERS.add(one)
         return function
@@ -202,6 +206,16 @@ def only_rows(value: Any, what: str) -> Rows:
     if not isinstance(value, Rows):
         raise refused_kind(value, what)
     return value
+
+
+def summed(rows: Rows, shape: Shape) -> Total:
+    """What a sum over all records of rows is.
+
+    Raises: MixedError for a batch that was filled up: the rows behind the records hold anything.
+    """
+    if rows.batch.padded:
+        raise MixedError("a sum over records and the rows that the batch was filled up with")
+    return Total(shape, batch=rows.batch)
 
 
 def refused_kind(value: Any, what: str) -> Exception:

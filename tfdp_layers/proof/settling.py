@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import tensorflow as tf
 
 from tfdp_layers.proof.rules import unknown_numbers
-from tfdp_layers.proof.sizes import Number, Size, floor_divide, symbol, varies
+from tfdp_layers.proof.sizes import Number, Size, at_least, atoms, floor_divide, symbol, varies
 from tfdp_layers.proof.values import (
     Batch,
     Constant,
@@ -24,6 +24,9 @@ from tfdp_layers.proof.values import (
 )
 
 Sizes: TypeAlias = "tuple[Number | None, ...]"
+_PLACES = (tf.int32, tf.int64, tf.uint32, tf.uint64)
+MOST_RECORDS = 4096
+"""In a batch, as far as integers of 32 bits that are computed from their number are concerned: see `fits`."""
 _INTEGERS = (tf.int32, tf.int64, tf.uint32, tf.uint64, tf.bool)
 
 
@@ -46,6 +49,7 @@ def settle(value: Value, tensor: Any, key: str, batches: Sequence[Batch]) -> Val
             raise UnknownError("the rank is not known")
         return value
     shape = merged(given, static, batches)
+    value = within_type(value, tensor.dtype)
     if isinstance(value, Rows | Places):
         shape = with_records(value, shape, batches)
     if not isinstance(value, Counted):
@@ -54,6 +58,47 @@ def settle(value: Value, tensor: Any, key: str, batches: Sequence[Batch]) -> Val
         found = unknown_numbers(key, shape, type(value))
         return dataclasses.replace(value, shape=shape, entries=found.entries)
     return dataclasses.replace(value, shape=shape)
+
+
+def within_type(value: Any, dtype: Any) -> Any:
+    """The value without integers that do not fit their type: what the operation gives is something else then.
+
+    Raises: UnknownError for places of records that do not fit.
+    """
+    if isinstance(value, Places):
+        if dtype not in _PLACES or not all(fits(n, dtype) for n in (value.stride, value.least, value.most)):
+            raise UnknownError("places of records that may not fit their type")
+        return value if isinstance(value.stride, Size) or fits(value.stride * MOST_RECORDS, dtype) else too_wide()
+    if isinstance(value, Constant | Counted) and value.entries is not None:
+        plain = [n for n in value.entries if isinstance(n, int)]
+        return value if all(fits(n, dtype) for n in plain) else dataclasses.replace(value, entries=None)
+    if isinstance(value, Rows) and (value.within or value.runs):
+        bounds = [*(value.within or ()), *(value.runs or (0,))[1:]]
+        return value if all(fits(n, dtype) for n in bounds) else dataclasses.replace(value, within=None, runs=None)
+    return value
+
+
+def too_wide() -> Value:
+    raise UnknownError("places of records that may not fit their type")
+
+
+def fits(number: Number, dtype: Any) -> bool:
+    """Whether an integer is in the range of its type, as it is computed among all integers.
+
+    Assumes of sizes of axes, alone or multiplied, that they fit in 32 bits as often as this number has them, as long as
+    that is not more than 2^19 times: batches of 4,096 records do then. Of other numbers nothing is assumed.
+    """
+    low, high = limits(dtype)
+    if isinstance(number, int):
+        return low <= number <= high
+    sized = all(atom.least is not None and atom.least >= 0 for atom in atoms(number))
+    few = all(abs(n) * MOST_RECORDS <= 2**31 for monomial, n in number.terms if monomial)
+    return high >= 2**31 - 1 and sized and few and (low < 0 or (at_least(number) or 0) >= 0)
+
+
+def limits(dtype: Any) -> tuple[int, int]:
+    """The least and the largest number of a type."""
+    return (0, 1) if dtype.is_bool else (int(dtype.min), int(dtype.max))
 
 
 def with_records(value: Rows | Places, shape: Sizes, batches: Sequence[Batch]) -> Sizes:
@@ -68,6 +113,8 @@ def with_records(value: Rows | Places, shape: Sizes, batches: Sequence[Batch]) -
 
 def named(value: Value, shape: Sizes, key: str) -> Sizes:
     """The shape with names for unknown sizes. Raises UnknownError where one depends on the number of records."""
+    if isinstance(value, Single):  # What is computed from one record may have as many entries as that record says.
+        return tuple(symbol(f"{key} axis {i}", varies=True, least=0) if n is None else n for i, n in enumerate(shape))
     found = tuple(symbol(f"{key} axis {i}", least=0) if n is None else n for i, n in enumerate(shape))
     axis = value.axis if isinstance(value, Rows | Places) else None
     if any(varies(n) for i, n in enumerate(found) if i != axis):

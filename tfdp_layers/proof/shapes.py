@@ -92,6 +92,8 @@ def alike(node: Node, inputs: Sequence[Any]) -> Value:
         return ListOf(element=None if value.element is None else zeros_of(node, value.element))
     if isinstance(value, Rows):
         return Rows(value.shape, batch=value.batch, axis=value.axis, outer=value.outer, inner=value.inner, fill=fill)
+    if isinstance(value, Single):
+        return dataclasses.replace(value, fill=fill)
     sizes = value.shape if isinstance(value, Constant | Total) else known_shape(node, value, 0)
     if sizes is None and isinstance(value, Constant | Total):
         return Constant(None, fill=fill)

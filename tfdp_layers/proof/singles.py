@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfdp_layers.proof.rules import RULES, Node, refused_kind
-from tfdp_layers.proof.values import Carried, Constant, MixedError, Rows, Single, UnknownError, Value
+from tfdp_layers.proof.values import Carried, Constant, MixedError, Rows, Single, Value
 from tfdp_layers.proof.walks import packed
 
 
 def of_one_record(node: Node, inputs: Sequence[Any]) -> Value:
     """What an operation makes of one record and constants is of that record, whatever it does.
 
-    Assumes that an operation which TensorFlow does not mark as stateful is a function of its inputs.
+    Assumes that an operation which TensorFlow does not mark as stateful is a function of its inputs; of the others only
+    random ones have rules, and are drawn afresh in every round.
     """
     singles = [value for value in inputs if isinstance(value, Single)]
     if any(isinstance(value, Carried) for value in inputs):
@@ -25,8 +26,6 @@ def of_one_record(node: Node, inputs: Sequence[Any]) -> Value:
             if not isinstance(others[0], Rows)
             else MixedError("records meet")
         )
-    if node.stateful:
-        raise UnknownError(f"operation {node.type} may depend on anything")
     if len({(value.batch, value.place, value.loop) for value in singles}) == 1:
         return Single(None, batch=singles[0].batch, place=singles[0].place, loop=singles[0].loop)
     if node.type == "Pack" and node.attribute("axis") == 0 and len(singles) == len(inputs):

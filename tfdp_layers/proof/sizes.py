@@ -156,6 +156,8 @@ def floor_divide(a: Number, b: Number) -> Number:
     """a // b, rounded down. Exact where b divides every term; otherwise an atom. Raises ArithmeticError for b = 0."""
     if b == 0:
         raise ArithmeticError("division by zero")
+    if a == 0:
+        return 0
     if isinstance(b, int):
         return _by_integer(a, b)
     if len(b.terms) == 1:

@@ -10,7 +10,7 @@ from tfdp_layers.proof.reshaping import divided
 from tfdp_layers.proof.rules import Node, dims_of, entries_of, refused_kind, rule, shape_of
 from tfdp_layers.proof.settling import concrete
 from tfdp_layers.proof.sizes import Number, at_least, varies
-from tfdp_layers.proof.values import Constant, Counted, MixedError, Places, Rows, Total, UnknownError, Value
+from tfdp_layers.proof.values import Constant, MixedError, Places, Rows, Total, UnknownError, Value
 from tfdp_layers.proof.walks import picked, piece
 
 
@@ -55,15 +55,14 @@ def cut(node: Node, inputs: Sequence[Any]) -> Value:
     if isinstance(value, Total) and all(isinstance(v, Constant) for v in inputs[1:]):
         return Total(None, batch=value.batch)
     if not isinstance(value, Rows | Places):
-        if isinstance(value, Constant | Counted):
-            return Counted(None)
-        raise refused_kind(value, "a slice")
+        raise refused_kind(value, "a slice, or one by what depends on records")
     axis, shape = value.axis, list(shape_of(value))
     begin, size = entries_of(inputs[1], "where a slice begins"), entries_of(inputs[2], "the size of a slice")
     count = size[axis] if size[axis] != -1 else value.length - begin[axis]
     found = part_of_records(node, value, begin[axis], count, exact=True)
     left = [n if s == -1 and b == 0 else None if s == -1 else s for n, b, s in zip(shape, begin, size, strict=True)]
-    if any(varies(n) for i, n in enumerate(left) if n is not None and i != axis):
+    left = [n if n is not None and counts(n) else None for n in left]
+    if any(varies(n) for i, n in enumerate(size) if i != axis):
         raise MixedError("as many entries as there are records")
     if any(varies(n) for i, n in enumerate(begin) if i != axis):
         raise MixedError("a slice that begins where the number or the places of records say")
@@ -72,18 +71,20 @@ def cut(node: Node, inputs: Sequence[Any]) -> Value:
     return dataclasses.replace(found, runs=None) if isinstance(found, Rows) else found
 
 
+def counts(number: Number) -> bool:
+    """Whether a number is not below 0, as -1 is, which stands for another one."""
+    least = at_least(number)
+    return least is not None and least >= 0
+
+
 @rule("StridedSlice")
 def strided(node: Node, inputs: Sequence[Any]) -> Value:
     """begin:end:step of each axis, or one entry, or a new axis. Silently ends where an axis does."""
     value = inputs[0]
     if isinstance(value, Total) and all(isinstance(v, Constant) for v in inputs[1:]):
         return Total(None, batch=value.batch)
-    if isinstance(value, Counted):
-        return Counted(None)
-    if isinstance(value, Constant):
-        raise MixedError("a slice of a constant by the number or the places of records")
     if not isinstance(value, Rows | Places):
-        raise refused_kind(value, "a slice")
+        raise refused_kind(value, "a slice, or one by what depends on records")
     return sliced(node, value, [entries_of(v, "a slice") for v in inputs[1:]])
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfdp_layers.proof.rules import Node, refused_kind
-from tfdp_layers.proof.sizes import Number, Size, floor_divide, smaller, symbol
+from tfdp_layers.proof.sizes import Number, Size, floor_divide, smaller, symbol, varies
 from tfdp_layers.proof.values import (
     Batch,
     Carried,
@@ -93,19 +93,13 @@ def piece(walk: Walk, batch: Batch, start: Number, size: Number, *, exact: bool)
 
 
 def picked(walk: Walk | None, batch: Batch, place: Number, shape: Any) -> Single:
-    """The row at a place that a loop over records goes along. Raises MixedError for any other."""
-    if walk is None or batch.padded or not uses(place, walk.place):
+    """The row at a place, in a loop over records; what may be done with it depends on whether it is the round's own.
+
+    Raises: MixedError outside of such a loop, where it is the same row for all.
+    """
+    if walk is None or batch.padded:
         raise MixedError("one row of the batch, picked by its place")
     return Single(shape, batch=batch, place=place, loop=walk.key)
-
-
-def uses(number: Number, place: Size) -> bool:
-    """Whether the number is computed from the place."""
-    if not isinstance(number, Size):
-        return False
-    own = place.terms[0][0][0]
-    found = {atom for monomial, _ in number.terms for atom in monomial}
-    return own in found or any(uses(operand, place) for atom in found for operand in atom.operands)
 
 
 def packed(walk: Walk | None, values: Sequence[Single]) -> Rows:
@@ -183,14 +177,14 @@ def after(walk: Walk, value: Value) -> Value:
     zero = isinstance(start, Constant) and start.fill == 0.0
     if whole is None or not (zero or (isinstance(start, Total) and start.batch == whole)):
         raise MixedError("a loop over records that does not start from zero")
-    return Total(start.shape, batch=whole)
+    return Total(value.shape, batch=whole)
 
 
 def after_list(walk: Walk, element: Value) -> ListOf:
     """A list that every round put one element to: the rows of all rounds."""
     if isinstance(element, Single) and adds_up(walk, element):
-        if element.shape is None:
-            raise UnknownError("a shape is not known")
+        if element.shape is None or any(n is not None and varies(n) for n in element.shape):
+            raise UnknownError("a shape is not known, or as the record says")
         return ListOf(rows=Rows((element.batch.size, *element.shape), batch=element.batch))
     if isinstance(element, Rows) and (element.axis, element.outer, element.inner) == (0, 1, 1):
         batch = element.batch

@@ -1,0 +1,118 @@
+"""What must be proved: networks whose rows are independent, and the sums of private models."""
+
+from typing import Any
+
+import keras
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from helpers.layer_cases import CASES
+from helpers.proof.provable import NETWORKS, bounded, noisy, per_record, private, specs_of, sums_proof
+from tfdp_layers.proof import prove, prove_rows
+
+OPTIMIZERS = {
+    "per layer": lambda: tfdp.optimizers.ClippedOptimizer(sgd(), 1.0, clipping="per_layer"),
+    "automatic": lambda: tfdp.optimizers.ClippedOptimizer(sgd(), 1.0, clipping="automatic"),
+    "adaptive": lambda: tfdp.optimizers.ClippedOptimizer(sgd(), 1.0, clipping="adaptive"),
+    "tanh": lambda: tfdp.optimizers.TanhFilteredOptimizer(sgd(), 1.0),
+    "adadp": lambda: tfdp.optimizers.AdaDPOptimizer(0.1, 1.0),
+    "adadp by a query": lambda: tfdp.optimizers.AdaDPOptimizer(0.1, 1.0, scale_estimator="query"),
+    "adadp as published": lambda: tfdp.optimizers.AdaDPOptimizer(0.1, 1.0, as_published=True),
+}
+FEW = ["dense", "conv2d", "depthwise", "embedding", "simple rnn", "norms"]
+
+
+def sgd() -> Any:
+    return keras.optimizers.SGD(0.1)
+
+
+def product(y_true: Any, y_pred: Any) -> Any:
+    return tf.reduce_sum(y_true * y_pred, axis=list(range(1, len(y_pred.shape))))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_rows_of_independent_networks(name: str) -> None:
+    model = NETWORKS[name]()
+    report = prove_rows(lambda x: model(x, training=True), specs_of(model)[0])
+    assert report.proved, report
+
+
+@pytest.mark.parametrize("name", bounded())
+def test_sums_of_layers_that_bound_themselves(name: str) -> None:
+    report = sums_proof(private(bounded()[name](), noisy()))
+    assert report.proved, report
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_sums_of_clipped_records(name: str) -> None:
+    optimizer = tfdp.optimizers.ClippedOptimizer(sgd(), 1.0, allow_generic=True)
+    report = sums_proof(private(per_record(name), optimizer, product))
+    assert report.proved, report
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("name", FEW)
+def test_sums_of_every_way_to_bound(name: str, optimizer: str) -> None:
+    report = sums_proof(private(per_record(name), OPTIMIZERS[optimizer](), product))
+    assert report.proved, report
+
+
+LOSSES = {
+    "mean squared error": keras.losses.MeanSquaredError(),
+    "huber": keras.losses.Huber(),
+    "log cosh": keras.losses.LogCosh(),
+    "cosine": keras.losses.CosineSimilarity(),
+    "kl": keras.losses.KLDivergence(),
+    "hinge": keras.losses.CategoricalHinge(),
+    "cross-entropy": keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=0.1),
+    "focal": keras.losses.CategoricalFocalCrossentropy(),
+    "binary": keras.losses.BinaryCrossentropy(from_logits=True),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses(name: str) -> None:
+    report = sums_proof(private(NETWORKS["mlp"](), noisy_clipping(), LOSSES[name]))
+    assert report.proved, report
+
+
+def test_a_sparse_loss() -> None:
+    model = private(NETWORKS["mlp"](), noisy_clipping(), keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, _, weights = specs_of(model)
+    report = tfdp.proof.prove_sums(model, x, tf.TensorSpec((None,), tf.int64), weights)
+    assert report.proved, report
+
+
+def noisy_clipping() -> Any:
+    return tfdp.optimizers.ClippedOptimizer(sgd(), 1.0)
+
+
+CONTROLS = {
+    "rows swapped and back": lambda x: tf.reduce_sum(x * 2.0, axis=0),
+    "number of records cancels": lambda x: tf.reduce_sum(tf.reshape(x, (tf.shape(x)[0], 2, 3)), axis=0),
+    "counted by ones": lambda x: tf.reduce_sum(tf.ones((tf.shape(x)[0], 2)), axis=0),
+    "copies": lambda x: tf.reduce_sum(tf.concat([x, x], 0), axis=0),
+    "one of two copies": lambda x: tf.reduce_sum(tf.tile(x, [2, 1])[: tf.shape(x)[0]], axis=0),
+    "gram matrix": lambda x: tf.matmul(x, x, transpose_a=True),
+    "segments": lambda x: tf.math.unsorted_segment_sum(x, tf.cast(x[:, 0] > 0.0, tf.int32), 2),
+    "scattered": lambda x: tf.scatter_nd(tf.cast(x[:, :1] > 0.0, tf.int32), x, (2, 6)),
+    "map over the batch": lambda x: tf.reduce_sum(tf.map_fn(lambda r: r / (1.0 + tf.norm(r)), x), axis=0),
+    "chosen by a constant": lambda x: tf.cond(tf.constant(1) > 0, lambda: tf.reduce_sum(x), lambda: tf.zeros(())),
+}
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+def test_sums_that_look_as_if_records_met(name: str) -> None:
+    traced = tf.function(CONTROLS[name], autograph=False).get_concrete_function(tf.TensorSpec((None, 6)))
+    report = prove(traced)
+    assert report.proved, report
+
+
+def test_a_hundred_layers_take_less_than_two_seconds() -> None:
+    layers = [keras.layers.Dense(8, activation="relu") for _ in range(100)]
+    model = private(keras.Sequential([keras.Input((8,)), *layers]), noisy_clipping())
+    report = sums_proof(model)
+    assert report.proved, report
+    # The least of two: machines that run tests are busy.
+    assert report.seconds < 2.0 or sums_proof(model).seconds < 2.0
