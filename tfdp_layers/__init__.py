@@ -41,6 +41,7 @@ _NAMES = {
     "load_model": "models.loading",
     "release_metric": "metrics",
     "check_independence": "certificates.independence",
+    "public": "certificates.constants",
     "SensitivityGroup": "sensitivity",
     "sensitivity_of": "sensitivity",
     "per_record_formulas": "per_record",
@@ -59,6 +60,7 @@ if TYPE_CHECKING:  # What type checkers see. A test compares it with the two tab
     from tfdp_layers import sampling as sampling
     from tfdp_layers.batches.arrays import PrivateBatches as PrivateBatches
     from tfdp_layers.batches.declared import declare_sampling as declare_sampling
+    from tfdp_layers.certificates.constants import public as public
     from tfdp_layers.certificates.independence import check_independence as check_independence
     from tfdp_layers.metrics import release_metric as release_metric
     from tfdp_layers.models.loading import load_model as load_model

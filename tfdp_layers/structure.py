@@ -29,6 +29,14 @@ def held_by(variable: keras.Variable) -> Any:
     return variable if held is None else held
 
 
+def trained_weights(layer: keras.layers.Layer) -> list[Any]:
+    """The weights inside a layer that a model around it trains.
+
+    Keras goes by each variable's own flag: a layer that was unfrozen inside a frozen one is trained.
+    """
+    return [v for v in layer.variables if v.trainable]
+
+
 def is_container(layer: keras.layers.Layer) -> bool:
     """Whether the layer is a Sequential or functional model whose call only passes tensors from layer to layer."""
     base: Any = keras.Sequential if isinstance(layer, keras.Sequential) else functional_class()

@@ -258,13 +258,13 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         x, y = spec[:2]
         if not self.built:
             self.build(keras.tree.map_structure(lambda t: (None, *t.shape[1:]), x))
+        if not all(layer.built for layer in self._flatten_layers()):  # an activation with weights, until it is called
+            self(keras.tree.map_structure(zeros_of, x))
         if not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
         compiled = self._compile_metrics
         if compiled is not None and not compiled.built and tf.distribute.has_strategy():
-            x, y = keras.tree.map_structure(
-                lambda t: tf.zeros([1 if d is None else d for d in t.shape], t.dtype), (x, y)
-            )
+            x, y = keras.tree.map_structure(zeros_of, (x, y))
             compiled.build(y, self(x))
 
     def _settings(self, groups: Sequence[SensitivityGroup]) -> Hashable:
@@ -302,6 +302,11 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             "train_on_batch trains on a batch that no sampler drew, so its cost is unknown. Use fit, with"
             " tfdp.PrivateBatches or tfdp.declare_sampling for data of your own."
         )
+
+
+def zeros_of(spec: Any) -> tf.Tensor:
+    """One record of zeros, of this shape and type."""
+    return tf.zeros([1 if d is None else d for d in spec.shape], spec.dtype)
 
 
 def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
