@@ -32,6 +32,7 @@ _MODULES = {
     "rules": "rules",
     "sampling": "sampling",
 }
+_WITHOUT_KERAS_3 = {"accounting", "audit", "callbacks", "datasets", "federated", "sampling"}
 _NAMES = {
     "PrivateBatches": "batches.arrays",
     "declare_sampling": "batches.declared",
@@ -75,6 +76,8 @@ else:  # What runs: names are imported on first use. Type checkers may not see i
     __all__ = ["__version__", *_MODULES, *_NAMES]
 
     def __getattr__(name: str) -> Any:
+        if name in _NAMES or name in _MODULES.keys() - _WITHOUT_KERAS_3:
+            importlib.import_module("tfdp_layers.structure")  # says what is missing, where Keras is too old
         if name in _NAMES:
             return getattr(importlib.import_module(f"tfdp_layers.{_NAMES[name]}"), name)
         if name in _MODULES:

@@ -4,6 +4,24 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import keras
+import tensorflow as tf
+
+
+def refuse_old_versions() -> None:
+    """Raises ImportError where Keras 3 on TensorFlow 2.16 or later is not what runs: training needs both."""
+    versions = [tuple(int(n) for n in one.__version__.split(".")[:2]) for one in (keras, tf)]
+    backend = keras.backend.backend()
+    if versions[0] >= (3, 0) and versions[1] >= (2, 16) and backend == "tensorflow":
+        return
+    raise ImportError(
+        f"Keras {keras.__version__} on {backend} (TensorFlow {tf.__version__}) is here, and training, layers and"
+        " optimizers of tfdp_layers need Keras 3 on TensorFlow 2.16 or later: pip install -U 'tensorflow>=2.16', and"
+        " leave KERAS_BACKEND at 'tensorflow'. What works as it is: tfdp_layers.accounting, tfdp_layers.sampling,"
+        " tfdp_layers.callbacks, and the commands tfdp epsilon and tfdp calibrate."
+    )
+
+
+refuse_old_versions()
 
 if TYPE_CHECKING:
     KerasMixin = Any
