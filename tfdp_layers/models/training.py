@@ -1,8 +1,9 @@
 """The private training step, and the `fit` that draws, accounts and enforces."""
 
 import contextlib
+import functools
 import inspect
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -15,11 +16,18 @@ from tfdp_layers.certificates.independence import check_independence
 from tfdp_layers.models.accounts import remember_released
 from tfdp_layers.models.bookkeeping import Bookkeeping
 from tfdp_layers.models.counting import CountedStep
-from tfdp_layers.models.fit_arguments import as_batches, check_labels, logs_first, refuse_unsound_fit
+from tfdp_layers.models.fit_arguments import (
+    as_batches,
+    check_labels,
+    logs_first,
+    posing_names,
+    refuse_unsound_fit,
+)
 from tfdp_layers.models.lockstep import agree, fit_together
 from tfdp_layers.models.replicas import Replicas, StepParts, refuse_unreplicated, refuse_unsound_strategy
 from tfdp_layers.models.run import PrivacyState, Run, release_of
 from tfdp_layers.models.sums import BoundedSums
+from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
 from tfdp_layers.sampling import Sampling
@@ -139,8 +147,20 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         for name in ("y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)
         self._settle_accounts()
-        with self._privacy.account.running():
+        with self._privacy.account.running(), self._watching(arguments):
             return self._fit_on(batches, super().fit, arguments)
+
+    @contextlib.contextmanager
+    def _watching(self, arguments: dict[str, Any]) -> Iterator[None]:
+        """Inside, callbacks unknown to us are watched: see `Watch`."""
+        validated, posing = arguments.get("validation_data") is not None, bool(posing_names(self._logged_names()))
+        private = functools.partial(is_private, validated=validated, posing=posing)
+        self._privacy.watch = Watch(self, arguments["callbacks"], private, self._privacy.steered)
+        try:
+            with self._privacy.watch.watching():
+                yield
+        finally:
+            self._privacy.watch = None
 
     def _logged_names(self) -> list[str]:
         """What the names of training metrics start with: the names of outputs and of compiled metrics."""
