@@ -32,6 +32,7 @@ _MODULES = {
     "rules": "rules",
     "sampling": "sampling",
 }
+_WITHOUT_KERAS_3 = {"accounting", "audit", "callbacks", "datasets", "federated", "sampling"}
 _NAMES = {
     "PrivateBatches": "batches.arrays",
     "declare_sampling": "batches.declared",
@@ -41,6 +42,7 @@ _NAMES = {
     "load_model": "models.loading",
     "release_metric": "metrics",
     "check_independence": "certificates.independence",
+    "public": "certificates.constants",
     "SensitivityGroup": "sensitivity",
     "sensitivity_of": "sensitivity",
     "per_record_formulas": "per_record",
@@ -59,6 +61,7 @@ if TYPE_CHECKING:  # What type checkers see. A test compares it with the two tab
     from tfdp_layers import sampling as sampling
     from tfdp_layers.batches.arrays import PrivateBatches as PrivateBatches
     from tfdp_layers.batches.declared import declare_sampling as declare_sampling
+    from tfdp_layers.certificates.constants import public as public
     from tfdp_layers.certificates.independence import check_independence as check_independence
     from tfdp_layers.metrics import release_metric as release_metric
     from tfdp_layers.models.loading import load_model as load_model
@@ -73,6 +76,8 @@ else:  # What runs: names are imported on first use. Type checkers may not see i
     __all__ = ["__version__", *_MODULES, *_NAMES]
 
     def __getattr__(name: str) -> Any:
+        if name in _NAMES or name in _MODULES.keys() - _WITHOUT_KERAS_3:
+            importlib.import_module("tfdp_layers.structure")  # says what is missing, where Keras is too old
         if name in _NAMES:
             return getattr(importlib.import_module(f"tfdp_layers.{_NAMES[name]}"), name)
         if name in _MODULES:

@@ -4,6 +4,24 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 import keras
+import tensorflow as tf
+
+
+def refuse_old_versions() -> None:
+    """Raises ImportError where Keras 3 on TensorFlow 2.16 or later is not what runs: training needs both."""
+    versions = [tuple(int(n) for n in one.__version__.split(".")[:2]) for one in (keras, tf)]
+    backend = keras.backend.backend()
+    if versions[0] >= (3, 0) and versions[1] >= (2, 16) and backend == "tensorflow":
+        return
+    raise ImportError(
+        f"Keras {keras.__version__} on {backend} (TensorFlow {tf.__version__}) is here, and training, layers and"
+        " optimizers of tfdp_layers need Keras 3 on TensorFlow 2.16 or later: pip install -U 'tensorflow>=2.16', and"
+        " leave KERAS_BACKEND at 'tensorflow'. What works as it is: tfdp_layers.accounting, tfdp_layers.sampling,"
+        " tfdp_layers.callbacks, and the commands tfdp epsilon and tfdp calibrate."
+    )
+
+
+refuse_old_versions()
 
 if TYPE_CHECKING:
     KerasMixin = Any
@@ -27,6 +45,14 @@ def held_by(variable: keras.Variable) -> Any:
     """The object that holds a Keras variable's numbers: layers tied behind Keras' back share it."""
     held = getattr(variable, "_value", None)
     return variable if held is None else held
+
+
+def trained_weights(layer: keras.layers.Layer) -> list[Any]:
+    """The weights inside a layer that a model around it trains.
+
+    Keras goes by each variable's own flag: a layer that was unfrozen inside a frozen one is trained.
+    """
+    return [v for v in layer.variables if v.trainable]
 
 
 def is_container(layer: keras.layers.Layer) -> bool:

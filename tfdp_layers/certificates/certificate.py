@@ -13,7 +13,7 @@ from tfdp_layers.certificates.uses import uses_of_layers
 from tfdp_layers.clipping.bounding import Bounding
 from tfdp_layers.layers.base import CountedLayer
 from tfdp_layers.sensitivity import SensitivityGroup, checked, groups_of, has_bound, parts_of
-from tfdp_layers.structure import is_container
+from tfdp_layers.structure import is_container, trained_weights
 
 
 def sensitivity_groups(model: keras.Model, bounding: Bounding | None = None) -> list[SensitivityGroup]:
@@ -47,7 +47,7 @@ def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[lis
     groups: list[SensitivityGroup] = []
     others = []
     for path, layer in leaf_layers(model):
-        variables = tuple(layer.trainable_variables)
+        variables = tuple(trained_weights(layer))
         if not variables:
             continue
         if has_bound(layer):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _ROWS = 4
 _TOLERANCE = 1e-3
+_RATES = {"rate": 0.0, "stddev": 0.0, "drop_prob": 0.0, "drop_rate": 0.0, "dropout_rate": 0.0, "survival_prob": 1.0}
+"""Attributes by which layers that draw random numbers are switched off, and the values that do it."""
 
 MEANING = (
     "Then one record moves the contributions of others, and no bound holds. Keep every operation inside a record (axis"
@@ -53,7 +55,7 @@ def measure(model: "PrivateTraining", x: Any, y: Any, groups: Sequence[Sensitivi
         y = synthetic_labels(model, x, y)
         together = model.bounded_gradient_sums(x, y)
         alone = [model.bounded_gradient_sums(*row(i, (x, y))) for i in range(_ROWS)]
-        crossed = cross_gradient(model, x, y)
+        crossed = cross_gradient(model, x, y) or cross_upstream(model, x, y)
         refuse_mixed_losses(model, x, y)
         refuse_losses_of_weights(model, x, y)
     if changed():
@@ -163,12 +165,12 @@ def without_randomness(model: "PrivateTraining") -> Iterator[None]:
     """Switches dropout and noise layers off for the block, by their rates."""
     saved = []
     for layer in model._flatten_layers():
-        for name in ("rate", "stddev"):
-            if isinstance(getattr(layer, name, None), float) and hasattr(layer, "seed_generator"):
+        for name, off in _RATES.items():
+            if isinstance(getattr(layer, name, None), float) and draws_numbers(layer):
                 saved.append((layer, name, getattr(layer, name)))
-                setattr(layer, name, 0.0)
-    augmenting = [layer for layer in model._flatten_layers() if hasattr(layer, "get_random_transformation")]
-    for layer in augmenting:  # Keras' image augmentation: per record, the identity out of training
+                setattr(layer, name, off)
+    augmenting = [layer for layer in model._flatten_layers() if acts_in_training(layer)]
+    for layer in augmenting:
         layer.call = functools.partial(switched_off, layer.call)
     try:
         yield
@@ -177,6 +179,20 @@ def without_randomness(model: "PrivateTraining") -> Iterator[None]:
             del layer.call
         for layer, name, value in saved:
             setattr(layer, name, value)
+
+
+def draws_numbers(layer: keras.layers.Layer) -> bool:
+    """Whether a layer holds a generator of random numbers."""
+    return any(isinstance(value, keras.random.SeedGenerator) for value in vars(layer).values())
+
+
+def acts_in_training(layer: keras.layers.Layer) -> bool:
+    """Whether a layer is switched off out of training, and known to keep records apart.
+
+    Keras' image augmentation, the identity then; its spectral normalization, which divides a kernel by a number that it
+    computes of that kernel alone.
+    """
+    return hasattr(layer, "get_random_transformation") or type(layer) is keras.layers.SpectralNormalization
 
 
 def switched_off(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -209,6 +225,24 @@ def cross_gradient(model: "PrivateTraining", x: Any, y: Any) -> bool:
     return any(bool(tf.reduce_any(tf.convert_to_tensor(g)[1:] != 0)) for g in gradients)
 
 
+def cross_upstream(model: "PrivateTraining", x: Any, y: Any) -> bool:
+    """Whether a row's loss has an upstream gradient in another row, where the optimizer clips each row.
+
+    Of what is the same in all rows (an embedding of positions) one row may stand for all, or their mean: additivity
+    does not see that where nothing is clipped, and no input leads there.
+    """
+    if model.optimizer.bounding is None:
+        return False
+    for mine in (0, _ROWS - 1):
+        with tf.GradientTape() as tape, recorded(model, tape, model.optimizer.bounding, records=_ROWS) as record:
+            loss = model.per_record_losses(x, y)[mine]
+        others = [i for i in range(_ROWS) if i != mine]
+        for gradient in tape.gradient(loss, record.watched):
+            if gradient is not None and bool(tf.reduce_any(tf.gather(tf.convert_to_tensor(gradient), others) != 0)):
+                return True
+    return False
+
+
 def refuse_mixed_losses(model: "PrivateTraining", x: Any, y: Any) -> None:
     """Raises ValueError if a record's own loss depends on other records, by input or label.
 
@@ -228,7 +262,7 @@ def refuse_mixed_losses(model: "PrivateTraining", x: Any, y: Any) -> None:
 def refuse_losses_of_weights(model: "PrivateTraining", x: Any, y: Any) -> None:
     """Raises ValueError if a loss uses a trainable weight otherwise than through its bounded layer."""
     variables, bounding = model.trainable_variables, model.optimizer.bounding
-    with inspect_uses(_ROWS), tf.GradientTape() as tape, recorded(model, tape, bounding):
+    with inspect_uses(_ROWS), tf.GradientTape() as tape, recorded(model, tape, bounding, records=_ROWS):
         total = tf.reduce_sum(model.per_record_losses(x, y))
     for variable, gradient in zip(variables, tape.gradient(total, [v.value for v in variables]), strict=True):
         if gradient is not None:

@@ -2,6 +2,7 @@
 
 import keras
 
+from tfdp_layers.certificates.constants import refusal_of_constants
 from tfdp_layers.layers.dp_pca import DPPCA
 
 
@@ -37,24 +38,4 @@ def mixing_reason(layer: keras.layers.Layer) -> str | None:
         )
     if isinstance(layer, DPPCA) and not layer.adapted:
         return "it was not adapted yet, and projects on nothing. Call its adapt(data) first; its cost joins the ledger."
-    if is_adapted(layer):
-        return (
-            "its state was learned by adapt(), without noise; if that was private data, the model gives it away. Give"
-            " the state as constants known from public sources (mean=, variance=, bin_boundaries=, vocabulary=);"
-            " tfdp.layers.DPPCA is a preprocessing layer that adapts privately."
-        )
-    return None
-
-
-def is_adapted(layer: keras.layers.Layer) -> bool:
-    """Whether a preprocessing layer's state came from adapt() rather than from its arguments."""
-    kl = keras.layers
-    if isinstance(layer, kl.Normalization):
-        return layer.input_mean is None
-    if isinstance(layer, kl.Discretization):
-        return bool(getattr(layer, "num_bins", None)) and layer.bin_boundaries is not None
-    if isinstance(layer, kl.TextVectorization):
-        layer = layer._lookup_layer
-    if isinstance(layer, kl.StringLookup | kl.IntegerLookup) or hasattr(layer, "_has_input_vocabulary"):
-        return not getattr(layer, "_has_input_vocabulary", False)
-    return False
+    return refusal_of_constants(layer)

@@ -50,10 +50,19 @@ def uses_of_layers(model: keras.Model, bounding: Bounding | None = None) -> Coun
 
 @contextlib.contextmanager
 def recorded(
-    model: keras.Model, tape: tf.GradientTape, bounding: Bounding | None, rows: int | None = None
+    model: keras.Model,
+    tape: tf.GradientTape,
+    bounding: Bounding | None,
+    rows: int | None = None,
+    records: int | tf.Tensor | None = None,
 ) -> Iterator[Any]:
-    """A `Recorder` of the layers that `bounding` bounds, active inside the block; an idle one without `bounding`."""
-    recorder = Recorder(tape, rows)
+    """A `Recorder` of the layers that `bounding` bounds, active inside the block; an idle one without `bounding`.
+
+    Args:
+        rows: the number of records of an inspection; see `Recorder`.
+        records: the number of records of a step, where it is not inspected.
+    """
+    recorder = Recorder(tape, rows, records)
     if bounding is None:
         yield recorder
     else:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from tfdp_layers.accounting import Ledger, Release, Statement
@@ -77,7 +78,8 @@ class Bookkeeping(KerasMixin):
         """
         self._settle_accounts()
         self._refuse_unpaid_weights()
-        return Statement.from_ledger(self.ledger, delta)
+        statement = Statement.from_ledger(self.ledger, delta)
+        return replace(statement, notes=(*statement.notes, *self._privacy.remarks))
 
     def _refuse_unpaid_weights(self) -> None:
         """Raises ValueError where the optimizer was restored without the ledger (tf.train.Checkpoint does that)."""
@@ -108,11 +110,13 @@ class Bookkeeping(KerasMixin):
 
     def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
         """As in Keras; an interrupted save leaves an earlier file as it was."""
+        self._privacy.decided("saved the model")
         with whole_file(filepath, overwrite) as path:
             super().save(path, overwrite, *args, **kwargs)
 
     def save_weights(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
         """As in Keras; an interrupted save leaves an earlier file as it was."""
+        self._privacy.decided("saved the weights")
         with whole_file(filepath, overwrite) as path:
             super().save_weights(path, overwrite, *args, **kwargs)
 
@@ -125,8 +129,19 @@ class Bookkeeping(KerasMixin):
 
         Raises: ValueError for weights without a ledger that are not declared public.
         """
+        self._privacy.decided("loaded weights")
         with declared_public(public):
             super().load_weights(filepath, *args, **kwargs)
+
+    def get_weights(self) -> list[Any]:
+        """As in Keras."""
+        self._privacy.decided("took the weights")
+        return list(super().get_weights())
+
+    def set_weights(self, weights: Any) -> None:
+        """As in Keras."""
+        self._privacy.decided("set the weights")
+        super().set_weights(weights)
 
     def save_own_variables(self, store: Any) -> None:
         self._settle_accounts()

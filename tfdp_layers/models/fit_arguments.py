@@ -74,9 +74,14 @@ def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) ->
         raise ValueError(
             "validation_data is the private training data itself; its metrics carry no noise. Give public data."
         )
-    posing = sorted(name for name in logged if name == "val" or name.startswith("val_"))
+    posing = posing_names(logged)
     for callback in flatten_callbacks(arguments.get("callbacks")):
         refuse_steering(callback, validation is not None, posing)
+
+
+def posing_names(logged: Iterable[str]) -> list[str]:
+    """Outputs and metrics of a model whose training metrics are named like validation metrics."""
+    return sorted(name for name in logged if name == "val" or name.startswith("val_"))
 
 
 def shares_records(x: Any, validation: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from tfdp_layers.models.bookkeeping import declared_public
+from tfdp_layers.models.file_limits import LARGEST, MemoryLimit, ModelFileError
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.stand_ins import import_registered
 
@@ -36,39 +37,42 @@ _CODE = {"Lambda", "TorchModuleWrapper", "TFSMLayer", "JaxLayer", "FlaxLayer", "
 _VALUES = {"__tuple__", "__tensor__", "__numpy__", "__keras_tensor__", "__typespec__", "__bytes__", "__ellipsis__"}
 
 
-class ModelFileError(ValueError):
-    """A model file cannot be read, or names what may not be loaded."""
-
-
 def load_model(
     path: str | os.PathLike[str],
     custom_objects: Mapping[str, Any] | None = None,
     *,
     compile: bool = True,
     public: bool = False,
+    max_bytes: float = LARGEST,
 ) -> PrivateTraining:
     """Loads a private model that `save` wrote, with its optimizer and its ledger.
 
     Guarantee: nothing in the file is executed, and no module is imported because the file names it: every class and
     function must be one of Keras' public ones that hold no code, one of this library's, or one that the caller gave or
-    registered (`keras.saving.register_keras_serializable`). Nothing bounds the size of the layers that a file asks for.
+    registered (`keras.saving.register_keras_serializable`). A file that declares more than `max_bytes` is refused
+    before that is read or made.
 
     Args:
         path: a file `*.keras`.
         custom_objects: classes and functions of your own by name.
         compile: whether to restore the optimizer and the loss too.
         public: says that weights saved without a ledger were not computed from private records.
+        max_bytes: of the file's members, unpacked; of the arrays in its weights; and of the variables that are made,
+            model and optimizer together. Each of the three may be as large; 4 GiB unless given.
 
     Returns: a `PrivateModel` or `PrivateSequential`. What its weights cost is in its ledger.
-    Raises: ModelFileError, a ValueError, if the file is missing, damaged, not a private model, or names something else.
+    Raises: ModelFileError, a ValueError, if the file is missing, damaged, too large, not a private model, or names
+        something else.
     """
     import_registered()
-    path = Path(path)
+    path, limit = Path(path), MemoryLimit(max_bytes)
     try:
         with zipfile.ZipFile(path) as archive:
+            limit.check_members(archive)
             config = json.loads(archive.read("config.json"))
+            limit.check_arrays(archive)
         _refuse_unknown(config, dict(custom_objects or {}))
-        with declared_public(public):
+        with declared_public(public), limit.of_variables():
             model = keras.saving.load_model(
                 path, custom_objects=dict(custom_objects or {}), compile=compile, safe_mode=True
             )

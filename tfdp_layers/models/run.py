@@ -10,6 +10,7 @@ from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.account import Account
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.models.replicas import Replicas
+from tfdp_layers.models.watching import STEERED, Watch, warn_of_steering
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.losses import PerRecordLoss
 from tfdp_layers.proof import Report
@@ -77,6 +78,8 @@ class PrivacyState:
         self.sums: Any = None
         self.accept_measured = False
         self.unpaid = False
+        self.watch: Watch | None = None
+        self.remarks: list[str] = []
         self._replicas: Replicas | None = None
         self._per_record: PerRecordLoss | None = None
         self._certified: tuple[list[int], list[SensitivityGroup]] | None = None
@@ -90,6 +93,16 @@ class PrivacyState:
     def ledger(self) -> Ledger:
         """What was released into the model's weights."""
         return self.account.ledger
+
+    def steered(self, sentence: str) -> None:
+        """Warns, and remembers for statements, that a callback may have decided by private numbers."""
+        self.remarks.append(f"{sentence} {STEERED}")
+        warn_of_steering(sentence)
+
+    def decided(self, what: str) -> None:
+        """Notes that the weights are taken or exchanged: by a callback, if a hook runs."""
+        if self.watch is not None:
+            self.watch.decided(what)
 
     def compiled(self, loss: Any, loss_weights: Any) -> None:
         """Forgets what held for an earlier compilation."""

@@ -73,7 +73,7 @@ class BoundedSums(KerasMixin):
         with (
             tf.GradientTape(watch_accessed_variables=False) as tape,
             count_uses() as uses,
-            recorded(self, tape, bounding) as record,
+            recorded(self, tape, bounding, records=tf.shape(keras.tree.flatten(x)[0])[0]) as record,
         ):
             tape.watch([v.value for v in own])
             y_pred = self(x, training=True)

@@ -1,8 +1,9 @@
 """The private training step, and the `fit` that draws, accounts and enforces."""
 
 import contextlib
+import functools
 import inspect
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,11 +17,18 @@ from tfdp_layers.certificates.interactions import specs
 from tfdp_layers.models.accounts import remember_released
 from tfdp_layers.models.bookkeeping import Bookkeeping
 from tfdp_layers.models.counting import CountedStep
-from tfdp_layers.models.fit_arguments import as_batches, check_labels, logs_first, refuse_unsound_fit
+from tfdp_layers.models.fit_arguments import (
+    as_batches,
+    check_labels,
+    logs_first,
+    posing_names,
+    refuse_unsound_fit,
+)
 from tfdp_layers.models.lockstep import agree, fit_together
 from tfdp_layers.models.replicas import Replicas, StepParts, refuse_unreplicated, refuse_unsound_strategy
 from tfdp_layers.models.run import PrivacyState, Run, release_of
 from tfdp_layers.models.sums import BoundedSums
+from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
 from tfdp_layers.proof import Report
@@ -146,8 +154,20 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             arguments.pop(name, None)
         self._settle_accounts()
         self._privacy.accept_measured = accept_measured
-        with self._privacy.account.running():
+        with self._privacy.account.running(), self._watching(arguments):
             return self._fit_on(batches, super().fit, arguments)
+
+    @contextlib.contextmanager
+    def _watching(self, arguments: dict[str, Any]) -> Iterator[None]:
+        """Inside, callbacks unknown to us are watched: see `Watch`."""
+        validated, posing = arguments.get("validation_data") is not None, bool(posing_names(self._logged_names()))
+        private = functools.partial(is_private, validated=validated, posing=posing)
+        self._privacy.watch = Watch(self, arguments["callbacks"], private, self._privacy.steered)
+        try:
+            with self._privacy.watch.watching():
+                yield
+        finally:
+            self._privacy.watch = None
 
     def _logged_names(self) -> list[str]:
         """What the names of training metrics start with: the names of outputs and of compiled metrics."""
@@ -267,13 +287,13 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         x, y = spec[:2]
         if not self.built:
             self.build(keras.tree.map_structure(lambda t: (None, *t.shape[1:]), x))
+        if not all(layer.built for layer in self._flatten_layers()):  # an activation with weights, until it is called
+            self(keras.tree.map_structure(zeros_of, x))
         if not self.optimizer.built:
             self.optimizer.build(self.trainable_variables)
         compiled = self._compile_metrics
         if compiled is not None and not compiled.built and tf.distribute.has_strategy():
-            x, y = keras.tree.map_structure(
-                lambda t: tf.zeros([1 if d is None else d for d in t.shape], t.dtype), (x, y)
-            )
+            x, y = keras.tree.map_structure(zeros_of, (x, y))
             compiled.build(y, self(x))
 
     def _settings(self, groups: Sequence[SensitivityGroup]) -> Hashable:
@@ -311,6 +331,11 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             "train_on_batch trains on a batch that no sampler drew, so its cost is unknown. Use fit, with"
             " tfdp.PrivateBatches or tfdp.declare_sampling for data of your own."
         )
+
+
+def zeros_of(spec: Any) -> tf.Tensor:
+    """One record of zeros, of this shape and type."""
+    return tf.zeros([1 if d is None else d for d in spec.shape], spec.dtype)
 
 
 def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

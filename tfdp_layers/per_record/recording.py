@@ -62,10 +62,11 @@ class Recorder:
     Args:
         tape: the gradient tape of the pass; it is made to watch the places where upstream gradients are needed.
         rows: for an inspection, the number of records; None otherwise.
+        records: the number of records; None where lookups are of their own rows alone.
     """
 
-    def __init__(self, tape: tf.GradientTape, rows: int | None = None) -> None:
-        self._tape, self._rows = tape, rows
+    def __init__(self, tape: tf.GradientTape, rows: int | None = None, records: int | tf.Tensor | None = None) -> None:
+        self._tape, self._rows, self._records = tape, rows, rows if records is None else records
         self._graph = tf.compat.v1.get_default_graph()
         self.layer = "?"
         self.uses: list[Use] = []
@@ -93,13 +94,21 @@ class Recorder:
         return self.note(scale, inputs * value, contribution)
 
     def lookup(self, table: keras.Variable, ids: tf.Tensor, dtype: str | tf.DType) -> Any:
-        """Rows `ids` (batch, ...) of the table: (batch, ..., units)."""
+        """Rows `ids` (batch, ...) of the table: (batch, ..., units). `ids` (1, ...) are those of every record."""
+        ids = self.of_each_record(ids)
 
         def contribution(u: tf.Tensor) -> Contribution:
             flat = positions(u)
             return Lookups(table, tf.reshape(ids, tf.shape(flat)[:2]), flat)
 
         return self.note(table, tf.gather(constant(table, dtype), ids), contribution)
+
+    def of_each_record(self, ids: tf.Tensor) -> tf.Tensor:
+        """Ids (1, ...), positions for example, repeated for each record, so that its gradient can be told apart."""
+        if self._records is None or ids.shape[0] not in (1, None):
+            return ids
+        repeated = tf.broadcast_to(ids, tf.concat([[self._records], tf.shape(ids)[1:]], 0))
+        return tf.ensure_shape(repeated, [None, *ids.shape[1:]])
 
     def einsum(self, equation: str, kernel: keras.Variable, inputs: tf.Tensor) -> Any:
         """`tf.einsum(equation, inputs, kernel)`; the first label of inputs and result is the batch."""
@@ -220,16 +229,23 @@ def layers_to_record(model: keras.Model) -> Iterator[Any]:
         seen.add(id(layer))
         if layer is not model and layer.trainable_weights and (type(layer) in _FORMULAS or own_weights(layer)):
             yield layer
-        if type(layer) not in _FORMULAS or not layer.trainable_weights:
-            for part in layer._layers:
-                yield from walk(part)
+        for part in parts_to_record(layer):
+            yield from walk(part)
 
     return walk(model)
 
 
+def parts_to_record(layer: Any) -> list[Any]:
+    """The layers within a layer that record for themselves: of one with a formula the activation, which it calls."""
+    if type(layer) not in _FORMULAS or not layer.trainable_weights:
+        return list(layer._layers)
+    activation = getattr(layer, "activation", None)
+    return [activation] if isinstance(activation, keras.layers.Layer) else []
+
+
 def own_weights(layer: keras.layers.Layer) -> list[Any]:
     """The trainable weights that the layer itself owns, not a layer within it."""
-    within = {id(v) for part in layer._layers for v in part.trainable_weights}
+    within = {id(v) for part in layer._layers for v in part.weights}
     return [v for v in layer.trainable_weights if id(v) not in within]
 
 

@@ -1,0 +1,109 @@
+"""Constants of preprocessing layers: given, or declared public, or refused."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from helpers.private_models import private, product
+from tfdp_layers.certificates.mixing import mixing_reason
+
+kl = keras.layers
+X = np.arange(96, dtype="float32").reshape(32, 3) / 10
+IDS = np.arange(128).reshape(32, 4) % 5
+WORDS = np.array([["a b"], ["b c"]] * 16)
+
+
+def set_lookup():
+    layer = kl.IntegerLookup()
+    layer.set_vocabulary([0, 1, 2, 3])
+    return layer, (4,), "int64", IDS, lambda: layer.set_vocabulary([7, 8, 9, 10])
+
+
+def adapted_discretization():
+    layer = kl.Discretization(num_bins=4)
+    layer.adapt(np.arange(10.0))
+    return layer, (3,), "float32", X, lambda: layer.adapt(np.arange(100.0))
+
+
+def set_normalization():
+    layer = kl.Normalization()
+    layer.build((None, 3))
+    layer.load_own_variables({"0": np.ones(3), "1": np.full(3, 2.0), "2": 0})
+    return layer, (3,), "float32", X, lambda: layer.adapt(X)
+
+
+CASES = [set_lookup, adapted_discretization, set_normalization]
+
+
+def model_around(layer, shape, dtype):
+    return keras.Sequential([keras.Input(shape, dtype=dtype), layer, kl.Rescaling(0.1), kl.Dense(2)])
+
+
+def train(model, x):
+    return model.fit(x, np.ones((32, 2), "float32"), batch_size=16, verbose=0)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
+def test_what_adapt_could_have_learned_is_refused_until_it_is_declared_public_and_again_when_it_changes(case):
+    layer, shape, dtype, x, change = case()
+    model = private(model_around(layer, shape, dtype))
+    with pytest.raises(ValueError, match=r"tfdp\.public\(layer\)"):
+        train(model, x)
+    assert tfdp.public(layer) is layer
+    train(model, x)
+    change()
+    with pytest.raises(ValueError, match=r"changed since tfdp\.public"):
+        train(model, x)
+
+
+def test_a_model_is_declared_with_all_that_it_holds():
+    base = model_around(set_normalization()[0], (3,), "float32")
+    model = private(keras.Sequential([keras.Input((3,)), base, kl.Dense(2)]))
+    assert tfdp.public(model) is model
+    train(model, X)
+
+
+def test_a_vectorization_is_declared_by_its_vocabulary():
+    layer = kl.TextVectorization(output_mode="multi_hot", max_tokens=5, pad_to_max_tokens=True)
+    layer.set_vocabulary(["a", "b"])
+    tfdp.public(layer)
+    model = keras.Sequential([keras.Input((1,), dtype="string"), layer, kl.Dense(2)])
+    assert model.layers[0] is layer
+    layer.adapt(WORDS)
+    assert "changed" in mixing_reason(layer)
+
+
+def test_a_declaration_is_not_saved_with_the_model(tmp_path):
+    """A file's word is not that of whoever trains it now."""
+    model = private(model_around(tfdp.public(set_lookup()[0]), (4,), "int64"))
+    train(model, IDS)
+    model.save(tmp_path / "model.keras")
+    loaded = tfdp.load_model(tmp_path / "model.keras", {"product": product})
+    np.testing.assert_allclose(loaded.predict(IDS, verbose=0), model.predict(IDS, verbose=0), rtol=1e-6)
+    with pytest.raises(ValueError, match=r"tfdp\.public"):
+        train(loaded, IDS)
+    tfdp.public(loaded)
+    train(loaded, IDS)
+
+
+NOTHING = [kl.Dense(3), kl.Normalization(mean=0.0, variance=1.0), kl.StringLookup(vocabulary=["a"])]
+
+
+@pytest.mark.parametrize("layer", NOTHING, ids=lambda layer: type(layer).__name__)
+def test_nothing_else_can_be_declared(layer):
+    with pytest.raises(ValueError, match="nothing to declare"):
+        tfdp.public(layer)
+
+
+def test_constants_must_be_set_before_they_are_declared():
+    with pytest.raises(ValueError, match="not built"):
+        tfdp.public(kl.Normalization())
+
+
+def test_a_declaration_lifts_no_other_refusal():
+    layer = set_normalization()[0]
+    model = private(keras.Sequential([keras.Input((3,)), layer, kl.BatchNormalization(), kl.Dense(2)]))
+    tfdp.public(model)
+    with pytest.raises(ValueError, match="BatchNormalization"):
+        train(model, X)

@@ -1,0 +1,192 @@
+"""Layers that keep records apart, in ways that look otherwise: they train, and each record stays within its bound."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from helpers.private_models import private, product
+
+kl = keras.layers
+RNG = np.random.default_rng(0)
+X, IDS = RNG.normal(size=(32, 3)).astype("float32"), RNG.integers(0, 5, (32, 4))
+CLIP = 0.5
+
+
+class DropPath(kl.Layer):
+    """Stochastic depth: a record's rows are dropped together."""
+
+    def __init__(self, name_of_rate: str = "drop_prob", rate: float = 0.5) -> None:
+        super().__init__()
+        self.seed_generator = keras.random.SeedGenerator(1)
+        self._name_of_rate = name_of_rate
+        setattr(self, name_of_rate, rate)
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        rate = getattr(self, self._name_of_rate)
+        keep = rate if self._name_of_rate.startswith("survival") else 1.0 - rate
+        if not training:
+            return x
+        drawn = keras.random.uniform((keras.ops.shape(x)[0], 1), seed=self.seed_generator)
+        return x / keep * keras.ops.floor(keep + drawn)
+
+
+class Positions(kl.Layer):
+    """Adds an embedding of positions that is the same for all records, (1, length)."""
+
+    def __init__(self, how: Any = lambda e: e, repeated: bool = False) -> None:
+        super().__init__()
+        self.table, self.how, self.repeated = kl.Embedding(4, 3), how, repeated
+
+    def call(self, x: Any) -> Any:
+        ids = keras.ops.arange(4)[None]
+        if self.repeated:
+            ids = keras.ops.broadcast_to(ids, (keras.ops.shape(x)[0], 4))
+        return x + self.how(self.table(ids))
+
+
+class Start(kl.Layer):
+    """Adds one learned vector, looked up as token 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = kl.Embedding(1, 3)
+
+    def call(self, x: Any) -> Any:
+        return x + self.table(keras.ops.zeros((1,), "int32"))
+
+
+class Wrapped(kl.Layer):
+    def __init__(self, *layers: Any) -> None:
+        super().__init__()
+        self.inner = list(layers)
+
+    def call(self, x: Any) -> Any:
+        for layer in self.inner:
+            x = layer(x)
+        return x
+
+
+class TwoInside(kl.Layer):
+    """A layer with weights of its own around one that was unfrozen inside of a frozen one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = kl.LayerNormalization()
+        self.inner = Wrapped(kl.Dense(3), kl.Dense(3))
+
+    def call(self, x: Any) -> Any:
+        return self.inner(self.scale(x))
+
+
+def of_vectors(*layers: Any) -> keras.Model:
+    return keras.Sequential([keras.Input((3,)), *layers, kl.Dense(2)])
+
+
+def of_tokens(*layers: Any) -> keras.Model:
+    return keras.Sequential([keras.Input((4,), dtype="int64"), kl.Embedding(5, 3), *layers, kl.Flatten(), kl.Dense(2)])
+
+
+def unfrozen_inside(layer: Any, inner: Any) -> keras.Model:
+    model = of_vectors(layer)
+    layer.trainable = False
+    inner().trainable = True
+    return model
+
+
+def partly_frozen() -> keras.Model:
+    layer = Wrapped(kl.Dense(3), kl.Dense(3))
+    return unfrozen_inside(layer, lambda: layer.inner[1])
+
+
+def frozen_stack() -> keras.Model:
+    stack = keras.Sequential([kl.Dense(3), kl.Dense(3)])
+    return unfrozen_inside(stack, lambda: stack.layers[0])
+
+
+def deeply_frozen() -> keras.Model:
+    layer = TwoInside()
+    model = of_vectors(layer)
+    layer.inner.trainable = False
+    layer.inner.inner[1].trainable = True
+    return model
+
+
+ACCEPTED = {
+    "drop_prob": lambda: of_vectors(kl.Dense(3), DropPath()),
+    "drop_rate": lambda: of_vectors(kl.Dense(3), DropPath("drop_rate")),
+    "survival_prob": lambda: of_vectors(kl.Dense(3), DropPath("survival_prob")),
+    "given constants": lambda: of_vectors(kl.Normalization(mean=[0.0, 1.0, 2.0], variance=[1.0, 2.0, 3.0])),
+    "PReLU of Dense": lambda: of_vectors(kl.Dense(3, activation=kl.PReLU())),
+    "PReLU of Conv1D": lambda: of_tokens(kl.Conv1D(2, 2, activation=kl.PReLU(shared_axes=[1]))),
+    "norm as activation": lambda: of_vectors(kl.Dense(3, activation=kl.LayerNormalization())),
+    "stack as activation": lambda: of_vectors(kl.Dense(3, activation=keras.Sequential([kl.Dense(3), kl.PReLU()]))),
+    "positions": lambda: of_tokens(Positions()),
+    "one token for all": lambda: of_vectors(Start()),
+    "half frozen": partly_frozen,
+    "half frozen stack": frozen_stack,
+    "frozen deeply": deeply_frozen,
+    "spectral Dense": lambda: of_vectors(kl.SpectralNormalization(kl.Dense(3))),
+    "spectral Conv1D": lambda: of_tokens(kl.SpectralNormalization(kl.Conv1D(2, 2), power_iterations=2)),
+    "spectral EinsumDense": lambda: of_tokens(kl.SpectralNormalization(kl.EinsumDense("abc,cd->abd", (4, 3)))),
+}
+
+
+def records(model: Any) -> np.ndarray:
+    shape = model.input_shape
+    return X if shape == (None, 3) else IDS.astype(model.inputs[0].dtype)
+
+
+@pytest.mark.parametrize("make", ACCEPTED.values(), ids=ACCEPTED)
+def test_what_keeps_records_apart_trains_and_no_record_exceeds_its_bound(make):
+    model = private(make(), clip=CLIP, noise=0.0)
+    x = records(model)
+    y = RNG.normal(size=(32, 2)).astype("float32") * 1e4
+    before = {v.path: np.array(v) for v in model.trainable_variables}
+    model.fit(x, y, batch_size=32, verbose=0)
+    assert all((before[v.path] != np.array(v)).any() for v in model.trainable_variables if v.path in before)
+    assert {id(v) for group in model.sensitivities() for v in group.variables} == {
+        id(v) for v in model.trainable_variables
+    }
+    largest = 0.0
+    for i in range(8):
+        sums = model.bounded_gradient_sums(x[i : i + 1], y[i : i + 1])
+        largest = max(largest, float(tf.linalg.global_norm(sums)))
+    assert largest == pytest.approx(CLIP, rel=1e-3)
+    assert largest <= CLIP * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("name", [n for n in ACCEPTED if "prob" not in n and "rate" not in n and "spectral" not in n])
+def test_unclipped_sums_are_the_gradient_that_keras_takes(name):
+    model = private(ACCEPTED[name](), clip=1e6)
+    x, y = tf.constant(records(model)), tf.constant(RNG.normal(size=(32, 2)), tf.float32)
+    model(x)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(product(y, model(x, training=True)))
+    expected = tape.gradient(loss, [v.value for v in model.trainable_variables])
+    for mine, plain in zip(model.bounded_gradient_sums(x, y), expected, strict=True):
+        np.testing.assert_allclose(mine, tf.convert_to_tensor(plain), rtol=1e-3, atol=1e-4)
+
+
+ONE_FOR_ALL = {
+    "first": lambda e: e[0],
+    "mean": lambda e: keras.ops.mean(e, axis=0),
+    "largest": lambda e: keras.ops.max(e, axis=0),
+}
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+@pytest.mark.parametrize("how", ONE_FOR_ALL.values(), ids=ONE_FOR_ALL)
+def test_one_row_that_stands_for_all_records_is_refused_also_where_nothing_is_clipped(how, repeated):
+    """Its gradient is the whole batch's, and would be clipped as one record's."""
+    model = private(of_tokens(Positions(how, repeated)), clip=1e6)
+    with pytest.raises(ValueError, match="Records are not independent"):
+        model.fit(IDS, np.ones((32, 2), "float32"), batch_size=16, verbose=0)
+
+
+def test_an_activation_in_a_recurrent_cell_is_refused():
+    model = private(of_tokens(kl.LSTM(3, recurrent_activation=kl.PReLU(), return_sequences=True)))
+    with pytest.raises(ValueError, match=r"outside its layer|inside a loop"):
+        model.fit(IDS, np.ones((32, 2), "float32"), batch_size=16, verbose=0)

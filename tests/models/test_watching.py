@@ -1,0 +1,192 @@
+"""A callback unknown to us that reads private numbers and decides then is reported, once; others are left in peace."""
+
+import json
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+
+X, Y = np.ones((8, 3), np.float32), np.zeros((8, 1), np.float32)
+PUBLIC = (np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32))
+
+
+def model_of(output="head", **options):
+    inputs = keras.Input((3,))
+    clips = {"input_clip": 1.0, "upstream_clip": 0.1}
+    model = tfdp.PrivateModel(inputs, tfdp.layers.ClippedDense(1, name=output, **clips)(inputs))
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), "mse", metrics=["mae"], **options)
+    return model
+
+
+class Hooked(keras.callbacks.Callback):
+    """Reads the logs at the end of an epoch, and decides in another hook or the same."""
+
+    def __init__(self, read, decide, at="on_epoch_end"):
+        super().__init__()
+        self._read, self._decide = read, decide
+        if at == "on_epoch_end":
+            self.on_epoch_end = self._both
+        else:
+            self.on_epoch_end = lambda epoch, logs=None: read(logs)
+            setattr(self, at, lambda *args, **kwargs: decide(self.model))
+
+    def _both(self, epoch, logs=None):
+        self._read(logs)
+        self._decide(self.model)
+
+
+def stop(model):
+    model.stop_training = True
+
+
+def slow_down(model):
+    model.optimizer.learning_rate = 0.5 * float(model.optimizer.learning_rate)
+
+
+def unravel(logs):
+    def names(loss, mae, **others):
+        return loss
+
+    return names(**logs)
+
+
+READS = {
+    "by name": lambda logs: logs["loss"],
+    "get": lambda logs: logs.get("mae"),
+    "items": lambda logs: sorted(logs.items()),
+    "values": lambda logs: max(logs.values()),
+    "as a dict": lambda logs: dict(logs)["loss"],
+    "as arguments": unravel,
+    "copied": lambda logs: logs.copy(),
+    "merged": lambda logs: {**logs},
+    "as text": lambda logs: f"{logs}",
+    "as JSON": lambda logs: json.dumps(logs),
+    "popped": lambda logs: logs.pop("mae"),
+}
+DECISIONS = {
+    "stops": (stop, "stopped the training"),
+    "changes the rate": (slow_down, "changed the learning rate"),
+    "takes the weights": (lambda model: model.get_weights(), "took the weights"),
+    "puts weights back": (lambda model: model.set_weights([w + 0 for w in keras.Model.get_weights(model)]), "set the"),
+}
+
+
+def fit(model, *callbacks, **options):
+    return model.fit(X, Y, batch_size=4, epochs=3, verbose=0, callbacks=list(callbacks), **options)
+
+
+def warned(model, *callbacks, **options):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(model, *callbacks, **options)
+    return [str(w.message) for w in caught if "and then" in str(w.message)]
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_every_way_to_read_is_noted(read):
+    model = model_of()
+    (found,) = warned(model, Hooked(read, stop))
+    assert "Hooked read" in found
+    assert "stopped the training" in found
+    assert "and then stopped" in str(model.privacy_statement(1e-2))
+
+
+@pytest.mark.parametrize("at", ["on_epoch_end", "on_epoch_begin", "on_train_batch_end", "on_train_end"])
+@pytest.mark.parametrize("decision", ["changes the rate", "takes the weights", "puts weights back"])
+def test_every_decision_is_reported_once_in_whichever_hook(decision, at):
+    decide, words = DECISIONS[decision]
+    model = model_of()
+    (found,) = warned(model, Hooked(READS["by name"], decide, at))
+    assert words in found
+    assert "'loss'" in found
+    assert any(words in note for note in model.privacy_statement(1e-2).notes)
+
+
+@pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
+def test_a_file_written_after_a_look_is_reported(name, tmp_path):
+    def save(model):
+        (model.save if name.endswith("keras") else model.save_weights)(tmp_path / name)
+
+    (found,) = warned(model_of(), Hooked(READS["get"], save))
+    assert "saved the" in found
+
+
+def test_an_exception_after_a_look_is_a_decision():
+    def give_up(model):
+        raise StopIteration
+
+    with pytest.warns(UserWarning, match="ended fit by an exception"), pytest.raises(StopIteration):
+        fit(model_of(), Hooked(READS["by name"], give_up))
+
+
+def test_functions_given_to_keras_are_watched_too_and_put_back():
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: logs["loss"] > 1e9 or stop(model))
+    before, model = callback.on_epoch_end, model_of()
+    (found,) = warned(model, callback)
+    assert "LambdaCallback" in found
+    assert callback.on_epoch_end is before
+
+
+def test_the_name_of_an_output_makes_nothing_public():
+    model = model_of("val")
+    (found,) = warned(model, Hooked(lambda logs: logs["val_loss"], stop), validation_data=PUBLIC)
+    assert "val_loss" in found
+    (found,) = warned(model_of(), Hooked(lambda logs: logs.get("loss"), stop), validation_data=PUBLIC)
+    assert "'loss'" in found
+
+
+PEACE = {
+    "looks at nothing and stops": Hooked(lambda logs: None, stop),
+    "looks at names and stops": Hooked(lambda logs: (list(logs), "loss" in logs, len(logs)), stop),
+    "looks and does nothing": Hooked(READS["items"], lambda model: None),
+    "looks at public numbers and stops": Hooked(lambda logs: logs["val_loss"], stop),
+    "looks at epsilon and stops": Hooked(lambda logs: logs["epsilon"], stop),
+    "evaluates and stops": type(
+        "Evaluated",
+        (keras.callbacks.Callback,),
+        {
+            "on_test_end": lambda self, logs=None: setattr(self, "seen", logs["loss"]),
+            "on_epoch_end": lambda self, epoch, logs=None: stop(self.model),
+        },
+    )(),
+}
+
+
+@pytest.mark.parametrize("callback", PEACE.values(), ids=PEACE)
+def test_what_decides_by_nothing_private_is_left_in_peace(callback):
+    model = model_of()
+    assert warned(model, tfdp.callbacks.PrivacyBudget(1e6, 1e-2), callback, validation_data=PUBLIC) == []
+    assert not any("and then" in note for note in model.privacy_statement(1e-2).notes)
+
+
+def test_keras_own_callbacks_work_and_nothing_is_said(tmp_path):
+    kc = keras.callbacks
+    own = [
+        kc.CSVLogger(tmp_path / "log.csv"),
+        kc.TensorBoard(tmp_path / "board"),
+        kc.LearningRateScheduler(lambda epoch, rate: 0.9 * rate),
+        kc.ModelCheckpoint(tmp_path / "model.keras"),
+        kc.EarlyStopping(monitor="val_loss", patience=0, restore_best_weights=True),
+        kc.History(),
+    ]
+    model = model_of()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        history = model.fit(X, Y, batch_size=4, epochs=2, callbacks=own, validation_data=PUBLIC)
+    assert not [w for w in caught if "and then" in str(w.message)]
+    assert {"loss", "mae", "val_loss"} <= set(history.history)
+    assert (tmp_path / "log.csv").read_text().startswith("epoch,loss,mae")
+
+
+def test_what_a_callback_writes_into_the_logs_reaches_those_after_it():
+    class Writes(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            logs["mine"] = 7.0
+            del logs["mae"]
+
+    history = fit(model_of(), Writes(), Writes.__mro__[1]())
+    assert history.history["mine"] == [7.0] * 3
+    assert "mae" not in history.history

@@ -1,0 +1,95 @@
+"""Constants of preprocessing layers, which `adapt` or the caller set: where they came from, no layer can tell."""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import keras
+import numpy as np
+
+Layer = TypeVar("Layer", bound=keras.layers.Layer)
+_MARK = "_constants_declared_public"
+
+
+def public(layer: Layer) -> Layer:
+    """Declares that the constants of a preprocessing layer (or of all in a model) were not computed from private data.
+
+    For a vocabulary that was set from a public list, or normalization constants that came with pre-trained weights:
+    `fit` refuses what could have been learned by `adapt`, and cannot see where it came from. The word of the caller is
+    an assumption of the guarantee, and holds for the constants as they are now: where they change later, `fit` refuses
+    them again. It is not saved: whoever trains a loaded model gives it anew.
+
+    Args:
+        layer: a Normalization, Discretization, IntegerLookup, StringLookup or TextVectorization layer whose constants
+            are set, or a model with such layers inside, at any depth.
+
+    Returns: the layer.
+    Raises: ValueError where there is no such layer, or it is not built.
+    """
+    held = [one for one in layer._flatten_layers() if not has_given_constants(one)]
+    if not held:
+        raise ValueError(
+            f"Layer {layer.name!r} ({type(layer).__name__}) holds no constants that adapt() could have learned: there"
+            " is nothing to declare. tfdp.public lifts no other refusal."
+        )
+    for one in held:
+        vars(one)[_MARK] = digest(one)
+    return layer
+
+
+def has_given_constants(layer: keras.layers.Layer) -> bool:
+    """Whether a layer holds no constants but those among its arguments, which whoever wrote the model gave."""
+    kl = keras.layers
+    if isinstance(layer, kl.Normalization):
+        return layer.input_mean is not None
+    if isinstance(layer, kl.Discretization):
+        return not getattr(layer, "num_bins", None) or layer.bin_boundaries is None
+    if isinstance(layer, kl.TextVectorization):
+        layer = layer._lookup_layer
+    if isinstance(layer, kl.StringLookup | kl.IntegerLookup) or hasattr(layer, "_has_input_vocabulary"):
+        return bool(getattr(layer, "_has_input_vocabulary", False))
+    return True
+
+
+def refusal_of_constants(layer: keras.layers.Layer) -> str | None:
+    """Why the constants may not be used, with the fix; None where they were given as arguments or declared public."""
+    declared = vars(layer).get(_MARK)
+    if has_given_constants(layer) or (declared is not None and declared == digest(layer)):
+        return None
+    if declared is not None:
+        return "its constants changed since tfdp.public declared them. Where the new ones are public too, declare them."
+    return (
+        "its state was learned by adapt(), without noise, or set later; if that was private data, the model gives it"
+        " away. Give the state as constants known from public sources (mean=, variance=, bin_boundaries=,"
+        " vocabulary=), or declare that it is public: tfdp.public(layer), after it was set; tfdp.layers.DPPCA is a"
+        " preprocessing layer that adapts privately."
+    )
+
+
+def digest(layer: Any) -> str:
+    """A digest of the constants as they are now. Raises ValueError for a layer that has none yet."""
+    if not layer.built and isinstance(layer, keras.layers.Normalization):
+        raise ValueError(
+            f"Layer {layer.name!r} ({type(layer).__name__}) is not built, so its constants are not set. Call it once,"
+            " or set them, then declare them public."
+        )
+    found = hashlib.sha256()
+    for part in parts(layer):
+        found.update(repr(part).encode() if not isinstance(part, np.ndarray) else part.tobytes())
+        found.update(b"|")
+    return found.hexdigest()
+
+
+def parts(layer: Any) -> Iterator[Any]:
+    """The constants of a layer that `has_given_constants` knows."""
+    kl = keras.layers
+    if isinstance(layer, kl.TextVectorization):
+        layer = layer._lookup_layer
+    if isinstance(layer, kl.Normalization):
+        yield from (np.asarray(layer.mean), np.asarray(layer.variance), *map(np.asarray, layer.variables))
+    elif isinstance(layer, kl.Discretization):
+        yield [float(edge) for edge in layer.bin_boundaries]
+    else:
+        yield [str(token) for token in layer.get_vocabulary()]
+        if getattr(layer, "idf_weights", None) is not None:
+            yield np.asarray(layer.idf_weights)

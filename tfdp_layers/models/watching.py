@@ -1,0 +1,205 @@
+"""What callbacks that this library does not know read of private numbers, and do then."""
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import keras
+
+from tfdp_layers.models.fit_arguments import flatten_callbacks
+
+_PUBLIC = ("epsilon", "nominal_epsilon", "learning_rate", "lr")
+_HOOKS = tuple(name for name in dir(keras.callbacks.Callback) if name.startswith("on_"))
+
+
+class WatchedLogs(dict[str, Any]):
+    """The logs of one hook, which note that a private number was read.
+
+    Args:
+        logs: as Keras made them.
+        private: whether the number of this name is.
+        noted: called with the name of each private number that is read.
+    """
+
+    def __init__(self, logs: dict[str, Any], private: Callable[[str], bool], noted: Callable[[str], None]) -> None:
+        super().__init__(logs)
+        self._private, self._noted = private, noted
+
+    def _read(self, *names: str) -> None:
+        for name in names or tuple(self.keys()):
+            if self._private(name):
+                self._noted(name)
+
+    def __getitem__(self, name: str) -> Any:
+        self._read(name)
+        return super().__getitem__(name)
+
+    def __iter__(self) -> Iterator[str]:  # of its own, so that dict(logs) and **logs come by `__getitem__`
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if name in self:
+            self._read(name)
+        return super().get(name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        self._read(name)
+        return super().pop(name, *default)
+
+    def items(self) -> Any:
+        self._read()
+        return super().items()
+
+    def values(self) -> Any:
+        self._read()
+        return super().values()
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self)
+
+    def __repr__(self) -> str:
+        self._read()
+        return super().__repr__()
+
+    def __or__(self, other: Any) -> Any:
+        return dict(self) | other
+
+    def __reduce__(self) -> Any:
+        return (dict, (dict(self),))
+
+
+class Watch:
+    """Notes, for the callbacks of one `fit`, which private numbers they read, and what they decide afterwards.
+
+    Whether a decision depended on what was read, nobody can see from outside: so a callback that reads private numbers
+    and stops the training, changes the learning rate or takes the weights is reported, once, and nothing is refused.
+    Not seen: numbers that it takes from elsewhere (the model's metrics, the history), and decisions of other kinds.
+
+    Args:
+        model: in `fit`.
+        callbacks: of `fit`.
+        private: whether the number of this name in the logs was computed from private records.
+        report: called with a sentence, once.
+    """
+
+    def __init__(
+        self, model: Any, callbacks: Any, private: Callable[[str], bool], report: Callable[[str], None]
+    ) -> None:
+        self._model, self._private, self._report = model, private, report
+        self._callbacks = list({id(one): one for one in flatten_callbacks(callbacks) if is_unknown(one)}.values())
+        self._read: dict[int, dict[str, None]] = {id(one): {} for one in self._callbacks}
+        self._running: list[Any] = []
+        self._reported = False
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Inside, hooks of unknown callbacks get logs that note what is read."""
+        changed = []
+        try:
+            for callback in self._callbacks:
+                for name in overridden(callback):
+                    changed.append((callback, name, vars(callback).get(name)))
+                    # What is logged while the validation data are evaluated is public.
+                    private = (
+                        self._private if name.startswith(("on_epoch", "on_batch", "on_train")) else lambda _: False
+                    )
+                    vars(callback)[name] = self._watched(callback, getattr(callback, name), private)
+            yield
+        finally:
+            for callback, name, own in reversed(changed):
+                if own is None:
+                    del vars(callback)[name]
+                else:
+                    vars(callback)[name] = own
+
+    def _watched(self, callback: Any, hook: Callable[..., Any], private: Callable[[str], bool]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            given = kwargs.get("logs", args[-1] if args else None)
+            if not isinstance(given, dict) or isinstance(given, WatchedLogs):
+                return self._decided_in(callback, lambda: hook(*args, **kwargs))
+            logs = WatchedLogs(given, private, lambda name: self._read[id(callback)].setdefault(name))
+            if "logs" in kwargs:
+                kwargs["logs"] = logs
+            else:
+                args = (*args[:-1], logs)
+            try:
+                return self._decided_in(callback, lambda: hook(*args, **kwargs))
+            finally:  # what a callback writes is seen by those after it
+                given.clear()
+                given.update(dict.items(logs))
+
+        return call
+
+    def _decided_in(self, callback: Any, hook: Callable[[], Any]) -> Any:
+        stopping, rate = self._model.stop_training, rate_of(self._model.optimizer)
+        self._running.append(callback)
+        try:
+            found = hook()
+        except BaseException:
+            self.decided("ended fit by an exception")
+            raise
+        else:
+            if self._model.stop_training and not stopping:
+                self.decided("stopped the training")
+            if rate_of(self._model.optimizer) != rate:
+                self.decided("changed the learning rate")
+            return found
+        finally:
+            self._running.pop()
+
+    def decided(self, what: str) -> None:
+        """Reports that the callback whose hook runs decided something, if it has read a private number before."""
+        callback = self._running[-1] if self._running else None
+        read = [] if callback is None else list(self._read[id(callback)])
+        if not read or self._reported:
+            return
+        self._reported = True
+        self._report(f"The callback {type(callback).__name__} read {', '.join(map(repr, read))} and then {what}.")
+
+
+def is_unknown(callback: Any) -> bool:
+    """Whether a callback is neither Keras' nor this library's: what it does is not known."""
+    if isinstance(callback, keras.callbacks.LambdaCallback):
+        return True
+    return type(callback).__module__.split(".")[0] not in ("keras", "tfdp_layers", "tensorflow")
+
+
+def overridden(callback: Any) -> Iterable[str]:
+    """The hooks that a callback defines itself."""
+    base = keras.callbacks.Callback
+    here = [name for name in _HOOKS if hasattr(callback, name)]
+    return [n for n in here if n in vars(callback) or getattr(type(callback), n, None) is not getattr(base, n)]
+
+
+def rate_of(optimizer: Any) -> Any:
+    """A value that changes with the learning rate of a private optimizer: its number, or the identity of a schedule."""
+    rate = optimizer.inner_optimizer._learning_rate
+    return float(rate.numpy()) if hasattr(rate, "numpy") else id(rate)
+
+
+def is_private(name: str, validated: bool, posing: bool) -> bool:
+    """Whether a number in the logs was computed from private records without noise.
+
+    Args:
+        validated: whether there are validation data, which are public.
+        posing: whether outputs or metrics of the model are named like validation metrics.
+    """
+    return name not in _PUBLIC and not (name.startswith("val_") and validated and not posing)
+
+
+STEERED = (
+    "If that depended on what it read, the released weights are chosen by numbers of the private data without noise,"
+    " and the guarantee does not cover it."
+)
+"""What follows of a decision by a private number."""
+
+
+def warn_of_steering(sentence: str) -> None:
+    """Warns that a callback may have decided by private numbers, after the sentence that says which."""
+    warnings.warn(
+        f"{sentence} {STEERED} Decide by public validation data (val_...) or by 'epsilon'. The model's privacy"
+        " statement says so, too.",
+        UserWarning,
+        stacklevel=2,
+    )
