@@ -1,11 +1,14 @@
 """What `fit` takes: records that a sampler draws, and callbacks that decide by nothing private."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from tfdp_layers.accounting import Ledger
 from tfdp_layers.models.fit_arguments import (
     as_batches,
     check_labels,
@@ -14,6 +17,7 @@ from tfdp_layers.models.fit_arguments import (
     refuse_steering,
     refuse_unsound_fit,
     shares_records,
+    warn_of_lost_count,
 )
 from tfdp_layers.sampling import FixedSize, Partition, Poisson
 
@@ -234,3 +238,14 @@ def test_what_is_no_class_is_not_looked_at():
     check_labels(classifier(outputs=2), SPARSE, huge)
     check_labels(classifier(built=False), SPARSE, huge)
     check_labels(classifier(), SPARSE, [7])  # a list has no shape: the loss itself speaks up
+
+
+@pytest.mark.parametrize("make", [kc.ModelCheckpoint, kc.BackupAndRestore], ids=lambda c: c.__name__)
+def test_checkpoints_beside_a_ledger_in_memory_are_warned_of(make, tmp_path):
+    callbacks = [make(str(tmp_path / "w.weights.h5"))]
+    with pytest.warns(UserWarning, match=r"in memory.*Ledger\('ledger.json'\)"):
+        warn_of_lost_count(callbacks, Ledger())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_lost_count(callbacks, Ledger(tmp_path / "ledger.json"))
+        warn_of_lost_count([kc.CSVLogger("log.csv")], Ledger())

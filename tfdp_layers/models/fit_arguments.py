@@ -1,11 +1,13 @@
 """What `fit` accepts: data that a sampler draws, and callbacks that look at nothing private."""
 
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
+from tfdp_layers.accounting import Ledger
 from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.per_record.losses import is_sparse
@@ -166,6 +168,19 @@ def decides_by(callback: keras.callbacks.Callback) -> str | None:
         objective = getattr(callback, "objective", None)
         return None if objective is None else str(getattr(objective, "name", objective))
     return None
+
+
+def warn_of_lost_count(callbacks: Any, ledger: Ledger) -> None:
+    """Warns where checkpoints are written and what they cost is counted in memory alone: a crash loses the count."""
+    writers = (keras.callbacks.BackupAndRestore, keras.callbacks.ModelCheckpoint)
+    found = next((c for c in flatten_callbacks(callbacks) if isinstance(c, writers)), None)
+    if found is not None and ledger.path is None:
+        warnings.warn(
+            f"{type(found).__name__} writes checkpoints, and the ledger is in memory: after a crash the steps since the"
+            " checkpoint that you go on from are counted nowhere, though other files may hold what they released. Keep"
+            " the count in a file: model.ledger = tfdp.accounting.Ledger('ledger.json').",
+            stacklevel=3,
+        )
 
 
 def check_labels(model: keras.Model, loss: Any, y: Any) -> None:

@@ -23,6 +23,7 @@ from tfdp_layers.models.fit_arguments import (
     logs_first,
     posing_names,
     refuse_unsound_fit,
+    warn_of_lost_count,
 )
 from tfdp_layers.models.lockstep import agree, fit_together
 from tfdp_layers.models.replicas import Replicas, StepParts, refuse_unreplicated, refuse_unsound_strategy
@@ -153,6 +154,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         for name in ("y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)
         self._settle_accounts()
+        warn_of_lost_count(arguments["callbacks"], self.ledger)
         self._privacy.accept_measured = accept_measured
         with self._privacy.account.running(), self._watching(arguments):
             return self._fit_on(batches, super().fit, arguments)
