@@ -31,7 +31,9 @@ _SINGLY = 16
 _SPREAD = 0.3  # of what is added to the weights: also what starts at zero counts then
 
 
-def measure_interactions(model: "PrivateTraining", x: Any, y: Any, groups: Sequence[SensitivityGroup]) -> None:
+def measure_interactions(
+    model: "PrivateTraining", function: Any, x: Any, y: Any, groups: Sequence[SensitivityGroup]
+) -> None:
     """Measures that no two records interact, more thoroughly than `measure`: for what is not proved.
 
     For batches A and B, and A' and B' which differ from them by an exchange of one row, S(A) + S(B) = S(A') + S(B')
@@ -39,6 +41,9 @@ def measure_interactions(model: "PrivateTraining", x: Any, y: Any, groups: Seque
     And S(A) is the sum of its parts' sums, with randomness off. Both at random weights, zeros made non-zero.
 
     It finds what it can measure: records that meet at inputs, weights or sizes unlike these are not seen.
+
+    Args:
+        function: the model's sums, of `traced_sums`.
 
     Raises: ValueError where they interact.
     """
@@ -48,8 +53,7 @@ def measure_interactions(model: "PrivateTraining", x: Any, y: Any, groups: Seque
             with without_randomness(model):
                 ys = [synthetic_labels(model, one, y if y is None else specs(y), seed + 30) for one in xs]
                 found = [parts_and_whole(model, xs[0], ys[0], rows)]
-            places = range(rows) if rows <= _SINGLY else (0, rows // 2, rows - 1)
-            found += [exchanged(model, (xs[0], ys[0]), (xs[1], ys[1]), place, seed) for place in places]
+            found += exchanges(model, function, list(zip(xs, ys, strict=True)), rows, seed)
         for together, alone in found:
             gap, size = additivity_gap(model, groups, together, alone)
             if not gap <= tolerance(model) * size:
@@ -75,42 +79,65 @@ def parts_and_whole(model: "PrivateTraining", x: Any, y: Any, rows: int) -> tupl
     return model.bounded_gradient_sums(x, y), [model.bounded_gradient_sums(*part) for part in parts]
 
 
-def exchanged(model: "PrivateTraining", first: Any, second: Any, place: int, seed: int) -> tuple[Any, Any]:
-    """The sums of two batches together, and of the same two with one row exchanged; all with the same randomness."""
-    rows = len(keras.tree.flatten(first)[0])
+def exchanges(
+    model: "PrivateTraining", function: Any, pair: list[Any], rows: int, seed: int
+) -> list[tuple[Any, list[Any]]]:
+    """The sums of two batches together, and, for several rows, of the same two with that row exchanged."""
+    weights = function.structured_input_signature[0][2]
+    ones = keras.tree.map_structure(lambda spec: tf.ones([rows]) if isinstance(spec, tf.TensorSpec) else None, weights)
+
+    def traced(data: Any) -> list[tf.Tensor]:
+        with same_seeds(model, seed):
+            return list(function(*data, ones)[0])
+
+    def eager(data: Any) -> list[tf.Tensor]:
+        with same_seeds(model, seed), same_global_seed(seed):
+            return model.bounded_gradient_sums(*data)
+
+    # A graph's own generators do not start again: then each operation is run by itself, which takes longer.
+    again = zip(traced(pair[0]), traced(pair[0]), strict=True)
+    summed = traced if all(np.array_equal(a, b, equal_nan=True) for a, b in again) else eager
+    first, second = map(summed, pair)
+    together = [a + b for a, b in zip(first, second, strict=True)]
+    places = range(rows) if rows <= _SINGLY else (0, rows // 2, rows - 1)
+    return [(together, [summed(data) for data in exchanged(pair, place, rows)]) for place in places]
+
+
+def exchanged(pair: list[Any], place: int, rows: int) -> list[Any]:
+    """Two batches with one row of the one in the other."""
     here = tf.range(rows) == place
 
     def merged(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
         return tf.where(tf.reshape(here, [-1] + [1] * (len(a.shape) - 1)), b, a)
 
-    mixed = [keras.tree.map_structure(merged, *pair) for pair in ((first, second), (second, first))]
-    sums = [summed(model, data, seed) for data in (first, second, *mixed)]
-    return [a + b for a, b in zip(*sums[:2], strict=True)], sums[2:]
-
-
-def summed(model: "PrivateTraining", data: Any, seed: int) -> list[tf.Tensor]:
-    """The bounded sums of a batch, with randomness that starts from this seed."""
-    with same_randomness(model, seed):
-        return model.bounded_gradient_sums(*data)
+    return [keras.tree.map_structure(merged, *ordered) for ordered in (pair, pair[::-1])]
 
 
 @contextlib.contextmanager
-def same_randomness(model: "PrivateTraining", seed: int) -> Iterator[None]:
-    """Inside, TensorFlow's and Keras' random numbers are those of the seed; after it as if there had been none."""
+def same_seeds(model: "PrivateTraining", seed: int) -> Iterator[None]:
+    """Inside, the random numbers of Keras' layers start from the seed; after it as if they had drawn none."""
     states = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
     before = [np.array(v) for v in states]
-    ambient = vars(context.context())
-    kept = {name: ambient[name] for name in ("_seed", "_rng") if name in ambient}
     for number, variable in enumerate(states):
         variable.assign(tf.cast([seed, number], variable.dtype))
+    try:
+        yield
+    finally:
+        for variable, value in zip(states, before, strict=True):
+            variable.assign(value)
+
+
+@contextlib.contextmanager
+def same_global_seed(seed: int) -> Iterator[None]:
+    """Inside, TensorFlow's own random numbers start from the seed; after it as if there had been none."""
+    ambient = vars(context.context())
+    kept = {name: ambient[name] for name in ("_seed", "_rng") if name in ambient}
     tf.random.set_seed(seed)
     try:
         yield
     finally:
         ambient.pop("_rng", None)
         ambient.update(kept)
-        for variable, value in zip(states, before, strict=True):
-            variable.assign(value)
 
 
 @contextlib.contextmanager
