@@ -46,7 +46,7 @@ def vit() -> Any:
 
 
 def resnet() -> Any:
-    return hub.ResNetBackbone([4], [3], [64], [1], [1], block_type="basic_block", image_shape=(8, 8, 3))
+    return hub.ResNetBackbone([64], [3], [64], [1], [1], block_type="basic_block", image_shape=(8, 8, 3))
 
 
 TEXTS: dict[str, Callable[[], Any]] = {
