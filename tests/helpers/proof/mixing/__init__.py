@@ -6,6 +6,7 @@ additive though every row may be.
 
 from helpers.proof.mixing import (
     adding,
+    aimed,
     attempts,
     counting,
     drawing,
@@ -20,5 +21,5 @@ from helpers.proof.mixing import (
 from helpers.proof.mixing.base import ROWS, SUMS
 
 __all__ = ["ROWS", "SUMS"]
-KINDS = (adding, attempts, counting, drawing, indexing, listing, looping, moving, orders, outside, tricks)
+KINDS = (adding, aimed, attempts, counting, drawing, indexing, listing, looping, moving, orders, outside, tricks)
 """Importing them registers their functions."""
