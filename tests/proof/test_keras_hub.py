@@ -1,4 +1,4 @@
-"""Small random backbones of KerasHub: rows and sums under record clipping are proved, batch normalization is refused."""
+"""Small random backbones of KerasHub: their rows, their sums under record clipping; batch normalization is refused."""
 
 from collections.abc import Callable
 from typing import Any

@@ -87,9 +87,8 @@ def many_numbers(node: Node) -> bool:
     if "UniformInt" not in node.type:
         return True
     bounds = [node.frame.values[tensor.name] for tensor in node.operation.inputs[-2:]]
-    low, high = (getattr(value, "entries", None) for value in bounds)
-    known = low and high and isinstance(low[0], int) and isinstance(high[0], int)
-    return bool(known and high[0] - low[0] >= _MANY)
+    low, high = (getattr(value, "entries", None) or (None,) for value in bounds)
+    return isinstance(low[0], int) and isinstance(high[0], int) and high[0] - low[0] >= _MANY
 
 
 def numbered(node: Node, value: Constant) -> Constant:
@@ -120,8 +119,9 @@ def stateless(node: Node, inputs: Sequence[Any]) -> Value:
         node.operation.name, node.type, node.frame, seed, rows, (node.type, node.dtype(), shape)
     )
     if isinstance(inputs[1], Constant):
-        whole = isinstance(value, Constant) and node.dtype().is_integer and many_numbers(node)
-        return numbered(node, value) if whole else value
+        if isinstance(value, Constant) and node.dtype().is_integer and many_numbers(node):
+            return numbered(node, value)
+        return value
     if not walks(node.frame):
         return value if rows else Counted(value.shape)
     return drawn(node, value, fresh=True)

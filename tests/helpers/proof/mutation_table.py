@@ -172,7 +172,12 @@ EDITS = [
     ("convolutions", "if any(list(window)[:1] not in ([], [1])", "if any(False", "patches_over_records"),
     ("convolutions", 'if node.attribute("batch_dims", 1) != 1:', "if False:", "convolution_without_a_batch"),
     ("randomness", "total <= _MOST_DRAWS", "total", "seed_that_goes_round_once"),
-    ("randomness", "return bool(known and high[0] - low[0] >= _MANY)", "return True", "seed_drawn_from_one_number"),
+    (
+        "randomness",
+        "return isinstance(low[0], int) and isinstance(high[0], int) and high[0] - low[0] >= _MANY",
+        "return True",
+        "seed_drawn_from_one_number",
+    ),
     ("randomness", "if len({draw.what for draw in draws}) > 1 and", "if False and", "stateful_noise_of_one_seed"),
     ("places", "not is_below(places.most, places.stride)", "False", "remainders_beyond_the_table"),
     (
