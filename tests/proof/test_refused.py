@@ -12,8 +12,8 @@ from tfdp_layers.proof.rules import types
 SPEC = tf.TensorSpec((None, 6))
 NO_EVIDENCE = set(
     types(
-        # Operations without a rule, seeds that may change elsewhere, constants that are added, sizes that the prover gave
-        # up on, control edges, which it does not look at: none of it is evidence.
+        # Operations without a rule, seeds that may change elsewhere, constants that are added, sizes that the prover
+        # gave up on, control edges, which it does not look at: none of it is evidence.
         """
     a_list_from_nothing a_list_of_ten a_longer_list axes_of_one_record counted_rounds data_set_of_records
     dead_by_a_switch drawn_from_the_batch first_of_list_changed four_rows_at_a_time growing_while_it_goes_round
