@@ -1,4 +1,4 @@
-"""Small random backbones of KerasHub: rows and sums under record clipping are proved, batch normalization refused."""
+"""Small random backbones of KerasHub: their rows, their sums under record clipping; batch normalization is refused."""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,7 +46,7 @@ def vit() -> Any:
 
 
 def resnet() -> Any:
-    return hub.ResNetBackbone([4], [3], [64], [1], [1], block_type="basic_block", image_shape=(8, 8, 3))
+    return hub.ResNetBackbone([64], [3], [64], [1], [1], block_type="basic_block", image_shape=(8, 8, 3))
 
 
 TEXTS: dict[str, Callable[[], Any]] = {

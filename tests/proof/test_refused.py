@@ -7,18 +7,24 @@ import tensorflow as tf
 
 from helpers.proof import mixing
 from tfdp_layers.proof import Report, prove, prove_rows
+from tfdp_layers.proof.rules import types
 
 SPEC = tf.TensorSpec((None, 6))
-NO_EVIDENCE = {
-    # An operation without a rule, a seed that may change elsewhere, a constant that is added: none of it is evidence.
-    *["counted_rounds", "first_of_list_changed", "four_rows_at_a_time", "histogram", "identity_matrix"],
-    *["last_by_scatter", "lists_of_other_copies", "looked_up", "masked_out", "one_of_two_in_a_list", "partitioned"],
-    *["pieces_by_a_step_of_records", "size_of_what_is_found", "squeezed", "state_of_rows"],
-    *["strings_hashed", "strings_joined", "sum_plus_one", "unique_rows", "updated_by_place", "where_is_it", "whitened"],
-    # Sizes that the prover gave up on; control edges, which it does not look at.
-    *["a_list_from_nothing", "a_list_of_ten", "a_longer_list", "axes_of_one_record", "dead_by_a_switch"],
-    *["growing_while_it_goes_round", "places_as_bytes"],
-}
+NO_EVIDENCE = set(
+    types(
+        # Operations without a rule, seeds that may change elsewhere, constants that are added, sizes that the prover
+        # gave up on, control edges, which it does not look at: none of it is evidence.
+        """
+    a_list_from_nothing a_list_of_ten a_longer_list axes_of_one_record counted_rounds data_set_of_records
+    dead_by_a_switch drawn_from_the_batch first_of_list_changed four_rows_at_a_time growing_while_it_goes_round
+    histogram identity_matrix last_by_scatter lists_of_other_copies looked_up masked_out next_row_by_a_map
+    one_beside_the_sum one_of_two_in_a_list ones_behind_the_records partitioned pieces_by_a_step_of_records
+    placeholder_for_what_mixes places_as_bytes queue_of_records ragged_by_the_batch size_of_what_is_found squeezed
+    state_of_rows strings_hashed strings_joined sum_plus_one table_of_records unique_rows updated_by_place
+    where_is_it whitened
+    """
+    )
+)
 
 
 def traced(function: Any) -> Any:

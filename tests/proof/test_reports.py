@@ -112,6 +112,18 @@ def test_variables_that_records_may_write_are_not_read() -> None:
     assert prove(traced(looked_up), may_write=[table]).status == "mixed"
 
 
+def test_a_copy_of_a_handle_is_the_same_variable() -> None:
+    loss, other = tf.Variable(0.0), tf.Variable(0.0)
+    copies = {variable.ref(): tf.identity(variable.handle) for variable in (loss, other)}
+
+    def step(x, variable):
+        loss.assign_add(tf.reduce_mean(x))
+        return tf.reduce_sum(x) * tf.raw_ops.ReadVariableOp(resource=copies[variable.ref()], dtype=tf.float32)
+
+    assert prove(traced(lambda x: step(x, loss)), may_write=[loss]).status == "mixed"
+    assert prove(traced(lambda x: step(x, other)), may_write=[loss]).proved
+
+
 def test_state_of_constants_may_be_written() -> None:
     steps = tf.Variable(0)
 

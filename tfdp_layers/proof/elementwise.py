@@ -190,11 +190,9 @@ def of_totals(node: Node, inputs: Sequence[Any]) -> Value:
 
 
 def numeric_cast(node: Node) -> bool:
-    """Whether a cast keeps sums: to real or complex numbers, or from integers to no narrower ones."""
+    """Whether a cast keeps sums: between real numbers, or to complex ones. Integers may be beyond their type."""
     before, after = node.operation.inputs[0].dtype, node.dtype()
-    if after.is_floating or after.is_complex:
-        return bool(before.is_floating or before.is_integer or after.is_complex)
-    return bool(before.is_integer and after.is_integer and after.size >= before.size)
+    return bool((before.is_floating and after.is_floating) or (after.is_complex and not before.is_integer))
 
 
 def lists_added(node: Node, inputs: Sequence[ListOf]) -> Value:

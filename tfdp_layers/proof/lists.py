@@ -45,7 +45,7 @@ def kept(node: Node, value: Value) -> Value:
     entries = value.entries if isinstance(value, Constant | Counted) else None
     if entries is None or all(lasts(n) for n in entries):
         return dataclasses.replace(value, shape=shape)
-    return dataclasses.replace(value, shape=shape, entries=None)  # type: ignore[call-arg]
+    return dataclasses.replace(value, shape=shape, entries=None)  # type: ignore[arg-type, call-arg]
 
 
 def without_entries(value: Value) -> dict[str, Any]:

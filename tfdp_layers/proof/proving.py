@@ -106,14 +106,14 @@ def examined(
         records = [t for t in graph.inputs if t.name not in captured and t.dtype not in (tf.resource, tf.variant)]
     outputs = list(graph.outputs) if sums is None else list(sums)
     batch = Batch(symbol("records", varies=True, least=1))  # type: ignore[arg-type]
-    prover = Prover([batch], tainted={id(handle_of(v)) for v in may_write})
+    prover = Prover([batch], tainted={resource_key(handle_of(v)) for v in may_write})
     frame = Frame("", CALL, graph, values=given(graph, captured, records, batch))
     prover.run(frame)
     names = sorted(set(layers), key=len, reverse=True)
     findings = tuple(finding(t.name, judge(frame.values[t.name], batch), t, names) for t in outputs)
     allowed = prover.tainted
     faults = [(w.variable, w.fault) for w in prover.writes.values() if w.variable not in allowed]
-    paths = {id(outermost(outer)): inner for inner, outer in captured.items()}
+    paths = {resource_key(outermost(outer)): inner for inner, outer in captured.items()}
     writes = [finding(paths.get(key, "state"), fault, None, names) for key, fault in faults]
     writes += [finding("noise", fault, None, names) for fault in stale(prover)]
     return Report(findings, tuple(writes), prover.operations, time.perf_counter() - start)
@@ -127,7 +127,7 @@ def given(graph: Any, captured: dict[str, Any], records: Sequence[Any], batch: B
         if tensor.name in captured and tf.is_symbolic_tensor(outer):
             values[tensor.name] = Refused(None, mixed=False, reason="a value of a function around this one")
         elif tensor.dtype == tf.resource:
-            values[tensor.name] = Handle((), key=id(outer))
+            values[tensor.name] = Handle((), key=resource_key(outer))
         elif tensor.dtype == tf.variant:
             values[tensor.name] = Refused(None, mixed=False, reason="an input of which nothing is known")
         else:
@@ -164,6 +164,12 @@ def outermost(tensor: Any) -> Any:
         if found is None:
             return tensor
         tensor = found
+
+
+def resource_key(handle: Any) -> int:
+    """Tells resources apart, by their names: a copy of a handle is another tensor, of the same resource."""
+    name = re.search(r'ResourceHandle\(name="([^"]+)"', str(handle))
+    return id(handle) if name is None else hash(name.group(1))
 
 
 def handle_of(variable: Any) -> Any:

@@ -29,6 +29,10 @@ _SEEDED = types("""
 """)
 _KEYED = [f"{name}V2" for name in _SEEDED]
 KEY = "key"
+_MANY = 2**24
+"""Numbers that a random integer is one of, if it serves as a seed."""
+_MOST_DRAWS = 2**20
+"""In a step, of one seed: so that it does not come round within its type."""
 _SHARED = "one seed for random numbers of several shapes, which then share numbers across records"
 
 
@@ -73,9 +77,18 @@ def drawn(node: Node, value: Value, fresh: bool) -> Value:
             return Counted(value.shape)
         if found:
             return Single(value.shape, batch=found[0].single, place=found[0].place, loop=found[0].key)
-        if node.dtype().is_integer:
+        if node.dtype().is_integer and many_numbers(node):
             return numbered(node, value)
     return value
+
+
+def many_numbers(node: Node) -> bool:
+    """Whether an integer is drawn from so many that it may be taken for another one each time."""
+    if "UniformInt" not in node.type:
+        return True
+    bounds = [node.frame.values[tensor.name] for tensor in node.operation.inputs[-2:]]
+    low, high = (getattr(value, "entries", None) or (None,) for value in bounds)
+    return isinstance(low[0], int) and isinstance(high[0], int) and high[0] - low[0] >= _MANY
 
 
 def numbered(node: Node, value: Constant) -> Constant:
@@ -106,7 +119,9 @@ def stateless(node: Node, inputs: Sequence[Any]) -> Value:
         node.operation.name, node.type, node.frame, seed, rows, (node.type, node.dtype(), shape)
     )
     if isinstance(inputs[1], Constant):
-        return numbered(node, value) if isinstance(value, Constant) and node.dtype().is_integer else value
+        if isinstance(value, Constant) and node.dtype().is_integer and many_numbers(node):
+            return numbered(node, value)
+        return value
     if not walks(node.frame):
         return value if rows else Counted(value.shape)
     return drawn(node, value, fresh=True)
@@ -219,7 +234,11 @@ def counted_up(prover: Any, draw: Draw) -> bool:
             continue
         offsets = [without_remainder(n) - b for n, b in zip(draw.seed, segment.base, strict=True)]
         for place, (offset, total) in enumerate(zip(offsets, segment.offset, strict=True)):
-            if isinstance(offset, int) and 0 <= offset < total and every_draw(prover, key, segment, place):
+            if (
+                isinstance(offset, int)
+                and 0 <= offset < total <= _MOST_DRAWS
+                and every_draw(prover, key, segment, place)
+            ):
                 return True
     return False
 

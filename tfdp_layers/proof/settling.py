@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -96,6 +97,7 @@ def fits(number: Number, dtype: Any) -> bool:
     return high >= 2**31 - 1 and sized and few and (low < 0 or (at_least(number) or 0) >= 0)
 
 
+@functools.cache
 def limits(dtype: Any) -> tuple[int, int]:
     """The least and the largest number of a type."""
     return (0, 1) if dtype.is_bool else (int(dtype.min), int(dtype.max))

@@ -78,6 +78,8 @@ def mutant(name: str, source: str) -> Iterator[None]:
     changed = types.ModuleType(original.__name__)
     changed.__file__ = original.__file__
     exec(compile(source, f"<mutant of {name}>", "exec"), changed.__dict__)
+    for kind, function in arithmetic.OPERATIONS.items():  # those of another module are registered there alone
+        vars(changed).get("OPERATIONS", {}).setdefault(kind, function)
     twins = {id(value): vars(changed)[key] for key, value in vars(original).items() if is_own(value, original)}
     patched = []
     for module in [m for key, m in sys.modules.items() if key.startswith(PACKAGE) and m is not None]:

@@ -4,9 +4,22 @@ Each takes records (batch, 6) and gives a row for each. `SUMS` are of what is re
 additive though every row may be.
 """
 
-from helpers.proof.mixing import adding, counting, drawing, indexing, listing, looping, moving, orders, outside, tricks
+from helpers.proof.mixing import (
+    adding,
+    aimed,
+    attempts,
+    counting,
+    drawing,
+    indexing,
+    listing,
+    looping,
+    moving,
+    orders,
+    outside,
+    tricks,
+)
 from helpers.proof.mixing.base import ROWS, SUMS
 
 __all__ = ["ROWS", "SUMS"]
-KINDS = (adding, counting, drawing, indexing, listing, looping, moving, orders, outside, tricks)
+KINDS = (adding, aimed, attempts, counting, drawing, indexing, listing, looping, moving, orders, outside, tricks)
 """Importing them registers their functions."""

@@ -433,3 +433,33 @@ def shared_axes_from_the_right(x):
     ids = tf.cast(x[:, :1] > 0.0, tf.int32)
     found = raw.GatherV2(params=x, indices=ids[:, 0], axis=tf.constant(0), batch_dims=-1)
     return tf.reduce_sum(found, axis=0)
+
+
+# Sums of integers, and seeds that stand still
+
+
+@sums
+def counts_beyond_a_byte(x):
+    """Of 300 entries a record: -128 and more, in a byte."""
+    counts = tf.reduce_sum(tf.cast(tf.tile(x, [1, 50]) > -1e9, tf.int8))
+    return tf.cast(counts, tf.float32)
+
+
+@made_sums
+def seed_that_goes_round_once():
+    seed = tf.Variable([1, 2], dtype=tf.uint32)
+
+    def function(x):
+        own = tf.cast(tf.math.floormod(seed.read_value(), 2**31 - 1), tf.int32)
+        noise = tf.random.stateless_normal(tf.shape(x), own)
+        seed.assign_add([2**31, 0])
+        seed.assign_add([2**31, 0])
+        return tf.reduce_sum(tf.tanh(x + noise), axis=0)
+
+    return function
+
+
+@sums
+def seed_drawn_from_one_number(x):
+    seed = tf.random.uniform((2,), 0, 1, tf.int32)
+    return tf.reduce_sum(tf.tanh(x + tf.random.stateless_normal(tf.shape(x), seed)), axis=0)
