@@ -84,5 +84,5 @@ def refuse_mixing(through: Any, rows: np.ndarray) -> None:
     if len(together) != len(rows) or not np.allclose(alone[0], together[0], rtol=1e-3, atol=1e-5, equal_nan=True):
         raise ValueError(
             "The prefix does not put out one row for each record by itself: its output for a record depends on"
-            " the other records, so one record would be in several features. Take out what computes over the batch axis."
+            " the others, so one record would be in several features. Take out what computes over the batch axis."
         )
