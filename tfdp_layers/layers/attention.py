@@ -54,9 +54,14 @@ class ClippedMultiHeadAttention(KerasMixin, keras.layers.MultiHeadAttention):
         else:
             every["gradient_clip"] = chosen_clip(gradient_clip, factors)
         super().__init__(*args, **kwargs)
-        self.clips: dict[str, Any] = {
-            name: as_clip(name, clip, self.projection_names()) for name, clip in every.items() if clip is not None
-        }
+        for name, clip in every.items():
+            setattr(self, name, None if clip is None else as_clip(name, clip, self.projection_names()))
+
+    @property
+    def clips(self) -> dict[str, Any]:
+        """The clips that are given, by the names of their arguments."""
+        every = {name: getattr(self, name) for name in ("gradient_clip", "input_clip", "upstream_clip")}
+        return {name: clip for name, clip in every.items() if clip is not None}
 
     def projection_names(self) -> list[str]:
         """The projections, in the order in which Keras makes them."""

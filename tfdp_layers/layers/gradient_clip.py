@@ -26,7 +26,11 @@ class GradientClip:
     Guarantee: ||scale(g) g|| is at most `bound`: C, or 1 (x / (x + 0.01) < 1). A g that is not finite, or whose square
         overflows float32, adds zero. The norm is exact but for rounding, which is added to it (`bounded_sums`): for a
         product over positions X^T U it is <X X^T, U U^T>^(1/2) or taken from X^T U written out, for one position
-        ||x|| ||u||, and a bias adds ||u||^2 under the root.
+        ||x|| ||u||, and a bias adds the square of its own gradient under the root.
+    Why the exact norm, and not the certificate (||X X^T||_F ||U U^T||_F)^(1/2) >= ||X^T U||_F: with T positions, n
+        inputs and m units that takes min(T^2 n, T n^2) + min(T^2 m, T m^2) multiplications, never fewer than the
+        min(T n m, T^2 (n + m)) of the exact norm. Where both terms take T^2, or both n^2 and m^2 (n^2 + m^2 >= 2 n m),
+        that is seen at once; T^2 n + T m^2 is at least T n m where m <= T, and T^2 (n + m) where m > T.
     Raises: ValueError unless the clip is a number in the range of `check_bound`, or "automatic".
     Source: Abadi et al. 2016, arXiv:1607.00133, algorithm 1, by layer; norms: Goodfellow 2015, arXiv:1510.01799;
         "automatic": Bu et al. 2022, arXiv:2206.07136, "AUTO-S".
