@@ -40,6 +40,7 @@ _NAMES = {
     "PrivateSequential": "models.model",
     "make_private": "models.model",
     "load_model": "models.loading",
+    "features": "models.features",
     "release_metric": "metrics",
     "check_independence": "certificates.independence",
     "public": "certificates.constants",
@@ -64,6 +65,7 @@ if TYPE_CHECKING:  # What type checkers see. A test compares it with the two tab
     from tfdp_layers.certificates.constants import public as public
     from tfdp_layers.certificates.independence import check_independence as check_independence
     from tfdp_layers.metrics import release_metric as release_metric
+    from tfdp_layers.models.features import features as features
     from tfdp_layers.models.loading import load_model as load_model
     from tfdp_layers.models.model import PrivateModel as PrivateModel
     from tfdp_layers.models.model import PrivateSequential as PrivateSequential

@@ -35,6 +35,7 @@ _CLASSES = {
         "FeedbackOutput",
         "FeedbackStack",
         "GradientFilter",
+        "Scattering2D",
     ),
     "tfdp_layers.layers.einsum": ("FaithfulEinsumDense",),
     "tfdp_layers.optimizers": ("AdaDPOptimizer", "ClippedOptimizer", "NoisyOptimizer", "TanhFilteredOptimizer"),

@@ -29,7 +29,14 @@ def test_help_lists_the_commands_own_options_and_no_others(capsys, name, order):
 def test_overview_lists_what_exists(capsys):
     assert run() == 0
     text = capsys.readouterr().out
-    assert re.findall(r"^  ([a-z]+)  ", text, flags=re.M) == ["train", "epsilon", "calibrate", "audit", "federated"]
+    assert re.findall(r"^  ([a-z]+)  ", text, flags=re.M) == [
+        "train",
+        "recipes",
+        "epsilon",
+        "calibrate",
+        "audit",
+        "federated",
+    ]
     assert run("--version") == 0
     assert capsys.readouterr().out.startswith("tfdp-layers ")
 
@@ -38,7 +45,7 @@ def test_overview_lists_what_exists(capsys):
 
 
 BAD = [
-    (["trian"], "train, epsilon, calibrate"),
+    (["trian"], "train, recipes, epsilon, calibrate"),
     (["train"], "--epsilon is needed"),
     (["train", "--epsilon", "0"], "above 0"),
     (["train", "--epsilon", "-1"], "above 0"),

@@ -168,3 +168,38 @@ def test_saving_leaves_the_old_file_when_it_fails(tmp_path):
         train._save(Breaks(), path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_recipe_on_features_trains_and_saves_a_model_of_images(capsys, tmp_path):
+    import tfdp_layers as tfdp
+
+    file = tmp_path / "model.keras"
+    result = run_json(capsys, *TRAIN, "--recipe", "scattering", "--epochs", 2, "--save", file)
+    assert (result["model"], result["method"]) == ("scattering", "backprop_clipping")
+    data = datasets.load("digits")
+    model = tfdp.load_model(file)
+    assert model.input_shape == (None, 8, 8, 1)
+    assert model.ledger.steps == result["steps"] == 2 * math.ceil(1437 / 256)
+    found = np.mean(model.predict(data.x_test, verbose=0).argmax(-1) == data.y_test)
+    assert found == pytest.approx(result["test_accuracy"], abs=1e-3)
+
+
+def test_a_recipe_and_options_that_contradict_it_are_refused(capsys, no_training):
+    assert run(*TRAIN, "--recipe", "scattering", "--model", "cnn") == 2
+    assert "--recipe scattering is --model scattering. Leave --model cnn out." in capsys.readouterr().err
+    assert run(*TRAIN, "--recipe", "dfa", "--method", "dpsgd") == 2
+    assert "Leave --method dpsgd out." in capsys.readouterr().err
+    assert run(*TRAIN, "--method", "dpsgd", "--model", "scattering") == 2
+    assert "method 'backprop_clipping'" in capsys.readouterr().err
+
+
+def test_recipes_are_listed_with_what_they_reach(capsys):
+    assert run("recipes") == 0
+    shown = capsys.readouterr().out
+    for name, recipe in recipes.RECIPES.items():
+        assert name in shown
+        recipes.check_method(recipe.method, recipe.model)
+        for one in recipe.measured:
+            assert f"{one.dataset}, epsilon {one.epsilon:g}: {100 * one.accuracy:.1f}%" in shown
+    listed = run_json(capsys, "recipes")
+    assert list(listed) == list(recipes.RECIPES)

@@ -18,7 +18,7 @@ from tfdp_layers.layers import (
     ClippedMultiHeadAttention,
 )
 
-OURS = ("input_clip", "upstream_clip")
+OURS = ("gradient_clip", "input_clip", "upstream_clip", "bound")
 CLIPS = {"input_clip": 2.0, "upstream_clip": 0.5}
 UPSTREAM = {"upstream_clip": 0.5}
 FEATURES = 3

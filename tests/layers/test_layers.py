@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from helpers.certify import keras_twin, original_type
+from helpers.certify import built, keras_twin, original_type, releaser
 from helpers.clipped_dense import CLIPS, dense
 from tfdp_layers.certificates.certificate import sensitivity_groups
 from tfdp_layers.layers import (
@@ -20,6 +20,7 @@ from tfdp_layers.layers import (
     ClippedConv3D,
     ClippedDense,
     ClippedDepthwiseConv2D,
+    ClippedEinsumDense,
 )
 
 kl = keras.layers
@@ -92,6 +93,19 @@ def test_where_no_clip_binds_outputs_and_gradients_are_those_of_keras(
     assert clipped.compute_output_shape((None, *shape)) == plain.compute_output_shape((None, *shape))
 
 
+@pytest.mark.parametrize("clips", [NEVER, {"gradient_clip": 1e8}])
+def test_a_bias_along_another_axis_than_the_last_is_not_taken_for_the_last_ones(clips: dict[str, float]) -> None:
+    # keras.ops.add does where both are as long: then entries of several channels met in one, beyond the bound.
+    convolution = built(ClippedConv2D(4, 3, data_format="channels_first", **clips), (2, 5, 6))
+    einsum = built(ClippedEinsumDense("abc,cd->abd", output_shape=(4, 4), bias_axes="b", **clips), (4, 5))
+    rng = np.random.default_rng(0)
+    for layer, shape, axes in ((convolution, (2, 5, 6), (0, 2, 3)), (einsum, (4, 5), (0, 2))):
+        x = rng.normal(size=(2, *shape)).astype(np.float32)
+        u = rng.normal(size=layer(x).shape).astype(np.float32)
+        bias = releaser(layer)(x, u)[1]
+        np.testing.assert_allclose(np.squeeze(bias), u.sum(axis=axes), rtol=1e-4, atol=1e-4)
+
+
 def test_where_the_input_clip_binds_the_output_is_that_of_the_scaled_record() -> None:
     clipped, plain = both(dense(), (5,))
     x = np.random.default_rng(2).normal(size=(3, 5)).astype(np.float32) * 10
@@ -144,7 +158,7 @@ def test_models_save_load_and_clone(
 @pytest.mark.parametrize("clip", ["input_clip", "upstream_clip"])
 def test_clips_are_required_and_checked(layer_type: type, clip: str) -> None:
     arguments = [4] if layer_type in (ClippedDense, ClippedDepthwiseConv2D) else [4, 3]
-    with pytest.raises(TypeError, match=clip):
+    with pytest.raises(ValueError, match=f"give both.*{next(key for key in CLIPS if key != clip)}"):
         layer_type(*arguments, **{key: value for key, value in CLIPS.items() if key != clip})
     with pytest.raises(ValueError, match=rf"`{clip}`.*Received: {clip}=-1"):
         layer_type(*arguments, **(CLIPS | {clip: -1}))

@@ -11,9 +11,9 @@ from tfdp_layers.certificates.mixing import refuse_mixing
 from tfdp_layers.certificates.ownership import refuse_overridden, refuse_overridden_steps, refuse_tied_behind_keras
 from tfdp_layers.certificates.uses import uses_of_layers
 from tfdp_layers.clipping.bounding import Bounding
-from tfdp_layers.layers.base import CountedLayer
 from tfdp_layers.sensitivity import SensitivityGroup, checked, groups_of, has_bound, parts_of
 from tfdp_layers.structure import is_container, trained_weights
+from tfdp_layers.uses import CountedLayer
 
 
 def sensitivity_groups(model: keras.Model, bounding: Bounding | None = None) -> list[SensitivityGroup]:

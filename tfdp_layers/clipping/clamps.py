@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.clipping.bounding import Bounding, Contributions, LayerVariables, bounded_sums, clip_scales, one_group
+from tfdp_layers.clipping.bounding import Bounding, Contributions, LayerVariables, one_group
 from tfdp_layers.clipping.filters import filtered_sums, sizes, write_out
 from tfdp_layers.clipping.kernels import EntryFunction, OuterFunction
 from tfdp_layers.clipping.outer_products import FilteredProducts
+from tfdp_layers.per_record.bounded import bounded_sums, clip_scales
 from tfdp_layers.rules.rows import ROUNDING, check_bound
 from tfdp_layers.sensitivity import LARGEST_SUM, Role, SensitivityGroup
 

@@ -11,10 +11,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.clipping.bounding import Bounding, Contributions, LayerVariables, bounded_sums, clip_scales, one_group
+from tfdp_layers.clipping.bounding import Bounding, Contributions, LayerVariables, one_group
 from tfdp_layers.clipping.kernels import EntryFunction, OuterFunction, is_outer_product
 from tfdp_layers.clipping.odd_series import TANH
 from tfdp_layers.clipping.outer_products import FilteredProducts
+from tfdp_layers.per_record.bounded import bounded_sums, clip_scales
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, records
 from tfdp_layers.per_record.convolutions import KernelGradients
 from tfdp_layers.rules.entries import Tanh

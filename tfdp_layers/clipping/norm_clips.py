@@ -11,7 +11,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.clipping.bounding import Bounding, Contributions, LayerVariables, bounded_sums, clip_scales, one_group
+from tfdp_layers.clipping.bounding import Bounding, Contributions, LayerVariables, one_group
+from tfdp_layers.per_record.bounded import STABILITY, automatic_scales, bounded_sums, clip_scales
 from tfdp_layers.rules.rows import ROUNDING, check_bound
 from tfdp_layers.sensitivity import Role, SensitivityGroup
 
@@ -85,13 +86,13 @@ class AutomaticClipping(FlatClipping):
     Source: Bu et al. 2022, arXiv:2206.07136, "AUTO-S".
     """
 
-    stability: float = 0.01
+    stability: float = STABILITY
 
     def __post_init__(self) -> None:
         check_bound(l2_norm_clip=self.l2_norm_clip, stability=self.stability)
 
     def scales(self, norms: tf.Tensor, bound: float) -> tf.Tensor:
-        return bound * (1.0 - ROUNDING) / (norms + self.stability)
+        return automatic_scales(norms, bound, self.stability)
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ __all__ = ["main"]
 
 _COMMANDS = {
     "train": "Train a model on images with a privacy budget, and print the privacy statement.",
+    "recipes": "List what `tfdp train --recipe` trains, and what it reaches.",
     "epsilon": "Print the epsilon of a training run, described or made.",
     "calibrate": "Print the noise multiplier that keeps to a budget.",
     "audit": "Attack a private training, and compare what is found with what it claims.",

@@ -5,7 +5,7 @@ import os
 import platform
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ privacy statement: what is guaranteed, under which assumptions, and what is not.
 Examples:
   tfdp train --epsilon 2.7 --delta 1e-5
   tfdp train --dataset mnist --model mlp --epsilon 1 --log-dir logs --save model.keras
+  tfdp train --recipe scattering --epsilon 2.7
   tfdp train --method dfa --sampling fixed_size --epsilon 2.7
   tfdp train --method adadp --dataset mnist --epsilon 2
   tfdp train --dataset digits --epsilon 8 --epochs 20 --json
@@ -56,6 +57,8 @@ class Training:
     recipe: Recipe
     noise_multiplier: float
     ledger: Ledger
+    features: Any = None
+    """The public model whose outputs `data` holds in place of images, if it does."""
 
     @property
     def examples(self) -> int:
@@ -77,7 +80,7 @@ def _run(values: flags.FlagValues) -> int:
     options = TrainingOptions.from_options(values)
     with quiet_import():
         import tensorflow  # noqa: F401
-    training = _prepare(options)
+    training = _on_features(_prepare(options))
     model = _compiled(training)
     print(_plan(training, model), flush=True)
     seconds = _fit(training, model)
@@ -85,7 +88,7 @@ def _run(values: flags.FlagValues) -> int:
         training.data.x_test, training.data.y_test, batch_size=_EVALUATION_BATCH, verbose=0, return_dict=True
     )["accuracy"]
     if options.save is not None:
-        _save(model, options.save)
+        _save(_whole(training, model), options.save)
     print(f"\n{model.privacy_statement(options.delta)}\n")
     print(f"Test accuracy {accuracy:.4f} after {int(model.optimizer.releases)} steps in {seconds:.0f} s.", flush=True)
     if options.json:
@@ -113,6 +116,27 @@ def _prepare(options: TrainingOptions) -> Training:
         return Training(options, data, recipe, noise, ledger)
     except (ValueError, NotImplementedError, LedgerError, datasets.DatasetNotFound) as error:
         raise Refusal(str(error)) from error
+
+
+def _on_features(training: Training) -> Training:
+    """The training with features in place of the images, where its model takes those."""
+    scales = training.recipe.feature_scales
+    if not scales:
+        return training
+    from tfdp_layers.zoo import scattering
+
+    print("Computing the features, once.", flush=True)
+    model = scattering.prefix(training.data.x_train.shape[1:], scales)
+    return replace(training, data=scattering.on_features(training.data, model), features=model)
+
+
+def _whole(training: Training, model: Any) -> Any:
+    """The trained model of images."""
+    if training.features is None:
+        return model
+    from tfdp_layers.zoo import scattering
+
+    return scattering.whole(training.features, model)
 
 
 def _existing_ledger(log_dir: Path | None) -> Ledger:
@@ -154,6 +178,9 @@ def _optimizer(training: Training) -> Any:
             adaptive_rate=method != "adan",
             adaptive_noise=method != "adal",
         )
+    if recipe.momentum:
+        descent = keras.optimizers.SGD(recipe.learning_rate, momentum=recipe.momentum)
+        return optimizers.NoisyOptimizer(descent, noise, noise_allocation=recipe.noise_allocation)
     adam = keras.optimizers.Adam(schedule)
     if method == "dpsgd":
         return optimizers.ClippedOptimizer(adam, noise, recipe.l2_norm_clip)
@@ -227,20 +254,22 @@ def _save(model: Any, path: Path) -> None:
 
 def _plan(training: Training, model: Any) -> str:
     data, recipe, options = training.data, training.recipe, training.options
-    shape = "x".join(map(str, data.x_train.shape[1:]))
+    images = data.x_train.shape if training.features is None else training.features.input_shape
+    shape = "x".join(map(str, images[1:]))
     spent = (
         f", {float(epsilon(training.ledger, options.delta)):.4g} of it spent before" if training.ledger.steps else ""
     )
     drawn = {"poisson": "on average: Poisson sampling", "fixed_size": "each: without replacement"}[options.sampling]
-    steps = STEPS.get(options.method, "Adam")
+    steps = f"{STEPS.get(options.method, 'Adam')}, learning rate {recipe.learning_rate:g} with cosine decay"
+    if recipe.momentum:
+        steps = f"gradient descent with momentum {recipe.momentum:g}, learning rate {recipe.learning_rate:g}"
     rows = {
         "Data": f"{data.name}: {training.examples} training and {len(data.y_test)} test images of {shape}, from"
         f" {data.source}",
         "Model": f"{options.model}, {model.count_params()} weights; each record's influence is bounded by"
         f" {options.method}",
         "Training": f"{recipe.epochs} epochs of {math.ceil(training.examples / recipe.batch_size)} steps, on"
-        f" {recipe.batch_size} records ({drawn}); {steps}, learning rate {recipe.learning_rate:g}"
-        " with cosine decay",
+        f" {recipe.batch_size} records ({drawn}); {steps}",
         "Privacy": f"budget epsilon = {options.epsilon:g} at delta = {options.delta:g}{spent}; noise multiplier"
         f" {training.noise_multiplier:.4g}",
         "Note": "the training loss and accuracy below carry no noise: the guarantee does not cover them",

@@ -42,11 +42,12 @@ class TrainingOptions:
     def from_options(cls, values: flags.FlagValues) -> "TrainingOptions":
         """Reads and checks the options; writes nothing. Raises Refusal for the first that is not valid."""
         needed("epsilon", values.epsilon, "the privacy budget of the whole training, for example --epsilon 2.7.")
+        method, model = _method_and_model(values)
         options = cls(
-            method=values.method,
+            method=method,
             sampling=values.sampling,
             dataset=values.dataset,
-            model=values.model or recipes.default_model(values.method),
+            model=model,
             epsilon=positive("epsilon", values.epsilon, "the privacy budget"),
             delta=fraction("delta", values.delta, "the probability with which the guarantee may fail"),
             epochs=whole("epochs", values.epochs, "the number of passes over the data"),
@@ -104,7 +105,12 @@ def define_training_options(values: flags.FlagValues) -> None:
     choose("method", recipes.METHODS, "How each record's influence is bounded.", recipes.METHODS[0])
     fallback = f"Images to train on; if left out, {datasets.DEFAULT}, or digits where that cannot be had."
     choose("dataset", datasets.NAMES, fallback)
-    choose("model", recipes.MODELS, "Network: convolutional, or two dense layers; if left out, what the method trains.")
+    choose(
+        "model",
+        (*recipes.MODELS, *recipes.ON_FEATURES),
+        "Network: convolutional, two dense layers, or one on wavelet features; if left out, what the method trains.",
+    )
+    choose("recipe", tuple(recipes.RECIPES), "A method and a model by one name; `tfdp recipes` lists what they reach.")
     choose(
         "sampling", tuple(SAMPLINGS), "How records are drawn; fixed_size protects one record's replacement.", "poisson"
     )
@@ -120,6 +126,18 @@ def define_training_options(values: flags.FlagValues) -> None:
     define("string", "data_dir", "Folder with the data set (DATASET.npz, or its idx files).")
     define("integer", "seed", "Seed of the initial weights. Noise and sampling never take one.")
     define("bool", "json", "End with one JSON object on the last line.", False)
+
+
+def _method_and_model(values: flags.FlagValues) -> tuple[str, str]:
+    """What is trained and how. Raises Refusal where a recipe is named that the other options contradict."""
+    if values.recipe is None:
+        return values.method, values.model or recipes.default_model(values.method)
+    named = recipes.RECIPES[values.recipe]
+    given = {"model": values.model, "method": values.method if values["method"].present else None}
+    for name, value in given.items():
+        if value not in (None, getattr(named, name)):
+            raise Refusal(f"--recipe {values.recipe} is --{name} {getattr(named, name)}. Leave --{name} {value} out.")
+    return named.method, named.model
 
 
 def _path(value: str | None) -> Path | None:

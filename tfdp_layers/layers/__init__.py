@@ -12,6 +12,7 @@ from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
 from tfdp_layers.layers.feedback_stack import FeedbackStack
 from tfdp_layers.layers.gradient_filter import GradientFilter
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
+from tfdp_layers.layers.scattering import Scattering2D
 
 __all__ = [
     "DPPCA",
@@ -31,4 +32,5 @@ __all__ = [
     "FeedbackOutput",
     "FeedbackStack",
     "GradientFilter",
+    "Scattering2D",
 ]

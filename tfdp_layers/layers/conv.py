@@ -12,32 +12,41 @@ from tfdp_layers.layers.base import AffineLayer
 from tfdp_layers.rules.rows import L2, AffineL2, PatchL2, Rule, SpatialL1
 from tfdp_layers.sensitivity import sensitivity_of
 
-_BOUNDS = ("spatial_l1", "patch")
+_BOUNDS = {True: ("exact",), False: ("spatial_l1", "patch")}
+"""By whether the gradient itself is clipped."""
 
 
 class BoundedConvolution(AffineLayer):
-    """Backpropagation clipping for convolutions of any stride, padding, dilation, groups, data format and bias.
+    """A bounded gradient for convolutions of any stride, padding, dilation, groups, data format and bias.
 
     Args (keyword only, beside those of the Keras layer):
-        input_clip, upstream_clip: see `BoundedLayer`.
-        bound: which pair of norms is clipped.
-            "spatial_l1": the input in the Euclidean norm, the upstream gradient in `SpatialL1`. Attained whatever the
-            geometry. "patch": the input in `PatchL2`, the upstream gradient in the Euclidean norm (with a bias
-            `AffineL2`). For kernels that overlap little, or many positions, the looser clip for the same guarantee;
-            needs fixed spatial dimensions.
+        gradient_clip, input_clip, upstream_clip: see `BoundedLayer`.
+        bound: which norms are clipped.
+            With `gradient_clip` "exact": that of the record's own gradient of kernel and bias (`GradientClip`), P^T U
+            and sum_p U[p] with P the record's patches, by the formula of `per_record` that is fastest for the shapes.
+            With the two other clips "spatial_l1" (left out) or "patch". "spatial_l1": the input in the Euclidean norm,
+            the upstream gradient in `SpatialL1`. Attained whatever the geometry. "patch": the input in `PatchL2`, the
+            upstream gradient in the Euclidean norm (with a bias `AffineL2`). For kernels that overlap little, or many
+            positions, the looser clip for the same guarantee; needs fixed spatial dimensions.
 
-    Guarantee: one record moves the summed gradient of kernel and bias by at most upstream_clip * sqrt(input_clip^2 +
-    1), without
-        bias upstream_clip * input_clip, each time the layer is used, under either bound (proofs at the rules).
+    Guarantee: one record moves the summed gradient of kernel and bias by at most gradient_clip (1 if "automatic"), or
+        by upstream_clip * sqrt(input_clip^2 + 1), without bias upstream_clip * input_clip, each time the layer is used
+        (proofs at `GradientClip` and at the rules).
     Raises: ValueError for an unknown bound, or a spatial dimension that is not fixed under "patch"; see `BoundedLayer`.
-    Source: Stevens et al. 2022, arXiv:2202.05089, section 5, extended.
+    Source: Stevens et al. 2022, arXiv:2202.05089, section 5, extended, for the two clips.
     """
 
-    def __init__(self, *args: Any, bound: str = "spatial_l1", **kwargs: Any) -> None:
-        if bound not in _BOUNDS:
-            raise ValueError(f"`bound` says which norms are clipped: one of {_BOUNDS}. Received: bound={bound!r}.")
+    def __init__(self, *args: Any, bound: str | None = None, **kwargs: Any) -> None:
+        factors = kwargs.get("input_clip") is not None or kwargs.get("upstream_clip") is not None
+        allowed = _BOUNDS[not factors]
+        if bound not in (None, *allowed):
+            raise ValueError(
+                "`bound` says which norms are clipped: with `gradient_clip`, or without a clip, one of"
+                f" {_BOUNDS[True]}, with `input_clip` and `upstream_clip` one of {_BOUNDS[False]}. Received:"
+                f" bound={bound!r}."
+            )
         super().__init__(*args, **kwargs)
-        self.bound = bound
+        self.bound = bound or allowed[0]
         self._multiplicity: np.ndarray | None = None
 
     @property
@@ -93,7 +102,8 @@ class BoundedConvolution(AffineLayer):
         if not self.use_bias:
             return outputs
         shape = (1, -1) + (1,) * self.rank if self.channels_first else (1,) * (self.rank + 1) + (-1,)
-        return keras.ops.add(outputs, keras.ops.reshape(self.bias, shape))
+        # Not keras.ops.add: it takes the last axis for the channels where that is as long, and the bound does not hold.
+        return tf.add(outputs, tf.reshape(tf.convert_to_tensor(self.bias), shape))
 
     def linear(self, inputs: tf.Tensor) -> Any:
         """The convolution, by Keras' own operation."""

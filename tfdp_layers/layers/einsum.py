@@ -15,8 +15,15 @@ from tfdp_layers.sensitivity import sensitivity_of
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class ClippedEinsumDense(BoundedLayer, keras.layers.EinsumDense):
-    """`keras.layers.EinsumDense` with backpropagation clipping: the arguments of EinsumDense, and two clips.
+    """`keras.layers.EinsumDense` with a bounded gradient: the arguments of EinsumDense, and `gradient_clip`, or two
+    clips.
 
+    gradient_clip=C (or "automatic", where no clip is given; then C is 1):
+    Forward and what flows on below: those of EinsumDense.
+    Guarantee: one record moves the summed gradient of kernel and bias by at most C each time the layer is used
+        (`GradientClip`).
+
+    input_clip and upstream_clip:
     Forward: activation(einsum(equation, clip(x), kernel) + bias), the clip scaling each record to ||x||_F <=
     input_clip.
     Backward: each record's upstream gradient is scaled to at most upstream_clip in the norm of `EinsumL2`.
@@ -75,12 +82,15 @@ class ClippedEinsumDense(BoundedLayer, keras.layers.EinsumDense):
 
     def affine(self, inputs: tf.Tensor) -> Any:
         outputs = keras.ops.einsum(self.equation, inputs, self.kernel)
-        return keras.ops.add(outputs, self.bias) if self.use_bias else outputs
+        # Not keras.ops.add: it takes the last axis for the bias' where that is as long, and the bound does not hold.
+        return tf.add(outputs, tf.convert_to_tensor(self.bias)) if self.use_bias else outputs
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class FaithfulEinsumDense(ClippedEinsumDense):
     """`ClippedEinsumDense` whose forward pass is that of Keras: the clip of the input is undone behind the bound.
+
+    With `gradient_clip` that of `ClippedEinsumDense`. With the two clips:
 
     Forward: with s the scale in [0, 1] that brings x to ||s x||_F <= input_clip, (einsum(s x, kernel) + s bias) / s.
     Backward: the upstream gradient u / s of the product is scaled to at most upstream_clip in the norm of `EinsumL2`.
@@ -91,6 +101,8 @@ class FaithfulEinsumDense(ClippedEinsumDense):
     """
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> Any:
+        if self.gradient_clip is not None:
+            return super().call(inputs, training=training)
         inputs = self.begin_use(inputs)
         rule = self.input_rule
         scales = tf.stop_gradient(rule.scales(inputs))

@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.activations import derivative_bound
-from tfdp_layers.layers.base import CountedLayer
 from tfdp_layers.rules.rows import L2, check_bound, scale_rows, select_rows
 from tfdp_layers.structure import KerasMixin
+from tfdp_layers.uses import CountedLayer
 
 DISTRIBUTIONS = ("gaussian", "orthogonal")
 ALIGNED = "aligned"

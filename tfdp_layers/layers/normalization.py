@@ -7,20 +7,22 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.layers.base import UpstreamBoundedLayer
+from tfdp_layers.layers.gradient_clip import GradientClip, with_bounded_gradient
 from tfdp_layers.rules.rows import L2, bound_upstream
 from tfdp_layers.sensitivity import sensitivity_of
 
 
 class BoundedNormalization(UpstreamBoundedLayer):
-    """Backpropagation clipping for a layer that normalizes each record by itself, then scales and shifts it.
+    """A bounded gradient for a layer that normalizes each record by itself, then scales and shifts it.
 
     Forward: gamma * normalized + beta, as in Keras.
     Backward: each record's own gradient of gamma and beta, sum_t normalized[t] * u[t] and sum_t u[t], is formed, and
-    the two together are scaled to at most upstream_clip in the Euclidean norm. What flows on below is not clipped: the
-    layers there bound what reaches their own weights.
+    the two together are scaled to at most upstream_clip, or as `GradientClip` says, in the Euclidean norm. What flows
+    on below is not clipped: the layers there bound what reaches their own weights.
 
-    Guarantee: one record moves the summed gradient of gamma and beta, taken together, by at most upstream_clip each
-        time the layer is used. Their exact norm is clipped, so every record with a large gradient attains it.
+    Guarantee: one record moves the summed gradient of gamma and beta, taken together, by at most the clip (1 if
+        "automatic") each time the layer is used. Their exact norm is clipped, so every record with a large gradient
+        attains it.
     Raises: ValueError if the axes include the batch, or for the deprecated rms_scaling; see `UpstreamBoundedLayer`.
     """
 
@@ -51,6 +53,8 @@ class BoundedNormalization(UpstreamBoundedLayer):
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> Any:
         inputs = self.begin_use(inputs)
+        if self.gradient_clip is not None:
+            return self.end_use(inputs, with_bounded_gradient(self, inputs, GradientClip(self.gradient_clip)))
         outputs = self.normalized(inputs)
         weights = [weight for weight in (self.gamma, self.beta) if weight is not None]
         if weights:

@@ -23,6 +23,7 @@ from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedL
 from tfdp_layers.rules.rows import ROUNDING
 from tfdp_layers.structure import inputs_of, outputs_of
 
+_OURS = ("gradient_clip", "input_clip", "upstream_clip", "bound")
 TWINS: dict[type, Any] = {
     keras.layers.Dense: ClippedDense,
     keras.layers.Conv1D: ClippedConv1D,
@@ -37,7 +38,7 @@ TWINS: dict[type, Any] = {
 }
 
 
-def clipped_twin(layer: keras.layers.Layer, clips: dict[str, float], bound: str) -> Any:
+def clipped_twin(layer: keras.layers.Layer, clips: dict[str, Any], bound: str | None) -> Any:
     """The clipped twin of a trainable layer with weights, or a copy of any other layer. Weights are not copied here."""
     if isinstance(layer, DPPCA):
         copied = DPPCA.from_config(layer.get_config())
@@ -50,7 +51,7 @@ def clipped_twin(layer: keras.layers.Layer, clips: dict[str, float], bound: str)
     if issubclass(twin, BoundedConvolution):
         options["bound"] = bound
     if issubclass(twin, UpstreamBoundedLayer):
-        del options["input_clip"]
+        options.pop("input_clip", None)
     return twin.from_config(layer.get_config() | options)
 
 
@@ -84,8 +85,8 @@ def plain_layer(layer: keras.layers.Layer) -> Any:
     base: Any = next((plain for plain, twin in TWINS.items() if type(layer) is twin), None)
     if base is None:
         return type(layer).from_config(layer.get_config())
-    config = {k: v for k, v in layer.get_config().items() if k not in ("input_clip", "upstream_clip", "bound")}
-    if not isinstance(layer, BoundedLayer):  # its clips act on the way back alone
+    config = {k: v for k, v in layer.get_config().items() if k not in _OURS}
+    if not isinstance(layer, BoundedLayer) or layer.gradient_clip is not None:  # its clips act on the way back alone
         return base.from_config(config)
     inputs = keras.Input(batch_shape=(None, *layer.input.shape[1:]), dtype="float32")
     return keras.Model(inputs, base.from_config(config)(clip_operations(layer, inputs)), name=layer.name)

@@ -43,9 +43,10 @@ def make_private(
     model: keras.Model,
     bounding: str | None = None,
     *,
-    input_clip: float = 5.0,
-    upstream_clip: float = 0.1,
-    bound: str = "spatial_l1",
+    gradient_clip: float | str | None = None,
+    input_clip: float | None = None,
+    upstream_clip: float | None = None,
+    bound: str | None = None,
 ) -> PrivateModel:
     """Turns an ordinary Keras model into a private one.
 
@@ -55,7 +56,8 @@ def make_private(
             layer that has a clipped twin in `tfdp.layers` (Dense, EinsumDense, Conv1D/2D/3D, DepthwiseConv2D,
             Embedding, LayerNormalization, GroupNormalization, MultiHeadAttention) for it; the twins start from copies
             of the weights.
-        input_clip, upstream_clip, bound: for the twins that take them; see `tfdp.layers`.
+        gradient_clip, input_clip, upstream_clip, bound: for the twins that take them; see `tfdp.layers`. None of them:
+            gradient_clip="automatic".
 
     Returns: a `PrivateModel`, not compiled.
     Raises: ValueError if the model is not built, is not Sequential or functional, or `bounding` is unknown.
@@ -72,7 +74,7 @@ def make_private(
     if not model.built or model.inputs is None:
         raise ValueError(f"Model {model.name!r} is not built: give it a keras.Input as its first layer.")
     if bounding == "backprop_clipping":
-        clips = {"input_clip": input_clip, "upstream_clip": upstream_clip}
+        clips = {"gradient_clip": gradient_clip, "input_clip": input_clip, "upstream_clip": upstream_clip}
         source, model = (
             model,
             keras.models.clone_model(model, clone_function=lambda layer: clipped_twin(layer, clips, bound)),

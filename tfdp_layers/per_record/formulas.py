@@ -19,7 +19,7 @@ def dense(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor, traini
     if layer.lora_enabled:
         low = record.product(layer.lora_kernel_a, inputs)
         outputs += lora_scale(layer) * record.product(layer.lora_kernel_b, low)
-    return activated(layer, record.offset(layer.bias, outputs) if layer.use_bias else outputs)
+    return activated(layer, record, record.offset(layer.bias, outputs) if layer.use_bias else outputs)
 
 
 @per_record_formulas(kl.EinsumDense)
@@ -30,7 +30,7 @@ def einsum_dense(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor,
         first, second = low_rank_equations(layer.equation, layer.name)
         low = record.einsum(first, layer.lora_kernel_a, inputs)
         outputs += lora_scale(layer) * record.einsum(second, layer.lora_kernel_b, low)
-    return activated(layer, outputs if layer.bias is None else record.offset(layer.bias, outputs))
+    return activated(layer, record, outputs if layer.bias is None else record.offset(layer.bias, outputs))
 
 
 @per_record_formulas(kl.Embedding)
@@ -56,19 +56,19 @@ def convolution(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) 
         last = low if layer.data_format == "channels_last" else channels_to(low, last=True)
         update = record.product(layer.lora_kernel_b, last)
         outputs += lora_scale(layer) * (update if last is low else channels_to(update, last=False))
-    return activated(layer, channel_offset(layer, record, outputs))
+    return activated(layer, record, channel_offset(layer, record, outputs))
 
 
 @per_record_formulas(kl.Conv1DTranspose, kl.Conv2DTranspose, kl.Conv3DTranspose)
 def transposed_convolution(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any:
     apply = convolution_of(keras.ops.conv_transpose, layer, layer.padding, output_padding=layer.output_padding)
-    return activated(layer, channel_offset(layer, record, apply(record, layer.kernel, inputs)))
+    return activated(layer, record, channel_offset(layer, record, apply(record, layer.kernel, inputs)))
 
 
 @per_record_formulas(kl.DepthwiseConv1D, kl.DepthwiseConv2D)
 def depthwise_convolution(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any:
     apply = convolution_of(keras.ops.depthwise_conv, layer, layer.padding)
-    return activated(layer, channel_offset(layer, record, apply(record, layer.kernel, inputs)))
+    return activated(layer, record, channel_offset(layer, record, apply(record, layer.kernel, inputs)))
 
 
 @per_record_formulas(kl.SeparableConv1D, kl.SeparableConv2D)
@@ -79,23 +79,27 @@ def separable_convolution(layer: keras.layers.Layer, record: Recorder, inputs: t
     depthwise = convolution_of(keras.ops.depthwise_conv, layer, padding)
     pointwise = convolution_of(keras.ops.conv, layer, "valid", strides=1, dilation_rate=1)
     outputs = pointwise(record, layer.pointwise_kernel, depthwise(record, layer.depthwise_kernel, inputs))
-    return activated(layer, channel_offset(layer, record, outputs))
+    return activated(layer, record, channel_offset(layer, record, outputs))
 
 
 @per_record_formulas(kl.LayerNormalization)
 def layer_normalization(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any:
-    options = {"rms_scaling": True} if getattr(layer, "rms_scaling", False) else {}
-    return scaled_and_shifted(layer, record, inputs, axis=layer.axis, epsilon=layer.epsilon, **options)
+    options: dict[str, Any] = {"rms_scaling": True} if getattr(layer, "rms_scaling", False) else {}
+    options |= {"axis": layer.axis, "epsilon": layer.epsilon}
+    return scaled_and_shifted(layer, record, inputs, kl.LayerNormalization, options)
 
 
 @per_record_formulas(kl.GroupNormalization)
 def group_normalization(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any:
-    return scaled_and_shifted(layer, record, inputs, groups=layer.groups, axis=layer.axis, epsilon=layer.epsilon)
+    options = {"groups": layer.groups, "axis": layer.axis, "epsilon": layer.epsilon}
+    return scaled_and_shifted(layer, record, inputs, kl.GroupNormalization, options)
 
 
-def scaled_and_shifted(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor, **options: Any) -> Any:
-    """gamma * normalized + beta, where the layer has them; normalized by the same layer without weights."""
-    outputs = type(layer)(center=False, scale=False, dtype=layer.dtype_policy, name=layer.name, **options)(inputs)
+def scaled_and_shifted(
+    layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor, plain: Any, options: dict[str, Any]
+) -> Any:
+    """gamma * normalized + beta, where the layer has them; normalized by the `plain` type of layer without weights."""
+    outputs = plain(center=False, scale=False, dtype=layer.dtype_policy, name=layer.name, **options)(inputs)
     shape = axes_shape(layer, inputs)
     if layer.scale:
         outputs = record.scale(layer.gamma, outputs, shape)
@@ -122,8 +126,8 @@ def prelu(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any
     return keras.ops.relu(inputs) + record.scale(layer.alpha, -keras.ops.relu(-inputs))
 
 
-def activated(layer: keras.layers.Layer, outputs: tf.Tensor) -> Any:
-    return outputs if layer.activation is None else layer.activation(outputs)
+def activated(layer: keras.layers.Layer, record: Recorder, outputs: tf.Tensor) -> Any:
+    return layer.activation(outputs) if record.activate and layer.activation is not None else outputs
 
 
 def channel_offset(layer: keras.layers.Layer, record: Recorder, outputs: tf.Tensor) -> Any:

@@ -10,11 +10,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.layers.base import CountedLayer
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, constant, merged, positions
 from tfdp_layers.per_record.einsum import einsum_contribution
 from tfdp_layers.per_record.generic import PerRecordCall
 from tfdp_layers.rules.einsum import explicit
+from tfdp_layers.uses import CountedLayer
 
 Formula = Callable[..., Any]
 _FORMULAS: dict[type, Formula] = {}
@@ -46,6 +46,11 @@ def per_record_formulas(*layer_types: type) -> Callable[[Formula], Formula]:
     return register
 
 
+def formula_of(layer: keras.layers.Layer) -> Formula:
+    """The formula of the layer's type, or of the nearest that it extends: the caller says that it computes alike."""
+    return next(_FORMULAS[kind] for kind in type(layer).__mro__ if kind in _FORMULAS)
+
+
 @dataclass(frozen=True)
 class Use:
     """One use of weights: where its upstream gradients are taken, and what those make of it."""
@@ -63,10 +68,18 @@ class Recorder:
         tape: the gradient tape of the pass; it is made to watch the places where upstream gradients are needed.
         rows: for an inspection, the number of records; None otherwise.
         records: the number of records; None where lookups are of their own rows alone.
+        activate: whether formulas end in the layer's activation.
     """
 
-    def __init__(self, tape: tf.GradientTape, rows: int | None = None, records: int | tf.Tensor | None = None) -> None:
+    def __init__(
+        self,
+        tape: tf.GradientTape,
+        rows: int | None = None,
+        records: int | tf.Tensor | None = None,
+        activate: bool = True,
+    ) -> None:
         self._tape, self._rows, self._records = tape, rows, rows if records is None else records
+        self.activate = activate
         self._graph = tf.compat.v1.get_default_graph()
         self.layer = "?"
         self.uses: list[Use] = []

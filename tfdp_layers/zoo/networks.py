@@ -8,8 +8,9 @@ import keras
 
 from tfdp_layers.layers import ClippedConv2D, ClippedDense, FeedbackStack
 from tfdp_layers.models.model import PrivateSequential
+from tfdp_layers.zoo import scattering
 from tfdp_layers.zoo.datasets import Dataset
-from tfdp_layers.zoo.recipes import PER_RECORD, Recipe, recipe_for
+from tfdp_layers.zoo.recipes import ON_FEATURES, PER_RECORD, Recipe, recipe_for
 
 __all__ = ["build"]
 
@@ -27,7 +28,7 @@ def build(
     "tanh", "adadp", "adal" and "adan" the layers are Keras' own, of the same sizes: the optimizer bounds the records.
 
     Args:
-        model: "cnn" or "mlp".
+        model: "cnn" or "mlp", or "scattering": the layer that is trained on features (see `zoo.scattering`).
         dataset: gives the shape of a record and the number of classes.
         method: one of `tfdp_layers.zoo.recipes.METHODS`; "dfa" is for "mlp" and "dfa_hybrid" for "cnn".
         recipe: settings; the tuned ones of this model and data set if left out.
@@ -36,6 +37,10 @@ def build(
         ValueError: an unknown model, data set or method.
     """
     recipe = recipe_for(model, dataset.name, method) if recipe is None else recipe
+    if model in ON_FEATURES:
+        return PrivateSequential(
+            [keras.Input(dataset.x_train.shape[1:]), *scattering.head(recipe, dataset.classes)], name=model
+        )
     builders = {"cnn": _cnn, "mlp": _mlp}
     if model not in builders:
         raise ValueError(f"Unknown model {model!r}. Choose one of: {', '.join(builders)}.")

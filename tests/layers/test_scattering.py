@@ -1,0 +1,131 @@
+"""Scattering coefficients are kymatio's, in every mode; features of a public prefix are computed once, row by row."""
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from helpers.kymatio_reference import FILE, SETTINGS
+from tfdp_layers.layers import ClippedDense, Scattering2D, scattering, wavelets
+
+REFERENCE = np.load(FILE)
+
+
+def reference(setting: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    """Images (n, height, width, 1), and kymatio's coefficients with the paths last."""
+    name = " ".join(map(str, setting))
+    return REFERENCE[f"x {name}"][..., np.newaxis], np.moveaxis(REFERENCE[f"y {name}"], 1, -1)
+
+
+def layer_of(setting: tuple[int, ...]) -> Scattering2D:
+    return Scattering2D(setting[2], L=setting[3], max_order=setting[4])
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
+@pytest.mark.parametrize("setting", SETTINGS, ids=str)
+def test_values_are_those_of_kymatio(setting: tuple[int, ...], mode: str) -> None:
+    x, expected = reference(setting)
+    layer = layer_of(setting)
+    call = layer if mode == "eager" else tf.function(layer, autograph=False, jit_compile=mode == "xla")
+    np.testing.assert_allclose(call(tf.constant(x)), expected, rtol=1e-4, atol=1e-5)
+    assert layer.compute_output_shape((None, *x.shape[1:])) == (None, *expected.shape[1:])
+    assert not layer.weights
+
+
+def test_kymatio_itself_agrees_where_it_can_be_had() -> None:
+    import scipy.special
+
+    if not hasattr(scipy.special, "sph_harm"):
+        pytest.skip("kymatio 0.3.0 does not import beside this SciPy, which dropped sph_harm; the stored values do")
+    reason = "kymatio is not installed; its stored values are compared above"
+    kymatio = pytest.importorskip("kymatio.numpy", reason=reason)
+    x, _ = reference(SETTINGS[0])
+    expected = kymatio.Scattering2D(2, (28, 28))(x[..., 0])
+    np.testing.assert_allclose(np.moveaxis(layer_of(SETTINGS[0])(x), -1, 1), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_channels_are_scattered_each_by_itself() -> None:
+    x, _ = reference((28, 28, 2, 8, 2))
+    three = np.concatenate([x, 2 * x, x[::-1]], axis=-1)
+    layer = Scattering2D(2)
+    expected = np.concatenate([layer(part) for part in np.split(three, 3, axis=-1)], axis=-1)
+    np.testing.assert_allclose(Scattering2D(2)(three), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("bug", ["border", "order", "frequencies"])
+def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if bug == "border":
+        monkeypatch.setattr(wavelets, "reflected", lambda size, border: np.arange(-border, size + border) % size)
+    if bug == "order":
+        honest = scattering.filtered
+        monkeypatch.setattr(scattering, "filtered", lambda *args: tf.reverse(honest(*args), [-3]))
+    if bug == "frequencies":
+        monkeypatch.setattr(wavelets, "periodized", lambda spectrum, coarse: spectrum[:: 1 << coarse, :: 1 << coarse])
+    wavelets.wavelets.cache_clear()
+    x, expected = reference(SETTINGS[1])
+    found = np.asarray(layer_of(SETTINGS[1])(x))
+    wavelets.wavelets.cache_clear()
+    assert not np.allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def private(layers: list[Any]) -> Any:
+    model = tfdp.PrivateSequential(layers)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), loss)
+    return model
+
+
+def test_a_private_model_with_it_trains_saves_loads_and_serves(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.random((64, 8, 8, 3)).astype("float32"), rng.integers(0, 3, 64)
+    model = private([keras.Input((8, 8, 3)), Scattering2D(2, L=4), keras.layers.Flatten(), ClippedDense(3)])
+    model.fit(x, y, batch_size=16, epochs=1, verbose=0)
+    assert [g.bound for g in model.sensitivities()] == [1.0]
+    model.save(tmp_path / "model.keras")
+    loaded = tfdp.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(loaded.predict(x, verbose=0), model.predict(x, verbose=0), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "shape", "words"),
+    [
+        ({"J": 0}, (8, 8, 1), "`J`"),
+        ({"J": 2, "L": 2.5}, (8, 8, 1), "`L`"),
+        ({"J": 2, "max_order": 3}, (8, 8, 1), "`max_order`"),
+        ({"J": 2}, (8, 10, 1), "divisible by 4"),
+        ({"J": 2}, (None, 8, 1), "fixed"),
+        ({"J": 2}, (8, 8), "batch, height, width, channels"),
+    ],
+)
+def test_what_it_cannot_scatter_is_refused(options: dict[str, Any], shape: tuple[Any, ...], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Scattering2D(**options).build((None, *shape))
+
+
+# Features of a public prefix
+
+
+def test_features_are_the_prefix_of_each_record() -> None:
+    x = np.random.default_rng(0).random((21, 8, 8, 1)).astype("float32")
+    prefix = [Scattering2D(1), keras.layers.Flatten(), keras.layers.Dropout(0.5)]
+    found = tfdp.features(prefix, x, batch_size=8)
+    np.testing.assert_allclose(found, np.reshape(Scattering2D(1)(x), (21, -1)), atol=1e-6)
+    model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Conv2D(2, 3)])
+    np.testing.assert_allclose(tfdp.features(model, x, batch_size=8), model(x), atol=1e-5)
+
+
+def test_a_prefix_that_costs_or_mixes_is_refused() -> None:
+    x = np.random.default_rng(0).random((5, 4)).astype("float32")
+    with pytest.raises(ValueError, match="ledger"):
+        tfdp.features(private([keras.Input((4,)), ClippedDense(3)]), x)
+    mixing = keras.layers.Lambda(lambda rows: rows - tf.reduce_mean(rows, axis=0))
+    with pytest.raises(ValueError, match="other records"):
+        tfdp.features(mixing, x)
+    with pytest.raises(ValueError, match="no records"):
+        tfdp.features(keras.layers.Flatten(), x[:0])
+    with pytest.raises(ValueError, match="no layers"):
+        tfdp.features([], x)

@@ -1,0 +1,30 @@
+"""Features of the command's model: the same for a record whatever the others, bounded, and public."""
+
+import keras
+import numpy as np
+import pytest
+
+from tfdp_layers.zoo import datasets, networks, recipes, scattering
+
+SHAPES = {"mnist": (28, 28, 1), "cifar10": (32, 32, 3), "digits": (8, 8, 1)}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("scales", [(1, 2), (1, 2, 3)])
+def test_features_have_a_largest_norm_and_no_weights(name, scales):
+    x = np.random.default_rng(0).random((3, *SHAPES[name])).astype("float32")
+    y = np.arange(3)
+    data = datasets.Dataset(name, x, y, x, y, "made up", 10)
+    prefix = scattering.prefix(SHAPES[name], scales)
+    found = scattering.on_features(data, prefix)
+    assert not prefix.weights
+    np.testing.assert_allclose(found.x_train[:1], prefix(x[:1]), rtol=1e-3, atol=1e-3)
+    norms = np.linalg.norm(found.x_train, axis=1)
+    assert np.all(norms <= 1.001 * np.sqrt(found.x_train.shape[1]))
+    head = networks.build("scattering", found)
+    (group,) = head.sensitivities()
+    assert group.bound == recipes.recipe_for("scattering", name).gradient_clip
+    joined = scattering.whole(prefix, head)
+    assert joined.ledger is head.ledger or joined.ledger.steps == head.ledger.steps
+    np.testing.assert_allclose(joined(x), head(found.x_train), atol=1e-3)
+    assert isinstance(joined, keras.Model)

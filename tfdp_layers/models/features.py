@@ -1,0 +1,88 @@
+"""Features of records by a public prefix of a model, computed once instead of in every step."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.layers.dp_pca import DPPCA
+from tfdp_layers.models.training import PrivateTraining
+
+_PROBED = 3
+
+
+def features(
+    prefix: "keras.layers.Layer | list[keras.layers.Layer]",
+    x: Any,
+    *,
+    batch_size: int = 512,
+    jit_compile: bool | None = None,
+) -> np.ndarray:
+    """What a layer, a model or a list of layers puts out for each record, in inference mode.
+
+    For a prefix that owes nothing to the private data: without weights, such as `tfdp.layers.Scattering2D`, or with
+    weights that are public. Then a model trained on the features has the guarantee that it would have with the prefix
+    as its first, frozen layers. The features are as private as the records: they are not released by this.
+
+    Args:
+        prefix: a Keras layer or model, or layers to be called one after the other.
+        x: (n, ...), an array.
+        batch_size: records computed at a time.
+        jit_compile: whether by XLA; left out, where the prefix has no weights. It halves the time of `Scattering2D`.
+
+    Returns: (n, ...), an array of the prefix' output type.
+    Raises: ValueError for an empty x, a prefix with layers that this library trains or adapts on private data, whose
+        cost would be lost, and one whose output for a record depends on the other records.
+    """
+    x = np.asarray(x)
+    layers = list(prefix) if isinstance(prefix, list | tuple) else [prefix]
+    if not len(x):
+        raise ValueError("There are no records: x has length 0.")
+    if not layers:
+        raise ValueError("The prefix has no layers: give at least one.")
+    for layer in layers:
+        refuse_private(layer)
+
+    def through(rows: Any) -> Any:
+        for layer in layers:
+            options = {"training": False} if layer._call_has_training_arg else {}
+            rows = layer(rows, **options)
+        return rows
+
+    refuse_mixing(through, x[: min(_PROBED, len(x))])
+    compiled = not any(layer.weights for layer in layers) if jit_compile is None else jit_compile
+    step = tf.function(through, autograph=False, jit_compile=compiled, reduce_retracing=not compiled)
+    found: np.ndarray | None = None
+    for start in range(0, len(x), batch_size):
+        rows = x[start : start + batch_size]
+        missing = min(batch_size, len(x)) - len(rows)
+        if missing:  # one size, one trace
+            rows = np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)])
+        part = np.asarray(step(tf.convert_to_tensor(rows)))
+        if found is None:
+            found = np.empty((len(x), *part.shape[1:]), part.dtype)
+        found[start : start + batch_size] = part[: len(part) - missing]
+    assert found is not None  # there is at least one record
+    return found
+
+
+def refuse_private(layer: Any) -> None:
+    """Raises ValueError for a prefix that was, or may have been, made from private data."""
+    for part in layer._flatten_layers():
+        if isinstance(part, DPPCA | PrivateTraining):
+            raise ValueError(
+                f"{part.name!r} ({type(part).__name__}) in the prefix has a ledger: features without it would lose what"
+                " its weights cost. Make it the first layers of the private model instead, or, for weights that are"
+                " public, take `to_keras()` of it."
+            )
+
+
+def refuse_mixing(through: Any, rows: np.ndarray) -> None:
+    """Raises ValueError if the first record's features change with the records beside it."""
+    alone, together = (np.asarray(through(tf.convert_to_tensor(part))) for part in (rows[:1], rows))
+    if len(together) != len(rows) or not np.allclose(alone[0], together[0], rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ValueError(
+            "The prefix does not put out one row for each record by itself: its output for a record depends on"
+            " the others, so one record would be in several features. Take out what computes over the batch axis."
+        )
