@@ -25,7 +25,7 @@ from tfdp_layers.proof.values import (
 from tfdp_layers.proof.walks import added
 
 NONLINEAR = types("""
-    Abs Acos Acosh Asin Asinh Atan Atan2 Atanh BesselI0e BesselI1e BitwiseAnd BitwiseOr BitwiseXor Bucketize Ceil
+    Abs ComplexAbs Acos Acosh Asin Asinh Atan Atan2 Atanh BesselI0e BesselI1e BitwiseAnd BitwiseOr BitwiseXor Bucketize Ceil
     ClipByValue Complex Cos Cosh Digamma DivNoNan Div Elu EluGrad Equal Erf Erfc Erfinv Exp Expm1 Floor FloorDiv
     FloorMod Greater GreaterEqual Igamma Igammac Imag Inv InvGrad Invert IsFinite IsInf IsNan LeakyRelu LeakyReluGrad
     LeftShift Less LessEqual Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod Mul MulNoNan Ndtri

@@ -42,8 +42,7 @@ def head(recipe: Recipe, classes: int) -> list[Any]:
 
 def on_features(data: Dataset, model: keras.Model) -> Dataset:
     """The data set with what a public model puts out in place of the images."""
-    found = {name: features(model, getattr(data, name)) for name in ("x_train", "x_test")}
-    return dataclasses.replace(data, **found)
+    return dataclasses.replace(data, x_train=features(model, data.x_train), x_test=features(model, data.x_test))
 
 
 def whole(model: keras.Model, trained: keras.Model) -> PrivateModel:
