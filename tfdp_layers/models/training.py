@@ -65,7 +65,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
     def _local_sums(self, data: Any) -> list[tf.Tensor]:
         """Sums over a drawn batch, or over a replica's slice of it; updates the metrics."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        size = self._privacy.require_run().batches.physical_batch_size
+        size = self._privacy.require_run().batches.piece
         return self._piece(x, y, sample_weight) if size is None else self._piecewise(x, y, sample_weight, size)
 
     def _release(self, sums: list[tf.Tensor]) -> tf.Tensor:
