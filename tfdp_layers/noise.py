@@ -62,7 +62,7 @@ class NoiseSource:
 
     def perturbed(self, total: tf.Tensor, stddev: float, noise: tf.Tensor) -> tf.Tensor:
         """`total` with noise of this standard deviation, above 0; `noise`: numbers of `normal`, of the same shape."""
-        return total + stddev * tf.cast(noise, total.dtype)
+        return total + tf.cast(stddev * noise, total.dtype)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NoiseSource:
         return type(self)()

@@ -11,6 +11,12 @@ import tensorflow as tf
 from tfdp_layers.batches.slices import Share, cut_batches
 from tfdp_layers.sampling import Sampling
 
+LONGEST_SUM = 2048
+"""Records whose contributions are added in float32; sums over more are added in float64."""
+
+LONGEST_IN_ANY_ORDER = 256
+"""Records that may be added in float32 in whatever order a pipeline gives; more are put in random order."""
+
 
 class Batches(abc.ABC):
     """What a private model trains on: batches `(x, y, sample_weight)` with the sampling that they are accounted by.
@@ -26,6 +32,13 @@ class Batches(abc.ABC):
     seeded: bool = False
     declared: bool = False
     per_unit: bool = False
+
+    @property
+    def piece(self) -> int | None:
+        """Rows that a step computes at once; None: all. At most `LONGEST_SUM` where batches are larger."""
+        if self.sampling.batch_size <= LONGEST_SUM:
+            return self.physical_batch_size
+        return min(LONGEST_SUM, self.physical_batch_size or LONGEST_SUM)
 
     def __len__(self) -> int:
         """Batches in an epoch: ceil(examples / batch_size)."""
@@ -48,8 +61,8 @@ class Batches(abc.ABC):
         elif pad:
             # sqrt: an eighth of a small batch is less than the draws' standard deviation, and would give many sizes.
             multiples.append(math.ceil(max(self.sampling.batch_size / 8, math.sqrt(self.sampling.batch_size))))
-        if pad and self.physical_batch_size is not None:
-            multiples.append(self.physical_batch_size)
+        if pad and self.piece is not None:
+            multiples.append(self.piece)
         for multiple in multiples:
             rows = -(-rows // multiple) * multiple
         return rows

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.batches.base import Batches
+from tfdp_layers.batches.base import LONGEST_IN_ANY_ORDER, Batches
 from tfdp_layers.batches.generators import generated
 from tfdp_layers.batches.records import checked_examples, checked_sampling
 from tfdp_layers.batches.slices import fill
@@ -85,7 +85,17 @@ class DeclaredBatches(Batches):
 
         Raises: tf.errors.InvalidArgumentError, while iterating, for a batch larger than the sampling allows.
         """
-        return self._dataset.map(lambda *batch: self._standard(batch, pad)).prefetch(2)
+        return self._dataset.map(lambda *batch: self._standard(self._disordered(batch), pad)).prefetch(2)
+
+    def _disordered(self, batch: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The batch, in random order where it is large.
+
+        The float32 sum over a long row of records can be off by more than one of them, in an order made for that.
+        """
+        if self.sampling.batch_size <= LONGEST_IN_ANY_ORDER:
+            return batch
+        order = tf.random.shuffle(tf.range(tf.shape(keras.tree.flatten(batch)[0])[0]))
+        return tuple(keras.tree.map_structure(lambda leaf: disordered(leaf, order), batch))
 
     def _standard(self, batch: tuple[Any, ...], pad: bool) -> Any:
         drawn = tf.shape(keras.tree.flatten(batch)[0], out_type=tf.int64)[0]
@@ -98,6 +108,11 @@ class DeclaredBatches(Batches):
         x, y, weights = batch if len(batch) == 3 else (*batch, tf.ones([drawn]))
         weights = keras.tree.map_structure(lambda leaf: tf.cast(leaf, tf.float32), weights)
         return keras.tree.map_structure(lambda leaf: fill(leaf, rows, self._static_rows(pad)), (x, y, weights))
+
+
+def disordered(leaf: tf.Tensor, order: tf.Tensor) -> Any:
+    """The rows in this order, of the static shape that they had."""
+    return tf.ensure_shape(tf.gather(leaf, order), leaf.shape)
 
 
 def declare_sampling(dataset: Any, sampling: Sampling, *, examples: int) -> DeclaredBatches:

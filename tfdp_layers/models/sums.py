@@ -115,7 +115,10 @@ class BoundedSums(KerasMixin):
         return sums
 
     def _piecewise(self, x: Any, y: Any, sample_weight: Any, size: int) -> list[tf.Tensor]:
-        """Sums over a drawn batch in pieces of `size` records, so that memory does not grow with the batch."""
+        """Sums over a drawn batch in pieces of `size` records, so that memory does not grow with the batch.
+
+        Pieces are added in float64: so rounding does not grow with the batch either, but for that of each piece.
+        """
         data = (x, y, sample_weight)
         rows = tf.shape(keras.tree.flatten(x)[0])[0]
         static = keras.tree.flatten(x)[0].shape[0]
@@ -129,10 +132,12 @@ class BoundedSums(KerasMixin):
                 lambda t: tf.slice(t, [start] + [0] * (len(t.shape) - 1), [length, *t.shape[1:]]), data
             )
             sums = self._piece(*piece)
-            return start + size, [a + b for a, b in zip(totals, sums, strict=True)]
+            return start + size, [a + tf.cast(b, a.dtype) for a, b in zip(totals, sums, strict=True)]
 
-        zeros = [tf.zeros(v.shape, tf.float32) for v in self.trainable_variables]
-        zeros += [tf.zeros(group.shape) for group in self._privacy.require_run().groups if not group.variables]
+        zeros = [tf.zeros(v.shape, tf.float64) for v in self.trainable_variables]
+        zeros += [
+            tf.zeros(group.shape, tf.float64) for group in self._privacy.require_run().groups if not group.variables
+        ]
         return tf.while_loop(lambda start, _: start < rows, body, [tf.constant(0), zeros], parallel_iterations=1)[1]
 
     def _update_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any, present: tf.Tensor) -> None:

@@ -69,7 +69,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
     def _local_sums(self, data: Any) -> list[tf.Tensor]:
         """Sums over a drawn batch, or over a replica's slice of it; updates the metrics."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        size = self._privacy.require_run().batches.physical_batch_size
+        size = self._privacy.require_run().batches.piece
         return self._piece(x, y, sample_weight) if size is None else self._piecewise(x, y, sample_weight, size)
 
     def _release(self, sums: list[tf.Tensor]) -> tf.Tensor:
@@ -252,7 +252,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
     def _check_trace(self, run: Run, spec: tuple[Any, ...]) -> Report:
         """Examines whether records mix, and compiles afresh, where something changed that a trace depends on."""
         state = self._privacy
-        variables, pieces = tuple(map(id, self.trainable_variables)), run.batches.physical_batch_size
+        variables, pieces = tuple(map(id, self.trainable_variables)), run.batches.piece
         traced = (run.release, pieces, int(self.steps_per_execution), id(self.optimizer), variables, str(spec))
         if state.traced != traced:
             state.independence, state.sums, self.train_function = None, None, None

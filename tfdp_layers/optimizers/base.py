@@ -171,7 +171,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
         Args:
             sums: summed gradients, aligned with `variables`, then one scalar for each group without variables; each
-                record's part bounded as `groups` state.
+                record's part bounded as `groups` state. Those in float64 are rounded after the noise.
             variables: the trainable variables, each in exactly one group.
             groups: bounds from which the noise is scaled.
             batch_size: the EXPECTED batch size, public; never the drawn one.
@@ -189,7 +189,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
             def add() -> list[tf.Tensor]:
                 return add_noise(self.noise_source, sums, stddevs)
 
-            means = [total / batch_size for total in (self.workers.noisy(add, sums) if self.workers else add())]
+            noisy = self.workers.noisy(add, sums) if self.workers else add()
+            means = [tf.cast(total, tf.float32) / batch_size for total in noisy]
             if self._observer is not None:
                 self._observer(means)
             released = self.after_noise(means[: len(variables)], means[len(variables) :], variables, groups)

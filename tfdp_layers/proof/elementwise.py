@@ -25,14 +25,14 @@ from tfdp_layers.proof.values import (
 from tfdp_layers.proof.walks import added
 
 NONLINEAR = types("""
-    Abs ComplexAbs Acos Acosh Asin Asinh Atan Atan2 Atanh BesselI0e BesselI1e BitwiseAnd BitwiseOr BitwiseXor Bucketize Ceil
-    ClipByValue Complex Cos Cosh Digamma DivNoNan Div Elu EluGrad Equal Erf Erfc Erfinv Exp Expm1 Floor FloorDiv
-    FloorMod Greater GreaterEqual Igamma Igammac Imag Inv InvGrad Invert IsFinite IsInf IsNan LeakyRelu LeakyReluGrad
-    LeftShift Less LessEqual Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod Mul MulNoNan Ndtri
-    NextAfter NotEqual Pow Real RealDiv Reciprocal ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad RightShift Rint Round
-    Rsqrt RsqrtGrad Select SelectV2 Selu SeluGrad Sigmoid SigmoidGrad Sign Sin Sinh Softplus SoftplusGrad Softsign
-    SoftsignGrad Sqrt SqrtGrad Square SquaredDifference Tan Tanh TanhGrad TruncateDiv TruncateMod Xdivy Xlog1py Xlogy
-    Zeta Polygamma Cast Add AddV2 Sub Neg AddN
+    Abs Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh BesselI0e BesselI1e BitwiseAnd BitwiseOr BitwiseXor
+    Bucketize Cast Ceil ClipByValue Complex ComplexAbs Cos Cosh Digamma Div DivNoNan Elu EluGrad Equal Erf Erfc
+    Erfinv Exp Expm1 Floor FloorDiv FloorMod Greater GreaterEqual Igamma Igammac Imag Inv InvGrad Invert IsFinite
+    IsInf IsNan LeakyRelu LeakyReluGrad LeftShift Less LessEqual Lgamma Log Log1p LogicalAnd LogicalNot LogicalOr
+    Maximum Minimum Mod Mul MulNoNan Ndtri Neg NextAfter NotEqual Polygamma Pow Real RealDiv Reciprocal
+    ReciprocalGrad Relu Relu6 Relu6Grad ReluGrad RightShift Rint Round Rsqrt RsqrtGrad Select SelectV2 Selu SeluGrad
+    Sigmoid SigmoidGrad Sign Sin Sinh Softplus SoftplusGrad Softsign SoftsignGrad Sqrt SqrtGrad Square
+    SquaredDifference Sub Tan Tanh TanhGrad TruncateDiv TruncateMod Xdivy Xlog1py Xlogy Zeta
 """)
 _SUMS = {"Add", "AddV2", "Sub", "Neg", "AddN"}
 _QUOTIENTS = {"RealDiv", "Div", "DivNoNan"}
