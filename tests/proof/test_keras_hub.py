@@ -10,7 +10,7 @@ import tfdp_layers as tfdp
 from helpers.proof.provable import private, specs_of, sums_proof
 from tfdp_layers.proof import prove_rows
 
-hub = pytest.importorskip("keras_hub", reason="KerasHub is not installed").models
+hub = pytest.importorskip("keras_hub", reason="KerasHub is not installed", exc_type=ImportError).models
 SIZES = {"vocabulary_size": 13, "num_layers": 2, "hidden_dim": 8, "intermediate_dim": 12}
 LENGTH = 6
 

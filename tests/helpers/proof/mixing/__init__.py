@@ -16,10 +16,25 @@ from helpers.proof.mixing import (
     moving,
     orders,
     outside,
+    timing,
     tricks,
 )
 from helpers.proof.mixing.base import ROWS, SUMS
 
 __all__ = ["ROWS", "SUMS"]
-KINDS = (adding, aimed, attempts, counting, drawing, indexing, listing, looping, moving, orders, outside, tricks)
+KINDS = (
+    adding,
+    aimed,
+    attempts,
+    counting,
+    drawing,
+    indexing,
+    listing,
+    looping,
+    moving,
+    orders,
+    outside,
+    timing,
+    tricks,
+)
 """Importing them registers their functions."""
