@@ -68,7 +68,7 @@ def examined(model: "PrivateTraining", function: Any, x: Any, y: Any, groups: Se
     if report.status == "mixed":
         found = "" if report.layer else f"{culprit(model, synthetic_inputs(model, inputs_like(model, x)))}; "
         raise ValueError(f"Records are not independent in model {model.name!r}: {found}{stopped_by(report)}. {MEANING}")
-    measure(model, x, y, groups)
+    measure(model, function, x, y, groups)
     if not report.proved:
         measure_interactions(model, function, x, y, groups)
     return EAGER if report.proved and model.run_eagerly else report

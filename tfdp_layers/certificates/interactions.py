@@ -17,6 +17,7 @@ from tfdp_layers.certificates.measuring import (
     synthetic_inputs,
     synthetic_labels,
     tolerance,
+    traced,
     without_randomness,
 )
 from tfdp_layers.sensitivity import SensitivityGroup
@@ -83,20 +84,18 @@ def exchanges(
     model: "PrivateTraining", function: Any, pair: list[Any], rows: int, seed: int
 ) -> list[tuple[Any, list[Any]]]:
     """The sums of two batches together, and, for several rows, of the same two with that row exchanged."""
-    weights = function.structured_input_signature[0][2]
-    ones = keras.tree.map_structure(lambda spec: tf.ones([rows]) if isinstance(spec, tf.TensorSpec) else None, weights)
 
-    def traced(data: Any) -> list[tf.Tensor]:
+    def compiled(data: Any) -> list[tf.Tensor]:
         with same_seeds(model, seed):
-            return list(function(*data, ones)[0])
+            return traced(function, *data)
 
     def eager(data: Any) -> list[tf.Tensor]:
         with same_seeds(model, seed), same_global_seed(seed):
             return model.bounded_gradient_sums(*data)
 
     # A graph's own generators do not start again: then each operation is run by itself, which takes longer.
-    again = zip(traced(pair[0]), traced(pair[0]), strict=True)
-    summed = traced if all(np.array_equal(a, b, equal_nan=True) for a, b in again) else eager
+    again = zip(compiled(pair[0]), compiled(pair[0]), strict=True)
+    summed = compiled if all(np.array_equal(a, b, equal_nan=True) for a, b in again) else eager
     first, second = map(summed, pair)
     together = [a + b for a, b in zip(first, second, strict=True)]
     places = range(rows) if rows <= _SINGLY else (0, rows // 2, rows - 1)

@@ -31,7 +31,7 @@ MEANING = (
 """What follows of records that are not independent, and the fix."""
 
 
-def measure(model: "PrivateTraining", x: Any, y: Any, groups: Sequence[SensitivityGroup]) -> None:
+def measure(model: "PrivateTraining", function: Any, x: Any, y: Any, groups: Sequence[SensitivityGroup]) -> None:
     """Measures that a record's contribution depends on that record alone.
 
     Two measurements on a few records: additivity (with dropout off, the released sum of the batch equals the sum of
@@ -43,6 +43,7 @@ def measure(model: "PrivateTraining", x: Any, y: Any, groups: Sequence[Sensitivi
 
     Args:
         model: a compiled private model.
+        function: its sums, of `traced_sums`.
         x, y: a batch or (trees of) tf.TensorSpec, whose shapes and types are then filled with synthetic records. If
             left out, the model's own inputs, and labels like its outputs.
         groups: of the model.
@@ -53,8 +54,9 @@ def measure(model: "PrivateTraining", x: Any, y: Any, groups: Sequence[Sensitivi
     x = synthetic_inputs(model, inputs_like(model, x))
     with without_randomness(model), untouched_state(model) as changed:
         y = synthetic_labels(model, x, y)
-        together = model.bounded_gradient_sums(x, y)
-        alone = [model.bounded_gradient_sums(*row(i, (x, y))) for i in range(_ROWS)]
+        summed = model.bounded_gradient_sums if runs_otherwise(model) else functools.partial(traced, function)
+        together = summed(x, y)
+        alone = [summed(*row(i, (x, y))) for i in range(_ROWS)]
         crossed = cross_gradient(model, x, y) or cross_upstream(model, x, y)
         refuse_mixed_losses(model, x, y)
         refuse_losses_of_weights(model, x, y)
@@ -69,6 +71,20 @@ def measure(model: "PrivateTraining", x: Any, y: Any, groups: Sequence[Sensitivi
             f"Records are not independent in model {model.name!r}: {culprit(model, x)}. {MEANING} (Additivity gap"
             f" {gap:.3g} of {scale:.3g}{', and a loss has a gradient in another row' if crossed else ''}.)"
         )
+
+
+def runs_otherwise(model: "PrivateTraining") -> bool:
+    """Whether the traced sums are not to be called here: random masks stay on, or XLA would compile each size."""
+    draws = any("seed_generator" in v.path for v in model.non_trainable_variables)
+    return draws or bool(model.jit_compile) or bool(model.run_eagerly)
+
+
+def traced(function: Any, x: Any, y: Any) -> list[tf.Tensor]:
+    """The sums of a batch by the function of `traced_sums`, whose kernels and optimized graph steps run."""
+    rows = len(keras.tree.flatten(x)[0])
+    weights = function.structured_input_signature[0][2]
+    ones = keras.tree.map_structure(lambda spec: tf.ones([rows]) if isinstance(spec, tf.TensorSpec) else None, weights)
+    return list(function(x, y, ones)[0])
 
 
 def additivity_gap(
