@@ -167,7 +167,8 @@ def without_randomness(model: "PrivateTraining") -> Iterator[None]:
                 setattr(layer, name, off)
     augmenting = [layer for layer in model._flatten_layers() if acts_in_training(layer)]
     for layer in augmenting:
-        layer.call = functools.partial(switched_off, layer.call)
+        spectral = isinstance(layer, keras.layers.SpectralNormalization)
+        layer.call = functools.partial(unnormalized, layer) if spectral else functools.partial(switched_off, layer.call)
     try:
         yield
     finally:
@@ -189,6 +190,11 @@ def acts_in_training(layer: keras.layers.Layer) -> bool:
     computes of that kernel alone.
     """
     return hasattr(layer, "get_random_transformation") or type(layer) is keras.layers.SpectralNormalization
+
+
+def unnormalized(layer: Any, inputs: tf.Tensor, training: bool | None = None) -> Any:
+    """What spectral normalization wraps, in training as ever."""
+    return keras.ops.cast(layer.layer(inputs), inputs.dtype)
 
 
 def switched_off(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
