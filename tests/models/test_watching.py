@@ -76,6 +76,7 @@ DECISIONS = {
     "changes the rate": (slow_down, "changed the learning rate"),
     "limits the releases": (limit, "limited the releases"),
     "takes the weights": (lambda model: model.get_weights(), "took the weights"),
+    "takes a plain model": (lambda model: model.to_keras(), "took the weights"),
     "puts weights back": (lambda model: model.set_weights([w + 0 for w in keras.Model.get_weights(model)]), "set the"),
 }
 
@@ -102,7 +103,8 @@ def test_every_way_to_read_is_noted(read):
 
 @pytest.mark.parametrize("at", ["on_epoch_end", "on_epoch_begin", "on_train_batch_end"])
 @pytest.mark.parametrize(
-    "decision", ["changes the rate", "limits the releases", "takes the weights", "puts weights back"]
+    "decision",
+    ["changes the rate", "limits the releases", "takes the weights", "takes a plain model", "puts weights back"],
 )
 def test_every_decision_is_reported_once_in_whichever_hook(decision, at):
     decide, words = DECISIONS[decision]
