@@ -107,3 +107,50 @@ def test_a_declaration_lifts_no_other_refusal():
     tfdp.public(model)
     with pytest.raises(ValueError, match="BatchNormalization"):
         train(model, X)
+
+
+def overwritten_mean():
+    layer = kl.Normalization(mean=[0.0, 1.0, 2.0], variance=[1.0, 1.0, 1.0])
+    layer.build((None, 3))
+    layer.mean = layer.mean + 0.5
+    return layer
+
+
+def overwritten_vocabulary():
+    layer = kl.StringLookup(vocabulary=["a"])
+    layer.set_vocabulary(["private", "words"])
+    return layer
+
+
+def overwritten_vectorization():
+    layer = kl.TextVectorization(vocabulary=["a", "b"])
+    layer.set_vocabulary(["private", "words"])
+    return layer
+
+
+@pytest.mark.parametrize("make", [overwritten_mean, overwritten_vocabulary, overwritten_vectorization])
+def test_constants_that_were_given_and_set_to_others_later_are_refused(make):
+    assert "set later" in mixing_reason(make())
+
+
+GIVEN = {
+    "mean": lambda: kl.Normalization(mean=[0.1, 1.0, 2.0], variance=[1.0, 0.3, 1.0]),
+    "one mean": lambda: kl.Normalization(mean=0.1, variance=0.3),
+    "axes": lambda: kl.Normalization(axis=(1, 2), mean=np.full((3, 2), 0.1), variance=np.full((3, 2), 0.7)),
+    "middle axis": lambda: kl.Normalization(axis=1, mean=[0.1, 1.0, 2.0], variance=[1.0, 0.3, 1.0]),
+    "integers": lambda: kl.IntegerLookup(vocabulary=[5, 6], num_oov_indices=2),
+    "integers of NumPy": lambda: kl.IntegerLookup(vocabulary=np.array([5, 6])),
+    "words": lambda: kl.StringLookup(vocabulary=["a", "b"], mask_token="[M]", output_mode="int"),
+    "special words": lambda: kl.StringLookup(vocabulary=["[UNK]", "a", "b"]),
+    "texts": lambda: kl.TextVectorization(vocabulary=["a", "b"]),
+    "bins": lambda: kl.Discretization(bin_boundaries=[0.0, 1.0]),
+}
+
+
+@pytest.mark.parametrize("make", GIVEN.values(), ids=GIVEN)
+def test_constants_among_the_arguments_are_taken(make):
+    layer = make()
+    if isinstance(layer, kl.Normalization):
+        assert mixing_reason(layer) is None
+        layer.build((None, 3, 2) if len(layer.axis) == 2 or layer.axis == (1,) else (None, 3))
+    assert mixing_reason(layer) is None

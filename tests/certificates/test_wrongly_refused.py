@@ -190,3 +190,14 @@ def test_an_activation_in_a_recurrent_cell_is_refused():
     model = private(of_tokens(kl.LSTM(3, recurrent_activation=kl.PReLU(), return_sequences=True)))
     with pytest.raises(ValueError, match=r"outside its layer|inside a loop"):
         model.fit(IDS, np.ones((32, 2), "float32"), batch_size=16, verbose=0)
+
+
+class CentersInTraining(kl.Dense):
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        return super().call(x - keras.ops.mean(x, axis=0, keepdims=True) if training else x)
+
+
+def test_what_spectral_normalization_wraps_is_measured_in_training():
+    model = of_vectors(kl.SpectralNormalization(CentersInTraining(3)))
+    with pytest.raises(ValueError, match="Records are not independent"):
+        private(model, allow_generic=True).fit(X, np.ones((32, 2), "float32"), batch_size=16, verbose=0)

@@ -46,6 +46,10 @@ def slow_down(model):
     model.optimizer.learning_rate = 0.5 * float(model.optimizer.learning_rate)
 
 
+def limit(model):
+    model.optimizer.limit_releases(min(100, model.optimizer.releases_left()) - 1)
+
+
 def unravel(logs):
     def names(loss, mae, **others):
         return loss
@@ -64,12 +68,15 @@ READS = {
     "merged": lambda logs: {**logs},
     "as text": lambda logs: f"{logs}",
     "as JSON": lambda logs: json.dumps(logs),
+    "set by default": lambda logs: logs.setdefault("loss", 0.0),
     "popped": lambda logs: logs.pop("mae"),
 }
 DECISIONS = {
     "stops": (stop, "stopped the training"),
     "changes the rate": (slow_down, "changed the learning rate"),
+    "limits the releases": (limit, "limited the releases"),
     "takes the weights": (lambda model: model.get_weights(), "took the weights"),
+    "takes a plain model": (lambda model: model.to_keras(), "took the weights"),
     "puts weights back": (lambda model: model.set_weights([w + 0 for w in keras.Model.get_weights(model)]), "set the"),
 }
 
@@ -94,8 +101,11 @@ def test_every_way_to_read_is_noted(read):
     assert "and then stopped" in str(model.privacy_statement(1e-2))
 
 
-@pytest.mark.parametrize("at", ["on_epoch_end", "on_epoch_begin", "on_train_batch_end", "on_train_end"])
-@pytest.mark.parametrize("decision", ["changes the rate", "takes the weights", "puts weights back"])
+@pytest.mark.parametrize("at", ["on_epoch_end", "on_epoch_begin", "on_train_batch_end"])
+@pytest.mark.parametrize(
+    "decision",
+    ["changes the rate", "limits the releases", "takes the weights", "takes a plain model", "puts weights back"],
+)
 def test_every_decision_is_reported_once_in_whichever_hook(decision, at):
     decide, words = DECISIONS[decision]
     model = model_of()

@@ -38,17 +38,46 @@ def public(layer: Layer) -> Layer:
 
 
 def has_given_constants(layer: keras.layers.Layer) -> bool:
-    """Whether a layer holds no constants but those among its arguments, which whoever wrote the model gave."""
+    """Whether a layer holds no constants but those among its arguments, which whoever wrote the model gave.
+
+    A vocabulary or a mean that was given, and set to something else later, is not what was given.
+    """
     kl = keras.layers
     if isinstance(layer, kl.Normalization):
-        return layer.input_mean is not None
+        return layer.input_mean is not None and has_given_numbers(layer)
     if isinstance(layer, kl.Discretization):
         return not getattr(layer, "num_bins", None) or layer.bin_boundaries is None
     if isinstance(layer, kl.TextVectorization):
         layer = layer._lookup_layer
     if isinstance(layer, kl.StringLookup | kl.IntegerLookup) or hasattr(layer, "_has_input_vocabulary"):
-        return bool(getattr(layer, "_has_input_vocabulary", False))
+        return bool(getattr(layer, "_has_input_vocabulary", False)) and has_given_vocabulary(layer)
     return True
+
+
+def has_given_numbers(layer: Any) -> bool:
+    """Whether mean and variance, where they are set yet, are the arguments of these names."""
+    if layer.mean is None:
+        return True
+    for now, given in ((layer.mean, layer.input_mean), (layer.variance, layer.input_variance)):
+        now = np.asarray(now)
+        # Aligned to the axes that are kept, of a shape that broadcasts to theirs: what is kept is repeated.
+        given = np.asarray(given, now.dtype)
+        if not np.array_equal(np.unique(now), np.unique(given)):
+            return False
+        squeezed = np.squeeze(now)
+        if squeezed.shape == np.squeeze(given).shape and not np.array_equal(squeezed, np.squeeze(given)):
+            return False
+    return True
+
+
+def has_given_vocabulary(layer: Any) -> bool:
+    """Whether the vocabulary is the argument of that name: of a file that holds one, it is taken to be."""
+    given = getattr(layer, "input_vocabulary", None)
+    if given is None or isinstance(given, str):
+        return given is not None
+    tokens = [str(token) for token in np.ravel(np.asarray(given)).tolist()]
+    now = [str(token) for token in layer.get_vocabulary(include_special_tokens=False)]
+    return now == tokens or [str(token) for token in layer.get_vocabulary()] == tokens
 
 
 def refusal_of_constants(layer: keras.layers.Layer) -> str | None:

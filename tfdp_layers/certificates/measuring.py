@@ -74,8 +74,9 @@ def measure(model: "PrivateTraining", function: Any, x: Any, y: Any, groups: Seq
 
 
 def runs_otherwise(model: "PrivateTraining") -> bool:
-    """Whether the traced sums are not to be called here: random masks stay on, or XLA would compile each size."""
+    """Whether the traced sums are not to be called: random masks stay on in them, or XLA would compile each size."""
     draws = any("seed_generator" in v.path for v in model.non_trainable_variables)
+    draws |= any(acts_in_training(layer) for layer in model._flatten_layers())
     return draws or bool(model.jit_compile) or bool(model.run_eagerly)
 
 
@@ -187,7 +188,8 @@ def without_randomness(model: "PrivateTraining") -> Iterator[None]:
                 setattr(layer, name, off)
     augmenting = [layer for layer in model._flatten_layers() if acts_in_training(layer)]
     for layer in augmenting:
-        layer.call = functools.partial(switched_off, layer.call)
+        spectral = isinstance(layer, keras.layers.SpectralNormalization)
+        layer.call = functools.partial(unnormalized, layer) if spectral else functools.partial(switched_off, layer.call)
     try:
         yield
     finally:
@@ -209,6 +211,11 @@ def acts_in_training(layer: keras.layers.Layer) -> bool:
     computes of that kernel alone.
     """
     return hasattr(layer, "get_random_transformation") or type(layer) is keras.layers.SpectralNormalization
+
+
+def unnormalized(layer: Any, inputs: tf.Tensor, training: bool | None = None) -> Any:
+    """What spectral normalization wraps, in training as ever."""
+    return keras.ops.cast(layer.layer(inputs), inputs.dtype)
 
 
 def switched_off(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

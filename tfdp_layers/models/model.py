@@ -22,6 +22,7 @@ class PrivateModel(PrivateTraining, keras.Model):
         """An ordinary Keras model with copies of the weights, which needs nothing of this library to load and
         predict.
         """
+        self._privacy.decided("took the weights")
         return plain_model(self)
 
 
@@ -36,6 +37,7 @@ class PrivateSequential(PrivateTraining, keras.Sequential):
         """An ordinary Keras model with copies of the weights, which needs nothing of this library to load and
         predict.
         """
+        self._privacy.decided("took the weights")
         return plain_model(self)
 
 

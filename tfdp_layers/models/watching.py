@@ -55,6 +55,11 @@ class WatchedLogs(dict[str, Any]):
         self._read()
         return super().values()
 
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name in self:
+            self._read(name)
+        return super().setdefault(name, default)
+
     def copy(self) -> dict[str, Any]:
         return dict(self)
 
@@ -132,7 +137,8 @@ class Watch:
         return call
 
     def _decided_in(self, callback: Any, hook: Callable[[], Any]) -> Any:
-        stopping, rate = self._model.stop_training, rate_of(self._model.optimizer)
+        optimizer = self._model.optimizer
+        stopping, rate, left = self._model.stop_training, rate_of(optimizer), optimizer.releases_left()
         self._running.append(callback)
         try:
             found = hook()
@@ -142,7 +148,9 @@ class Watch:
         else:
             if self._model.stop_training and not stopping:
                 self.decided("stopped the training")
-            if rate_of(self._model.optimizer) != rate:
+            if optimizer.releases_left() != left:
+                self.decided("limited the releases")
+            if rate_of(optimizer) != rate:
                 self.decided("changed the learning rate")
             return found
         finally:
