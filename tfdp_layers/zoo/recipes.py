@@ -78,7 +78,7 @@ class Measured:
         dataset, epsilon: of the runs.
         accuracy, spread: mean and standard deviation over the seeds.
         seeds: how many runs.
-        minutes: of one run on two processor cores, features included.
+        minutes: of one run on two processor cores that other programs shared, features included.
     """
 
     dataset: str
@@ -101,7 +101,10 @@ class NamedRecipe:
 
 RECIPES = {
     "scattering": NamedRecipe(
-        "backprop_clipping", "scattering", "wavelet features, and one dense layer that clips each record's gradient"
+        "backprop_clipping",
+        "scattering",
+        "wavelet features, and one dense layer that clips each record's gradient",
+        (Measured("fashion_mnist", 2.7, 0.8975, 0.0013, 3, 7.5), Measured("digits", 2.7, 0.8982, 0.0137, 3, 0.2)),
     ),
     "cnn": NamedRecipe("backprop_clipping", "cnn", "two convolutions and two dense layers, clipped in the layers"),
     "mlp": NamedRecipe("backprop_clipping", "mlp", "two dense layers, clipped in the layers"),
