@@ -1,7 +1,9 @@
-"""Private image classification by fixed wavelet features and one linear layer: the best that trains in a minute.
+"""Private image classification by fixed wavelet features and one linear layer.
 
 python examples/scattering.py --dataset fashion_mnist --epsilon 2.7
 python examples/scattering.py --dataset mnist --data_dir FOLDER --epsilon 2.93 --scales 2,3
+
+2026-11-22, Fashion-MNIST, epsilon 2.7, delta 1e-5, three seeds: 89.96% (standard deviation 0.20); last weights 89.74%.
 
 Features are computed once (`tfdp.features`), normalised within each image, and never trained, so they cost no privacy.
 The head clips each record's gradient by its own norm. The weights tested are the mean of those after each epoch of the

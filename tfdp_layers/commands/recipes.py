@@ -34,7 +34,9 @@ def _run(values: flags.FlagValues) -> int:
         print(wrapped(recipe.summary, f"{name:11}", 11))
         for one in recipe.measured:
             accuracy = f"{100 * one.accuracy:.1f}% (standard deviation {100 * one.spread:.1f}, {one.seeds} seeds)"
-            print(f"{'':11}{one.dataset}, epsilon {one.epsilon:g}: {accuracy} in {one.minutes:.0f} min on 2 cores")
+            print(
+                f"{'':11}{one.dataset}, epsilon {one.epsilon:g}: {accuracy} in {one.minutes:.1f} min on 2 shared cores"
+            )
     return 0
 
 

@@ -12,6 +12,8 @@ from tfdp_layers.per_record.recording import Recorder, formula_of
 from tfdp_layers.rules.rows import check_bound
 
 AUTOMATIC = "automatic"
+_STABILITY = 1e-3
+"""Beside the norm of one layer's gradient: a tenth of what is usual beside that of all layers' (Bu et al. 2022)."""
 Clip = float | str
 """A bound, or how one is chosen."""
 
@@ -20,10 +22,10 @@ Clip = float | str
 class GradientClip:
     """Scales each record's gradient g of all trainable weights of a layer, taken together, by its norm.
 
-    A number C: by min(1, C / ||g||). "automatic": by 1 / (||g|| + 0.01), no threshold to choose.
+    A number C: by min(1, C / ||g||). "automatic": by 1 / (||g|| + 0.001), no threshold to choose.
 
     Units: per-record loss per unit of weight; "automatic" has none.
-    Guarantee: ||scale(g) g|| is at most `bound`: C, or 1 (x / (x + 0.01) < 1). A g that is not finite, or whose square
+    Guarantee: ||scale(g) g|| is at most `bound`: C, or 1 (x / (x + 0.001) < 1). A g that is not finite, or whose square
         overflows float32, adds zero. The norm is exact but for rounding, which is added to it (`bounded_sums`): for a
         product over positions X^T U it is <X X^T, U U^T>^(1/2) or taken from X^T U written out, for one position
         ||x|| ||u||, and a bias adds the square of its own gradient under the root.
@@ -54,7 +56,7 @@ class GradientClip:
 
     def scales(self, norms: tf.Tensor) -> tf.Tensor:
         """What each record's gradient is multiplied by: (batch,) -> (batch,)."""
-        return automatic_scales(norms, 1.0) if isinstance(self.clip, str) else clip_scales(norms, self.clip)
+        return automatic_scales(norms, 1.0, _STABILITY) if isinstance(self.clip, str) else clip_scales(norms, self.clip)
 
 
 def chosen_clip(gradient_clip: Clip | None, clips: Mapping[str, Any]) -> Clip | None:

@@ -78,7 +78,7 @@ class Measured:
         dataset, epsilon: of the runs.
         accuracy, spread: mean and standard deviation over the seeds.
         seeds: how many runs.
-        minutes: of one run on two processor cores, features included.
+        minutes: of one run on two processor cores that other programs shared, features included.
     """
 
     dataset: str
@@ -101,7 +101,10 @@ class NamedRecipe:
 
 RECIPES = {
     "scattering": NamedRecipe(
-        "backprop_clipping", "scattering", "wavelet features, and one dense layer that clips each record's gradient"
+        "backprop_clipping",
+        "scattering",
+        "wavelet features, and one dense layer that clips each record's gradient",
+        (Measured("fashion_mnist", 2.7, 0.89747, 0.0013, 3, 7.5), Measured("digits", 2.7, 0.9630, 0.0016, 3, 0.1)),
     ),
     "cnn": NamedRecipe("backprop_clipping", "cnn", "two convolutions and two dense layers, clipped in the layers"),
     "mlp": NamedRecipe("backprop_clipping", "mlp", "two dense layers, clipped in the layers"),
@@ -142,7 +145,7 @@ def _for_images(model: str, recipe: Recipe, **digits: Any) -> dict[tuple[str, st
 _RECIPES = {
     "backprop_clipping": _for_images("mlp", _MLP, learning_rate=4e-3)
     | _for_images("cnn", _CNN, learning_rate=4e-3)
-    | _for_images("scattering", _SCATTERING, learning_rate=4.0),
+    | _for_images("scattering", _SCATTERING, learning_rate=4.0, epochs=10),
     "dfa": _for_images("mlp", _DFA),
     "dfa_hybrid": _for_images("cnn", _HYBRID),
 } | {
