@@ -283,8 +283,6 @@ def test_all_that_cannot_be_rewritten_are_named():
 
 
 def test_frozen_inside_of_a_layer_is_no_matter():
-    block = Block()
-    block.norm.trainable = False
     model = trained(around(kl.TimeDistributed(kl.BatchNormalization(trainable=False)), kl.BatchNormalization()))
     copy = tfdp.replace_batch_normalization(model, "frozen")
     x = records(model)
@@ -294,12 +292,13 @@ def test_frozen_inside_of_a_layer_is_no_matter():
 def test_layers_that_no_configuration_makes_again_are_shared():
     constants = kl.Normalization()
     constants.adapt(RNG.normal(size=(8, 6)))
-    tfdp.public(constants)
+    tfdp.public(constants).trainable = False
     model = around(kl.Lambda(lambda x: x + 1.0), constants, kl.BatchNormalization(), kl.Dense(2), shape=(6,))
     copy = tfdp.replace_batch_normalization(model, "frozen")
     x = records(model)
     assert_same(predictions(copy, x), predictions(model, x))
     assert copy.layers[1] is constants
+    assert (constants.trainable, model.trainable) == (False, True)
 
 
 # Private training -----------------------------------------------------------------------------------------------------

@@ -34,8 +34,8 @@ def replace_batch_normalization(model: keras.Model, by: Any = "group") -> keras.
             "group" or keras.layers.GroupNormalization normalizes each record over groups of channels. The number of
             groups is the largest divisor of the channels that is at most 32, the default of Wu & He 2018
             (arXiv:1803.08494), and leaves each group 16 numbers of a record, of its channels at all positions (sizes
-            that are unknown count as large); 1 if there is none. Opacus' ModuleValidator.fix takes min(32, channels),
-            which after a Dense layer of 32 units leaves each group one number, and the layer nothing but its beta.
+            that are unknown count as large); 1 if there is none. (Opacus' ModuleValidator.fix makes 32 groups of 32
+            units of a Dense layer: of one number each, less its own mean nothing is left but beta.)
             "layer" or keras.layers.LayerNormalization normalizes each record over its channels, at each position.
             "frozen" keeps the layer, no longer trainable: it normalizes by its moving averages, which like all weights
             that `fit` finds count as public.
@@ -79,7 +79,7 @@ class Copies:
     def __init__(self, kind: Any) -> None:
         self._kind = kind
         self._copies: dict[int, Any] = {}
-        self._pairs: list[tuple[Any, Any]] = []  # layers inside of a model before the model
+        self._pairs: list[tuple[Any, Any]] = []
         self._weights: dict[int, Any] = {}
 
     def of_model(self, model: Any, private: bool = False) -> Any:
@@ -121,15 +121,13 @@ class Copies:
 
     def take_over(self) -> None:
         """Gives the copies the weights and flags of what they are copies of, and says who pays for them."""
-        replaced = [(made, made.trainable) for layer, made in self._pairs if _meets(layer)]
-        for layer, made in reversed(self._pairs):  # a model's flag sets those of all inside of it
-            if isinstance(layer, keras.layers.Layer) and layer is not made:
-                for source, target in _parts(layer, made):
-                    target.trainable = source.trainable
-        for made, trainable in replaced:
-            made.trainable = trainable
         for layer, made in self._pairs:
-            if isinstance(layer, keras.layers.Layer) and layer is not made and not is_container(layer):
+            if not isinstance(layer, keras.layers.Layer) or layer is made:
+                continue
+            if not _meets(layer):
+                for source, target in _parts(layer, made):
+                    target._trainable = source._trainable  # the property would set those of all layers inside, too
+            if not is_container(layer):
                 for source, target in _same_weights(layer, made):
                     self._copy(source, target, flag=not _meets(layer))
 

@@ -46,7 +46,7 @@ def substitute(layer: Any, kind: Any) -> Any:
         frozen = type(layer).from_config(layer.get_config())
         frozen.trainable = False
         return frozen
-    if isinstance(kind, type):
+    if kind in (keras.layers.GroupNormalization, keras.layers.LayerNormalization):
         kept = (*_KEPT, *(f"{weight}_{what}" for weight in _WEIGHTS for what in _KEPT_OF_WEIGHTS))
         config = {name: value for name, value in layer.get_config().items() if name in kept}
         if kind is keras.layers.GroupNormalization:
