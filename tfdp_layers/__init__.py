@@ -41,6 +41,7 @@ _NAMES = {
     "make_private": "models.model",
     "load_model": "models.loading",
     "features": "models.features",
+    "replace_batch_normalization": "models.replacement",
     "release_metric": "metrics",
     "check_independence": "certificates.independence",
     "public": "certificates.constants",
@@ -70,6 +71,7 @@ if TYPE_CHECKING:  # What type checkers see. A test compares it with the two tab
     from tfdp_layers.models.model import PrivateModel as PrivateModel
     from tfdp_layers.models.model import PrivateSequential as PrivateSequential
     from tfdp_layers.models.model import make_private as make_private
+    from tfdp_layers.models.replacement import replace_batch_normalization as replace_batch_normalization
     from tfdp_layers.per_record import per_record_formulas as per_record_formulas
     from tfdp_layers.sensitivity import SensitivityGroup as SensitivityGroup
     from tfdp_layers.sensitivity import sensitivity_of as sensitivity_of

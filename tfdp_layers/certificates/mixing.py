@@ -21,8 +21,8 @@ def mixing_reason(layer: keras.layers.Layer) -> str | None:
     if isinstance(layer, kl.BatchNormalization) and layer.trainable:
         return (
             "it averages over the batch, so one record moves every other record's gradient and no bound holds."
-            " Use keras.layers.GroupNormalization(groups=1, center=False, scale=False), or freeze it"
-            " (layer.trainable = False)."
+            " model = tfdp.replace_batch_normalization(model) makes a model with keras.layers.GroupNormalization in its"
+            " place; by='frozen' keeps its moving averages, as does layer.trainable = False."
         )
     mixers = tuple(getattr(kl, name) for name in ("MixUp", "CutMix") if hasattr(kl, name))
     if mixers and isinstance(layer, mixers):

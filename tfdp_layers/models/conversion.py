@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from tfdp_layers.certificates.constants import has_given_constants
 from tfdp_layers.layers.attention import ClippedMultiHeadAttention
 from tfdp_layers.layers.base import BoundedLayer, CountedLayer, UpstreamBoundedLayer
 from tfdp_layers.layers.conv import (
@@ -40,19 +41,29 @@ TWINS: dict[type, Any] = {
 
 def clipped_twin(layer: keras.layers.Layer, clips: dict[str, Any], bound: str | None) -> Any:
     """The clipped twin of a trainable layer with weights, or a copy of any other layer. Weights are not copied here."""
-    if isinstance(layer, DPPCA):
-        copied = DPPCA.from_config(layer.get_config())
-        copied.ledger.merge(layer.ledger)  # its weights are copied, too
-        return copied
     twin = TWINS.get(type(layer))
     if twin is None or not layer.trainable:
-        return type(layer).from_config(layer.get_config())
+        return same_layer(layer)
     options: dict[str, Any] = dict(clips)
     if issubclass(twin, BoundedConvolution):
         options["bound"] = bound
     if issubclass(twin, UpstreamBoundedLayer):
         options.pop("input_clip", None)
     return twin.from_config(layer.get_config() | options)
+
+
+def same_layer(layer: Any) -> Any:
+    """A copy of a layer, or of an operation of Keras, without its weights.
+
+    Layers that no training changes and that a configuration does not hold are shared: Lambda, and preprocessing layers
+    with constants that `adapt` or the caller set (see `tfdp.public`).
+    """
+    if isinstance(layer, keras.layers.Lambda) or not has_given_constants(layer):
+        return layer
+    copied = type(layer).from_config(layer.get_config())
+    if isinstance(layer, DPPCA):
+        copied.ledger.merge(layer.ledger)  # its weights are copied, too
+    return copied
 
 
 def plain_model(model: keras.Model) -> keras.Model:
