@@ -65,6 +65,10 @@ READS = {
     "as text": lambda logs: f"{logs}",
     "as JSON": lambda logs: json.dumps(logs),
     "popped": lambda logs: logs.pop("mae"),
+    "whichever is last": lambda logs: logs.popitem(),
+    "by default": lambda logs: logs.setdefault("loss", 0.0),
+    "compared": lambda logs: logs == {"loss": 0.0},
+    "compared otherwise": lambda logs: logs != {"loss": 0.0},
 }
 DECISIONS = {
     "stops": (stop, "stopped the training"),
