@@ -70,6 +70,48 @@ def test_a_variable_that_loss_and_metric_only_read_is_fine():
     assert "is proved" in str(model.privacy_statement(1e-2))
 
 
+class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+    def __init__(self, number):
+        self._number = number
+
+    def __call__(self, step):
+        return 0.1 * (1.0 + self._number())
+
+
+def steered(by, number):
+    """A model of which what follows the noise depends on a number."""
+    rates = {"schedule": Schedule(number), "function": lambda *_: 0.1 * (1.0 + number())}
+    terms = {
+        "regularizer": {"kernel_regularizer": lambda w: number() * keras.ops.sum(w**2)},
+        "constraint": {"kernel_constraint": lambda w: w * (1.0 - 0.01 * number())},
+    }
+    layer = tfdp.layers.ClippedDense(3, **terms.get(by, {}))
+    model = tfdp.PrivateSequential([keras.Input((3,)), layer])
+    return model, tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(rates.get(by, 0.1)), 1.0)
+
+
+@pytest.mark.parametrize("by", ["schedule", "function", "regularizer", "constraint"])
+def test_what_follows_the_noise_reads_no_metric(by):
+    metric = keras.metrics.MeanSquaredError()
+    model, optimizer = steered(by, metric.result)
+    model.compile(optimizer, "mse", metrics=[metric])
+    with pytest.raises(ValueError, match="without noise"):
+        fit(model)
+    assert model.ledger.updates == 0
+    public = tf.Variable(1.0)
+    model, optimizer = steered(by, lambda: public)
+    model.compile(optimizer, "mse", metrics=[metric])
+    assert fit(model).ledger.updates == 4
+
+
+def test_a_metric_writes_no_learning_rate():
+    optimizer = tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.1), 1.0)
+    model = tfdp.PrivateSequential([keras.Input((3,)), tfdp.layers.ClippedDense(3)])
+    model.compile(optimizer, "mse", metrics=[Keeps(optimizer.learning_rate)])
+    with pytest.raises(ValueError, match="without noise"):
+        fit(model)
+
+
 # Weights that lose what they cost -------------------------------------------------------------------------------------
 
 

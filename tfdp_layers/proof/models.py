@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.proof.proving import prove
+from tfdp_layers.proof.proving import handle_of, prove, resource_key
 from tfdp_layers.proof.report import Report
 from tfdp_layers.proof.state import written_handles
 
@@ -80,6 +80,35 @@ def written_by_metrics(model: Any, traced: Any) -> list[Any]:
     function = tf.function(update, autograph=False).get_concrete_function(x, y, weights, losses, y_pred)
     written = written_handles(function.graph)
     return [outer for outer, inner in function.graph.captures if inner.name in written]
+
+
+def refuse_steered(model: Any, written: Iterable[Any]) -> None:
+    """Raises ValueError where what follows the noise of a step reads a variable that records write without noise.
+
+    That is: learning rates (also schedules and functions), regularizers, constraints, and the optimizer's own state.
+
+    Args:
+        written: of `written_by_metrics`, beside `written_by_records`.
+    """
+    inner, trained = model.optimizer.inner_optimizer, model.trainable_variables
+
+    def after_noise() -> None:
+        tf.convert_to_tensor(inner.learning_rate)
+        model._regularizer_gradients()
+        for variable in trained:
+            if variable.constraint is not None:
+                variable.constraint(variable)
+
+    graph = tf.function(after_noise, autograph=False).get_concrete_function().graph
+    read = [outer for outer, within in graph.captures if within.dtype == tf.resource]
+    private = {resource_key(handle_of(v)) for v in [*written_by_records(model), *written]}
+    found = next((v for v in [*read, *model.optimizer.variables] if resource_key(handle_of(v)) in private), None)
+    if found is not None:
+        raise ValueError(
+            f"A learning rate, regularizer or constraint of model {model.name!r}, or its optimizer's state, depends on"
+            " a variable that a metric writes from the records, without noise: the released weights would tell it."
+            " Compute it from constants, the weights, or the number of steps."
+        )
 
 
 def layer_names(model: Any) -> Iterator[str]:
