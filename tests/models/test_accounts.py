@@ -49,7 +49,7 @@ NO_COPIES = {
     "other numbers": (NOISE, NOISE + 1e-3),
     "another shape": (NOISE, NOISE.reshape(5, 4)),
     "a part": (NOISE, NOISE[:3]),
-    "few numbers": (NOISE[0], NOISE[0]),
+    "few numbers": (NOISE[0, :2], NOISE[0, :2]),
     "zeros, as a bias starts": (np.zeros(64), np.zeros(64)),
     "ones, as a scale starts": (np.ones((8, 8)), np.ones((8, 8))),
 }

@@ -70,6 +70,10 @@ READS = {
     "as JSON": lambda logs: json.dumps(logs),
     "set by default": lambda logs: logs.setdefault("loss", 0.0),
     "popped": lambda logs: logs.pop("mae"),
+    "whichever is last": lambda logs: logs.popitem(),
+    "by default": lambda logs: logs.setdefault("loss", 0.0),
+    "compared": lambda logs: logs == {"loss": 0.0},
+    "compared otherwise": lambda logs: logs != {"loss": 0.0},
 }
 DECISIONS = {
     "stops": (stop, "stopped the training"),

@@ -54,16 +54,24 @@ def check_independence(model: "PrivateTraining", x: Any = None, y: Any = None) -
     return examined(model, function, x, y, model.sensitivities())
 
 
-def examined(model: "PrivateTraining", function: Any, x: Any, y: Any, groups: Sequence[SensitivityGroup]) -> Report:
+def examined(
+    model: "PrivateTraining",
+    function: Any,
+    x: Any,
+    y: Any,
+    groups: Sequence[SensitivityGroup],
+    written: Sequence[Any] = (),
+) -> Report:
     """The report on a model's traced sums, after `measure`, and `measure_interactions` where they are not proved.
 
     Args:
         function: of `traced_sums`, the one that steps run, but for steps that are not compiled.
         x, y: of `measure`.
+        written: of `written_by_metrics`.
 
     Raises: ValueError, see `check_independence`.
     """
-    report = prove_traced(model, function)
+    report = prove_traced(model, function, written)
     refuse_python(model, function)
     if report.status == "mixed":
         found = "" if report.layer else f"{culprit(model, synthetic_inputs(model, inputs_like(model, x)))}; "

@@ -13,7 +13,7 @@ from tfdp_layers.structure import held_by
 if TYPE_CHECKING:
     pass
 
-_SMALLEST = 8
+_SMALLEST = 3
 """Weights of fewer numbers are not recognised by their values: a few zeros may be anyone's."""
 
 _released: dict[bytes, Ledger] = {}
@@ -55,6 +55,13 @@ def remember_released(account: Account, variables: Iterable[Any]) -> None:
         digest = _digest(held_by(variable))
         if digest is not None:
             _released[digest] = cost
+
+
+def is_paid_for(variable: Any) -> bool:
+    """Whether a training released something into this weight, or it holds a copy of values with which one ended."""
+    held = held_by(variable)
+    account = account_of(held)
+    return (account is not None and account.ledger.updates > 0) or _digest(held) in _released
 
 
 def _digest(held: Any) -> bytes | None:

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.layers.dp_pca import DPPCA
+from tfdp_layers.models.accounts import is_paid_for
 from tfdp_layers.models.training import PrivateTraining
 
 _PROBED = 3
@@ -70,11 +71,11 @@ def features(
 def refuse_private(layer: Any) -> None:
     """Raises ValueError for a prefix that was, or may have been, made from private data."""
     for part in layer._flatten_layers():
-        if isinstance(part, DPPCA | PrivateTraining):
+        if isinstance(part, DPPCA | PrivateTraining) or any(is_paid_for(v) for v in part._trainable_variables):
             raise ValueError(
-                f"{part.name!r} ({type(part).__name__}) in the prefix has a ledger: features without it would lose what"
-                " its weights cost. Make it the first layers of the private model instead, or, for weights that are"
-                " public, take `to_keras()` of it."
+                f"{part.name!r} ({type(part).__name__}) in the prefix has a ledger, or holds weights that a private"
+                " training released: features without it would lose what its weights cost. Make it the first layers of"
+                " the private model instead, or keep a prefix with public weights out of private trainings."
             )
 
 
@@ -84,5 +85,5 @@ def refuse_mixing(through: Any, rows: np.ndarray) -> None:
     if len(together) != len(rows) or not np.allclose(alone[0], together[0], rtol=1e-3, atol=1e-5, equal_nan=True):
         raise ValueError(
             "The prefix does not put out one row for each record by itself: its output for a record depends on"
-            " the others, so one record would be in several features. Take out what computes over the batch axis."
+            " other records, so one record would be in several features. Take out what computes over the batch axis."
         )

@@ -33,7 +33,7 @@ from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
 from tfdp_layers.proof import Report
-from tfdp_layers.proof.models import traced_sums
+from tfdp_layers.proof.models import refuse_steered, traced_sums, written_by_metrics
 from tfdp_layers.sampling import Sampling
 from tfdp_layers.sensitivity import SensitivityGroup
 
@@ -258,7 +258,11 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             state.independence, state.sums, self.train_function = None, None, None
         if state.independence is None or self.run_eagerly:
             function = traced_sums(self, *specs(spec))
-            state.independence = examined(self, function, spec[0], spec[1], run.groups)
+            # Eager metrics may be plain Python, and those of replicas are traced with their own variables.
+            written = [] if run.replicas or self.run_eagerly else written_by_metrics(self, function)
+            if not run.replicas:
+                refuse_steered(self, written)
+            state.independence = examined(self, function, spec[0], spec[1], run.groups, written)
             # Replicas trace the sums anew, each with variables of its own.
             state.sums = None if run.replicas or self.run_eagerly else function
             if not (state.independence.proved or state.accept_measured):

@@ -47,6 +47,24 @@ class WatchedLogs(dict[str, Any]):
         self._read(name)
         return super().pop(name, *default)
 
+    def popitem(self) -> tuple[str, Any]:
+        name = next(reversed(self))
+        return name, self.pop(name)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name in self:
+            self._read(name)
+        return super().setdefault(name, default)
+
+    def __eq__(self, other: object) -> bool:
+        self._read()
+        return super().__eq__(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = None  # type: ignore[assignment]
+
     def items(self) -> Any:
         self._read()
         return super().items()

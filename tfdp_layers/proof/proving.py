@@ -173,9 +173,9 @@ def resource_key(handle: Any) -> int:
 
 
 def handle_of(variable: Any) -> Any:
-    """The handle of a Keras or TensorFlow variable."""
+    """The handle of a Keras or TensorFlow variable, or the handle itself."""
     value = variable.value if isinstance(variable, keras.Variable) else variable
-    return value.handle
+    return value if tf.is_tensor(value) and value.dtype == tf.resource else value.handle
 
 
 def finding(name: str, fault: Refused | None, tensor: Any, layers: Sequence[str]) -> Finding:

@@ -1,0 +1,140 @@
+"""What attackers from outside got through, by public names alone, stays closed."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(32, 3)).astype("float32"), RNG.normal(size=(32, 3)).astype("float32")
+
+
+def private(*layers, loss="mse", metrics=()):
+    model = tfdp.PrivateSequential([keras.Input((3,)), *layers])
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), loss, metrics=list(metrics))
+    return model
+
+
+def fit(model, y=Y):
+    model.fit(X, y, batch_size=8, verbose=0)
+    return model
+
+
+# A number of the records, kept from step to step outside of the traced sums -------------------------------------------
+
+
+def loss_that_reads(number):
+    return lambda y_true, y_pred: keras.ops.mean((y_true - y_pred) ** 2, -1) * (1.0 + number())
+
+
+class Keeps(keras.metrics.Metric):
+    """Writes a number of the records into a variable that it does not own."""
+
+    def __init__(self, variable):
+        super().__init__(name="keeps")
+        self._elsewhere = (lambda: variable,)
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self._elsewhere[0]().assign(tf.reduce_mean(tf.cast(y_true, tf.float32)))
+
+    def result(self):
+        return tf.constant(0.0)
+
+
+def test_a_loss_that_reads_a_metric_not_built_before_is_refused():
+    metric = keras.metrics.MeanSquaredError()
+    model = private(tfdp.layers.ClippedDense(3), loss=loss_that_reads(metric.result), metrics=[metric])
+    with pytest.raises(ValueError, match="records may have written is read"):
+        fit(model)
+    assert model.ledger.updates == 0
+
+
+@pytest.mark.parametrize("reader", ["loss", "layer"])
+def test_a_variable_that_a_metric_writes_is_read_by_nothing(reader):
+    variable = tf.Variable(1.0)
+    scale = keras.layers.Lambda(lambda x: x * variable) if reader == "layer" else keras.layers.Identity()
+    loss = loss_that_reads(lambda: variable) if reader == "loss" else "mse"
+    model = private(scale, tfdp.layers.ClippedDense(3), loss=loss, metrics=[Keeps(variable)])
+    with pytest.raises(ValueError, match="records may have written is read"):
+        fit(model)
+    assert model.ledger.updates == 0
+
+
+def test_a_variable_that_loss_and_metric_only_read_is_fine():
+    variable = tf.Variable(1.0)
+    loss = loss_that_reads(lambda: variable)
+    metrics = [loss, "mae", keras.metrics.MeanSquaredError()]
+    model = fit(private(tfdp.layers.ClippedDense(3), loss=loss, metrics=metrics))
+    assert "is proved" in str(model.privacy_statement(1e-2))
+
+
+class Schedule(keras.optimizers.schedules.LearningRateSchedule):
+    def __init__(self, number):
+        self._number = number
+
+    def __call__(self, step):
+        return 0.1 * (1.0 + self._number())
+
+
+def steered(by, number):
+    """A model of which what follows the noise depends on a number."""
+    rates = {"schedule": Schedule(number), "function": lambda *_: 0.1 * (1.0 + number())}
+    terms = {
+        "regularizer": {"kernel_regularizer": lambda w: number() * keras.ops.sum(w**2)},
+        "constraint": {"kernel_constraint": lambda w: w * (1.0 - 0.01 * number())},
+    }
+    layer = tfdp.layers.ClippedDense(3, **terms.get(by, {}))
+    model = tfdp.PrivateSequential([keras.Input((3,)), layer])
+    return model, tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(rates.get(by, 0.1)), 1.0)
+
+
+@pytest.mark.parametrize("by", ["schedule", "function", "regularizer", "constraint"])
+def test_what_follows_the_noise_reads_no_metric(by):
+    metric = keras.metrics.MeanSquaredError()
+    model, optimizer = steered(by, metric.result)
+    model.compile(optimizer, "mse", metrics=[metric])
+    with pytest.raises(ValueError, match="without noise"):
+        fit(model)
+    assert model.ledger.updates == 0
+    public = tf.Variable(1.0)
+    model, optimizer = steered(by, lambda: public)
+    model.compile(optimizer, "mse", metrics=[metric])
+    assert fit(model).ledger.updates == 4
+
+
+def test_a_metric_writes_no_learning_rate():
+    optimizer = tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.1), 1.0)
+    model = tfdp.PrivateSequential([keras.Input((3,)), tfdp.layers.ClippedDense(3)])
+    model.compile(optimizer, "mse", metrics=[Keeps(optimizer.learning_rate)])
+    with pytest.raises(ValueError, match="without noise"):
+        fit(model)
+
+
+# Weights that lose what they cost -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefix", ["functional", "layer", "served"])
+def test_features_of_weights_that_a_private_training_released_are_refused(prefix):
+    model = fit(private(tfdp.layers.ClippedDense(16), tfdp.layers.ClippedDense(3)))
+    layers = {
+        "functional": lambda: keras.Model(model.inputs, model.layers[0].output),
+        "layer": lambda: model.layers[0],
+        "served": model.to_keras,
+    }
+    with pytest.raises(ValueError, match="ledger"):
+        tfdp.features(layers[prefix](), X)
+
+
+def test_features_of_a_frozen_paid_layer_are_refused_and_of_a_fresh_one_are_not():
+    model = fit(private(tfdp.layers.ClippedDense(16), tfdp.layers.ClippedDense(3)))
+    model.layers[0].trainable = False
+    with pytest.raises(ValueError, match="ledger"):
+        tfdp.features(model.layers[0], X)
+    assert tfdp.features(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]), X).shape == (32, 2)
+
+
+def test_a_served_model_of_three_weights_brings_what_they_cost():
+    model = fit(private(tfdp.layers.ClippedDense(1)), Y[:, :1])
+    assert tfdp.make_private(model.to_keras()).ledger.updates == model.ledger.updates > 0
