@@ -98,7 +98,8 @@ class Scales(kl.Layer):
         self.part.build((None, 3))
 
     def call(self, x: Any) -> Any:
-        return self.part(self.s * tf.tanh(tf.matmul(x, self.w)))
+        # Not tf.matmul: of TensorFlow 2.21 with oneDNN it writes beyond its memory for small (n, 1, m, k) by (k, l).
+        return self.part(self.s * tf.tanh(tf.tensordot(x, self.w, 1)))
 
 
 def lora() -> Case:

@@ -123,7 +123,7 @@ def test_a_prefix_that_costs_or_mixes_is_refused() -> None:
     with pytest.raises(ValueError, match="ledger"):
         tfdp.features(private([keras.Input((4,)), ClippedDense(3)]), x)
     mixing = keras.layers.Lambda(lambda rows: rows - tf.reduce_mean(rows, axis=0))
-    with pytest.raises(ValueError, match="depends on the others"):
+    with pytest.raises(ValueError, match="depends on other records"):
         tfdp.features(mixing, x)
     with pytest.raises(ValueError, match="no records"):
         tfdp.features(keras.layers.Flatten(), x[:0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,10 @@ from tfdp_layers.sensitivity import Role, SensitivityGroup
 Contributions = Mapping[int, Contribution]
 LayerVariables = Sequence[tuple[str, tuple[Any, ...]]]
 """(path, trainable variables) of each layer that does not bound itself."""
+
+
+SCOPE = f"optimizers_bound_{secrets.token_hex(8)}"
+"""Of the names of the operations of `Bounding.sums` in a graph; no layer's name is the same by chance."""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfdp_layers.certificates.certificate import sensitivity_groups
 from tfdp_layers.certificates.uses import recorded
+from tfdp_layers.clipping.bounding import SCOPE
 from tfdp_layers.layers.base import count_uses
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
@@ -86,7 +87,9 @@ class BoundedSums(KerasMixin):
         sums = {id(v): tf.convert_to_tensor(g) for v, g in zip(own, gradients, strict=False)}
         statistics: list[tf.Tensor] = []
         if others:
-            found = bounding.sums(others, record.contributions(gradients[len(own) :]), present(sample_weight, losses))
+            parts = record.contributions(gradients[len(own) :])
+            with tf.name_scope(SCOPE):
+                found = bounding.sums(others, parts, present(sample_weight, losses))
             variables = [v for group in others for v in group.variables]
             sums |= {id(v): g for v, g in zip(variables, found, strict=False)}
             statistics = found[len(variables) :]

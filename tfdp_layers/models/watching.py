@@ -73,11 +73,6 @@ class WatchedLogs(dict[str, Any]):
         self._read()
         return super().values()
 
-    def setdefault(self, name: str, default: Any = None) -> Any:
-        if name in self:
-            self._read(name)
-        return super().setdefault(name, default)
-
     def copy(self) -> dict[str, Any]:
         return dict(self)
 

@@ -107,7 +107,7 @@ def decided_by_one(node: Node, condition: Single, a: Value, b: Value) -> Value:
 def named(node: Node, value: Value, index: int) -> Value:
     """The value with names for what differs between branches or rounds."""
     if isinstance(value, Refused) and not value.operation:
-        return dataclasses.replace(value, operation=node.operation.name, type=node.type)
+        return dataclasses.replace(value, operation=node.operation.name, type=node.type, place=node.key)
     key = f"{node.key}:{index}"
     if isinstance(value, Constant | Counted | Rows | Single) and value.shape is not None and None in value.shape:
         sizes = [symbol(f"{key} axis {i}", least=0) if n is None else n for i, n in enumerate(value.shape)]

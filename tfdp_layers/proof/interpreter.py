@@ -134,7 +134,8 @@ class Prover:
             return self.refused(node, str(refusal), refusal.mixed)
 
     def refused(self, node: Node, reason: str, mixed: bool) -> Refused:
-        return Refused(None, mixed=mixed, reason=reason, operation=node.operation.name, type=node.type)
+        name, kind = node.operation.name, node.type
+        return Refused(None, mixed=mixed, reason=reason, operation=name, type=kind, place=node.key)
 
     def note_write(self, node: Node, variable: int, reason: str, *, mixed: bool = True, rounds: bool = False) -> None:
         """Notes that state is written with what depends on records, or because of them."""

@@ -184,7 +184,7 @@ def finding(name: str, fault: Refused | None, tensor: Any, layers: Sequence[str]
     operation = fault.operation or ("" if tensor is None else tensor.op.name)
     kind = fault.type or ("" if tensor is None else tensor.op.type)
     layer = layer_of(operation, layers)
-    return Finding(name, "mixed" if fault.mixed else "unknown", fault.reason, operation, kind, layer)
+    return Finding(name, "mixed" if fault.mixed else "unknown", fault.reason, operation, kind, layer, fault.place)
 
 
 def layer_of(operation: str, layers: Sequence[str]) -> str:

@@ -20,6 +20,7 @@ class Finding:
         reason: why it is not proved.
         operation, type: the first operation at fault.
         layer: the Keras layer that it is in, where its name shows it.
+        place: the operation's name behind those of the functions that it is in.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Finding:
     operation: str = ""
     type: str = ""
     layer: str = ""
+    place: str = ""
 
     def __str__(self) -> str:
         if self.status == "proved":

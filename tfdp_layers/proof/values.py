@@ -205,12 +205,14 @@ class Refused(Value):
 
     Attributes:
         reason, operation, type: why, and the first operation at fault.
+        place: its name behind those of the functions that it is in.
     """
 
     mixed: bool = dataclasses.field(kw_only=True)
     reason: str = dataclasses.field(kw_only=True)
     operation: str = dataclasses.field(default="", kw_only=True)
     type: str = dataclasses.field(default="", kw_only=True)
+    place: str = dataclasses.field(default="", kw_only=True)
 
 
 class RefusalError(Exception):
