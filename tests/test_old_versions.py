@@ -30,6 +30,7 @@ NEEDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("old", OLD.values(), ids=OLD)
 def test_accounting_and_callbacks_work_and_training_says_what_it_needs(old):
     refused = "".join(

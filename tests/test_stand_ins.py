@@ -75,6 +75,7 @@ def test_a_stand_in_makes_objects_of_the_class_in_every_way_that_keras_does(regi
     assert type(keras.optimizers.deserialize(optimizer)) is tfdp.optimizers.NoisyOptimizer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_plain_model_with_our_layers_loads_in_a_fresh_process(order, tmp_path):
     clips = {"input_clip": 1.0, "upstream_clip": 0.1}

@@ -16,6 +16,7 @@ def spent(sampling, multiplier, steps):
     return epsilon(ledger_of(release_of(sampling, multiplier, EXAMPLES), steps), 1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None, derandomize=True)
 @given(
     kind=st.sampled_from(KINDS),

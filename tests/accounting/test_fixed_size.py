@@ -122,6 +122,7 @@ def test_halving_the_interval_changes_little(batch, multiplier, steps):
     assert halved * (1 - 1e-9) <= pld_epsilon(counts, REPLACE_ONE, 1e-5) <= halved * 1.001
 
 
+@pytest.mark.slow
 def test_ledgers_of_several_noises_curves_and_calibration_use_it():
     ledger = ledger_of(release_of(FixedSize(512), 3.4), 500)
     ledger.reserve(ledger.begin(release_of(FixedSize(256), 5.0)), 300)

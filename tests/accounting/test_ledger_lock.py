@@ -59,6 +59,7 @@ HARM = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("harm", HARM.values(), ids=HARM)
 def test_no_second_writer_comes_in_whatever_is_done_to_the_files(path, harm):
     first = Ledger(path)

@@ -118,6 +118,7 @@ def test_canaries_that_cannot_be_made_are_refused():
 # The command ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_ends_with_one_json_object_and_status_one_where_the_claim_falls(capsys, monkeypatch):
     arguments = "audit --method dpsgd --dataset digits --epsilon 3 --canaries 80 --records 80 --epochs 1"
     assert cli.main([*arguments.split(), "--json"]) == 0

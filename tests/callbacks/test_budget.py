@@ -64,6 +64,7 @@ def test_random_runs_keep_to_their_budget_and_use_it_up(seed: int) -> None:
             check_stopped(budget, model.ledger, release, model.ledger.steps - before, asked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps_per_execution", [1, 3, 4])
 def test_random_keras_runs_keep_to_their_budget_and_use_it_up(steps_per_execution: int) -> None:
     rng = np.random.default_rng(steps_per_execution)

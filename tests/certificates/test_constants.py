@@ -74,6 +74,7 @@ def test_a_vectorization_is_declared_by_its_vocabulary():
     assert "changed" in mixing_reason(layer)
 
 
+@pytest.mark.slow
 def test_a_declaration_is_not_saved_with_the_model(tmp_path):
     """A file's word is not that of whoever trains it now."""
     model = private(model_around(tfdp.public(set_lookup()[0]), (4,), "int64"))

@@ -106,6 +106,7 @@ def one_output_model(upstream_clip=0.1):
     )
 
 
+@pytest.mark.slow
 def test_labels_without_an_axis_do_not_mix_records():
     """A function loss that would broadcast (n,) labels against (n, 1) predictions to (n, n)."""
 
@@ -124,6 +125,7 @@ def test_labels_without_an_axis_do_not_mix_records():
         assert float(tf.linalg.global_norm(moved)) <= 2 * model.sensitivities()[0].bound * (1 + 1e-5)
 
 
+@pytest.mark.slow
 def test_a_loss_between_records_is_refused_also_where_clips_hide_it():
     def pairs(y_true, y_pred):
         return tf.square(tf.reshape(y_true, (-1,)) - y_pred)  # (n,) against (n, 1)

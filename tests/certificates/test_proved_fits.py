@@ -233,5 +233,5 @@ def test_loops_of_the_optimizers_bound_are_stated_as_measured_and_hide_no_mixing
         warnings.simplefilter("error", UserWarning)
         model.fit(x, y, batch_size=4, steps_per_epoch=1, verbose=0)
     assert model.ledger.entries[0].release.independence.startswith("measured, not proved: the optimizer's own bound")
-    with pytest.raises(ValueError, match="not independent.*Mean over the records"):
+    with pytest.raises(ValueError, match=r"not independent.*Mean over the records"):
         model_with(Calls(MIXING["alpha"][1], name="meets")).fit(x, y, batch_size=4, steps_per_epoch=1, verbose=0)

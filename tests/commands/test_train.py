@@ -60,6 +60,7 @@ def test_training_reports_every_field(trained):
     assert result["examples_per_second"] == pytest.approx(result["steps"] * 128 / result["seconds"], rel=1e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "sampling", "model", "relation"),
     [("dfa", "fixed_size", "mlp", "replace_one"), ("dfa_hybrid", "poisson", "cnn", "add_or_remove_one")],
@@ -120,6 +121,7 @@ def test_the_saved_model_has_the_reported_accuracy(trained):
     assert accuracy > 0.3, "the model learned nothing"
 
 
+@pytest.mark.slow
 def test_a_seed_drives_initialisation_and_nothing_private():
     import keras
 
@@ -170,6 +172,7 @@ def test_saving_leaves_the_old_file_when_it_fails(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+@pytest.mark.slow
 def test_a_recipe_on_features_trains_and_saves_a_model_of_images(capsys, tmp_path):
     import tfdp_layers as tfdp
 

@@ -84,6 +84,7 @@ def kinds():
     return st.tuples(st.sampled_from(KINDS), st.sampled_from(SCALES))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(
     name=st.sampled_from(sorted(CASES)),

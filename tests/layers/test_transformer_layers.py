@@ -197,6 +197,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.slow
 def test_a_transformer_trains_within_its_certificates() -> None:
     model = transformer(**CLIPS)
     private = tfdp.PrivateModel(model.input, model.output)

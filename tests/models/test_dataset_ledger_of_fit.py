@@ -11,6 +11,7 @@ from helpers.clipped_models import compiled, mlp
 from tfdp_layers.accounting import BudgetExhausted, Ledger, LedgerError, epsilon
 
 
+@pytest.mark.slow
 def test_models_of_one_data_set_spend_from_one_budget(tmp_path):
     ledger = Ledger(tmp_path / "ledger.json", dataset="twelve", budget=(9.0, 1e-2))
     first, x, y = compiled(mlp(), noise=0.9, run_eagerly=True)
@@ -58,6 +59,7 @@ def test_restored_weights_are_charged_to_the_data_set_and_give_nothing_back(tmp_
     assert Ledger(path).steps == 9
 
 
+@pytest.mark.slow
 def test_a_metric_between_the_steps_counts_towards_every_budget():
     class Releases(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):

@@ -60,6 +60,7 @@ def test_the_sum_is_that_of_a_loop_over_records_in_both_phases(made, switched):
     assert_close(tf.function(model.bounded_gradient_sums, autograph=False)(tf.constant(x), tf.constant(y)), wanted)
 
 
+@pytest.mark.slow
 def test_the_same_under_xla():
     model, x, y = compiled(text, optimizer())
     wanted = expected(model, x, y, in_state(model, True))

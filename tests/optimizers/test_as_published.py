@@ -43,6 +43,7 @@ def as_accounted(noise_multiplier, model):
     return float(epsilon(ledger, DELTA))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRINTED)
 def test_the_ledger_holds_the_true_cost_and_reports_show_both(name, tmp_path):
     make, multiplier = PRINTED[name]

@@ -109,6 +109,7 @@ def test_sums_that_look_as_if_records_met(name: str) -> None:
     assert report.proved, report
 
 
+@pytest.mark.slow
 def test_a_hundred_layers_take_a_few_seconds() -> None:
     layers = [keras.layers.Dense(8, activation="relu") for _ in range(100)]
     model = private(keras.Sequential([keras.Input((8,)), *layers]), noisy_clipping())

@@ -64,6 +64,7 @@ def test_sums_that_are_not_additive(name: str) -> None:
     assert all((report.reason, report.operation, report.type)), report
 
 
+@pytest.mark.slow
 def test_evidence_is_told_from_ignorance() -> None:
     reports: dict[str, Report] = {name: prove_rows(traced(make())) for name, make in mixing.ROWS.items()}
     reports |= {name: prove(traced(make())) for name, make in mixing.SUMS.items()}
