@@ -155,3 +155,17 @@ def test_constants_among_the_arguments_are_taken(make):
         assert mixing_reason(layer) is None
         layer.build((None, 3, 2) if len(layer.axis) == 2 or layer.axis == (1,) else (None, 3))
     assert mixing_reason(layer) is None
+
+
+@pytest.mark.parametrize("case", [adapted_discretization, set_normalization], ids=lambda c: c.__name__)
+def test_constants_that_a_callback_changes_are_in_no_statement_and_no_file(case, tmp_path):
+    layer, shape, dtype, x, change = case()
+    model = private(model_around(tfdp.public(layer), shape, dtype))
+    adapts = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: change())
+    model.fit(x, np.ones((32, 2), "float32"), batch_size=16, verbose=0, callbacks=[adapts])
+    for act in (lambda: model.privacy_statement(1e-3), lambda: model.save(tmp_path / "m.keras")):
+        with pytest.raises(ValueError, match=r"constants changed since tfdp\.public"):
+            act()
+    assert not (tmp_path / "m.keras").exists()
+    assert tfdp.public(layer) is layer
+    assert model.privacy_statement(1e-3).steps == 2

@@ -37,6 +37,20 @@ def public(layer: Layer) -> Layer:
     return layer
 
 
+def refuse_changed_constants(model: keras.Model) -> None:
+    """Raises ValueError where constants changed after they were declared public: `adapt` in a callback does that.
+
+    What was released does not hold them (its function keeps the constants of its trace), and the model would.
+    """
+    for layer in model._flatten_layers():
+        declared = vars(layer).get(_MARK)
+        if declared is not None and declared != digest(layer):
+            raise ValueError(
+                f"Layer {layer.name!r} ({type(layer).__name__}): its constants changed since tfdp.public declared them,"
+                " and no statement covers the new ones. Where they are public too, declare them: tfdp.public(layer)."
+            )
+
+
 def has_given_constants(layer: keras.layers.Layer) -> bool:
     """Whether a layer holds no constants but those among its arguments, which whoever wrote the model gave.
 

@@ -11,6 +11,7 @@ from tfdp_layers.accounting import Ledger, Release, Statement
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
+from tfdp_layers.certificates.constants import refuse_changed_constants
 from tfdp_layers.layers.dp_pca import merge_adaptations
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.run import PrivacyState
@@ -74,10 +75,12 @@ class Bookkeeping(KerasMixin):
     def privacy_statement(self, delta: float) -> Statement:
         """What was released, at which epsilon, under which assumptions. Print it, or `.to_json()`.
 
-        Raises: ValueError where weights came without what they cost, or delta is not in (0, 1).
+        Raises: ValueError where weights came without what they cost, where constants changed after `tfdp.public`, or
+            delta is not in (0, 1).
         """
         self._settle_accounts()
         self._refuse_unpaid_weights()
+        refuse_changed_constants(self)
         statement = Statement.from_ledger(self.ledger, delta)
         return replace(statement, notes=(*statement.notes, *self._privacy.remarks))
 
@@ -145,6 +148,7 @@ class Bookkeeping(KerasMixin):
 
     def save_own_variables(self, store: Any) -> None:
         self._settle_accounts()
+        refuse_changed_constants(self)
         super().save_own_variables(store)
         write_stored_ledger(store, self.ledger)
 
