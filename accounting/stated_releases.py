@@ -134,8 +134,8 @@ def stated(entries: list[Entry]) -> tuple[Stated, ...]:
             tests[release] = tests.get(release, 0) + entry.steps
             continue
         groups = tuple((group.name, group.bound, group.stddev) for group in release.groups)
-        key = (release.sampling, release.examples, release.noise_multiplier, groups, release.kind, release.unit)
-        key += (release.independence,)
+        what = (release.kind, release.unit, release.independence)
+        key = (release.sampling, release.examples, release.noise_multiplier, groups, *what)
         steps[key] = steps.get(key, 0) + entry.steps
     updates = [
         StatedRelease(sampling.describe(of, unit), sampling.batch_size, of, count, multiplier, groups, kind, known)

@@ -255,6 +255,6 @@ def run_program(seed: int, folder: Path, length: int = 8) -> World:
     return world
 
 
-def run_programs(seeds: Iterable[int], folder: Path, length: int = 5) -> int:
+def run_programs(seeds: Iterable[int], folder: Path, length: int = 4) -> int:
     """How many releases the programs of these seeds made. Raises AssertionError, see `run_program`."""
     return sum(len(run_program(seed, folder, length).events) for seed in seeds)
