@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson, entropy_generator, sampling_from_json
+from tfdp_layers.sampling import (
+    FixedSize,
+    Partition,
+    Poisson,
+    TruncatedPoisson,
+    entropy_generator,
+    samplers,
+    sampling_from_json,
+)
 
 EVERY = [Poisson(30), TruncatedPoisson(30), TruncatedPoisson(30, 35), FixedSize(30), Partition(30)]
 
@@ -68,6 +76,30 @@ def test_poisson_draws_the_declared_probability_of_rows_that_differ_from_it():
     for sampling in EVERY[1:]:
         with pytest.raises(ValueError, match=r"sampling\.Poisson"):
             sampling.draws(300, entropy_generator(0), rows=200)
+
+
+def in_any_order(draws):
+    """Whether places in a draw say nothing of a record's number, to six deviations of the rank correlation."""
+    long = [one for one in draws if len(one) >= 100]
+    assert long
+    return all(abs(np.corrcoef(one, np.arange(len(one)))[0, 1]) < 6 / math.sqrt(len(one)) for one in long)
+
+
+@pytest.mark.parametrize("size", [500, 999, 1000])
+@pytest.mark.parametrize("kind", [Poisson, TruncatedPoisson, FixedSize, Partition], ids=lambda k: k.__name__)
+def test_draws_come_in_random_order_also_where_they_are_all_records(kind, size):
+    assert in_any_order(draw(kind(size), 1000, 3))
+
+
+def test_draws_in_the_order_of_the_data_are_seen(monkeypatch):
+    """The planted bug: NumPy's unshuffled subsets: of all records 0, 1, 2, ..., and of half of them nearly sorted."""
+
+    def unshuffled(rows, size, rng):
+        return rng.choice(rows, size=size, replace=False, shuffle=False).astype(np.int64)
+
+    monkeypatch.setattr(samplers, "_subset", unshuffled)
+    assert not in_any_order(draw(FixedSize(1000), 1000, 1))
+    assert not in_any_order(draw(Poisson(500), 1000, 1))
 
 
 def test_truncated_poisson_cuts_to_a_uniform_subset():

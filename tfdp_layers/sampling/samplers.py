@@ -207,10 +207,13 @@ def sampling_from_json(value: Mapping[str, Any]) -> Sampling:
 
 
 def _poisson_draw(rows: int, probability: float, rng: np.random.Generator, cap: int | None = None) -> np.ndarray:
-    """A binomial size, then a uniform subset of that size: the distribution of independent coins, in O(size)."""
+    """A binomial size, then a uniform subset of that size: the distribution of independent coins, in O(size).
+
+    In random order, as all draws: a float32 sum can be made to round badly by the order of its records.
+    """
     size = int(rng.binomial(rows, min(probability, 1.0)))
     return _subset(rows, size if cap is None else min(size, cap), rng)
 
 
 def _subset(rows: int, size: int, rng: np.random.Generator) -> np.ndarray:
-    return rng.choice(rows, size=size, replace=False, shuffle=False).astype(np.int64, copy=False)
+    return rng.choice(rows, size=size, replace=False).astype(np.int64, copy=False)
