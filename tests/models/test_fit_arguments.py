@@ -178,7 +178,8 @@ def test_a_callback_that_decides_by_private_numbers_is_refused_however_it_is_giv
 
 @pytest.mark.parametrize("callback", HARMLESS, ids=lambda c: f"{type(c).__name__}-{getattr(c, 'monitor', '')}")
 def test_a_callback_that_looks_at_public_numbers_is_let_in(callback):
-    refuse_steering(callback)
+    assert refuse_steering(callback) is None
+    assert refuse_unsound_fit({"x": X, "callbacks": [callback], "validation_data": (X[:2] + 1, Y[:2])}) is None
 
 
 # Callbacks in order ---------------------------------------------------------------------------------------------------

@@ -166,6 +166,7 @@ def test_the_download_ends_when_the_process_that_wants_it_is_killed(tmp_path, ca
         wants.wait()
     child = int((tmp_path / "pid").read_text())
     wait_for(lambda: not alive(child))
+    assert not alive(child)
 
 
 def wait_for(condition, seconds: float = 60.0) -> None:
