@@ -6,6 +6,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 
@@ -74,6 +75,11 @@ READS = {
     "by default": lambda logs: logs.setdefault("loss", 0.0),
     "compared": lambda logs: logs == {"loss": 0.0},
     "compared otherwise": lambda logs: logs != {"loss": 0.0},
+    "by TensorFlow's trees": lambda logs: max(tf.nest.flatten(logs)),
+    "as a tensor": lambda logs: tf.constant(tf.nest.flatten(logs)[0]),
+    "by Keras' trees": lambda logs: keras.tree.map_structure(float, logs)["loss"] > 0,
+    "past its methods": lambda logs: dict.__getitem__(logs, "loss") > 0.5,
+    "past them as text": lambda logs: f"{dict.__getitem__(logs, 'loss'):.2f}",
 }
 DECISIONS = {
     "stops": (stop, "stopped the training"),

@@ -104,12 +104,37 @@ def test_what_follows_the_noise_reads_no_metric(by):
     assert fit(model).ledger.updates == 4
 
 
-def test_a_metric_writes_no_learning_rate():
+class KeepsInItsResult(Keeps):
+    """Writes where it is read out instead."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self._seen = tf.reduce_mean(tf.cast(y_true, tf.float32))
+
+    def result(self):
+        self._elsewhere[0]().assign(0.5 * self._elsewhere[0]())
+        return tf.constant(0.0)
+
+
+class KeepsFromTheSecondTrace(Keeps):
+    """Shows nothing to a look beforehand."""
+
+    traces = 0
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.traces += 1
+        if self.traces >= 2:
+            super().update_state(y_true, y_pred)
+
+
+@pytest.mark.parametrize("eager", [False, True], ids=["graph", "eager"])
+@pytest.mark.parametrize("kind", [Keeps, KeepsInItsResult, KeepsFromTheSecondTrace])
+def test_a_metric_writes_no_learning_rate(kind, eager):
     optimizer = tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.1), 1.0)
     model = tfdp.PrivateSequential([keras.Input((3,)), tfdp.layers.ClippedDense(3)])
-    model.compile(optimizer, "mse", metrics=[Keeps(optimizer.learning_rate)])
+    model.compile(optimizer, "mse", metrics=[kind(optimizer.learning_rate)], run_eagerly=eager)
     with pytest.raises(ValueError, match="without noise"):
-        fit(model)
+        model.fit(X, Y, batch_size=8, verbose=0, accept_measured=True)
+    assert model.ledger.updates <= 2  # a step that raises counts whole
 
 
 # Weights that lose what they cost -------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """What `fit` accepts: data that a sampler draws, and callbacks that look at nothing private."""
 
+import inspect
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -198,3 +199,8 @@ def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
             f"The model has {classes} outputs, so sparse labels must lie in 0..{classes - 1}, and some of y do not."
             " Recode the labels, or give the last layer one unit for each class."
         )
+
+
+def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of a Keras method by name, without copying its signature."""
+    return dict(inspect.signature(function).bind(*args, **kwargs).arguments)

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import inspect
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,9 +15,11 @@ from tfdp_layers.certificates.independence import examined, in_words, warn_of_me
 from tfdp_layers.certificates.interactions import specs
 from tfdp_layers.models.accounts import remember_released
 from tfdp_layers.models.bookkeeping import Bookkeeping
+from tfdp_layers.models.building import build_for
 from tfdp_layers.models.counting import CountedStep
 from tfdp_layers.models.fit_arguments import (
     as_batches,
+    bind,
     check_labels,
     logs_first,
     posing_names,
@@ -33,7 +34,8 @@ from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
 from tfdp_layers.proof import Report
-from tfdp_layers.proof.models import refuse_steered, traced_sums, written_by_metrics
+from tfdp_layers.proof.models import traced_sums
+from tfdp_layers.proof.steering import Crossings, refuse_steered, written_by_metrics
 from tfdp_layers.sampling import Sampling
 from tfdp_layers.sensitivity import SensitivityGroup
 
@@ -63,8 +65,19 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             raise RuntimeError(
                 "train_step adds noise, and would do so on every replica. Under a strategy, train by model.fit."
             )
-        self._release(self._local_sums(data))
-        return self.get_metrics_result()
+        parts = self._parts()
+        parts.release(parts.sums(data))
+        return parts.results()
+
+    def _parts(self) -> StepParts:
+        """What a step is made of; nothing that records write unnoised is read after the noise: see `Crossings`."""
+        crossings = Crossings(self.name, lambda: [*self.trainable_variables, *self.optimizer.variables])
+        return StepParts(
+            crossings.of_records()(self._local_sums),
+            crossings.of_release()(self._release),
+            crossings.of_records()(self.get_metrics_result),
+            self.non_trainable_variables,
+        )
 
     def _local_sums(self, data: Any) -> list[tf.Tensor]:
         """Sums over a drawn batch, or over a replica's slice of it; updates the metrics."""
@@ -232,7 +245,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         # TF32, on by default on recent GPUs, rounds products after the clips, far coarser than their margin allows.
         tf.config.experimental.enable_tensor_float_32_execution(False)
         with self.distribute_strategy.scope() if replicas else contextlib.nullcontext():
-            self._build_for(spec)
+            build_for(self, spec)
         if replicas is not None:
             refuse_unreplicated(self)
             replicas.equalize([*self.variables, *self.optimizer.variables])
@@ -288,20 +301,6 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         self._privacy.account.replace(ledger, by_fit=True)
         return token
 
-    def _build_for(self, spec: tuple[Any, ...]) -> None:
-        """Creates all variables of training, for batches like `spec`: replicas cannot do that in the step."""
-        x, y = spec[:2]
-        if not self.built:
-            self.build(keras.tree.map_structure(lambda t: (None, *t.shape[1:]), x))
-        if not all(layer.built for layer in self._flatten_layers()):  # an activation with weights, until it is called
-            self(keras.tree.map_structure(zeros_of, x))
-        if not self.optimizer.built:
-            self.optimizer.build(self.trainable_variables)
-        compiled = self._compile_metrics
-        if compiled is not None and not compiled.built and tf.distribute.has_strategy():
-            x, y = keras.tree.map_structure(zeros_of, (x, y))
-            compiled.build(y, self(x))
-
     def _settings(self, groups: Sequence[SensitivityGroup]) -> Hashable:
         """What a trace of the step, or an eager step, would take from the optimizer and the layers."""
         names = ("use_bias", "trainable", "activation", "alignment", "backpropagate", "bound")
@@ -318,8 +317,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         if replicas is None:
             step = self._make_function(self.train_step)
         else:
-            parts = StepParts(self._local_sums, self._release, self.get_metrics_result, self.non_trainable_variables)
-            step = replicas.step_function(parts, together, bool(self.run_eagerly))
+            step = replicas.step_function(self._parts(), together, bool(self.run_eagerly))
         self.train_function = CountedStep(
             step, together, self._privacy, self.optimizer, self._settings, self._stop_training
         )
@@ -337,13 +335,3 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             "train_on_batch trains on a batch that no sampler drew, so its cost is unknown. Use fit, with"
             " tfdp.PrivateBatches or tfdp.declare_sampling for data of your own."
         )
-
-
-def zeros_of(spec: Any) -> tf.Tensor:
-    """One record of zeros, of this shape and type."""
-    return tf.zeros([1 if d is None else d for d in spec.shape], spec.dtype)
-
-
-def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a Keras method by name, without copying its signature."""
-    return dict(inspect.signature(function).bind(*args, **kwargs).arguments)

@@ -8,83 +8,10 @@ from typing import Any
 import keras
 
 from tfdp_layers.models.fit_arguments import flatten_callbacks
+from tfdp_layers.models.watched_logs import WatchedLogs
 
 _PUBLIC = ("epsilon", "nominal_epsilon", "learning_rate", "lr")
 _HOOKS = tuple(name for name in dir(keras.callbacks.Callback) if name.startswith("on_"))
-
-
-class WatchedLogs(dict[str, Any]):
-    """The logs of one hook, which note that a private number was read.
-
-    Args:
-        logs: as Keras made them.
-        private: whether the number of this name is.
-        noted: called with the name of each private number that is read.
-    """
-
-    def __init__(self, logs: dict[str, Any], private: Callable[[str], bool], noted: Callable[[str], None]) -> None:
-        super().__init__(logs)
-        self._private, self._noted = private, noted
-
-    def _read(self, *names: str) -> None:
-        for name in names or tuple(self.keys()):
-            if self._private(name):
-                self._noted(name)
-
-    def __getitem__(self, name: str) -> Any:
-        self._read(name)
-        return super().__getitem__(name)
-
-    def __iter__(self) -> Iterator[str]:  # of its own, so that dict(logs) and **logs come by `__getitem__`
-        return super().__iter__()
-
-    def get(self, name: str, default: Any = None) -> Any:
-        if name in self:
-            self._read(name)
-        return super().get(name, default)
-
-    def pop(self, name: str, *default: Any) -> Any:
-        self._read(name)
-        return super().pop(name, *default)
-
-    def popitem(self) -> tuple[str, Any]:
-        name = next(reversed(self))
-        return name, self.pop(name)
-
-    def setdefault(self, name: str, default: Any = None) -> Any:
-        if name in self:
-            self._read(name)
-        return super().setdefault(name, default)
-
-    def __eq__(self, other: object) -> bool:
-        self._read()
-        return super().__eq__(other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def items(self) -> Any:
-        self._read()
-        return super().items()
-
-    def values(self) -> Any:
-        self._read()
-        return super().values()
-
-    def copy(self) -> dict[str, Any]:
-        return dict(self)
-
-    def __repr__(self) -> str:
-        self._read()
-        return super().__repr__()
-
-    def __or__(self, other: Any) -> Any:
-        return dict(self) | other
-
-    def __reduce__(self) -> Any:
-        return (dict, (dict(self),))
 
 
 class Watch:
@@ -145,7 +72,7 @@ class Watch:
                 return self._decided_in(callback, lambda: hook(*args, **kwargs))
             finally:  # what a callback writes is seen by those after it
                 given.clear()
-                given.update(dict.items(logs))
+                given.update(logs.unread())
 
         return call
 

@@ -7,7 +7,7 @@ written with constants alone, and whether and how often it is written may not de
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -163,18 +163,21 @@ def written_in(node: Node, graph: Any, inputs: Sequence[Any]) -> set[int]:
 
 def written_handles(graph: Any) -> set[str]:
     """The names of the handles, among a graph's tensors, that it writes to, or may: all that do not merely read do."""
+    return {tensor.name for tensor in handles_written_by(graph.get_operations())}
+
+
+def handles_written_by(operations: Iterable[Any]) -> Iterator[Any]:
+    """The handles that operations of one graph write to, or may; and the functions that they call."""
     from tfdp_layers.proof.interpreter import graph_named
 
-    found: set[str] = set()
-    for operation in graph.get_operations():
+    for operation in operations:
         if operation.type not in _READS and operation.type not in _CALLS:
-            found |= {source(tensor) for tensor in operation.inputs if tensor.dtype == tf.resource}
+            yield from (source(tensor) for tensor in operation.inputs if tensor.dtype == tf.resource)
         for name in functions_of(operation):
-            inner = graph_named(graph, name)
+            inner = graph_named(operation.graph, name)
             tensors = list(operation.inputs)[len(operation.inputs) - len(inner.inputs) :]
             own = written_handles(inner)
-            found |= {source(outer) for one, outer in zip(inner.inputs, tensors, strict=True) if one.name in own}
-    return found
+            yield from (source(outer) for one, outer in zip(inner.inputs, tensors, strict=True) if one.name in own)
 
 
 def functions_of(operation: Any) -> list[str]:
@@ -184,7 +187,8 @@ def functions_of(operation: Any) -> list[str]:
     return [one.name for each in found for one in (each if isinstance(each, list) else [each])]
 
 
-def source(tensor: Any) -> str:
+def source(tensor: Any) -> Any:
+    """The tensor of which this one is a copy."""
     while tensor.op.type == "Identity":
         tensor = tensor.op.inputs[0]
-    return str(tensor.name)
+    return tensor

@@ -103,6 +103,31 @@ def noise_on_every_replica_is_seen() -> None:
     np.testing.assert_allclose(released.std(), np.sqrt(3), rtol=0.05)  # of both replicas, and of the step
 
 
+class Steers(keras.metrics.Metric):
+    """Writes a number of the records into the learning rate."""
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(name="steers")
+        self._found = lambda: optimizer.learning_rate
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        self._found().assign(tf.reduce_mean(tf.cast(y_true, tf.float32)))
+
+    def result(self) -> Any:
+        return tf.constant(0.0)
+
+
+def a_metric_that_writes_the_learning_rate_is_refused() -> None:
+    with STRATEGY.scope():
+        model, x, y = mlp()
+        optimizer = NOISY(keras.optimizers.SGD(0.1), 1.0)
+        model.compile(optimizer, "sparse_categorical_crossentropy", metrics=[Steers(optimizer)])
+    before = weights(model)
+    with pytest.raises(ValueError, match="without noise"):
+        model.fit(x, y, batch_size=5, verbose=0)
+    np.testing.assert_array_equal(weights(model), before)
+
+
 def largest_move() -> float:
     """How far one huge record moves the sum of a step, over its bound: 1 where the bound is attained."""
     with STRATEGY.scope():
@@ -249,6 +274,7 @@ CHECKS = (
     two_replicas_equal_one_device,
     the_noise_of_a_step_is_the_stated_one,
     noise_on_every_replica_is_seen,
+    a_metric_that_writes_the_learning_rate_is_refused,
     a_record_moves_the_sum_by_its_bound_at_most,
     a_record_summed_on_two_replicas_is_seen,
     a_record_on_two_replicas_releases_nothing,

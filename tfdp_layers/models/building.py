@@ -1,0 +1,31 @@
+"""All that a training creates, made before its first step."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+def build_for(model: Any, spec: tuple[Any, ...]) -> None:
+    """Creates all variables of training, for batches like `spec`: replicas cannot do that in the step.
+
+    Args:
+        model: a compiled private model.
+        spec: trees of `tf.TensorSpec` of records, labels and weights.
+    """
+    x, y = spec[:2]
+    if not model.built:
+        model.build(keras.tree.map_structure(lambda t: (None, *t.shape[1:]), x))
+    if not all(layer.built for layer in model._flatten_layers()):  # an activation with weights, until it is called
+        model(keras.tree.map_structure(zeros_of, x))
+    if not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
+    compiled = model._compile_metrics
+    if compiled is not None and not compiled.built and tf.distribute.has_strategy():
+        x, y = keras.tree.map_structure(zeros_of, (x, y))
+        compiled.build(y, model(x))
+
+
+def zeros_of(spec: Any) -> tf.Tensor:
+    """One record of zeros, of this shape and type."""
+    return tf.zeros([1 if d is None else d for d in spec.shape], spec.dtype)

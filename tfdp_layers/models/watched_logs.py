@@ -1,0 +1,144 @@
+"""The logs of a hook, which note what is read of them."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import optree
+
+
+class WatchedNumber(np.lib.mixins.NDArrayOperatorsMixin):
+    """A number that notes being used as one: as a float, in text, in arithmetic, in a comparison.
+
+    Args:
+        number: as Keras logged it.
+        note: called when it is used.
+    """
+
+    def __init__(self, number: Any, note: Callable[[], None]) -> None:
+        self._number, self._note = number, note
+
+    def read(self) -> Any:
+        """The number itself, noted."""
+        self._note()
+        return self._number
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self.read(), dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        return getattr(ufunc, method)(*[i.read() if isinstance(i, WatchedNumber) else i for i in inputs], **kwargs)
+
+    def __float__(self) -> float:
+        return float(self.read())
+
+    def __int__(self) -> int:
+        return int(self.read())
+
+    def __bool__(self) -> bool:
+        return bool(self.read())
+
+    def __repr__(self) -> str:
+        return repr(self.read())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.read(), spec)
+
+    def __hash__(self) -> int:
+        return hash(self.read())
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.read(), name)
+
+    def __reduce__(self) -> Any:
+        return float, (float(self),)
+
+
+class WatchedLogs(dict[str, Any]):
+    """The logs of one hook, which note that a private number was read.
+
+    Its methods give numbers. What lies in its storage, for those who reach past the methods (as `tf.nest` does), is a
+    `WatchedNumber`, which notes being used.
+
+    Args:
+        logs: as Keras made them.
+        private: whether the number of this name is.
+        noted: called with the name of each private number that is read.
+    """
+
+    def __init__(self, logs: dict[str, Any], private: Callable[[str], bool], noted: Callable[[str], None]) -> None:
+        def watched(name: str, number: Any) -> Any:
+            return WatchedNumber(number, lambda: noted(name)) if private(name) else number
+
+        super().__init__({name: watched(name, number) for name, number in logs.items()})
+
+    def unread(self) -> dict[str, Any]:
+        """What it holds, without a note."""
+        return {n: v._number if isinstance(v, WatchedNumber) else v for n, v in super().items()}
+
+    def __getitem__(self, name: str) -> Any:
+        return plain(super().__getitem__(name))
+
+    def __iter__(self) -> Iterator[str]:  # of its own, so that dict(logs) and **logs come by `__getitem__`
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return plain(super().get(name, default))
+
+    def pop(self, name: str, *default: Any) -> Any:
+        return plain(super().pop(name, *default))
+
+    def popitem(self) -> tuple[str, Any]:
+        name, value = super().popitem()
+        return name, plain(value)
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        return plain(super().setdefault(name, default))
+
+    def __eq__(self, other: object) -> bool:
+        return dict(self) == other
+
+    def __ne__(self, other: object) -> bool:
+        return dict(self) != other
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def items(self) -> Any:
+        return dict(self).items()
+
+    def values(self) -> Any:
+        return dict(self).values()
+
+    def copy(self) -> dict[str, Any]:
+        return dict(self)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __or__(self, other: Any) -> Any:
+        return dict(self) | other
+
+    def __ror__(self, other: Any) -> Any:
+        return other | dict(self)
+
+    def __reduce__(self) -> Any:
+        return (dict, (dict(self),))
+
+
+def plain(value: Any) -> Any:
+    return value.read() if isinstance(value, WatchedNumber) else value
+
+
+def _flattened(logs: Any) -> Any:
+    names = sorted(logs)
+    return [logs[name] for name in names], names, names
+
+
+def _unflattened(names: Any, values: Any) -> Any:
+    return dict(zip(names, values, strict=True))
+
+
+# For `keras.tree`, to which a dict of another class is no tree.
+optree.register_pytree_node(WatchedLogs, _flattened, _unflattened, namespace="keras")

@@ -1,0 +1,144 @@
+"""That what follows the noise of a step reads nothing that records write without noise."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.proof.proving import handle_of, outermost, resource_key
+from tfdp_layers.proof.state import handles_written_by, written_handles
+
+
+def written_by_records(model: Any) -> list[Any]:
+    """The variables that a step writes with what depends on records: the metrics', the loss tracker's among them.
+
+    Keras lists compiled metrics only once they are built, which is after the first trace.
+    """
+    compiled = model._compile_metrics
+    given = [] if compiled is None else [compiled._user_metrics, compiled._user_weighted_metrics]
+    metrics = [*model.metrics, *(m for m in keras.tree.flatten(given) if isinstance(m, keras.metrics.Metric))]
+    return [variable for metric in metrics for variable in metric.variables]
+
+
+def written_by_metrics(model: Any, traced: Any) -> list[Any]:
+    """The handles of all variables that the compiled metrics write, whoever owns them: with records and for results.
+
+    Args:
+        traced: of `traced_sums`, on records as the steps get them: the metrics are built for them.
+    """
+    x, y, weights = traced.structured_input_signature[0]
+    _, losses, y_pred = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), traced.structured_outputs)
+
+    def update(x: Any, y: Any, weights: Any, losses: Any, y_pred: Any) -> None:
+        model._update_metrics(x, y, y_pred, weights, tf.ones_like(losses))
+        model.get_metrics_result()
+
+    function = tf.function(update, autograph=False).get_concrete_function(x, y, weights, losses, y_pred)
+    written = written_handles(function.graph)
+    return [outer for outer, inner in function.graph.captures if inner.name in written]
+
+
+def refuse_steered(model: Any, written: Iterable[Any]) -> None:
+    """Raises ValueError where what follows the noise of a step reads a variable that records write without noise.
+
+    That is: learning rates (also schedules and functions), regularizers, constraints, and the optimizer's own state.
+    It looks before anything is spent; `Crossings` looks again at each step that is traced.
+
+    Args:
+        written: of `written_by_metrics`, beside `written_by_records`.
+    """
+    inner, trained = model.optimizer.inner_optimizer, model.trainable_variables
+
+    def after_noise() -> None:
+        tf.convert_to_tensor(inner.learning_rate)
+        model._regularizer_gradients()
+        for variable in trained:
+            if variable.constraint is not None:
+                variable.constraint(variable)
+
+    graph = tf.function(after_noise, autograph=False).get_concrete_function().graph
+    read = [outer for outer, within in graph.captures if within.dtype == tf.resource]
+    private = {resource_key(handle_of(v)) for v in [*written_by_records(model), *written]}
+    if any(resource_key(handle_of(v)) in private for v in [*read, *model.optimizer.variables]):
+        raise steered(model.name)
+
+
+def steered(name: str) -> ValueError:
+    return ValueError(
+        f"A learning rate, regularizer or constraint of model {name!r}, or its optimizer's state, depends on a variable"
+        " that a metric writes from the records, without noise: the released weights would tell it. Compute it from"
+        " constants, the weights, or the number of steps."
+    )
+
+
+class Crossings:
+    """What the parts of one step write and read, taken from the operations that each of them made in the graph.
+
+    So it holds for the graph that runs, however often a step is traced, on one device or on replicas. An eager step
+    has no graph: there the values of what the optimizer writes are compared around the parts that see records.
+
+    Args:
+        name: the model's, for errors.
+        moved: to the variables that a release may move.
+    """
+
+    def __init__(self, name: str, moved: Callable[[], Iterable[Any]]) -> None:
+        self._name, self._moved = name, moved
+        self._written: set[int] = set()
+        self._read: set[int] = set()
+
+    @contextlib.contextmanager
+    def of_records(self) -> Iterator[None]:
+        """Inside, records may be read, and nothing written that a release reads.
+
+        Raises: ValueError at its end, where a release that came before reads what was written here.
+        """
+        if tf.executing_eagerly():
+            before = values(self._moved())
+            yield
+            if values(self._moved()) != before:
+                raise steered(self._name)
+            return
+        with made_here() as operations:
+            yield
+        self._written |= {resource_key(outermost(t)) for t in handles_written_by(operations)}
+        self._refuse()
+
+    @contextlib.contextmanager
+    def of_release(self) -> Iterator[None]:
+        """Inside, noise is added and weights move. Raises as `of_records`."""
+        if tf.executing_eagerly():
+            yield
+            return
+        with made_here() as operations:
+            yield
+        handles = (t for operation in operations for t in operation.inputs if t.dtype == tf.resource)
+        self._read |= {resource_key(outermost(t)) for t in handles}
+        self._refuse()
+
+    def _refuse(self) -> None:
+        if self._written & self._read:
+            raise steered(self._name)
+
+
+@contextlib.contextmanager
+def made_here() -> Iterator[list[Any]]:
+    """The operations that are made inside, in the graph that is being traced.
+
+    Not those between processes: they hold a token in common, which orders them and carries no number.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    made: list[Any] = []
+    before = len(graph.get_operations())
+    yield made
+    made.extend(one for one in graph.get_operations()[before:] if not one.type.startswith("Collective"))
+
+
+def values(variables: Iterable[Any]) -> list[bytes]:
+    """What Keras variables hold, NaN included."""
+    return [np.asarray(variable.numpy()).tobytes() for variable in variables]
