@@ -46,7 +46,7 @@ def _measure(x: np.ndarray, mapped: np.ndarray, y: np.ndarray, batch_size: int) 
     in_memory, on_disk = PrivateBatches(x, y, sampling), PrivateBatches(mapped, y, sampling)
     datasets = {
         "tensors": in_memory.dataset(pad),
-        "rows": in_memory._dataset(pad, in_memory._from_arrays()).prefetch(2),
+        "rows": in_memory._dataset(pad, in_memory._read_by_rows()).prefetch(2),
         "mapped": on_disk.dataset(pad),
     }
     best: dict[str, tuple[float, float]] = {}

@@ -36,6 +36,7 @@ _WITHOUT_KERAS_3 = {"accounting", "audit", "callbacks", "datasets", "federated",
 _NAMES = {
     "PrivateBatches": "batches.arrays",
     "declare_sampling": "batches.declared",
+    "records": "batches.sources",
     "PrivateModel": "models.model",
     "PrivateSequential": "models.model",
     "make_private": "models.model",
@@ -63,6 +64,7 @@ if TYPE_CHECKING:  # What type checkers see. A test compares it with the two tab
     from tfdp_layers import sampling as sampling
     from tfdp_layers.batches.arrays import PrivateBatches as PrivateBatches
     from tfdp_layers.batches.declared import declare_sampling as declare_sampling
+    from tfdp_layers.batches.sources import records as records
     from tfdp_layers.certificates.constants import public as public
     from tfdp_layers.certificates.independence import check_independence as check_independence
     from tfdp_layers.metrics import release_metric as release_metric

@@ -74,13 +74,13 @@ def test_coins_decide_who_takes_part_as_the_samplers_neighbours_are():
     included = int(canaries.included.sum())
     assert 10 < included < 40
     poisson = with_canaries(x, y, canaries, Poisson(10))
-    assert (len(poisson._leaves[0]), poisson.examples) == (RECORDS + included, RECORDS + 50)
+    assert (len(poisson._store._leaves[0]), poisson.examples) == (RECORDS + included, RECORDS + 50)
     replaced = with_canaries(x, y, canaries, FixedSize(10))
-    put = np.asarray(replaced._leaves[0])[RECORDS:]
+    put = np.asarray(replaced._store._leaves[0])[RECORDS:]
     np.testing.assert_array_equal(put[canaries.included], canaries.x[canaries.included])
     np.testing.assert_array_equal(put[~canaries.included], 0.0)
     zeroed = with_canaries(x, y, canaries, Partition(10))
-    np.testing.assert_array_equal(np.asarray(zeroed._leaves[2])[RECORDS:], canaries.included.astype("float32"))
+    np.testing.assert_array_equal(np.asarray(zeroed._store._leaves[2])[RECORDS:], canaries.included.astype("float32"))
     with pytest.raises(ValueError, match="TruncatedPoisson"):
         with_canaries(x, y, canaries, TruncatedPoisson(10))
 

@@ -171,12 +171,12 @@ def test_tensors_are_kept_only_of_small_arrays_in_memory(tmp_path: Any, monkeypa
     def keeps_tensors(x: np.ndarray) -> bool:
         batches = PrivateBatches(x, sampling=Poisson(8))
         next(iter(batches.dataset()))
-        return bool(batches._tensors)
+        return bool(batches._store._tensors)
 
     assert keeps_tensors(numbered())
     assert not keeps_tensors(on_disk)
     assert not keeps_tensors(np.asarray(on_disk)[::2])
-    monkeypatch.setattr("tfdp_layers.batches.arrays._COPY_BYTES", 100)
+    monkeypatch.setattr("tfdp_layers.batches.stores.COPY_BYTES", 100)
     assert not keeps_tensors(numbered())
 
 

@@ -19,7 +19,7 @@ from tfdp_layers.sampling import FixedSize, Partition, Poisson, Sampling, entrop
 
 def chi_square_p_value(batches: PrivateBatches, probability: float, draws: int = 3000) -> float:
     """That each row was in each of `draws` draws independently with `probability`."""
-    rows = batches._length
+    rows = len(batches._store)
     counts = np.zeros(rows)
     for batch in islice(batches.stream(), draws):
         counts[list(drawn(batch))] += 1

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
-from tfdp_layers.batches import arrays
+from tfdp_layers.batches import stores
 from tfdp_layers.batches.generators import generated
 
 X, Y = np.zeros((64, 3), "float32"), np.zeros(64, "int64")
@@ -28,7 +28,7 @@ def array_kept_by(give):
 @pytest.mark.parametrize("rows", [False, True], ids=["tensors", "rows"])
 def test_fit_frees_the_arrays(rows, monkeypatch):
     if rows:
-        monkeypatch.setattr(arrays, "_COPY_BYTES", 0)
+        monkeypatch.setattr(stores, "COPY_BYTES", 0)
     kept = array_kept_by(lambda x, y: {"x": x, "y": y, "batch_size": 16})
     gc.collect()
     assert kept() is None

@@ -22,7 +22,7 @@ def fetched(batches: PrivateBatches, way: str, pad: bool = False) -> Iterator[An
     """NumPy batches by each of the ways that there are."""
     if way == "stream":
         return batches.stream(pad)
-    dataset = batches.dataset(pad) if way == "tensors" else batches._dataset(pad, batches._from_arrays())
+    dataset = batches.dataset(pad) if way == "tensors" else batches._dataset(pad, batches._read_by_rows())
     return dataset.as_numpy_iterator()
 
 

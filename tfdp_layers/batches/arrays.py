@@ -1,8 +1,9 @@
-"""Batches drawn as they are accounted for, from arrays of records."""
+"""Batches drawn as they are accounted for, from arrays and other records by index."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import threading
 import weakref
@@ -16,23 +17,13 @@ import tensorflow as tf
 
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.generators import alive, generated
-from tfdp_layers.batches.records import (
-    arrays,
-    check_finite,
-    checked_examples,
-    checked_physical,
-    checked_sampling,
-    class_factors,
-    common_length,
-    finite_weights,
-    is_mapped,
-    weights_of,
-)
+from tfdp_layers.batches.records import checked_examples, checked_physical, checked_sampling
 from tfdp_layers.batches.slices import STAMPS, Share, fill
+from tfdp_layers.batches.sources import as_store
+from tfdp_layers.batches.stores import summary_of
 from tfdp_layers.batches.units import Units
 from tfdp_layers.sampling import Sampling, entropy_generator
 
-_COPY_BYTES = 1 << 30  # up to here dataset() keeps a tensor copy of the records and gathers from it: 3-5 times faster
 _DRAWN_AHEAD = 1 << 16  # records: so many indices are drawn at once
 
 Gather = Callable[[Any, Any, int | None], Any]
@@ -40,12 +31,12 @@ Gather = Callable[[Any, Any, int | None], Any]
 
 
 class PrivateBatches(Batches, keras.utils.PyDataset):
-    """Draws `(x, y, sample_weight)` from arrays exactly as `sampling` is accounted.
+    """Draws `(x, y, sample_weight)` exactly as `sampling` is accounted, from arrays, or from records by index.
 
     Shapes: x, y: arrays, memory-mapped arrays, tensors, or dicts, lists and tuples of them (lists come out as
-    tuples), all (records, ...). A batch holds (rows, ...) of each, dtypes kept (integer pixels too; float64 becomes
-    `keras.backend.floatx()`), and float32 weights (rows,), structured like `sample_weight`. Rows of padding are zero,
-    with weight exactly 0; an empty draw is one such row.
+    tuples), all (records, ...); or x alone, a source of records or what `tfdp.records` gives. A batch holds (rows, ...)
+    of each, dtypes kept (integer pixels too; float64 becomes `keras.backend.floatx()`), and float32 weights (rows,),
+    structured like `sample_weight`. Rows of padding are zero, with weight exactly 0; an empty draw is one such row.
     Units: `sampling.batch_size` and `examples` (default: the number of rows) are public declared constants, in
     records. `Poisson` draws each row with probability batch_size / examples, also when there are more or fewer rows
     than that; the other samplings need exactly `examples` rows. `class_weight` multiplies the weights; classes it
@@ -76,28 +67,18 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         seed: int | None = None,
     ) -> None:
         super().__init__()
-        x, y = arrays("x", x), None if y is None else arrays("y", y)
-        self._length = common_length(x=x, y=y)
+        self._store = as_store(x, y, sample_weight, class_weight)
         self.sampling = checked_sampling(sampling)
         self.per_unit = unit_ids is not None
-        self._units = Units(unit_ids, self._length) if self.per_unit else None
-        self._drawable = self._length if self._units is None else len(self._units)
+        self._units = Units(unit_ids, len(self._store)) if self.per_unit else None
+        self._drawable = len(self._store if self._units is None else self._units)
         self.examples = checked_examples(self.sampling, self._drawable if examples is None else examples)
         self.physical_batch_size = checked_physical(physical_batch_size)
-        for name, leaf in (("x", x), ("y", y)):
-            check_finite(name, leaf)
-        weights = weights_of(sample_weight, y, self._length)
-        if class_weight is not None:
-            factors = class_factors(y, class_weight)
-            weights = keras.tree.map_structure(lambda leaf: finite_weights(leaf * factors), weights)
-        self._structure = (x, y, weights)
-        self._leaves = [leaf for leaf in keras.tree.flatten(self._structure) if leaf is not None]
         self.seeded = seed is not None
         self._rng = entropy_generator(seed)
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._draws = self._indices()
-        self._tensors: list[Any] = []
 
     def __getitem__(self, index: int) -> tuple[Any, Any, Any]:
         """A fresh draw, whatever `index`."""
@@ -114,8 +95,8 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     def dataset(self, pad: bool = False) -> tf.data.Dataset:
         """`stream(pad)` as a tf.data.Dataset with a signature fixed beforehand, two batches ahead.
 
-        Records of up to 1 GiB in memory are copied once into tensors; larger or memory-mapped ones are read row by
-        row.
+        Records of up to 1 GiB in memory are copied once into tensors; larger or memory-mapped ones, and those of
+        sources, are read row by row.
         """
         return self._dataset(pad, self._gather()).prefetch(2)
 
@@ -160,31 +141,24 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
             yield indices, counts, np.array(rows), np.array([zlib.crc32(one.tobytes()) % STAMPS for one in drawn])
 
     def _gather(self) -> Gather:
-        mapped = any(is_mapped(leaf) for leaf in self._leaves)
-        large = sum(leaf.nbytes for leaf in self._leaves) > _COPY_BYTES
-        return self._from_arrays() if mapped or large else self._from_tensors()
+        with self._lock:
+            tensors = self._store.tensors()
+        if tensors is not None:
+            return lambda drawn, rows, static: self._pack([fill(tf.gather(t, drawn), rows, static) for t in tensors])
+        return self._read_by_rows()
 
-    def _from_arrays(self) -> Gather:
-        types = [tf.as_dtype(_drawn_dtype(leaf.dtype)) for leaf in self._leaves]
-
-        reference = weakref.ref(self)  # TensorFlow never frees what `read` refers to: see `generated`
+    def _read_by_rows(self) -> Gather:
+        fields, reference = self._store.fields, weakref.ref(self)  # TensorFlow never frees `read`: see `generated`
 
         def read(drawn: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
-            return [_take(leaf, drawn, int(rows)) for leaf in alive(reference)._leaves]
+            return alive(reference)._store.take(drawn, int(rows))
 
         def batch(drawn: tf.Tensor, rows: tf.Tensor, static: int | None) -> Any:
-            taken = zip(tf.numpy_function(read, [drawn, rows], types), self._leaves, strict=True)
-            return self._pack([tf.ensure_shape(rows_of, (static, *leaf.shape[1:])) for rows_of, leaf in taken])
+            taken = tf.numpy_function(read, [drawn, rows], [tf.as_dtype(field.dtype) for field in fields])
+            shaped = [tf.ensure_shape(t, (static, *field.shape)) for t, field in zip(taken, fields, strict=True)]
+            return self._pack(shaped)
 
         return batch
-
-    def _from_tensors(self) -> Gather:
-        with self._lock:
-            if not self._tensors:
-                with tf.device("CPU:0"):  # tf.data runs there
-                    self._tensors = [tf.convert_to_tensor(leaf) for leaf in self._leaves]
-        tensors = self._tensors
-        return lambda drawn, rows, static: self._pack([fill(tf.gather(t, drawn), rows, static) for t in tensors])
 
     def _indices(self) -> tuple[Iterator[np.ndarray], np.random.Generator]:
         # Always from the one generator, which only goes forward: whoever starts a new iterator replays nothing.
@@ -213,11 +187,12 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
             self._draws = self._indices()
 
     def digest(self) -> str:
-        """A checksum of the records, for workers to compare: of all up to 1 GiB, else of a part of the rows."""
+        """A checksum of the records, for workers to compare: of all up to 1 GiB, else of a part of them."""
         found = hashlib.blake2b(repr((self.examples, self._drawable)).encode(), digest_size=16)
-        for leaf in [*self._leaves, *([] if self._units is None else [self._units.positions])]:
-            step = -(-leaf.nbytes // _COPY_BYTES) or 1
-            found.update(repr((leaf.shape, leaf.dtype.str)).encode() + leaf[::step].tobytes())
+        for part in itertools.chain(
+            self._store.summary(), [] if self._units is None else summary_of([self._units.positions])
+        ):
+            found.update(part)
         return found.hexdigest()
 
     def _row_stream(self, pad: bool) -> Iterator[list[np.ndarray]]:
@@ -225,28 +200,14 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
 
     def _rows(self, drawn: np.ndarray, pad: bool) -> list[np.ndarray]:
         rows = self._padded(max(len(drawn), 1), pad)
-        return [_take(leaf, drawn, rows) for leaf in self._leaves]
+        return self._store.take(drawn, rows)
 
     def _pack(self, leaves: Iterable[Any]) -> Any:
         rest = iter(leaves)
-        return keras.tree.map_structure(lambda leaf: None if leaf is None else next(rest), self._structure)
+        return keras.tree.map_structure(lambda leaf: None if leaf is None else next(rest), self._store.structure)
 
     def __getstate__(self) -> NoReturn:
         raise TypeError(
             "PrivateBatches cannot be pickled or copied: a copy of its generator would replay its draws, which are"
             " accounted as independent. Construct another one from the same arrays."
         )
-
-
-def _take(array: np.ndarray, drawn: np.ndarray, rows: int) -> np.ndarray:
-    dtype = _drawn_dtype(array.dtype)
-    # Indexing, not np.take: that one first copies an array whose memory is not contiguous, as a whole.
-    if len(drawn) == rows:
-        return array[drawn].astype(dtype, copy=False)
-    taken = np.zeros((rows, *array.shape[1:]), dtype)
-    taken[: len(drawn)] = array[drawn]
-    return taken
-
-
-def _drawn_dtype(dtype: np.dtype) -> np.dtype:
-    return np.dtype(tf.as_dtype(keras.backend.floatx()).as_numpy_dtype) if dtype == np.float64 else dtype

@@ -31,7 +31,7 @@ def _array(name: str, leaf: Any) -> np.ndarray:
             f" {type(leaf).__name__} in it. Convert lists of numbers by numpy.asarray."
         )
     array = np.asarray(leaf)  # a view without a copy, of a memory-mapped array too
-    if not _is_numeric(array.dtype):
+    if not is_numeric(array.dtype):
         raise ValueError(
             f"{name} has dtype {array.dtype}, which layers cannot compute with. Encode it as numbers first (for texts:"
             " keras.layers.TextVectorization; ragged rows: pad them to one length; other numbers: .astype('float32'))."
@@ -43,7 +43,7 @@ def _array(name: str, leaf: Any) -> np.ndarray:
     return array
 
 
-def _is_numeric(dtype: np.dtype) -> bool:
+def is_numeric(dtype: np.dtype) -> bool:
     try:
         kind = tf.as_dtype(dtype)
     except TypeError:

@@ -35,8 +35,9 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
     if x is None or hasattr(x, "element_spec") or isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__"):
         raise ValueError(
             f"fit got {type(x).__name__}: how its batches were drawn is unknown, and the cost depends on it. Give"
-            " arrays, or tfdp.PrivateBatches(x, y, sampling), or say how it draws: tfdp.declare_sampling(dataset,"
-            " sampling, examples=n)."
+            " arrays; or tfdp.records(dataset), of a tf.data pipeline of single records, which are then drawn by"
+            " Poisson sampling, the cheapest; or say how it draws: tfdp.declare_sampling(dataset, sampling,"
+            " examples=n)."
         )
     sampling, batch_size = options["sampling"], arguments.get("batch_size")
     if sampling is None:
@@ -92,7 +93,8 @@ def shares_records(x: Any, validation: Any) -> bool:
     if isinstance(x, Batches):
         if validation is x:
             return True
-        x = getattr(x, "_structure", (None,))[0]
+        store = getattr(x, "_store", None)
+        x = None if store is None else store.structure[0]
     if not isinstance(validation, list | tuple) or not validation:
         return False
     arrays = [

@@ -1,0 +1,217 @@
+"""Records from anywhere: random-access sources, read record by record as they are drawn."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.batches.records import is_numeric
+from tfdp_layers.batches.stores import ArrayStore, Field, Store, drawn_dtype
+from tfdp_layers.batches.written import of_pipeline
+
+__all__ = ["SourceStore", "as_store", "records"]
+
+_SAMPLED = 64  # records that a summary looks at
+
+
+def records(
+    source: Any,
+    transform: Callable[[Any], Any] | None = None,
+    *,
+    cache: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+) -> Store:
+    """Records that can be drawn one by one, for `fit` and `tfdp.PrivateBatches`, from a source of single records.
+
+    Poisson sampling needs records by index. A tf.data pipeline has none, so it is read once, into memory or into files
+    of the folder `cache`; random-access sources (Grain's, a class of your own) are read as records are drawn.
+
+    Args:
+        source: a finite `tf.data.Dataset` of single records, or whatever has `__len__` and `__getitem__(index)` (or
+            `__getitems__([index])`): records `(x, y)`, `(x, y, sample_weight)`, or x alone; x and y arrays or numbers,
+            or dicts or tuples of them, each of the same shape and type in every record.
+        transform: function of one item of a random-access source to a record, called in the worker threads: to decode,
+            crop, or pick the fields. Random numbers in it (augmentation) are drawn afresh at each read.
+        cache: folder for the records of a pipeline, as `tf.data.Dataset.cache` has it: read again if it is there
+            already. It holds the private records, unencrypted, readable by this user alone.
+        workers: threads that read a random-access source; the number of cores if left out, 0 reads without threads,
+            for a source that is not safe to read from several.
+
+    Guarantee: none by itself. A record must be computed from its own item alone: a transform that keeps what it saw
+    of other records mixes them, unseen by any check. Items are asked for one by one, never a drawn batch at once.
+    What a random pipeline does (augmentation) is frozen by reading it once.
+
+    Returns: the records, with `len()`.
+
+    Raises:
+        ValueError: for a source that is empty, endless, batched, or has no index; for records that hold no numbers;
+            while records are drawn, for one of another shape or type than the first, or that holds NaN.
+    """
+    if isinstance(source, tf.data.Dataset):
+        if transform is not None:
+            raise ValueError("transform is for sources with an index. Use dataset.map(...) before tfdp.records.")
+        return of_pipeline(source, cache)
+    if cache is not None:
+        raise ValueError(
+            f"cache is for tf.data pipelines; {type(source).__name__} is read by index, as records are drawn. Leave it"
+            " out."
+        )
+    return SourceStore(source, transform, workers)
+
+
+def as_store(
+    x: Any, y: Any = None, sample_weight: Any = None, class_weight: Mapping[int, float] | None = None
+) -> Store:
+    """The records of arrays, or of a source that holds labels and weights itself."""
+    if not isinstance(x, Store) and not is_source(x):
+        return ArrayStore(x, y, sample_weight, class_weight)
+    named = {"y": y, "sample_weight": sample_weight, "class_weight": class_weight}
+    given = [name for name, value in named.items() if value is not None]
+    if given:
+        raise ValueError(
+            f"{type(x).__name__} gives records one by one, with their labels and weights; {given} cannot be matched to"
+            " them. Make it give (x, y) or (x, y, sample_weight), for instance by tfdp.records(source, transform)."
+        )
+    return x if isinstance(x, Store) else SourceStore(x)
+
+
+def is_source(x: Any) -> bool:
+    """Whether these are records by index, which are neither arrays nor batches."""
+    if isinstance(x, list | tuple | Mapping | str | bytes | keras.utils.PyDataset) or hasattr(x, "__array__"):
+        return False
+    return hasattr(x, "__len__") and (hasattr(x, "__getitem__") or hasattr(x, "__getitems__"))
+
+
+class SourceStore(Store):
+    """Records read by index, in threads: see `records`."""
+
+    def __init__(self, source: Any, transform: Callable[[Any], Any] | None = None, workers: int | None = None) -> None:
+        if not is_source(source) and not isinstance(source, list):
+            raise ValueError(
+                f"{type(source).__name__} is no source of single records: it needs __len__ and __getitem__(index)."
+                " Arrays go to fit as they are; a stream of batches to tfdp.declare_sampling."
+            )
+        if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
+            raise ValueError(f"workers is a number of threads, 0 or more. Received: {workers!r}.")
+        self._source, self._transform, self._length = source, transform, len(source)
+        if not self._length:
+            raise ValueError("The source is empty, so nothing can be drawn from it. Give at least one record.")
+        workers = (os.cpu_count() or 1) if workers is None else workers
+        self._pool = ThreadPoolExecutor(workers, "tfdp-records") if workers > 1 else None
+        self._workers = workers
+        x, y, weight = triple(self._item(0))
+        self._weighted = weight is not None
+        self.structure = (shaped(x), shaped(y), np.zeros((), np.float32))
+        self.fields = [Field(leaf.shape, leaf.dtype) for leaf in leaves_of(self.structure)]
+        self._floating = [tf.as_dtype(field.dtype).is_floating for field in self.fields]
+        self._read_one(0)
+
+    def __len__(self) -> int:
+        return self._length
+
+    def take(self, drawn: np.ndarray, rows: int) -> list[np.ndarray]:
+        taken = [np.zeros((rows, *field.shape), field.dtype) for field in self.fields]
+        wanted = drawn.tolist()
+
+        def read(start: int, step: int) -> None:
+            for row in range(start, len(wanted), step):
+                for array, leaf in zip(taken, self._read_one(wanted[row]), strict=True):
+                    array[row] = leaf
+
+        if self._pool is None:
+            read(0, 1)
+        else:
+            for done in [self._pool.submit(read, worker, self._workers) for worker in range(self._workers)]:
+                done.result()
+        return taken
+
+    def summary(self) -> Iterator[bytes]:
+        """Of some records, evenly spaced."""
+        yield repr((self._length, self.fields)).encode()
+        for index in np.unique(np.linspace(0, self._length - 1, _SAMPLED).astype(int)).tolist():
+            yield from (leaf.tobytes() for leaf in self._read_one(index))
+
+    def _item(self, index: int) -> Any:
+        source = self._source
+        try:
+            item = source[index] if hasattr(source, "__getitem__") else source.__getitems__([index])[0]
+        except IndexError:
+            raise ValueError(
+                f"The source had {self._length} records when training began, and has no record {index} now. Keep it as"
+                " it is while fit runs."
+            ) from None
+        return item if self._transform is None else self._transform(item)
+
+    def _read_one(self, index: int) -> list[np.ndarray]:
+        x, y, weight = triple(self._item(index))
+        if (weight is not None) != self._weighted:
+            raise ValueError(f"Record {index} differs from record 0 in having a sample weight. Give all of them one.")
+        weight = np.float32(1) if weight is None else weight
+        leaves = [np.asarray(leaf) for leaf in leaves_of((x, y, weight))]
+        if len(leaves) != len(self.fields):
+            raise ValueError(
+                f"Record {index} has {len(leaves) - 1} arrays, record 0 has {len(self.fields) - 1}: make them alike."
+            )
+        for leaf, field, floating in zip(leaves, self.fields, self._floating, strict=True):
+            check_like(leaf, field, index)
+            if floating and not np.isfinite(leaf).all():
+                raise ValueError(
+                    f"Record {index} holds NaN or infinite values: such a record contributes nothing, and hides"
+                    " mistakes. Replace them, or leave the record out."
+                )
+        if not leaves[-1] >= 0:
+            raise ValueError(f"Record {index} has the sample weight {leaves[-1]}: weights are numbers of at least 0.")
+        return leaves
+
+
+def triple(record: Any) -> tuple[Any, Any, Any]:
+    """x, y and the weight of a record, None where it has none."""
+    if isinstance(record, tuple) and len(record) in (2, 3):
+        return (*record, None)[:3]  # type: ignore[return-value]
+    if isinstance(record, tuple):
+        raise ValueError(
+            f"A record must be (x, y), (x, y, sample_weight), or x alone. Received a tuple of {len(record)}: put the"
+            " inputs into one dict or tuple, for instance by tfdp.records(source, transform)."
+        )
+    return record, None, None
+
+
+def leaves_of(structure: Any) -> list[Any]:
+    """The arrays of a record. A list is one: of numbers."""
+    if isinstance(structure, Mapping):
+        return [leaf for key in sorted(structure) for leaf in leaves_of(structure[key])]
+    if isinstance(structure, tuple):
+        return [leaf for part in structure for leaf in leaves_of(part)]
+    return [] if structure is None else [structure]
+
+
+def shaped(structure: Any) -> Any:
+    """The record with an empty array of the type that is drawn in the place of each of its own."""
+    if isinstance(structure, Mapping):
+        return {key: shaped(structure[key]) for key in sorted(structure)}
+    if isinstance(structure, tuple):
+        return tuple(shaped(part) for part in structure)
+    if structure is None:
+        return None
+    array = np.asarray(structure)
+    if not is_numeric(array.dtype):
+        raise ValueError(
+            f"A record holds {array.dtype} values, which layers cannot compute with. Turn it into numbers first:"
+            " tfdp.records(source, transform), with a transform from an item to (x, y)."
+        )
+    return np.zeros(array.shape, drawn_dtype(array.dtype))
+
+
+def check_like(leaf: np.ndarray, field: Field, index: int) -> None:
+    if leaf.shape != field.shape or not np.can_cast(leaf.dtype, field.dtype, "same_kind"):
+        raise ValueError(
+            f"Record {index} has an array of shape {leaf.shape} and type {leaf.dtype}, where record 0 has shape"
+            f" {field.shape} and type {field.dtype}. Pad, crop or convert in a transform: tfdp.records(source,"
+            " transform)."
+        )

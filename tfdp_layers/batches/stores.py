@@ -1,0 +1,126 @@
+"""Where records lie, and how those of a draw are taken from there."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.batches.records import (
+    arrays,
+    check_finite,
+    class_factors,
+    common_length,
+    finite_weights,
+    is_mapped,
+    weights_of,
+)
+
+COPY_BYTES = 1 << 30
+"""Up to here records in memory are copied once into tensors, and gathered from them: 3-5 times faster."""
+
+
+class Field(NamedTuple):
+    """One array of a record: its shape without the axis of records, and its type."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+
+
+class Store(abc.ABC):
+    """Records `(x, y, sample_weight)` by index.
+
+    Attributes:
+        structure: of a record; the leaves of the trees are `Field` or an array, None where there is nothing.
+        fields: the leaves in their order, without None.
+    """
+
+    structure: tuple[Any, Any, Any]
+    fields: list[Field]
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """The number of records."""
+
+    @abc.abstractmethod
+    def take(self, drawn: np.ndarray, rows: int) -> list[np.ndarray]:
+        """These records, each field as an array of so many rows, filled up by zeros; float64 made floatx.
+
+        Args:
+            drawn: (at most rows,) indices of records.
+        """
+
+    @abc.abstractmethod
+    def summary(self) -> Iterator[bytes]:
+        """What tells these records from others, in parts."""
+
+    def tensors(self) -> list[tf.Tensor] | None:
+        """All records as tensors, one for each field; None where that would take too much memory."""
+        return None
+
+
+class ArrayStore(Store):
+    """Records in arrays, in memory or mapped into it.
+
+    Raises: ValueError for records and weights that cannot be used.
+    """
+
+    def __init__(
+        self, x: Any, y: Any = None, sample_weight: Any = None, class_weight: Mapping[int, float] | None = None
+    ) -> None:
+        x, y = arrays("x", x), None if y is None else arrays("y", y)
+        self._length = common_length(x=x, y=y)
+        for name, leaf in (("x", x), ("y", y)):
+            check_finite(name, leaf)
+        weights = weights_of(sample_weight, y, self._length)
+        if class_weight is not None:
+            factors = class_factors(y, class_weight)
+            weights = keras.tree.map_structure(lambda leaf: finite_weights(leaf * factors), weights)
+        self.structure = (x, y, weights)
+        self._leaves = [leaf for leaf in keras.tree.flatten(self.structure) if leaf is not None]
+        self.fields = [Field(leaf.shape[1:], drawn_dtype(leaf.dtype)) for leaf in self._leaves]
+        self._tensors: list[tf.Tensor] = []
+
+    def __len__(self) -> int:
+        return self._length
+
+    def take(self, drawn: np.ndarray, rows: int) -> list[np.ndarray]:
+        return [_take(leaf, drawn, rows) for leaf in self._leaves]
+
+    def summary(self) -> Iterator[bytes]:
+        """Of all records up to 1 GiB, else of a part of the rows."""
+        return summary_of(self._leaves)
+
+    def tensors(self) -> list[tf.Tensor] | None:
+        mapped = any(is_mapped(leaf) for leaf in self._leaves)
+        if mapped or sum(leaf.nbytes for leaf in self._leaves) > COPY_BYTES:
+            return None
+        if not self._tensors:
+            with tf.device("CPU:0"):  # tf.data runs there
+                self._tensors = [tf.convert_to_tensor(leaf) for leaf in self._leaves]
+        return self._tensors
+
+
+def summary_of(leaves: list[np.ndarray]) -> Iterator[bytes]:
+    for leaf in leaves:
+        step = -(-leaf.nbytes // COPY_BYTES) or 1
+        yield repr((leaf.shape, leaf.dtype.str)).encode() + leaf[::step].tobytes()
+
+
+def drawn_dtype(dtype: np.dtype) -> np.dtype:
+    """The type in which numbers of this one are drawn."""
+    return np.dtype(tf.as_dtype(keras.backend.floatx()).as_numpy_dtype) if dtype == np.float64 else dtype
+
+
+def _take(array: np.ndarray, drawn: np.ndarray, rows: int) -> np.ndarray:
+    dtype = drawn_dtype(array.dtype)
+    # Indexing, not np.take: that one first copies an array whose memory is not contiguous, as a whole.
+    if len(drawn) == rows:
+        return array[drawn].astype(dtype, copy=False)
+    taken = np.zeros((rows, *array.shape[1:]), dtype)
+    taken[: len(drawn)] = array[drawn]
+    return taken

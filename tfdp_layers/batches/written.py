@@ -1,0 +1,129 @@
+"""The records of a tf.data pipeline, read once into memory or into files."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.batches.stores import ArrayStore
+
+_TOGETHER = 256  # records that are read at once
+_LISTED = "records.json"
+
+
+def of_pipeline(dataset: tf.data.Dataset, cache: str | os.PathLike[str] | None = None) -> ArrayStore:
+    """The records of a finite pipeline of single records.
+
+    Args:
+        cache: folder in which they are kept, as raw arrays; None keeps them in memory.
+
+    Raises: ValueError for a pipeline that is endless, batched, or whose records differ in shape or hold no numbers.
+    """
+    check_pipeline(dataset)
+    return records_of(in_memory(dataset) if cache is None else in_files(dataset, Path(cache)), dataset.element_spec)
+
+
+def check_pipeline(dataset: tf.data.Dataset) -> None:
+    if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
+        raise ValueError("The dataset is endless. Leave out .repeat(): each record is read once, then drawn by index.")
+    leaves = keras.tree.flatten(dataset.element_spec)
+    for leaf in leaves:
+        if not isinstance(leaf, tf.TensorSpec) or not (
+            leaf.dtype.is_floating or leaf.dtype.is_integer or leaf.dtype.is_bool
+        ):
+            raise ValueError(
+                f"Records must be dense numbers. Received: {leaf}. Make ragged or sparse tensors dense, and turn"
+                " strings into numbers (keras.layers.TextVectorization, StringLookup), in dataset.map."
+            )
+    if all(leaf.shape.rank and leaf.shape[0] is None for leaf in leaves):
+        raise ValueError(
+            f"The dataset gives batches, or records of unknown shape: {dataset.element_spec}. Give single records"
+            " (dataset.unbatch(), or leave out .batch), of a fixed shape (tf.ensure_shape in dataset.map)."
+        )
+
+
+def batches_of(dataset: tf.data.Dataset) -> Iterator[list[np.ndarray]]:
+    """The leaves of the records, many at a time."""
+    try:
+        for batch in dataset.batch(_TOGETHER).as_numpy_iterator():
+            yield keras.tree.flatten(batch)
+    except tf.errors.InvalidArgumentError as error:
+        if "shape" not in str(error):
+            raise
+        raise ValueError(
+            f"The records differ in shape: {error.message.splitlines()[0]}. Pad or crop them in dataset.map."
+        ) from None
+
+
+def in_memory(dataset: tf.data.Dataset) -> list[np.ndarray]:
+    parts = list(batches_of(dataset))
+    if not parts:
+        raise ValueError("The dataset has no records, so nothing can be drawn from it. Give at least one.")
+    return [np.concatenate(leaf) for leaf in zip(*parts, strict=True)]
+
+
+def in_files(dataset: tf.data.Dataset, folder: Path) -> list[np.ndarray]:
+    """The records as arrays that are mapped from files of this folder, which are written if they are not there."""
+    spec = repr(dataset.element_spec)
+    if (folder / _LISTED).exists():
+        listed = json.loads((folder / _LISTED).read_text(encoding="utf-8"))
+        if listed["spec"] != spec:
+            raise ValueError(
+                f"{folder} holds records of another pipeline: {listed['spec']}, where this one gives {spec}. Give"
+                " another folder, or remove that one."
+            )
+    else:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        listed = {"spec": spec, "arrays": write(dataset, folder)}
+        # Written last, and moved into place: a reading that was interrupted is begun anew.
+        partial = folder / f"{_LISTED}.partial"
+        partial.write_text(json.dumps(listed), encoding="utf-8")
+        partial.replace(folder / _LISTED)
+    return [
+        np.memmap(folder / f"{i}.raw", dtype=np.dtype(kind), mode="r", shape=tuple(shape))
+        for i, (kind, shape) in enumerate(listed["arrays"])
+    ]
+
+
+def write(dataset: tf.data.Dataset, folder: Path) -> list[tuple[str, list[int]]]:
+    """Writes each array of the records into a file; the types and shapes of all."""
+    files: list[BinaryIO] = []
+    count, first = 0, None
+    with contextlib.ExitStack() as opened:
+        for batch in batches_of(dataset):
+            if first is None:
+                first = batch
+                files = [opened.enter_context(private(folder / f"{i}.raw")) for i in range(len(batch))]
+            for file, leaf in zip(files, batch, strict=True):
+                file.write(np.ascontiguousarray(leaf).data)
+            count += len(batch[0])
+    if first is None:
+        raise ValueError("The dataset has no records, so nothing can be drawn from it. Give at least one.")
+    return [(leaf.dtype.name, [count, *leaf.shape[1:]]) for leaf in first]
+
+
+def private(path: Path) -> BinaryIO:
+    """A new, empty file that only this user may read."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
+def records_of(leaves: list[np.ndarray], spec: Any) -> ArrayStore:
+    """`(x, y)`, `(x, y, sample_weight)` or x, of arrays."""
+    packed = keras.tree.pack_sequence_as(spec, leaves)
+    if not isinstance(packed, tuple):
+        return ArrayStore(packed)
+    if len(packed) not in (2, 3):
+        raise ValueError(
+            f"A record must be (x, y), (x, y, sample_weight), or x alone. Received a tuple of {len(packed)}: put the"
+            " inputs into one dict or tuple, in dataset.map."
+        )
+    return ArrayStore(*packed)
