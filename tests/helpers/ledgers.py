@@ -1,10 +1,30 @@
-"""Whole ledgers, as text, to damage."""
+"""Whole ledgers, as text and as files, to damage."""
 
 import hashlib
 import json
+from pathlib import Path
 
+from helpers.accounting_tools import release_of
 from tfdp_layers.accounting import GroupNoise, Ledger, MetricRelease, NumericSparse, Release
 from tfdp_layers.sampling import Poisson, TruncatedPoisson
+
+STEP = release_of(Poisson(600), 1.0)
+OTHER = release_of(Poisson(600), 2.0)
+VERSION_0_1 = Path(__file__).parents[1] / "data" / "version_0_1.ledger.json"
+
+
+def mark_of(path):
+    return path.with_name(path.name + ".mark")
+
+
+def spend(path, steps, release=STEP, together=1):
+    """Counts so many steps in a file, one after another."""
+    ledger = Ledger(path, dataset="mnist")
+    token = ledger.begin(release)
+    for _ in range(steps // together):
+        ledger.reserve(token, together)
+        ledger.settle(token, together)
+    ledger.close()
 
 
 def whole_ledger():

@@ -1,0 +1,103 @@
+"""A crash between two writes loses nothing that was acknowledged, and leaves a file that can be used."""
+
+import json
+
+import pytest
+
+from helpers.ledgers import OTHER, mark_of, spend
+from tfdp_layers.accounting import Ledger, LedgerError
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "ledger.json"
+
+
+def test_every_state_between_two_writes_opens_and_counts_what_was_acknowledged(path, tmp_path):
+    """A crash leaves a row whole or in part, the mark of before or of after it: never less, never an unusable file."""
+    spend(path, 1)
+    ledger = Ledger(path)
+    token = ledger.begin(OTHER)
+    for steps in (3, 4):
+        before, mark = path.read_bytes(), mark_of(path).read_bytes()
+        counted = Ledger(path).steps
+        ledger.reserve(token, steps)
+        after, new_mark = path.read_bytes(), mark_of(path).read_bytes()
+        start = len(before) - len(b"\n]}\n")
+        assert after[:start] == before[:start]
+        assert after.endswith(b"\n]}\n")
+        crashed = tmp_path / "crashed.json"
+        for cut in range(start, len(after) + 1):
+            torn = {
+                "cut": after[:cut],
+                "zeros": after[:cut] + bytes(len(after) - cut),
+                "old block": before[:cut] + after[len(before[:cut]) :],
+            }
+            for name, data in torn.items():
+                crashed.write_bytes(data)
+                mark_of(crashed).write_bytes(mark)
+                found = Ledger(crashed).steps
+                assert found in (counted, counted + steps), (name, cut)
+                if name == "cut" and cut == len(after):
+                    assert found == counted + steps
+        crashed.write_bytes(after)
+        mark_of(crashed).write_bytes(new_mark)
+        assert Ledger(crashed).steps == counted + steps
+        crashed.write_bytes(before)  # The row was acknowledged, and is gone.
+        with pytest.raises(LedgerError, match="older copy"):
+            Ledger(crashed)
+
+
+def test_a_torn_row_is_written_over(path):
+    spend(path, 2)
+    whole = path.read_bytes()
+    for torn in (whole[:-4] + b',\n["0123', whole[:-2], whole[:-4] + bytes(90)):
+        path.write_bytes(torn)
+        assert Ledger(path).steps == 2
+    spend(path, 3)
+    assert Ledger(path).steps == 5
+    json.loads(path.read_text())
+
+
+def test_a_whole_row_whose_digest_is_wrong_is_no_torn_one(path):
+    spend(path, 3)
+    text = path.read_text()
+    changed = text.replace(", 3, ", ", 2, ")
+    assert changed != text
+    path.write_text(changed)
+    with pytest.raises(LedgerError, match="digest"):
+        Ledger(path)
+    lines = text.split("\n")
+    row = next(i for i, line in enumerate(lines) if ", 2, " in line)
+    path.write_text("\n".join([*lines[:row], lines[row][:-9], *lines[row + 1 :]]))  # damage before the last row
+    with pytest.raises(LedgerError, match="not a ledger"):
+        Ledger(path)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_torn_mark_leaves_the_one_before(path, place):
+    spend(path, 9)
+    data = bytearray(mark_of(path).read_bytes())
+    data[4096 * place + 20 : 4096 * place + 60] = bytes(40)
+    mark_of(path).write_bytes(data)
+    assert Ledger(path).steps == 9
+    spend(path, 1)
+    assert Ledger(path).steps == 10
+
+
+def test_a_mark_that_was_created_and_never_written_claims_nothing(path):
+    spend(path, 9)
+    for data in (b"", bytes(8192)):
+        mark_of(path).write_bytes(data)
+        assert Ledger(path).steps == 9
+    path.unlink()
+    assert Ledger(path).steps == 0
+
+
+def test_a_long_log_is_folded_into_the_entries(path):
+    spend(path, 2500)
+    value = json.loads(path.read_text())
+    assert len(value["log"]) < 1100
+    assert value["sequence"] > 1000
+    assert Ledger(path).steps == 2500
+    assert path.stat().st_size < 150_000
