@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tfdp_layers
+from helpers.variants import slow_but
 from tfdp_layers.zoo import datasets
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -208,7 +209,7 @@ def test_the_readmes_code_runs_as_it_stands_on_smaller_arrays(monkeypatch, capsy
     assert_spent(capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("place", ["the checkout", "another folder"])
+@pytest.mark.parametrize("place", slow_but(["another folder"], ["the checkout", "another folder"]))
 def test_the_readmes_code_runs_where_its_own_command_leaves_the_user(installed, tmp_path, place):
     """In a process of its own, after an installation that is not editable, on a machine without network and data."""
     (code,) = re.findall(r"^```python\n(.*?)^```$", README, flags=re.M | re.S)

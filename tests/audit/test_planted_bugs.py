@@ -61,6 +61,7 @@ def test_a_noise_key_used_twice():
     assert found.refuted
 
 
+@pytest.mark.slow
 def test_shuffled_batches_accounted_as_poisson_draws(monkeypatch):
     """An epoch of two batches of one record: a record is in one of them for certain, where Poisson draws would leave
     it out of both with probability 1/4.

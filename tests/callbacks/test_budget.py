@@ -23,6 +23,7 @@ from helpers.spending import (
     spent,
     tiny_model,
 )
+from helpers.variants import slow_but
 from tfdp_layers.accounting import Ledger, Release
 from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget
 
@@ -125,6 +126,9 @@ def same(a: list[np.ndarray], b: list[np.ndarray]) -> bool:
     return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
+MODES = [{}, {"jit_compile": True}, {"run_eagerly": True}, {"steps_per_execution": 3}]
+
+
 class Watch(keras.callbacks.Callback):
     """Remembers the weights and the optimizer's state after each call."""
 
@@ -142,7 +146,7 @@ class Watch(keras.callbacks.Callback):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"jit_compile": True}, {"run_eagerly": True}, {"steps_per_execution": 3}],
+    slow_but([MODES[1], MODES[3]], MODES),
     ids=["graph", "xla", "eager", "three steps a call"],
 )
 def test_a_callback_that_never_stops_still_releases_nothing_past_the_limit(options: dict[str, Any]) -> None:

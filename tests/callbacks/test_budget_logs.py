@@ -23,6 +23,7 @@ from helpers.spending import (
     spent,
     tiny_model,
 )
+from helpers.variants import slow_but
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.callbacks import PrivacyBudget
 
@@ -52,7 +53,7 @@ def test_epsilon_is_in_the_bar_history_csv_and_tensorboard(tmp_path: Any, capsys
     assert "epoch_epsilon" in (next((tmp_path / "logs/train").glob("events*"))).read_bytes().decode("latin1")
 
 
-@pytest.mark.parametrize("wrap", ["bare", "tuple", "CallbackList"])
+@pytest.mark.parametrize("wrap", slow_but(["CallbackList"], ["bare", "tuple", "CallbackList"]))
 def test_callbacks_may_come_in_any_form(wrap: str) -> None:
     model, budget = tiny_model(), PrivacyBudget(0.8, DELTA)
     x, y = records()

@@ -14,6 +14,7 @@ from tensorboard.util import tensor_util
 
 import tfdp_layers as tfdp
 from helpers.spending import DELTA, STEPS, after, fit, records, release_of, spent, tiny_model
+from helpers.variants import slow_but
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget, PrivacyTensorBoard
 
@@ -91,7 +92,7 @@ def test_training_metrics_need_the_flag_and_validation_metrics_do_not(tmp_path: 
     assert set(events(tmp_path / "with")) == public | unprotected
 
 
-@pytest.mark.parametrize("with_budget", [False, True])
+@pytest.mark.parametrize("with_budget", slow_but([True], [False, True]))
 def test_between_epochs_it_writes_a_bound_every_so_many_batches(tmp_path: Path, with_budget: bool) -> None:
     model = tiny_model(steps_per_execution=2)
     budgets = [PrivacyBudget(9.0, DELTA)] if with_budget else []

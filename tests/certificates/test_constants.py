@@ -6,6 +6,7 @@ import pytest
 
 import tfdp_layers as tfdp
 from helpers.private_models import private, product
+from helpers.variants import slow_but
 from tfdp_layers.certificates.mixing import mixing_reason
 
 kl = keras.layers
@@ -44,7 +45,7 @@ def train(model, x):
     return model.fit(x, np.ones((32, 2), "float32"), batch_size=16, verbose=0)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("case", slow_but(CASES[1:2], CASES), ids=lambda c: c.__name__)
 def test_what_adapt_could_have_learned_is_refused_until_it_is_declared_public_and_again_when_it_changes(case):
     layer, shape, dtype, x, change = case()
     model = private(model_around(layer, shape, dtype))
@@ -157,7 +158,9 @@ def test_constants_among_the_arguments_are_taken(make):
     assert mixing_reason(layer) is None
 
 
-@pytest.mark.parametrize("case", [adapted_discretization, set_normalization], ids=lambda c: c.__name__)
+@pytest.mark.parametrize(
+    "case", slow_but([set_normalization], [adapted_discretization, set_normalization]), ids=lambda c: c.__name__
+)
 def test_constants_that_a_callback_changes_are_in_no_statement_and_no_file(case, tmp_path):
     layer, shape, dtype, x, change = case()
     model = private(model_around(tfdp.public(layer), shape, dtype))

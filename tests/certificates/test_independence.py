@@ -6,10 +6,11 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
-from helpers.clipped_models import CLIPS, MODELS, compiled, mlp
+from helpers.clipped_models import CLIPS, MODELS, cnn, compiled, mlp, two_inputs_two_outputs
+from helpers.variants import slow_but
 
 
-@pytest.mark.parametrize("make", MODELS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("make", slow_but([cnn, two_inputs_two_outputs], MODELS), ids=lambda m: m.__name__)
 def test_records_are_independent(make):
     tfdp.check_independence(compiled(make())[0])
 

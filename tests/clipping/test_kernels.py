@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.ordinary import compiled, gradients_alone, length, mlp
+from helpers.variants import slow_but
 from tfdp_layers.clipping import kernels as kernels_module
 
 
@@ -65,7 +66,14 @@ def sums_of(model, x, y, known):
     return function.get_concrete_function(*specs)(tf.constant(x), tf.constant(y))
 
 
-@pytest.mark.parametrize(("name", "known"), [("dimension", True), ("query", False), ("coordinate", False)])
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        pytest.param("dimension", True, marks=pytest.mark.slow),
+        ("query", False),
+        pytest.param("coordinate", False, marks=pytest.mark.slow),
+    ],
+)
 def test_the_sum_is_that_of_a_loop_over_records(name, known, kernels):
     model, x, y, function = ready(name)
     wanted = [sum(parts) for parts in zip(*map(function, gradients_alone(model, x, y)), strict=True)]
@@ -74,7 +82,7 @@ def test_the_sum_is_that_of_a_loop_over_records(name, known, kernels):
     assert length([a - b for a, b in zip(found, wanted, strict=True)]) <= 1e-4 * length(wanted)
 
 
-@pytest.mark.parametrize("name", ["dimension", "query"])
+@pytest.mark.parametrize("name", slow_but(["dimension"], ["dimension", "query"]))
 def test_no_record_adds_more_than_the_bound(name, kernels):
     model, x, y, _ = ready(name)
     bound = model.sensitivities()[0].bound

@@ -7,6 +7,7 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.filtered_loop import CLIP, RANGE, SCALE, expected
 from helpers.ordinary import compiled, length, mlp
+from helpers.variants import slow_but
 from tfdp_layers.clipping import kernels as kernels_module
 from tfdp_layers.clipping import outer_products
 from tfdp_layers.clipping.odd_series import TANH, OddSeries
@@ -82,7 +83,7 @@ def graph(model, x, y):
     return lambda a, b: [np.asarray(s, np.float64) for s in function(tf.constant(a), tf.constant(b))]
 
 
-@pytest.mark.parametrize("bound", ["clip", "dimension"])
+@pytest.mark.parametrize("bound", slow_but(["clip"], ["clip", "dimension"]))
 def test_the_sum_is_that_of_a_loop_over_records(bound, kernels):
     model, x, y = ready(bound=bound)
     wanted = expected(model, x, y, bound == "clip")
@@ -91,6 +92,7 @@ def test_the_sum_is_that_of_a_loop_over_records(bound, kernels):
     assert gap <= 1e-4 * length(wanted)
 
 
+@pytest.mark.slow
 def test_the_same_under_xla(kernels):
     model, x, y = ready()
     function = tf.function(lambda a, b: model.bounded_gradient_sums(a, b), autograph=False, jit_compile=True)

@@ -172,3 +172,6 @@ CASES: dict[str, Callable[[], Case]] = {
     "lora, channels first": lambda: stack((2, 5, 6), kl.Conv2D(3, 2, data_format="channels_first"), lora=True),
     "lora embedding": lambda: tokens(kl.Embedding(5, 4), lora=True),
 }
+FEW = ["dense", "dense by gram", "einsum", "conv2d", "depthwise", "embedding", "norms", "gru", "masked", "attention",
+       "shared", "several inputs and outputs", "lora"]  # fmt: skip
+"""One of each kind; the others run with the slow tests."""

@@ -26,6 +26,7 @@ from helpers.certify import (
     witness,
 )
 from helpers.clipped_cases import Case, case
+from helpers.variants import slow_but
 from tfdp_layers.layers import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDense, ClippedDepthwiseConv2D
 
 BOUNDS = ("spatial_l1", "patch")
@@ -82,9 +83,12 @@ GRIDS = {
         for bound in BOUNDS
     ],
 }
+LARGE = {"Conv1D", "Conv2D", "Conv2D channels_first", "Conv3D", "DepthwiseConv2D"}
+FEW = [REPRESENTATIVE[i] for i in (0, 1, 6, 7, 9)]
+"""A vector, a sequence, and pictures with each bound."""
 
 
-@pytest.mark.parametrize("name", GRIDS)
+@pytest.mark.parametrize("name", slow_but(set(GRIDS) - LARGE, GRIDS))
 def test_a_witness_attains_the_bound(name: str) -> None:
     for one in GRIDS[name]:
         layer = one.layer()
@@ -131,7 +135,7 @@ def assert_adversaries_stay_inside(one: Case, rows: Any, weights: float, clips: 
     assert distance(together, [np.sum(parts, axis=0) for parts in zip(*alone, strict=True)]) <= SLACK * bound
 
 
-@pytest.mark.parametrize("one", REPRESENTATIVE, ids=str)
+@pytest.mark.parametrize("one", slow_but(FEW, REPRESENTATIVE), ids=str)
 def test_no_batch_of_hostile_records_exceeds_the_bound(one: Case) -> None:
     assert_adversaries_stay_inside(one)
 
@@ -145,7 +149,7 @@ def test_what_flows_on_below_is_each_records_own(one: Case) -> None:
     assert_flow_below_is_each_records_own(layer, x, u)
 
 
-@pytest.mark.parametrize("one", REPRESENTATIVE, ids=str)
+@pytest.mark.parametrize("one", slow_but([FEW[0], FEW[2]], REPRESENTATIVE), ids=str)
 def test_eager_graph_and_xla_agree_and_keep_the_bound(one: Case) -> None:
     layer = one.layer()
     records = [best_record(layer, one.shape), *hostile_records(layer, one.shape)]

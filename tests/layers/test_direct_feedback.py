@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.certify import KINDS, SCALES, SLACK, extreme
+from helpers.variants import slow_but
 from tfdp_layers.layers import (
     ClippedConv2D,
     ClippedDense,
@@ -42,7 +43,7 @@ def clip(rows: np.ndarray, bound: float) -> np.ndarray:
     return rows * np.minimum(1.0, bound / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
+@pytest.mark.parametrize("mode", slow_but(["graph"], ["eager", "graph", "xla"]))
 def test_each_convolution_learns_from_its_own_feedback_and_nothing_from_above(mode):
     model = network()
     convolutions = [layer for layer in model.layers if isinstance(layer, kl.Conv2D)]

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.feedback_cases import ALIGNMENTS, CLASSES, FEATURES, UNITS, releaser, stack
+from helpers.variants import slow_but
 from tfdp_layers.layers import FeedbackDense, FeedbackOutput, FeedbackStack
 
 
@@ -128,8 +129,11 @@ def test_probabilities_as_outputs_give_the_error_of_their_logits(output):
         np.testing.assert_allclose(b, a, rtol=1e-3, atol=1e-6)
 
 
+MODES = [{}, {"jit_compile": True}, {"run_eagerly": True}]
+
+
 @pytest.mark.parametrize("physical", [None, 4])
-@pytest.mark.parametrize("mode", [{}, {"jit_compile": True}, {"run_eagerly": True}], ids=["graph", "xla", "eager"])
+@pytest.mark.parametrize("mode", slow_but(MODES[:1], MODES), ids=["graph", "xla", "eager"])
 def test_a_step_of_fit_without_noise_is_the_step_by_hand(mode, physical):
     layer = stack(delta_clip=[0.01, 0.02])
     model = tfdp.PrivateSequential([keras.Input((FEATURES,)), layer])

@@ -21,6 +21,7 @@ from helpers.certify import (
     influences,
 )
 from helpers.feedback_cases import CLASSES, FEATURES, UNITS, releaser, stack
+from helpers.variants import slow_but
 from tfdp_layers.layers import FeedbackStack
 from tfdp_layers.rules.rows import L2
 
@@ -141,7 +142,7 @@ def test_records_that_are_not_finite_contribute_zero_and_leave_others_alone():
 
 
 @pytest.mark.parametrize("mode", ["graph", "xla"])
-@pytest.mark.parametrize("name", sorted(CASES))
+@pytest.mark.parametrize("name", slow_but(sorted(CASES)[:1], sorted(CASES)))
 def test_graph_and_xla_keep_the_bound_and_agree_with_eager(name, mode):
     layer = stack(**CASES[name])
     records = [witness(stack(**CASES[name]), 0), *hostile((FEATURES,), (CLASSES,))]

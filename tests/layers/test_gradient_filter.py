@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from helpers.variants import slow_but
 from tfdp_layers.rules.entries import Clamp, Tanh
 
 kl = keras.layers
@@ -75,7 +76,7 @@ def explosive(cell, steps=40):
     return keras.Sequential([keras.Input((steps, 3)), kl.RNN(cell(8, **options)), kl.Dense(1)])
 
 
-@pytest.mark.parametrize("jit", [False, True], ids=["graph", "xla"])
+@pytest.mark.parametrize("jit", slow_but([False], [False, True]), ids=["graph", "xla"])
 def test_inside_a_cell_gradients_do_not_explode(jit):
     x = np.zeros((4, 40, 3), "float32")
     plain, filtered = explosive(kl.LSTMCell), explosive(FilteredLSTMCell)

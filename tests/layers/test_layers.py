@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from helpers.certify import built, keras_twin, original_type, releaser
 from helpers.clipped_dense import CLIPS, dense
+from helpers.variants import slow_but
 from tfdp_layers.certificates.certificate import sensitivity_groups
 from tfdp_layers.layers import (
     BoundedLayer,
@@ -129,7 +130,7 @@ def stack(layer_type: type, shape: tuple[int, ...], options: dict[str, Any], fun
     return keras.Model(inputs, tensor)
 
 
-@pytest.mark.parametrize("functional", [False, True])
+@pytest.mark.parametrize("functional", slow_but([False], [False, True]))
 @each_layer
 def test_models_save_load_and_clone(
     layer_type: type, shape: tuple[int, ...], options: dict[str, Any], functional: bool, tmp_path: Path

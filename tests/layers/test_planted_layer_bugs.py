@@ -60,6 +60,7 @@ DENSE, SEQUENCE = case(ClippedDense, (5,), units=3), case(ClippedDense, (6, 5), 
 NO_BIAS = case(ClippedDense, (5,), units=3, use_bias=False)
 CONVOLUTION = case(ClippedConv2D, (8, 8, 1), filters=1, kernel_size=8, padding="same", use_bias=False)
 PATCHES = case(ClippedConv2D, (8, 8, 1), filters=1, kernel_size=3, padding="same", bound="patch")
+WIDE = case(ClippedDense, (300,), units=300)
 NARROW = case(ClippedDense, (6,), units=2)
 NARROW_CONVOLUTION = case(ClippedConv2D, (8, 8, 2), filters=2, kernel_size=3, strides=2)
 PLANTED = [
@@ -73,6 +74,7 @@ PLANTED = [
     (multiplicity_forgotten, PATCHES),
     (multiplied_by_zero_instead_of_selected, DENSE),
     (multiplied_by_zero_instead_of_selected, CONVOLUTION),
+    (multiplied_by_zero_instead_of_selected, WIDE),
     (scaled_by_the_largest_norm_of_the_batch, NO_BIAS),
     (refused_inputs_reach_a_product, NARROW),
     (refused_inputs_reach_a_product, NARROW_CONVOLUTION),

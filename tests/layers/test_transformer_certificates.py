@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from helpers.certify import SLACK, releaser
-from helpers.transformer_cases import ATTENTIONS, EINSUMS, FEW, NORMALIZATIONS, Case, each_case, ordinary, shares
+from helpers.transformer_cases import ATTENTIONS, CASES, EINSUMS, FEW, NORMALIZATIONS, Case, each_case, ordinary, shares
+from helpers.variants import slow_but
 from tfdp_layers.layers import ClippedEmbedding
 from tfdp_layers.layers import normalization as normalization_module
 from tfdp_layers.layers.einsum import FaithfulEinsumDense
@@ -51,13 +52,13 @@ def worst(case: Case, layer: Any, mode: str = "graph", weights: tuple[float, ...
     return found
 
 
-@each_case
+@pytest.mark.parametrize("case", slow_but(FEW, CASES), ids=str)
 def test_no_hostile_record_exceeds_the_bounds_whatever_the_weights(case: Case) -> None:
     assert worst(case, case.layer(), weights=(1.0, 1e20, np.nan)) <= 1 + SLACK
 
 
 @pytest.mark.parametrize("mode", ["eager", "xla"])
-@pytest.mark.parametrize("case", FEW[:-1], ids=str)
+@pytest.mark.parametrize("case", slow_but(FEW[:1], FEW[:-1]), ids=str)
 def test_eager_and_xla_keep_the_bounds(case: Case, mode: str) -> None:
     assert worst(case, case.layer(), mode) <= 1 + SLACK
 

@@ -11,7 +11,20 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.certify import SLACK, original_type
-from helpers.transformer_cases import CLIPS, FEATURES, UPSTREAM, Case, attention, clips_of, each_case, einsum, ordinary
+from helpers.transformer_cases import (
+    CASES,
+    CLIPS,
+    FEATURES,
+    FEW,
+    UPSTREAM,
+    Case,
+    attention,
+    clips_of,
+    each_case,
+    einsum,
+    ordinary,
+)
+from helpers.variants import slow_but
 from tfdp_layers.certificates.certificate import sensitivity_groups
 from tfdp_layers.layers import (
     ClippedDense,
@@ -66,7 +79,7 @@ def test_where_no_clip_binds_outputs_and_gradients_are_those_of_keras(case: Case
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-@each_case
+@pytest.mark.parametrize("case", slow_but(FEW, CASES), ids=str)
 def test_the_forward_pass_is_that_of_keras_whatever_the_clips(case: Case) -> None:
     layer = case.layer(**{key: 1e-3 for key in clips_of(case.layer_type)})
     x = ordinary(case)

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from helpers.clipped_models import MODELS, compiled, mlp, rows
+from helpers.clipped_models import MODELS, compiled, feedback, mlp, rows, shared
+from helpers.variants import slow_but
 
 EXTREMES = [np.nan, np.inf, -np.inf, 3e38, -1e30, 1e-40, 0.0, 7.0]
 
@@ -38,7 +39,7 @@ def influence(model, x, y, spoiled):
     return worst
 
 
-@pytest.mark.parametrize("make", MODELS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("make", slow_but([mlp, shared, feedback], MODELS), ids=lambda m: m.__name__)
 def test_no_record_moves_the_released_sum_beyond_its_bound(make):
     model, x, y = compiled(make())
     model.set_weights([10 * w for w in model.get_weights()])

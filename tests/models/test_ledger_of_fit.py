@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.clipped_models import compiled, mlp
+from helpers.variants import slow_but
 from tfdp_layers.callbacks import PrivacyBudget
 from tfdp_layers.models import accounts
 
@@ -24,7 +25,7 @@ def releases(model):
     return int(model.optimizer.releases.numpy())
 
 
-@pytest.mark.parametrize("moment", ["on_train_begin", "on_train_batch_end"])
+@pytest.mark.parametrize("moment", slow_but(["on_train_batch_end"], ["on_train_begin", "on_train_batch_end"]))
 @pytest.mark.parametrize(
     "change",
     [

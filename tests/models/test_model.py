@@ -8,10 +8,12 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
-from helpers.clipped_models import CLIPS, MODELS, cnn, compiled, mlp, rows, two_inputs_two_outputs
+from helpers.clipped_models import CLIPS, MODELS, cnn, compiled, feedback, mlp, rows, two_inputs_two_outputs
+from helpers.variants import slow_but
 
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 kl, tl = keras.layers, tfdp.layers
+FEW = [cnn, two_inputs_two_outputs, feedback]
 
 
 def trained(make=mlp, **options):
@@ -21,7 +23,7 @@ def trained(make=mlp, **options):
 
 
 # Not `shared`: Keras itself cannot load a model that uses one layer both inside and outside of a nested model.
-@pytest.mark.parametrize("make", [m for m in MODELS if m.__name__ != "shared"], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("make", slow_but(FEW, [m for m in MODELS if m.__name__ != "shared"]), ids=lambda m: m.__name__)
 def test_a_saved_model_goes_on_with_its_weights_optimizer_and_ledger(make, tmp_path):
     model, x, y = trained(make)
     model.save(tmp_path / "model.keras")
@@ -71,7 +73,7 @@ def test_copies_draw_noise_of_their_own():
     assert not np.isclose(a, b).any()
 
 
-@pytest.mark.parametrize("make", MODELS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("make", slow_but(FEW, MODELS), ids=lambda m: m.__name__)
 def test_a_plain_model_predicts_the_same(make, tmp_path):
     model, x, _ = compiled(make())
     model.set_weights([3 * w for w in model.get_weights()])

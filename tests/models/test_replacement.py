@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
+from helpers.variants import slow_but
 from tfdp_layers.models import accounts, replacement
 from tfdp_layers.models.substitutes import groups_for
 
@@ -87,7 +88,7 @@ def assert_same(ours, theirs):
 
 
 @pytest.mark.parametrize("by", KINDS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_but(["sequential", "nested"], MODELS))
 def test_every_layer_is_replaced_and_the_rest_is_copied(name, by, tmp_path):
     model = trained(MODELS[name]())
     x, before = records(model), [w.numpy() for w in model.weights]

@@ -9,6 +9,7 @@ import tfdp_layers as tfdp
 from helpers.clipped_models import cnn, compiled, mlp, rows, two_inputs_two_outputs
 from helpers.empty_draws import empty_batches
 from helpers.normality import assert_normal
+from helpers.variants import slow_but
 from tfdp_layers.noise import SeededNoise
 
 MODES = [{}, {"jit_compile": True}, {"run_eagerly": True}, {"steps_per_execution": 3}]
@@ -34,7 +35,7 @@ def plain_twin():
     return plain, private
 
 
-@pytest.mark.parametrize("mode", MODES, ids=ids)
+@pytest.mark.parametrize("mode", slow_but(MODES[:1], MODES), ids=ids)
 @pytest.mark.parametrize("physical", [None, 4])
 def test_without_noise_and_binding_clips_a_step_is_keras_own(mode, physical):
     rng = np.random.default_rng(0)
@@ -68,7 +69,7 @@ def one_step(sampling, jit=False, physical=None, seed=3):
     return np.concatenate([m.ravel() for m in moved]), np.concatenate([np.ravel(e) for e in expected]), drawn
 
 
-@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize("jit", slow_but([False], [False, True]))
 @pytest.mark.parametrize("physical", [None, 2])
 def test_padding_adds_nothing_and_the_divisor_is_the_expected_batch_size(jit, physical):
     sizes = set()
@@ -139,7 +140,7 @@ def noise_of_steps(mode, steps, **options):
     return [(np.concatenate([moved[id(v)] for v in g.variables]), 1.3 * np.sqrt(len(groups)) * g.bound) for g in groups]
 
 
-@pytest.mark.parametrize("mode", MODES[:3], ids=ids[:3])
+@pytest.mark.parametrize("mode", slow_but(MODES[:1], MODES[:3]), ids=ids[:3])
 def test_each_group_has_the_stated_noise(mode):
     for sample, sigma in noise_of_steps(mode, 120):
         assert_normal(sample, sigma)
@@ -195,7 +196,7 @@ def test_a_seeded_run_repeats_and_others_do_not():
     assert run("default", 2)[1].ledger.entries[0].release.seeded
 
 
-@pytest.mark.parametrize("mode", MODES, ids=ids)
+@pytest.mark.parametrize("mode", slow_but(MODES[:2], MODES), ids=ids)
 def test_past_the_limit_a_step_releases_nothing(mode):
     model, x, y = compiled(mlp(), optimizer=keras.optimizers.Adam(0.1), **mode)
     batches = tfdp.PrivateBatches(x, y, tfdp.sampling.TruncatedPoisson(4))
@@ -219,7 +220,7 @@ def test_past_the_limit_a_step_releases_nothing(mode):
     assert model.ledger.steps == done + 2
 
 
-@pytest.mark.parametrize("mode", MODES[1:], ids=ids[1:])
+@pytest.mark.parametrize("mode", slow_but(MODES[-1:], MODES[1:]), ids=ids[1:])
 def test_several_inputs_and_outputs_in_every_mode(mode):
     model, x, y = compiled(two_inputs_two_outputs(), **mode)
     public = keras.tree.map_structure(np.copy, (rows(x, slice(0, 4)), rows(y, slice(0, 4))))

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from helpers.variants import slow_but
 
 X, Y = np.ones((8, 3), np.float32), np.zeros((8, 1), np.float32)
 PUBLIC = (np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32))
@@ -102,7 +103,9 @@ def warned(model, *callbacks, **options):
     return [str(w.message) for w in caught if "and then" in str(w.message)]
 
 
-@pytest.mark.parametrize("read", READS.values(), ids=READS)
+@pytest.mark.parametrize(
+    "read", slow_but([READS[n] for n in ("by name", "items", "merged")], READS.values()), ids=READS
+)
 def test_every_way_to_read_is_noted(read):
     model = model_of()
     (found,) = warned(model, Hooked(read, stop))
@@ -111,7 +114,7 @@ def test_every_way_to_read_is_noted(read):
     assert "and then stopped" in str(model.privacy_statement(1e-2))
 
 
-@pytest.mark.parametrize("at", ["on_epoch_end", "on_epoch_begin", "on_train_batch_end"])
+@pytest.mark.parametrize("at", slow_but(["on_epoch_end"], ["on_epoch_end", "on_epoch_begin", "on_train_batch_end"]))
 @pytest.mark.parametrize(
     "decision",
     ["changes the rate", "limits the releases", "takes the weights", "takes a plain model", "puts weights back"],

@@ -9,9 +9,11 @@ import tfdp_layers as tfdp
 from helpers.empty_draws import empty_batches
 from helpers.normality import assert_normal
 from helpers.ordinary import MODELS, added, compiled, gradients_alone, length, mlp, text
+from helpers.variants import slow_but
 from tfdp_layers.optimizers import adadp, base
 
 CLIP, FACTOR = 0.8, 1.2
+MODES = [{}, {"run_eagerly": True}, {"jit_compile": True}, {"steps_per_execution": 2}]
 
 
 def optimizer(noise=1.0, estimator="coordinate", learning_rate=1.0, **options):
@@ -51,7 +53,7 @@ def assert_close(found, wanted):
 
 
 @pytest.mark.parametrize("switched", [False, True], ids=["clipped", "clamped"])
-@pytest.mark.parametrize("made", MODELS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("made", slow_but([mlp, text], MODELS), ids=lambda m: m.__name__)
 def test_the_sum_is_that_of_a_loop_over_records_in_both_phases(made, switched):
     model, x, y = compiled(made, optimizer())
     clamps = in_state(model, switched)
@@ -69,7 +71,7 @@ def test_the_same_under_xla():
     )
 
 
-@pytest.mark.parametrize("estimator", adadp.ESTIMATORS)
+@pytest.mark.parametrize("estimator", slow_but(["coordinate"], adadp.ESTIMATORS))
 @pytest.mark.parametrize("switched", [False, True], ids=["clipped", "clamped"])
 def test_no_record_adds_more_than_the_bound_in_either_phase(switched, estimator):
     model, x, y = compiled(mlp, optimizer(estimator=estimator))
@@ -130,7 +132,7 @@ class EachStep(keras.callbacks.Callback):
         return [h[:-1] for h in history], [h[1:] for h in history]
 
 
-@pytest.mark.parametrize("mode", [{}, {"jit_compile": True}], ids=["graph", "xla"])
+@pytest.mark.parametrize("mode", slow_but(MODES[:1], [MODES[0], MODES[2]]), ids=["graph", "xla"])
 @pytest.mark.parametrize("switched", [False, True], ids=["clipped", "clamped"])
 def test_each_weight_gets_its_noise_and_together_they_make_the_noise_multiplier(switched, mode):
     """Lemma 1: the sum over weights of s^2 / sigma^2 is z^-2, sigma measured; and the ledger says z in both phases."""
@@ -174,7 +176,7 @@ def two_data_sets():
     return (x, y), (other, y)
 
 
-@pytest.mark.parametrize("estimator", adadp.ESTIMATORS)
+@pytest.mark.parametrize("estimator", slow_but(["coordinate"], adadp.ESTIMATORS))
 def test_given_what_was_released_the_state_does_not_depend_on_a_record(estimator, monkeypatch):
     one, other = two_data_sets()
     same = [state_after(monkeypatch, *data, estimator=estimator) for data in (one, other)]
@@ -198,7 +200,7 @@ def test_as_published_follows_the_print():
     assert float(tfdp.accounting.epsilon(model.ledger, 1e-5)) == np.inf
 
 
-@pytest.mark.parametrize("mode", [{}, {"run_eagerly": True}, {"jit_compile": True}, {"steps_per_execution": 2}])
+@pytest.mark.parametrize("mode", slow_but(MODES[:1], MODES))
 @pytest.mark.parametrize("physical", [None, 3])
 def test_a_step_in_every_mode(mode, physical):
     model, x, y = compiled(mlp, optimizer(noise=0.0), **mode)
@@ -214,7 +216,7 @@ def test_a_step_in_every_mode(mode, physical):
         assert_close(moved, [w * s * weights for w, s in zip(wanted, clamps, strict=True)])
 
 
-@pytest.mark.parametrize("estimator", adadp.ESTIMATORS)
+@pytest.mark.parametrize("estimator", slow_but(["coordinate"], adadp.ESTIMATORS))
 def test_a_saved_model_keeps_its_state(estimator, tmp_path):
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 50)
     options = {"estimator": estimator, "learning_rate": schedule, "variance_threshold": 0.0, "adaptive_rate": True}

@@ -9,6 +9,7 @@ import pytest
 
 import tfdp_layers as tfdp
 from helpers.ordinary import compiled, mlp
+from helpers.variants import slow_but
 from tfdp_layers.accounting import Ledger, Release, epsilon, nominal_epsilon
 from tfdp_layers.accounting.events import release_from_json
 from tfdp_layers.callbacks import PrivacyBudget
@@ -74,7 +75,7 @@ def scalars(folder):
     return set(found.Tags()["tensors"])
 
 
-@pytest.mark.parametrize("name", PRINTED)
+@pytest.mark.parametrize("name", slow_but(["tanh"], PRINTED))
 def test_a_budget_refuses_the_printed_algorithm_unless_told_otherwise(name):
     model, x, y = compiled(mlp, PRINTED[name][0]())
     with pytest.raises(ValueError, match="accept_nominal=True"):
@@ -96,7 +97,7 @@ def test_what_the_printed_algorithm_spent_counts_in_full_for_a_sound_one():
         model.fit(x, y, batch_size=4, verbose=0, callbacks=[PrivacyBudget(20.0, DELTA)])
 
 
-@pytest.mark.parametrize("make", [tanh, adadp])
+@pytest.mark.parametrize("make", slow_but([adadp], [tanh, adadp]))
 def test_the_sound_default_has_no_nominal_figure(make):
     model = fit(make(as_published=False))
     assert model.ledger.entries[0].release.noise_multiplier == pytest.approx(1.5)

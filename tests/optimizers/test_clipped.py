@@ -10,6 +10,7 @@ import tfdp_layers as tfdp
 from helpers.empty_draws import empty_batches
 from helpers.normality import assert_normal
 from helpers.private_models import CLIP, classifier, mixed, private, sums_of
+from helpers.variants import slow_but
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.clipping.norm_clips import AdaptiveClipping
 from tfdp_layers.models import sums
@@ -19,6 +20,7 @@ kl = keras.layers
 CLIPPINGS = ["flat", "per_layer", "automatic", "adaptive"]
 MODES = [{}, {"jit_compile": True}, {"run_eagerly": True}, {"steps_per_execution": 2}]
 ids = [next(iter(mode), "graph") for mode in MODES]
+QUANTILES = [0.2, 0.8]
 
 
 def data(records: int = 12, *shape: int, outputs: int = 3):
@@ -80,7 +82,7 @@ def test_counting_padding_is_seen(monkeypatch):
 # One step of fit ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", MODES, ids=ids)
+@pytest.mark.parametrize("mode", slow_but(MODES[:1], MODES), ids=ids)
 @pytest.mark.parametrize("clipping", ["flat", "adaptive"])
 def test_a_step_without_noise_moves_by_the_bounded_sum(mode, clipping):
     model = private(classifier(), clipping, noise=0.0, **mode)
@@ -159,7 +161,7 @@ def test_a_threshold_from_a_count_without_noise_is_seen(monkeypatch):
 # The adaptive threshold -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("quantile", [0.2, 0.8])
+@pytest.mark.parametrize("quantile", slow_but([QUANTILES[0]], QUANTILES))
 def test_the_threshold_moves_to_the_quantile_of_the_norms(quantile):
     rng = np.random.default_rng(0)
     model = keras.Sequential([keras.Input((1,)), kl.Dense(1, use_bias=False)])
@@ -194,7 +196,7 @@ def test_the_threshold_is_saved_with_the_model(tmp_path):
 # The ledger -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("clipping", CLIPPINGS)
+@pytest.mark.parametrize("clipping", slow_but(["flat", "adaptive"], CLIPPINGS))
 def test_epsilon_is_that_of_the_noise_multiplier(clipping):
     model = private(mixed(), clipping, noise=1.1)
     x, y = data(12, 6, 5, 2)

@@ -8,6 +8,7 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.filtered_loop import CLIP, RANGE, SCALE, expected
 from helpers.ordinary import MODELS, added, compiled, gradients_alone, length, mlp, text
+from helpers.variants import slow_but
 from tfdp_layers.clipping import filters
 
 
@@ -15,6 +16,9 @@ def optimizer(noise=1.0, clip=CLIP, learning_rate=1.0, **options):
     return tfdp.optimizers.TanhFilteredOptimizer(
         keras.optimizers.SGD(learning_rate), noise, clip, SCALE, RANGE, **options
     )
+
+
+MODES = [{}, {"run_eagerly": True}, {"jit_compile": True}, {"steps_per_execution": 2}]
 
 
 def assert_close(found, wanted):
@@ -25,7 +29,7 @@ def assert_close(found, wanted):
 
 @pytest.mark.parametrize("chunk", [1_000_000, 60], ids=["at_once", "in_chunks"])
 @pytest.mark.parametrize("bound", ["clip", "dimension"])
-@pytest.mark.parametrize("made", MODELS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("made", slow_but([mlp, text], MODELS), ids=lambda m: m.__name__)
 def test_the_filtered_sum_is_that_of_a_loop_over_records(made, bound, chunk, monkeypatch):
     monkeypatch.setattr(filters, "_CHUNK", chunk)
     model, x, y = compiled(made, optimizer(bound=bound))
@@ -54,7 +58,7 @@ HOSTILE = [np.nan, np.inf, -np.inf, 3e38, -1e30, 1e18, 1e-40, 0.0, 5.0]
 
 
 @pytest.mark.parametrize("bound", ["clip", "dimension"])
-@pytest.mark.parametrize("mode", ["eager", "chunks"])
+@pytest.mark.parametrize("mode", slow_but(["chunks"], ["eager", "chunks"]))
 def test_no_record_adds_more_than_the_bound(bound, mode, monkeypatch):
     if mode == "chunks":
         monkeypatch.setattr(filters, "_CHUNK", 60)
@@ -107,7 +111,7 @@ def test_without_its_refusal_an_infinite_gradient_would_count(monkeypatch):
     assert length(model.bounded_gradient_sums(x, y)) > 0
 
 
-@pytest.mark.parametrize("mode", [{}, {"run_eagerly": True}, {"jit_compile": True}, {"steps_per_execution": 2}])
+@pytest.mark.parametrize("mode", slow_but(MODES[:1], MODES))
 @pytest.mark.parametrize("physical", [None, 3])
 def test_a_step_releases_the_sum_whatever_the_mode(mode, physical):
     model, x, y = compiled(mlp, optimizer(noise=0.0), **mode)

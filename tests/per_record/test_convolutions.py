@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from helpers.variants import slow_but
 from tfdp_layers.clipping import filters
 from tfdp_layers.per_record import convolution_choice, convolutions
 from tfdp_layers.per_record.convolutions import KernelGradients
@@ -41,8 +42,8 @@ def form_of(name, variable, x, u, strides, padding):
     }[name]()
 
 
-@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
-@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize("mode", slow_but(["graph"], ["eager", "graph", "xla"]))
+@pytest.mark.parametrize("geometry", slow_but(["strided", "valid", "unstrided"], GEOMETRIES))
 @pytest.mark.parametrize("name", FORMS)
 def test_forms_agree_with_a_batch_of_one(name, geometry, mode):
     shape, kernel, strides, padding = GEOMETRIES[geometry]

@@ -9,8 +9,9 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.layer_cases import CASES, Block, Scales, ids, normal, stack
+from helpers.layer_cases import CASES, FEW, Block, Scales, ids, normal, stack
 from helpers.oracle import error_of, largest_error, measured, one_by_one, recorded, upstream
+from helpers.variants import slow_but
 
 recording_module = importlib.import_module(
     "tfdp_layers.per_record.recording"
@@ -20,12 +21,12 @@ RTOL = 1e-4
 few = settings(max_examples=6, deadline=None)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(FEW, CASES))
 def test_every_layer_kind(name):
     assert error_of(*CASES[name]()) < RTOL
 
 
-@pytest.mark.parametrize("mode", ["graph", "xla"])
+@pytest.mark.parametrize("mode", slow_but(["graph"], ["graph", "xla"]))
 def test_compiled(mode):
     a = keras.Input((6,), dtype="int32")
     dense = kl.Dense(4, activation="tanh")
@@ -46,7 +47,7 @@ GENERIC = ["dense over positions", "einsum", "conv2d", "separable", "transposed"
            "prelu", "attention", "composite", "lora"]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", GENERIC)
+@pytest.mark.parametrize("name", slow_but(["einsum", "conv2d", "norms", "attention"], GENERIC))
 def test_the_fast_path_is_the_generic_path(name, monkeypatch):
     model, x = CASES[name]()
     c = upstream(model, x)

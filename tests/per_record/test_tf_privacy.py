@@ -29,7 +29,7 @@ def layers_of(name: str) -> list[Any]:
 
 
 @pytest.mark.skipif(not PYTHON, reason="TFDP_TF_PRIVACY_PYTHON names no Python with TensorFlow Privacy 0.9")
-@pytest.mark.parametrize("clip", [0.05, 100.0], ids=["binding", "loose"])
+@pytest.mark.parametrize("clip", [0.05, pytest.param(100.0, marks=pytest.mark.slow)], ids=["binding", "loose"])
 @pytest.mark.parametrize("name", ["mlp", "cnn", "text", "lstm"])
 def test_the_clipped_sum_is_tensorflow_privacys(name: str, clip: float, tmp_path: Path) -> None:
     model = tfdp.make_private(keras.Sequential(layers_of(name)))

@@ -8,8 +8,12 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.layer_cases import CASES
+from helpers.layer_cases import FEW as KINDS
 from helpers.proof.provable import NETWORKS, bounded, noisy, per_record, private, specs_of, sums_proof
+from helpers.variants import slow_but
 from tfdp_layers.proof import prove, prove_rows
+from tfdp_layers.proof.models import prove_traced, traced_sums
+from tfdp_layers.rules import rows
 
 OPTIMIZERS = {
     "per layer": lambda: tfdp.optimizers.ClippedOptimizer(sgd(), 1.0, clipping="per_layer"),
@@ -31,7 +35,7 @@ def product(y_true: Any, y_pred: Any) -> Any:
     return tf.reduce_sum(y_true * y_pred, axis=list(range(1, len(y_pred.shape))))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", slow_but(list(NETWORKS)[::2], NETWORKS))
 def test_rows_of_independent_networks(name: str) -> None:
     model = NETWORKS[name]()
     report = prove_rows(lambda x: model(x, training=True), specs_of(model)[0])
@@ -44,7 +48,7 @@ def test_sums_of_layers_that_bound_themselves(name: str) -> None:
     assert report.proved, report
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", slow_but(KINDS, CASES))
 def test_sums_of_clipped_records(name: str) -> None:
     optimizer = tfdp.optimizers.ClippedOptimizer(sgd(), 1.0, allow_generic=True)
     report = sums_proof(private(per_record(name), optimizer, product))
@@ -52,9 +56,21 @@ def test_sums_of_clipped_records(name: str) -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("name", FEW)
+@pytest.mark.parametrize("name", slow_but(["dense"], FEW))
 def test_sums_of_every_way_to_bound(name: str, optimizer: str) -> None:
     report = sums_proof(private(per_record(name), OPTIMIZERS[optimizer](), product))
+    assert report.proved, report
+
+
+@pytest.mark.parametrize("name", [*FEW[:2], "clipped dense", "clipped dense, wide input", "clipped conv2d by patches"])
+def test_sums_behind_branches(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rows of layers as wide as in use, which a branch goes over only where some are refused."""
+    monkeypatch.setattr(rows, "FEW", -1)
+    own = name not in FEW
+    model = private(bounded()[name](), noisy()) if own else private(per_record(name), noisy_clipping(), product)
+    traced = traced_sums(model, *specs_of(model))
+    assert any(node.op in ("If", "StatelessIf") for node in traced.graph.as_graph_def().node)
+    report = prove_traced(model, traced)
     assert report.proved, report
 
 
@@ -71,7 +87,7 @@ LOSSES = {
 }
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", slow_but(["huber", "cosine", "cross-entropy"], LOSSES))
 def test_losses(name: str) -> None:
     report = sums_proof(private(NETWORKS["mlp"](), noisy_clipping(), LOSSES[name]))
     assert report.proved, report

@@ -15,6 +15,7 @@ from tfdp_layers.layers import ClippedDepthwiseConv2D
 from tfdp_layers.layers.conv import patches_on_axis
 from tfdp_layers.rules.norms import summation_error
 from tfdp_layers.rules.rows import (
+    FEW,
     L2,
     LARGEST_BOUND,
     ROUNDING,
@@ -25,7 +26,9 @@ from tfdp_layers.rules.rows import (
     SpatialL1,
     bound_upstream,
     check_bound,
+    few,
     scale_rows,
+    select_rows,
 )
 
 SPACE = (3, 4)
@@ -263,15 +266,17 @@ def test_over_many_positions_rounding_never_makes_the_norm_too_small(rule: Rule,
         assert exact * (1 - ROUNDING) <= float(found[0]) <= exact * 1.06
 
 
-def test_refusing_one_row_changes_no_other_on_either_way() -> None:
-    rows = np.random.default_rng(7).normal(size=(3, 4, 2)).astype(np.float32)
+@pytest.mark.parametrize("width", [4, FEW], ids=["in one go", "by a branch"])
+def test_refusing_one_row_changes_no_other_on_either_way(width: int) -> None:
+    rows = np.random.default_rng(7).normal(size=(3, width, 2)).astype(np.float32)
+    assert few(tf.constant(rows)) == (width == 4)
     scales = np.array([0.3, 0.7, 1.0], np.float32)
 
     def both(values: np.ndarray, factors: np.ndarray) -> Any:
         values = tf.constant(values)
         with tf.GradientTape() as tape:
             tape.watch(values)
-            outputs = scale_rows(values, tf.constant(factors))
+            outputs = scale_rows(select_rows(values, tf.constant(factors)), tf.constant(factors))
         return np.asarray(outputs), np.asarray(tape.gradient(outputs, values, output_gradients=values))
 
     plain = both(rows, scales)

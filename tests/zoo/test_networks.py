@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from helpers.variants import slow_but
 from tfdp_layers.layers.base import BoundedLayer
 from tfdp_layers.zoo import datasets, networks, recipes
 
@@ -22,7 +23,7 @@ def records(name: str) -> datasets.Dataset:
     return datasets.Dataset(name, x, y, x, y, "made up", 10)
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", slow_but(["digits"], SHAPES))
 @pytest.mark.parametrize("model", recipes.MODELS)
 def test_models_are_certified_and_their_input_clips_never_distort(model, name):
     data = records(name)
@@ -47,7 +48,7 @@ def test_without_the_norm_the_clip_would_distort():
     assert float(tf.reduce_min(layer.input_rule.scales(tf.convert_to_tensor(data.x_train)))) < 0.8
 
 
-@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("name", slow_but(["digits"], SHAPES))
 @pytest.mark.parametrize(("method", "model", "groups"), [("dfa", "mlp", 2), ("dfa_hybrid", "cnn", 4)])
 def test_feedback_models_are_certified(method, model, groups, name):
     data, recipe = records(name), recipes.recipe_for(model, name, method)

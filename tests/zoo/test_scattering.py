@@ -4,13 +4,15 @@ import keras
 import numpy as np
 import pytest
 
+from helpers.variants import slow_but
 from tfdp_layers.zoo import datasets, networks, recipes, scattering
 
 SHAPES = {"mnist": (28, 28, 1), "cifar10": (32, 32, 3), "digits": (8, 8, 1)}
+SCALES = [(1, 2), (1, 2, 3)]
 
 
-@pytest.mark.parametrize("name", SHAPES)
-@pytest.mark.parametrize("scales", [(1, 2), (1, 2, 3)])
+@pytest.mark.parametrize("name", slow_but(["digits"], SHAPES))
+@pytest.mark.parametrize("scales", slow_but(SCALES[:1], SCALES))
 def test_features_have_a_largest_norm_and_no_weights(name, scales):
     x = np.random.default_rng(0).random((3, *SHAPES[name])).astype("float32")
     y = np.arange(3)

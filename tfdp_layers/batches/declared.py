@@ -85,7 +85,12 @@ class DeclaredBatches(Batches):
 
         Raises: tf.errors.InvalidArgumentError, while iterating, for a batch larger than the sampling allows.
         """
-        return self._dataset.map(lambda *batch: self._standard(self._disordered(batch), pad)).prefetch(2)
+
+        @tf.autograph.experimental.do_not_convert
+        def standard(*batch: Any) -> Any:
+            return self._standard(self._disordered(batch), pad)
+
+        return self._dataset.map(standard).prefetch(2)
 
     def _disordered(self, batch: tuple[Any, ...]) -> tuple[Any, ...]:
         """The batch, in random order where it is large.

@@ -11,6 +11,9 @@ __all__ = ["STAMPS", "Share", "cut_batches", "fill"]
 STAMPS = 1 << 20
 """Checksums of draws are below this: sums of their squares over a thousand replicas stay exact in int64."""
 
+_PADDED = 8
+"""Axes of a tensor that TensorFlow's padding takes."""
+
 
 @dataclass(frozen=True)
 class Share:
@@ -37,10 +40,12 @@ def cut_batches(dataset: tf.data.Dataset, share: Share) -> tf.data.Dataset:
     it is, for the replicas to compare.
     """
 
+    @tf.autograph.experimental.do_not_convert
     def cut(number: tf.Tensor, batch: Any) -> tf.data.Dataset:
         rows = tf.shape(keras.tree.flatten(batch)[0], out_type=tf.int64)[0]
         height = share.height(rows)
 
+        @tf.autograph.experimental.do_not_convert
         def one(index: tf.Tensor) -> Any:
             start, end = tf.minimum(index * height, rows), tf.minimum((index + 1) * height, rows)
             kept = keras.tree.map_structure(lambda leaf: fill(leaf[start:end], height, None), batch)
@@ -55,10 +60,11 @@ def fill(leaf: tf.Tensor, rows: int | tf.Tensor, static: int | None) -> Any:
     """The tensor `leaf` with rows of zeros added up to `rows` (int64), and float64 made floatx."""
     if leaf.dtype == tf.float64:
         leaf = tf.cast(leaf, keras.backend.floatx())
-    shape = tf.shape(leaf, out_type=tf.int64)
-    missing = rows - shape[0]
-
-    def filled() -> Any:
-        return tf.concat([leaf, tf.zeros(tf.concat([[missing], shape[1:]], 0), leaf.dtype)], 0)
-
-    return tf.ensure_shape(tf.cond(missing > 0, filled, lambda: leaf), (static, *leaf.shape[1:]))
+    missing = rows - tf.shape(leaf, out_type=tf.int64)[0]
+    if len(leaf.shape) > _PADDED:
+        shape = tf.concat([[missing], tf.shape(leaf, out_type=tf.int64)[1:]], 0)
+        filled = tf.concat([leaf, tf.zeros(shape, leaf.dtype)], 0)
+    else:  # Costs nothing where none is missing: the kernel hands on what it got.
+        last = tf.constant([[0, 1], *[[0, 0]] * (len(leaf.shape) - 1)], tf.int64)
+        filled = tf.pad(leaf, missing * last)
+    return tf.ensure_shape(filled, (static, *leaf.shape[1:]))

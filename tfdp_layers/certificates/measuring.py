@@ -54,11 +54,11 @@ def measure(model: "PrivateTraining", function: Any, x: Any, y: Any, groups: Seq
     x = synthetic_inputs(model, inputs_like(model, x))
     with without_randomness(model), untouched_state(model) as changed:
         y = synthetic_labels(model, x, y)
-        summed = model.bounded_gradient_sums if runs_otherwise(model) else functools.partial(traced, function)
-        together = summed(x, y)
-        alone = [summed(*row(i, (x, y))) for i in range(_ROWS)]
+        run = functools.partial(eager, model) if runs_otherwise(model) else functools.partial(called, function)
+        together, losses = run(x, y)
+        alone, losses_alone = zip(*[run(*row(i, (x, y))) for i in range(_ROWS)], strict=True)
         crossed = cross_gradient(model, x, y) or cross_upstream(model, x, y)
-        refuse_mixed_losses(model, x, y)
+        refuse_mixed_losses(model, x, losses, tf.concat(losses_alone, 0))
         refuse_losses_of_weights(model, x, y)
     if changed():
         raise ValueError(
@@ -82,10 +82,21 @@ def runs_otherwise(model: "PrivateTraining") -> bool:
 
 def traced(function: Any, x: Any, y: Any) -> list[tf.Tensor]:
     """The sums of a batch by the function of `traced_sums`, whose kernels and optimized graph steps run."""
+    return called(function, x, y)[0]
+
+
+def eager(model: "PrivateTraining", x: Any, y: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """The sums of a batch and each record's loss, operation by operation."""
+    return model.bounded_gradient_sums(x, y), model.per_record_losses(x, y)
+
+
+def called(function: Any, x: Any, y: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
+    """The sums of a batch and each record's loss, by the function of `traced_sums`."""
     rows = len(keras.tree.flatten(x)[0])
     weights = function.structured_input_signature[0][2]
     ones = keras.tree.map_structure(lambda spec: tf.ones([rows]) if isinstance(spec, tf.TensorSpec) else None, weights)
-    return list(function(x, y, ones)[0])
+    sums, losses, _ = function(x, y, ones)
+    return list(sums), losses
 
 
 def additivity_gap(
@@ -266,13 +277,14 @@ def cross_upstream(model: "PrivateTraining", x: Any, y: Any) -> bool:
     return False
 
 
-def refuse_mixed_losses(model: "PrivateTraining", x: Any, y: Any) -> None:
+def refuse_mixed_losses(model: "PrivateTraining", x: Any, together: tf.Tensor, alone: tf.Tensor) -> None:
     """Raises ValueError if a record's own loss depends on other records, by input or label.
 
     Additivity alone does not see it where every upstream gradient is clipped: of a scalar output only the sign is left.
+
+    Args:
+        together, alone: the losses of a batch, and of its records alone: (batch,).
     """
-    together = model.per_record_losses(x, y)
-    alone = tf.concat([model.per_record_losses(*row(i, (x, y))) for i in range(_ROWS)], 0)
     error = tolerance(model)
     if together.shape != alone.shape or not np.allclose(together, alone, error, error / 100, equal_nan=True):
         raise ValueError(

@@ -20,7 +20,7 @@ from tfdp_layers.per_record.contributions import Contribution, Lookups, Products
 from tfdp_layers.per_record.convolutions import KernelGradients
 from tfdp_layers.rules.entries import Tanh
 from tfdp_layers.rules.norms import squared_norm
-from tfdp_layers.rules.rows import ROUNDING, check_bound
+from tfdp_layers.rules.rows import ROUNDING, check_bound, few
 from tfdp_layers.sensitivity import SensitivityGroup
 
 _CHUNK = 1_000_000
@@ -202,7 +202,9 @@ def chunked_sums(
         weights = tf.where(without, 0.0, scales)
         together = lambda: [part.weighted_sum(weights) for part in some.values()]  # noqa: E731
         clean = lambda: [part.keep(~without).weighted_sum(weights) for part in some.values()]  # noqa: E731
-        return tf.cond(tf.reduce_any(without), clean, together), tf.zeros_like(weights)
+        short = few(*(values for part in some.values() for values in part.factors))
+        sums = clean() if short else tf.cond(tf.reduce_any(without), clean, together)
+        return sums, tf.zeros_like(weights)
 
     rows, most = present.shape[0], chunk_size(sum(entries(part) for part in others))
     if rows is not None:  # XLA needs chunks of one size.

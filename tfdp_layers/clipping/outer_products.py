@@ -31,6 +31,10 @@ class FilteredProducts(Contribution):
         self.x, self.u = part.x[:, 0], part.u[:, 0]
         self._measured: tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None = None
 
+    @property
+    def factors(self) -> tuple[tf.Tensor, ...]:
+        return (self.x, self.u)
+
     # Small entries ----------------------------------------------------------------------------------------------------
 
     def near(self) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

@@ -76,6 +76,7 @@ class PrivacyState:
         self.uses: Counter[int] | None = None
         self.independence: Report | None = None
         self.sums: Any = None
+        self.metrics: Any = None
         self.accept_measured = False
         self.unpaid = False
         self.watch: Watch | None = None
@@ -107,7 +108,8 @@ class PrivacyState:
     def compiled(self, loss: Any, loss_weights: Any) -> None:
         """Forgets what held for an earlier compilation."""
         self.loss, self.loss_weights, self._per_record = loss, loss_weights, None
-        self.traced, self.independence, self.sums, self.uses, self._certified = None, None, None, None, None
+        self.traced, self.independence, self.sums, self.metrics = None, None, None, None
+        self.uses, self._certified = None, None
 
     def loss_of(self, outputs: Sequence[str]) -> PerRecordLoss:
         """The compiled loss of a model with outputs of these names, taken apart into records."""

@@ -114,7 +114,7 @@ class BoundedSums(KerasMixin):
         rows_present = present(sample_weight, losses)
         rows = tf.reduce_sum(rows_present)
         self._loss_tracker.update_state(tf.math.divide_no_nan(tf.reduce_sum(losses), rows), sample_weight=rows)
-        self._update_metrics(x, y, y_pred, sample_weight, rows_present)
+        (self._privacy.metrics or self._update_metrics)(x, y, y_pred, sample_weight, rows_present)
         return sums
 
     def _piecewise(self, x: Any, y: Any, sample_weight: Any, size: int) -> list[tf.Tensor]:

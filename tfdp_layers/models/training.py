@@ -35,7 +35,7 @@ from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.recording import warn_of_generic
 from tfdp_layers.proof import Report
 from tfdp_layers.proof.models import traced_sums
-from tfdp_layers.proof.steering import Crossings, refuse_steered, written_by_metrics
+from tfdp_layers.proof.steering import Crossings, refuse_steered, traced_metrics, written_by_metrics
 from tfdp_layers.sampling import Sampling
 from tfdp_layers.sensitivity import SensitivityGroup
 
@@ -268,16 +268,17 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         variables, pieces = tuple(map(id, self.trainable_variables)), run.batches.piece
         traced = (run.release, pieces, int(self.steps_per_execution), id(self.optimizer), variables, str(spec))
         if state.traced != traced:
-            state.independence, state.sums, self.train_function = None, None, None
+            state.independence, state.sums, state.metrics, self.train_function = None, None, None, None
         if state.independence is None or self.run_eagerly:
             function = traced_sums(self, *specs(spec))
             # Eager metrics may be plain Python, and those of replicas are traced with their own variables.
-            written = [] if run.replicas or self.run_eagerly else written_by_metrics(self, function)
+            metrics = None if run.replicas or self.run_eagerly else traced_metrics(self, function)
+            written = [] if metrics is None else written_by_metrics(self, metrics)
             if not run.replicas:
                 refuse_steered(self, written)
             state.independence = examined(self, function, spec[0], spec[1], run.groups, written)
             # Replicas trace the sums anew, each with variables of its own.
-            state.sums = None if run.replicas or self.run_eagerly else function
+            state.sums, state.metrics = None if metrics is None else function, metrics
             if not (state.independence.proved or state.accept_measured):
                 warn_of_measured(self, state.independence)
         state.traced = traced

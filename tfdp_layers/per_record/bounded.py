@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.per_record.contributions import Contribution
-from tfdp_layers.rules.rows import ROUNDING
+from tfdp_layers.rules.rows import ROUNDING, few
 
 STABILITY = 0.01
 """Added to the norm that an automatic clip divides by: the value of Bu et al. 2022."""
@@ -54,7 +54,12 @@ def bounded_sums(
     def total(clean: list[Contribution]) -> list[tf.Tensor]:
         return [part.weighted_sum(weights) for part in clean]
 
-    # Zero times NaN is NaN: refused rows are selected away, at a cost that only batches with such rows pay.
-    sums = tf.cond(tf.reduce_all(finite), lambda: total(used), lambda: total([part.keep(finite) for part in used]))
+    def selected() -> list[tf.Tensor]:
+        return total([part.keep(finite) for part in used])
+
+    # Zero times NaN is NaN: refused rows are selected away, at a cost that only batches with such rows pay: or that
+    # is none, and then a branch is not worth its own.
+    short = few(*(values for part in used for values in part.factors))
+    sums = selected() if short else tf.cond(tf.reduce_all(finite), lambda: total(used), selected)
     found = {id(part.variable): total for part, total in zip(used, sums, strict=True)}
     return [found[id(v)] if id(v) in found else tf.zeros(v.shape, tf.float32) for v in variables], norms

@@ -37,6 +37,11 @@ class Contribution(abc.ABC):
     def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
         """sum_i weights_i g_i, of the variable's shape. weights: (batch,)."""
 
+    @property
+    @abc.abstractmethod
+    def factors(self) -> tuple[tf.Tensor, ...]:
+        """What `keep` goes over, each (batch, ...)."""
+
     @abc.abstractmethod
     def gradients(self) -> tf.Tensor:
         """g_i written out: (batch, *variable.shape)."""
@@ -86,6 +91,10 @@ class Stored(Contribution):
     def __init__(self, variable: keras.Variable, values: tf.Tensor) -> None:
         super().__init__(variable)
         self.values = tf.cast(values, tf.float32)
+
+    @property
+    def factors(self) -> tuple[tf.Tensor, ...]:
+        return (self.values,)
 
     def squared_norms(self) -> tf.Tensor:
         return squared_norm(self.values)
@@ -145,6 +154,10 @@ class Products(Contribution):
         self.x, self.u = tf.cast(x, tf.float32), tf.cast(u, tf.float32)
         self.arrange = arrange or in_order(variable.shape)
         self._written: tf.Tensor | None = None
+
+    @property
+    def factors(self) -> tuple[tf.Tensor, ...]:
+        return (self.x, self.u) if self._written is None else (self.x, self.u, self._written)
 
     @property
     def positions(self) -> int | None:
@@ -229,6 +242,10 @@ class Lookups(Contribution):
     def __init__(self, variable: keras.Variable, ids: tf.Tensor, u: tf.Tensor) -> None:
         super().__init__(variable)
         self.ids, self.u = tf.cast(ids, tf.int32), tf.cast(u, tf.float32)
+
+    @property
+    def factors(self) -> tuple[tf.Tensor, ...]:
+        return (self.u,)
 
     def distinct(self) -> tuple[tf.Tensor, tf.Tensor]:
         """(ids, sums) of each record's distinct tokens: (batch, positions), (batch, positions, units).

@@ -95,6 +95,10 @@ class KernelGradients(Contribution):
             return Stored(self.variable, self._written).weighted_sum(weights)
         return self.one(self.x, self.u * tf.reshape(weights, [-1] + [1] * (len(self.u.shape) - 1)))
 
+    @property
+    def factors(self) -> tuple[tf.Tensor, ...]:
+        return (self.x, self.u) if self._written is None else (self._written,)
+
     def like(self, x: tf.Tensor, u: tf.Tensor) -> KernelGradients:
         """These kernel gradients, for other records."""
         return KernelGradients(self.variable, x, u, self.convolution, self.overlap)

@@ -67,10 +67,14 @@ class Report:
 
     @property
     def first(self) -> Finding | None:
-        """What is at fault: the first finding of the worst status, None if all is proved."""
+        """What is at fault: of the findings of the worst status the first that names a layer, or else the first.
+
+        None if all is proved.
+        """
         if self.proved:
             return None
-        return next(finding for finding in (*self.findings, *self.writes) if finding.status == self.status)
+        worst = [finding for finding in (*self.findings, *self.writes) if finding.status == self.status]
+        return next((finding for finding in worst if finding.layer), worst[0])
 
     @property
     def reason(self) -> str:

@@ -25,22 +25,38 @@ def written_by_records(model: Any) -> list[Any]:
     return [variable for metric in metrics for variable in metric.variables]
 
 
-def written_by_metrics(model: Any, traced: Any) -> list[Any]:
+def traced_metrics(model: Any, sums: Any) -> Any:
+    """The update of the compiled metrics, traced for any number of records, for steps to call: see `_update_metrics`.
+
+    Args:
+        sums: of `traced_sums`, on records as the steps get them: the metrics are built for them.
+
+    Returns: a `ConcreteFunction` of (x, y, y_pred, sample_weight, present).
+    """
+    x, y, weights = sums.structured_input_signature[0]
+    _, losses, y_pred = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), sums.structured_outputs)
+    compiled = model._compile_metrics
+    if compiled is not None and not compiled.built:
+        compiled.build(y, y_pred)  # makes variables, for which a function would be traced twice
+
+    def update(x: Any, y: Any, y_pred: Any, sample_weight: Any, present: tf.Tensor) -> None:
+        model._update_metrics(x, y, y_pred, sample_weight, present)
+
+    return tf.function(update, autograph=False).get_concrete_function(x, y, y_pred, weights, losses)
+
+
+def written_by_metrics(model: Any, update: Any) -> list[Any]:
     """The handles of all variables that the compiled metrics write, whoever owns them: with records and for results.
 
     Args:
-        traced: of `traced_sums`, on records as the steps get them: the metrics are built for them.
+        update: of `traced_metrics`.
     """
-    x, y, weights = traced.structured_input_signature[0]
-    _, losses, y_pred = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), traced.structured_outputs)
-
-    def update(x: Any, y: Any, weights: Any, losses: Any, y_pred: Any) -> None:
-        model._update_metrics(x, y, y_pred, weights, tf.ones_like(losses))
-        model.get_metrics_result()
-
-    function = tf.function(update, autograph=False).get_concrete_function(x, y, weights, losses, y_pred)
-    written = written_handles(function.graph)
-    return [outer for outer, inner in function.graph.captures if inner.name in written]
+    results = tf.function(model.get_metrics_result, autograph=False).get_concrete_function()
+    found = []
+    for graph in (update.graph, results.graph):
+        written = written_handles(graph)
+        found += [outer for outer, inner in graph.captures if inner.name in written]
+    return found
 
 
 def refuse_steered(model: Any, written: Iterable[Any]) -> None:

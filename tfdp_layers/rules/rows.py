@@ -2,6 +2,7 @@
 
 import abc
 import dataclasses
+import math
 import numbers
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,11 @@ LARGEST_BOUND = 1e38
 SMALLEST_SCALE = 2.0**-60
 """Rows that would be scaled down further are refused: the scale may be put on the other factor of a product (see
 `AffineLayer`), where it must not push what counts into the denormal numbers, which float32 rounds coarsely."""
+
+
+FEW = 256
+"""Up to so many entries of a record, rows are always gone over by the operation that refuses some of them. It costs
+them some microseconds a step; a branch that does without where none is refused costs as much, and 8 ms to trace."""
 
 
 def check_bound(**bounds: float) -> None:
@@ -176,6 +182,12 @@ class AffineL2(Rule):
         return tf.sqrt(weight * tf.square(norm) + (1.0 - weight) * tf.square(offset))
 
 
+def few(*rows: tf.Tensor) -> bool:
+    """Whether a record's entries in all of these together are known to be at most `FEW`; each (batch, ...)."""
+    sizes = [tuple(each.shape[1:]) for each in rows]
+    return all(None not in size for size in sizes) and sum(map(math.prod, sizes)) <= FEW
+
+
 @tf.custom_gradient
 def scale_rows(rows: tf.Tensor, scales: tf.Tensor) -> tuple[tf.Tensor, Any]:
     """Multiplies row i by scales[i], a constant in the backward pass; where that is 0, NaN and infinity become 0.
@@ -183,9 +195,12 @@ def scale_rows(rows: tf.Tensor, scales: tf.Tensor) -> tuple[tf.Tensor, Any]:
     Shapes: rows (batch, ...), scales (batch,) in [0, 1].
     """
     factors = per_record(scales, rows)
-    kept = tf.reduce_all(scales > 0.0)
+    short = few(rows)
+    kept = None if short else tf.reduce_all(scales > 0.0)
 
     def scaled(values: tf.Tensor) -> tf.Tensor:
+        if short:
+            return tf.math.multiply_no_nan(values, factors)
         # A plain product is twice as fast, and where no row is refused the same.
         product = lambda: values * factors  # noqa: E731
         return tf.cond(kept, product, lambda: tf.math.multiply_no_nan(values, factors))
@@ -203,6 +218,8 @@ def select_rows(rows: tf.Tensor, scales: tf.Tensor) -> tuple[tf.Tensor, Any]:
 
     def selected(values: tf.Tensor) -> tf.Tensor:
         zeros = lambda: tf.where(per_record(kept, values), values, 0.0)  # noqa: E731
+        if few(rows):
+            return zeros()
         return tf.cond(tf.reduce_all(kept), lambda: tf.identity(values), zeros)
 
     return selected(rows), lambda upstream: (selected(upstream), None)
