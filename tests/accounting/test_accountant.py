@@ -205,7 +205,7 @@ assert not any(name.split(".")[0] in ("tensorflow", "keras") for name in sys.mod
 
 
 @pytest.mark.parametrize("sampling", [Poisson(10), FixedSize(10), Partition(10)], ids=lambda s: s.kind)
-@pytest.mark.parametrize("multiplier", [1e-6, 1e-4])
+@pytest.mark.parametrize("multiplier", [1e-6, pytest.param(1e-4, marks=pytest.mark.slow)])
 def test_hardly_any_noise_has_a_large_epsilon_and_no_overflow(sampling, multiplier):
     ledger = Ledger()
     ledger.reserve(ledger.begin(Release((GroupNoise("all", 1.0, multiplier),), sampling, 1000)), 3)

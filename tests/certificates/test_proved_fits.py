@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.clipped_models import CLIPS
+from helpers.variants import slow_but
 from tfdp_layers.accounting import Ledger, Statement
 
 kl = keras.layers
@@ -75,7 +76,7 @@ MIXING = {
 }
 
 
-@pytest.mark.parametrize("name", MIXING)
+@pytest.mark.parametrize("name", slow_but(list(MIXING)[::2], MIXING))
 def test_a_fit_with_records_that_meet_is_refused_and_names_the_layer(name):
     kind, function = MIXING[name]
     model = model_of(kind(function, name="meets"))
@@ -101,8 +102,8 @@ def test_zeros_between_which_a_mean_over_the_batch_stands_do_not_hide_it():
     "make",
     [
         lambda: kl.Pipeline([kl.Equalization()]),
-        lambda: kl.RandAugment(value_range=(0, 255)),
-        lambda: kl.Pipeline([kl.RandomFlip(), kl.Pipeline([kl.Equalization()])]),
+        pytest.param(lambda: kl.RandAugment(value_range=(0, 255)), marks=pytest.mark.slow),
+        pytest.param(lambda: kl.Pipeline([kl.RandomFlip(), kl.Pipeline([kl.Equalization()])]), marks=pytest.mark.slow),
     ],
     ids=["pipeline", "RandAugment", "nested"],
 )
@@ -155,7 +156,11 @@ def hidden(function):
 
 
 @pytest.mark.parametrize(
-    "name", ["period of four", "gated neighbour", "masked by another", "noise of the batch's deviation"]
+    "name",
+    slow_but(
+        ["gated neighbour", "masked by another"],
+        ["period of four", "gated neighbour", "masked by another", "noise of the batch's deviation"],
+    ),
 )
 def test_mixing_behind_an_unknown_operation_is_not_let_through(name):
     kind, function = MIXING[name]
@@ -172,7 +177,9 @@ def test_python_in_every_step_is_refused():
         model_of(Calls(doubled)).fit(X, Y, batch_size=4, verbose=0, accept_measured=True)
 
 
-@pytest.mark.parametrize("options", [{}, {"jit_compile": True}], ids=["graph", "xla"])
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"jit_compile": True}, marks=pytest.mark.slow)], ids=["graph", "xla"]
+)
 @pytest.mark.parametrize("pieces", [None, 5])
 def test_what_is_proved_is_what_runs(options, pieces):
     """A layer whose Python differs from trace to trace is traced once: steps call the function that was proved."""
@@ -219,7 +226,7 @@ def test_eager_steps_are_measured_and_say_so():
     assert model.ledger.entries[0].release.independence.startswith("measured")
 
 
-@pytest.mark.parametrize("kind", ["TanhFilteredOptimizer", "AdaDPOptimizer"])
+@pytest.mark.parametrize("kind", slow_but(["AdaDPOptimizer"], ["TanhFilteredOptimizer", "AdaDPOptimizer"]))
 def test_loops_of_the_optimizers_bound_are_stated_as_measured_and_hide_no_mixing(kind):
     def model_with(*layers):
         model = tfdp.make_private(keras.Sequential([keras.Input((784,)), *layers, kl.Dense(64), kl.Dense(10)]))

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from helpers.private_models import private, product
+from helpers.variants import slow_but
 
 kl = keras.layers
 RNG = np.random.default_rng(0)
@@ -139,7 +140,7 @@ def records(model: Any) -> np.ndarray:
     return X if shape == (None, 3) else IDS.astype(model.inputs[0].dtype)
 
 
-@pytest.mark.parametrize("make", ACCEPTED.values(), ids=ACCEPTED)
+@pytest.mark.parametrize("make", slow_but(list(ACCEPTED.values())[::4], ACCEPTED.values()), ids=ACCEPTED)
 def test_what_keeps_records_apart_trains_and_no_record_exceeds_its_bound(make):
     model = private(make(), clip=CLIP, noise=0.0)
     x = records(model)
@@ -177,7 +178,7 @@ ONE_FOR_ALL = {
 }
 
 
-@pytest.mark.parametrize("repeated", [False, True])
+@pytest.mark.parametrize("repeated", slow_but([False], [False, True]))
 @pytest.mark.parametrize("how", ONE_FOR_ALL.values(), ids=ONE_FOR_ALL)
 def test_one_row_that_stands_for_all_records_is_refused_also_where_nothing_is_clipped(how, repeated):
     """Its gradient is the whole batch's, and would be clipped as one record's."""

@@ -199,6 +199,11 @@ def largest(layer: FeedbackStack) -> float:
     return worst
 
 
+@pytest.fixture(scope="module")
+def honest() -> float:
+    return largest(stack())
+
+
 def activation_clip_forgotten(patch):
     patch.setattr(FeedbackStack, "logits", patched_rules("activation"))
 
@@ -263,7 +268,7 @@ def patched_rules(*forgotten):
     ],
     ids=lambda bug: bug.__name__,
 )
-def test_a_planted_bug_is_found(bug, monkeypatch):
-    assert largest(stack()) <= 1 + SLACK
+def test_a_planted_bug_is_found(bug, honest, monkeypatch):
+    assert honest <= 1 + SLACK
     bug(monkeypatch)
     assert largest(stack()) > 1 + 100 * SLACK

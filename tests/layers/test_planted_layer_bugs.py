@@ -65,7 +65,7 @@ NARROW = case(ClippedDense, (6,), units=2)
 NARROW_CONVOLUTION = case(ClippedConv2D, (8, 8, 2), filters=2, kernel_size=3, strides=2)
 PLANTED = [
     (upstream_clip_forgotten, DENSE),
-    (upstream_clip_forgotten, CONVOLUTION),
+    pytest.param(upstream_clip_forgotten, CONVOLUTION, marks=pytest.mark.slow),
     (input_clip_forgotten, DENSE),
     (input_clip_forgotten, PATCHES),
     (plain_l2_upstream, SEQUENCE),
@@ -73,13 +73,13 @@ PLANTED = [
     (plain_l2_upstream, PATCHES),
     (multiplicity_forgotten, PATCHES),
     (multiplied_by_zero_instead_of_selected, DENSE),
-    (multiplied_by_zero_instead_of_selected, CONVOLUTION),
+    pytest.param(multiplied_by_zero_instead_of_selected, CONVOLUTION, marks=pytest.mark.slow),
     (multiplied_by_zero_instead_of_selected, WIDE),
     (scaled_by_the_largest_norm_of_the_batch, NO_BIAS),
     (refused_inputs_reach_a_product, NARROW),
-    (refused_inputs_reach_a_product, NARROW_CONVOLUTION),
+    pytest.param(refused_inputs_reach_a_product, NARROW_CONVOLUTION, marks=pytest.mark.slow),
     (scale_left_out_where_it_follows_the_product, NARROW),
-    (scale_left_out_where_it_follows_the_product, NARROW_CONVOLUTION),
+    pytest.param(scale_left_out_where_it_follows_the_product, NARROW_CONVOLUTION, marks=pytest.mark.slow),
     (bias_forgotten_in_the_bound, DENSE),
     (bias_forgotten_in_the_bound, PATCHES),
 ]

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from helpers.certify import SLACK, releaser
-from helpers.transformer_cases import ATTENTIONS, CASES, EINSUMS, FEW, NORMALIZATIONS, Case, each_case, ordinary, shares
+from helpers.transformer_cases import ATTENTIONS, CASES, EINSUMS, FEW, NORMALIZATIONS, Case, ordinary, shares
 from helpers.variants import slow_but
 from tfdp_layers.layers import ClippedEmbedding
 from tfdp_layers.layers import normalization as normalization_module
@@ -19,7 +19,7 @@ from tfdp_layers.rules.sequences import EinsumL2, TokenL1
 each_kind = pytest.mark.parametrize("case", FEW, ids=str)
 
 
-@each_case
+@pytest.mark.parametrize("case", slow_but(CASES[::2], CASES), ids=str)
 def test_witnesses_attain_every_bound(case: Case) -> None:
     layer = case.layer()
     records = case.witnesses(layer, case.output_shape(layer))

@@ -20,7 +20,6 @@ from helpers.transformer_cases import (
     Case,
     attention,
     clips_of,
-    each_case,
     einsum,
     ordinary,
 )
@@ -61,7 +60,7 @@ def test_every_argument_of_keras_is_accepted_and_kept(layer_type: type) -> None:
             layer_type(**(TYPES[layer_type] | {name: config.get(name, parameter.default)} | clips))
 
 
-@each_case
+@pytest.mark.parametrize("case", slow_but(CASES[::2], CASES), ids=str)
 def test_where_no_clip_binds_outputs_and_gradients_are_those_of_keras(case: Case) -> None:
     never = {key: 1e8 for key in clips_of(case.layer_type)}
     clipped = case.layer(**never)

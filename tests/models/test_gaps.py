@@ -64,7 +64,7 @@ def test_a_limit_is_never_raised():
     assert model.ledger.steps == len(seen) == 1
 
 
-@pytest.mark.parametrize("more", [None, -1, 1.5, True, "all"])
+@pytest.mark.parametrize("more", [None, -1, *(pytest.param(m, marks=pytest.mark.slow) for m in (1.5, True, "all"))])
 def test_a_limit_is_never_taken_off(more):
     model, seen = counting_model(1)
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.clipped_models import CLIPS
+from helpers.variants import slow_but
 from tfdp_layers.accounting import BudgetExhausted, Ledger
 from tfdp_layers.models import accounts
 
@@ -88,7 +89,7 @@ def test_both_are_charged_to_the_file_that_one_of_them_was_given(tmp_path):
     assert Ledger(tmp_path / "ledger.json").steps == 5
 
 
-@pytest.mark.parametrize("trainable", [True, False], ids=["fine-tuned", "frozen"])
+@pytest.mark.parametrize("trainable", slow_but([False], [True, False]), ids=["fine-tuned", "frozen"])
 def test_a_new_head_on_a_trained_model_starts_from_what_was_spent(trainable):
     body = fit(private(), 3)
     body.trainable = trainable
@@ -140,7 +141,9 @@ def by_hand(source, target, tmp_path):
         mine.assign(theirs)
 
 
-@pytest.mark.parametrize("copied", [by_set_weights, by_checkpoint, by_one_layer, by_hand])
+@pytest.mark.parametrize(
+    "copied", slow_but([by_checkpoint, by_one_layer], [by_set_weights, by_checkpoint, by_one_layer, by_hand])
+)
 def test_copied_weights_bring_what_they_cost(copied, tmp_path):
     source, target = fit(private(), 3), private()
     copied(source, target, tmp_path)
