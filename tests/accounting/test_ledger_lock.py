@@ -232,6 +232,7 @@ def test_a_writer_of_version_0_1_keeps_this_one_out(path):
     assert Ledger(path).steps == 13
 
 
+@pytest.mark.slow
 def test_who_looks_while_another_writes_sees_a_whole_ledger_that_only_grows(path):
     program = """
 import tfdp_layers.accounting.history as history

@@ -42,6 +42,7 @@ def test_the_record_attains_the_bound_of_every_group(method):
             assert 0.99 < size / group.bound <= 1 + 1e-5, group.name
 
 
+@pytest.mark.slow
 def test_a_claim_that_holds_stands_and_one_with_noise_four_times_too_small_falls(monkeypatch):
     def little(source, sums, stddevs):
         return add_noise(source, sums, [s / 4 for s in stddevs])

@@ -27,6 +27,7 @@ def noise_for(epsilon):
     return calibrate_noise_multiplier(epsilon, 1e-5, Poisson(2), 2, 1)
 
 
+@pytest.mark.slow
 def test_a_clip_forgotten_on_one_layer(monkeypatch):
     case = worst_case("backprop_clipping", noise_for(3.0), SeededNoise(1))
     forgetful = case.model.layers[0]

@@ -69,7 +69,7 @@ def test_compiled_epochs_take_the_steps_that_fit_takes():
     assert np.abs(fitted - weights).max() > 0.01
 
 
-@pytest.mark.parametrize("order", ["round_robin", "synchronous"])
+@pytest.mark.parametrize("order", ["round_robin", pytest.param("synchronous", marks=pytest.mark.slow)])
 def test_parties_together_learn_more_than_one_alone(order):
     together = simulate(dataclasses.replace(PLAN, records=100, parties=8, order=order, learning_rate=0.02), DIGITS)
     alone = simulate(dataclasses.replace(PLAN, records=100, parties=1, upload=1.0, learning_rate=0.02), DIGITS)
