@@ -42,7 +42,8 @@ def traced_metrics(model: Any, sums: Any) -> Any:
     def update(x: Any, y: Any, y_pred: Any, sample_weight: Any, present: tf.Tensor) -> None:
         model._update_metrics(x, y, y_pred, sample_weight, present)
 
-    return tf.function(update, autograph=False).get_concrete_function(x, y, y_pred, weights, losses)
+    present = losses if weights is None else tf.TensorSpec(losses.shape, tf.float32)
+    return tf.function(update, autograph=False).get_concrete_function(x, y, y_pred, weights, present)
 
 
 def written_by_metrics(model: Any, update: Any) -> list[Any]:
@@ -51,9 +52,12 @@ def written_by_metrics(model: Any, update: Any) -> list[Any]:
     Args:
         update: of `traced_metrics`.
     """
-    results = tf.function(model.get_metrics_result, autograph=False).get_concrete_function()
+
+    def results() -> None:
+        model.get_metrics_result()
+
     found = []
-    for graph in (update.graph, results.graph):
+    for graph in (update.graph, tf.function(results, autograph=False).get_concrete_function().graph):
         written = written_handles(graph)
         found += [outer for outer, inner in graph.captures if inner.name in written]
     return found
