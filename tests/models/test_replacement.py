@@ -343,6 +343,7 @@ def test_what_weights_cost_goes_with_their_copies():
     assert copy.ledger.steps == 3
 
 
+@pytest.mark.slow
 def test_copies_that_lose_their_cost_are_seen(monkeypatch):
     monkeypatch.setattr(accounts, "_digest", lambda _: None)
     test_what_weights_cost_goes_with_their_copies()  # weights say who pays, whatever their values

@@ -179,6 +179,7 @@ def test_a_reused_noise_key_is_seen(monkeypatch):
     assert largest_repeat() > 0.9
 
 
+@pytest.mark.slow
 def test_a_seeded_run_repeats_and_others_do_not():
     def run(noise_source, sampling_seed):
         keras.utils.set_random_seed(7)
