@@ -144,6 +144,14 @@ class Ledger(View):
         with self._threads:
             return self._ready(token).affordable(self._state.entries, self.budget, steps)
 
+    def lock(self) -> None:
+        """Keeps other writers out of the file until `close`, and takes over what they wrote since it was read.
+
+        Raises: LedgerError: another ledger holds the file, or what it holds does not fit.
+        """
+        with self._threads:
+            self._state.lock()
+
     def settle(self, token: str, made: int) -> None:
         """Replaces the outstanding reservation of a segment by the releases made; more than reserved count too.
 

@@ -117,7 +117,7 @@ class PrivacyBudget(keras.callbacks.Callback):
                 " budget affords a step. Give the optimizer a positive noise_multiplier"
                 " (tfdp.accounting.calibrate_noise_multiplier finds one), or leave PrivacyBudget out."
             )
-        self._planned = int(self.params.get("epochs") or 1) * self._steps_of_an_epoch()
+        self._planned = self._further()
         self._allowed = 0
         try:
             self._allowed = self._affordable(release)
@@ -138,6 +138,13 @@ class PrivacyBudget(keras.callbacks.Callback):
             ledger=self._spending.ledger,
             maximum=self._planned,
         )
+
+    def _further(self) -> int:
+        """How many steps `fit` is still to make."""
+        planned = getattr(self.model, "planned_in_fit", None)
+        if planned is None:
+            return int(self.params.get("epochs") or 1) * self._steps_of_an_epoch()
+        return max(0, int(planned) - int(self.model.made_in_fit))
 
     def _steps_of_an_epoch(self) -> int:
         """Its last call makes as many steps as any other, also where fewer were left."""

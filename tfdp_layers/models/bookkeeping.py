@@ -72,6 +72,12 @@ class Bookkeeping(KerasMixin):
         """Releases that the running `fit` made; 0 outside of one."""
         return 0 if self._privacy.run is None else self._privacy.run.made
 
+    @property
+    def planned_in_fit(self) -> int | None:
+        """Releases that the running `fit` makes in all, if nothing ends it before; None outside of one."""
+        run = self._privacy.run
+        return None if run is None or run.plan is None else run.plan.steps
+
     def privacy_statement(self, delta: float) -> Statement:
         """What was released, at which epsilon, under which assumptions. Print it, or `.to_json()`.
 

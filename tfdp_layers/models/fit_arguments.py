@@ -83,6 +83,14 @@ def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) ->
         refuse_steering(callback, validation is not None, posing)
 
 
+def logged_names(model: Any) -> list[str]:
+    """What the names of training metrics start with: the names of outputs and of compiled metrics."""
+    compiled = model._compile_metrics
+    given = [] if compiled is None else [compiled._user_metrics, compiled._user_weighted_metrics]
+    named = [getattr(m, "name", None) or getattr(m, "__name__", m) for m in keras.tree.flatten(given)]
+    return [*model._names_of_outputs(), *map(str, named)]
+
+
 def posing_names(logged: Iterable[str]) -> list[str]:
     """Outputs and metrics of a model whose training metrics are named like validation metrics."""
     return sorted(name for name in logged if name == "val" or name.startswith("val_"))

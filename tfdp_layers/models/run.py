@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.account import Account
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.replicas import Replicas
 from tfdp_layers.models.watching import STEERED, Watch, warn_of_steering
 from tfdp_layers.optimizers.base import PrivateOptimizer
@@ -27,6 +28,7 @@ class Run:
         token: its place in the ledger; None on workers other than the chief.
         settings: what its certificate and the ledger's entry were made from; see `PrivateTraining._settings`.
         replicas: the devices that train together, if there are several.
+        plan: the steps that it is to make.
         made: releases that it made.
         drawn: draws that were taken for them.
     """
@@ -37,7 +39,9 @@ class Run:
         groups: list[SensitivityGroup],
         release: Release,
         replicas: Replicas | None = None,
+        plan: Plan | None = None,
     ) -> None:
+        self.plan = plan
         self.batches, self.groups, self.release, self.replicas = batches, groups, release, replicas
         self.token: str | None = None
         self.settings: Hashable = None

@@ -16,17 +16,20 @@ from tfdp_layers.certificates.interactions import specs
 from tfdp_layers.models.accounts import remember_released
 from tfdp_layers.models.bookkeeping import Bookkeeping
 from tfdp_layers.models.building import build_for
+from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.counting import CountedStep
 from tfdp_layers.models.fit_arguments import (
     as_batches,
     bind,
     check_labels,
+    logged_names,
     logs_first,
     posing_names,
     refuse_unsound_fit,
     warn_of_lost_count,
 )
 from tfdp_layers.models.lockstep import agree, fit_together
+from tfdp_layers.models.planning import plan_of
 from tfdp_layers.models.replicas import Replicas, StepParts, refuse_unreplicated, refuse_unsound_strategy
 from tfdp_layers.models.run import PrivacyState, Run, release_of
 from tfdp_layers.models.sums import BoundedSums
@@ -151,7 +154,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         """
         arguments = bind(super().fit, args, kwargs)
         self._require_private()
-        refuse_unsound_fit(arguments, self._logged_names())
+        refuse_unsound_fit(arguments, logged_names(self))
         options = {
             "sampling": sampling,
             "examples": examples,
@@ -175,7 +178,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
     @contextlib.contextmanager
     def _watching(self, arguments: dict[str, Any]) -> Iterator[None]:
         """Inside, callbacks unknown to us are watched: see `Watch`."""
-        validated, posing = arguments.get("validation_data") is not None, bool(posing_names(self._logged_names()))
+        validated, posing = arguments.get("validation_data") is not None, bool(posing_names(logged_names(self)))
         private = functools.partial(is_private, validated=validated, posing=posing)
         self._privacy.watch = Watch(self, arguments["callbacks"], private, self._privacy.steered)
         try:
@@ -184,20 +187,13 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         finally:
             self._privacy.watch = None
 
-    def _logged_names(self) -> list[str]:
-        """What the names of training metrics start with: the names of outputs and of compiled metrics."""
-        compiled = self._compile_metrics
-        given = [] if compiled is None else [compiled._user_metrics, compiled._user_weighted_metrics]
-        named = [getattr(m, "name", None) or getattr(m, "__name__", m) for m in keras.tree.flatten(given)]
-        return [*self._names_of_outputs(), *map(str, named)]
-
     def _fit_on(self, batches: Batches, fit: Callable[..., Any], arguments: dict[str, Any]) -> Any:
         """Keras' `fit` on drawn batches, inside of a `Run`."""
         state = self._privacy
         replicas = state.replicas_of(self._distribute_strategy)
         dataset = batches.dataset(pad=bool(self.jit_compile))
         try:
-            self._begin(batches, dataset.element_spec, replicas)
+            self._begin(batches, dataset.element_spec, replicas, arguments)
             self._settle_accounts()  # weights may have been made just now
             arguments |= {"x": replicas.dataset(batches) if replicas else dataset, "shuffle": False}
             workers = self.optimizer.workers
@@ -225,15 +221,19 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         with strategy.scope():
             self._symbolic_build(data_batch=data_batch)
 
-    def _begin(self, batches: Batches, spec: tuple[Any, ...], replicas: Replicas | None) -> None:
+    def _begin(
+        self, batches: Batches, spec: tuple[Any, ...], replicas: Replicas | None, arguments: dict[str, Any]
+    ) -> None:
         """Certifies the model, and opens what this `fit` will release in the ledger."""
         state = self._privacy
         self.optimizer.workers = None if replicas is None else replicas.workers
         self._prepare(spec, replicas)
-        groups = self._certify()
+        groups, workers = self._certify(), self.optimizer.workers
+        plan = plan_of(self, arguments, restores=workers is None or workers.chief)
+        settle_noise(self.optimizer, self.ledger, batches, groups, plan, arguments)
         self.optimizer.noise_source.rekey()
         self.optimizer._lift_limit()
-        run = state.run = Run(batches, groups, release_of(batches, groups, self.optimizer), replicas)
+        run = state.run = Run(batches, groups, release_of(batches, groups, self.optimizer), replicas, plan)
         report = self._check_trace(run, spec)
         run.release = replace(run.release, independence=in_words(report))
         run.token, run.settings = self._open(run), self._settings(groups)

@@ -11,6 +11,7 @@ from tfdp_layers.clipping.clamps import AdaptiveClamping
 from tfdp_layers.clipping.filters import sizes
 from tfdp_layers.noise import stddevs_beside_statistics
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.optimizers.noise_multiplier import CALIBRATE, refuse_calibrating_printed
 from tfdp_layers.rules.rows import check_bound
 from tfdp_layers.sensitivity import LARGEST_SUM, Role, SensitivityGroup
 
@@ -43,7 +44,7 @@ class AdaDPOptimizer(PrivateOptimizer):
 
     Args:
         learning_rate: a number or a Keras schedule.
-        noise_multiplier: sigma*, of every step, in both phases.
+        noise_multiplier: sigma*, of every step, in both phases, or "calibrate": see `PrivateOptimizer`.
         clip_factor: beta.
         l2_norm_clip: C, in units of per-record loss per unit of weight.
         rate_decay: gamma; the step's second moment keeps 1 - gamma of itself.
@@ -72,7 +73,7 @@ class AdaDPOptimizer(PrivateOptimizer):
     def __init__(
         self,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.002,
-        noise_multiplier: float = 1.0,
+        noise_multiplier: float | str = CALIBRATE,
         clip_factor: float = 1.2,
         l2_norm_clip: float = 4.0,
         rate_decay: float = 0.1,
@@ -86,6 +87,7 @@ class AdaDPOptimizer(PrivateOptimizer):
         allow_generic: bool = False,
         **kwargs: Any,
     ) -> None:
+        refuse_calibrating_printed(noise_multiplier, as_published)
         check_bound(clip_factor=clip_factor, l2_norm_clip=l2_norm_clip)
         _check(l2_norm_clip, scale_estimator, variance_threshold, rate_decay=rate_decay, noise_decay=noise_decay)
         inner = (
@@ -160,12 +162,12 @@ class AdaDPOptimizer(PrivateOptimizer):
 
     @property
     def nominal_noise_multiplier(self) -> float | None:
-        return self.noise_multiplier if self._bounding.unprotected else None
+        return self.multiplier.number if self._bounding.unprotected else None
 
     def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
         """The noise of each group; statistics get a small fixed share of the precision, weights the rest."""
         private = [group for group in groups if group.role is not Role.UNPROTECTED]
-        noises = stddevs_beside_statistics(private, self.noise_multiplier, self.noise_allocation)
+        noises = stddevs_beside_statistics(private, self.multiplier.number, self.noise_allocation)
         found = dict(zip(map(id, private), noises, strict=True))
         return [found.get(id(group), 0.0) for group in groups]
 

@@ -1,6 +1,5 @@
 """What every private optimizer shares: the noise, the count of releases, and the limit on them."""
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -8,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.noise import Allocation, NoiseSource, add_noise, allocated_stddevs, as_noise_source, check_allocation
+from tfdp_layers.optimizers.noise_multiplier import CALIBRATE, NoiseMultiplier
 from tfdp_layers.sensitivity import SensitivityGroup
 
 UNLIMITED = 2**62
@@ -38,7 +38,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
     Args:
         optimizer: any Keras optimizer, a name or a config.
         noise_multiplier: z, the noise's standard deviation over a record's bound, all groups of weights joined. 0 adds
-            no noise: epsilon is infinite, for tests and comparisons.
+            no noise: epsilon is infinite, for tests and comparisons. "calibrate": each `fit` finds the smallest with
+            which all its steps keep to its `PrivacyBudget`, beside all that the ledger holds, and prints it.
         noise_allocation: how precision is shared between groups of weights at the same cost: "uniform", "dimension"
             (more for larger groups), or a dict of shares by the groups' names; see `tfdp.noise.allocated_stddevs`.
         noise_source: "default" (see `NoiseSource`), "secure" (a cryptographic generator and a defence against
@@ -47,14 +48,14 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         name: as in Keras.
 
     Raises:
-        ValueError: for a negative or non-finite noise multiplier; for a wrapped optimizer that scales losses or
-            accumulates gradients by itself, or is private already.
+        ValueError: for a noise multiplier that is negative, not finite, or no number; for a wrapped optimizer that
+            scales losses or accumulates gradients by itself, or is private already.
     """
 
     def __init__(
         self,
         optimizer: str | keras.optimizers.Optimizer,
-        noise_multiplier: float,
+        noise_multiplier: float | str = CALIBRATE,
         *,
         noise_allocation: Allocation = "uniform",
         noise_source: str | NoiseSource = "default",
@@ -62,21 +63,25 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
     ) -> None:
         inner = keras.optimizers.get(optimizer)
         refuse_wrapped(inner)
-        if isinstance(noise_multiplier, bool) or not 0 <= noise_multiplier < math.inf:
-            raise ValueError(
-                "`noise_multiplier` is the noise's standard deviation over a record's bound: a finite number, 0 or"
-                f" more. Received: noise_multiplier={noise_multiplier!r}. tfdp.accounting.calibrate_noise_multiplier"
-                " finds it."
-            )
+        noise = NoiseMultiplier(noise_multiplier)
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
         check_allocation(noise_allocation)
-        self.noise_multiplier = float(noise_multiplier)
+        self.multiplier = noise
         self.noise_allocation = noise_allocation
         self.noise_source = as_noise_source(noise_source)
         self._limit = ReleaseLimit()
         self.workers: Any = None  # the `Workers` of a running fit: the chief's noise is that of all
         self._observer: Callable[[list[tf.Tensor]], None] | None = None
+
+    @property
+    def noise_multiplier(self) -> float | str:
+        """The number in use; "calibrate" where that was given, and no `fit` found one yet."""
+        return self.multiplier.shown
+
+    @noise_multiplier.setter
+    def noise_multiplier(self, value: float | str) -> None:
+        self.multiplier = NoiseMultiplier(value)
 
     # What it counts and may still do ----------------------------------------------------------------------------------
 
@@ -127,8 +132,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         self._observer = observer
 
     def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
-        """The standard deviation of the noise on each group's sum."""
-        return allocated_stddevs(groups, self.noise_multiplier, self.noise_allocation)
+        """The standard deviation of the noise on each group's sum. Raises ValueError before "calibrate" found it."""
+        return allocated_stddevs(groups, self.multiplier.number, self.noise_allocation)
 
     # The one place where something is released ------------------------------------------------------------------------
 
@@ -246,12 +251,15 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         self.inner_optimizer.finalize_variable_values(var_list)
 
     def get_config(self) -> dict[str, Any]:
-        """Without the noise source's state: a restored optimizer draws fresh keys from the operating system."""
+        """Without the noise source's state: a restored optimizer draws fresh keys from the operating system.
+
+        "calibrate" stays that: the number that a `fit` found is in the ledger, which is saved with the weights.
+        """
         # Named, so that a restored model never falls back to a generator that promises less.
         secure = {"noise_source": "secure"} if self.noise_source.generator == "secure" else {}
         return secure | {
             "optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
-            "noise_multiplier": self.noise_multiplier,
+            "noise_multiplier": self.multiplier.given,
             "noise_allocation": self.noise_allocation,
             "name": self.name,
         }

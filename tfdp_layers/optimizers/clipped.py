@@ -10,6 +10,7 @@ from tfdp_layers.clipping.bounding import Bounding
 from tfdp_layers.clipping.norm_clips import AdaptiveClipping, AutomaticClipping, FlatClipping, PerLayerClipping
 from tfdp_layers.noise import stddevs_beside_statistics
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.optimizers.noise_multiplier import CALIBRATE
 from tfdp_layers.sensitivity import Role, SensitivityGroup
 
 
@@ -21,8 +22,9 @@ class ClippedOptimizer(PrivateOptimizer):
     Args:
         optimizer, noise_multiplier: see `PrivateOptimizer`.
         l2_norm_clip: bound on each record's gradient, in units of per-record loss per unit of weight, never divided by
-            a batch size. With clipping="per_layer" also a dict by the layers' paths.
-        clipping: "flat": over all weights (Abadi et al. 2016). "per_layer": each layer by itself, l2_norm_clip /
+            a batch size; 1.0 if left out. With clipping="per_layer" also a dict by the layers' paths.
+        clipping: "automatic" if neither this nor l2_norm_clip is given, so that there is no threshold to choose, else
+            "flat". "flat": over all weights (Abadi et al. 2016). "per_layer": each layer by itself, l2_norm_clip /
             sqrt(layers) each. "automatic": every gradient normalised to l2_norm_clip (Bu et al. 2022). "adaptive": a
             threshold that starts at l2_norm_clip and follows a quantile of the norms (Andrew et al. 2021).
         target_quantile, threshold_rate: of "adaptive": the fraction of records below the threshold that it moves to,
@@ -39,9 +41,9 @@ class ClippedOptimizer(PrivateOptimizer):
     def __init__(
         self,
         optimizer: str | keras.optimizers.Optimizer,
-        noise_multiplier: float,
-        l2_norm_clip: float | Mapping[str, float] = 1.0,
-        clipping: str = "flat",
+        noise_multiplier: float | str = CALIBRATE,
+        l2_norm_clip: float | Mapping[str, float] | None = None,
+        clipping: str | None = None,
         *,
         target_quantile: float = 0.5,
         threshold_rate: float = 0.2,
@@ -54,6 +56,9 @@ class ClippedOptimizer(PrivateOptimizer):
             "automatic": AutomaticClipping,
             "adaptive": AdaptiveClipping,
         }
+        if clipping is None:
+            clipping = "automatic" if l2_norm_clip is None else "flat"
+        l2_norm_clip = 1.0 if l2_norm_clip is None else l2_norm_clip
         if clipping not in kinds:
             raise ValueError(f"`clipping` must be one of {sorted(kinds)}. Received: clipping={clipping!r}.")
         if not 0 < target_quantile < 1 or not threshold_rate > 0:
@@ -86,7 +91,7 @@ class ClippedOptimizer(PrivateOptimizer):
 
     def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
         """The noise of each group; statistics get a small fixed share of the precision, weights the rest."""
-        return stddevs_beside_statistics(groups, self.noise_multiplier, self.noise_allocation)
+        return stddevs_beside_statistics(groups, self.multiplier.number, self.noise_allocation)
 
     def after_noise(
         self,

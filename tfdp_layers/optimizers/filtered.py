@@ -7,6 +7,7 @@ import keras
 
 from tfdp_layers.clipping.filters import FilteredClipping
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.optimizers.noise_multiplier import CALIBRATE, refuse_calibrating_printed
 from tfdp_layers.rules.entries import Tanh
 from tfdp_layers.sensitivity import Role, SensitivityGroup
 
@@ -52,7 +53,7 @@ class TanhFilteredOptimizer(PrivateOptimizer):
     def __init__(
         self,
         optimizer: str | keras.optimizers.Optimizer,
-        noise_multiplier: float,
+        noise_multiplier: float | str = CALIBRATE,
         l2_norm_clip: float = 1.0,
         output_scale: float = 1.0,
         active_range: float = 1.0,
@@ -64,6 +65,7 @@ class TanhFilteredOptimizer(PrivateOptimizer):
     ) -> None:
         if bound not in ("clip", "dimension"):
             raise ValueError(f"`bound` must be 'clip' or 'dimension'. Received: bound={bound!r}.")
+        refuse_calibrating_printed(noise_multiplier, as_published)
         clip = bound == "clip" and not as_published
         bounding = FilteredClipping(l2_norm_clip, Tanh(output_scale, active_range), clip, allow_generic=allow_generic)
         super().__init__(optimizer, noise_multiplier, **kwargs)
@@ -76,7 +78,7 @@ class TanhFilteredOptimizer(PrivateOptimizer):
 
     @property
     def nominal_noise_multiplier(self) -> float | None:
-        return self.noise_multiplier if self.as_published else None
+        return self.multiplier.number if self.as_published else None
 
     def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
         """The noise of each group; as published, that of the filtered weights is scaled from l2_norm_clip."""

@@ -1,0 +1,174 @@
+"""How much noise a `fit` adds: the number that was given, or the least with which all its steps keep to the budget."""
+
+import math
+import warnings
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfdp_layers.accounting import Budget, Ledger, Release, calibrate_noise_multiplier, epsilon
+from tfdp_layers.batches.base import Batches
+from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget
+from tfdp_layers.models.fit_arguments import flatten_callbacks
+from tfdp_layers.models.planning import Plan
+from tfdp_layers.models.run import release_of
+from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.sensitivity import SensitivityGroup
+
+_DIGITS = 5
+_LEAST_LEFT = 0.01
+"""Of a budget: with less than this left, noise is not stretched over further steps."""
+_MOST_STRETCHED = 10.0
+"""Times the noise of earlier steps: what is left of a spent budget affords any number of steps, each of nothing."""
+
+_kept_to: "weakref.WeakKeyDictionary[Ledger, Budget]" = weakref.WeakKeyDictionary()
+"""Ledgers of which a `fit` of this process kept to a budget, and the last one."""
+
+
+def settle_noise(
+    optimizer: PrivateOptimizer,
+    ledger: Ledger,
+    batches: Batches,
+    groups: Sequence[SensitivityGroup],
+    plan: Plan,
+    arguments: Mapping[str, Any],
+) -> None:
+    """Finds the noise multiplier of a `fit`, where the optimizer has "calibrate", and says which, in one line.
+
+    It is the smallest, rounded up to five digits, with which all planned steps on top of what the ledger holds keep to
+    the `PrivacyBudget` among the callbacks, and to the ledger's own budget. The budget enforces it, as with any number.
+    Of several workers the chief finds it, and tells the others.
+
+    Args:
+        ledger: of the model; its file is locked, so that what it holds stays what it is until the first step.
+        arguments: of the `fit`, by name; nothing is printed with verbose=0.
+
+    Raises, before anything is spent:
+        ValueError: there is no `PrivacyBudget`, or there are two; the optimizer adds no noise that grows with its
+            multiplier.
+        BudgetExhausted: nothing, or next to nothing, is left of the budget.
+    """
+    workers = optimizer.workers
+    if workers is not None and not workers.chief:
+        number = float(workers.text())
+        if optimizer.multiplier.calibrates:
+            optimizer.multiplier.found = number
+        return
+    try:
+        budget = budget_of(arguments.get("callbacks"))
+        if optimizer.multiplier.calibrates:
+            said = _calibrate(optimizer, ledger, batches, groups, plan, budget)
+            if arguments.get("verbose") != 0:
+                print(said, flush=True)
+        _remember(ledger, budget)
+    except BaseException:
+        if workers is not None:
+            workers.abort()
+        raise
+    if workers is not None:
+        workers.text(repr(optimizer.multiplier.number))
+
+
+def budget_of(callbacks: Any) -> PrivacyBudget | None:
+    """The `PrivacyBudget` among the callbacks of a `fit`. Raises ValueError where there are two."""
+    found = [callback for callback in flatten_callbacks(callbacks) if isinstance(callback, PrivacyBudget)]
+    if len(found) > 1:
+        raise ValueError(
+            "One fit got two PrivacyBudget callbacks, and the optimizer keeps one limit. Give it the tighter one."
+        )
+    return found[0] if found else None
+
+
+def _calibrate(
+    optimizer: PrivateOptimizer,
+    ledger: Ledger,
+    batches: Batches,
+    groups: Sequence[SensitivityGroup],
+    plan: Plan,
+    budget: PrivacyBudget | None,
+) -> str:
+    """Sets the noise multiplier that is in use, and returns what to say of it."""
+    if budget is None:
+        raise ValueError(
+            f"The noise multiplier of {type(optimizer).__name__} is 'calibrate' (its default), and fit got no budget to"
+            " find it from. Add one: fit(..., callbacks=[tfdp.callbacks.PrivacyBudget(epsilon=2.7, delta=1e-5)]), with"
+            " delta below 1 / number of records. Or give the optimizer a number: noise_multiplier=1.0."
+        )
+    ledger.lock()
+    accounted = (ledger.as_published() if budget.accept_nominal else None) or ledger
+    targets = [Budget(budget.epsilon, budget.delta), *([ledger.budget] if ledger.budget else [])]
+    joint = max(_least_noise(target, accounted, batches, max(1, plan.steps)) for target in targets)
+    optimizer.multiplier.found = rounded_up(joint / _joint_of_one(optimizer, batches, groups))
+    spent = float(epsilon(accounted, budget.delta)) if accounted.steps else 0.0
+    beside = f", beside epsilon {spent:.4g} that the ledger holds" if spent else ""
+    drawn = f"{batches.sampling.batch_size:,} of {batches.examples:,} {'units' if batches.per_unit else 'records'}"
+    return (
+        f"Noise multiplier {optimizer.multiplier.number:.{_DIGITS}g}: epsilon {budget.epsilon:g} at delta"
+        f" {budget.delta:g} after {plan}, {drawn} each by {batches.sampling.kind} sampling{beside}."
+    )
+
+
+def _joint_of_one(optimizer: PrivateOptimizer, batches: Batches, groups: Sequence[SensitivityGroup]) -> float:
+    """The noise multiplier of all groups together where the optimizer's is 1: 1, but for rounding, of all of ours."""
+    optimizer.multiplier.found = 1.0
+    joint = release_of(batches, groups, optimizer).noise_multiplier
+    optimizer.multiplier.found = None
+    if not 0.0 < joint < math.inf:
+        raise ValueError(
+            f"{type(optimizer).__name__} adds no noise to some group of weights, or bounds none, whatever its noise"
+            " multiplier: there is none that keeps to a budget."
+        )
+    return joint
+
+
+def _least_noise(target: Budget, ledger: Ledger, batches: Batches, steps: int) -> float:
+    """The joint noise multiplier with which these steps fit. Raises BudgetExhausted where nothing is left for them."""
+    spent = float(epsilon(ledger, target.delta)) if ledger.steps else 0.0
+    if spent >= target.epsilon:
+        raise BudgetExhausted(_nothing_left(target, spent, ledger))
+    try:
+        with warnings.catch_warnings():  # of a large delta the callback warns
+            warnings.simplefilter("ignore", UserWarning)
+            found = calibrate_noise_multiplier(
+                target.epsilon, target.delta, batches.sampling, batches.examples, steps, ledger
+            )
+    except ValueError as error:
+        if not spent:
+            raise
+        raise BudgetExhausted(_nothing_left(target, spent, ledger)) from error
+    before = [r.noise_multiplier for r in ledger.releases if isinstance(r, Release) and r.purpose == "step"]
+    left = 1.0 - spent / target.epsilon
+    if left < _LEAST_LEFT and before and found > _MOST_STRETCHED * max(before):
+        raise BudgetExhausted(_nothing_left(target, spent, ledger))
+    return found
+
+
+def _nothing_left(target: Budget, spent: float, ledger: Ledger) -> str:
+    return (
+        f"Nothing is left of the budget epsilon={target.epsilon:g} at delta={target.delta:g}: the {ledger.steps}"
+        f" releases in the ledger spent epsilon={spent:.4g}. Nothing more was released. With"
+        " noise_multiplier='calibrate' one fit plans to use the whole budget: give all epochs to one fit, a larger"
+        " budget to the next, or the optimizer a number."
+    )
+
+
+def rounded_up(multiplier: float) -> float:
+    """The number of five digits at or above it, so that what is printed is what is used."""
+    unit = 10.0 ** (math.floor(math.log10(multiplier)) - _DIGITS + 1)
+    # A little more than rounding may have taken from the sum over groups.
+    return float(f"{math.ceil(multiplier * (1 + 1e-9) / unit) * unit:.{_DIGITS}g}")
+
+
+def _remember(ledger: Ledger, budget: PrivacyBudget | None) -> None:
+    """Notes which budget a ledger kept to; warns where nothing keeps it to that any more."""
+    if budget is not None:
+        _kept_to[ledger] = Budget(budget.epsilon, budget.delta)
+        return
+    before = _kept_to.get(ledger)
+    if before is not None and ledger.budget is None:
+        warnings.warn(
+            f"This fit has no PrivacyBudget, and an earlier one on the same ledger kept to epsilon={before.epsilon:g}"
+            f" at delta={before.delta:g}: nothing keeps to that now. Add a tfdp.callbacks.PrivacyBudget to callbacks.",
+            UserWarning,
+            stacklevel=2,
+        )
