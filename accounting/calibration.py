@@ -125,7 +125,13 @@ class _Plan:
 
 
 def _check_target(target_epsilon: float, target_delta: float, sampling: Sampling, examples: int) -> float:
-    if not 0.0 < float(target_epsilon) < math.inf:
+    if not isinstance(sampling, Sampling):
+        raise ValueError(
+            "sampling must be a sampler, which says how a step draws its records. Received:"
+            f" sampling={sampling!r}. For batches of expected size 256: tfdp.sampling.Poisson(256). The order is:"
+            " target_epsilon, target_delta, sampling, examples, then steps or the noise multiplier."
+        )
+    if isinstance(target_epsilon, Sampling | str | bool) or not 0.0 < float(target_epsilon) < math.inf:
         raise ValueError(
             f"target_epsilon must be finite and above 0. Received: {target_epsilon!r}. Values from 1 to 8 are common in"
             " the literature; smaller is more private."

@@ -1,6 +1,7 @@
 """The callback that keeps a training run within (epsilon, delta)."""
 
 import math
+import warnings
 from typing import Any
 
 import keras
@@ -93,10 +94,22 @@ class PrivacyBudget(keras.callbacks.Callback):
         if self._allowed < self._planned and self.model.optimizer.releases_left() == 0:
             self.exhausted = True
             self.model.stop_training = True
+            self._say_that_it_ends()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Adds the exact epsilon to the logs."""
         self._add_to(logs, self._spending.exact())
+
+    def _say_that_it_ends(self) -> None:
+        made = int(self.model.made_in_fit)
+        planned = made + self._planned - self._allowed
+        warnings.warn(
+            f"The budget epsilon={self.epsilon:g} at delta={self.delta:g} ends training after {made:,} of {planned:,}"
+            " planned steps: one more would exceed it. For all of them use more noise (the optimizer finds it with"
+            " noise_multiplier='calibrate'), fewer epochs, or a larger budget.",
+            UserWarning,
+            stacklevel=2,
+        )
 
     def _follow(self) -> None:
         if self._spending.stale:

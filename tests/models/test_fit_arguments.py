@@ -11,7 +11,6 @@ import tfdp_layers as tfdp
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.models.fit_arguments import (
     as_batches,
-    check_labels,
     flatten_callbacks,
     logs_first,
     refuse_steering,
@@ -204,41 +203,7 @@ def test_keras_own_list_of_callbacks_is_put_in_order_in_place():
     assert [c for c in given.callbacks if c in (one, first)] == [first, one]
 
 
-# Labels ---------------------------------------------------------------------------------------------------------------
-
-SPARSE = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-
-def classifier(outputs=1, built=True):
-    if not built:
-        return keras.Sequential([keras.layers.Dense(3)])
-    inputs = keras.Input((2,))
-    return keras.Model(inputs, [keras.layers.Dense(3)(inputs) for _ in range(outputs)])
-
-
-@pytest.mark.parametrize("bad", [3, -1, 2**40])
-def test_a_class_that_the_model_does_not_have_is_refused_and_the_message_tells_nothing_of_the_records(bad):
-    labels = np.array([0, 1, 2, bad])
-    with pytest.raises(ValueError, match=r"0\.\.2") as refusal:
-        check_labels(classifier(), SPARSE, labels)
-    assert "some of y" in str(refusal.value)
-    assert str(bad) not in str(refusal.value).replace("3 outputs", "")
-
-
-@pytest.mark.parametrize("loss", [SPARSE, "sparse_categorical_crossentropy"])
-def test_classes_that_the_model_has_are_taken(loss):
-    check_labels(classifier(), loss, np.array([0, 1, 2, 2]))
-    check_labels(classifier(), loss, np.array([], int))
-    with pytest.raises(ValueError, match=r"0\.\.2"):
-        check_labels(classifier(), loss, np.array([3]))
-
-
-def test_what_is_no_class_is_not_looked_at():
-    huge = np.array([1e9])
-    check_labels(classifier(), "mse", huge)
-    check_labels(classifier(outputs=2), SPARSE, huge)
-    check_labels(classifier(built=False), SPARSE, huge)
-    check_labels(classifier(), SPARSE, [7])  # a list has no shape: the loss itself speaks up
+# Checkpoints ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("make", [kc.ModelCheckpoint, kc.BackupAndRestore], ids=lambda c: c.__name__)

@@ -11,7 +11,6 @@ import numpy as np
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
-from tfdp_layers.per_record.losses import is_sparse
 from tfdp_layers.sampling import Poisson, Sampling
 
 _ARRAY_OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "seed")
@@ -120,19 +119,24 @@ def flatten_callbacks(callbacks: Any) -> Iterable[Any]:
     return keras.tree.flatten(callbacks)
 
 
-def logs_first(callbacks: Any) -> Any:
+def logs_first(callbacks: Any, own: keras.callbacks.Callback | None = None) -> Any:
     """The callbacks with those that add to the logs (`adds_to_logs`) first, so that all others see what they add.
 
-    Keras hands one dict of logs along the list. Order is kept otherwise; a keras CallbackList is reordered in place.
+    Keras hands one dict of logs along the list. Order is kept otherwise; a keras CallbackList is changed in place.
+
+    Args:
+        own: one of this library's, to be added in place of others of its kind.
     """
 
     def rank(callback: keras.callbacks.Callback) -> bool:
         return not getattr(callback, "adds_to_logs", False)
 
+    others = [one for one in flatten_callbacks(callbacks) if own is None or type(one) is not type(own)]
+    ordered = sorted([*others, *([] if own is None else [own])], key=rank)
     if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks.callbacks.sort(key=rank)
+        callbacks.callbacks[:] = ordered
         return callbacks
-    return sorted(flatten_callbacks(callbacks), key=rank)
+    return ordered
 
 
 def refuse_steering(callback: keras.callbacks.Callback, validated: bool = True, posing: Sequence[str] = ()) -> None:
@@ -191,23 +195,6 @@ def warn_of_lost_count(callbacks: Any, ledger: Ledger) -> None:
             " checkpoint that you go on from are counted nowhere, though other files may hold what they released. Keep"
             " the count in a file: model.ledger = tfdp.accounting.Ledger('ledger.json').",
             stacklevel=3,
-        )
-
-
-def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
-    """Raises ValueError if integer class labels lie outside what a single-output classifier can predict.
-
-    The message says how many classes there are, nothing of the records; that it is raised at all is not covered by the
-    guarantee.
-    """
-    if not is_sparse(loss) or not hasattr(y, "shape") or not model.built or len(model.outputs) != 1:
-        return
-    classes = model.outputs[0].shape[-1]
-    values = np.asarray(y)
-    if classes and values.size and (values.min() < 0 or values.max() >= classes):
-        raise ValueError(
-            f"The model has {classes} outputs, so sparse labels must lie in 0..{classes - 1}, and some of y do not."
-            " Recode the labels, or give the last layer one unit for each class."
         )
 
 

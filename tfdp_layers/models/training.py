@@ -18,18 +18,20 @@ from tfdp_layers.models.bookkeeping import Bookkeeping
 from tfdp_layers.models.building import build_for
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.counting import CountedStep
+from tfdp_layers.models.finite import FiniteWeights
 from tfdp_layers.models.fit_arguments import (
     as_batches,
     bind,
-    check_labels,
     logged_names,
     logs_first,
     posing_names,
     refuse_unsound_fit,
     warn_of_lost_count,
 )
+from tfdp_layers.models.labels import check_label_shapes, check_labels
 from tfdp_layers.models.lockstep import agree, fit_together
 from tfdp_layers.models.planning import plan_of
+from tfdp_layers.models.prospects import warn_of_hopeless
 from tfdp_layers.models.replicas import Replicas, StepParts, refuse_unreplicated, refuse_unsound_strategy
 from tfdp_layers.models.run import PrivacyState, Run, release_of
 from tfdp_layers.models.sums import BoundedSums
@@ -165,7 +167,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         batches = as_batches(arguments, options)
         check_labels(self, self._privacy.loss, arguments.get("y"))
         refuse_unsound_strategy(self, arguments)
-        arguments["callbacks"] = logs_first(arguments.get("callbacks"))
+        arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(self))
         arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
         for name in ("y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)
@@ -228,12 +230,14 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         state = self._privacy
         self.optimizer.workers = None if replicas is None else replicas.workers
         self._prepare(spec, replicas)
+        check_label_shapes(self.outputs, state.loss_of(self._names_of_outputs()), spec[1])
         groups, workers = self._certify(), self.optimizer.workers
         plan = plan_of(self, arguments, restores=workers is None or workers.chief)
         settle_noise(self.optimizer, self.ledger, batches, groups, plan, arguments)
         self.optimizer.noise_source.rekey()
         self.optimizer._lift_limit()
         run = state.run = Run(batches, groups, release_of(batches, groups, self.optimizer), replicas, plan)
+        warn_of_hopeless(run.release, groups, plan.steps)
         report = self._check_trace(run, spec)
         run.release = replace(run.release, independence=in_words(report))
         run.token, run.settings = self._open(run), self._settings(groups)

@@ -1,0 +1,43 @@
+"""Ends a `fit` whose weights are no numbers any more."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+class FiniteWeights(keras.callbacks.Callback):
+    """Looks at the weights after every epoch. They are released values: looking, and stopping by them, costs nothing.
+
+    It comes before callbacks that write checkpoints, so that these keep the last good one.
+
+    Args:
+        model: the one in `fit`.
+
+    Raises: FloatingPointError from `fit` where a weight is NaN or infinite.
+    """
+
+    # Before all that do not add to the logs.
+    adds_to_logs = True
+
+    def __init__(self, model: keras.Model) -> None:
+        super().__init__()
+        self.set_model(model)  # Keras does it, but for callbacks in a CallbackList of the caller's
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """Raises FloatingPointError, see the class."""
+        broken = [v.path for v in self.model.trainable_variables if not is_finite(v)]
+        if broken:
+            named = ", ".join(broken[:3]) + (f" and {len(broken) - 3} more" if len(broken) > 3 else "")
+            raise FloatingPointError(
+                f"After epoch {epoch + 1} these weights are NaN or infinite: {named}. No further step can mend them, so"
+                f" fit ends; the {self.model.ledger.steps} releases in the ledger are spent. Lower the learning rate,"
+                " or bound what grows (activations, normalization), and start again from finite weights: those of a"
+                " checkpoint, or fresh ones."
+            )
+
+
+def is_finite(variable: Any) -> bool:
+    """Whether all numbers of a variable are finite."""
+    value = tf.convert_to_tensor(variable.value)
+    return not value.dtype.is_floating or bool(tf.reduce_all(tf.math.is_finite(value)))

@@ -1,0 +1,101 @@
+"""Whether labels are what the loss takes, said before anything is spent."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfdp_layers.per_record.losses import PerRecordLoss, is_sparse
+
+_ENTRY_BY_ENTRY = (
+    *("mean_squared_error", "mean_absolute_error", "mean_absolute_percentage_error", "mean_squared_logarithmic_error"),
+    *("binary_crossentropy", "binary_focal_crossentropy", "huber", "log_cosh", "poisson", "kl_divergence"),
+    *("hinge", "squared_hinge", "categorical_hinge", "cosine_similarity"),
+)
+_ONE_HOT = ("categorical_crossentropy", "categorical_focal_crossentropy")
+
+
+def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
+    """Raises ValueError if integer class labels lie outside what a single-output classifier can predict.
+
+    The message says how many classes there are, nothing of the records; that it is raised at all is not covered by the
+    guarantee.
+    """
+    if not is_sparse(loss) or not hasattr(y, "shape") or not model.built or len(model.outputs) != 1:
+        return
+    classes = model.outputs[0].shape[-1]
+    values = np.asarray(y)
+    if len(values.shape) == len(model.outputs[0].shape) and values.shape[-1] != 1:
+        return  # no class numbers: see `check_label_shapes`
+    if classes and values.size and (values.min() < 0 or values.max() >= classes):
+        raise ValueError(
+            f"The model has {classes} outputs, so sparse labels must lie in 0..{classes - 1}, and some of y do not."
+            " Recode the labels, or give the last layer one unit for each class."
+        )
+
+
+def check_label_shapes(outputs: Sequence[Any], loss: PerRecordLoss, y: Any) -> None:
+    """Raises ValueError where labels have another shape than a loss of Keras takes for an output, with the fix.
+
+    Args:
+        outputs: the model's, with shapes (None, ...).
+        loss: the compiled one, taken apart.
+        y: structure of specs of the labels, with shapes (None, ...); None without labels.
+    """
+    labels = [] if y is None else loss.flatten(y)
+    for output, one, label, name in zip(outputs, loss.losses, labels, loss.names, strict=False):
+        predicted, given = getattr(output, "shape", None), getattr(label, "shape", None)
+        if one is not None and predicted and given is not None and getattr(given, "rank", 0) is not None:
+            _check(tuple(predicted), tuple(given), one, name)
+
+
+def _check(predicted: tuple[int | None, ...], given: tuple[int | None, ...], loss: Any, name: str) -> None:
+    """Raises ValueError for labels of this shape at an output of this one."""
+    kind = _name(loss)
+    wide = predicted[-1] is not None and predicted[-1] > 1
+    numbers = _agree(given, predicted[:-1]) or _agree(given, (*predicted[:-1], 1))
+    called = f"The labels of output {name!r} have shape {_shaped(given)}, and {kind}"
+    if is_sparse(loss) and not numbers:
+        if wide and _agree(given, predicted):
+            raise ValueError(
+                f"{called} takes one class number a record, not a row of {predicted[-1]}, as one-hot labels have. Use"
+                " keras.losses.CategoricalCrossentropy for these labels, or give numpy.argmax(y, axis=-1)."
+            )
+        raise ValueError(f"{called} takes {_shaped(predicted[:-1])}: one class number for each prediction.")
+    if kind in _ONE_HOT and wide and not _agree(given, predicted):
+        if numbers:
+            raise ValueError(
+                f"{called} takes a row of {predicted[-1]} numbers a record, one for each class. For class numbers use"
+                " keras.losses.SparseCategoricalCrossentropy, or give keras.utils.to_categorical(y,"
+                f" {predicted[-1]})."
+            )
+        raise ValueError(f"{called} takes {_shaped(predicted)}, as wide as the output. {_WIDTH}")
+    flat = len(given) == len(predicted) - 1 and wide
+    if kind in _ENTRY_BY_ENTRY and (flat or (len(given) == len(predicted) and not _broadcast(given, predicted))):
+        raise ValueError(f"{called} takes {_shaped(predicted)}, as wide as the output. {_WIDTH}")
+
+
+_WIDTH = "Recode the labels, or give the last layer as many units as a label has numbers."
+
+
+def _name(loss: Any) -> str:
+    """What Keras calls a loss of its own, as an object or a function; empty for others."""
+    if isinstance(loss, keras.losses.Loss):
+        loss = getattr(loss, "fn", None)
+    ours = getattr(loss, "__module__", "") or ""
+    return str(getattr(loss, "__name__", "")) if ours.split(".")[0] == "keras" else ""
+
+
+def _shaped(shape: tuple[int | None, ...]) -> str:
+    rest = ", ".join(str(one) for one in shape[1:])
+    return f"(records, {rest})" if rest else "(records,)"
+
+
+def _agree(a: tuple[int | None, ...], b: tuple[int | None, ...]) -> bool:
+    """Whether two shapes are equal where both are known."""
+    return len(a) == len(b) and all(m == n or m is None or n is None for m, n in zip(a, b, strict=True))
+
+
+def _broadcast(a: tuple[int | None, ...], b: tuple[int | None, ...]) -> bool:
+    return all(m == n or m in (None, 1) or n in (None, 1) for m, n in zip(a, b, strict=True))

@@ -1,0 +1,44 @@
+"""What a `fit` can hope for: whether its gradients can stand out of its noise at all."""
+
+import math
+import warnings
+from collections.abc import Sequence
+
+from tfdp_layers.accounting import Release
+from tfdp_layers.sensitivity import SensitivityGroup
+
+HOPELESS = 1.0
+"""Signal to noise of a whole training below which nothing can be learned."""
+
+
+def signal_to_noise(noise_multiplier: float, batch_size: int, steps: int, weights: int) -> float:
+    """The most that the gradients of a whole training can stand out of its noise: sqrt(T) B / (z sqrt(d)).
+
+    In units in which a record's contribution to a step has norm at most 1, the sum over a batch of B records has norm
+    at most B, and T of them at most T B, if all records pull one way in every step. The noise of a step has norm about
+    z sqrt(d) for d weights, and that of T steps adds up to z sqrt(T d).
+
+    Real gradients pull in many directions, and reach a small part of that. At a given epsilon it depends on the number
+    of records and of weights, and hardly on B and T: z is about in proportion to sqrt(T) B.
+
+    Returns: infinity without noise.
+    """
+    noise = noise_multiplier * math.sqrt(max(1, weights))
+    return math.sqrt(max(1, steps)) * batch_size / noise if noise else math.inf
+
+
+def warn_of_hopeless(release: Release, groups: Sequence[SensitivityGroup], steps: int) -> None:
+    """Warns where not even gradients that all point one way could stand out of the noise of so many steps."""
+    weights = sum(math.prod(v.shape) for group in groups for v in group.variables)
+    noise, batch_size = release.noise_multiplier, release.sampling.batch_size
+    ratio = signal_to_noise(noise, batch_size, steps, weights)
+    if ratio < HOPELESS:
+        warnings.warn(
+            f"Nothing can be learned at these settings: if all {batch_size:,} {release.unit}s of a batch pulled one way"
+            f" in all {steps:,} steps, their clipped gradients would add up to {ratio:.2g} of the noise on {weights:,}"
+            f" weights (noise multiplier {noise:.4g}). What helps: a larger epsilon, more {release.unit}s, or fewer"
+            " weights to train (freeze layers, train a head on features, LoRA). Larger batches or more epochs change"
+            " little at a given epsilon.",
+            UserWarning,
+            stacklevel=2,
+        )
