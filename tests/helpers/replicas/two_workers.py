@@ -133,7 +133,23 @@ def one_session(number: int) -> dict[str, Any]:
         model, x, y = wide_model(noise_source="secure")
     found["noise"] = drawn_noise(model, x, y).tolist()
     found["refused"] = refused(number, model, x, y)
+    found["calibrated"] = calibrated(strategy, number)
     return found
+
+
+def calibrated(strategy: Any, number: int) -> list[float]:
+    """The noise multiplier that the chief found, whose ledger alone knows of an earlier release; steps; epsilon."""
+    with strategy.scope():
+        model, x, y = wide_model()
+        model.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(1.0)), model.loss)
+    given = {"sampling": tfdp.sampling.FixedSize(4), "steps_per_epoch": 2, "verbose": 0}
+    model.fit(x, y, callbacks=[tfdp.callbacks.PrivacyBudget(1.0, 1e-5)], **given)
+    with pytest.raises((BudgetExhausted, ChiefStoppedError)[number]):
+        model.fit(x, y, callbacks=[tfdp.callbacks.PrivacyBudget(1.0, 1e-5)], **given)
+    with pytest.raises((ValueError, ChiefStoppedError)[number]):
+        model.fit(x, y, **given)
+    model.fit(x, y, callbacks=[tfdp.callbacks.PrivacyBudget(2.0, 1e-5)], **given)
+    return [model.optimizer.noise_multiplier, model.ledger.steps, model.privacy_statement(1e-5).epsilon]
 
 
 def refused(number: int, model: Any, x: Any, y: Any) -> list[str]:
@@ -189,6 +205,13 @@ def weights_are_the_same_on_all_workers() -> None:
 
 def the_noise_of_a_step_is_the_stated_one() -> None:
     assert is_standard_normal(np.array(FOUND[0]["noise"]))
+
+
+def the_chief_finds_the_noise_for_all() -> None:
+    assert FOUND[0]["calibrated"] == FOUND[1]["calibrated"]
+    _, steps, epsilon = FOUND[0]["calibrated"]
+    assert steps == 4
+    assert 1.98 < epsilon <= 2.0
 
 
 def the_budget_ends_all_workers_together() -> None:
@@ -251,6 +274,7 @@ CHECKS = (
     two_workers_equal_one_device,
     weights_are_the_same_on_all_workers,
     the_noise_of_a_step_is_the_stated_one,
+    the_chief_finds_the_noise_for_all,
     the_budget_ends_all_workers_together,
     what_differs_between_workers_is_refused,
 )

@@ -1,0 +1,99 @@
+"""What `fit` says of its own prospects, once each: no hope, an end by the budget, a budget left out, broken weights."""
+
+import warnings
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from helpers.spending import DELTA, STEPS, fit, tiny_model
+from tfdp_layers.accounting import Ledger
+from tfdp_layers.callbacks import PrivacyBudget
+from tfdp_layers.models.prospects import signal_to_noise
+
+
+def said(model: Any, *callbacks: Any, **options: Any) -> list[str]:
+    """The warnings of a `fit`."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit(model, *callbacks, **options)
+    return [str(one.message) for one in caught]
+
+
+# Hope -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("steps", [1, 7])
+def test_no_gradients_exceed_the_ratio_and_those_that_point_one_way_attain_it(steps: int) -> None:
+    """Over many draws: the sum of all noise has norm z sqrt(T d), records of norm 1 add up to T B at most."""
+    batch, weights, z = 5, 4_000, 2.0
+    rng = np.random.default_rng(0)
+    noise = np.linalg.norm(z * rng.normal(size=(steps, weights)).sum(0))
+    way = rng.normal(size=weights)
+    equal = np.linalg.norm(steps * batch * way / np.linalg.norm(way))
+    assert equal / noise == pytest.approx(signal_to_noise(z, batch, steps, weights), rel=0.05)
+
+
+def test_hopeless_settings_are_said_once_with_what_helps_and_others_not() -> None:
+    (sentence,) = said(tiny_model(1e4))
+    assert "Nothing can be learned" in sentence
+    assert "all 8 records of a batch" in sentence
+    assert "on 10 weights" in sentence
+    assert said(tiny_model()) == []
+    assert said(tiny_model(0.0)) == []
+
+
+# The budget's end -----------------------------------------------------------------------------------------------------
+
+
+def test_a_budget_that_ends_training_says_at_which_step_of_how_many() -> None:
+    model = tiny_model()
+    (sentence,) = said(model, PrivacyBudget(0.8, DELTA), epochs=9)
+    assert f"ends training after {model.ledger.steps} of {9 * STEPS} planned steps" in sentence
+    assert said(model, PrivacyBudget(30.0, DELTA)) == []
+
+
+def test_a_later_fit_without_a_budget_is_warned_of_on_the_same_ledger_alone() -> None:
+    model = tiny_model()
+    fit(model, PrivacyBudget(5.0, DELTA), epochs=1)
+    (sentence,) = said(model, epochs=1)
+    assert "an earlier one on the same ledger kept to epsilon=5 at delta=0.001" in sentence
+    assert said(tiny_model(), epochs=1) == []
+
+
+def test_a_ledger_with_a_budget_of_its_own_needs_no_callback() -> None:
+    model = tiny_model()
+    model.ledger = Ledger(dataset="people", budget=(9.0, DELTA))
+    fit(model, PrivacyBudget(5.0, DELTA), epochs=1)
+    assert said(model, epochs=1) == []
+
+
+# Weights --------------------------------------------------------------------------------------------------------------
+
+
+def overflowing() -> Any:
+    """Whose weights overflow within its first epoch."""
+    model = tiny_model()
+    noisy = tfdp.optimizers.NoisyOptimizer(keras.optimizers.Adam(3e38), 1.3)
+    model.compile(noisy, model.loss)
+    return model
+
+
+def test_weights_that_are_no_numbers_end_fit_at_the_end_of_the_epoch(tmp_path: Any) -> None:
+    model = overflowing()
+    model.ledger = Ledger(tmp_path / "ledger.json")
+    backup = keras.callbacks.ModelCheckpoint(str(tmp_path / "last.weights.h5"), save_weights_only=True)
+    with pytest.raises(FloatingPointError, match=rf"epoch 1 .*head/kernel.*the {STEPS} releases.*learning rate"):
+        fit(model, backup, epochs=3)
+    assert model.ledger.steps == STEPS
+    assert not list(tmp_path.glob("*.h5"))  # an earlier checkpoint stays
+
+
+def test_weights_are_looked_at_in_a_list_of_keras_own_as_well() -> None:
+    model = overflowing()
+    callbacks = keras.callbacks.CallbackList([], add_history=True, model=model, epochs=1, steps=STEPS)
+    x, y = np.ones((64, 4), "float32"), np.zeros(64, int)
+    with pytest.raises(FloatingPointError, match="head/kernel"):
+        model.fit(x, y, batch_size=8, verbose=0, callbacks=callbacks)
