@@ -81,9 +81,7 @@ def main(_: list[str]) -> None:
     model = tfdp.make_private(model)
 
     sampling = tfdp.sampling.Poisson(BATCH)
-    steps = FLAGS.epochs * -(-len(x) // BATCH)
-    z = tfdp.accounting.calibrate_noise_multiplier(FLAGS.epsilon, FLAGS.delta, sampling, len(x), steps)
-    optimizer = tfdp.optimizers.ClippedOptimizer(keras.optimizers.Adam(1e-2), z, l2_norm_clip=1.0)
+    optimizer = tfdp.optimizers.ClippedOptimizer(keras.optimizers.Adam(1e-2), l2_norm_clip=1.0)
     model.compile(optimizer, LOSS, metrics=["accuracy"])
     budget = tfdp.callbacks.PrivacyBudget(epsilon=FLAGS.epsilon, delta=FLAGS.delta)
     model.fit(x, y, sampling=sampling, epochs=FLAGS.epochs, callbacks=[budget], verbose=0)

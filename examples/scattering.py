@@ -70,10 +70,8 @@ def train(x: np.ndarray, y: np.ndarray, classes: int, seed: int) -> tuple[tfdp.P
     head = tfdp.layers.ClippedDense(classes, gradient_clip=clip, kernel_initializer="zeros")
     model = tfdp.PrivateSequential([keras.Input(x.shape[1:]), head])
     sampling = tfdp.sampling.Poisson(FLAGS.batch_size)
-    steps = FLAGS.epochs * sampling.steps_per_epoch(len(x))
-    noise = tfdp.accounting.calibrate_noise_multiplier(FLAGS.epsilon, FLAGS.delta, sampling, len(x), steps)
     model.compile(
-        tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(FLAGS.learning_rate, momentum=0.9), noise),
+        tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(FLAGS.learning_rate, momentum=0.9)),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )

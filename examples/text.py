@@ -70,14 +70,9 @@ def main(_: list[str]) -> None:
     model = lstm() if FLAGS.model == "lstm" else transformer(clipped)
 
     sampling = tfdp.sampling.Poisson(FLAGS.batch_size)
-    steps = FLAGS.epochs * -(-len(x) // FLAGS.batch_size)
-    z = tfdp.accounting.calibrate_noise_multiplier(FLAGS.epsilon, FLAGS.delta, sampling, len(x), steps)
     adam = keras.optimizers.Adam(5e-3)
-    optimizer = (
-        tfdp.optimizers.NoisyOptimizer(adam, z)
-        if clipped
-        else tfdp.optimizers.ClippedOptimizer(adam, z, l2_norm_clip=1.0)
-    )
+    optimizers = tfdp.optimizers
+    optimizer = optimizers.NoisyOptimizer(adam) if clipped else optimizers.ClippedOptimizer(adam, l2_norm_clip=1.0)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(optimizer, loss=loss, metrics=["accuracy"])
     budget = tfdp.callbacks.PrivacyBudget(epsilon=FLAGS.epsilon, delta=FLAGS.delta)

@@ -87,6 +87,15 @@ def test_other_arguments_out_of_range():
         calibrate_noise_multiplier(1.0, 1.0, Poisson(10), 100, 1)
     with pytest.raises(ValueError, match="larger than the data"):
         calibrate_noise_multiplier(1.0, 1e-5, Poisson(101), 100, 1)
+    for wrong in (128, "poisson", 60_000.0, None):
+        with pytest.raises(ValueError, match=r"sampling must be a sampler.*Poisson\(256\). The order is"):
+            calibrate_noise_multiplier(1.0, 1e-5, wrong, 100, 1)
+        with pytest.raises(ValueError, match="sampling must be a sampler"):
+            affordable_steps(1.0, 1e-5, wrong, 100, 1.0)
+    with pytest.raises(ValueError, match="sampling must be a sampler"):
+        calibrate_noise_multiplier(Poisson(10), 100, 1.0, 1e-5, 1)
+    with pytest.raises(ValueError, match="target_epsilon must be finite and above 0"):
+        calibrate_noise_multiplier("2.7", 1e-5, Poisson(10), 100, 1)
     for steps in (0, -1, 1.5, True):
         with pytest.raises(ValueError, match="steps must be an integer"):
             calibrate_noise_multiplier(1.0, 1e-5, Poisson(10), 100, steps)

@@ -115,6 +115,13 @@ def test_a_party_may_train_with_differential_privacy_for_its_records():
     assert accuracy(model, server.weights, DIGITS.x_test, DIGITS.y_test) > 0.3
 
 
+def test_a_party_whose_first_turn_would_use_the_whole_budget_is_refused():
+    model = tfdp.make_private(build_model("mlp", DIGITS, 0.1))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd"), "mse")
+    with pytest.raises(ValueError, match="the first would plan to use the whole budget"):
+        KerasTraining(model, DIGITS.x_train, DIGITS.y_train)
+
+
 def run_json(capsys, *arguments):
     assert cli.main(["federated", "simulate", "--dataset", "digits", "--json", *map(str, arguments)]) == 0
     return json.loads(capsys.readouterr().out.splitlines()[-1])

@@ -39,9 +39,19 @@ class KerasTraining:
             (plain SGD), since the weights are set anew at every turn.
         x, y: the party's records and labels.
         options: further arguments of `model.fit`: batch_size, epochs, callbacks, ...
+
+    Raises: ValueError for a private optimizer whose noise multiplier is "calibrate".
     """
 
     def __init__(self, model: "keras.Model", x: np.ndarray, y: np.ndarray, **options: Any) -> None:
+        multiplier = getattr(getattr(model, "optimizer", None), "multiplier", None)
+        if getattr(multiplier, "calibrates", False):
+            raise ValueError(
+                "Each turn of a party is a fit of its own, and with noise_multiplier='calibrate' the first would plan"
+                " to use the whole budget. Give the optimizer a number, found for all turns together:"
+                " tfdp.accounting.calibrate_noise_multiplier(epsilon, delta, sampling, examples, steps=turns * epochs *"
+                " steps_per_epoch)."
+            )
         self.model, self.x, self.y = model, x, y
         self.options = {"batch_size": 32, "verbose": 0, **options}
 

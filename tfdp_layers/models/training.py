@@ -109,8 +109,8 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         if not isinstance(optimizer, PrivateOptimizer):
             raise ValueError(
                 "A private model needs a private optimizer, which adds the noise. Received:"
-                f" {type(optimizer).__name__}. Wrap it: tfdp.optimizers.NoisyOptimizer(your_optimizer,"
-                " noise_multiplier=1.0)."
+                f" {type(optimizer).__name__}. Wrap it: tfdp.optimizers.ClippedOptimizer(your_optimizer), or"
+                " NoisyOptimizer for layers of tfdp.layers alone."
             )
         if arguments.get("jit_compile", "auto") == "auto":
             arguments["jit_compile"] = False
