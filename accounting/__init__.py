@@ -13,6 +13,7 @@ from tfdp_layers.accounting.events import (
 )
 from tfdp_layers.accounting.ledger import Entry, Ledger, LedgerError
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
+from tfdp_layers.accounting.planning import PlannedRun, RunPlan, plan
 from tfdp_layers.accounting.profile import exact_multiplier, privacy_profile
 from tfdp_layers.accounting.statement import Statement
 
@@ -27,7 +28,9 @@ __all__ = [
     "LedgerError",
     "MetricRelease",
     "NumericSparse",
+    "PlannedRun",
     "Release",
+    "RunPlan",
     "Statement",
     "UnitMetricRelease",
     "UnitRelease",
@@ -37,5 +40,6 @@ __all__ = [
     "exact_multiplier",
     "joint_noise_multiplier",
     "nominal_epsilon",
+    "plan",
     "privacy_profile",
 ]

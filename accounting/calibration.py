@@ -64,6 +64,19 @@ def calibrate_noise_multiplier(
     return _least(lambda z: plan.epsilon(z, steps), target_epsilon, guess, tolerance=_TOLERANCE, stride=1.002)
 
 
+def estimated_noise_multiplier(
+    target_epsilon: float, target_delta: float, sampling: Sampling, examples: int, steps: int
+) -> float:
+    """About what `calibrate_noise_multiplier` returns, to about 1%, in a fraction of its time: for comparisons.
+
+    NOT a guarantee. Raises ValueError for an argument out of range, or a target that no noise reaches.
+    """
+    delta = _check_target(target_epsilon, target_delta, sampling, examples)
+    run = _Plan(sampling, examples, delta, Counter())
+    guess = _least(lambda z: run.epsilon(z, steps, math.inf), target_epsilon, 1.0, tolerance=0.02)
+    return _least(lambda z: run.epsilon(z, steps, _COARSE), target_epsilon, guess, tolerance=0.01, stride=1.03)
+
+
 def affordable_steps(
     target_epsilon: float,
     target_delta: float,

@@ -32,7 +32,7 @@ _MODULES = {
     "rules": "rules",
     "sampling": "sampling",
 }
-_WITHOUT_KERAS_3 = {"accounting", "audit", "callbacks", "datasets", "federated", "sampling"}
+_WITHOUT_KERAS_3 = {"accounting", "audit", "callbacks", "datasets", "federated", "plan", "sampling"}
 _NAMES = {
     "PrivateBatches": "batches.arrays",
     "declare_sampling": "batches.declared",
@@ -44,6 +44,7 @@ _NAMES = {
     "features": "models.features",
     "replace_batch_normalization": "models.replacement",
     "release_metric": "metrics",
+    "plan": "accounting",
     "check_independence": "certificates.independence",
     "public": "certificates.constants",
     "SensitivityGroup": "sensitivity",
@@ -62,6 +63,7 @@ if TYPE_CHECKING:  # What type checkers see. A test compares it with the two tab
     from tfdp_layers import optimizers as optimizers
     from tfdp_layers import rules as rules
     from tfdp_layers import sampling as sampling
+    from tfdp_layers.accounting import plan as plan
     from tfdp_layers.batches.arrays import PrivateBatches as PrivateBatches
     from tfdp_layers.batches.declared import declare_sampling as declare_sampling
     from tfdp_layers.batches.sources import records as records
@@ -82,7 +84,7 @@ else:  # What runs: names are imported on first use. Type checkers may not see i
     __all__ = ["__version__", *_MODULES, *_NAMES]
 
     def __getattr__(name: str) -> Any:
-        if name in _NAMES or name in _MODULES.keys() - _WITHOUT_KERAS_3:
+        if name in (_NAMES.keys() | _MODULES.keys()) - _WITHOUT_KERAS_3:
             importlib.import_module("tfdp_layers.structure")  # says what is missing, where Keras is too old
         if name in _NAMES:
             return getattr(importlib.import_module(f"tfdp_layers.{_NAMES[name]}"), name)

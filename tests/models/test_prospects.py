@@ -10,8 +10,8 @@ import pytest
 import tfdp_layers as tfdp
 from helpers.spending import DELTA, STEPS, fit, tiny_model
 from tfdp_layers.accounting import Ledger
+from tfdp_layers.accounting.signal import signal_to_noise
 from tfdp_layers.callbacks import PrivacyBudget
-from tfdp_layers.models.prospects import signal_to_noise
 
 
 def said(model: Any, *callbacks: Any, **options: Any) -> list[str]:

@@ -8,10 +8,10 @@ from absl import flags
 from tfdp_layers.commands.command import Refusal, fraction, needed, whole
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, Sampling, TruncatedPoisson
 
-__all__ = ["SampledRun", "define_sampled_run"]
+__all__ = ["SAMPLINGS", "SAMPLING_HELP", "SampledRun", "define_sampled_run"]
 
-_SAMPLINGS = {cls.kind: cls for cls in (Poisson, TruncatedPoisson, FixedSize, Partition)}
-_SAMPLING_HELP = (
+SAMPLINGS = {cls.kind: cls for cls in (Poisson, TruncatedPoisson, FixedSize, Partition)}
+SAMPLING_HELP = (
     "How the records of a step are drawn. poisson: each one independently (what tfdp trains with);"
     " truncated_poisson: the same, cut at mean + 6 standard deviations; without_replacement: exactly a batch,"
     " afresh at every step; partition: shuffled once an epoch and cut into batches."
@@ -35,7 +35,7 @@ class SampledRun:
         batch_size = whole("batch_size", values.batch_size, "the expected number of records in a step")
         needed("batch_size", batch_size, "the expected number of records in a step, for example --batch-size 2048.")
         delta = fraction("delta", values.delta, "the probability with which the guarantee may fail")
-        sampling = _SAMPLINGS[values.sampling](batch_size)
+        sampling = SAMPLINGS[values.sampling](batch_size)
         try:
             per_epoch = sampling.steps_per_epoch(examples)
         except ValueError as error:
@@ -56,7 +56,7 @@ class SampledRun:
 
 def define_sampled_run(values: flags.FlagValues) -> None:
     """Defines --sampling, --examples, --batch-size, --steps, --epochs and --delta."""
-    flags.DEFINE_enum("sampling", "poisson", list(_SAMPLINGS), _SAMPLING_HELP, flag_values=values)
+    flags.DEFINE_enum("sampling", "poisson", list(SAMPLINGS), SAMPLING_HELP, flag_values=values)
     flags.DEFINE_integer("examples", None, "Number of records of the training data.", flag_values=values)
     flags.DEFINE_integer("batch_size", None, "Expected number of records in a step.", flag_values=values)
     flags.DEFINE_integer("steps", None, "Number of training steps.", flag_values=values)

@@ -1,0 +1,167 @@
+"""Batch sizes and epochs of a training that is not made yet, compared by what a privacy budget buys with them."""
+
+import math
+import operator
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from tfdp_layers.accounting.budget import Budget
+from tfdp_layers.accounting.calibration import estimated_noise_multiplier
+from tfdp_layers.accounting.signal import signal_to_noise
+from tfdp_layers.sampling import Poisson, Sampling
+
+__all__ = ["PlannedRun", "RunPlan", "plan"]
+
+_SHARES = (128, 64, 32, 16, 8)  # of the records in a batch
+_EPOCHS = (10, 20, 40, 80)
+_ENOUGH_STEPS = 500
+_ENOUGH_SIGNAL = 0.9
+_WIDTH = 100
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A row.
+
+    Attributes:
+        batch_size, epochs, steps: of the training.
+        noise_multiplier: with which it keeps to the budget, to about 1%; `fit` finds it exactly.
+        step_signal, signal: the most that the gradients of one step, and of the whole training, can stand out of the
+            noise; see `signal_to_noise`.
+        share: of the signal that a single step on all records has, which is the most that the budget buys.
+        gain: of signal over half of the epochs, as a fraction, for twice the work; None where that is no row.
+    """
+
+    batch_size: int
+    epochs: int
+    steps: int
+    noise_multiplier: float
+    step_signal: float
+    signal: float
+    share: float
+    gain: float | None
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """A table, and the row to start from. Prints as text.
+
+    Attributes:
+        examples, epsilon, delta, weights: what it is for; `weights` None where they were not given: the signals are
+            then those of a single weight, and hold for comparing rows alone.
+        runs: the rows.
+        recommended: the least epochs, then the smallest batch, with 90% of the signal that the budget can buy and 500
+            steps; where no row has both, the most signal. A rule of thumb: what a network makes of the signal, no
+            accounting knows.
+    """
+
+    examples: int
+    epsilon: float
+    delta: float
+    weights: int | None
+    runs: tuple[PlannedRun, ...]
+    recommended: PlannedRun
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as JSON values."""
+        given = {name: getattr(self, name) for name in ("examples", "epsilon", "delta", "weights")}
+        return given | {"runs": [asdict(run) for run in self.runs], "recommended": asdict(self.recommended)}
+
+    def __str__(self) -> str:
+        head = ("batch", "epochs", "steps", "noise", "signal of a step", "of the run", "of the most", "gain")
+        rows = [head, *(self._row(run) for run in self.runs)]
+        widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+        marked = [
+            f"{'>' if run == self.recommended else ' '} {line}" for run, line in zip(self.runs, lines[1:], strict=True)
+        ]
+        of = "one weight" if self.weights is None else f"{self.weights:,} weights"
+        best = self.recommended
+        explained = (
+            "noise: the noise multiplier, to about 1%; fit finds it exactly. signal: the most that gradients can"
+            f" stand out of the noise of {of}, in one step and in the whole run; of the most: which a step on all"
+            " records has. gain: of signal over half of the epochs."
+        )
+        advice = (
+            f"Start from batch_size={best.batch_size}, epochs={best.epochs}: {best.share:.0%} of the signal that this"
+            f" budget can buy, in {best.steps:,} steps. (The fewest epochs, then the smallest batch, with 90% and 500"
+            " steps: a rule of thumb. What a network makes of the signal, no accounting knows.)"
+        )
+        head = f"{self.examples:,} records, epsilon {self.epsilon:g} at delta {self.delta:g}:"
+        paragraphs = (textwrap.fill(text, _WIDTH) for text in (explained, advice))
+        return "\n".join([head, "", f"  {lines[0]}", *marked, "", *paragraphs])
+
+    def _row(self, run: PlannedRun) -> tuple[str, ...]:
+        numbers = (f"{run.noise_multiplier:.3g}", f"{run.step_signal:.3g}", f"{run.signal:.3g}")
+        gain = "" if run.gain is None else f"{run.gain:+.0%}"
+        return (f"{run.batch_size:,}", str(run.epochs), f"{run.steps:,}", *numbers, f"{run.share:.0%}", gain)
+
+
+def plan(
+    examples: int,
+    epsilon: float,
+    delta: float,
+    *,
+    batch_sizes: Sequence[int] | None = None,
+    epochs: Sequence[int] | None = None,
+    weights: int | None = None,
+    sampling: Callable[[int], Sampling] = Poisson,
+) -> RunPlan:
+    """Compares trainings of several batch sizes and epochs that keep to one budget. Trains nothing; takes seconds.
+
+    Args:
+        examples: the declared, public number of records.
+        epsilon, delta: the budget.
+        batch_sizes: expected sizes; if left out, of 1/128 to 1/8 of the records.
+        epochs: 10 to 80 if left out.
+        weights: how many are trained; sets the scale of the signals.
+        sampling: a kind of sampler.
+
+    Raises: ValueError for an argument out of range.
+
+    Example:
+        print(tfdp.plan(60_000, epsilon=2.7, delta=1e-5))
+    """
+    budget = Budget(epsilon, delta)
+    sampling(1).check(examples)
+    sizes = _checked("batch_sizes", batch_sizes or [max(1, 2 ** round(math.log2(examples / s))) for s in _SHARES])
+    lengths = _checked("epochs", epochs or _EPOCHS)
+    d = 1 if weights is None else _checked("weights", [weights])[0]
+    drawn = {size: sampling(size) for size in sizes if size <= examples}
+    if not drawn:
+        raise ValueError(f"No batch size of {sizes} fits into {examples} records. Give smaller batch_sizes.")
+
+    def run(size: int, length: int) -> PlannedRun:
+        steps = length * drawn[size].steps_per_epoch(examples)
+        noise = estimated_noise_multiplier(budget.epsilon, budget.delta, drawn[size], examples, steps)
+        step, whole = (signal_to_noise(noise, size, count, d) for count in (1, steps))
+        return PlannedRun(size, length, steps, noise, step, whole, whole / most, None)
+
+    one = estimated_noise_multiplier(budget.epsilon, budget.delta, sampling(examples), examples, 1)
+    most = signal_to_noise(one, examples, 1, d)
+    runs = _with_gains([run(size, length) for size in drawn for length in lengths])
+    enough = [run for run in runs if run.share >= _ENOUGH_SIGNAL and run.steps >= _ENOUGH_STEPS]
+    best = min(enough, key=lambda run: (run.epochs, run.batch_size), default=max(runs, key=lambda run: run.signal))
+    return RunPlan(examples, budget.epsilon, budget.delta, weights, tuple(runs), best)
+
+
+def _with_gains(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+    signals = {(run.batch_size, run.epochs): run.signal for run in runs}
+    halves = [signals.get((run.batch_size, run.epochs // 2)) if run.epochs % 2 == 0 else None for run in runs]
+    return [
+        run if half is None else replace(run, gain=run.signal / half - 1.0)
+        for run, half in zip(runs, halves, strict=True)
+    ]
+
+
+def _checked(name: str, values: Sequence[int]) -> list[int]:
+    """Whole numbers of at least 1, each once, in order. Raises ValueError for others."""
+    try:
+        found = sorted({operator.index(value) for value in values})
+    except TypeError:
+        found = []
+    if not found or found[0] < 1:
+        raise ValueError(f"{name} must be whole numbers of at least 1. Received: {values!r}.")
+    return found

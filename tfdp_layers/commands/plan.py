@@ -1,0 +1,98 @@
+"""`tfdp plan`: batch sizes and epochs, compared by what a budget buys with them."""
+
+from pathlib import Path
+
+from absl import flags
+
+from tfdp_layers.accounting import RunPlan, plan
+from tfdp_layers.commands.command import Command, Refusal, fraction, needed, positive, print_json, whole
+from tfdp_layers.commands.sampled_run import SAMPLING_HELP, SAMPLINGS
+
+__all__ = ["COMMAND"]
+
+_DESCRIPTION = """
+Prints, for a number of records and a budget (epsilon, delta), the noise that trainings of several batch
+sizes and epochs need, how far their gradients can stand out of it, and which to start from. Nothing is
+trained, and no data are read: it takes about ten seconds.
+
+Examples:
+  tfdp plan --examples 60000 --epsilon 2.7 --delta 1e-5
+  tfdp plan --examples 569 --epsilon 1 --delta 1e-4 --batch-sizes 16,64 --epochs 20,40,80 --weights 31
+
+In Python: print(tfdp.plan(60_000, epsilon=2.7, delta=1e-5)).
+"""
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_integer("examples", None, "Number of records of the training data.", flag_values=values)
+    flags.DEFINE_float("epsilon", None, "The budget for the whole run, for example 2.7.", flag_values=values)
+    text = "Probability with which the guarantee may fail; choose less than 1 / examples."
+    flags.DEFINE_float("delta", 1e-5, text, flag_values=values)
+    flags.DEFINE_string(
+        "batch_sizes", None, "Whole numbers with commas; 1/128 to 1/8 of the records.", flag_values=values
+    )
+    flags.DEFINE_string("epochs", None, "Whole numbers with commas; 10,20,40,80.", flag_values=values)
+    flags.DEFINE_integer("weights", None, "How many weights are trained: the scale of the signals.", flag_values=values)
+    flags.DEFINE_enum("sampling", "poisson", list(SAMPLINGS), SAMPLING_HELP, flag_values=values)
+    flags.DEFINE_string("plot", None, "Writes the signals as a picture, too (needs matplotlib).", flag_values=values)
+    flags.DEFINE_bool("json", False, "Print one JSON object.", flag_values=values)
+
+
+def _run(values: flags.FlagValues) -> int:
+    examples = whole("examples", values.examples, "the number of records of the training data")
+    needed("examples", examples, "the number of records of the training data, for example --examples 60000.")
+    epsilon = positive("epsilon", values.epsilon, "the budget")
+    needed("epsilon", epsilon, "the budget for the whole run, for example --epsilon 2.7.")
+    delta = fraction("delta", values.delta, "the probability with which the guarantee may fail")
+    try:
+        found = plan(
+            examples,
+            epsilon,
+            delta,
+            batch_sizes=_numbers("batch-sizes", values.batch_sizes),
+            epochs=_numbers("epochs", values.epochs),
+            weights=whole("weights", values.weights, "the number of weights that are trained"),
+            sampling=SAMPLINGS[values.sampling],
+        )
+    except (ValueError, NotImplementedError) as error:
+        raise Refusal(str(error)) from error
+    if values.plot is not None:
+        _draw(found, Path(values.plot))
+    if values.json:
+        print_json(found.to_json())
+    else:
+        print(found)
+    return 0
+
+
+def _numbers(name: str, text: str | None) -> list[int] | None:
+    """Whole numbers with commas between them."""
+    if text is None:
+        return None
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise Refusal(f"--{name} takes whole numbers with commas, for example 256,1024. Received: {text!r}.") from error
+
+
+def _draw(found: RunPlan, path: Path) -> None:
+    """Signal against epochs, a line for each batch size."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise Refusal("--plot needs matplotlib: pip install 'tfdp-layers[docs]'. The table needs nothing.") from error
+    figure = Figure(figsize=(7, 4.5), layout="constrained")
+    axes = figure.subplots()
+    for size in sorted({run.batch_size for run in found.runs}):
+        rows = [run for run in found.runs if run.batch_size == size]
+        axes.plot([run.epochs for run in rows], [run.share for run in rows], marker="o", label=f"batch size {size:,}")
+    axes.set(xscale="log", xlabel="epochs", ylabel="signal, of the most that the budget buys")
+    axes.set_title(f"{found.examples:,} records, epsilon {found.epsilon:g} at delta {found.delta:g}")
+    axes.legend()
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise Refusal(f"the picture cannot be written to {path}: {error}") from error
+
+
+COMMAND = Command("plan", _DESCRIPTION, _define, _run)
