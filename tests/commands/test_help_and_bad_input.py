@@ -34,6 +34,7 @@ def test_overview_lists_what_exists(capsys):
         "recipes",
         "epsilon",
         "calibrate",
+        "plan",
         "audit",
         "federated",
     ]
@@ -87,6 +88,8 @@ BAD = [
     (["calibrate", *RUN], "--epsilon is needed"),
     (["calibrate", *RUN, "--epsilon", "-2"], "above 0"),
     (["calibrate", *RUN, "--epsilon", "2", "--steps", "7"], "either --steps or --epochs"),
+    (["plan", "--examples", "9"], "--epsilon is needed"),
+    (["plan", "--examples", "9", "--epsilon", "2", "--batch-sizes", "10"], "fits into 9 records"),
 ]
 
 

@@ -28,10 +28,10 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_float("epsilon", None, "The budget for the whole run, for example 2.7.", flag_values=values)
     text = "Probability with which the guarantee may fail; choose less than 1 / examples."
     flags.DEFINE_float("delta", 1e-5, text, flag_values=values)
-    flags.DEFINE_string(
-        "batch_sizes", None, "Whole numbers with commas; 1/128 to 1/8 of the records.", flag_values=values
-    )
-    flags.DEFINE_string("epochs", None, "Whole numbers with commas; 10,20,40,80.", flag_values=values)
+    sizes = "Whole numbers with commas, expected records in a step; if left out, 1/128 to 1/8 of the records."
+    flags.DEFINE_string("batch_sizes", None, sizes, flag_values=values)
+    lengths = "Whole numbers with commas; 10,20,40,80 if left out."
+    flags.DEFINE_string("epochs", None, lengths, flag_values=values)
     flags.DEFINE_integer("weights", None, "How many weights are trained: the scale of the signals.", flag_values=values)
     flags.DEFINE_enum("sampling", "poisson", list(SAMPLINGS), SAMPLING_HELP, flag_values=values)
     flags.DEFINE_string("plot", None, "Writes the signals as a picture, too (needs matplotlib).", flag_values=values)
