@@ -89,9 +89,9 @@ class RunPlan:
             f" budget can buy, in {best.steps:,} steps. (The fewest epochs, then the smallest batch, with 90% and 500"
             " steps: a rule of thumb. What a network makes of the signal, no accounting knows.)"
         )
-        head = f"{self.examples:,} records, epsilon {self.epsilon:g} at delta {self.delta:g}:"
+        title = f"{self.examples:,} records, epsilon {self.epsilon:g} at delta {self.delta:g}:"
         paragraphs = (textwrap.fill(text, _WIDTH) for text in (explained, advice))
-        return "\n".join([head, "", f"  {lines[0]}", *marked, "", *paragraphs])
+        return "\n".join([title, "", f"  {lines[0]}", *marked, "", *paragraphs])
 
     def _row(self, run: PlannedRun) -> tuple[str, ...]:
         numbers = (f"{run.noise_multiplier:.3g}", f"{run.step_signal:.3g}", f"{run.signal:.3g}")

@@ -19,7 +19,7 @@ def warn_of_hopeless(release: Release, groups: Sequence[SensitivityGroup], steps
     ratio = signal_to_noise(noise, batch_size, steps, weights)
     if ratio < HOPELESS:
         warnings.warn(
-            f"Nothing can be learned at these settings: if all {batch_size:,} {release.unit}s of a batch pulled one way"
+            f"This fit can learn nothing: if all {batch_size:,} {release.unit}s of a batch pulled one way"
             f" in all {steps:,} steps, their clipped gradients would add up to {ratio:.2g} of the noise on {weights:,}"
             f" weights (noise multiplier {noise:.4g}). What helps: a larger epsilon, more {release.unit}s, or fewer"
             " weights to train (freeze layers, train a head on features, LoRA). Larger batches or more epochs change"

@@ -230,7 +230,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         state = self._privacy
         self.optimizer.workers = None if replicas is None else replicas.workers
         self._prepare(spec, replicas)
-        check_label_shapes(self.outputs, state.loss_of(self._names_of_outputs()), spec[1])
+        check_label_shapes(getattr(self, "outputs", None) or (), state.loss_of(self._names_of_outputs()), spec[1])
         groups, workers = self._certify(), self.optimizer.workers
         plan = plan_of(self, arguments, restores=workers is None or workers.chief)
         settle_noise(self.optimizer, self.ledger, batches, groups, plan, arguments)
