@@ -223,6 +223,28 @@ def test_the_readmes_code_runs_where_its_own_command_leaves_the_user(installed, 
         assert done.stdout.startswith("digits fashion_mnist is not on this machine")
 
 
+def test_the_readmes_three_lines_run_as_they_stand_on_smaller_arrays(capsys):
+    import keras
+
+    import tfdp_layers as tfdp
+
+    code = re.findall(r"^```py\n(.*?)^```$", README, flags=re.M | re.S)[0]
+    assert len(code.splitlines()) == 3
+    rng = np.random.default_rng(0)
+    names = {
+        "tfdp": tfdp,
+        "keras_model": keras.Sequential([keras.Input((6,)), keras.layers.Dense(2)]),
+        "loss": keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        "x": rng.normal(size=(120, 6)).astype("float32"),
+        "y": rng.integers(0, 2, 120),
+    }
+    exec(code.replace("batch_size=2048, epochs=40", "batch_size=40, epochs=2"), names)
+    ledger = names["model"].ledger
+    assert ledger.steps == 6
+    assert 0.99 * 2.7 < tfdp.accounting.epsilon(ledger, 1e-5) <= 2.7
+    assert "oise multiplier" in capsys.readouterr().out
+
+
 def in_one_epoch(code: str) -> str:
     size = "batch_size, epochs = min(2048, examples // 4), 40\n"
     assert code.count(size) == 1

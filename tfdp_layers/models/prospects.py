@@ -9,7 +9,11 @@ from tfdp_layers.accounting.signal import signal_to_noise
 from tfdp_layers.sensitivity import SensitivityGroup
 
 HOPELESS = 1.0
-"""Signal to noise of a whole training below which nothing can be learned."""
+"""Signal to noise of a whole training below which next to nothing is learned.
+
+On Fashion-MNIST (a CNN of 26,010 weights, 5 epochs of 2,048 records, Adam, one run each, 2026-11-22) a ratio of 1.5 gave
+28% of the test images, and 0.54 gave 12%: chance is 10%.
+"""
 
 
 def warn_of_hopeless(release: Release, groups: Sequence[SensitivityGroup], steps: int) -> None:
@@ -19,7 +23,7 @@ def warn_of_hopeless(release: Release, groups: Sequence[SensitivityGroup], steps
     ratio = signal_to_noise(noise, batch_size, steps, weights)
     if ratio < HOPELESS:
         warnings.warn(
-            f"This fit can learn nothing: if all {batch_size:,} {release.unit}s of a batch pulled one way"
+            f"This fit can learn next to nothing: if all {batch_size:,} {release.unit}s of a batch pulled one way"
             f" in all {steps:,} steps, their clipped gradients would add up to {ratio:.2g} of the noise on {weights:,}"
             f" weights (noise multiplier {noise:.4g}). What helps: a larger epsilon, more {release.unit}s, or fewer"
             " weights to train (freeze layers, train a head on features, LoRA). Larger batches or more epochs change"
