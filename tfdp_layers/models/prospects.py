@@ -11,8 +11,8 @@ from tfdp_layers.sensitivity import SensitivityGroup
 HOPELESS = 1.0
 """Signal to noise of a whole training below which next to nothing is learned.
 
-On Fashion-MNIST (a CNN of 26,010 weights, 5 epochs of 2,048 records, Adam, one run each, 2026-11-22) a ratio of 1.5 gave
-28% of the test images, and 0.54 gave 12%: chance is 10%.
+On Fashion-MNIST (a CNN of 26,010 weights, 5 epochs of 2,048 records, Adam, one run each, 2026-11-22) a ratio of 1.5
+gave 28% of the test images, and 0.54 gave 12%: chance is 10%.
 """
 
 
