@@ -37,18 +37,22 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     tuples), all (records, ...); or x alone, a source of records or what `tfdp.records` gives. A batch holds (rows, ...)
     of each, dtypes kept (integer pixels too; float64 becomes `keras.backend.floatx()`), and float32 weights (rows,),
     structured like `sample_weight`. Rows of padding are zero, with weight exactly 0; an empty draw is one such row.
+
     Units: `sampling.batch_size` and `examples` (default: the number of rows) are public declared constants, in
     records. `Poisson` draws each row with probability batch_size / examples, also when there are more or fewer rows
     than that; the other samplings need exactly `examples` rows. `class_weight` multiplies the weights; classes it
     does not name keep 1. `unit_ids` (records,) says which records belong to one person: then batch size and
     `examples` count units, every drawn unit enters with one of its records, chosen afresh, and the guarantee is for
     all records of a unit together, at no more noise.
+
     Guarantee: every batch is a fresh draw, whatever index is asked for: a loader may fetch an item twice, prefetch or
     shuffle and nothing is replayed. The generator is keyed by the operating system unless `seed` is given (tests
     only: it voids the statement). Safe to use from several threads. Not covered: error messages about the records,
     which are computed from them without noise, and class or sample weights computed from private data.
+
     Raises: ValueError, before anything is drawn, for records, weights or sizes that cannot be used; TypeError on
     pickling or copying and RuntimeError in a forked process, because a copied generator would replay its draws.
+
     Source: Abadi et al. 2016, arXiv:1607.00133 (drawn, not shuffled); Chua et al. 2024, arXiv:2403.17673 (why it
     matters).
     """

@@ -44,8 +44,9 @@ class TanhFilteredOptimizer(PrivateOptimizer):
     accounted for a whole group that comes or goes, and does NOT cover a record within one: (1 - q) N(0) + q N(a)
     against (1 - q) N(0) + q N(b) is not the pair of distributions that it composes, whatever multiple of S is put in.
 
-    Raises: ValueError for an unknown bound, a number that is not positive and finite, or an output scale so much above
-        the clip that entries whose squares vanish in float32 could exceed it.
+    Raises:
+        ValueError: for an unknown bound, a number that is not positive and finite, or an output scale so much above the
+            clip that entries whose squares vanish in float32 could exceed it.
     Source: "Improving the Algorithm of Deep Learning with Differential Privacy" (2021). Readings taken: microbatches of
         one record, as in all its experiments; the printed noise does not grow with the output scale.
     """

@@ -1,0 +1,79 @@
+"""The likeliest mistakes of a first private training, by their names in docs/errors.md."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+
+X, Y = np.random.default_rng(0).normal(size=(64, 6)).astype("float32"), np.arange(64) % 3
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def plain(*layers: Any) -> Any:
+    return keras.Sequential([keras.Input((6,)), *layers, keras.layers.Dense(3)])
+
+
+def private(model: Any = None, optimizer: Any = None, loss: Any = LOSS, **options: Any) -> Any:
+    model = tfdp.make_private(plain() if model is None else model)
+    model.compile(optimizer or tfdp.optimizers.ClippedOptimizer("adam", 1.0), loss=loss, **options)
+    return model
+
+
+def fit(model: Any = None, x: Any = X, y: Any = Y, **options: Any) -> Any:
+    model = private() if model is None else model
+    return model.fit(x, y, **({"batch_size": 16, "verbose": 0} | options))
+
+
+MISTAKES = {
+    "an ordinary optimizer": lambda: tfdp.make_private(plain()).compile("adam", LOSS),
+    "no budget and no noise given": lambda: fit(private(optimizer=tfdp.optimizers.ClippedOptimizer("adam"))),
+    "BatchNormalization": lambda: fit(private(plain(keras.layers.BatchNormalization()))),
+    "a tf.data pipeline": lambda: fit(x=tf.data.Dataset.from_tensor_slices((X, Y)).batch(16), y=None),
+    "validation_split": lambda: fit(validation_split=0.2),
+    "the training data for validation": lambda: fit(validation_data=(X, Y)),
+    "early stopping on the training loss": lambda: fit(callbacks=[keras.callbacks.EarlyStopping("loss")]),
+    "a loss over the batch": lambda: fit(private(loss=lambda y, p: keras.ops.mean((p[:, 0] - keras.ops.mean(p)) ** 2))),
+    "one-hot labels, sparse loss": lambda: fit(y=np.eye(3)[Y]),
+    "NaN in the data": lambda: fit(x=np.where(X > 2, np.nan, X)),
+    "strings in the data": lambda: fit(x=X.astype(str)),
+    "a list of lists": lambda: fit(x=X.tolist()),
+    "x and y of different length": lambda: fit(y=Y[:60]),
+    "batch size above the records": lambda: fit(batch_size=100),
+    "a budget that is too small": lambda: fit(callbacks=[tfdp.callbacks.PrivacyBudget(0.1, 1e-5)]),
+    "a fractional batch size": lambda: fit(batch_size=2.5),
+    "a model that is not built": lambda: fit(tfdp.make_private(keras.Sequential([keras.layers.Dense(3)]))),
+    "fit before compile": lambda: fit(tfdp.make_private(plain())),
+    "physical_batch_size of 0": lambda: fit(physical_batch_size=0),
+    "delta that is too large": lambda: tfdp.callbacks.PrivacyBudget(epsilon=1.0, delta=1.0),
+    "epsilon 0": lambda: tfdp.callbacks.PrivacyBudget(epsilon=0.0, delta=1e-5),
+    "train_on_batch": lambda: private().train_on_batch(X[:4], Y[:4]),
+    "a custom layer with weights": lambda: fit(private(plain(Scaling()))),
+    "an unknown sampler": lambda: fit(sampling="poisson"),
+    "an optimizer wrapped twice": lambda: tfdp.optimizers.ClippedOptimizer(
+        tfdp.optimizers.ClippedOptimizer("adam", 1.0), 1.0
+    ),
+    "gradient accumulation by Keras": lambda: tfdp.optimizers.ClippedOptimizer(
+        keras.optimizers.Adam(gradient_accumulation_steps=4), 1.0
+    ),
+    "a negative noise multiplier": lambda: tfdp.optimizers.ClippedOptimizer("adam", -1.0),
+    "add_loss over the batch": lambda: fit(private(plain(keras.layers.ActivityRegularization(0.1)))),
+    "calibrate with arguments exchanged": lambda: tfdp.accounting.calibrate_noise_multiplier(
+        1.0, 1e-5, 128, 60000, 1000
+    ),
+    "sample weights for positions": lambda: fit(sample_weight=np.ones((64, 2))),
+    "class weights for text labels": lambda: fit(class_weight={"ill": 2.0}),
+}
+
+
+@keras.saving.register_keras_serializable()
+class Scaling(keras.layers.Layer):
+    """A layer of the user's own, with a weight."""
+
+    def build(self, shape: Any) -> None:
+        self.w = self.add_weight(shape=(shape[-1],), initializer="ones")
+
+    def call(self, x: Any) -> Any:
+        return x * self.w
