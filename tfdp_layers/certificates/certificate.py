@@ -45,7 +45,7 @@ def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[lis
         refuse_mixing(layer)
     uses = uses_of_layers(model, bounding)
     groups: list[SensitivityGroup] = []
-    others = []
+    others, taken = [], set()
     for path, layer in leaf_layers(model):
         variables = tuple(trained_weights(layer))
         if not variables:
@@ -55,7 +55,10 @@ def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[lis
         elif bounding is None or any(isinstance(part, CountedLayer) for part in layer._flatten_layers()):
             raise ValueError(no_bound(path, layer))
         else:
-            others.append((path, variables))
+            # Tied weights are counted with the first layer: all their uses are recorded, and merged.
+            left = tuple(v for v in variables if id(v) not in taken)
+            taken.update(map(id, left))
+            others += [(path, left)] if left else []
     if bounding is not None:
         groups += [checked(group) for group in bounding.groups(others)]
     check_cover(model, groups)

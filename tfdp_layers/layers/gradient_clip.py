@@ -8,7 +8,8 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.per_record.bounded import automatic_scales, bounded_sums, clip_scales
-from tfdp_layers.per_record.recording import Recorder, formula_of
+from tfdp_layers.per_record.recording import Recorder
+from tfdp_layers.per_record.registry import formula_of
 from tfdp_layers.rules.rows import check_bound
 
 AUTOMATIC = "automatic"

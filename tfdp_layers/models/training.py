@@ -37,7 +37,7 @@ from tfdp_layers.models.run import PrivacyState, Run, release_of
 from tfdp_layers.models.sums import BoundedSums
 from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.optimizers.base import PrivateOptimizer
-from tfdp_layers.per_record.recording import warn_of_generic
+from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report
 from tfdp_layers.proof.models import traced_sums
 from tfdp_layers.proof.steering import Crossings, refuse_steered, traced_metrics, written_by_metrics

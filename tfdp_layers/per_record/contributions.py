@@ -124,6 +124,11 @@ class Arrangement:
     sizes: tuple[int, ...]
     order: tuple[int, ...]
 
+    @property
+    def plain(self) -> bool:
+        """Whether the matrix only is reshaped."""
+        return self.order == tuple(range(len(self.order)))
+
     def __call__(self, matrix: tf.Tensor) -> tf.Tensor:
         """(..., inputs, units) -> (..., *kernel shape), with at most one leading axis."""
         if len(matrix.shape) == 2:
@@ -183,23 +188,32 @@ class Products(Contribution):
             return squared_norm(self.x) * squared_norm(self.u)
         if self.measured_written:
             return squared_norm(self.written())
+        return self.gram_norms()
+
+    def gram_norms(self) -> tf.Tensor:
+        """||g_i||^2 = <X X^T, U U^T>: (batch,)."""
         gram = tf.matmul(self.x, self.x, transpose_b=True) * tf.matmul(self.u, self.u, transpose_b=True)
         return tf.reduce_sum(tf.reduce_sum(gram, axis=2), axis=1)
 
     def rounding(self) -> tuple[tf.Tensor, Any, Any] | None:
         if self.positions == 1 or self.measured_written:
             return None
+        return self.gram_rounding()
+
+    def gram_rounding(self) -> tuple[tf.Tensor, Any, Any]:
+        """`rounding` of norms by Gram matrices."""
         terms = self.x.shape[-1] + self.u.shape[-1] + 2.0 * number_of(self.x, [1])
         magnitudes = squared_norm(self.x) * squared_norm(self.u)
         return magnitudes, terms * 2.0**-24, summation_error(self.x, [1])
 
     def underflow(self) -> Any:
+        return 0.0 if self.measured_written else self.gram_underflow()
+
+    def gram_underflow(self) -> Any:
         """Each entry of X X^T and U U^T may lack 2^-126 for each term, and meets all entries of the other.
 
         The absolute values of those add up to at most positions * ||U||^2, by Cauchy-Schwarz.
         """
-        if self.measured_written:
-            return 0.0
         entries = [number_of(self.x, [1]) * values.shape[-1] * SMALLEST for values in (self.x, self.u)]
         return entries[0] * squared_norm(self.u) + entries[1] * squared_norm(self.x) + entries[0] * entries[1]
 
@@ -297,25 +311,6 @@ def records(rows: tf.Tensor, start: int | tf.Tensor, size: int | tf.Tensor) -> t
         return rows[start : start + size]
     others = [-1 if n is None else n for n in rows.shape[1:]]
     return tf.slice(rows, [start] + [0] * len(others), [size, *others])
-
-
-def merged(uses: Sequence[Contribution]) -> Contribution:
-    """One contribution of several uses of one variable.
-
-    The gradients of uses add up, their squared norms do not: products and lookups become further positions, anything
-    else is written out and added.
-    """
-    first = uses[0]
-    if len(uses) == 1:
-        return first
-    plain = all(type(use) is Products for use in uses)
-    if plain and len({use.arrange for use in uses}) == 1:  # type: ignore[attr-defined]
-        x, u = (tf.concat([getattr(use, name) for use in uses], axis=1) for name in ("x", "u"))
-        return Products(first.variable, x, u, first.arrange)  # type: ignore[attr-defined]
-    if all(type(use) is Lookups for use in uses):
-        ids, u = (tf.concat([getattr(use, name) for use in uses], axis=1) for name in ("ids", "u"))
-        return Lookups(first.variable, ids, u)
-    return Stored(first.variable, tf.add_n([use.gradients() for use in uses]))
 
 
 def zero_rows(values: tf.Tensor, kept: tf.Tensor) -> tf.Tensor:

@@ -7,7 +7,8 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.per_record.convolution_choice import convolution_of
-from tfdp_layers.per_record.recording import Recorder, per_record_formulas
+from tfdp_layers.per_record.recording import Recorder
+from tfdp_layers.per_record.registry import per_record_formulas
 
 kl = keras.layers
 
@@ -31,17 +32,6 @@ def einsum_dense(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor,
         low = record.einsum(first, layer.lora_kernel_a, inputs)
         outputs += lora_scale(layer) * record.einsum(second, layer.lora_kernel_b, low)
     return activated(layer, record, outputs if layer.bias is None else record.offset(layer.bias, outputs))
-
-
-@per_record_formulas(kl.Embedding)
-def embedding(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any:
-    refuse_quantized(layer)
-    ids = inputs if inputs.dtype in ("int32", "int64") else keras.ops.cast(inputs, "int32")
-    outputs = record.lookup(layer._embeddings, ids, layer.compute_dtype)
-    if layer.lora_enabled:
-        low = record.lookup(layer.lora_embeddings_a, ids, layer.compute_dtype)
-        outputs += lora_scale(layer) * record.product(layer.lora_embeddings_b, low)
-    return outputs
 
 
 @per_record_formulas(kl.Conv1D, kl.Conv2D, kl.Conv3D)

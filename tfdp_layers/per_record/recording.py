@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,45 +9,13 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, constant, merged, positions
+from tfdp_layers.per_record.agreement import agreeing
+from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, constant, positions
 from tfdp_layers.per_record.einsum import einsum_contribution
 from tfdp_layers.per_record.generic import PerRecordCall
+from tfdp_layers.per_record.registry import entry_of, layers_to_record, no_formula, own_weights
+from tfdp_layers.per_record.tables import Rows, merged
 from tfdp_layers.rules.einsum import explicit
-from tfdp_layers.uses import CountedLayer
-
-Formula = Callable[..., Any]
-_FORMULAS: dict[type, Formula] = {}
-
-
-def per_record_formulas(*layer_types: type) -> Callable[[Formula], Formula]:
-    """Registers how exactly these layer types compute, in terms of a `Recorder`.
-
-    The decorated function, `formula(layer, record, *args, **kwargs)`, is the layer's `call`, in which each trainable
-    weight is used through `record` and in no other way: `record.product`, `record.offset`, `record.scale`,
-    `record.lookup`, `record.einsum`. The per-record norms, sums and filters of all of them follow
-    from that. Exactly these types: a subclass may compute otherwise, so it must be registered by itself.
-
-    Example:
-        @tfdp.per_record_formulas(MyDense)
-        def my_dense(layer, record, inputs):
-            return record.offset(layer.bias, record.product(layer.kernel, inputs))
-
-    Raises: ValueError if a type has a formula already.
-    """
-
-    def register(formula: Formula) -> Formula:
-        for layer_type in layer_types:
-            if layer_type in _FORMULAS:
-                raise ValueError(f"{layer_type.__name__} has a per-record formula already.")
-            _FORMULAS[layer_type] = formula
-        return formula
-
-    return register
-
-
-def formula_of(layer: keras.layers.Layer) -> Formula:
-    """The formula of the layer's type, or of the nearest that it extends: the caller says that it computes alike."""
-    return next(_FORMULAS[kind] for kind in type(layer).__mro__ if kind in _FORMULAS)
 
 
 @dataclass(frozen=True)
@@ -83,6 +50,7 @@ class Recorder:
         self._graph = tf.compat.v1.get_default_graph()
         self.layer = "?"
         self.uses: list[Use] = []
+        self.idle = False
 
     # What formulas use: every result has the records on axis 0 --------------------------------------------------------
 
@@ -106,12 +74,27 @@ class Recorder:
 
         return self.note(scale, inputs * value, contribution)
 
+    def product_transposed(self, kernel: keras.Variable, inputs: tf.Tensor) -> Any:
+        """inputs (batch, ..., m) times the transposed kernel (n, m): (batch, ..., n)."""
+        outputs = tf.matmul(inputs, constant(kernel, inputs.dtype), transpose_b=True)
+        return self.note(kernel, outputs, lambda u: Products(kernel, positions(u), positions(inputs)))
+
+    def rows(self, table: keras.Variable, like: tf.Tensor, length: Any, start: int = 0) -> Any:
+        """Rows start ... start + length - 1 of the table for each record of `like` (batch, ...): (batch, length, m)."""
+        value = constant(table, like.dtype)[start : start + length]
+        outputs = tf.broadcast_to(value, tf.concat([tf.shape(like)[:1], tf.shape(value)], 0))
+        outputs = tf.ensure_shape(outputs, [like.shape[0], *value.shape])
+        return self.note(table, outputs, lambda u: Rows(table, u, start))
+
     def lookup(self, table: keras.Variable, ids: tf.Tensor, dtype: str | tf.DType) -> Any:
         """Rows `ids` (batch, ...) of the table: (batch, ..., units). `ids` (1, ...) are those of every record."""
-        ids = self.of_each_record(ids)
+        given, ids = ids, self.of_each_record(ids)
 
         def contribution(u: tf.Tensor) -> Contribution:
             flat = positions(u)
+            if given is not ids and given.shape[0] == 1 and table.shape[0] <= (flat.shape[1] or 0):
+                hot = tf.one_hot(tf.reshape(given, [-1]), table.shape[0], axis=0, dtype=tf.float32)
+                return Stored(table, tf.matmul(hot, tf.cast(flat, tf.float32)))
             return Lookups(table, tf.reshape(ids, tf.shape(flat)[:2]), flat)
 
         return self.note(table, tf.gather(constant(table, dtype), ids), contribution)
@@ -135,6 +118,8 @@ class Recorder:
         every = PerRecordCall(layer, call, variables, args, kwargs)
         outputs = every()
         flat = keras.tree.flatten(outputs)
+        if self.idle:
+            return outputs
         watched = tuple(self.watch(t) for t in flat)
         self.uses.append(Use(self.layer, variables, watched, every.contributions))
         return keras.tree.pack_sequence_as(outputs, watched)
@@ -143,13 +128,15 @@ class Recorder:
         self, variable: keras.Variable, watched: Sequence[Any], contribution: Callable[..., Contribution]
     ) -> None:
         """Remembers a use of one variable whose upstream gradients are those of watched tensors."""
+        if self.idle:
+            return
         self.uses.append(Use(self.layer, (variable,), tuple(watched), lambda *u: [contribution(*u)]))
 
     def note(
         self, variable: keras.Variable, outputs: tf.Tensor, contribution: Callable[[tf.Tensor], Contribution]
     ) -> Any:
         """Remembers a use of one variable, unless it is frozen; returns the outputs, watched."""
-        if not variable.trainable:
+        if not variable.trainable or self.idle:
             return outputs
         outputs = self.watch(outputs)
         self.note_at(variable, [outputs], contribution)
@@ -159,6 +146,8 @@ class Recorder:
 
     def watch(self, outputs: tf.Tensor) -> Any:
         """The outputs, at which the tape takes a gradient. Raises ValueError where that is not one of each record."""
+        if self.idle:
+            return outputs
         if self._rows is not None and outputs.shape[0] != self._rows:
             raise ValueError(
                 f"Layer {self.layer!r} computes {outputs.shape[0] or 'an unknown number of'} rows for {self._rows}"
@@ -174,6 +163,17 @@ class Recorder:
         outputs = tf.identity(outputs)
         self._tape.watch(outputs)
         return outputs
+
+    @contextlib.contextmanager
+    def aside(self, records: int) -> Iterator[None]:
+        """Inside the block, which is no part of the pass, formulas compute on so many records, and nothing is noted."""
+        held = self.idle, self._records
+        self.idle, self._records = True, records
+        try:
+            with self._tape.stop_recording():
+                yield
+        finally:
+            self.idle, self._records = held
 
     @property
     def watched(self) -> list[tf.Tensor]:
@@ -204,9 +204,10 @@ def recording(model: keras.Model, recorder: Recorder, allow_generic: bool = Fals
     changed = []
     try:
         for layer in layers_to_record(model):
-            original = layer.call
-            if type(layer) in _FORMULAS:
-                function = functools.partial(_FORMULAS[type(layer)], layer, recorder)
+            original, entry = layer.call, entry_of(layer)
+            if entry is not None:
+                function = functools.partial(entry.formula, layer, recorder)
+                function = agreeing(function, layer, recorder, original) if entry.by_name else function
             elif allow_generic:
                 function = functools.partial(recorder.whole_layer, layer, original)
             else:
@@ -230,58 +231,6 @@ def named(recorder: Recorder, name: str, function: Callable[..., Any], *args: An
         return function(*args, **kwargs)
     finally:
         recorder.layer = outer
-
-
-def layers_to_record(model: keras.Model) -> Iterator[Any]:
-    """The outermost layers that own trainable weights, or have a formula for those that their parts own."""
-    seen: set[int] = set()
-
-    def walk(layer: keras.layers.Layer) -> Iterator[Any]:
-        if id(layer) in seen or isinstance(layer, CountedLayer):
-            return
-        seen.add(id(layer))
-        if layer is not model and layer.trainable_weights and (type(layer) in _FORMULAS or own_weights(layer)):
-            yield layer
-        for part in parts_to_record(layer):
-            yield from walk(part)
-
-    return walk(model)
-
-
-def parts_to_record(layer: Any) -> list[Any]:
-    """The layers within a layer that record for themselves: of one with a formula the activation, which it calls."""
-    if type(layer) not in _FORMULAS or not layer.trainable_weights:
-        return list(layer._layers)
-    activation = getattr(layer, "activation", None)
-    return [activation] if isinstance(activation, keras.layers.Layer) else []
-
-
-def own_weights(layer: keras.layers.Layer) -> list[Any]:
-    """The trainable weights that the layer itself owns, not a layer within it."""
-    within = {id(v) for part in layer._layers for v in part.weights}
-    return [v for v in layer.trainable_weights if id(v) not in within]
-
-
-def no_formula(layer: keras.layers.Layer) -> str:
-    """The message for a layer whose per-record gradients are not known."""
-    return (
-        f"Layer {layer.name!r} ({type(layer).__name__}) owns trainable weights, and no formula gives their per-record"
-        " gradients. Register one, @tfdp.per_record_formulas(TheLayer); or allow the slow way, one gradient for each"
-        " record (allow_generic=True on the optimizer); or freeze it (layer.trainable = False)."
-    )
-
-
-def warn_of_generic(model: keras.Model) -> None:
-    """Warns of each layer that takes the slow way."""
-    for layer in layers_to_record(model):
-        if type(layer) not in _FORMULAS:
-            weights = sum(int(tf.size(v.value)) for v in own_weights(layer))
-            warnings.warn(
-                f"Layer {layer.name!r} ({type(layer).__name__}) has no per-record formula: a gradient of its"
-                f" {weights:,} weights is written out for every record of a batch. Register a formula,"
-                " @tfdp.per_record_formulas, to save that.",
-                stacklevel=3,
-            )
 
 
 def reshaped(value: tf.Tensor, shape: Sequence[int] | None) -> tf.Tensor:

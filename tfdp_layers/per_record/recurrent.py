@@ -7,7 +7,8 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.per_record.contributions import Products, Stored, constant, positions
-from tfdp_layers.per_record.recording import Recorder, per_record_formulas
+from tfdp_layers.per_record.recording import Recorder
+from tfdp_layers.per_record.registry import per_record_formulas
 
 kl = keras.layers
 

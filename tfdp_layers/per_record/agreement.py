@@ -1,0 +1,117 @@
+"""Formulas of classes that are known by their name only: compared with the layer's own call before they are used."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+if TYPE_CHECKING:
+    from tfdp_layers.per_record.recording import Recorder
+
+_RECORDS, _SIZE = 2, 3
+"""Records of a comparison, and what stands for sizes that are not known."""
+_TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}
+_AGREED: WeakKeyDictionary[type, set[str]] = WeakKeyDictionary()
+"""Of each class the settings, and shapes of arguments, that were compared."""
+
+
+def agreeing(function: Callable[..., Any], layer: Any, record: Recorder, original: Callable[..., Any]) -> Any:
+    """The formula, which compares itself with the layer's own call where it is called first.
+
+    A package may change what a class computes and keep its name, and another class may take it. So both are called on
+    random inputs of the same shapes, at random values of the layer's weights, once for each class, its settings and the
+    shapes: functions that differ hardly agree there by chance.
+
+    Raises: ValueError, from the call, where the results differ or one of them fails.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if not record.idle:
+            compare(function, layer, record, original, args, kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+def compare(
+    function: Callable[..., Any],
+    layer: Any,
+    record: Recorder,
+    original: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    """Compares a formula with a layer's call on arguments like these. Raises: ValueError where they differ."""
+    known = _AGREED.setdefault(type(layer), set())
+    key = settings_of(layer, args, kwargs)
+    if key in known:
+        return
+    rng = np.random.default_rng(0)
+    with record.aside(_RECORDS), tf.init_scope():
+        likes = keras.tree.map_structure(lambda leaf: random_like(leaf, rng), (args, kwargs))
+        found = []
+        for one in (original, function):
+            values = np.random.default_rng(1)
+            weights = [(v, tf.constant(values.normal(size=v.shape), v.dtype)) for v in float_weights(layer)]
+            try:
+                with keras.StatelessScope(state_mapping=weights):
+                    found.append(arrays(one(*likes[0], **likes[1])))
+            except Exception as error:
+                raise ValueError(f"{differs(layer)} On random inputs it fails: {error}") from error
+    tolerance = _TOLERANCE.get(layer.compute_dtype, 1e-4)
+    if len(found[0]) != len(found[1]):
+        raise ValueError(differs(layer))
+    for own, ours in zip(*found, strict=True):
+        whole = np.broadcast_to(own, ours.shape) if own.ndim == ours.ndim and len(own) == 1 else own
+        if whole.shape != ours.shape or np.abs(whole - ours).max(initial=0) > tolerance * np.abs(own).max(initial=1e-3):
+            raise ValueError(differs(layer))
+    known.add(key)
+
+
+def float_weights(layer: Any) -> list[Any]:
+    return [v for v in layer.variables if v.dtype in ("float16", "bfloat16", "float32", "float64")]
+
+
+def settings_of(layer: Any, args: Any, kwargs: Any) -> str:
+    """The layer's settings and what its arguments look like, as text."""
+    config = {name: value for name, value in layer.get_config().items() if name != "name"}
+    leaves = [
+        (str(leaf.dtype), leaf.shape.as_list()[1:]) if tf.is_tensor(leaf) else repr(leaf)
+        for leaf in keras.tree.flatten((args, kwargs))
+    ]
+    weights = [(v.name, tuple(v.shape), str(v.dtype)) for v in layer.variables]
+    return json.dumps([config, leaves, sorted(kwargs), weights], default=str, sort_keys=True)
+
+
+def random_like(leaf: Any, rng: np.random.Generator) -> Any:
+    """A random tensor like this one, of `_RECORDS` records; anything but a tensor as it is."""
+    if not tf.is_tensor(leaf):
+        return leaf
+    sizes = [_SIZE if n is None else n for n in leaf.shape]
+    if sizes and leaf.shape[0] != 1:
+        sizes[0] = _RECORDS
+    if leaf.dtype.is_floating:
+        return tf.constant(rng.normal(size=sizes), leaf.dtype)
+    return tf.constant(rng.integers(0, 2, sizes), leaf.dtype)
+
+
+def arrays(outputs: Any) -> list[np.ndarray]:
+    """The tensors among the outputs, as float64."""
+    return [np.asarray(tf.cast(t, tf.float64)) for t in keras.tree.flatten(outputs) if tf.is_tensor(t)]
+
+
+def differs(layer: Any) -> str:
+    """The message for a layer that does not compute as its formula says."""
+    kind = f"{type(layer).__module__}.{type(layer).__qualname__}"
+    return (
+        f"Layer {layer.name!r} ({kind}) does not compute what the per-record formula of that name says: another version"
+        " of its package changed it, or another class took the name. Register a formula for the class itself,"
+        " @tfdp.per_record_formulas(TheLayer); or allow the slow way (allow_generic=True on the optimizer) for a"
+        " subclass of it; or freeze it (layer.trainable = False)."
+    )

@@ -1,0 +1,48 @@
+"""How Keras' embeddings compute with their weights, also where the table gives the logits (tied)."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.per_record.formulas import lora_scale, refuse_quantized
+from tfdp_layers.per_record.recording import Recorder
+from tfdp_layers.per_record.registry import per_record_formulas
+
+kl = keras.layers
+
+
+@per_record_formulas(kl.Embedding)
+def embedding(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) -> Any:
+    refuse_quantized(layer)
+    ids = inputs if inputs.dtype in ("int32", "int64") else keras.ops.cast(inputs, "int32")
+    outputs = record.lookup(layer._embeddings, ids, layer.compute_dtype)
+    if layer.lora_enabled:
+        low = record.lookup(layer.lora_embeddings_a, ids, layer.compute_dtype)
+        outputs += lora_scale(layer) * record.product(layer.lora_embeddings_b, low)
+    return outputs
+
+
+def reversible_embedding(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor, reverse: bool = False) -> Any:
+    """Rows of the table; with `reverse` the inputs times the table transposed, or times a table of its own."""
+    if not reverse:
+        outputs = embedding(layer, record, inputs)
+        if layer.mask_zero:
+            outputs._keras_mask = keras.ops.not_equal(inputs, 0)
+        return outputs
+    refuse_quantized(layer)
+    if layer.reverse_dtype is not None:
+        inputs = keras.ops.cast(inputs, layer.reverse_dtype)
+    if not layer.tie_weights:
+        logits = record.product(layer.reverse_embeddings, inputs)
+    else:
+        logits = record.product_transposed(layer._embeddings, inputs)
+        if layer.lora_enabled:
+            low = record.product_transposed(layer.lora_embeddings_b, inputs)
+            logits += lora_scale(layer) * record.product_transposed(layer.lora_embeddings_a, low)
+    cap = layer.logit_soft_cap
+    return logits if cap is None else keras.ops.tanh(logits / cap) * cap
+
+
+if hasattr(kl, "ReversibleEmbedding"):
+    per_record_formulas(kl.ReversibleEmbedding)(reversible_embedding)

@@ -1,0 +1,145 @@
+"""Which formula says how a layer computes with its weights: by the layer's exact class, or by the class's name."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.structure import trained_weights
+from tfdp_layers.uses import CountedLayer
+
+Formula = Callable[..., Any]
+Kind = type | str
+"""A class, or the module and name of one in a package that need not be here."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A registered formula.
+
+    Attributes:
+        formula: the function.
+        parts: whether the formula calls the layer's parts, which then record for themselves.
+        by_name: whether it is of a class in another package, known by its name: the formula is compared with the
+            layer's own call before it is used (`tfdp_layers.per_record.agreement`).
+    """
+
+    formula: Formula
+    parts: bool = False
+    by_name: bool = False
+
+
+_FORMULAS: dict[Kind, Entry] = {}
+
+
+def per_record_formulas(*kinds: Kind, parts: bool = False) -> Callable[[Formula], Formula]:
+    """Registers how exactly these layer types compute, in terms of a `Recorder`.
+
+    The decorated function, `formula(layer, record, *args, **kwargs)`, is the layer's `call`, in which each trainable
+    weight is used through `record` and in no other way: `record.product`, `record.offset`, `record.scale`,
+    `record.lookup`, `record.einsum`. The per-record norms, sums and filters of all of them follow
+    from that. Exactly these types: a subclass may compute otherwise, so it must be registered by itself.
+
+    Steps compute by the formula, not by the layer's call. So a formula that is not the layer's trains another model
+    than the one that predicts; the bound on what a record adds holds for it all the same.
+
+    Args:
+        kinds: the classes; or, of a package that need not be installed, "module.Class". The formula of such a name is
+            compared with the layer's own call, on random inputs at random weights, before it is used.
+        parts: whether layers within the layer, which the formula calls, record for themselves. Otherwise the formula
+            is to use their weights as well.
+
+    Example:
+        @tfdp.per_record_formulas(MyDense)
+        def my_dense(layer, record, inputs):
+            return record.offset(layer.bias, record.product(layer.kernel, inputs))
+
+    Raises: ValueError if a type has a formula already.
+    """
+
+    def register(formula: Formula) -> Formula:
+        for kind in kinds:
+            if kind in _FORMULAS:
+                name = kind if isinstance(kind, str) else kind.__name__
+                raise ValueError(f"{name} has a per-record formula already.")
+            _FORMULAS[kind] = Entry(formula, parts, isinstance(kind, str))
+        return formula
+
+    return register
+
+
+def entry_of(layer: Any) -> Entry | None:
+    """What is registered for exactly the layer's type; None for nothing."""
+    kind = type(layer)
+    return _FORMULAS.get(kind) or _FORMULAS.get(f"{kind.__module__}.{kind.__qualname__}")
+
+
+def formula_of(layer: keras.layers.Layer) -> Formula:
+    """The formula of the layer's type, or of the nearest that it extends: the caller says that it computes alike."""
+    return next(_FORMULAS[kind].formula for kind in type(layer).__mro__ if kind in _FORMULAS)
+
+
+def layers_to_record(model: keras.Model) -> Iterator[Any]:
+    """The outermost layers that own trained weights, or have a formula for those that their parts own, and those of
+    their parts that record for themselves."""
+    seen: set[int] = set()
+
+    def walk(layer: keras.layers.Layer) -> Iterator[Any]:
+        if id(layer) in seen or isinstance(layer, CountedLayer):
+            return
+        seen.add(id(layer))
+        if layer is not model and is_recorded(layer):
+            yield layer
+        for part in parts_to_record(layer):
+            yield from walk(part)
+
+    return walk(model)
+
+
+def is_recorded(layer: keras.layers.Layer) -> bool:
+    """Whether the layer itself computes through the recorder."""
+    entry = entry_of(layer)
+    return bool(trained_weights(layer) if entry is not None and not entry.parts else own_weights(layer))
+
+
+def parts_to_record(layer: Any) -> list[Any]:
+    """The layers within a layer that record for themselves: of a formula of all weights the activation alone."""
+    entry = entry_of(layer)
+    if entry is None or entry.parts or not is_recorded(layer):
+        return list(layer._layers)
+    activation = getattr(layer, "activation", None)
+    return [activation] if isinstance(activation, keras.layers.Layer) else []
+
+
+def own_weights(layer: keras.layers.Layer) -> list[Any]:
+    """The trained weights that the layer itself owns, not a layer within it.
+
+    What Keras trains goes by each weight's own flag: a part that was unfrozen in a frozen layer is trained.
+    """
+    within = {id(v) for part in layer._layers for v in part.variables}
+    return [v for v in trained_weights(layer) if id(v) not in within]
+
+
+def no_formula(layer: keras.layers.Layer) -> str:
+    """The message for a layer whose per-record gradients are not known."""
+    return (
+        f"Layer {layer.name!r} ({type(layer).__name__}) owns trainable weights, and no formula gives their per-record"
+        " gradients. Register one, @tfdp.per_record_formulas(TheLayer); or allow the slow way, one gradient for each"
+        " record (allow_generic=True on the optimizer); or freeze it (layer.trainable = False)."
+    )
+
+
+def warn_of_generic(model: keras.Model) -> None:
+    """Warns of each layer that takes the slow way."""
+    for layer in layers_to_record(model):
+        if entry_of(layer) is None:
+            weights = sum(int(tf.size(v.value)) for v in own_weights(layer))
+            warnings.warn(
+                f"Layer {layer.name!r} ({type(layer).__name__}) has no per-record formula: a gradient of its"
+                f" {weights:,} weights is written out for every record of a batch. Register a formula,"
+                " @tfdp.per_record_formulas, to save that.",
+                stacklevel=3,
+            )

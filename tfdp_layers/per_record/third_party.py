@@ -1,0 +1,139 @@
+"""How layers of KerasHub, and layers that Keras does not export, compute with their weights.
+
+None of these packages is imported: a class is known by its module and name, and its formula is compared with what the
+layer computes before it is used (`tfdp_layers.per_record.agreement`).
+"""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.per_record.embeddings import reversible_embedding
+from tfdp_layers.per_record.recording import Recorder
+from tfdp_layers.per_record.registry import per_record_formulas
+
+HUB = "keras_hub.src."
+_NORMS = (
+    "layers.modeling.rms_normalization.RMSNormalization",
+    "models.gemma.rms_normalization.RMSNormalization",
+    "models.gemma3.gemma3_layers.RMSNormalization",
+    "models.gpt_oss.gpt_oss_layer_norm.GptOssLayerNormalization",
+    "models.llama.llama_layernorm.LlamaLayerNorm",
+    "models.mistral.mistral_layer_norm.MistralLayerNormalization",
+    "models.mixtral.mixtral_layer_norm.MixtralLayerNormalization",
+    "models.phi3.phi3_layernorm.Phi3LayerNorm",
+    "models.qwen.qwen_layernorm.QwenLayerNorm",
+    "models.qwen3.qwen3_layernorm.Qwen3LayerNorm",
+    "models.qwen_moe.qwen_moe_layernorm.QwenMoeLayerNorm",
+    "models.t5.t5_layer_norm.T5LayerNorm",
+)
+_SCALES = (
+    "keras.src.applications.convnext.LayerScale",
+    HUB + "models.dinov2.dinov2_layers.DINOV2LayerScale",
+    HUB + "models.dinov3.dinov3_layers.DINOV3LayerScale",
+)
+
+
+per_record_formulas(HUB + "layers.modeling.reversible_embedding.ReversibleEmbedding")(reversible_embedding)
+
+
+@per_record_formulas(*(HUB + name for name in _NORMS))
+def rms_normalization(layer: Any, record: Recorder, inputs: tf.Tensor) -> Any:
+    """x / sqrt(mean(x^2) + epsilon), in float32, times the scale; in Gemma times one more than the scale."""
+    values = tf.cast(inputs, tf.float32)
+    mean = tf.reduce_mean(tf.square(values), axis=-1, keepdims=True)
+    values *= tf.math.rsqrt(mean + getattr(layer, "epsilon", 1e-6))
+    scale = layer.weight if hasattr(layer, "weight") else layer.scale
+    scaled = record.scale(scale, values)
+    if ".gemma" in type(layer).__module__:
+        scaled += values
+    return tf.cast(scaled, layer.compute_dtype)
+
+
+@per_record_formulas(*_SCALES)
+def layer_scale(layer: Any, record: Recorder, inputs: tf.Tensor) -> Any:
+    return record.scale(layer.gamma if hasattr(layer, "gamma") else layer.lambda1, inputs)
+
+
+@per_record_formulas(HUB + "layers.modeling.position_embedding.PositionEmbedding")
+def position_embedding(
+    layer: Any, record: Recorder, inputs: tf.Tensor, start_index: Any = 0, positions: tf.Tensor | None = None
+) -> Any:
+    """A row for each position of the inputs (batch, ..., positions, features)."""
+    length = tf.shape(inputs)[-2] if inputs.shape[-2] is None else inputs.shape[-2]
+    if positions is None and isinstance(start_index, int):
+        outputs = record.rows(layer.position_embeddings, inputs, length, start_index)
+    else:
+        ids = start_index + tf.range(length) if positions is None else tf.convert_to_tensor(positions)
+        ids = ids[tf.newaxis] if len(ids.shape) == 1 else ids
+        outputs = record.lookup(layer.position_embeddings, ids, inputs.dtype)
+    while len(outputs.shape) < len(inputs.shape):
+        outputs = outputs[:, tf.newaxis]
+    return tf.broadcast_to(outputs, tf.shape(inputs))
+
+
+@per_record_formulas(HUB + "models.deberta_v3.relative_embedding.RelativeEmbedding", parts=True)
+def relative_embedding(layer: Any, record: Recorder, inputs: tf.Tensor) -> Any:
+    """The whole table, normalized, for each record."""
+    like = tf.cast(inputs, layer.compute_dtype)
+    return layer.layer_norm(record.rows(layer.rel_embeddings, like, layer.rel_embeddings.shape[0]))
+
+
+@per_record_formulas(HUB + "models.t5.t5_multi_head_attention.T5MultiHeadAttention", parts=True)
+def t5_attention(layer: Any, record: Recorder, hidden_states: tf.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The layer's own call, on a relative position bias that is looked up here for each record."""
+    held, plain = vars(layer), type(layer).compute_bias
+
+    def compute_bias(query_length: Any, key_length: Any, query_start_index: Any = 0) -> Any:
+        ids = relative_buckets(layer, query_length, key_length, query_start_index)
+        values = record.lookup(layer.relative_attention_bias, ids[tf.newaxis], layer.compute_dtype)
+        return tf.transpose(values, (0, 3, 1, 2))
+
+    held["compute_bias"] = compute_bias if layer.use_relative_attention_bias else plain.__get__(layer)
+    try:
+        return type(layer).call(layer, hidden_states, *args, **kwargs)
+    finally:
+        del held["compute_bias"]
+
+
+def relative_buckets(layer: Any, query_length: Any, key_length: Any, start: Any) -> tf.Tensor:
+    """The bucket of each pair of positions: (queries, keys)."""
+    queries, keys = keras.ops.arange(query_length)[:, None] + start, keras.ops.arange(key_length)[None, :]
+    return type(layer)._relative_position_bucket(
+        keys - queries,
+        bidirectional=not layer.is_decoder,
+        num_buckets=layer.relative_attention_buckets,
+        max_distance=layer.relative_attention_max_distance,
+    )
+
+
+@per_record_formulas(HUB + "models.vit.vit_layers.ViTPatchingAndEmbedding", parts=True)
+def vit_patching(layer: Any, record: Recorder, inputs: tf.Tensor) -> Any:
+    """Embedded patches behind a class token, each with its position's row."""
+    patches = layer.patch_embedding(inputs)
+    if layer.data_format == "channels_first":
+        patches = tf.transpose(patches, (0, 2, 3, 1))
+    patches = tf.reshape(patches, (tf.shape(patches)[0], -1, layer.hidden_dim))
+    if layer.use_class_token:
+        zeros = tf.zeros_like(patches[:, :1])
+        patches = tf.concat([record.offset(layer.class_token, zeros, (1, layer.hidden_dim)), patches], axis=1)
+    return patches + layer.position_embedding(layer.position_ids)
+
+
+@per_record_formulas(HUB + "layers.modeling.masked_lm_head.MaskedLMHead", parts=True)
+def masked_lm_head(layer: Any, record: Recorder, inputs: tf.Tensor, mask_positions: tf.Tensor) -> Any:
+    """Logits at the masked positions; by the embedding's table where the layer holds the embedding.
+
+    Positions beyond the sequence are those of its ends. The layer itself reads other records' rows there.
+    """
+    last = tf.shape(inputs, mask_positions.dtype)[1] - 1
+    places = tf.minimum(tf.maximum(mask_positions, tf.zeros_like(last)), last)
+    gathered = tf.gather(inputs, places, axis=1, batch_dims=1)
+    gathered = layer._intermediate_layer_norm(layer._intermediate_dense(gathered))
+    if layer.token_embedding:
+        outputs = layer.token_embedding(gathered, reverse=True)
+    else:
+        outputs = record.product(layer._kernel, gathered)
+    outputs = record.offset(layer._bias, tf.cast(outputs, layer.compute_dtype))
+    return outputs if layer.activation is None else layer.activation(outputs)
