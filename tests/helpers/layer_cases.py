@@ -6,6 +6,9 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.applications.convnext import LayerScale
+
+from tfdp_layers.per_record import per_record_formulas
 
 kl = keras.layers
 Case = tuple[Any, Any]
@@ -107,6 +110,79 @@ def lora() -> Case:
     return stack((4, 9), *layers, kl.Conv2D(3, 2), lora=True)
 
 
+def tied(lora: bool = False, **options: Any) -> Case:
+    """Logits from the table that embeds the tokens; an input of numbers goes into the product with it."""
+    a, b = keras.Input((6,), dtype="int32"), keras.Input((4, 3))
+    table = kl.ReversibleEmbedding(5, 3, **options)
+    y = table(b + kl.Dense(3, activation="tanh")(table(a))[:, 1:5], reverse=True)
+    if lora:
+        table.enable_lora(2)
+    return keras.Model([a, b], y), [ids(6), normal(4, 3)]
+
+
+def masked_table() -> Case:
+    """An embedding that sets a mask in its call, and puts out logits of its own table."""
+    a = keras.Input((6,), dtype="int32")
+    table = kl.ReversibleEmbedding(5, 3, mask_zero=True)
+    return keras.Model(a, table(kl.SimpleRNN(3)(table(a)), reverse=True)), MASKED
+
+
+def scaled_attention() -> Case:
+    a, b = keras.Input((4, 3)), keras.Input((5, 3))
+    y = kl.Attention(use_scale=True)([a, b])
+    y = kl.Attention(use_scale=True, score_mode="concat")([y, b, b + 1.0])
+    y = kl.AdditiveAttention()([y, b], use_causal_mask=True)
+    return keras.Model([a, b], kl.Attention(score_mode="concat")([y, kl.AdditiveAttention(use_scale=False)([b, y])])), [
+        normal(4, 3),
+        normal(5, 3),
+    ]
+
+
+class Frozen(kl.Layer):
+    """What `enable_lora()` of a KerasHub backbone makes: in a frozen layer, frozen parts with LoRA that trains."""
+
+    def build(self, shape: Any) -> None:
+        self.dense, self.table = kl.Dense(shape[-1], activation="tanh"), kl.Embedding(5, shape[-1])
+        self.heads = kl.EinsumDense("abc,cde->abde", (None, 2, 3), bias_axes="de")
+        self.dense.build(shape)
+        self.heads.build(shape)
+        self.table.build((None, shape[1]))
+        self.w = self.add_weight(shape=(shape[-1],))
+        self.trainable = False
+        for part in (self.dense, self.heads, self.table):
+            part.trainable = True
+            part.enable_lora(2)
+
+    def call(self, x: Any) -> Any:
+        ids = keras.ops.cast(keras.ops.abs(2.0 * x[..., 0]), "int32") % 5
+        return self.heads(self.w * self.dense(x) + self.table(ids))
+
+
+class Holds(kl.Layer):
+    """Owns nothing: it holds the kernel of another layer, and multiplies with it transposed."""
+
+    def __init__(self, dense: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.dense = dense
+
+    def build(self, shape: Any) -> None:
+        self.kernel = self.dense.kernel
+
+    def call(self, x: Any) -> Any:
+        return tf.matmul(x, self.kernel, transpose_b=True)
+
+
+@per_record_formulas(Holds)
+def holds(layer: Any, record: Any, inputs: Any) -> Any:
+    return record.product_transposed(layer.kernel, inputs)
+
+
+def autoencoder() -> Case:
+    """A kernel tied through a layer that holds it."""
+    a, dense = keras.Input((2, 5)), kl.Dense(3, activation="tanh")
+    return keras.Model(a, Holds(dense)(dense(a))), normal(2, 5)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "dense": lambda: stack((5,), kl.Dense(4, activation="tanh"), kl.Dense(3, use_bias=False)),
     "dense over positions": lambda: stack((2, 3, 4), kl.Dense(4), kl.Dense(30)),
@@ -171,6 +247,14 @@ CASES: dict[str, Callable[[], Case]] = {
     "lora": lora,
     "lora, channels first": lambda: stack((2, 5, 6), kl.Conv2D(3, 2, data_format="channels_first"), lora=True),
     "lora embedding": lambda: tokens(kl.Embedding(5, 4), lora=True),
+    "lora in a frozen layer": lambda: stack((4, 6), Frozen()),
+    "tied": tied,
+    "tied, with lora": lambda: tied(lora=True),
+    "a table each way": lambda: tied(tie_weights=False, logit_soft_cap=2.0),
+    "tied, masked": masked_table,
+    "tied through a holder": autoencoder,
+    "scaled attention": scaled_attention,
+    "layer scale": lambda: stack((3, 4), LayerScale(0.5, 4)),
 }
 FEW = ["dense", "dense by gram", "einsum", "conv2d", "depthwise", "embedding", "norms", "gru", "masked", "attention",
        "shared", "several inputs and outputs", "lora"]  # fmt: skip

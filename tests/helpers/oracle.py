@@ -30,7 +30,7 @@ def loss_of(outputs: Any, coefficients: list[Any]) -> tf.Tensor:
 def recorded(model: Any, x: Any, c: list[Any], allow_generic: bool = False) -> dict[int, Any]:
     """What the library finds: each variable's contribution, by the variable's id."""
     with tf.GradientTape(watch_accessed_variables=False) as tape:
-        recorder = Recorder(tape)
+        recorder = Recorder(tape, records=tf.shape(leaves(x)[0])[0])
         with recording(model, recorder, allow_generic):
             outputs = model(x, training=True)
         loss = loss_of(outputs, c)

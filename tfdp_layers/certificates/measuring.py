@@ -162,10 +162,18 @@ def synthetic_inputs(model: "PrivateTraining", x: Any, rows: int = _ROWS, seed: 
     return keras.tree.map_structure(fill, x)
 
 
+def output_shapes(model: "PrivateTraining", x: Any) -> list[Any]:
+    """What has the shapes of the model's outputs, traced where that tells them: synthetic integers may not be valid."""
+    traced = tf.function(functools.partial(model, training=True), autograph=False).get_concrete_function(x)
+    outputs = keras.tree.flatten(traced.structured_outputs)
+    known = all(t.shape.is_fully_defined() for t in outputs)
+    return outputs if known else keras.tree.flatten(model(x, training=True))
+
+
 def synthetic_labels(model: "PrivateTraining", x: Any, y: Any, seed: int = 1) -> Any:
     """Random labels like `y`; classes below the width of the output for integers, uniform numbers otherwise."""
     rng = np.random.default_rng(seed)
-    outputs = keras.tree.flatten(model(x, training=True))
+    outputs = output_shapes(model, x)
     rows = len(keras.tree.flatten(x)[0])
     if y is None:
         sparse = [is_sparse(loss) for loss in model.compiled_losses]

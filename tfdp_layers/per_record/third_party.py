@@ -125,11 +125,10 @@ def vit_patching(layer: Any, record: Recorder, inputs: tf.Tensor) -> Any:
 def masked_lm_head(layer: Any, record: Recorder, inputs: tf.Tensor, mask_positions: tf.Tensor) -> Any:
     """Logits at the masked positions; by the embedding's table where the layer holds the embedding.
 
-    Positions beyond the sequence are those of its ends. The layer itself reads other records' rows there.
+    Positions beyond the sequence give zeros, where the layer itself may read other records' rows. And by a product with
+    ones and zeros, since the gradients of gathering count in places of records, which no proof follows.
     """
-    last = tf.shape(inputs, mask_positions.dtype)[1] - 1
-    places = tf.minimum(tf.maximum(mask_positions, tf.zeros_like(last)), last)
-    gathered = tf.gather(inputs, places, axis=1, batch_dims=1)
+    gathered = tf.matmul(tf.one_hot(mask_positions, tf.shape(inputs)[1], dtype=inputs.dtype), inputs)
     gathered = layer._intermediate_layer_norm(layer._intermediate_dense(gathered))
     if layer.token_embedding:
         outputs = layer.token_embedding(gathered, reverse=True)
