@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.layer_cases import Scales
+from helpers.oracle import error_of
 from helpers.private_models import classifier, optimizer, private, product
 from tfdp_layers.per_record import per_record_formulas
 
@@ -118,13 +119,25 @@ def test_layers_that_no_formula_covers(layers, message):
         private(keras.Model(inputs, outputs)).sensitivities()
 
 
-def test_a_weight_in_two_layers():
-    first, second = kl.Dense(6), kl.Dense(6)
+def twins(first, second):
     model = sequential(first, second)
     second._tracker.unlock()
     second._kernel = first._kernel
-    with pytest.raises(ValueError, match="covered by 2 bounds"):
-        private(model).sensitivities()
+    return model
+
+
+def test_a_weight_in_two_layers():
+    """Every use is recorded, so a tied kernel has one gradient a record; not where a layer bounds its own use of it."""
+    rng = np.random.default_rng(0)
+    model = twins(kl.Dense(6), kl.Dense(6))
+    (group,) = private(model).sensitivities()
+    assert len(group.variables) == len({id(v) for v in group.variables}) == 4  # the kernel that was replaced, too
+    assert error_of(model, tf.constant(rng.normal(size=(3, 4, 6)), tf.float32)) < 1e-4
+    clips = {"input_clip": 1.0, "upstream_clip": 0.5}
+    with pytest.raises(ValueError, match=r"covered by 2 bounds|uses weight .* of another layer"):
+        private(twins(kl.Dense(6), tfdp.layers.ClippedDense(6, **clips))).sensitivities()
+    with pytest.raises(ValueError, match=r"covered by 2 bounds|used outside its layer|uses weight .* of another layer"):
+        private(twins(tfdp.layers.ClippedDense(6, **clips), kl.Dense(6))).sensitivities()
 
 
 def test_a_loss_of_the_weights():

@@ -104,7 +104,26 @@ def noisy_clipping() -> Any:
     return tfdp.optimizers.ClippedOptimizer(sgd(), 1.0)
 
 
+def segments(ids: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
+    """Each record's entries put into three segments of its own."""
+    found = tf.math.unsorted_segment_sum(x, ids + tf.range(tf.shape(x)[0])[:, tf.newaxis] * 3, tf.shape(x)[0] * 3)
+    return tf.reduce_sum(tf.tanh(tf.reshape(found, (-1, 3))) ** 2, axis=0)
+
+
+def gathered(x: tf.Tensor) -> tf.Tensor:
+    """The gradient of entries picked by the record's own indices: TensorFlow adds them up by places in the batch."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        own = tf.clip_by_value(tf.cast(x * 100.0, tf.int32), 0, 5)
+        picked = tf.gather(x, own, batch_dims=1)
+        total = tf.reduce_sum(picked**2)
+    return tf.reduce_sum(tape.gradient(total, x), axis=0)
+
+
 CONTROLS = {
+    "segments of clipped ids": lambda x: segments(tf.clip_by_value(tf.cast(x * 9.0, tf.int32), 0, 2), x),
+    "segments of shifted ids": lambda x: segments(1 - tf.clip_by_value(tf.cast(x * 9.0, tf.int32), -1, 1), x),
+    "gathered by clipped ids": gathered,
     "rows swapped and back": lambda x: tf.reduce_sum(x * 2.0, axis=0),
     "number of records cancels": lambda x: tf.reduce_sum(tf.reshape(x, (tf.shape(x)[0], 2, 3)), axis=0),
     "counted by ones": lambda x: tf.reduce_sum(tf.ones((tf.shape(x)[0], 2)), axis=0),

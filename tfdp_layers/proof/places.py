@@ -11,6 +11,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from tfdp_layers.proof.intervals import interval_of
 from tfdp_layers.proof.rules import Node, dims_of
 from tfdp_layers.proof.sizes import Number, at_least, is_below, varies
 from tfdp_layers.proof.values import Carried, Constant, Counted, MixedError, Places, Rows, Special, UnknownError, Value
@@ -35,6 +36,9 @@ def with_places(node: Node, inputs: Sequence[Any]) -> Value:
         raise MixedError(_WHY)
     places, other = (first, second) if isinstance(first, Places) else (second, first)
     if isinstance(other, Rows) and node.type in ("Add", "AddV2"):
+        if other.within is None:
+            own = node.operation.inputs[0 if other is first else 1]
+            other = dataclasses.replace(other, within=interval_of(node.frame.values, own))
         return plus_rows(places, other)
     number = scalar(other)
     if node.type in ("Add", "AddV2", "Sub"):

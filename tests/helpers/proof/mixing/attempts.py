@@ -223,6 +223,29 @@ def segments_one_too_far(x):
     return tf.reduce_sum(tf.tanh(found) ** 2, axis=0)
 
 
+@sums
+def segments_clipped_one_too_far(x):
+    ids = tf.clip_by_value(tf.cast(x * 100.0, tf.int32), 0, 3) + tf.range(size(x))[:, None] * 3
+    found = tf.math.unsorted_segment_sum(x, ids, size(x) * 3)
+    return tf.reduce_sum(tf.tanh(found) ** 2, axis=0)
+
+
+@sums
+def segments_clipped_on_one_side(x):
+    ids = tf.minimum(tf.cast(x * 100.0, tf.int32), 2) + tf.range(size(x))[:, None] * 3
+    found = tf.math.unsorted_segment_sum(x, ids, size(x) * 3)
+    return tf.reduce_sum(tf.tanh(found) ** 2, axis=0)
+
+
+@sums
+def segments_that_wrap_around(x):
+    """2 * 2^31 is 0 in 32 bits, and 1 * 2^31 is negative: what is multiplied is no longer between 0 and 2."""
+    own = tf.clip_by_value(tf.cast(x * 100.0, tf.int32), 0, 2) * tf.constant(2**30) * 2
+    ids = tf.minimum(own, 2) + tf.range(size(x))[:, None] * 3
+    found = tf.math.unsorted_segment_sum(x, ids, size(x) * 3)
+    return tf.reduce_sum(tf.tanh(found) ** 2, axis=0)
+
+
 # Conditions, and loops of as many rounds as a variable says
 
 

@@ -1,0 +1,59 @@
+"""Between which integers the entries of a tensor lie, whatever the records hold: from the operations that make it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Interval = tuple[int, int]
+_DEPTH = 24
+
+
+def interval_of(values: dict[str, Any], tensor: Any, depth: int = _DEPTH) -> Interval:
+    """Integers that every entry of an integer tensor lies between; at worst those of its type.
+
+    Guarantee: holds for every entry. What may leave its type, and wrap around, has the whole of it.
+
+    Args:
+        values: what is known of the tensors of the same graph, by their names.
+        depth: how many operations are looked back.
+    """
+    whole = (tensor.dtype.min, tensor.dtype.max)
+    entries = getattr(values.get(tensor.name), "entries", None)
+    if entries and all(isinstance(n, int) for n in entries):
+        return min(entries), max(entries)
+    rule, inputs = _RULES.get(tensor.op.type), list(tensor.op.inputs)
+    if rule is None or depth == 0 or not all(one.dtype.is_integer for one in inputs):
+        return whole
+    low, high = rule(*[interval_of(values, one, depth - 1) for one in inputs])
+    return (low, high) if whole[0] <= low and high <= whole[1] else whole
+
+
+def first(one: Interval, *others: Interval) -> Interval:
+    """Of what moves, repeats or picks entries of its first input."""
+    return one
+
+
+def product(a: Interval, b: Interval) -> Interval:
+    ends = [m * n for m in a for n in b]
+    return min(ends), max(ends)
+
+
+def ranged(start: Interval, limit: Interval, step: Interval) -> Interval:
+    """start, start + step ... before the limit, upwards."""
+    return (
+        (start[0], max(limit[1] - 1, start[0])) if step[0] > 0 else (min(start[0], limit[0]), max(start[1], limit[1]))
+    )
+
+
+_MOVES = ("BroadcastTo", "Cast", "ExpandDims", "Identity", "Reshape", "Squeeze", "StridedSlice", "Tile", "Transpose")
+_RULES: dict[str, Callable[..., Interval]] = {
+    **dict.fromkeys(_MOVES, first),
+    **dict.fromkeys(["Add", "AddV2"], lambda a, b: (a[0] + b[0], a[1] + b[1])),
+    "Sub": lambda a, b: (a[0] - b[1], a[1] - b[0]),
+    "Neg": lambda a: (-a[1], -a[0]),
+    "Mul": product,
+    "Minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "Maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "Range": ranged,
+}
