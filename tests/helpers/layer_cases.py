@@ -254,6 +254,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "tied, masked": masked_table,
     "tied through a holder": autoencoder,
     "scaled attention": scaled_attention,
+    "spectral normalization": lambda: stack((5,), kl.SpectralNormalization(kl.Dense(4), power_iterations=99)),
     "layer scale": lambda: stack((3, 4), LayerScale(0.5, 4)),
 }
 FEW = ["dense", "dense by gram", "einsum", "conv2d", "depthwise", "embedding", "norms", "gru", "masked", "attention",

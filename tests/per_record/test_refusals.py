@@ -9,7 +9,6 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.layer_cases import Scales
-from helpers.oracle import error_of
 from helpers.private_models import classifier, optimizer, private, product
 from tfdp_layers.per_record import per_record_formulas
 
@@ -128,11 +127,8 @@ def twins(first, second):
 
 def test_a_weight_in_two_layers():
     """Every use is recorded, so a tied kernel has one gradient a record; not where a layer bounds its own use of it."""
-    rng = np.random.default_rng(0)
-    model = twins(kl.Dense(6), kl.Dense(6))
-    (group,) = private(model).sensitivities()
+    (group,) = private(twins(kl.Dense(6), kl.Dense(6))).sensitivities()
     assert len(group.variables) == len({id(v) for v in group.variables}) == 4  # the kernel that was replaced, too
-    assert error_of(model, tf.constant(rng.normal(size=(3, 4, 6)), tf.float32)) < 1e-4
     clips = {"input_clip": 1.0, "upstream_clip": 0.5}
     with pytest.raises(ValueError, match=r"covered by 2 bounds|uses weight .* of another layer"):
         private(twins(kl.Dense(6), tfdp.layers.ClippedDense(6, **clips))).sensitivities()

@@ -80,7 +80,9 @@ def float_weights(layer: Any) -> list[Any]:
 
 def settings_of(layer: Any, args: Any, kwargs: Any) -> str:
     """The layer's settings and what its arguments look like, as text."""
-    config = {name: value for name, value in layer.get_config().items() if name != "name"}
+    plain = (str, int, float, bool, tuple, type(None))  # not get_config: some layers have none
+    config = {name: value for name, value in vars(layer).items() if isinstance(value, plain)}
+    config = {name: value for name, value in config.items() if name not in ("name", "_name", "_path")}
     leaves = [
         (str(leaf.dtype), leaf.shape.as_list()[1:]) if tf.is_tensor(leaf) else repr(leaf)
         for leaf in keras.tree.flatten((args, kwargs))

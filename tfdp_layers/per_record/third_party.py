@@ -84,9 +84,12 @@ def relative_embedding(layer: Any, record: Recorder, inputs: tf.Tensor) -> Any:
 def t5_attention(layer: Any, record: Recorder, hidden_states: tf.Tensor, *args: Any, **kwargs: Any) -> Any:
     """The layer's own call, on a relative position bias that is looked up here for each record."""
     held, plain = vars(layer), type(layer).compute_bias
+    # Of the hidden states' own length, which the reshaped keys no longer show; of other keys there is no bias.
+    alone = len(args) < 2 and kwargs.get("cache") is None and kwargs.get("key_value_states") is None
+    known = hidden_states.shape[1] if alone else None
 
     def compute_bias(query_length: Any, key_length: Any, query_start_index: Any = 0) -> Any:
-        ids = relative_buckets(layer, query_length, key_length, query_start_index)
+        ids = relative_buckets(layer, known or query_length, known or key_length, query_start_index)
         values = record.lookup(layer.relative_attention_bias, ids[tf.newaxis], layer.compute_dtype)
         return tf.transpose(values, (0, 3, 1, 2))
 
