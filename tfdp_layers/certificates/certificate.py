@@ -45,7 +45,8 @@ def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[lis
         refuse_mixing(layer)
     uses = uses_of_layers(model, bounding)
     groups: list[SensitivityGroup] = []
-    others, taken = [], set()
+    others: list[tuple[str, tuple[Any, ...]]] = []
+    taken: set[int] = set()
     for path, layer in leaf_layers(model):
         variables = tuple(trained_weights(layer))
         if not variables:

@@ -164,7 +164,7 @@ def synthetic_inputs(model: "PrivateTraining", x: Any, rows: int = _ROWS, seed: 
 
 def output_shapes(model: "PrivateTraining", x: Any) -> list[Any]:
     """What has the shapes of the model's outputs, traced where that tells them: synthetic integers may not be valid."""
-    traced = tf.function(functools.partial(model, training=True), autograph=False).get_concrete_function(x)
+    traced = tf.function(functools.partial(model.__call__, training=True), autograph=False).get_concrete_function(x)
     outputs = keras.tree.flatten(traced.structured_outputs)
     known = all(t.shape.is_fully_defined() for t in outputs)
     return outputs if known else keras.tree.flatten(model(x, training=True))

@@ -31,6 +31,10 @@ class Rows(Contribution):
         super().__init__(variable)
         self.u, self.start = tf.cast(u, tf.float32), start
 
+    @property
+    def factors(self) -> tuple[tf.Tensor, ...]:
+        return (self.u,)
+
     def squared_norms(self) -> tf.Tensor:
         return squared_norm(self.u)
 
@@ -76,6 +80,10 @@ class Tied(Contribution):
         super().__init__(lookups.variable)
         self.lookups, self.products = lookups, products
 
+    @property
+    def factors(self) -> tuple[tf.Tensor, ...]:
+        return (*self.lookups.factors, *self.products.factors)
+
     def cross(self) -> tf.Tensor:
         """<L_i, P_i> of each record: (batch,)."""
         dots = tf.matmul(self.products.u, self.lookups.u, transpose_b=True)  # (batch, t, p)
@@ -89,7 +97,7 @@ class Tied(Contribution):
         return self.lookups.squared_norms() + self.products.gram_norms() + 2.0 * self.cross()
 
     def rounding(self) -> tuple[tf.Tensor, Any, Any]:
-        looked_up, _, first_error = self.lookups.rounding()
+        looked_up, _, first_error = self.lookups.rounding()  # type: ignore[misc]
         multiplied, norm_error, second_error = self.products.gram_rounding()
         units, terms = self.products.u.shape[-1], number_of(self.lookups.u, [1]) + number_of(self.products.u, [1])
         error = norm_error + first_error + (units + terms + 4.0) * 2.0**-24
