@@ -97,6 +97,7 @@ print(*(m.__file__ for name, m in sys.modules.items() if name.split(".")[0] == "
 """
 
 
+@pytest.mark.slow
 def test_python_started_among_the_sources_imports_nothing_but_the_sources(installed):
     done = python(IMPORTED, ROOT, PYTHONPATH=str(installed))
     assert done.returncode == 0, done.stderr
@@ -104,6 +105,7 @@ def test_python_started_among_the_sources_imports_nothing_but_the_sources(instal
     assert files == {"tfdp_layers", "accounting", "callbacks"}
 
 
+@pytest.mark.slow
 def test_sources_of_one_checkout_are_not_mixed_with_those_installed_from_another(tmp_path):
     copy = copy_sources(tmp_path)
     (copy / "tests").mkdir()  # beside the package, and no part of it

@@ -65,6 +65,7 @@ def assert_as_the_comments_say(said: dict[int, list[tuple[str, str]]]) -> None:
     assert not said
 
 
+@pytest.mark.slow
 def test_mypy_sees_classes_and_reports_names_that_do_not_exist(user):
     # Strict, since it is then that a name that is not exported explicitly is an error.
     options = ["--strict", "--ignore-missing-imports", "--follow-imports=silent", "--config-file=", "--no-pretty"]

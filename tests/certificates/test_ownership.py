@@ -151,6 +151,7 @@ def test_a_clip_of_any_name_cannot_change_while_fit_runs():
     assert model.ledger.steps == 1
 
 
+@pytest.mark.slow
 def test_freezing_and_unfreezing_between_fits_is_traced():
     first, second = ClippedDense(3, **CLIPS), ClippedDense(3, **CLIPS)
     model = fitted(first, second)

@@ -70,7 +70,7 @@ def sums_of(model, x, y, known):
     ("name", "known"),
     [
         pytest.param("dimension", True, marks=pytest.mark.slow),
-        ("query", False),
+        pytest.param("query", False, marks=pytest.mark.slow),
         pytest.param("coordinate", False, marks=pytest.mark.slow),
     ],
 )

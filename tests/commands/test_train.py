@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from helpers.command_line import TRAIN, run, run_json
+from helpers.variants import slow_but
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, affordable_steps, epsilon
 from tfdp_layers.commands import cli, train
 from tfdp_layers.commands.training_options import TrainingOptions
@@ -73,7 +74,7 @@ def test_feedback_alignment_trains_under_either_sampling(capsys, method, samplin
     assert result["accountant"] == "PLD"
 
 
-@pytest.mark.parametrize("method", recipes.PER_RECORD)
+@pytest.mark.parametrize("method", slow_but(["dpsgd"], recipes.PER_RECORD))
 def test_methods_of_ordinary_layers_train_within_the_budget(capsys, method):
     options = ["--model", "mlp", "--batch-size", 128, "--epochs", 2, "--noise-multiplier", 2.5]
     result = run_json(capsys, *TRAIN, "--method", method, *options)

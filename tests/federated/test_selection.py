@@ -195,7 +195,9 @@ TEST = (
 
 
 @pytest.mark.parametrize(
-    ("pair", "part", "runs"), [(VALUE, "value_epsilon", 3000), (TEST, "test_epsilon", 5000)], ids=["value", "test"]
+    ("pair", "part", "runs"),
+    [(VALUE, "value_epsilon", 3000), pytest.param(TEST, "test_epsilon", 5000, marks=pytest.mark.slow)],
+    ids=["value", "test"],
 )
 def test_the_loss_of_a_worst_case_pair_stays_within_its_claim_and_half_the_noise_does_not(
     pair, part, runs, monkeypatch

@@ -173,6 +173,7 @@ def test_ordinary_convolutions_below_are_clipped_record_by_record():
         np.testing.assert_allclose(found, total, rtol=1e-3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_matrix_is_saved_restored_and_never_trained(tmp_path):
     model = private()
     loss = keras.losses.SparseCategoricalCrossentropy(True)
@@ -249,7 +250,7 @@ def on_tokens(change, clip: float):
     return model
 
 
-@pytest.mark.parametrize("clip", [0.1, 1e-6])
+@pytest.mark.parametrize("clip", [pytest.param(0.1, marks=pytest.mark.slow), 1e-6])
 def test_errors_of_other_records_are_refused_whatever_their_size(clip):
     """Noise is scaled to each group's bound: the gap of a group must not drown in the gradients of another."""
     tfdp.check_independence(on_tokens(lambda sink: sink, clip))

@@ -146,6 +146,7 @@ def test_the_models_ledger_holds_the_cost_of_both(sampling):
     assert model.ledger.steps == 7
 
 
+@pytest.mark.slow
 def test_a_budget_counts_it():
     layer = adapted(noise=3.0)
     spent = float(epsilon(layer.ledger, DELTA))

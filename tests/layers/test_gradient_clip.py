@@ -48,8 +48,8 @@ CASES = [
     case(ClippedGroupNormalization, (4, 4), groups=2),
 ]
 each_case = pytest.mark.parametrize("one", CASES, ids=str)
-FEW = [CASES[i] for i in (0, 2, 5, 12)]
-"""A vector, a sequence, a picture and tokens."""
+FEW = [CASES[i] for i in (0, 5)]
+"""A vector and a picture."""
 
 
 def layer_of(one: Case, clip: Any = 0.5) -> Any:

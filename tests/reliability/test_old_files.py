@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from helpers.variants import slow_but
 from tfdp_layers.accounting import Budget, Ledger, Statement
 
 DATA = Path(__file__).resolve().parent.parent / "data"
 
 
-@pytest.mark.parametrize("load_model", ["keras.models.load_model", "tfdp.load_model"])
+@pytest.mark.parametrize(
+    "load_model", slow_but(["keras.models.load_model"], ["keras.models.load_model", "tfdp.load_model"])
+)
 def test_a_model_of_version_0_1_loads_in_a_fresh_process_with_its_ledger(load_model):
     code = f"""
 import keras, tfdp_layers as tfdp, numpy as np
