@@ -15,7 +15,8 @@ from tfdp_layers.zoo.recipes import Recipe
 __all__ = ["head", "on_features", "prefix", "whole"]
 
 _GROUPS = (27, 31, 9, 1)
-"""Of the normalization within an image; the first that divides the channels. 27: Tramer and Boneh 2021."""
+"""Of the normalization within an image, for each colour; the first that divides its channels. 27: Tramer and Boneh
+2021."""
 
 
 def prefix(shape: Sequence[int], scales: Sequence[int]) -> keras.Model:
@@ -29,7 +30,8 @@ def prefix(shape: Sequence[int], scales: Sequence[int]) -> keras.Model:
         missing = [-size % 2**scale for size in shape[:2]]
         padded = keras.layers.ZeroPadding2D([(n // 2, n - n // 2) for n in missing])(images)
         found = Scattering2D(scale)(padded)
-        groups = next(n for n in _GROUPS if found.shape[-1] % n == 0)
+        colours = shape[-1]
+        groups = colours * next(n for n in _GROUPS if found.shape[-1] // colours % n == 0)
         norm = keras.layers.GroupNormalization(groups, center=False, scale=False, epsilon=1e-5)
         parts.append(keras.layers.Flatten()(norm(found)))
     return keras.Model(images, keras.layers.Concatenate()(parts) if len(parts) > 1 else parts[0])
