@@ -110,12 +110,29 @@ def _prepare(options: TrainingOptions) -> Training:
         sampling.check(examples)
         ledger = _existing_ledger(options.log_dir)
         noise = options.noise_multiplier
+        before = _with_centering(ledger, recipe, sampling, examples)
+        if recipe.centering_noise and epsilon(before, options.delta) >= options.epsilon:
+            raise Refusal(
+                f"--epsilon {options.epsilon:g} is spent before the training, by earlier runs and by the mean of the"
+                " features. Give a larger one, or another recipe."
+            )
         if noise is None:
             steps = recipe.epochs * sampling.steps_per_epoch(examples)
-            noise = calibrate_noise_multiplier(options.epsilon, options.delta, sampling, examples, steps, ledger)
+            noise = calibrate_noise_multiplier(options.epsilon, options.delta, sampling, examples, steps, before)
         return Training(options, data, recipe, noise, ledger)
     except (ValueError, NotImplementedError, LedgerError, datasets.DatasetNotFound) as error:
         raise Refusal(str(error)) from error
+
+
+def _with_centering(ledger: Ledger, recipe: Recipe, sampling: Sampling, examples: int) -> Ledger:
+    """What was spent, and what the mean of the features will cost."""
+    if not recipe.centering_noise:
+        return ledger
+    from tfdp_layers.layers.adapted import whole_data
+
+    planned = ledger.copy()
+    planned.reserve(planned.begin(whole_data("noisy mean", 1.0, recipe.centering_noise, sampling, examples)), 1)
+    return planned
 
 
 def _on_features(training: Training) -> Training:
@@ -127,7 +144,8 @@ def _on_features(training: Training) -> Training:
 
     print("Computing the features, once.", flush=True)
     model = scattering.prefix(training.data.x_train.shape[1:], scales)
-    return replace(training, data=scattering.on_features(training.data, model), features=model)
+    data = scattering.on_features(training.data, model, training.options.cache_dir)
+    return replace(training, data=data, features=model)
 
 
 def _whole(training: Training, model: Any) -> Any:
@@ -179,7 +197,8 @@ def _optimizer(training: Training) -> Any:
             adaptive_noise=method != "adal",
         )
     if recipe.momentum:
-        descent = keras.optimizers.SGD(recipe.learning_rate, momentum=recipe.momentum)
+        averaged = {"use_ema": True, "ema_momentum": recipe.ema_momentum} if recipe.ema_momentum else {}
+        descent = keras.optimizers.SGD(recipe.learning_rate, momentum=recipe.momentum, **averaged)
         return optimizers.NoisyOptimizer(descent, noise, noise_allocation=recipe.noise_allocation)
     adam = keras.optimizers.Adam(schedule)
     if method == "dpsgd":
@@ -191,12 +210,17 @@ def _optimizer(training: Training) -> Any:
 
 def _fit(training: Training, model: Any) -> float:
     """Trains; returns the seconds that it took, evaluations in between included."""
+    import keras
+
     from tfdp_layers.callbacks import BudgetExhausted
 
     options, data = training.options, training.data
     try:
         callbacks = _callbacks(options)
+        if training.recipe.ema_momentum:
+            callbacks.append(keras.callbacks.SwapEMAWeights(swap_on_epoch=True))
         _open_ledger(training, model)
+        _adapt(training, model)
         started = time.perf_counter()
         model.fit(
             data.x_train,
@@ -242,6 +266,15 @@ def _open_ledger(training: Training, model: Any) -> None:
         model.ledger = Ledger(training.options.log_dir / "ledger.json")
 
 
+def _adapt(training: Training, model: Any) -> None:
+    """Lets the layers that pay for what they take from the data do so."""
+    from tfdp_layers.layers.adapted import AdaptedLayer
+
+    for layer in model.layers:
+        if isinstance(layer, AdaptedLayer):
+            layer.adapt(training.data.x_train, training.sampling)
+
+
 def _save(model: Any, path: Path) -> None:
     """Writes beside the file and renames, so that an interruption leaves no half of a model behind."""
     partial = path.with_name(f".{path.stem}.partial.keras")
@@ -263,6 +296,8 @@ def _plan(training: Training, model: Any) -> str:
     steps = f"{STEPS.get(options.method, 'Adam')}, learning rate {recipe.learning_rate:g} with cosine decay"
     if recipe.momentum:
         steps = f"gradient descent with momentum {recipe.momentum:g}, learning rate {recipe.learning_rate:g}"
+    if recipe.ema_momentum:
+        steps += f"; tested and saved is the mean of the released weights (each step keeps {recipe.ema_momentum:g})"
     rows = {
         "Data": f"{data.name}: {training.examples} training and {len(data.y_test)} test images of {shape}, from"
         f" {data.source}",

@@ -35,6 +35,7 @@ class TrainingOptions:
     log_dir: Path | None
     save: Path | None
     data_dir: Path | None
+    cache_dir: Path | None
     seed: int | None
     json: bool
 
@@ -58,6 +59,7 @@ class TrainingOptions:
             log_dir=_path(values.log_dir),
             save=_path(values.save),
             data_dir=_path(values.data_dir),
+            cache_dir=_path(values.cache_dir),
             seed=whole("seed", values.seed, "the seed of the initial weights", least=0),
             json=values.json,
         )
@@ -71,13 +73,18 @@ class TrainingOptions:
     def recipe(self, dataset: str) -> Recipe:
         """The defaults for the data set that was found, with what the user chose in their place."""
         chosen = {name: getattr(self, name) for name in ("epochs", "batch_size", "learning_rate")}
-        tuned = recipes.recipe_for(self.model, dataset, self.method)
+        tuned = recipes.recipe_for(self.model, dataset, self.method, self.epsilon)
         return dataclasses.replace(tuned, **{name: value for name, value in chosen.items() if value is not None})
 
     def check_paths(self) -> None:
         """Raises Refusal where the model or the logs could not be written later; leaves nothing behind."""
         if self.data_dir is not None and not self.data_dir.is_dir():
             raise Refusal(f"--data-dir {self.data_dir} does not exist or is no folder.")
+        if self.cache_dir is not None:
+            existing = next(path for path in (self.cache_dir, *self.cache_dir.parents) if path.exists())
+            if not existing.is_dir():
+                raise Refusal(f"--cache-dir {self.cache_dir}: {existing} is a file, not a folder.")
+            _check_writable("--cache-dir", self.cache_dir, existing)
         if self.save is not None:
             if self.save.suffix != ".keras":
                 raise Refusal(f"--save names a file that ends in .keras. Received: {self.save}.")
@@ -124,6 +131,7 @@ def define_training_options(values: flags.FlagValues) -> None:
     define("string", "log_dir", "Folder for TensorBoard and for ledger.json, which counts what was spent.")
     define("string", "save", "File for the trained model, ending in .keras.")
     define("string", "data_dir", "Folder with the data set (DATASET.npz, or its idx files).")
+    define("string", "cache_dir", "Folder that keeps computed features for later runs; as private as the data.")
     define("integer", "seed", "Seed of the initial weights. Noise and sampling never take one.")
     define("bool", "json", "End with one JSON object on the last line.", False)
 

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.layers.dp_pca import DPPCA
+from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.models.accounts import is_paid_for
 from tfdp_layers.models.kept_features import file_for, writing
 from tfdp_layers.models.training import PrivateTraining
@@ -97,7 +97,7 @@ def computed(
 def refuse_private(layer: Any) -> None:
     """Raises ValueError for a prefix that was, or may have been, made from private data."""
     for part in layer._flatten_layers():
-        if isinstance(part, DPPCA | PrivateTraining) or any(is_paid_for(v) for v in part._trainable_variables):
+        if isinstance(part, AdaptedLayer | PrivateTraining) or any(is_paid_for(v) for v in part._trainable_variables):
             raise ValueError(
                 f"{part.name!r} ({type(part).__name__}) in the prefix has a ledger, or holds weights that a private"
                 " training released: features without it would lose what its weights cost. Make it the first layers of"

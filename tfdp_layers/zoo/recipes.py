@@ -1,5 +1,6 @@
 """Settings with which the command's models train well under a privacy budget. No TensorFlow here."""
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,7 +50,9 @@ class Recipe:
         active_range: of the tanh filter; see `tfdp.optimizers.TanhFilteredOptimizer`.
         gradient_clip: bound on each record's gradient by its own norm, for the models of `ON_FEATURES`.
         feature_scales: J of the scatterings whose features are side by side.
+        centering_noise: above 0 the features are centered by a mean that is released with this noise multiplier.
         momentum: above 0 the steps are gradient descent with it, at a constant rate, in place of Adam's.
+        ema_momentum: above 0 the weights that are tested and saved are the exponential mean of the released ones.
     """
 
     epochs: int
@@ -67,7 +70,9 @@ class Recipe:
     active_range: float = 0.01
     gradient_clip: float | None = None
     feature_scales: tuple[int, ...] = ()
+    centering_noise: float = 0.0
     momentum: float = 0.0
+    ema_momentum: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,21 @@ _HYBRID = replace(
     _CNN, scales=(8.0, 8.0, 10.0, 8.0), upstream_clips=(0.1, 0.1, 0.1, 0.1), activation="tanh", feedback_norm=2.0
 )
 # Batch size, rate and clip of Tramer and Boneh 2021, arXiv:2011.11660; two scales instead of one.
-_SCATTERING = Recipe(60, 8192, 16.0, (), (), gradient_clip=0.1, feature_scales=(1, 2), momentum=0.9)
+_SCATTERING = Recipe(
+    30,
+    8192,
+    16.0,
+    (),
+    (),
+    gradient_clip=0.1,
+    feature_scales=(1, 2, 3),
+    centering_noise=30.0,
+    momentum=0.9,
+    ema_momentum=0.97,
+)
+_MIDDLE = 2.7
+_AT_EPSILON: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
+"""What differs by budget, of models by backpropagation clipping."""
 
 # Ordinary layers: nothing brings the records to a norm. Rates and clips are those of the sources, or Adam's.
 _PER_RECORD = Recipe(60, 2048, 2e-3, scales=(), upstream_clips=(), activation="tanh")
@@ -160,8 +179,12 @@ def default_model(method: str) -> str:
     return "mlp" if method == "dfa" else "cnn"
 
 
-def recipe_for(model: str, dataset: str, method: str = "backprop_clipping") -> Recipe:
-    """Returns the defaults of a model on a data set.
+def recipe_for(model: str, dataset: str, method: str = "backprop_clipping", epsilon: float | None = None) -> Recipe:
+    """Returns the defaults of a model on a data set; where they differ by budget, those of the nearest one.
+
+    Args:
+        model, dataset, method: as in the command.
+        epsilon: the budget; the middle one of those that were tuned if left out.
 
     Raises:
         ValueError: an unknown model, data set or method; the message lists the known ones.
@@ -175,7 +198,9 @@ def recipe_for(model: str, dataset: str, method: str = "backprop_clipping") -> R
             " data sets:"
             f" {', '.join(known)}."
         )
-    return recipes[model, dataset]
+    tuned = _AT_EPSILON.get((model, dataset), {}) if method == "backprop_clipping" else {}
+    nearest = min(tuned, key=lambda one: abs(math.log(one / (epsilon or _MIDDLE))), default=None)
+    return recipes[model, dataset] if nearest is None else replace(recipes[model, dataset], **tuned[nearest])
 
 
 def check_method(method: str, model: str | None = None) -> None:
