@@ -57,6 +57,8 @@ class Training:
     recipe: Recipe
     noise_multiplier: float
     ledger: Ledger
+    loaded: Dataset
+    """The data set with the records that `data` holds out."""
     features: Any = None
     """The public model whose outputs `data` holds in place of images, if it does."""
 
@@ -105,7 +107,7 @@ def _prepare(options: TrainingOptions) -> Training:
             data = datasets.load(options.dataset, options.data_dir)
         if data.note:
             print(f"NOTE: {data.note}", flush=True)
-        recipe = options.recipe(data.name)
+        recipe, loaded, data = options.recipe(data.name), data, held_out(data, options.holdout)
         sampling, examples = SAMPLINGS[options.sampling](recipe.batch_size), len(data.y_train)
         sampling.check(examples)
         ledger = _existing_ledger(options.log_dir)
@@ -119,7 +121,7 @@ def _prepare(options: TrainingOptions) -> Training:
         if noise is None:
             steps = recipe.epochs * sampling.steps_per_epoch(examples)
             noise = calibrate_noise_multiplier(options.epsilon, options.delta, sampling, examples, steps, before)
-        return Training(options, data, recipe, noise, ledger)
+        return Training(options, data, recipe, noise, ledger, loaded)
     except (ValueError, NotImplementedError, LedgerError, datasets.DatasetNotFound) as error:
         raise Refusal(str(error)) from error
 
@@ -144,8 +146,19 @@ def _on_features(training: Training) -> Training:
 
     print("Computing the features, once.", flush=True)
     model = scattering.prefix(training.data.x_train.shape[1:], scales)
-    data = scattering.on_features(training.data, model, training.options.cache_dir)
-    return replace(training, data=data, features=model)
+    data = scattering.on_features(training.loaded, model, training.options.cache_dir)
+    return replace(training, data=held_out(data, training.options.holdout), features=model)
+
+
+def held_out(data: Dataset, records: int | None) -> Dataset:
+    """The training data without the last records, and these as test data. Raises Refusal where none would be left."""
+    if records is None:
+        return data
+    if records >= len(data.y_train):
+        raise Refusal(f"--holdout {records} leaves none of the {len(data.y_train)} training records.")
+    x, y = data.x_train, data.y_train
+    parts = {"x_train": x[:-records], "y_train": y[:-records], "x_test": x[-records:], "y_test": y[-records:]}
+    return replace(data, **parts)
 
 
 def _whole(training: Training, model: Any) -> Any:
@@ -332,6 +345,7 @@ def _result(training: Training, model: Any, accuracy: float, seconds: float) -> 
         "steps": steps,
         "noise_multiplier": training.noise_multiplier,
         "learning_rate": recipe.learning_rate,
+        "holdout": options.holdout,
         "test_accuracy": accuracy,
         "seconds": round(seconds, 3),
         # From the expected batch size: the number of records really drawn is private.

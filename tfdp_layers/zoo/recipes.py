@@ -48,7 +48,7 @@ class Recipe:
         feedback_norm: spectral norm of the feedback matrices, where there are any.
         l2_norm_clip: bound on each record's gradient, for the methods of `PER_RECORD`; after the filter for "tanh".
         active_range: of the tanh filter; see `tfdp.optimizers.TanhFilteredOptimizer`.
-        gradient_clip: bound on each record's gradient by its own norm, for the models of `ON_FEATURES`.
+        gradient_clip: bound on each record's gradient by its own norm, or "automatic", for the models of `ON_FEATURES`.
         feature_scales: J of the scatterings whose features are side by side.
         centering_noise: above 0 the features are centered by a mean that is released with this noise multiplier.
         momentum: above 0 the steps are gradient descent with it, at a constant rate, in place of Adam's.
@@ -68,7 +68,7 @@ class Recipe:
     feedback_norm: float = 0.9
     l2_norm_clip: float = 1.0
     active_range: float = 0.01
-    gradient_clip: float | None = None
+    gradient_clip: float | str | None = None
     feature_scales: tuple[int, ...] = ()
     centering_noise: float = 0.0
     momentum: float = 0.0
