@@ -4,8 +4,8 @@ Run: python benchmarks/recipes.py [--data_dir DIR] [--cache_dir DIR] [--datasets
          [--epsilons 1,2.7,8] [--recipe scattering] [--seeds 3] [--ablations] [--write_only]
 
 Each run is the command `tfdp train`, as a user types it, and is written to docs/accuracy.json as it ends; a run that is
-there already is not made again. `--ablations` makes those of `ABLATIONS`, one seed each, on 10,000 training records held
-out. The tables between the marks in docs/accuracy.md and docs/accuracy.png are then made from the file.
+there already is not made again. `--ablations` makes those of `ABLATIONS`, one seed each, on 10,000 training records
+held out. The tables between the marks in docs/accuracy.md and docs/accuracy.png are then made from the file.
 """
 
 import itertools
@@ -67,15 +67,13 @@ def main(_: list[str]) -> None:
     out = Path(FLAGS.out)
     results = Results(out / "accuracy.json")
     if not FLAGS.write_only:
-        for dataset, budget in itertools.product(FLAGS.datasets, FLAGS.epsilons):
+        kinds: dict[str | None, list[str]] = ABLATIONS if FLAGS.ablations else {None: []}  # type: ignore[assignment]
+        seeds = range(1, 1 + (1 if FLAGS.ablations else FLAGS.seeds))
+        every = itertools.product(seeds, FLAGS.datasets, FLAGS.epsilons, kinds.items())
+        for seed, dataset, budget, (name, changes) in every:
             epsilon = PUBLISHED.get(dataset, budget) if budget == "2.7" else budget
             settings: Settings = {"dataset": dataset, "epsilon": epsilon, "recipe": FLAGS.recipe}
-            if FLAGS.ablations:
-                for name, changes in ABLATIONS.items():
-                    results.get(settings | {"ablation": name, "changes": changes, "seed": 1}, run)
-            else:
-                for seed in range(1, FLAGS.seeds + 1):
-                    results.get(settings | {"ablation": None, "changes": [], "seed": seed}, run)
+            results.get(settings | {"ablation": name, "changes": changes, "seed": seed}, run)
     page = out / "accuracy.md"
     text = page.read_text()
     about = json.loads((out / "accuracy.json").read_text())["about"]
@@ -152,10 +150,17 @@ def accuracy(runs: list[Run], about: dict[str, Any]) -> str:
         minutes = statistics.mean(one["seconds"] for one in group) / 60
         aim = "" if goal is None else f"{goal:g}{'' if mean >= goal else ', not reached'}"
         spent = max(one["spent"] for one in group)
-        lines.append(
-            f"| {NAMES[dataset]} | {spent:.3f} | **{mean:.2f}%** ({spread:.2f}) | {aim} | {len(group)} | {minutes:.1f} |"
-            f" `{' '.join(command(group[0]))}` |"
+        typed = f"`{' '.join(command(group[0]))}`"
+        cells = (
+            NAMES[dataset],
+            f"{spent:.3f}",
+            f"**{mean:.2f}%** ({spread:.2f})",
+            aim,
+            len(group),
+            f"{minutes:.1f}",
+            typed,
         )
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     versions = ", ".join(f"{name} {found}" for name, found in runs[-1]["versions"].items())
     dates = sorted({one["date"] for one in runs})
     lines += ["", f"Made {dates[0]} to {dates[-1]} by `{about['command']}`; {versions}."]

@@ -136,10 +136,21 @@ _SCATTERING = Recipe(
     feature_scales=(1, 2, 3),
     centering_noise=30.0,
     momentum=0.9,
-    ema_momentum=0.97,
+    ema_momentum=0.9,
 )
 _MIDDLE = 2.7
-_AT_EPSILON: dict[tuple[str, str], dict[float, dict[str, Any]]] = {}
+_AT_EPSILON: dict[tuple[str, str], dict[float, dict[str, Any]]] = {
+    ("scattering", "mnist"): {
+        1.0: {"feature_scales": (2, 3), "learning_rate": 1.4, "batch_size": 4096, "epochs": 20},
+        2.93: {"feature_scales": (2, 3), "learning_rate": 5.7, "batch_size": 4096, "epochs": 20},
+        8.0: {"feature_scales": (2, 3), "learning_rate": 14.0, "batch_size": 4096, "epochs": 30},
+    },
+    ("scattering", "fashion_mnist"): {
+        1.0: {"gradient_clip": 2.5, "learning_rate": 0.19},
+        2.7: {"gradient_clip": 2.5, "learning_rate": 0.32},
+        8.0: {"gradient_clip": 6.0, "learning_rate": 0.27, "batch_size": 16384, "epochs": 60},
+    },
+}
 """What differs by budget, of models by backpropagation clipping."""
 
 # Ordinary layers: nothing brings the records to a norm. Rates and clips are those of the sources, or Adam's.
