@@ -7,9 +7,9 @@ python examples/scattering.py --dataset mnist --data_dir FOLDER --epsilon 2.93 -
 What it reaches is in docs/accuracy.md: `tfdp train --recipe scattering` does the same.
 
 Features are computed once (`tfdp.features`), normalised within each image, and never trained, so they cost no privacy.
-Their mean over the records is released with noise and subtracted (`tfdp.layers.DPCentering`), and costs little: what all
-images have in common would fill the norm that the head clips. The head clips each record's gradient by its own norm.
-The weights tested are the exponential mean of those released (`use_ema` of any Keras optimizer): it costs nothing more.
+Their mean over the records is released with noise and subtracted (`tfdp.layers.DPCentering`): what all images have in
+common would fill the norm that the head clips. The head clips each record's gradient by its own norm.
+The weights tested are the exponential mean of those released (`use_ema` of any Keras optimizer), at no cost.
 """
 
 import json

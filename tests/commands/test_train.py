@@ -87,7 +87,7 @@ def test_methods_of_ordinary_layers_train_within_the_budget(capsys, method):
 @pytest.mark.parametrize("method", recipes.PER_RECORD)
 def test_each_method_has_its_optimizer(method):
     values = cli._command("train").parse([*TRAIN[1:], "--method", method, "--noise-multiplier", "3"])
-    training = train._prepare(TrainingOptions.from_options(values))
+    training = train.prepare(TrainingOptions.from_options(values))
     model = train._compiled(training)
     optimizer = model.optimizer
     names = {"dpsgd": "ClippedOptimizer", "tanh": "TanhFilteredOptimizer"}
@@ -95,7 +95,7 @@ def test_each_method_has_its_optimizer(method):
     if method not in names:
         assert (optimizer.adaptive_rate, optimizer.adaptive_noise) == (method != "adan", method != "adal")
     assert not getattr(optimizer, "as_published", False)
-    assert ("Adam" in train._plan(training, model)) == (method in names)
+    assert ("Adam" in train.plan(training, model)) == (method in names)
 
 
 def test_the_ledger_holds_what_the_result_reports(trained, capsys):
@@ -126,7 +126,7 @@ def test_a_seed_drives_initialisation_and_nothing_private():
     import keras
 
     values = cli._command("train").parse([*TRAIN[1:], "--epochs", "1", "--seed", "5", "--model", "mlp"])
-    training = train._prepare(TrainingOptions.from_options(values))
+    training = train.prepare(TrainingOptions.from_options(values))
     models = [train._compiled(training) for _ in range(2)]
     for first, second in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_array_equal(first, second)

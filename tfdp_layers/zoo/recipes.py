@@ -148,7 +148,7 @@ _AT_EPSILON: dict[tuple[str, str], dict[float, dict[str, Any]]] = {
     ("scattering", "fashion_mnist"): {
         1.0: {"gradient_clip": 2.5, "learning_rate": 0.19},
         2.7: {"gradient_clip": 2.5, "learning_rate": 0.32},
-        8.0: {"gradient_clip": 6.0, "learning_rate": 0.27, "batch_size": 16384, "epochs": 60},
+        8.0: {"gradient_clip": 6.0, "learning_rate": 0.27},
     },
 }
 """What differs by budget, of models by backpropagation clipping."""
