@@ -76,8 +76,7 @@ def main(_: list[str]) -> None:
             results.get(settings | {"ablation": name, "changes": changes, "seed": seed}, run)
     page = out / "accuracy.md"
     text = page.read_text()
-    about = json.loads((out / "accuracy.json").read_text())["about"]
-    for mark, table in {"accuracy": accuracy(results.runs, about), "ablations": ablations(results.runs)}.items():
+    for mark, table in {"accuracy": accuracy(results.runs), "ablations": ablations(results.runs)}.items():
         text = re.sub(
             f"(<!-- {mark} -->\n).*?(<!-- end -->)",
             lambda found, table=table: found[1] + table + found[2],
@@ -136,25 +135,25 @@ def grouped(runs: list[Run], ablation: bool) -> dict[tuple[Any, ...], list[Run]]
 def of(runs: list[Run]) -> tuple[float, float]:
     """Mean and standard deviation of the accuracy, in percent."""
     found = [100 * one["test_accuracy"] for one in runs]
-    return statistics.mean(found), statistics.stdev(found) if len(found) > 1 else float("nan")
+    return statistics.mean(found), statistics.stdev(found) if len(found) > 1 else 0.0
 
 
-def accuracy(runs: list[Run], about: dict[str, Any]) -> str:
+def accuracy(runs: list[Run]) -> str:
     lines = [
-        "| data | epsilon | test accuracy | goal | seeds | minutes | command |",
+        "| data | epsilon | test accuracy | goal | seeds | minutes of training | command |",
         "|---|---|---|---|---|---|---|",
     ]
     for (dataset, epsilon, _, _), group in sorted(grouped(runs, False).items(), key=lambda one: order(one[0])):
         mean, spread = of(group)
         goal = GOALS.get(dataset, {}).get(epsilon)
-        minutes = statistics.mean(one["seconds"] for one in group) / 60
+        minutes = statistics.mean(one["fit_seconds"] for one in group) / 60
         aim = "" if goal is None else f"{goal:g}{'' if mean >= goal else ', not reached'}"
         spent = max(one["spent"] for one in group)
         typed = f"`{' '.join(command(group[0]))}`"
         cells = (
             NAMES[dataset],
             f"{spent:.3f}",
-            f"**{mean:.2f}%** ({spread:.2f})",
+            f"**{mean:.2f}%**{f' ({spread:.2f})' if len(group) > 1 else ''}",
             aim,
             len(group),
             f"{minutes:.1f}",
@@ -163,7 +162,7 @@ def accuracy(runs: list[Run], about: dict[str, Any]) -> str:
         lines.append(f"| {' | '.join(map(str, cells))} |")
     versions = ", ".join(f"{name} {found}" for name, found in runs[-1]["versions"].items())
     dates = sorted({one["date"] for one in runs})
-    lines += ["", f"Made {dates[0]} to {dates[-1]} by `{about['command']}`; {versions}."]
+    lines += ["", f"Made {' to '.join(sorted({dates[0], dates[-1]}))}; {versions}."]
     return "\n".join(lines) + "\n"
 
 

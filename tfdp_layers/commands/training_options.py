@@ -122,7 +122,7 @@ def define_training_options(values: flags.FlagValues) -> None:
     choose(
         "model",
         (*recipes.MODELS, *recipes.ON_FEATURES),
-        "Network: convolutional, two dense layers, or one on wavelet features; if left out, what the method trains.",
+        "Network: convolutional, two dense layers, or one on wavelet features; if left out, the best of the method.",
     )
     choose("recipe", tuple(recipes.RECIPES), "A method and a model by one name; `tfdp recipes` lists what they reach.")
     choose(
@@ -141,7 +141,7 @@ def define_training_options(values: flags.FlagValues) -> None:
     define(
         "integer", "holdout", "Train without the last so many training records, and test on them: to choose settings."
     )
-    define("multi_string", "setting", "NAME=VALUE for any field of the recipe; `tfdp recipes --json` lists them.", [])
+    define("multi_string", "setting", "NAME=VALUE for any field of the recipe, such as gradient_clip=1", [])
     define("string", "cache_dir", "Folder that keeps computed features for later runs; as private as the data.")
     define("integer", "seed", "Seed of the initial weights. Noise and sampling never take one.")
     define("bool", "json", "End with one JSON object on the last line.", False)
@@ -150,7 +150,7 @@ def define_training_options(values: flags.FlagValues) -> None:
 def _method_and_model(values: flags.FlagValues) -> tuple[str, str]:
     """What is trained and how. Raises Refusal where a recipe is named that the other options contradict."""
     if values.recipe is None:
-        return values.method, values.model or recipes.default_model(values.method)
+        return values.method, values.model or recipes.default_model(values.method, on_features=True)
     named = recipes.RECIPES[values.recipe]
     given = {"model": values.model, "method": values.method if values["method"].present else None}
     for name, value in given.items():

@@ -175,7 +175,7 @@ def _for_images(model: str, recipe: Recipe, **digits: Any) -> dict[tuple[str, st
 _RECIPES = {
     "backprop_clipping": _for_images("mlp", _MLP, learning_rate=4e-3)
     | _for_images("cnn", _CNN, learning_rate=4e-3)
-    | _for_images("scattering", _SCATTERING, learning_rate=4.0, epochs=10),
+    | _for_images("scattering", _SCATTERING, learning_rate=4.0, epochs=10, centering_noise=0.0),
     "dfa": _for_images("mlp", _DFA),
     "dfa_hybrid": _for_images("cnn", _HYBRID),
 } | {
@@ -184,9 +184,14 @@ _RECIPES = {
 }
 
 
-def default_model(method: str) -> str:
-    """The model that a method trains if none is named. Raises ValueError for an unknown method."""
+def default_model(method: str, on_features: bool = False) -> str:
+    """The model that a method trains if none is named; with `on_features` also one that needs those.
+
+    Raises ValueError for an unknown method.
+    """
     check_method(method)
+    if on_features and method == "backprop_clipping":
+        return ON_FEATURES[0]
     return "mlp" if method == "dfa" else "cnn"
 
 
