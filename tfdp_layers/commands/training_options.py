@@ -170,7 +170,7 @@ def _setting(text: str) -> tuple[str, Any]:
     except (ValueError, SyntaxError):
         found = value
     kind = getattr(fields[name].type, "__name__", str(fields[name].type)).partition("[")[0]
-    types = {"int": int, "float": (int, float), "str": str, "tuple": tuple}
+    types: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "tuple": tuple}
     fits = isinstance(found, types.get(kind, (int, float, str))) and not isinstance(found, bool)
     if not fits or (isinstance(found, int | float) and not 0 <= found < math.inf):
         raise Refusal(f"--setting {name} takes {kind}. Received: {value!r}.")

@@ -92,7 +92,12 @@ def held_out(data: Dataset, records: int | None) -> Dataset:
     if records >= len(data.y_train):
         raise Refusal(f"--holdout {records} leaves none of the {len(data.y_train)} training records.")
     x, y = data.x_train, data.y_train
-    parts = {"x_train": x[:-records], "y_train": y[:-records], "x_test": x[-records:], "y_test": y[-records:]}
+    parts: dict[str, Any] = {
+        "x_train": x[:-records],
+        "y_train": y[:-records],
+        "x_test": x[-records:],
+        "y_test": y[-records:],
+    }
     return replace(data, **parts)
 
 

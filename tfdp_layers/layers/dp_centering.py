@@ -74,7 +74,6 @@ class DPCentering(AdaptedLayer):
         check_records(data)
         if not self.built:
             self.build((None, *data.shape[1:]))
-            self.built = True
         shape = tuple(self.mean.shape)
         if tuple(data.shape[1:]) != shape:
             raise ValueError(f"adapt got records of shape {tuple(data.shape[1:])}; the layer has {shape}.")
