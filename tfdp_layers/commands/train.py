@@ -27,7 +27,7 @@ privacy statement: what is guaranteed, under which assumptions, and what is not.
 Examples:
   tfdp train --epsilon 2.7 --delta 1e-5
   tfdp train --dataset mnist --model mlp --epsilon 1 --log-dir logs --save model.keras
-  tfdp train --recipe scattering --epsilon 2.7
+  tfdp train --recipe scattering --dataset mnist --epsilon 1 --cache-dir features
   tfdp train --method dfa --sampling fixed_size --epsilon 2.7
   tfdp train --method adadp --dataset mnist --epsilon 2
   tfdp train --dataset digits --epsilon 8 --epochs 20 --json
