@@ -177,12 +177,17 @@ def test_a_recipe_on_features_trains_and_saves_a_model_of_images(capsys, tmp_pat
     import tfdp_layers as tfdp
 
     file = tmp_path / "model.keras"
-    result = run_json(capsys, *TRAIN, "--recipe", "scattering", "--epochs", 2, "--save", file)
+    options = ["--recipe", "scattering", "--setting", "centering_noise=30", "--log-dir", tmp_path / "logs"]
+    result = run_json(capsys, *TRAIN, *options, "--epochs", 2, "--save", file)
     assert (result["model"], result["method"]) == ("scattering", "backprop_clipping")
     data = datasets.load("digits")
     model = tfdp.load_model(file)
     assert model.input_shape == (None, 8, 8, 1)
-    assert model.ledger.steps == result["steps"] == 2 * math.ceil(1437 / 256)
+    assert result["steps"] == 2 * math.ceil(1437 / 256)
+    assert model.ledger.steps == result["steps"] + 1, "the steps and the mean that centers"
+    assert float(epsilon(model.ledger, 1e-5)) == pytest.approx(result["epsilon"], rel=1e-6)
+    spent = run_json(capsys, "epsilon", "--ledger", tmp_path / "logs" / "ledger.json")
+    assert (spent["epsilon"], spent["steps"]) == (result["epsilon"], result["steps"] + 1)
     found = np.mean(model.predict(data.x_test, verbose=0).argmax(-1) == data.y_test)
     assert found == pytest.approx(result["test_accuracy"], abs=1e-3)
 
