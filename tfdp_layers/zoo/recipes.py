@@ -153,6 +153,14 @@ _AT_EPSILON: dict[tuple[str, str], dict[float, dict[str, Any]]] = {
         2.93: {"feature_scales": (2, 3), "learning_rate": 5.7, "batch_size": 4096, "epochs": 20},
         8.0: {"feature_scales": (2, 3), "learning_rate": 14.0, "batch_size": 4096, "epochs": 30},
     },
+    ("scattering", "cifar10"): {
+        3.0: {
+            "feature_scales": (2, 3),
+            "gradient_clip": 5.0,
+            "learning_rate": 0.05,
+            "batch_size": 4096,
+        },
+    },
     ("scattering", "fashion_mnist"): {
         1.0: {"gradient_clip": 2.5, "learning_rate": 0.19},
         2.7: {"gradient_clip": 2.5, "learning_rate": 0.32},
