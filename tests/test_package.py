@@ -197,7 +197,7 @@ def test_the_readmes_train_command_is_understood():
 
     arguments = readme_command("train").split(" && ")[-1].split()[2:]
     options = TrainingOptions.from_options(cli._command("train").parse(arguments))
-    assert (options.dataset, options.model, options.epsilon, options.delta) == (None, "cnn", 2.7, 1e-5)
+    assert (options.dataset, options.model, options.epsilon, options.delta) == (None, "scattering", 2.7, 1e-5)
 
 
 def test_the_readmes_code_runs_as_it_stands_on_smaller_arrays(monkeypatch, capsys):

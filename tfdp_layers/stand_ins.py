@@ -29,6 +29,7 @@ _CLASSES = {
         "ClippedGroupNormalization",
         "ClippedLayerNormalization",
         "ClippedMultiHeadAttention",
+        "DPCentering",
         "DPPCA",
         "DirectFeedback",
         "FeedbackDense",

@@ -88,7 +88,7 @@ def test_methods_of_ordinary_layers_train_within_the_budget(capsys, method):
 @pytest.mark.parametrize("method", recipes.PER_RECORD)
 def test_each_method_has_its_optimizer(method):
     values = cli._command("train").parse([*TRAIN[1:], "--method", method, "--noise-multiplier", "3"])
-    training = train._prepare(TrainingOptions.from_options(values))
+    training = train.prepare(TrainingOptions.from_options(values))
     model = train._compiled(training)
     optimizer = model.optimizer
     names = {"dpsgd": "ClippedOptimizer", "tanh": "TanhFilteredOptimizer"}
@@ -96,7 +96,7 @@ def test_each_method_has_its_optimizer(method):
     if method not in names:
         assert (optimizer.adaptive_rate, optimizer.adaptive_noise) == (method != "adan", method != "adal")
     assert not getattr(optimizer, "as_published", False)
-    assert ("Adam" in train._plan(training, model)) == (method in names)
+    assert ("Adam" in train.plan(training, model)) == (method in names)
 
 
 def test_the_ledger_holds_what_the_result_reports(trained, capsys):
@@ -127,7 +127,7 @@ def test_a_seed_drives_initialisation_and_nothing_private():
     import keras
 
     values = cli._command("train").parse([*TRAIN[1:], "--epochs", "1", "--seed", "5", "--model", "mlp"])
-    training = train._prepare(TrainingOptions.from_options(values))
+    training = train.prepare(TrainingOptions.from_options(values))
     models = [train._compiled(training) for _ in range(2)]
     for first, second in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_array_equal(first, second)
@@ -178,14 +178,80 @@ def test_a_recipe_on_features_trains_and_saves_a_model_of_images(capsys, tmp_pat
     import tfdp_layers as tfdp
 
     file = tmp_path / "model.keras"
-    result = run_json(capsys, *TRAIN, "--recipe", "scattering", "--epochs", 2, "--save", file)
+    options = ["--recipe", "scattering", "--setting", "centering_noise=30", "--log-dir", tmp_path / "logs"]
+    result = run_json(capsys, *TRAIN, *options, "--epochs", 2, "--save", file)
     assert (result["model"], result["method"]) == ("scattering", "backprop_clipping")
     data = datasets.load("digits")
     model = tfdp.load_model(file)
     assert model.input_shape == (None, 8, 8, 1)
-    assert model.ledger.steps == result["steps"] == 2 * math.ceil(1437 / 256)
+    assert result["steps"] == 2 * math.ceil(1437 / 256)
+    assert model.ledger.steps == result["steps"] + 1, "the steps and the mean that centers"
+    assert float(epsilon(model.ledger, 1e-5)) == pytest.approx(result["epsilon"], rel=1e-6)
+    spent = run_json(capsys, "epsilon", "--ledger", tmp_path / "logs" / "ledger.json")
+    assert (spent["epsilon"], spent["steps"]) == (result["epsilon"], result["steps"] + 1)
     found = np.mean(model.predict(data.x_test, verbose=0).argmax(-1) == data.y_test)
     assert found == pytest.approx(result["test_accuracy"], abs=1e-3)
+
+
+def test_a_recipe_on_features_keeps_them_centers_them_and_tests_the_mean_of_the_weights(capsys, tmp_path, monkeypatch):
+    """With records held out; the mean of the features is in the budget."""
+    kept, adapted = tmp_path / "kept", []
+    adapt = train._adapt
+    monkeypatch.setattr(train, "_adapt", lambda training, model: adapted.append(model) or adapt(training, model))
+    options = ["--recipe", "scattering", "--cache-dir", kept, "--holdout", 300, "--setting", "feature_scales=(1,)"]
+    options += ["--setting", "centering_noise=30"]
+    result = run_json(capsys, *TRAIN, *options, "--epochs", 3, "--setting", "gradient_clip=1")
+    assert (result["examples"], result["steps"], result["holdout"]) == (1137, 3 * 5, 300)
+    assert len(list(kept.iterdir())) == 2
+    assert 1.9 < result["epsilon"] <= 2
+    (model,) = adapted
+    assert next(entry.release.purpose for entry in model.ledger.entries) == "whole_data"
+    assert model.ledger.steps == 3 * 5 + 1
+    inner = model.optimizer.inner_optimizer
+    assert inner.use_ema
+    np.testing.assert_array_equal(model.get_weights()[-2], inner._model_variables_moving_average[0])
+    assert model.sensitivities()[0].bound == 1.0
+
+
+def test_a_mean_that_the_budget_does_not_cover_is_refused(capsys, no_training):
+    line = ["train", "--dataset", "digits", "--recipe", "scattering", "--setting", "centering_noise=0.1"]
+    assert run(*line, "--epsilon", 1, "--noise-multiplier", 5) == 2
+    assert "--epsilon 1 is spent before the training" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("epochs", "NAME=VALUE"),
+        ("magic=1", "Names: activation"),
+        ("epochs=2.5", "takes int"),
+        ("learning_rate=nan", "takes float"),
+        ("learning_rate=-1", "takes float"),
+        ("feature_scales=2", "takes tuple"),
+        ("momentum=True", "takes float"),
+    ],
+)
+def test_settings_that_no_recipe_has_are_refused(capsys, no_training, setting, message):
+    assert run(*TRAIN, "--setting", setting) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_more_records_held_out_than_there_are_and_no_folder_for_features_are_refused(capsys, no_training, tmp_path):
+    assert run(*TRAIN, "--holdout", 1437) == 2
+    assert "leaves none of the 1437" in capsys.readouterr().err
+    (tmp_path / "file").touch()
+    assert run(*TRAIN, "--cache-dir", tmp_path / "file") == 2
+    assert "is a file, not a folder" in capsys.readouterr().err
+
+
+def test_settings_follow_the_nearest_budget():
+    near = {
+        epsilon: recipes.recipe_for("scattering", "fashion_mnist", epsilon=epsilon)
+        for epsilon in (0.1, 1.0, 1.5, 3.0, 50)
+    }
+    assert near[0.1] == near[1.0] == near[1.5] != near[3.0] != near[50]
+    assert recipes.recipe_for("scattering", "fashion_mnist") == near[3.0]
+    assert recipes.recipe_for("mlp", "mnist") == recipes.recipe_for("mlp", "mnist", epsilon=8.0)
 
 
 def test_a_recipe_and_options_that_contradict_it_are_refused(capsys, no_training):

@@ -12,6 +12,7 @@ import tfdp_layers as tfdp
 from helpers.normality import assert_normal
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, calibrate_noise_multiplier, epsilon
 from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget
+from tfdp_layers.layers import adapted as adapted_layers
 from tfdp_layers.layers import dp_pca
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 
@@ -135,7 +136,7 @@ def test_the_models_ledger_holds_the_cost_of_both(sampling):
     both = Ledger()
     for release, steps in (
         (Release((GroupNoise("w", 1.0, 1.0),), sampling, 40), 5),
-        (Release((GroupNoise("p", 1.0, 3.0),), dp_pca.whole(sampling, 40), 40, purpose="whole_data"), 1),
+        (Release((GroupNoise("p", 1.0, 3.0),), adapted_layers.whole(sampling, 40), 40, purpose="whole_data"), 1),
     ):
         both.reserve(both.begin(release), steps)
     assert float(epsilon(model.ledger, DELTA)) == pytest.approx(float(epsilon(both, DELTA)))

@@ -119,6 +119,42 @@ def test_features_are_the_prefix_of_each_record() -> None:
     np.testing.assert_allclose(tfdp.features(model, x, batch_size=8), model(x), atol=1e-5)
 
 
+def test_kept_features_are_found_again_and_never_taken_for_others(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).random((21, 8, 8, 1)).astype("float32")
+
+    def prefix(scale: int) -> keras.Model:
+        images = keras.Input((8, 8, 1))
+        return keras.Model(images, keras.layers.Flatten()(Scattering2D(scale)(images)))
+
+    found = tfdp.features(prefix(1), x, cache=tmp_path / "kept")
+    np.testing.assert_allclose(found, tfdp.features(prefix(1), x), atol=1e-6)
+    (file,) = (tmp_path / "kept").iterdir()
+    assert file.stat().st_mode & 0o077 == 0, "features are as private as the records"
+    made = file.stat().st_mtime_ns
+    again = tfdp.features(prefix(1), x, cache=tmp_path / "kept")  # other names of layers, the same computation
+    np.testing.assert_array_equal(found, again)
+    assert [(one, one.stat().st_mtime_ns) for one in (tmp_path / "kept").iterdir()] == [(file, made)]
+    others = [
+        tfdp.features(prefix(2), x, cache=tmp_path / "kept"),
+        tfdp.features(prefix(1), x + 1, cache=tmp_path / "kept"),
+        tfdp.features(prefix(1), x, cache=tmp_path / "kept", dtype="float16"),
+    ]
+    assert len(list((tmp_path / "kept").iterdir())) == 1 + len(others)
+    assert others[2].dtype == np.float16
+    np.testing.assert_allclose(others[2], found, rtol=1e-3, atol=1e-3)
+    weights = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Conv2D(2, 3)])
+    first = tfdp.features(weights, x, cache=tmp_path / "kept")
+    weights.layers[0].kernel.assign_add(keras.ops.ones_like(weights.layers[0].kernel))
+    assert not np.allclose(tfdp.features(weights, x, cache=tmp_path / "kept"), first)
+
+
+def test_features_that_cannot_be_computed_leave_no_file(tmp_path: Path) -> None:
+    breaks = keras.layers.Lambda(lambda rows: tf.ensure_shape(rows, (None, 3)) if rows.shape[0] == 8 else rows)
+    with pytest.raises(ValueError, match="shape"):
+        tfdp.features(breaks, np.ones((21, 4), "float32"), batch_size=8, cache=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_prefix_that_costs_or_mixes_is_refused() -> None:
     x = np.random.default_rng(0).random((5, 4)).astype("float32")
     with pytest.raises(ValueError, match="ledger"):

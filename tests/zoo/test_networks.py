@@ -59,7 +59,8 @@ def test_feedback_models_are_certified(method, model, groups, name):
     expected = np.array(recipe.upstream_clips[-2:]) * np.hypot(recipe.scales[-2:], 1.0)
     assert [group.bound for group in sensitivities[-2:]] == pytest.approx(list(expected))
     assert built.output_shape == (None, 10)
-    assert recipes.default_model(method) == model
+    assert recipes.default_model(method) == recipes.default_model(method, on_features=True) == model
+    assert recipes.default_model("backprop_clipping", on_features=True) == "scattering"
 
 
 @pytest.mark.parametrize("model", recipes.MODELS)

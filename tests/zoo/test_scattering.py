@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from helpers.variants import slow_but
+from tfdp_layers.layers import DPCentering
 from tfdp_layers.zoo import datasets, networks, recipes, scattering
 
 SHAPES = {"mnist": (28, 28, 1), "cifar10": (32, 32, 3), "digits": (8, 8, 1)}
@@ -21,9 +22,13 @@ def test_features_have_a_largest_norm_and_no_weights(name, scales):
     found = scattering.on_features(data, prefix)
     assert not prefix.weights
     np.testing.assert_allclose(found.x_train[:1], prefix(x[:1]), rtol=1e-3, atol=1e-3)
-    norms = np.linalg.norm(found.x_train, axis=1)
+    norms = np.linalg.norm(found.x_train.astype("float32"), axis=1)
     assert np.all(norms <= 1.001 * np.sqrt(found.x_train.shape[1]))
     head = networks.build("scattering", found)
+    for layer in head.layers:
+        if isinstance(layer, DPCentering):
+            assert np.max(norms) <= layer.l2_norm_clip * (1 + 1e-3), "the mean's clip distorts no record"
+            layer.adapt(found.x_train)
     (group,) = head.sensitivities()
     assert group.bound == recipes.recipe_for("scattering", name).gradient_clip
     joined = scattering.whole(prefix, head)

@@ -3,7 +3,7 @@
 import keras
 
 from tfdp_layers.certificates.constants import refusal_of_constants
-from tfdp_layers.layers.dp_pca import DPPCA
+from tfdp_layers.layers.adapted import AdaptedLayer
 
 
 def refuse_mixing(layer: keras.layers.Layer) -> None:
@@ -36,6 +36,6 @@ def mixing_reason(layer: keras.layers.Layer) -> str | None:
             "it has an activity regularizer, a loss over the batch that no clip sees. Use kernel_regularizer (its"
             " gradient is added after the noise), or put the term into the per-record loss."
         )
-    if isinstance(layer, DPPCA) and not layer.adapted:
-        return "it was not adapted yet, and projects on nothing. Call its adapt(data) first; its cost joins the ledger."
+    if isinstance(layer, AdaptedLayer) and not layer.adapted:
+        return "it was not adapted yet, and holds nothing. Call its adapt(data) first; its cost joins the ledger."
     return refusal_of_constants(layer)

@@ -14,7 +14,7 @@ __all__ = ["HELP_ARGUMENTS", "Command", "Refusal", "fraction", "needed", "positi
 
 HELP_ARGUMENTS = ("--help", "-h", "-help", "help")
 _WIDTH = 96
-_TYPES = {"float": "NUMBER", "int": "INTEGER", "string": "TEXT"}
+_TYPES = {"float": "NUMBER", "int": "INTEGER", "string": "TEXT", "multi string": "TEXT"}
 
 
 class Refusal(Exception):  # noqa: N818 (not an error of the program)

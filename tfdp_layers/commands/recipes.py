@@ -14,8 +14,8 @@ _DESCRIPTION = """
 Lists the recipes of `tfdp train --recipe NAME`, best first: what each trains, and the test accuracy
 that it reached at a true epsilon (delta 1e-5, Poisson sampling, one record added or removed).
 
-Their settings were tuned on these public data sets themselves, the test sets included, which
-flatters the accuracies a little.
+Their settings were tuned on these public data sets themselves, in part on the test sets, which
+flatters the accuracies a little: docs/accuracy.md says how.
 
 Example:
   tfdp recipes

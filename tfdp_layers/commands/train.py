@@ -1,26 +1,20 @@
 """`tfdp train`: a private training run from data to statement."""
 
-import math
 import os
-import platform
 import sys
 import time
-from dataclasses import dataclass, replace
-from importlib.metadata import version
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 
-from tfdp_layers._version import __version__
-from tfdp_layers.accounting import Ledger, LedgerError, calibrate_noise_multiplier, epsilon
-from tfdp_layers.commands.command import Command, Refusal, print_json, wrapped
+from tfdp_layers.accounting import Ledger, LedgerError, epsilon
+from tfdp_layers.commands.command import Command, Refusal, print_json
 from tfdp_layers.commands.quiet_import import quiet_import
-from tfdp_layers.commands.training_options import SAMPLINGS, TrainingOptions, define_training_options
-from tfdp_layers.sampling import Sampling
-from tfdp_layers.zoo import datasets
-from tfdp_layers.zoo.datasets import Dataset
-from tfdp_layers.zoo.recipes import Recipe
+from tfdp_layers.commands.training_options import TrainingOptions, define_training_options
+from tfdp_layers.commands.training_plan import Training, held_out, prepare
+from tfdp_layers.commands.training_report import STEPS, plan, result
 
 __all__ = ["COMMAND"]
 
@@ -33,7 +27,7 @@ privacy statement: what is guaranteed, under which assumptions, and what is not.
 Examples:
   tfdp train --epsilon 2.7 --delta 1e-5
   tfdp train --dataset mnist --model mlp --epsilon 1 --log-dir logs --save model.keras
-  tfdp train --recipe scattering --epsilon 2.7
+  tfdp train --recipe scattering --dataset mnist --epsilon 1 --cache-dir features
   tfdp train --method dfa --sampling fixed_size --epsilon 2.7
   tfdp train --method adadp --dataset mnist --epsilon 2
   tfdp train --dataset digits --epsilon 8 --epochs 20 --json
@@ -44,45 +38,15 @@ for another data set.
 """
 _EVALUATION_BATCH = 1000
 _EVALUATIONS = 10  # in a run of more epochs than that
-STEPS = {"adadp": "AdaDP's own steps", "adal": "RMSProp's steps", "adan": "gradient descent"}
-"""How the methods step that don't step by Adam."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """A run that is ready to start: everything was checked, nothing was released or written."""
-
-    options: TrainingOptions
-    data: Dataset
-    recipe: Recipe
-    noise_multiplier: float
-    ledger: Ledger
-    features: Any = None
-    """The public model whose outputs `data` holds in place of images, if it does."""
-
-    @property
-    def examples(self) -> int:
-        """Records of the training data, taken as public."""
-        return len(self.data.y_train)
-
-    @property
-    def sampling(self) -> Sampling:
-        """How records are drawn."""
-        return SAMPLINGS[self.options.sampling](self.recipe.batch_size)
-
-    @property
-    def steps(self) -> int:
-        """Steps that the epochs take."""
-        return self.recipe.epochs * math.ceil(self.examples / self.recipe.batch_size)
 
 
 def _run(values: flags.FlagValues) -> int:
     options = TrainingOptions.from_options(values)
     with quiet_import():
         import tensorflow  # noqa: F401
-    training = _on_features(_prepare(options))
+    training = _on_features(prepare(options))
     model = _compiled(training)
-    print(_plan(training, model), flush=True)
+    print(plan(training, model), flush=True)
     seconds = _fit(training, model)
     accuracy = model.evaluate(
         training.data.x_test, training.data.y_test, batch_size=_EVALUATION_BATCH, verbose=0, return_dict=True
@@ -92,30 +56,8 @@ def _run(values: flags.FlagValues) -> int:
     print(f"\n{model.privacy_statement(options.delta)}\n")
     print(f"Test accuracy {accuracy:.4f} after {int(model.optimizer.releases)} steps in {seconds:.0f} s.", flush=True)
     if options.json:
-        print_json(_result(training, model, accuracy, seconds))
+        print_json(result(training, model, accuracy, seconds))
     return 0
-
-
-def _prepare(options: TrainingOptions) -> Training:
-    """Loads the data and finds the noise. Raises Refusal for whatever stands in the way of the training."""
-    try:
-        if options.dataset is None:
-            data = datasets.load_default(options.data_dir)
-        else:
-            data = datasets.load(options.dataset, options.data_dir)
-        if data.note:
-            print(f"NOTE: {data.note}", flush=True)
-        recipe = options.recipe(data.name)
-        sampling, examples = SAMPLINGS[options.sampling](recipe.batch_size), len(data.y_train)
-        sampling.check(examples)
-        ledger = _existing_ledger(options.log_dir)
-        noise = options.noise_multiplier
-        if noise is None:
-            steps = recipe.epochs * sampling.steps_per_epoch(examples)
-            noise = calibrate_noise_multiplier(options.epsilon, options.delta, sampling, examples, steps, ledger)
-        return Training(options, data, recipe, noise, ledger)
-    except (ValueError, NotImplementedError, LedgerError, datasets.DatasetNotFound) as error:
-        raise Refusal(str(error)) from error
 
 
 def _on_features(training: Training) -> Training:
@@ -127,7 +69,8 @@ def _on_features(training: Training) -> Training:
 
     print("Computing the features, once.", flush=True)
     model = scattering.prefix(training.data.x_train.shape[1:], scales)
-    return replace(training, data=scattering.on_features(training.data, model), features=model)
+    data = scattering.on_features(training.loaded, model, training.options.cache_dir)
+    return replace(training, data=held_out(data, training.options.holdout), features=model)
 
 
 def _whole(training: Training, model: Any) -> Any:
@@ -137,12 +80,6 @@ def _whole(training: Training, model: Any) -> Any:
     from tfdp_layers.zoo import scattering
 
     return scattering.whole(training.features, model)
-
-
-def _existing_ledger(log_dir: Path | None) -> Ledger:
-    """What was counted in the log folder so far; it is opened for writing only when the training starts."""
-    path = None if log_dir is None else log_dir / "ledger.json"
-    return Ledger(path) if path is not None and path.exists() else Ledger()
 
 
 def _compiled(training: Training) -> Any:
@@ -179,7 +116,8 @@ def _optimizer(training: Training) -> Any:
             adaptive_noise=method != "adal",
         )
     if recipe.momentum:
-        descent = keras.optimizers.SGD(recipe.learning_rate, momentum=recipe.momentum)
+        averaged = {"use_ema": True, "ema_momentum": recipe.ema_momentum} if recipe.ema_momentum else {}
+        descent = keras.optimizers.SGD(recipe.learning_rate, momentum=recipe.momentum, **averaged)
         return optimizers.NoisyOptimizer(descent, noise, noise_allocation=recipe.noise_allocation)
     adam = keras.optimizers.Adam(schedule)
     if method == "dpsgd":
@@ -191,12 +129,17 @@ def _optimizer(training: Training) -> Any:
 
 def _fit(training: Training, model: Any) -> float:
     """Trains; returns the seconds that it took, evaluations in between included."""
+    import keras
+
     from tfdp_layers.callbacks import BudgetExhausted
 
     options, data = training.options, training.data
     try:
         callbacks = _callbacks(options)
+        if training.recipe.ema_momentum:
+            callbacks.append(keras.callbacks.SwapEMAWeights())
         _open_ledger(training, model)
+        _adapt(training, model)
         started = time.perf_counter()
         model.fit(
             data.x_train,
@@ -242,6 +185,15 @@ def _open_ledger(training: Training, model: Any) -> None:
         model.ledger = Ledger(training.options.log_dir / "ledger.json")
 
 
+def _adapt(training: Training, model: Any) -> None:
+    """Lets the layers that pay for what they take from the data do so."""
+    from tfdp_layers.layers.adapted import AdaptedLayer
+
+    for layer in model.layers:
+        if isinstance(layer, AdaptedLayer):
+            layer.adapt(training.data.x_train, training.sampling)
+
+
 def _save(model: Any, path: Path) -> None:
     """Writes beside the file and renames, so that an interruption leaves no half of a model behind."""
     partial = path.with_name(f".{path.stem}.partial.keras")
@@ -250,66 +202,6 @@ def _save(model: Any, path: Path) -> None:
         os.replace(partial, path)
     finally:
         partial.unlink(missing_ok=True)
-
-
-def _plan(training: Training, model: Any) -> str:
-    data, recipe, options = training.data, training.recipe, training.options
-    images = data.x_train.shape if training.features is None else training.features.input_shape
-    shape = "x".join(map(str, images[1:]))
-    spent = (
-        f", {float(epsilon(training.ledger, options.delta)):.4g} of it spent before" if training.ledger.steps else ""
-    )
-    drawn = {"poisson": "on average: Poisson sampling", "fixed_size": "each: without replacement"}[options.sampling]
-    steps = f"{STEPS.get(options.method, 'Adam')}, learning rate {recipe.learning_rate:g} with cosine decay"
-    if recipe.momentum:
-        steps = f"gradient descent with momentum {recipe.momentum:g}, learning rate {recipe.learning_rate:g}"
-    rows = {
-        "Data": f"{data.name}: {training.examples} training and {len(data.y_test)} test images of {shape}, from"
-        f" {data.source}",
-        "Model": f"{options.model}, {model.count_params()} weights; each record's influence is bounded by"
-        f" {options.method}",
-        "Training": f"{recipe.epochs} epochs of {math.ceil(training.examples / recipe.batch_size)} steps, on"
-        f" {recipe.batch_size} records ({drawn}); {steps}",
-        "Privacy": f"budget epsilon = {options.epsilon:g} at delta = {options.delta:g}{spent}; noise multiplier"
-        f" {training.noise_multiplier:.4g}",
-        "Note": "the training loss and accuracy below carry no noise: the guarantee does not cover them",
-    }
-    return "\n".join(wrapped(text, f"{label:10}", 10) for label, text in rows.items())
-
-
-def _result(training: Training, model: Any, accuracy: float, seconds: float) -> dict[str, Any]:
-    options, recipe = training.options, training.recipe
-    spent = epsilon(model.ledger, options.delta)
-    steps = int(model.optimizer.releases)
-    return {
-        "method": options.method,
-        "dataset": training.data.name,
-        "dataset_source": training.data.source,
-        "model": options.model,
-        "epsilon": float(spent),
-        "delta": options.delta,
-        "accountant": spent.accountant,
-        "relation": None if spent.relation is None else spent.relation.name.lower(),
-        "sampling": spent.sampling,
-        "examples": training.examples,
-        "batch_size": recipe.batch_size,
-        "epochs": recipe.epochs,
-        "steps": steps,
-        "noise_multiplier": training.noise_multiplier,
-        "learning_rate": recipe.learning_rate,
-        "test_accuracy": accuracy,
-        "seconds": round(seconds, 3),
-        # From the expected batch size: the number of records really drawn is private.
-        "examples_per_second": round(steps * recipe.batch_size / seconds, 1),
-        "seed": options.seed,
-        "note": training.data.note,
-        "versions": {
-            "tfdp_layers": __version__,
-            "python": platform.python_version(),
-            "dp_accounting": version("dp-accounting"),
-            **{name: sys.modules[name].__version__ for name in ("tensorflow", "keras", "numpy")},
-        },
-    }
 
 
 COMMAND = Command("train", _DESCRIPTION, define_training_options, _run)

@@ -1,9 +1,12 @@
 """The options of `tfdp train`, checked before anything is loaded."""
 
+import ast
 import dataclasses
+import math
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
@@ -35,8 +38,11 @@ class TrainingOptions:
     log_dir: Path | None
     save: Path | None
     data_dir: Path | None
+    cache_dir: Path | None
     seed: int | None
     json: bool
+    holdout: int | None = None
+    settings: tuple[tuple[str, Any], ...] = ()
 
     @classmethod
     def from_options(cls, values: flags.FlagValues) -> "TrainingOptions":
@@ -58,8 +64,11 @@ class TrainingOptions:
             log_dir=_path(values.log_dir),
             save=_path(values.save),
             data_dir=_path(values.data_dir),
+            cache_dir=_path(values.cache_dir),
             seed=whole("seed", values.seed, "the seed of the initial weights", least=0),
             json=values.json,
+            holdout=whole("holdout", values.holdout, "the number of training records to test on"),
+            settings=tuple(_setting(text) for text in values.setting),
         )
         try:
             recipes.check_method(options.method, options.model)
@@ -70,14 +79,19 @@ class TrainingOptions:
 
     def recipe(self, dataset: str) -> Recipe:
         """The defaults for the data set that was found, with what the user chose in their place."""
-        chosen = {name: getattr(self, name) for name in ("epochs", "batch_size", "learning_rate")}
-        tuned = recipes.recipe_for(self.model, dataset, self.method)
+        chosen = {name: getattr(self, name) for name in ("epochs", "batch_size", "learning_rate")} | dict(self.settings)
+        tuned = recipes.recipe_for(self.model, dataset, self.method, self.epsilon)
         return dataclasses.replace(tuned, **{name: value for name, value in chosen.items() if value is not None})
 
     def check_paths(self) -> None:
         """Raises Refusal where the model or the logs could not be written later; leaves nothing behind."""
         if self.data_dir is not None and not self.data_dir.is_dir():
             raise Refusal(f"--data-dir {self.data_dir} does not exist or is no folder.")
+        if self.cache_dir is not None:
+            existing = next(path for path in (self.cache_dir, *self.cache_dir.parents) if path.exists())
+            if not existing.is_dir():
+                raise Refusal(f"--cache-dir {self.cache_dir}: {existing} is a file, not a folder.")
+            _check_writable("--cache-dir", self.cache_dir, existing)
         if self.save is not None:
             if self.save.suffix != ".keras":
                 raise Refusal(f"--save names a file that ends in .keras. Received: {self.save}.")
@@ -108,7 +122,7 @@ def define_training_options(values: flags.FlagValues) -> None:
     choose(
         "model",
         (*recipes.MODELS, *recipes.ON_FEATURES),
-        "Network: convolutional, two dense layers, or one on wavelet features; if left out, what the method trains.",
+        "Network: convolutional, two dense layers, or one on wavelet features; if left out, the best of the method.",
     )
     choose("recipe", tuple(recipes.RECIPES), "A method and a model by one name; `tfdp recipes` lists what they reach.")
     choose(
@@ -124,6 +138,11 @@ def define_training_options(values: flags.FlagValues) -> None:
     define("string", "log_dir", "Folder for TensorBoard and for ledger.json, which counts what was spent.")
     define("string", "save", "File for the trained model, ending in .keras.")
     define("string", "data_dir", "Folder with the data set (DATASET.npz, or its idx files).")
+    define(
+        "integer", "holdout", "Train without the last so many training records, and test on them: to choose settings."
+    )
+    define("multi_string", "setting", "NAME=VALUE for any field of the recipe, such as gradient_clip=1", [])
+    define("string", "cache_dir", "Folder that keeps computed features for later runs; as private as the data.")
     define("integer", "seed", "Seed of the initial weights. Noise and sampling never take one.")
     define("bool", "json", "End with one JSON object on the last line.", False)
 
@@ -131,13 +150,31 @@ def define_training_options(values: flags.FlagValues) -> None:
 def _method_and_model(values: flags.FlagValues) -> tuple[str, str]:
     """What is trained and how. Raises Refusal where a recipe is named that the other options contradict."""
     if values.recipe is None:
-        return values.method, values.model or recipes.default_model(values.method)
+        return values.method, values.model or recipes.default_model(values.method, on_features=True)
     named = recipes.RECIPES[values.recipe]
     given = {"model": values.model, "method": values.method if values["method"].present else None}
     for name, value in given.items():
         if value not in (None, getattr(named, name)):
             raise Refusal(f"--recipe {values.recipe} is --{name} {getattr(named, name)}. Leave --{name} {value} out.")
     return named.method, named.model
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    """A recipe's field and its value. Raises Refusal for another name, or a value of another type."""
+    name, given, value = text.partition("=")
+    fields = {field.name: field for field in dataclasses.fields(Recipe)}
+    if not given or name not in fields:
+        raise Refusal(f"--setting takes NAME=VALUE. Received: {text!r}. Names: {', '.join(sorted(fields))}.")
+    try:
+        found = ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        found = value
+    kind = getattr(fields[name].type, "__name__", str(fields[name].type)).partition("[")[0]
+    types: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "tuple": tuple}
+    fits = isinstance(found, types.get(kind, (int, float, str))) and not isinstance(found, bool)
+    if not fits or (isinstance(found, int | float) and not 0 <= found < math.inf):
+        raise Refusal(f"--setting {name} takes {kind}. Received: {value!r}.")
+    return name, found
 
 
 def _path(value: str | None) -> Path | None:

@@ -5,6 +5,7 @@ from tfdp_layers.layers.base import BoundedLayer
 from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
 from tfdp_layers.layers.dense import ClippedDense
 from tfdp_layers.layers.direct_feedback import DirectFeedback
+from tfdp_layers.layers.dp_centering import DPCentering
 from tfdp_layers.layers.dp_pca import DPPCA
 from tfdp_layers.layers.einsum import ClippedEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
@@ -27,6 +28,7 @@ __all__ = [
     "ClippedGroupNormalization",
     "ClippedLayerNormalization",
     "ClippedMultiHeadAttention",
+    "DPCentering",
     "DirectFeedback",
     "FeedbackDense",
     "FeedbackOutput",

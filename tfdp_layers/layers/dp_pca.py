@@ -1,28 +1,21 @@
 """Principal components of private data, from a noisy second-moment matrix."""
 
 import math
-import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.accounting import GroupNoise, Ledger, Release
-from tfdp_layers.accounting.account import Account
-from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
-from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
-from tfdp_layers.rules.rows import L2, check_bound
-from tfdp_layers.sampling import Poisson, Sampling, drawing_all
-from tfdp_layers.structure import KerasMixin
-
-_ROWS = 4096
-GROUP = "DP-PCA second moments"
+from tfdp_layers.layers.adapted import AdaptedLayer, check_records, chunks
+from tfdp_layers.noise import NoiseSource
+from tfdp_layers.rules.rows import L2
+from tfdp_layers.sampling import Sampling
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
-class DPPCA(KerasMixin, keras.layers.Layer):
+class DPPCA(AdaptedLayer):
     """Projects each record on the leading eigenvectors of a noisy matrix sum_i x_i x_i^T; `adapt` releases that matrix.
 
     Forward: y = x V, V being fixed: columns are orthonormal, and found by `adapt`. Nothing is trained or clipped there.
@@ -55,6 +48,8 @@ class DPPCA(KerasMixin, keras.layers.Layer):
         diagonal); used before a network by Abadi et al. 2016, arXiv:1607.00133, section 4.
     """
 
+    group = "DP-PCA second moments"
+
     def __init__(
         self,
         components: int,
@@ -64,28 +59,18 @@ class DPPCA(KerasMixin, keras.layers.Layer):
         noise_source: str | NoiseSource = "default",
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
-        check_bound(l2_norm_clip=l2_norm_clip)
+        super().__init__(noise_multiplier, l2_norm_clip, noise_source=noise_source, **kwargs)
         if isinstance(components, bool) or not hasattr(components, "__index__") or components < 1:
             raise ValueError(f"`components` must be an integer of at least 1. Received: components={components!r}.")
-        if isinstance(noise_multiplier, bool) or not 0 <= noise_multiplier < math.inf:
-            raise ValueError(
-                "`noise_multiplier` is the noise's standard deviation over l2_norm_clip^2: a finite number, 0 or more."
-                f" Received: noise_multiplier={noise_multiplier!r}."
-            )
         self.components = int(components)
-        self.noise_multiplier, self.l2_norm_clip = float(noise_multiplier), float(l2_norm_clip)
-        self.noise_source = as_noise_source(noise_source)
-        self._paid = _Paid()
 
     def build(self, input_shape: Sequence[int | None]) -> None:
         features = math.prod(input_shape[1:])  # type: ignore[arg-type]  # an unknown size is a TypeError
         if self.components > features:
             raise ValueError(f"DPPCA finds at most as many components as features: {self.components} > {features}.")
-        add = {"initializer": "zeros", "trainable": False}
-        self.projection = self.add_weight(shape=(features, self.components), name="projection", **add)
-        # Which count of which entry of a ledger paid for the projection. It goes with it wherever weights are copied.
-        self.receipt = self.add_weight(shape=(5,), dtype="int32", name="receipt", **add)
+        shape = (features, self.components)
+        self.projection = self.add_weight(shape=shape, name="projection", initializer="zeros", trainable=False)
+        self.build_receipt()
 
     def call(self, inputs: tf.Tensor) -> Any:
         flat = keras.ops.reshape(inputs, (-1, self.projection.shape[0]))
@@ -93,13 +78,6 @@ class DPPCA(KerasMixin, keras.layers.Layer):
 
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[Any, ...]:
         return (input_shape[0], self.components)
-
-    # What it costs ----------------------------------------------------------------------------------------------------
-
-    @property
-    def ledger(self) -> Ledger:
-        """What the projection in use, and every earlier one, cost."""
-        return self._paid.ledger
 
     def adapt(self, data: Any, sampling: Sampling | None = None, examples: int | None = None) -> None:
         """Releases a noisy second-moment matrix of all records, and projects on its leading eigenvectors from now on.
@@ -113,110 +91,28 @@ class DPPCA(KerasMixin, keras.layers.Layer):
 
         Raises: ValueError for data of no records or of other features than before, or a sampling of another kind.
         """
-        if not hasattr(data, "shape") or len(data.shape) < 2 or not len(data):
-            raise ValueError(
-                f"adapt needs an array (records, features, ...) of at least one record. Received: {type(data).__name__}"
-                f" of shape {getattr(data, 'shape', None)}."
-            )
+        check_records(data)
         if not self.built:
             self.build((None, *data.shape[1:]))
         features = self.projection.shape[0]
         if math.prod(data.shape[1:]) != features:
             raise ValueError(f"adapt got records of {math.prod(data.shape[1:])} features; the layer has {features}.")
+
+        def use(released: np.ndarray) -> None:
+            self.projection.assign(leading_eigenvectors(released, features, self.components))
+
         bound = self.l2_norm_clip**2
-        stddev = self.noise_multiplier * bound
-        self.noise_source.rekey()
-        release = Release(
-            (GroupNoise(GROUP, bound, stddev),),
-            whole(Poisson(1) if sampling is None else sampling, len(data) if examples is None else examples),
-            len(data) if examples is None else examples,
-            seeded=self.noise_source.seeded,
-            generator=self.noise_source.generator,
-            purpose="whole_data",
-        )
-        ledger = self._paid.ledger
-        token = ledger.begin(release)
-        ledger.reserve(token, 1)
-        entry = ledger.entry_of(token)
-        assert entry is not None
-        for account in self._paid.users:
-            account.ledger.merge(ledger)
-        (released,) = add_noise(self.noise_source, [second_moments(data, self.l2_norm_clip)], [stddev])
-        self.receipt.assign([*np.frombuffer(bytes.fromhex(entry.uid), np.int32), entry.steps])
-        self.projection.assign(leading_eigenvectors(np.asarray(released), features, self.components))
-        ledger.settle(token, 1)
+        self.release(lambda: second_moments(data, self.l2_norm_clip), bound, len(data), sampling, examples, use)
 
-    @property
-    def adapted(self) -> bool:
-        """Whether there is a projection, from this layer's `adapt` or from copied weights."""
-        return self.built and bool(np.any(np.asarray(self.receipt)))
+    def plain(self) -> Any:
+        flat = keras.layers.Dense(self.components, use_bias=False, trainable=False)
+        return keras.Sequential([keras.Input(self.input.shape[1:]), keras.layers.Flatten(), flat], name=self.name)
 
-    @property
-    def paid(self) -> bool:
-        """Whether the ledger holds the release that the projection comes from."""
-        *words, count = np.asarray(self.receipt, np.int32)
-        uid = np.asarray(words, np.int32).tobytes().hex()
-        return any(entry.uid == uid and entry.steps >= count for entry in self.ledger.entries)
-
-    # Saving -----------------------------------------------------------------------------------------------------------
-
-    def save_own_variables(self, store: Any) -> None:
-        super().save_own_variables(store)
-        write_stored_ledger(store, self.ledger)
-
-    def load_own_variables(self, store: Any) -> None:
-        """Loads weights; what they cost is merged into the ledger, which never rewinds."""
-        variables, stored = read_stored_ledger(store)
-        super().load_own_variables(variables)
-        if stored is not None:
-            self.ledger.merge(stored)
+    def copy_to(self, target: Any) -> None:
+        target.set_weights([self.projection])
 
     def get_config(self) -> dict[str, Any]:
-        settings = ("components", "noise_multiplier", "l2_norm_clip")
-        return super().get_config() | {name: getattr(self, name) for name in settings}
-
-
-def merge_adaptations(layers: Iterable[Any], account: Account) -> None:
-    """Takes what the DPPCA layers among these cost over into a model's account, now and at each later `adapt`.
-
-    Raises: ValueError for a layer whose projection came without its cost.
-    """
-    for layer in layers:
-        if not isinstance(layer, DPPCA):
-            continue
-        layer._paid.users.add(account)
-        if not layer.adapted:
-            continue
-        if not layer.paid:
-            raise ValueError(
-                f"Layer {layer.name!r} (DPPCA) projects by weights that were copied to it without the record of what"
-                " they cost, so every epsilon would be too small. Merge the ledger of the layer that was adapted:"
-                " layer.ledger.merge(original.ledger)."
-            )
-        if not account.ledger.holds(layer.ledger):
-            account.ledger.merge(layer.ledger)
-
-
-class _Paid:
-    """What a layer released, and the accounts of the models that use it: Keras neither tracks nor saves it."""
-
-    def __init__(self) -> None:
-        self.ledger = Ledger()
-        self.users: weakref.WeakSet[Account] = weakref.WeakSet()
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> "_Paid":
-        copied = _Paid()
-        copied.ledger = self.ledger.copy()
-        return copied
-
-
-def whole(sampling: Sampling, examples: int) -> Sampling:
-    """The sampling of the same relation that draws every record, once."""
-    if not isinstance(sampling, Sampling):
-        raise ValueError(
-            f"`sampling` must be a sampler, for example tfdp.sampling.Poisson(256). Received: {sampling!r}."
-        )
-    return drawing_all(sampling.relation, examples)
+        return super().get_config() | {"components": self.components}
 
 
 def second_moments(data: Any, clip: float) -> tf.Tensor:
@@ -242,8 +138,3 @@ def leading_eigenvectors(moments: np.ndarray, features: int, components: int) ->
     matrix[np.diag_indices(features)] = moments[:features]
     _, vectors = np.linalg.eigh(matrix)
     return vectors[:, : -components - 1 : -1]
-
-
-def chunks(data: Any) -> Iterator[np.ndarray]:
-    for start in range(0, len(data), _ROWS):
-        yield np.asarray(data[start : start + _ROWS])

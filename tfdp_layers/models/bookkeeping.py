@@ -12,7 +12,7 @@ from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledge
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import refuse_changed_constants
-from tfdp_layers.layers.dp_pca import merge_adaptations
+from tfdp_layers.layers.adapted import merge_adaptations
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.models.whole_file import whole_file

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 
 from tfdp_layers.certificates.constants import has_given_constants
+from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.layers.attention import ClippedMultiHeadAttention
 from tfdp_layers.layers.base import BoundedLayer, CountedLayer, UpstreamBoundedLayer
 from tfdp_layers.layers.conv import (
@@ -15,7 +16,6 @@ from tfdp_layers.layers.conv import (
     ClippedDepthwiseConv2D,
 )
 from tfdp_layers.layers.dense import ClippedDense
-from tfdp_layers.layers.dp_pca import DPPCA
 from tfdp_layers.layers.einsum import ClippedEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
 from tfdp_layers.layers.feedback_base import FixedFeedback
@@ -61,7 +61,7 @@ def same_layer(layer: Any) -> Any:
     if isinstance(layer, keras.layers.Lambda) or not has_given_constants(layer):
         return layer
     copied = type(layer).from_config(layer.get_config())
-    if isinstance(layer, DPPCA):
+    if isinstance(layer, AdaptedLayer):
         copied.ledger.merge(layer.ledger)  # its weights are copied, too
     return copied
 
@@ -75,7 +75,10 @@ def plain_model(model: keras.Model) -> keras.Model:
     for source, target in zip(functional.layers, copy.layers, strict=True):
         if isinstance(source, FixedFeedback | keras.Model):
             continue  # its weights were copied as its twin was made; feedback matrices have no place in it
-        target.set_weights(source.get_weights()[:1] if isinstance(source, DPPCA) else source.get_weights())
+        if isinstance(source, AdaptedLayer):
+            source.copy_to(target)
+        else:
+            target.set_weights(source.get_weights())
     return copy
 
 
@@ -85,9 +88,8 @@ def plain_layer(layer: keras.layers.Layer) -> Any:
     """
     if isinstance(layer, keras.Model) and not isinstance(layer, CountedLayer):
         return plain_model(layer)
-    if isinstance(layer, DPPCA):
-        flat = keras.layers.Dense(layer.components, use_bias=False, trainable=False)
-        return keras.Sequential([keras.Input(layer.input.shape[1:]), keras.layers.Flatten(), flat], name=layer.name)
+    if isinstance(layer, AdaptedLayer):
+        return layer.plain()
     if isinstance(layer, GradientFilter):
         return keras.layers.Identity(name=layer.name)
     if isinstance(layer, FixedFeedback):

@@ -1,13 +1,16 @@
 """Features of records by a public prefix of a model, computed once instead of in every step."""
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.layers.dp_pca import DPPCA
+from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.models.accounts import is_paid_for
+from tfdp_layers.models.kept_features import file_for, writing
 from tfdp_layers.models.training import PrivateTraining
 
 _PROBED = 3
@@ -19,6 +22,8 @@ def features(
     *,
     batch_size: int = 512,
     jit_compile: bool | None = None,
+    dtype: str | None = None,
+    cache: str | Path | None = None,
 ) -> np.ndarray:
     """What a layer, a model or a list of layers puts out for each record, in inference mode.
 
@@ -31,8 +36,11 @@ def features(
         x: (n, ...), an array.
         batch_size: records computed at a time.
         jit_compile: whether by XLA; left out, where the prefix has no weights. It halves the time of `Scattering2D`.
+        dtype: of the result, "float16" say for half the memory; the prefix' output type if left out.
+        cache: a folder that keeps the features in a file, named by a digest of prefix, x and versions: the next call
+            with the same ones only opens it. Such a file is as private as the records.
 
-    Returns: (n, ...), an array of the prefix' output type.
+    Returns: (n, ...), an array; from a cache a memory-mapped one, not writable, of which nothing is in memory at first.
     Raises: ValueError for an empty x, a prefix with layers that this library trains or adapts on private data, whose
         cost would be lost, and one whose output for a record depends on the other records.
     """
@@ -44,6 +52,24 @@ def features(
         raise ValueError("The prefix has no layers: give at least one.")
     for layer in layers:
         refuse_private(layer)
+    wanted = None if dtype is None else np.dtype(dtype)
+    if cache is None:
+        return computed(layers, x, batch_size, jit_compile, lambda shape, found: np.empty(shape, wanted or found))
+    file = file_for(Path(cache), layers, x, wanted)
+    if not file.exists():
+        with writing(file) as kept:
+            computed(layers, x, batch_size, jit_compile, lambda shape, found: kept.array(shape, wanted or found))
+    return np.load(file, mmap_mode="r")
+
+
+def computed(
+    layers: list[Any],
+    x: np.ndarray,
+    batch_size: int,
+    jit_compile: bool | None,
+    make: Callable[[tuple[int, ...], np.dtype], np.ndarray],
+) -> np.ndarray:
+    """The features, in an array that `make` gives for their shape and type."""
 
     def through(rows: Any) -> Any:
         for layer in layers:
@@ -62,7 +88,7 @@ def features(
             rows = np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)])
         part = np.asarray(step(tf.convert_to_tensor(rows)))
         if found is None:
-            found = np.empty((len(x), *part.shape[1:]), part.dtype)
+            found = make((len(x), *part.shape[1:]), part.dtype)
         found[start : start + batch_size] = part[: len(part) - missing]
     assert found is not None  # there is at least one record
     return found
@@ -71,7 +97,7 @@ def features(
 def refuse_private(layer: Any) -> None:
     """Raises ValueError for a prefix that was, or may have been, made from private data."""
     for part in layer._flatten_layers():
-        if isinstance(part, DPPCA | PrivateTraining) or any(is_paid_for(v) for v in part._trainable_variables):
+        if isinstance(part, AdaptedLayer | PrivateTraining) or any(is_paid_for(v) for v in part._trainable_variables):
             raise ValueError(
                 f"{part.name!r} ({type(part).__name__}) in the prefix has a ledger, or holds weights that a private"
                 " training released: features without it would lose what its weights cost. Make it the first layers of"

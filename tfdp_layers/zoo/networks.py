@@ -39,7 +39,11 @@ def build(
     recipe = recipe_for(model, dataset.name, method) if recipe is None else recipe
     if model in ON_FEATURES:
         return PrivateSequential(
-            [keras.Input(dataset.x_train.shape[1:]), *scattering.head(recipe, dataset.classes)], name=model
+            [
+                keras.Input(dataset.x_train.shape[1:]),
+                *scattering.head(recipe, dataset.x_train.shape[-1], dataset.classes),
+            ],
+            name=model,
         )
     builders = {"cnn": _cnn, "mlp": _mlp}
     if model not in builders:

@@ -1,12 +1,14 @@
 """The model on fixed wavelet features: what is computed once, what is trained, and the two together."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
 
-from tfdp_layers.layers import ClippedDense, Scattering2D
+from tfdp_layers.layers import ClippedDense, DPCentering, Scattering2D
 from tfdp_layers.models.features import features
 from tfdp_layers.models.model import PrivateModel
 from tfdp_layers.zoo.datasets import Dataset
@@ -15,7 +17,8 @@ from tfdp_layers.zoo.recipes import Recipe
 __all__ = ["head", "on_features", "prefix", "whole"]
 
 _GROUPS = (27, 31, 9, 1)
-"""Of the normalization within an image; the first that divides the channels. 27: Tramer and Boneh 2021."""
+"""Of the normalization within an image, for each colour; the first that divides its channels. 27: Tramer and Boneh
+2021."""
 
 
 def prefix(shape: Sequence[int], scales: Sequence[int]) -> keras.Model:
@@ -29,20 +32,27 @@ def prefix(shape: Sequence[int], scales: Sequence[int]) -> keras.Model:
         missing = [-size % 2**scale for size in shape[:2]]
         padded = keras.layers.ZeroPadding2D([(n // 2, n - n // 2) for n in missing])(images)
         found = Scattering2D(scale)(padded)
-        groups = next(n for n in _GROUPS if found.shape[-1] % n == 0)
+        colours = shape[-1]
+        groups = colours * next(n for n in _GROUPS if found.shape[-1] // colours % n == 0)
         norm = keras.layers.GroupNormalization(groups, center=False, scale=False, epsilon=1e-5)
         parts.append(keras.layers.Flatten()(norm(found)))
     return keras.Model(images, keras.layers.Concatenate()(parts) if len(parts) > 1 else parts[0])
 
 
-def head(recipe: Recipe, classes: int) -> list[Any]:
-    """One dense layer, each record's gradient clipped by its own norm."""
-    return [ClippedDense(classes, gradient_clip=recipe.gradient_clip, kernel_initializer="zeros")]
+def head(recipe: Recipe, features: int, classes: int) -> list[Any]:
+    """One dense layer, each record's gradient clipped by its own norm; below it the features are centered."""
+    # No clip of the mean distorts: within an image every group's mean square is at most 1.
+    centering = [DPCentering(recipe.centering_noise, math.sqrt(features))] if recipe.centering_noise else []
+    return [*centering, ClippedDense(classes, gradient_clip=recipe.gradient_clip, kernel_initializer="zeros")]
 
 
-def on_features(data: Dataset, model: keras.Model) -> Dataset:
-    """The data set with what a public model puts out in place of the images."""
-    return dataclasses.replace(data, x_train=features(model, data.x_train), x_test=features(model, data.x_test))
+def on_features(data: Dataset, model: keras.Model, cache: Path | None = None) -> Dataset:
+    """The data set with what a public model puts out in place of the images, kept in files of a folder if one is given.
+
+    In half precision: normalised features lose nothing that was measurable, and large sets fit in memory.
+    """
+    x_train, x_test = (features(model, x, dtype="float16", cache=cache) for x in (data.x_train, data.x_test))
+    return dataclasses.replace(data, x_train=x_train, x_test=x_test)
 
 
 def whole(model: keras.Model, trained: keras.Model) -> PrivateModel:

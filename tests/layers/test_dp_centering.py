@@ -1,0 +1,91 @@
+"""DPCentering: one record's influence on what adapt releases, its noise, and that the cost goes with the mean.
+
+What it shares with DPPCA (the ledger, refusals, copies) is tested there.
+"""
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from tfdp_layers.accounting import calibrate_noise_multiplier, epsilon
+from tfdp_layers.callbacks import PrivacyBudget
+from tfdp_layers.layers import dp_centering
+from tfdp_layers.sampling import Poisson
+
+CLIP, DELTA = 2.0, 1e-5
+RNG = np.random.default_rng(0)
+X = RNG.normal(1.0, 1.0, size=(40, 2, 3)).astype("float32")
+Y = RNG.integers(0, 3, 40)
+
+
+def total(x: np.ndarray) -> np.ndarray:
+    return np.asarray(dp_centering.clipped_sum(x, CLIP))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38, 1e19, 1e-40, 0.0, 5.0], ids=str)
+@pytest.mark.parametrize("where", [slice(None), slice(0, 1)], ids=["all", "one"])
+def test_no_record_moves_the_sum_by_more_than_the_clip(value: float, where: slice) -> None:
+    spoiled = np.copy(X)
+    spoiled[-1, :, where] = value
+    assert np.all(np.isfinite(total(spoiled)))
+    assert np.linalg.norm(total(spoiled) - total(X[:-1])) <= CLIP
+
+
+def test_every_long_record_attains_the_bound_and_an_unclipped_sum_would_exceed_it() -> None:
+    witness = 1e3 * X[:1]
+    moved = np.linalg.norm(total(np.concatenate([X, witness])) - total(X))
+    assert CLIP * (1 - 1e-4) <= moved <= CLIP
+    planted = np.concatenate([X, witness]).sum(axis=0) - X.sum(axis=0)
+    assert np.linalg.norm(planted) > 100 * CLIP
+
+
+def test_the_noise_on_the_sum_is_what_the_ledger_says() -> None:
+    layer = tfdp.layers.DPCentering(0.7, CLIP)
+    found = []
+    for _ in range(200):
+        layer.adapt(X)
+        found.append(np.ravel(layer.mean) * len(X) - total(X))
+    (entry,) = layer.ledger.entries
+    assert entry.steps == 200
+    (group,) = entry.release.groups
+    assert (group.bound, group.stddev) == (CLIP, pytest.approx(0.7 * CLIP))
+    spread = np.std(found)  # 1,200 numbers: its own standard deviation is 2% of it
+    assert 0.9 * group.stddev < spread < 1.1 * group.stddev
+
+
+def test_without_noise_it_subtracts_the_mean_by_the_declared_number_of_records() -> None:
+    layer = tfdp.layers.DPCentering(0.0, 1e3)
+    layer.adapt(X)
+    np.testing.assert_allclose(layer(X), X - X.mean(axis=0), atol=1e-4)
+    assert epsilon(layer.ledger, DELTA) == np.inf
+    layer.adapt(X, examples=80)
+    np.testing.assert_allclose(layer.mean, X.mean(axis=0) / 2, rtol=1e-4)
+    for wrong in (X[:0], X[:, :1], [1.0]):
+        with pytest.raises(ValueError, match="record"):
+            layer.adapt(wrong)
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_a_model_pays_saves_and_converts_it(flat: bool, tmp_path) -> None:
+    x = X.reshape(40, 6) if flat else X
+    layer = tfdp.layers.DPCentering(5.0, 4.0)
+    layer.adapt(x)
+    layers = [layer] if flat else [layer, keras.layers.Flatten()]
+    model = tfdp.PrivateSequential([keras.Input(x.shape[1:]), *layers, tfdp.layers.ClippedDense(3, gradient_clip=1.0)])
+    noise = calibrate_noise_multiplier(2.0, DELTA, Poisson(8), 40, 5, layer.ledger)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", noise), loss)
+    kept = np.copy(layer.mean)
+    model.fit(x, Y, batch_size=8, verbose=0, callbacks=[PrivacyBudget(2.0, DELTA)])
+    assert (model.ledger.steps, model.ledger.updates) == (6, 5)
+    assert 1.8 < epsilon(model.ledger, DELTA) <= 2.0
+    np.testing.assert_array_equal(layer.mean, kept)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert loaded.ledger.steps == 6
+    served = loaded.to_keras()
+    np.testing.assert_allclose(served(x), model(x), atol=1e-5)
+    assert not any(type(part).__module__.startswith("tfdp") for part in served._flatten_layers())
+    served.save(tmp_path / "plain.keras")
+    np.testing.assert_allclose(keras.models.load_model(tmp_path / "plain.keras")(x), model(x), atol=1e-5)

@@ -1,0 +1,201 @@
+"""What layers share that release something about all records of private data by themselves, once."""
+
+import math
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.accounting import GroupNoise, Ledger, Release
+from tfdp_layers.accounting.account import Account
+from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
+from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
+from tfdp_layers.rules.rows import check_bound
+from tfdp_layers.sampling import Poisson, Sampling, drawing_all
+from tfdp_layers.structure import KerasMixin
+
+_ROWS = 4096
+
+
+class AdaptedLayer(KerasMixin, keras.layers.Layer):
+    """A layer whose `adapt` releases one noisy sum over all records, and keeps the record of what that cost.
+
+    Formal guarantee: one `adapt` is one Gaussian mechanism of the given noise multiplier over all its records, which
+    joins the ledger of every private model that uses the layer, by whatever name or copy: a model whose layer was
+    adapted without a record of it refuses to train and to state an epsilon. Adapting twice costs twice.
+
+    Args: as in `DPPCA`.
+    """
+
+    group = ""
+    """How the ledger calls what is released."""
+
+    def __init__(
+        self,
+        noise_multiplier: float,
+        l2_norm_clip: float = 1.0,
+        *,
+        noise_source: str | NoiseSource = "default",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_bound(l2_norm_clip=l2_norm_clip)
+        if isinstance(noise_multiplier, bool) or not 0 <= noise_multiplier < math.inf:
+            raise ValueError(
+                "`noise_multiplier` is the noise's standard deviation over what one record may move: a finite number, 0"
+                f" or more. Received: noise_multiplier={noise_multiplier!r}."
+            )
+        self.noise_multiplier, self.l2_norm_clip = float(noise_multiplier), float(l2_norm_clip)
+        self.noise_source = as_noise_source(noise_source)
+        self._paid = _Paid()
+
+    def build_receipt(self) -> None:
+        """Adds a weight: which count of which entry of a ledger paid. It goes wherever weights are copied."""
+        self.receipt = self.add_weight(shape=(5,), dtype="int32", name="receipt", initializer="zeros", trainable=False)
+
+    def plain(self) -> Any:
+        """An ordinary Keras layer, or model, that does the same."""
+        raise NotImplementedError
+
+    def copy_to(self, target: Any) -> None:
+        """Gives what `plain` made this layer's values."""
+        raise NotImplementedError
+
+    # What it costs ----------------------------------------------------------------------------------------------------
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the weights in use, and every earlier `adapt`, cost."""
+        return self._paid.ledger
+
+    def release(
+        self,
+        total: Callable[[], tf.Tensor],
+        bound: float,
+        records: int,
+        sampling: Sampling | None,
+        examples: int | None,
+        use: Callable[[np.ndarray], None],
+    ) -> None:
+        """Releases a sum with noise, charged before it is made.
+
+        Args:
+            total: computes the sum, of which one record moves at most `bound` in the L2 norm.
+            bound: in the sum's units.
+            records: how many there are.
+            sampling, examples: those of `adapt`.
+            use: sets the weights from what was released.
+        """
+        stddev = self.noise_multiplier * bound
+        self.noise_source.rekey()
+        declared = records if examples is None else examples
+        source: dict[str, Any] = {"seeded": self.noise_source.seeded, "generator": self.noise_source.generator}
+        release = whole_data(
+            self.group, bound, stddev, Poisson(1) if sampling is None else sampling, declared, **source
+        )
+        ledger = self._paid.ledger
+        token = ledger.begin(release)
+        ledger.reserve(token, 1)
+        entry = ledger.entry_of(token)
+        assert entry is not None
+        for account in self._paid.users:
+            account.ledger.merge(ledger)
+        (released,) = add_noise(self.noise_source, [total()], [stddev])
+        self.receipt.assign([*np.frombuffer(bytes.fromhex(entry.uid), np.int32), entry.steps])
+        use(np.asarray(released))
+        ledger.settle(token, 1)
+
+    @property
+    def adapted(self) -> bool:
+        """Whether the weights come from an `adapt`, of this layer or of the one that they were copied from."""
+        return self.built and bool(np.any(np.asarray(self.receipt)))
+
+    @property
+    def paid(self) -> bool:
+        """Whether the ledger holds the release that the weights come from."""
+        *words, count = np.asarray(self.receipt, np.int32)
+        uid = np.asarray(words, np.int32).tobytes().hex()
+        return any(entry.uid == uid and entry.steps >= count for entry in self.ledger.entries)
+
+    # Saving -----------------------------------------------------------------------------------------------------------
+
+    def save_own_variables(self, store: Any) -> None:
+        super().save_own_variables(store)
+        write_stored_ledger(store, self.ledger)
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads weights; what they cost is merged into the ledger, which never rewinds."""
+        variables, stored = read_stored_ledger(store)
+        super().load_own_variables(variables)
+        if stored is not None:
+            self.ledger.merge(stored)
+
+    def get_config(self) -> dict[str, Any]:
+        settings = ("noise_multiplier", "l2_norm_clip")
+        return super().get_config() | {name: getattr(self, name) for name in settings}
+
+
+def check_records(data: Any) -> None:
+    """Raises ValueError unless `data` is an array (records, features, ...) of at least one record."""
+    if not hasattr(data, "shape") or len(data.shape) < 2 or not len(data):
+        raise ValueError(
+            f"adapt needs an array (records, features, ...) of at least one record. Received: {type(data).__name__}"
+            f" of shape {getattr(data, 'shape', None)}."
+        )
+
+
+def merge_adaptations(layers: Iterable[Any], account: Account) -> None:
+    """Takes what the adapted layers among these cost over into a model's account, now and at each later `adapt`.
+
+    Raises: ValueError for a layer whose projection came without its cost.
+    """
+    for layer in layers:
+        if not isinstance(layer, AdaptedLayer):
+            continue
+        layer._paid.users.add(account)
+        if not layer.adapted:
+            continue
+        if not layer.paid:
+            raise ValueError(
+                f"Layer {layer.name!r} ({type(layer).__name__}) has weights that were copied to it without the record"
+                " of what they cost, so every epsilon would be too small. Merge the ledger of the layer that was"
+                " adapted: layer.ledger.merge(original.ledger)."
+            )
+        if not account.ledger.holds(layer.ledger):
+            account.ledger.merge(layer.ledger)
+
+
+class _Paid:
+    """What a layer released, and the accounts of the models that use it: Keras neither tracks nor saves it."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.users: weakref.WeakSet[Account] = weakref.WeakSet()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_Paid":
+        copied = _Paid()
+        copied.ledger = self.ledger.copy()
+        return copied
+
+
+def whole_data(group: str, bound: float, stddev: float, sampling: Sampling, examples: int, **source: Any) -> Release:
+    """One noisy sum over all records, of which one record moves `bound`, as a ledger counts it."""
+    noise = GroupNoise(group, bound, stddev)
+    return Release((noise,), whole(sampling, examples), examples, purpose="whole_data", **source)
+
+
+def whole(sampling: Sampling, examples: int) -> Sampling:
+    """The sampling of the same relation that draws every record, once."""
+    if not isinstance(sampling, Sampling):
+        raise ValueError(
+            f"`sampling` must be a sampler, for example tfdp.sampling.Poisson(256). Received: {sampling!r}."
+        )
+    return drawing_all(sampling.relation, examples)
+
+
+def chunks(data: Any) -> Iterator[np.ndarray]:
+    for start in range(0, len(data), _ROWS):
+        yield np.asarray(data[start : start + _ROWS])

@@ -1,0 +1,56 @@
+"""Features kept in files, each named after what it was computed from."""
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers._version import __version__
+
+__all__ = ["file_for", "writing"]
+
+
+def file_for(folder: Path, layers: Sequence[Any], x: np.ndarray, dtype: np.dtype | None) -> Path:
+    """Where features are kept: the name is a digest of the layers, their weights, the records and the versions.
+
+    Other records, layers or weights so have another file, and a file is never taken for what it is not. What the
+    configuration of a layer does not tell, such as a changed source of a class of your own, is not seen.
+    """
+    digest = hashlib.blake2b(digest_size=16)
+    about = [__version__, keras.__version__, tf.__version__, str(dtype), x.shape, x.dtype.str]
+    about += [[f"{type(layer).__module__}.{type(layer).__qualname__}", layer.get_config()] for layer in layers]
+    text = json.dumps(about, default=repr, sort_keys=True)
+    for place, name in enumerate(part.name for layer in layers for part in layer._flatten_layers()):
+        text = text.replace(json.dumps(name), f'"layer {place}"')  # Keras counts the layers that a process made
+    digest.update(text.encode())
+    for array in (*(np.asarray(weight) for layer in layers for weight in layer.weights), x):
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data)
+    return folder / f"features-{digest.hexdigest()}.npy"
+
+
+class writing:  # noqa: N801 (used like a function)
+    """An array in a file that takes its name only once it is whole; readable by its owner alone, as records are."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self._partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
+
+    def __enter__(self) -> "writing":
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        return self
+
+    def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        self._partial.touch(mode=0o600)
+        return np.lib.format.open_memmap(self._partial, mode="w+", dtype=dtype, shape=shape)
+
+    def __exit__(self, kind: Any, *_: object) -> None:
+        if kind is None:
+            os.replace(self._partial, self.file)
+        else:
+            self._partial.unlink(missing_ok=True)
