@@ -29,6 +29,7 @@ class Account:
         self._ledger = Ledger() if ledger is None else ledger
         self._joined: Account | None = None
         self._running = False
+        self._unpaid = False
 
     @property
     def root(self) -> Account:
@@ -42,6 +43,15 @@ class Account:
     def ledger(self) -> Ledger:
         """What was released into the weights of all joined accounts. Looking changes nothing."""
         return self.root._ledger
+
+    @property
+    def unpaid(self) -> bool:
+        """Whether one of the joined accounts holds weights that came without what they cost."""
+        return self.root._unpaid
+
+    @unpaid.setter
+    def unpaid(self, value: bool) -> None:
+        self.root._unpaid = value
 
     def replace(self, ledger: Ledger, *, by_fit: bool = False) -> None:
         """Counts in another ledger from here on. What was spent must have been merged into it.
@@ -76,6 +86,7 @@ class Account:
                 _refuse_two(stays, goes)
                 if stays._ledger is not goes._ledger and not stays._ledger.holds(goes._ledger):
                     stays._ledger.merge(goes._ledger)
+                stays._unpaid |= goes._unpaid
                 goes._joined = stays
 
     @contextlib.contextmanager
@@ -95,7 +106,9 @@ class Account:
                 self.root._running = False
 
     def __deepcopy__(self, memo: Any) -> Account:
-        return Account(self.ledger.copy())
+        copied = Account(self.ledger.copy())
+        copied.unpaid = self.unpaid
+        return copied
 
 
 def account_of(weights: Any) -> Account | None:

@@ -170,7 +170,10 @@ def ragged():
         (lambda i: (IMAGES[i], i, 1.0) if i else (IMAGES[i], i), "in having a sample weight"),
         (lambda i: (IMAGES[i], i, -float(i)), "sample weight -"),
         (lambda i: (IMAGES[i], 0.5 if i else 1), "type float64"),
-        (lambda i: ({"a": IMAGES[i]} if i else {"a": IMAGES[i], "b": IMAGES[i]}, i), "2 arrays, record 0 has 3"),
+        (lambda i: ({"a": IMAGES[i]} if i else {"a": IMAGES[i], "b": IMAGES[i]}, i), "is made of"),
+        (lambda i: ({"a": IMAGES[i], "b" if i else "c": IMAGES[i]}, i), "is made of"),
+        (lambda i: (IMAGES[i], np.int64(300) if i else np.int8(1)), "type int64"),
+        (lambda i: (IMAGES[i].astype(np.float64) * (1e300 if i else 1), i), "NaN or infinite"),
     ],
 )
 def test_a_record_unlike_the_first_ends_the_training_with_its_number(item, match):

@@ -1,5 +1,7 @@
 """What attackers from outside got through, by public names alone, stays closed."""
 
+import copy
+
 import keras
 import numpy as np
 import pytest
@@ -37,7 +39,8 @@ class Keeps(keras.metrics.Metric):
         self._elsewhere = (lambda: variable,)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        self._elsewhere[0]().assign(tf.reduce_mean(tf.cast(y_true, tf.float32)))
+        variable = self._elsewhere[0]()
+        variable.assign(tf.zeros_like(variable) + tf.reduce_mean(tf.cast(y_true, tf.float32)))
 
     def result(self):
         return tf.constant(0.0)
@@ -57,7 +60,7 @@ def test_a_variable_that_a_metric_writes_is_read_by_nothing(reader):
     scale = keras.layers.Lambda(lambda x: x * variable) if reader == "layer" else keras.layers.Identity()
     loss = loss_that_reads(lambda: variable) if reader == "loss" else "mse"
     model = private(scale, tfdp.layers.ClippedDense(3), loss=loss, metrics=[Keeps(variable)])
-    with pytest.raises(ValueError, match="records may have written is read"):
+    with pytest.raises(ValueError, match="not its own"):
         fit(model)
     assert model.ledger.updates == 0
 
@@ -162,6 +165,56 @@ def test_a_metric_that_writes_from_the_second_trace_has_none_that_is_not_examine
     assert model.ledger.updates == made
 
 
+class KeepsWhereItIsReset(Keeps):
+    """Writes in the method that fit calls between epochs."""
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        pass
+
+    def reset_state(self):
+        self._elsewhere[0]().assign(0.5 * self._elsewhere[0]())
+
+
+@pytest.mark.parametrize("eager", [False, True])
+@pytest.mark.parametrize(
+    "what", ["a frozen weight", "a weight for inference", "a rate's variable", "where it is reset"]
+)
+def test_a_metric_writes_what_is_its_own_alone(what, eager):
+    frozen, unused, rate = keras.layers.Dense(3, trainable=False), OnlyForInference(), tf.Variable(0.1)
+    model = tfdp.PrivateSequential([keras.Input((3,)), frozen, unused, tfdp.layers.ClippedDense(3)])
+    variable = {"a frozen weight": lambda: frozen.bias, "a weight for inference": lambda: unused.counts}
+    metric = (KeepsWhereItIsReset if what == "where it is reset" else Keeps)(None)
+    metric._elsewhere = (variable.get(what, lambda: rate),)
+    optimizer = tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(lambda: rate), 1.0)
+    model.compile(optimizer, "mse", metrics=[metric], run_eagerly=eager)
+    with pytest.raises(ValueError, match="without noise"):
+        model.fit(X, Y, batch_size=8, epochs=2, verbose=0, accept_measured=True)
+    assert model.ledger.updates <= 4  # those of one epoch
+
+
+class OnlyForInference(keras.layers.Layer):
+    """Holds a weight that is read where it is not trained, and saved."""
+
+    def build(self, shape):
+        self.counts = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+    def call(self, x, training=False):
+        return x if training else x + self.counts
+
+
+@pytest.mark.parametrize("name", ["epsilon", "lr"])
+def test_a_training_metric_has_no_name_of_a_public_number(name):
+    model = private(tfdp.layers.ClippedDense(3), metrics=[keras.metrics.MeanSquaredError(name=name)])
+    with pytest.raises(ValueError, match="public numbers"):
+        fit(model)
+
+
+def test_names_of_checkpoints_tell_no_training_metric(tmp_path):
+    checkpoint = keras.callbacks.ModelCheckpoint(tmp_path / "{epoch}-{loss:.1f}.keras")
+    with pytest.raises(ValueError, match="decides by 'loss'"):
+        private(tfdp.layers.ClippedDense(3)).fit(X, Y, batch_size=8, verbose=0, callbacks=[checkpoint])
+
+
 # Weights that lose what they cost -------------------------------------------------------------------------------------
 
 
@@ -188,3 +241,29 @@ def test_features_of_a_frozen_paid_layer_are_refused_and_of_a_fresh_one_are_not(
 def test_a_served_model_of_three_weights_brings_what_they_cost():
     model = fit(private(tfdp.layers.ClippedDense(1)), Y[:, :1])
     assert tfdp.make_private(model.to_keras()).ledger.updates == model.ledger.updates > 0
+
+
+def test_weights_that_came_without_their_cost_are_put_back(tmp_path):
+    trained = fit(private(tfdp.layers.ClippedDense(3)))
+    keras.Model(trained.inputs, trained.outputs).save_weights(tmp_path / "plain.weights.h5")
+    other = private(tfdp.layers.ClippedDense(3))
+    before = other.get_weights()
+    for options in ({}, {"skip_mismatch": True}):
+        with pytest.raises(ValueError, match="ledger"):
+            other.load_weights(tmp_path / "plain.weights.h5", **options)
+        for one, kept in zip(other.get_weights(), before, strict=True):
+            np.testing.assert_array_equal(one, kept)
+    assert other.privacy_statement(1e-2).epsilon == 0.0
+
+
+@pytest.mark.parametrize("again", ["saved", "wrapped", "copied"])
+def test_weights_without_their_cost_stay_so_in_what_is_made_of_them(tmp_path, again):
+    ways = {
+        "saved": lambda model: model.save(tmp_path / "other.keras"),
+        "wrapped": lambda model: tfdp.PrivateModel(model.inputs, model.outputs).privacy_statement(1e-2),
+        "copied": lambda model: copy.deepcopy(model).privacy_statement(1e-2),
+    }
+    other = private(tfdp.layers.ClippedDense(3))
+    other._privacy.unpaid = True  # as Keras' own functions leave it, that load past the model's methods
+    with pytest.raises(ValueError, match="the ledger saved with them was not"):
+        ways[again](other)

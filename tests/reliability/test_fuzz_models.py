@@ -105,17 +105,19 @@ def test_names_off_the_list_are_refused_wherever_they_stand(saved, module, name)
             tfdp.load_model(path)
 
 
-def test_a_damaged_ledger_leaves_a_model_that_refuses_to_state_or_train(saved):
+def test_a_damaged_ledger_leaves_a_model_as_it_was(saved):
     _, members, path = saved
     model = tfdp.load_model(_written(path, zipped(members)))
     weights = path.with_name("damaged.weights.h5")
     weights.write_bytes(with_ledger(members["model.weights.h5"], b'{"format": 1'))
     with pytest.raises(ValueError, match="not a ledger that can be trusted"):
         model.load_weights(weights)
-    with pytest.warns(UserWarning, match="could not be loaded"):
+    with (
+        pytest.warns(UserWarning, match="could not be loaded"),
+        pytest.raises(ValueError, match="the ledger saved with them was not"),
+    ):
         model.load_weights(weights, skip_mismatch=True)
-    with pytest.raises(ValueError, match="the ledger saved with them was not"):
-        model.privacy_statement(1e-5)
+    assert model.privacy_statement(1e-5).steps == 2
     model.load_weights(_written(weights, members["model.weights.h5"]))
     assert model.privacy_statement(1e-5).steps == 2
 

@@ -107,7 +107,7 @@ class SourceStore(Store):
         self._workers = workers
         x, y, weight = triple(self._item(0))
         self._weighted = weight is not None
-        self.structure = (shaped(x), shaped(y), np.zeros((), np.float32))
+        self.structure, self._names = (shaped(x), shaped(y), np.zeros((), np.float32)), names_of((x, y))
         self.fields = [Field(leaf.shape, leaf.dtype) for leaf in leaves_of(self.structure)]
         self._floating = [tf.as_dtype(field.dtype).is_floating for field in self.fields]
         self._read_one(0)
@@ -153,13 +153,12 @@ class SourceStore(Store):
         if (weight is not None) != self._weighted:
             raise ValueError(f"Record {index} differs from record 0 in having a sample weight. Give all of them one.")
         weight = np.float32(1) if weight is None else weight
+        if (found := names_of((x, y))) != self._names:
+            raise ValueError(f"Record {index} is made of {found}, record 0 of {self._names}: make them alike.")
         leaves = [np.asarray(leaf) for leaf in leaves_of((x, y, weight))]
-        if len(leaves) != len(self.fields):
-            raise ValueError(
-                f"Record {index} has {len(leaves) - 1} arrays, record 0 has {len(self.fields) - 1}: make them alike."
-            )
-        for leaf, field, floating in zip(leaves, self.fields, self._floating, strict=True):
-            check_like(leaf, field, index)
+        with np.errstate(over="ignore"):  # what is too large is infinite then, and refused
+            leaves = [alike(leaf, field, index) for leaf, field in zip(leaves, self.fields, strict=True)]
+        for leaf, floating in zip(leaves, self._floating, strict=True):
             if floating and not np.isfinite(leaf).all():
                 raise ValueError(
                     f"Record {index} holds NaN or infinite values: such a record contributes nothing, and hides"
@@ -208,10 +207,22 @@ def shaped(structure: Any) -> Any:
     return np.zeros(array.shape, drawn_dtype(array.dtype))
 
 
-def check_like(leaf: np.ndarray, field: Field, index: int) -> None:
-    if leaf.shape != field.shape or not np.can_cast(leaf.dtype, field.dtype, "same_kind"):
+def names_of(structure: Any) -> Any:
+    """How a record is put together: keys and places, without the arrays."""
+    if isinstance(structure, Mapping):
+        return {key: names_of(structure[key]) for key in sorted(structure)}
+    if isinstance(structure, tuple):
+        return tuple(names_of(part) for part in structure)
+    return None if structure is None else "array"
+
+
+def alike(leaf: np.ndarray, field: Field, index: int) -> np.ndarray:
+    """The array as the type of record 0. Raises ValueError for another shape or a type that does not fit into it."""
+    floats = leaf.dtype.kind == field.dtype.kind == "f"
+    if leaf.shape != field.shape or not (floats or np.can_cast(leaf.dtype, field.dtype, "safe")):
         raise ValueError(
             f"Record {index} has an array of shape {leaf.shape} and type {leaf.dtype}, where record 0 has shape"
             f" {field.shape} and type {field.dtype}. Pad, crop or convert in a transform: tfdp.records(source,"
             " transform)."
         )
+    return leaf.astype(field.dtype, copy=False)

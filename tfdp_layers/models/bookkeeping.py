@@ -136,11 +136,25 @@ class Bookkeeping(KerasMixin):
             public: says that weights saved without a ledger were not computed from private records, so that they cost
                 nothing. A ledger that is there counts all the same.
 
-        Raises: ValueError for weights without a ledger that are not declared public.
+        Raises: ValueError for weights without a ledger that are not declared public; then the model keeps its own.
         """
         self._privacy.decided("loaded weights")
-        with declared_public(public):
-            super().load_weights(filepath, *args, **kwargs)
+        held, was = [*self.variables, *self._optimizer_variables()], self._privacy.unpaid
+        before = [variable.numpy() for variable in held]
+        try:
+            with declared_public(public):
+                super().load_weights(filepath, *args, **kwargs)
+            if not was:
+                self._refuse_unpaid_weights()  # with skip_mismatch Keras warns only
+        except BaseException:
+            for variable, value in zip(held, before, strict=True):
+                variable.assign(value)
+            self._privacy.unpaid = was
+            raise
+
+    def _optimizer_variables(self) -> list[Any]:
+        optimizer = getattr(self, "optimizer", None)
+        return list(optimizer.variables) if isinstance(optimizer, PrivateOptimizer) else []
 
     def get_weights(self) -> list[Any]:
         """As in Keras."""
@@ -154,6 +168,7 @@ class Bookkeeping(KerasMixin):
 
     def save_own_variables(self, store: Any) -> None:
         self._settle_accounts()
+        self._refuse_unpaid_weights()
         refuse_changed_constants(self)
         super().save_own_variables(store)
         write_stored_ledger(store, self.ledger)

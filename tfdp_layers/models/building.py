@@ -1,9 +1,13 @@
-"""All that a training creates, made before its first step."""
+"""All that a training creates, made before its first step; and what a trace of its step takes for given."""
 
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
+
+from tfdp_layers.certificates.certificate import stated_bounds
+from tfdp_layers.sensitivity import SensitivityGroup
 
 
 def build_for(model: Any, spec: tuple[Any, ...]) -> None:
@@ -29,3 +33,12 @@ def build_for(model: Any, spec: tuple[Any, ...]) -> None:
 def zeros_of(spec: Any) -> tf.Tensor:
     """One record of zeros, of this shape and type."""
     return tf.zeros([1 if d is None else d for d in spec.shape], spec.dtype)
+
+
+def settings_of(model: Any, groups: Sequence[SensitivityGroup]) -> Hashable:
+    """What a trace of the step, or an eager step, would take from the optimizer and the layers."""
+    names = ("use_bias", "trainable", "activation", "alignment", "backpropagate", "bound")
+    layers = tuple(tuple(getattr(layer, name, None) for name in names) for layer in model._flatten_layers())
+    optimizer, together = model.optimizer, int(model.steps_per_execution)
+    bounds = stated_bounds(model)
+    return id(optimizer), id(optimizer.noise_source), tuple(optimizer.stddevs(groups)), together, layers, bounds

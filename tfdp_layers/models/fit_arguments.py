@@ -1,6 +1,7 @@
 """What `fit` accepts: data that a sampler draws, and callbacks that look at nothing private."""
 
 import inspect
+import string
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -11,7 +12,12 @@ import numpy as np
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.batches.sources import is_source
+from tfdp_layers.batches.stores import Store
 from tfdp_layers.sampling import Poisson, Sampling
+
+PUBLIC = ("epsilon", "nominal_epsilon", "learning_rate", "lr")
+"""Names in the logs of numbers that are public."""
 
 _ARRAY_OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "seed")
 
@@ -72,7 +78,18 @@ def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) ->
             "validation_split carves the validation data out of the private data: its metrics are computed without"
             " noise and would be released. Give public data as validation_data=(x, y)."
         )
+    reserved = sorted(set(PUBLIC) & set(logged))
+    if reserved:
+        raise ValueError(
+            f"Outputs or metrics are called {reserved}: in the logs these names stand for public numbers, by which"
+            " callbacks may decide, and a training metric carries no noise. Give them other names."
+        )
     validation = arguments.get("validation_data")
+    if isinstance(validation, Store | Batches) or is_source(validation):
+        raise ValueError(
+            f"validation_data is {type(validation).__name__}, which Keras cannot evaluate on. Give public arrays"
+            " (x, y), or a tf.data.Dataset of batches."
+        )
     if shares_records(arguments.get("x"), validation):
         raise ValueError(
             "validation_data is the private training data itself; its metrics carry no noise. Give public data."
@@ -87,7 +104,8 @@ def logged_names(model: Any) -> list[str]:
     compiled = model._compile_metrics
     given = [] if compiled is None else [compiled._user_metrics, compiled._user_weighted_metrics]
     named = [getattr(m, "name", None) or getattr(m, "__name__", m) for m in keras.tree.flatten(given)]
-    return [*model._names_of_outputs(), *map(str, named)]
+    of_layers = [m.name for layer in model._flatten_layers(include_self=False) for m in layer._metrics]
+    return [*model._names_of_outputs(), *map(str, named), *of_layers]
 
 
 def posing_names(logged: Iterable[str]) -> list[str]:
@@ -179,6 +197,9 @@ def decides_by(callback: keras.callbacks.Callback) -> str | None:
     deciding |= isinstance(callback, kc.ModelCheckpoint) and callback.save_best_only
     if deciding:
         return str(getattr(callback, "monitor", ""))
+    if isinstance(callback, kc.ModelCheckpoint):  # which files there are, and which is written over, by their names
+        fields = [name for _, name, _, _ in string.Formatter().parse(str(callback.filepath)) if name]
+        return next((name for name in fields if name not in ("epoch", "batch", *PUBLIC)), None)
     if type(callback).__module__.split(".")[0] in ("keras_tuner", "kerastuner"):
         objective = getattr(callback, "objective", None)
         return None if objective is None else str(getattr(objective, "name", objective))

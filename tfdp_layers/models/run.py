@@ -1,5 +1,6 @@
 """What a private model remembers beside its weights, and one `fit` of it."""
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -26,7 +27,7 @@ class Run:
         groups: the certified groups of weights.
         release: what each of its steps releases.
         token: its place in the ledger; None on workers other than the chief.
-        settings: what its certificate and the ledger's entry were made from; see `PrivateTraining._settings`.
+        settings: what its certificate and the ledger's entry were made from; see `settings_of`.
         replicas: the devices that train together, if there are several.
         plan: the steps that it is to make.
         made: releases that it made.
@@ -81,8 +82,8 @@ class PrivacyState:
         self.independence: Report | None = None
         self.sums: Any = None
         self.metrics: Any = None
+        self.read_after_noise: list[Any] = []
         self.accept_measured = False
-        self.unpaid = False
         self.watch: Watch | None = None
         self.remarks: list[str] = []
         self._replicas: Replicas | None = None
@@ -91,8 +92,18 @@ class PrivacyState:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "PrivacyState":
         copied = PrivacyState()
-        copied.account = Account(self.ledger.copy())
+        copied.account = copy.deepcopy(self.account)
+        copied.remarks = list(self.remarks)
         return copied
+
+    @property
+    def unpaid(self) -> bool:
+        """Whether weights of the model, or of one that shares weights with it, came without what they cost."""
+        return self.account.unpaid
+
+    @unpaid.setter
+    def unpaid(self, value: bool) -> None:
+        self.account.unpaid = value
 
     @property
     def ledger(self) -> Ledger:

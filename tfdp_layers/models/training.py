@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +10,15 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.batches.base import Batches
-from tfdp_layers.certificates.certificate import certified, stated_bounds
+from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
 from tfdp_layers.certificates.interactions import specs
 from tfdp_layers.models.accounts import remember_released
 from tfdp_layers.models.bookkeeping import Bookkeeping
-from tfdp_layers.models.building import build_for
+from tfdp_layers.models.building import build_for, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.counting import CountedStep
+from tfdp_layers.models.crossing import crossings_of
 from tfdp_layers.models.finite import FiniteWeights
 from tfdp_layers.models.fit_arguments import (
     as_batches,
@@ -40,7 +41,12 @@ from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report
 from tfdp_layers.proof.models import traced_sums
-from tfdp_layers.proof.steering import Crossings, refuse_steered, traced_metrics, written_by_metrics
+from tfdp_layers.proof.steering import (
+    refuse_foreign_writes,
+    refuse_steered,
+    traced_metrics,
+    written_by_metrics,
+)
 from tfdp_layers.sampling import Sampling
 from tfdp_layers.sensitivity import SensitivityGroup
 
@@ -76,13 +82,21 @@ class PrivateTraining(BoundedSums, Bookkeeping):
 
     def _parts(self) -> StepParts:
         """What a step is made of; nothing that records write unnoised is read after the noise: see `Crossings`."""
-        crossings = Crossings(self.name, lambda: [*self.trainable_variables, *self.optimizer.variables])
+        crossings = crossings_of(self)
         return StepParts(
             crossings.of_records()(self._local_sums),
             crossings.of_release()(self._release),
             crossings.of_records()(self.get_metrics_result),
             self.non_trainable_variables,
         )
+
+    def reset_metrics(self) -> None:
+        """As in Keras. Raises ValueError, inside of `fit`, where a metric writes more than itself."""
+        if self._privacy.run is None or not tf.executing_eagerly():
+            super().reset_metrics()
+            return
+        with crossings_of(self).of_records():
+            super().reset_metrics()
 
     def _local_sums(self, data: Any) -> list[tf.Tensor]:
         """Sums over a drawn batch, or over a replica's slice of it; updates the metrics."""
@@ -171,6 +185,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
         for name in ("y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)
+        self._initial_epoch = None  # Keras keeps it from a fit that was resumed
         self._settle_accounts()
         warn_of_lost_count(arguments["callbacks"], self.ledger)
         self._privacy.accept_measured = accept_measured
@@ -240,7 +255,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         warn_of_hopeless(run.release, groups, plan.steps)
         report = self._check_trace(run, spec)
         run.release = replace(run.release, independence=in_words(report))
-        run.token, run.settings = self._open(run), self._settings(groups)
+        run.token, run.settings = self._open(run), settings_of(self, groups)
 
     def _prepare(self, spec: tuple[Any, ...], replicas: Replicas | None) -> None:
         """Creates and checks all that is trained: its variables, what they cost so far, and where they live."""
@@ -278,8 +293,9 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             # Eager metrics may be plain Python, and those of replicas are traced with their own variables.
             metrics = None if run.replicas or self.run_eagerly else traced_metrics(self, function)
             written = [] if metrics is None else written_by_metrics(self, metrics)
+            refuse_foreign_writes(self, written)
             if not run.replicas:
-                refuse_steered(self, written)
+                state.read_after_noise = refuse_steered(self, written)
             state.independence = examined(self, function, spec[0], spec[1], run.groups, written)
             # Replicas trace the sums anew, each with variables of its own.
             state.sums, state.metrics = None if metrics is None else function, metrics
@@ -306,14 +322,6 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         self._privacy.account.replace(ledger, by_fit=True)
         return token
 
-    def _settings(self, groups: Sequence[SensitivityGroup]) -> Hashable:
-        """What a trace of the step, or an eager step, would take from the optimizer and the layers."""
-        names = ("use_bias", "trainable", "activation", "alignment", "backpropagate", "bound")
-        layers = tuple(tuple(getattr(layer, name, None) for name in names) for layer in self._flatten_layers())
-        optimizer, together = self.optimizer, int(self.steps_per_execution)
-        bounds = stated_bounds(self)
-        return id(optimizer), id(optimizer.noise_source), tuple(optimizer.stddevs(groups)), together, layers, bounds
-
     def make_train_function(self, force: bool = False) -> Any:
         """Keras' compiled step, or that of several replicas, counted in the ledger: see `CountedStep`."""
         if self.train_function is not None and not force:
@@ -324,7 +332,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         else:
             step = replicas.step_function(self._parts(), together, bool(self.run_eagerly))
         self.train_function = CountedStep(
-            step, together, self._privacy, self.optimizer, self._settings, self._stop_training
+            step, together, self._privacy, self.optimizer, functools.partial(settings_of, self), self._stop_training
         )
         return self.train_function
 

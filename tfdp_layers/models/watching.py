@@ -7,10 +7,9 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.models.fit_arguments import flatten_callbacks
+from tfdp_layers.models.fit_arguments import PUBLIC, flatten_callbacks
 from tfdp_layers.models.watched_logs import WatchedLogs
 
-_PUBLIC = ("epsilon", "nominal_epsilon", "learning_rate", "lr")
 _HOOKS = tuple(name for name in dir(keras.callbacks.Callback) if name.startswith("on_"))
 
 
@@ -133,7 +132,7 @@ def is_private(name: str, validated: bool, posing: bool) -> bool:
         validated: whether there are validation data, which are public.
         posing: whether outputs or metrics of the model are named like validation metrics.
     """
-    return name not in _PUBLIC and not (name.startswith("val_") and validated and not posing)
+    return name not in PUBLIC and not (name.startswith("val_") and validated and not posing)
 
 
 STEERED = (

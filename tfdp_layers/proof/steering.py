@@ -55,6 +55,7 @@ def written_by_metrics(model: Any, update: Any) -> list[Any]:
 
     def results() -> None:
         model.get_metrics_result()
+        model.reset_metrics()
 
     found = []
     for graph in (update.graph, tf.function(results, autograph=False).get_concrete_function().graph):
@@ -63,7 +64,25 @@ def written_by_metrics(model: Any, update: Any) -> list[Any]:
     return found
 
 
-def refuse_steered(model: Any, written: Iterable[Any]) -> None:
+def refuse_foreign_writes(model: Any, written: Iterable[Any]) -> None:
+    """Raises ValueError where a metric writes a variable that is not its own: weights would tell what it saw.
+
+    Args:
+        written: of `written_by_metrics`.
+    """
+    own = {resource_key(handle_of(v)) for v in written_by_records(model)}
+    if any(resource_key(handle_of(v)) not in own for v in written):
+        raise foreign(model.name)
+
+
+def foreign(name: str) -> ValueError:
+    return ValueError(
+        f"A metric of model {name!r} writes a variable that is not its own, with what it computes from the records,"
+        " without noise: whoever reads that variable would know it. Let metrics write what their add_weight made."
+    )
+
+
+def refuse_steered(model: Any, written: Iterable[Any]) -> list[Any]:
     """Raises ValueError where what follows the noise of a step reads a variable that records write without noise.
 
     That is: learning rates (also schedules and functions), regularizers, constraints, and the optimizer's own state.
@@ -71,6 +90,8 @@ def refuse_steered(model: Any, written: Iterable[Any]) -> None:
 
     Args:
         written: of `written_by_metrics`, beside `written_by_records`.
+
+    Returns: the variables that are read there.
     """
     inner, trained = model.optimizer.inner_optimizer, model.trainable_variables
 
@@ -86,6 +107,7 @@ def refuse_steered(model: Any, written: Iterable[Any]) -> None:
     private = {resource_key(handle_of(v)) for v in [*written_by_records(model), *written]}
     if any(resource_key(handle_of(v)) in private for v in [*read, *model.optimizer.variables]):
         raise steered(model.name)
+    return list(graph.variables)
 
 
 def steered(name: str) -> ValueError:
@@ -104,11 +126,14 @@ class Crossings:
 
     Args:
         name: the model's, for errors.
-        moved: to the variables that a release may move.
+        kept: to the variables that only a release may move, or that it reads.
+        own: to those that records may write, where not all that they write was examined beforehand: on replicas.
     """
 
-    def __init__(self, name: str, moved: Callable[[], Iterable[Any]]) -> None:
-        self._name, self._moved = name, moved
+    def __init__(
+        self, name: str, kept: Callable[[], Iterable[Any]], own: Callable[[], Iterable[Any]] | None = None
+    ) -> None:
+        self._name, self._kept, self._own = name, kept, own
         self._written: set[int] = set()
         self._read: set[int] = set()
 
@@ -119,14 +144,17 @@ class Crossings:
         Raises: ValueError at its end, where a release that came before reads what was written here.
         """
         if tf.executing_eagerly():
-            before = values(self._moved())
+            before = values(self._kept())
             yield
-            if values(self._moved()) != before:
+            if values(self._kept()) != before:
                 raise steered(self._name)
             return
         with made_here() as operations:
             yield
-        self._written |= {resource_key(outermost(t)) for t in handles_written_by(operations)}
+        written = {resource_key(outermost(t)) for t in handles_written_by(operations)}
+        if self._own is not None and written - {resource_key(h) for v in self._own() for h in handles_of(v)}:
+            raise foreign(self._name)
+        self._written |= written
         self._refuse()
 
     @contextlib.contextmanager
@@ -159,6 +187,12 @@ def made_here() -> Iterator[list[Any]]:
     made.extend(one for one in graph.get_operations()[before:] if not one.type.startswith("Collective"))
 
 
+def handles_of(variable: Any) -> list[Any]:
+    """The handle of a variable, or of each of its copies on replicas."""
+    copies = getattr(variable.value, "values", None)
+    return [handle_of(variable)] if copies is None else [copy.handle for copy in copies]
+
+
 def values(variables: Iterable[Any]) -> list[bytes]:
-    """What Keras variables hold, NaN included."""
+    """What variables hold, NaN included."""
     return [np.asarray(variable.numpy()).tobytes() for variable in variables]

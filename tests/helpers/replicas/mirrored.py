@@ -23,6 +23,7 @@ SAID, DOCUMENTED = io.StringIO(), dict[str, Any]()
 with contextlib.redirect_stdout(SAID):
     exec(example("devices"), DOCUMENTED)
 STRATEGY = DOCUMENTED["strategy"]
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 NOISY, ADADP = tfdp.optimizers.NoisyOptimizer, tfdp.optimizers.AdaDPOptimizer
 
 
@@ -111,7 +112,8 @@ class Steers(keras.metrics.Metric):
         self._found = lambda: optimizer.learning_rate
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
-        self._found().assign(tf.reduce_mean(tf.cast(y_true, tf.float32)))
+        variable = self._found()
+        variable.assign(tf.zeros(variable.shape) + tf.reduce_mean(tf.cast(y_true, tf.float32)))
 
     def result(self) -> Any:
         return tf.constant(0.0)
@@ -126,6 +128,18 @@ def a_metric_that_writes_the_learning_rate_is_refused() -> None:
     with pytest.raises(ValueError, match="without noise"):
         model.fit(x, y, batch_size=5, verbose=0)
     np.testing.assert_array_equal(weights(model), before)
+
+
+def a_metric_that_writes_a_frozen_weight_is_refused() -> None:
+    with STRATEGY.scope():
+        model, x, y = mlp()
+        frozen = keras.layers.Dense(6, trainable=False)
+        model = tfdp.PrivateSequential([keras.Input((6,)), frozen, tfdp.layers.ClippedDense(3)])
+        metric = Steers(None)
+        metric._found = lambda: frozen.bias
+        model.compile(NOISY(keras.optimizers.SGD(0.1), 1.0), LOSS, metrics=[metric])
+    with pytest.raises(ValueError, match="not its own"):
+        model.fit(x, y, batch_size=5, verbose=0)
 
 
 def largest_move() -> float:
@@ -275,6 +289,7 @@ CHECKS = (
     the_noise_of_a_step_is_the_stated_one,
     noise_on_every_replica_is_seen,
     a_metric_that_writes_the_learning_rate_is_refused,
+    a_metric_that_writes_a_frozen_weight_is_refused,
     a_record_moves_the_sum_by_its_bound_at_most,
     a_record_summed_on_two_replicas_is_seen,
     a_record_on_two_replicas_releases_nothing,
