@@ -197,6 +197,14 @@ def test_labels_beside_a_source_are_refused():
         classifier().fit(Source(), LABELS, batch_size=4)
 
 
+@pytest.mark.parametrize("validation", [Source(), tfdp.records(pipeline())], ids=["source", "records"])
+def test_records_are_no_validation_data_of_keras(validation):
+    model = classifier()
+    with pytest.raises(ValueError, match="which Keras cannot evaluate on"):
+        model.fit(IMAGES, LABELS, batch_size=5, validation_data=validation, verbose=0)
+    assert model.ledger.steps == 0
+
+
 def test_a_pipeline_in_fit_is_told_of_records():
     with pytest.raises(ValueError, match=r"tfdp\.records\(dataset\)"):
         classifier().fit(pipeline(), verbose=0)

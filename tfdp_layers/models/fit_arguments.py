@@ -85,7 +85,7 @@ def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) ->
             " callbacks may decide, and a training metric carries no noise. Give them other names."
         )
     validation = arguments.get("validation_data")
-    if isinstance(validation, Store | Batches) or is_source(validation):
+    if isinstance(validation, Store) or is_source(validation):
         raise ValueError(
             f"validation_data is {type(validation).__name__}, which Keras cannot evaluate on. Give public arrays"
             " (x, y), or a tf.data.Dataset of batches."
