@@ -16,4 +16,4 @@ def crossings_of(model: Any) -> Crossings:
         return [*written_by_records(model), *seeds]
 
     replicas = model._privacy.require_run().replicas
-    return Crossings(model.name, kept, None if replicas is None else own)
+    return Crossings(model.name, kept, None if replicas is None else own, model._privacy.written_by_sums)

@@ -83,6 +83,7 @@ class PrivacyState:
         self.sums: Any = None
         self.metrics: Any = None
         self.read_after_noise: list[Any] = []
+        self.written_by_sums: set[int] = set()
         self.accept_measured = False
         self.watch: Watch | None = None
         self.remarks: list[str] = []

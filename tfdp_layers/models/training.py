@@ -39,14 +39,8 @@ from tfdp_layers.models.sums import BoundedSums
 from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.registry import warn_of_generic
-from tfdp_layers.proof import Report
+from tfdp_layers.proof import Report, steering
 from tfdp_layers.proof.models import traced_sums
-from tfdp_layers.proof.steering import (
-    refuse_foreign_writes,
-    refuse_steered,
-    traced_metrics,
-    written_by_metrics,
-)
 from tfdp_layers.sampling import Sampling
 from tfdp_layers.sensitivity import SensitivityGroup
 
@@ -291,12 +285,13 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         if state.independence is None or self.run_eagerly:
             function = traced_sums(self, *specs(spec))
             # Eager metrics may be plain Python, and those of replicas are traced with their own variables.
-            metrics = None if run.replicas or self.run_eagerly else traced_metrics(self, function)
-            written = [] if metrics is None else written_by_metrics(self, metrics)
-            refuse_foreign_writes(self, written)
+            metrics = None if run.replicas or self.run_eagerly else steering.traced_metrics(self, function)
+            written = [] if metrics is None else steering.written_by_metrics(self, metrics)
+            steering.refuse_foreign_writes(self, written)
             if not run.replicas:
-                state.read_after_noise = refuse_steered(self, written)
+                state.read_after_noise = steering.refuse_steered(self, written)
             state.independence = examined(self, function, spec[0], spec[1], run.groups, written)
+            state.written_by_sums = steering.keys_written(function)
             # Replicas trace the sums anew, each with variables of its own.
             state.sums, state.metrics = None if metrics is None else function, metrics
             if not (state.independence.proved or state.accept_measured):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
 import keras
@@ -62,6 +62,12 @@ def written_by_metrics(model: Any, update: Any) -> list[Any]:
         written = written_handles(graph)
         found += [outer for outer, inner in graph.captures if inner.name in written]
     return found
+
+
+def keys_written(function: Any) -> set[int]:
+    """Which variables a traced function writes: their keys."""
+    written = written_handles(function.graph)
+    return {resource_key(outer) for outer, inner in function.graph.captures if inner.name in written}
 
 
 def refuse_foreign_writes(model: Any, written: Iterable[Any]) -> None:
@@ -128,12 +134,17 @@ class Crossings:
         name: the model's, for errors.
         kept: to the variables that only a release may move, or that it reads.
         own: to those that records may write, where not all that they write was examined beforehand: on replicas.
+        examined: of `keys_written`: what the sums write was proved or measured to depend on no record.
     """
 
     def __init__(
-        self, name: str, kept: Callable[[], Iterable[Any]], own: Callable[[], Iterable[Any]] | None = None
+        self,
+        name: str,
+        kept: Callable[[], Iterable[Any]],
+        own: Callable[[], Iterable[Any]] | None = None,
+        examined: Set[int] = frozenset(),
     ) -> None:
-        self._name, self._kept, self._own = name, kept, own
+        self._name, self._kept, self._own, self._examined = name, kept, own, examined
         self._written: set[int] = set()
         self._read: set[int] = set()
 
@@ -144,14 +155,14 @@ class Crossings:
         Raises: ValueError at its end, where a release that came before reads what was written here.
         """
         if tf.executing_eagerly():
-            before = values(self._kept())
+            before = values(self._watched())
             yield
-            if values(self._kept()) != before:
+            if values(self._watched()) != before:
                 raise steered(self._name)
             return
         with made_here() as operations:
             yield
-        written = {resource_key(outermost(t)) for t in handles_written_by(operations)}
+        written = {resource_key(outermost(t)) for t in handles_written_by(operations)} - self._examined
         if self._own is not None and written - {resource_key(h) for v in self._own() for h in handles_of(v)}:
             raise foreign(self._name)
         self._written |= written
@@ -168,6 +179,10 @@ class Crossings:
         handles = (t for operation in operations for t in operation.inputs if t.dtype == tf.resource)
         self._read |= {resource_key(outermost(t)) for t in handles}
         self._refuse()
+
+    def _watched(self) -> list[Any]:
+        kept = list(self._kept())
+        return [v for v in kept if resource_key(handle_of(v)) not in self._examined] if self._examined else kept
 
     def _refuse(self) -> None:
         if self._written & self._read:
