@@ -130,7 +130,15 @@ def overwritten_vectorization():
     return layer
 
 
-@pytest.mark.parametrize("make", [overwritten_mean, overwritten_vocabulary, overwritten_vectorization])
+def overwritten_boundaries():
+    layer = kl.Discretization(bin_boundaries=[0.0, 1.0])
+    layer.bin_boundaries = [2.0, 3.0]
+    return layer
+
+
+@pytest.mark.parametrize(
+    "make", [overwritten_boundaries, overwritten_mean, overwritten_vocabulary, overwritten_vectorization]
+)
 def test_constants_that_were_given_and_set_to_others_later_are_refused(make):
     assert "set later" in mixing_reason(make())
 
@@ -146,6 +154,7 @@ GIVEN = {
     "special words": lambda: kl.StringLookup(vocabulary=["[UNK]", "a", "b"]),
     "texts": lambda: kl.TextVectorization(vocabulary=["a", "b"]),
     "bins": lambda: kl.Discretization(bin_boundaries=[0.0, 1.0]),
+    "loaded bins": lambda: kl.Discretization.from_config(kl.Discretization(bin_boundaries=(0.0, 1.0)).get_config()),
 }
 
 

@@ -1,5 +1,6 @@
 """Scattering coefficients are kymatio's, in every mode; features of a public prefix are computed once, row by row."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +130,7 @@ def test_kept_features_are_found_again_and_never_taken_for_others(tmp_path: Path
     found = tfdp.features(prefix(1), x, cache=tmp_path / "kept")
     np.testing.assert_allclose(found, tfdp.features(prefix(1), x), atol=1e-6)
     (file,) = (tmp_path / "kept").iterdir()
+    partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
     assert file.stat().st_mode & 0o077 == 0, "features are as private as the records"
     made = file.stat().st_mtime_ns
     again = tfdp.features(prefix(1), x, cache=tmp_path / "kept")  # other names of layers, the same computation
@@ -142,6 +144,12 @@ def test_kept_features_are_found_again_and_never_taken_for_others(tmp_path: Path
     assert len(list((tmp_path / "kept").iterdir())) == 1 + len(others)
     assert others[2].dtype == np.float16
     np.testing.assert_allclose(others[2], found, rtol=1e-3, atol=1e-3)
+    file.unlink()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    partial.symlink_to(elsewhere)  # a link that somebody planted is not followed
+    np.testing.assert_array_equal(tfdp.features(prefix(1), x, cache=tmp_path / "kept"), again)
+    assert elsewhere.read_text() == "mine"
     weights = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Conv2D(2, 3)])
     first = tfdp.features(weights, x, cache=tmp_path / "kept")
     weights.layers[0].kernel.assign_add(keras.ops.ones_like(weights.layers[0].kernel))

@@ -255,7 +255,7 @@ def test_a_clip_is_automatic_where_no_threshold_is_given() -> None:
 # Refusals, before anything is spent -----------------------------------------------------------------------------------
 
 
-def refused(model: Any, error: type[Exception], match: str, *callbacks: Any) -> None:
+def assert_refused(model: Any, error: type[Exception], match: str, *callbacks: Any) -> None:
     before, steps = model.get_weights(), model.ledger.steps
     with pytest.raises(error, match=match):
         fit(model, *callbacks)
@@ -265,15 +265,15 @@ def refused(model: Any, error: type[Exception], match: str, *callbacks: Any) -> 
 
 def test_no_budget_and_two_are_refused() -> None:
     model = tiny()
-    refused(model, ValueError, r"fit got no budget.*callbacks=\[tfdp.callbacks.PrivacyBudget")
-    refused(model, ValueError, "two PrivacyBudget", PrivacyBudget(1.0, DELTA), PrivacyBudget(2.0, DELTA))
+    assert_refused(model, ValueError, r"fit got no budget.*callbacks=\[tfdp.callbacks.PrivacyBudget")
+    assert_refused(model, ValueError, "two PrivacyBudget", PrivacyBudget(1.0, DELTA), PrivacyBudget(2.0, DELTA))
 
 
 def test_a_spent_budget_is_not_stretched_over_more_steps() -> None:
     model = tiny()
     fit(model, PrivacyBudget(1.0, DELTA))
-    refused(model, BudgetExhausted, "all epochs to one fit", PrivacyBudget(1.0, DELTA))  # 0.01% is left
-    refused(model, BudgetExhausted, "Nothing is left", PrivacyBudget(0.5, DELTA))
+    assert_refused(model, BudgetExhausted, "all epochs to one fit", PrivacyBudget(1.0, DELTA))  # 0.01% is left
+    assert_refused(model, BudgetExhausted, "Nothing is left", PrivacyBudget(0.5, DELTA))
 
 
 def test_the_number_is_not_known_before_fit_and_the_error_says_who_finds_it() -> None:

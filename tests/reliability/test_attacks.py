@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from tfdp_layers.proof import prove_rows
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(32, 3)).astype("float32"), RNG.normal(size=(32, 3)).astype("float32")
@@ -228,6 +229,53 @@ def test_features_of_weights_that_a_private_training_released_are_refused(prefix
     }
     with pytest.raises(ValueError, match="ledger"):
         tfdp.features(layers[prefix](), X)
+
+
+class Frozen(keras.layers.Layer):
+    """A dense layer whose weights are not trained, and may be set."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 16), trainable=False)
+
+    def call(self, x):
+        return x @ self.kernel
+
+
+def test_features_of_released_values_in_weights_that_are_not_trained_are_refused():
+    model = fit(private(tfdp.layers.ClippedDense(16, use_bias=False), tfdp.layers.ClippedDense(3)))
+    prefix = Frozen()
+    prefix(X)
+    prefix.kernel.assign(model.layers[0].kernel)
+    with pytest.raises(ValueError, match="ledger"):
+        tfdp.features(prefix, X)
+
+
+def test_features_of_constants_that_adapt_may_have_learned_are_refused_until_declared():
+    layer = keras.layers.Normalization()
+    layer.adapt(X)
+    with pytest.raises(ValueError, match=r"tfdp\.public"):
+        tfdp.features(layer, X)
+    assert tfdp.features(tfdp.public(layer), X).shape == X.shape
+
+
+@pytest.mark.parametrize("pairs", [lambda x: x[::-1], lambda x: tf.roll(x, 8, 0), lambda x: tf.cumsum(x, 0)])
+def test_features_of_records_that_meet_far_apart_are_refused(pairs):
+    with pytest.raises(ValueError, match="other records"):
+        tfdp.features(keras.layers.Lambda(lambda x: x + pairs(x), name="meeting"), X)
+
+
+def test_where_no_proof_is_found_features_are_measured():
+    def rounded(x):  # by an operation that no rule is written for
+        return tf.quantization.fake_quant_with_min_max_args(x)
+
+    def meeting(x):  # its range is that of all records
+        return tf.quantization.quantize_and_dequantize_v2(x, 0.0, 0.0, range_given=False)
+
+    for one in (rounded, meeting):
+        assert prove_rows(one, tf.TensorSpec((None, 3))).status == "unknown"
+    np.testing.assert_allclose(tfdp.features(keras.layers.Lambda(rounded), X), rounded(X))
+    with pytest.raises(ValueError, match="other records"):
+        tfdp.features(keras.layers.Lambda(meeting), X)
 
 
 def test_features_of_a_frozen_paid_layer_are_refused_and_of_a_fresh_one_are_not():

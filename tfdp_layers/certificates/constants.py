@@ -60,7 +60,7 @@ def has_given_constants(layer: keras.layers.Layer) -> bool:
     if isinstance(layer, kl.Normalization):
         return layer.input_mean is not None and has_given_numbers(layer)
     if isinstance(layer, kl.Discretization):
-        return not getattr(layer, "num_bins", None) or layer.bin_boundaries is None
+        return layer.bin_boundaries is None or has_given_boundaries(layer)
     if isinstance(layer, kl.TextVectorization):
         layer = layer._lookup_layer
     if isinstance(layer, kl.StringLookup | kl.IntegerLookup) or hasattr(layer, "_has_input_vocabulary"):
@@ -82,6 +82,12 @@ def has_given_numbers(layer: Any) -> bool:
         if squeezed.shape == np.squeeze(given).shape and not np.array_equal(squeezed, np.squeeze(given)):
             return False
     return True
+
+
+def has_given_boundaries(layer: Any) -> bool:
+    """Whether the boundaries are the argument of that name, which Keras keeps as the layer was made."""
+    given = layer._auto_config.serialize().get("bin_boundaries") if hasattr(layer, "_auto_config") else None
+    return given is not None and np.array_equal(np.asarray(given, float), np.asarray(layer.bin_boundaries, float))
 
 
 def has_given_vocabulary(layer: Any) -> bool:

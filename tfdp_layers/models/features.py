@@ -8,12 +8,15 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.certificates.constants import refusal_of_constants
 from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.models.accounts import is_paid_for
 from tfdp_layers.models.kept_features import file_for, writing
 from tfdp_layers.models.training import PrivateTraining
+from tfdp_layers.proof import prove_rows
 
-_PROBED = 3
+_PROBED = 32
+"""Records on which a prefix is measured whose rows could not be proved apart."""
 
 
 def features(
@@ -41,8 +44,10 @@ def features(
             with the same ones only opens it. Such a file is as private as the records.
 
     Returns: (n, ...), an array; from a cache a memory-mapped one, not writable, of which nothing is in memory at first.
-    Raises: ValueError for an empty x, a prefix with layers that this library trains or adapts on private data, whose
-        cost would be lost, and one whose output for a record depends on the other records.
+    Raises: ValueError for an empty x; a prefix with layers that this library trains or adapts on private data, whose
+        cost would be lost, or with constants of preprocessing that `adapt` may have learned (`tfdp.public` declares
+        them); and one whose output for a record depends on the other records: proved, or where no proof is found,
+        measured on records of x.
     """
     x = np.asarray(x)
     layers = list(prefix) if isinstance(prefix, list | tuple) else [prefix]
@@ -77,7 +82,7 @@ def computed(
             rows = layer(rows, **options)
         return rows
 
-    refuse_mixing(through, x[: min(_PROBED, len(x))])
+    refuse_mixed(through, x)
     compiled = not any(layer.weights for layer in layers) if jit_compile is None else jit_compile
     step = tf.function(through, autograph=False, jit_compile=compiled, reduce_retracing=not compiled)
     found: np.ndarray | None = None
@@ -97,19 +102,35 @@ def computed(
 def refuse_private(layer: Any) -> None:
     """Raises ValueError for a prefix that was, or may have been, made from private data."""
     for part in layer._flatten_layers():
-        if isinstance(part, AdaptedLayer | PrivateTraining) or any(is_paid_for(v) for v in part._trainable_variables):
+        own = (*part._trainable_variables, *part._non_trainable_variables)
+        if isinstance(part, AdaptedLayer | PrivateTraining) or any(map(is_paid_for, own)):
             raise ValueError(
                 f"{part.name!r} ({type(part).__name__}) in the prefix has a ledger, or holds weights that a private"
                 " training released: features without it would lose what its weights cost. Make it the first layers of"
                 " the private model instead, or keep a prefix with public weights out of private trainings."
             )
+        reason = refusal_of_constants(part)
+        if reason is not None:
+            raise ValueError(f"Layer {part.name!r} ({type(part).__name__}) in the prefix: {reason}")
 
 
-def refuse_mixing(through: Any, rows: np.ndarray) -> None:
-    """Raises ValueError if the first record's features change with the records beside it."""
-    alone, together = (np.asarray(through(tf.convert_to_tensor(part))) for part in (rows[:1], rows))
-    if len(together) != len(rows) or not np.allclose(alone[0], together[0], rtol=1e-3, atol=1e-5, equal_nan=True):
+def refuse_mixed(through: Any, x: np.ndarray) -> None:
+    """Raises ValueError if a record's features depend on the records beside it."""
+    report = prove_rows(through, tf.TensorSpec((None, *x.shape[1:]), tf.convert_to_tensor(x[:1]).dtype))
+    if not report.proved and (report.status == "mixed" or differ_alone(through, x[:_PROBED])):
         raise ValueError(
-            "The prefix does not put out one row for each record by itself: its output for a record depends on"
-            " other records, so one record would be in several features. Take out what computes over the batch axis."
+            "The prefix does not put out one row for each record by itself: its output for a record depends on other"
+            f" records, so one record would be in several features ({report.reason}). Take out what computes over the"
+            " batch axis."
         )
+
+
+def differ_alone(through: Any, rows: np.ndarray) -> bool:
+    """Whether some record's features change with the records beside it, or with its place among them."""
+    alone = [np.asarray(through(tf.convert_to_tensor(rows[i : i + 1]))) for i in range(len(rows))]
+    for order in (slice(None), slice(None, None, -1), slice(0, 2), slice(0, 7)):
+        together = np.asarray(through(tf.convert_to_tensor(rows[order])))
+        wanted = np.concatenate(alone[order])
+        if together.shape != wanted.shape or not np.allclose(together, wanted, 1e-3, 1e-5, equal_nan=True):
+            return True
+    return False

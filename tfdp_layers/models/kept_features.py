@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers._version import __version__
+from tfdp_layers.batches.written import private
 
 __all__ = ["file_for", "writing"]
 
@@ -46,8 +48,14 @@ class writing:  # noqa: N801 (used like a function)
         return self
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        self._partial.touch(mode=0o600)
-        return np.lib.format.open_memmap(self._partial, mode="w+", dtype=dtype, shape=shape)
+        """Raises: ValueError for a type that NumPy's files do not know."""
+        if dtype.kind == "V":
+            raise ValueError(f'Files of features hold no {dtype.name}. Give another type: dtype="float32".')
+        about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        with private(self._partial) as file:
+            np.lib.format.write_array_header_1_0(file, about)
+            file.truncate(file.tell() + math.prod(shape) * dtype.itemsize)
+        return np.lib.format.open_memmap(self._partial, mode="r+")
 
     def __exit__(self, kind: Any, *_: object) -> None:
         if kind is None:
