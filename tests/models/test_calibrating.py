@@ -210,6 +210,8 @@ def test_a_checkpoint_counts_also_where_the_ledger_was_in_memory(tmp_path: Any) 
         fit(model, PrivacyBudget(2.0, DELTA), backup, epochs=4)
     assert model.ledger.steps == 4 * STEPS
     assert uses_up(model, 2.0)
+    fit(model, PrivacyBudget(4.0, DELTA), epochs=2)  # the epoch at which the last fit went on is not that of this one
+    assert model.ledger.steps == 6 * STEPS
 
 
 def test_epochs_before_the_initial_one_are_not_planned() -> None:
