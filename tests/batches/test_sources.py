@@ -127,8 +127,18 @@ def test_a_cache_is_written_once_for_this_user_alone_and_begun_anew_after_an_int
             np.testing.assert_array_equal(one[0], other[0])
     assert len(read) == 20
     assert all(stat.S_IMODE(os.stat(folder / name).st_mode) == 0o600 for name in ("0.raw", "1.raw"))
+    with open(folder / "0.raw", "r+b") as file:
+        file.truncate(100)
+    with pytest.raises(ValueError, match=r"0\.raw has 100 bytes.*have 480.*Remove the folder"):
+        tfdp.records(dataset, cache=folder)
     with pytest.raises(ValueError, match="records of another pipeline"):
         tfdp.records(dataset.map(lambda x, y: x), cache=folder)
+
+
+def test_records_of_bfloat16_are_kept_in_files(tmp_path):
+    dataset = pipeline().map(lambda x, y: (tf.cast(x, tf.bfloat16), y))
+    for one, other in same_draws(tfdp.records(dataset, cache=tmp_path / "records")):
+        np.testing.assert_allclose(one[0].astype("float32"), other[0].astype("float32"), rtol=1e-2)
 
 
 @pytest.mark.parametrize(

@@ -100,12 +100,22 @@ def test_a_private_model_with_it_trains_saves_loads_and_serves(tmp_path: Path) -
         ({"J": 2, "max_order": 3}, (8, 8, 1), "`max_order`"),
         ({"J": 2}, (8, 10, 1), "divisible by 4"),
         ({"J": 2}, (None, 8, 1), "fixed"),
+        ({"J": 2}, (2**15, 2**15, 1), "GiB"),
+        ({"J": 2, "L": 10**9}, (8, 8, 1), "GiB"),
         ({"J": 2}, (8, 8), "batch, height, width, channels"),
     ],
 )
 def test_what_it_cannot_scatter_is_refused(options: dict[str, Any], shape: tuple[Any, ...], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Scattering2D(**options).build((None, *shape))
+
+
+def test_a_built_layer_takes_images_of_one_size() -> None:
+    layer = Scattering2D(1)
+    layer(np.zeros((2, 8, 8, 1), "float32"))
+    for shape in ((2, 16, 16, 1), (2, 8, 8, 3)):
+        with pytest.raises(ValueError, match="expected shape"):
+            layer(np.zeros(shape, "float32"))
 
 
 # Features of a public prefix

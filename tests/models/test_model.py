@@ -246,6 +246,33 @@ def test_weights_of_records_and_classes_scale_their_part_and_keep_the_bound():
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)  # all weights zero: nothing moved
 
 
+def test_a_metric_of_one_number_for_a_batch_is_refused_with_the_fix():
+    def error(y_true, y_pred):
+        return keras.ops.mean(keras.ops.max(y_pred, axis=-1))
+
+    model, x, y = compiled(cnn(), metrics=[error])
+    with pytest.raises(ValueError, match=r"'error' gives one number for a whole batch.*axis=-1"):
+        model.fit(x, y, batch_size=8, verbose=0)
+    assert model.ledger.steps == 0
+
+
+def test_another_inner_optimizer_or_noise_source_is_used_by_the_next_fit():
+    model, x, y = compiled(cnn(), noise=1.0, optimizer=keras.optimizers.SGD(0.1))
+    model.fit(x, y, batch_size=8, verbose=0)
+    model.optimizer.inner_optimizer = keras.optimizers.SGD(0.0)
+    before = model.get_weights()
+    model.fit(x, y, batch_size=8, verbose=0)
+    assert all(map(np.array_equal, before, model.get_weights()))
+    model.optimizer.inner_optimizer = keras.optimizers.SGD(0.1)
+    found = []
+    for seed in (1, 2):
+        model.optimizer.noise_source = tfdp.noise.SeededNoise(seed)
+        model.set_weights(before)
+        model.fit(x, y, batch_size=8, verbose=0, sampling_seed=3)
+        found.append(model.get_weights())
+    assert not any(map(np.array_equal, *found))
+
+
 def test_metrics_ignore_padding():
     model, x, y = compiled(cnn(), noise=0.0, optimizer=keras.optimizers.SGD(0.0), metrics=["accuracy"])
     batches = tfdp.PrivateBatches(x, y, tfdp.sampling.TruncatedPoisson(4, maximum=12), seed=1)

@@ -1,5 +1,7 @@
 """Decisions by private numbers are refused, whatever an output, a metric or a callback is called."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -11,11 +13,11 @@ X, Y = np.ones((8, 3), np.float32), np.zeros((8, 1), np.float32)
 PUBLIC = (np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32))
 
 
-def model_with(output="head", metrics=()):
+def model_with(output="head", metrics=(), **options):
     inputs = keras.Input((3,))
     clips = {"input_clip": 1.0, "upstream_clip": 0.1}
     model = tfdp.PrivateModel(inputs, tfdp.layers.ClippedDense(1, name=output, **clips)(inputs))
-    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), "mse", metrics=list(metrics))
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), "mse", metrics=list(metrics), **options)
     return model
 
 
@@ -58,6 +60,51 @@ def test_decisions_by_private_numbers_are_refused(model, callback, validation, m
 
 def named(name):
     return keras.metrics.MeanSquaredError(name=name)
+
+
+class Counts(keras.layers.Layer):
+    """Its metric is made when it is built, which is after `fit` looked at its arguments."""
+
+    def build(self, shape):
+        self.seen = keras.metrics.Mean(name="val_seen")
+
+    def call(self, x):
+        return x
+
+
+def test_metrics_that_are_made_late_have_no_names_of_public_numbers():
+    model = tfdp.PrivateSequential([Counts(), tfdp.layers.ClippedDense(1)])
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), "mse")
+    with pytest.raises(ValueError, match=r"logs \['val_seen'\]"):
+        model.fit(X, Y, batch_size=4, verbose=0, callbacks=[stopping("val_seen")], validation_data=PUBLIC)
+    assert model.ledger.steps == 0
+
+
+class Keeping(keras.metrics.MeanSquaredError):
+    def reset_state(self):
+        pass
+
+
+class Counting(keras.metrics.MeanSquaredError):
+    """Forgets its sum, and not how many records it saw."""
+
+    def reset_state(self):
+        self.total.assign(0.0)
+
+
+class Forgetting(keras.metrics.MeanSquaredError):
+    def reset_state(self):
+        self.total.assign(0.0)
+        self.count.assign(0.0)
+
+
+@pytest.mark.parametrize("eagerly", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", [Keeping, Counting, Forgetting])
+def test_validation_metrics_hold_nothing_of_the_training(kind, eagerly):
+    model = model_with("head", [kind(name="mine")], run_eagerly=eagerly)
+    with pytest.raises(ValueError, match="keeps numbers") if kind is not Forgetting else contextlib.nullcontext():
+        model.fit(X, Y, batch_size=4, verbose=0, validation_data=PUBLIC)
+    assert model.ledger.steps == (2 if kind is Forgetting else 0)
 
 
 @pytest.mark.parametrize("monitor", slow_but(["val_mae", "epsilon"], ["val_loss", "val_mae", "epsilon"]))

@@ -79,6 +79,7 @@ READS = {
     "by TensorFlow's trees": lambda logs: max(tf.nest.flatten(logs)),
     "as a tensor": lambda logs: tf.constant(tf.nest.flatten(logs)[0]),
     "by Keras' trees": lambda logs: keras.tree.map_structure(float, logs)["loss"] > 0,
+    "by tf.nest": lambda logs: tf.nest.map_structure(float, logs)["loss"] > 0,
     "past its methods": lambda logs: dict.__getitem__(logs, "loss") > 0.5,
     "past them as text": lambda logs: f"{dict.__getitem__(logs, 'loss'):.2f}",
 }

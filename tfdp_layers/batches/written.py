@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,9 +89,19 @@ def in_files(dataset: tf.data.Dataset, folder: Path) -> list[np.ndarray]:
         partial.write_text(json.dumps(listed), encoding="utf-8")
         partial.replace(folder / _LISTED)
     return [
-        np.memmap(folder / f"{i}.raw", dtype=np.dtype(kind), mode="r", shape=tuple(shape))
-        for i, (kind, shape) in enumerate(listed["arrays"])
+        mapped(folder / f"{i}.raw", np.dtype(kind), tuple(shape)) for i, (kind, shape) in enumerate(listed["arrays"])
     ]
+
+
+def mapped(path: Path, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """The array in a file. Raises ValueError for a file of another size."""
+    wanted, found = math.prod(shape) * kind.itemsize, path.stat().st_size if path.exists() else 0
+    if found != wanted:
+        raise ValueError(
+            f"{path} has {found:,} bytes, and the records that {_LISTED} beside it lists have {wanted:,}: the file was"
+            " cut off or changed. Remove the folder, and the pipeline is read anew."
+        )
+    return np.memmap(path, dtype=kind, mode="r", shape=shape)
 
 
 def write(dataset: tf.data.Dataset, folder: Path) -> list[tuple[str, list[int]]]:
@@ -103,7 +114,7 @@ def write(dataset: tf.data.Dataset, folder: Path) -> list[tuple[str, list[int]]]
                 first = batch
                 files = [opened.enter_context(private(folder / f"{i}.raw")) for i in range(len(batch))]
             for file, leaf in zip(files, batch, strict=True):
-                file.write(np.ascontiguousarray(leaf).data)
+                file.write(np.ascontiguousarray(leaf).view(np.uint8).data)  # bfloat16 has no buffer of its own
             count += len(batch[0])
     if first is None:
         raise ValueError("The dataset has no records, so nothing can be drawn from it. Give at least one.")

@@ -9,6 +9,11 @@ import tensorflow as tf
 
 from tfdp_layers.layers.wavelets import Wavelets, wavelets
 
+_NUMBERS_OF_A_WAVELET = 50
+"""For each pixel, while one is computed: 25 copies of the image, complex."""
+_MOST_NUMBERS = 2**29
+"""Of a bank of filters: 2 GiB of float32. A model file names the size, and no variable is made that would count."""
+
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class Scattering2D(keras.layers.Layer):
@@ -27,7 +32,8 @@ class Scattering2D(keras.layers.Layer):
     Shapes: (batch, height, width, channels) -> (batch, height / 2^J, width / 2^J, channels * paths), each input
         channel's paths side by side; paths = 1 + J L, and J (J - 1) / 2 L^2 more with order 2.
     Guarantee: none is needed; a record's features are its own, and no weight depends on data.
-    Raises: ValueError for arguments out of range, or images whose size is not fixed or not divisible.
+    Raises: ValueError for arguments out of range, or images whose size is not fixed, not divisible, or so
+        large that their filters would take gigabytes.
     Source: Bruna and Mallat 2013, arXiv:1203.1513; Andreux et al. 2020, arXiv:1812.11214 (kymatio); as features for
         private training Tramer and Boneh 2021, arXiv:2011.11660.
     """
@@ -52,7 +58,14 @@ class Scattering2D(keras.layers.Layer):
                 f"Layer {self.name!r} with J={self.J} takes images whose height and width are fixed and divisible by"
                 f" {step}. Received: {tuple(input_shape)}. Pad them (keras.layers.ZeroPadding2D), or take a smaller J."
             )
+        numbers = (height + 2 * step) * (width + 2 * step) * max(_NUMBERS_OF_A_WAVELET, self.J * self.L)
+        if numbers > _MOST_NUMBERS:
+            raise ValueError(
+                f"The filters of layer {self.name!r} for images of {height} x {width} take too much memory, at least"
+                f" {4 * numbers / 2**30:.0f} GiB. Resize the images (keras.layers.Resizing), or scatter their parts."
+            )
         self._wavelets = wavelets(height, width, self.J, self.L)
+        self.input_spec = keras.layers.InputSpec(shape=(None, height, width, input_shape[3]))
         self.built = True
 
     @property

@@ -1,7 +1,13 @@
 """What of a private model only its releases may move, and what its records may write."""
 
+import contextlib
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.models.fit_arguments import refuse_late_names
 from tfdp_layers.proof.steering import Crossings, written_by_records
 
 
@@ -17,3 +23,43 @@ def crossings_of(model: Any) -> Crossings:
 
     replicas = model._privacy.require_run().replicas
     return Crossings(model.name, kept, None if replicas is None else own, model._privacy.written_by_sums)
+
+
+def results_of(model: Any) -> dict[str, Any]:
+    """What a training step logs. Raises ValueError where that is named like a validation metric."""
+    logs: dict[str, Any] = model.get_metrics_result()
+    refuse_late_names(logs, model._privacy.posing)
+    return logs
+
+
+@contextlib.contextmanager
+def resetting(model: Any) -> Iterator[None]:
+    """Around a reset of the metrics: in `fit`, they must write nothing but themselves, and keep nothing."""
+    if model._privacy.run is None or not tf.executing_eagerly():
+        yield
+        return
+    with crossings_of(model).of_records():
+        yield
+        refuse_kept([*model.metrics, *getattr(model._compile_metrics, "metrics", ())])
+
+
+def refuse_kept(metrics: Iterable[Any]) -> None:
+    """Raises ValueError for a metric, just reset, whose `reset_state` keeps something of what it saw.
+
+    Such a metric would carry numbers of the training records into the metrics of the validation data, which are public.
+    Keras' own metrics are known to forget.
+    """
+    for metric in metrics:
+        if getattr(metric.reset_state, "__module__", "").split(".")[0] == "keras":
+            continue
+        numbers = [v for v in metric.variables if np.asarray(v).dtype.kind in "biufc"]
+        after = [np.array(v) for v in numbers]
+        for variable, value in zip(numbers, after, strict=True):
+            variable.assign(~value if value.dtype.kind == "b" else np.nan_to_num(value) + np.ones_like(value))
+        metric.reset_state()
+        if any(not np.array_equal(v, value, equal_nan=True) for v, value in zip(numbers, after, strict=True)):
+            raise ValueError(
+                f"Metric {metric.name!r} keeps numbers over reset_state: those of the training records, which carry no"
+                " noise, would be in the validation metrics, by which callbacks may decide. Let its reset_state set"
+                " every variable to a constant: variable.assign(0)."
+            )

@@ -113,6 +113,21 @@ def posing_names(logged: Iterable[str]) -> list[str]:
     return sorted(name for name in logged if name == "val" or name.startswith("val_"))
 
 
+def refuse_late_names(logs: Iterable[str], posing: bool) -> None:
+    """Raises ValueError for training metrics named like validation metrics, where `fit` could not know it beforehand.
+
+    Args:
+        logs: names of what a training step logs.
+        posing: whether `posing_names` found some; then no number in the logs passes for public.
+    """
+    late = [] if posing else posing_names(logs)
+    if late:
+        raise ValueError(
+            f"A training step logs {late}, names of validation metrics, by which callbacks may decide, and a training"
+            " metric carries no noise. Give its metrics other names."
+        )
+
+
 def shares_records(x: Any, validation: Any) -> bool:
     """Whether the validation data are the training data, or a view of some of them."""
     if isinstance(x, Batches):

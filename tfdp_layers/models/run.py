@@ -85,6 +85,7 @@ class PrivacyState:
         self.read_after_noise: list[Any] = []
         self.written_by_sums: set[int] = set()
         self.accept_measured = False
+        self.posing = False
         self.watch: Watch | None = None
         self.remarks: list[str] = []
         self._replicas: Replicas | None = None

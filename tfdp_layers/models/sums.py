@@ -156,10 +156,10 @@ class BoundedSums(KerasMixin):
         for (y_true, prediction), weight, plain, weighted in zip(
             leaves, weights, compiled._flat_metrics, compiled._flat_weighted_metrics, strict=True
         ):
-            if plain:
-                plain.update_state(y_true, prediction, present)
-            if weighted:
-                weighted.update_state(y_true, prediction, weight)
+            for metric in plain.metrics if plain else ():
+                update(metric, y_true, prediction, present)
+            for metric in weighted.metrics if weighted else ():
+                update(metric, y_true, prediction, weight)
 
     def _regularizer_gradients(self) -> list[tf.Tensor | None]:
         """Gradients of weight regularizers: functions of the weights alone, so they are added after the noise."""
@@ -175,6 +175,22 @@ class BoundedSums(KerasMixin):
             raise ValueError(
                 "Compile the model first: model.compile(optimizer=tfdp.optimizers.NoisyOptimizer(...), loss=...)."
             )
+
+
+def update(metric: Any, y_true: Any, prediction: Any, weight: Any) -> None:
+    """Updates a metric with the records of a draw. Raises ValueError where it gives one number for all of them."""
+    try:
+        metric.update_state(y_true, prediction, sample_weight=weight)
+    except (ValueError, tf.errors.InvalidArgumentError) as error:
+        function = getattr(metric, "_fn", None)
+        found = None if function is None else function(y_true, prediction)
+        if weight is None or found is None or getattr(found, "shape", None) != ():
+            raise
+        raise ValueError(
+            f"Metric {metric.name!r} gives one number for a whole batch. Batches hold rows of padding, which must not"
+            " count, and records with weights: give one number for each record, for example"
+            " keras.ops.mean(..., axis=-1) in place of keras.ops.mean(...)."
+        ) from error
 
 
 def present(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:

@@ -18,7 +18,7 @@ from tfdp_layers.models.bookkeeping import Bookkeeping
 from tfdp_layers.models.building import build_for, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.counting import CountedStep
-from tfdp_layers.models.crossing import crossings_of
+from tfdp_layers.models.crossing import crossings_of, resetting, results_of
 from tfdp_layers.models.finite import FiniteWeights
 from tfdp_layers.models.fit_arguments import (
     as_batches,
@@ -26,6 +26,7 @@ from tfdp_layers.models.fit_arguments import (
     logged_names,
     logs_first,
     posing_names,
+    refuse_late_names,
     refuse_unsound_fit,
     warn_of_lost_count,
 )
@@ -80,16 +81,13 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         return StepParts(
             crossings.of_records()(self._local_sums),
             crossings.of_release()(self._release),
-            crossings.of_records()(self.get_metrics_result),
+            crossings.of_records()(functools.partial(results_of, self)),
             self.non_trainable_variables,
         )
 
     def reset_metrics(self) -> None:
-        """As in Keras. Raises ValueError, inside of `fit`, where a metric writes more than itself."""
-        if self._privacy.run is None or not tf.executing_eagerly():
-            super().reset_metrics()
-            return
-        with crossings_of(self).of_records():
+        """As in Keras. Raises ValueError, inside of `fit`, where a metric writes more than itself, or keeps numbers."""
+        with resetting(self):
             super().reset_metrics()
 
     def _local_sums(self, data: Any) -> list[tf.Tensor]:
@@ -189,8 +187,9 @@ class PrivateTraining(BoundedSums, Bookkeeping):
     @contextlib.contextmanager
     def _watching(self, arguments: dict[str, Any]) -> Iterator[None]:
         """Inside, callbacks unknown to us are watched: see `Watch`."""
-        validated, posing = arguments.get("validation_data") is not None, bool(posing_names(logged_names(self)))
-        private = functools.partial(is_private, validated=validated, posing=posing)
+        validated = arguments.get("validation_data") is not None
+        self._privacy.posing = bool(posing_names(logged_names(self)))
+        private = functools.partial(is_private, validated=validated, posing=self._privacy.posing)
         self._privacy.watch = Watch(self, arguments["callbacks"], private, self._privacy.steered)
         try:
             with self._privacy.watch.watching():
@@ -239,6 +238,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         state = self._privacy
         self.optimizer.workers = None if replicas is None else replicas.workers
         self._prepare(spec, replicas)
+        refuse_late_names(logged_names(self), state.posing)
         check_label_shapes(getattr(self, "outputs", None) or (), state.loss_of(self._names_of_outputs()), spec[1])
         groups, workers = self._certify(), self.optimizer.workers
         plan = plan_of(self, arguments, restores=workers is None or workers.chief)
@@ -279,7 +279,8 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         """Examines whether records mix, and compiles afresh, where something changed that a trace depends on."""
         state = self._privacy
         variables, pieces = tuple(map(id, self.trainable_variables)), run.batches.piece
-        traced = (run.release, pieces, int(self.steps_per_execution), id(self.optimizer), variables, str(spec))
+        parts = (self.optimizer, self.optimizer.inner_optimizer, self.optimizer.noise_source)
+        traced = (run.release, pieces, int(self.steps_per_execution), parts, variables, str(spec))
         if state.traced != traced:
             state.independence, state.sums, state.metrics, self.train_function = None, None, None, None
         if state.independence is None or self.run_eagerly:

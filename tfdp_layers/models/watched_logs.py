@@ -64,15 +64,20 @@ class WatchedLogs(dict[str, Any]):
 
     Args:
         logs: as Keras made them.
-        private: whether the number of this name is.
+        private: whether the number of this name is. None is: what `tf.nest` makes of these logs has been read.
         noted: called with the name of each private number that is read.
     """
 
-    def __init__(self, logs: dict[str, Any], private: Callable[[str], bool], noted: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        logs: Any = (),
+        private: Callable[[str], bool] = lambda _: False,
+        noted: Callable[[str], None] = lambda _: None,
+    ) -> None:
         def watched(name: str, number: Any) -> Any:
             return WatchedNumber(number, lambda: noted(name)) if private(name) else number
 
-        super().__init__({name: watched(name, number) for name, number in logs.items()})
+        super().__init__({name: watched(name, number) for name, number in dict(logs).items()})
 
     def unread(self) -> dict[str, Any]:
         """What it holds, without a note."""
