@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.noise import Allocation, NoiseSource, add_noise, allocated_stddevs, as_noise_source, check_allocation
+from tfdp_layers.optimizers.inner import inner_optimizer, refuse_wrapped
 from tfdp_layers.optimizers.noise_multiplier import CALIBRATE, NoiseMultiplier
 from tfdp_layers.sensitivity import SensitivityGroup
 
@@ -36,7 +37,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
     post-processing of what was released, and costs nothing.
 
     Args:
-        optimizer: any Keras optimizer, a name or a config.
+        optimizer: any Keras optimizer, a name or a config. "adam" stands for Adam with a learning rate of 0.005, as
+            private training from scratch needs; other names have the rates of Keras.
         noise_multiplier: z, the noise's standard deviation over a record's bound, all groups of weights joined. 0 adds
             no noise: epsilon is infinite, for tests and comparisons. "calibrate": each `fit` finds the smallest with
             which all its steps keep to its `PrivacyBudget`, beside all that the ledger holds, and prints it.
@@ -61,7 +63,12 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         noise_source: str | NoiseSource = "default",
         name: str | None = None,
     ) -> None:
-        inner = keras.optimizers.get(optimizer)
+        inner = inner_optimizer(optimizer)
+        if isinstance(inner, PrivateOptimizer):
+            raise ValueError(
+                f"{type(inner).__name__} is private already: noise added twice is no more private. Wrap a plain Keras"
+                " optimizer."
+            )
         refuse_wrapped(inner)
         noise = NoiseMultiplier(noise_multiplier)
         super().__init__(learning_rate=0.0, name=name)
@@ -268,21 +275,3 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "PrivateOptimizer":
         inner = keras.saving.deserialize_keras_object(config["optimizer"], custom_objects=custom_objects)
         return cls(**(config | {"optimizer": inner}))
-
-
-def refuse_wrapped(inner: keras.optimizers.Optimizer) -> None:
-    """Raises ValueError for a wrapped optimizer that would look at, or add up, gradients before the noise."""
-    name = type(inner).__name__
-    if isinstance(inner, PrivateOptimizer):
-        raise ValueError(
-            f"{name} is private already: noise added twice is no more private. Wrap a plain Keras optimizer."
-        )
-    if isinstance(inner, keras.optimizers.LossScaleOptimizer) or inner.loss_scale_factor is not None:
-        raise ValueError(
-            f"{name} scales losses and decides on un-noised sums whether to step. Wrap the plain optimizer."
-        )
-    if inner.gradient_accumulation_steps:
-        raise ValueError(
-            f"{name} has gradient_accumulation_steps={inner.gradient_accumulation_steps}: the unit of accounting is the"
-            " update of one drawn batch. Draw larger batches, and split them with physical_batch_size."
-        )

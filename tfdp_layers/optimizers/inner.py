@@ -1,0 +1,33 @@
+"""The ordinary Keras optimizer that a private one wraps."""
+
+from typing import Any
+
+import keras
+
+RATES = {"adam": 0.005}
+"""Learning rates of optimizers that are given by name, where those of Keras are not for private training.
+
+Private training takes few steps, on large batches, and noise averages out over them: with Keras' 0.001 Adam ends before
+it has learned. Measured by `benchmarks/three_lines.py`: docs/choosing.md.
+"""
+
+
+def inner_optimizer(given: Any) -> keras.optimizers.Optimizer:
+    """A Keras optimizer, of an instance, a name or a config. A name has the rate of `RATES`, or Keras' own."""
+    name = given.lower() if isinstance(given, str) else None
+    config = {"class_name": name, "config": {"learning_rate": RATES[name]}} if name in RATES else given
+    return keras.optimizers.get(config)
+
+
+def refuse_wrapped(inner: keras.optimizers.Optimizer) -> None:
+    """Raises ValueError for a wrapped optimizer that would look at, or add up, gradients before the noise."""
+    name = type(inner).__name__
+    if isinstance(inner, keras.optimizers.LossScaleOptimizer) or inner.loss_scale_factor is not None:
+        raise ValueError(
+            f"{name} scales losses and decides on un-noised sums whether to step. Wrap the plain optimizer."
+        )
+    if inner.gradient_accumulation_steps:
+        raise ValueError(
+            f"{name} has gradient_accumulation_steps={inner.gradient_accumulation_steps}: the unit of accounting is the"
+            " update of one drawn batch. Draw larger batches, and split them with physical_batch_size."
+        )
