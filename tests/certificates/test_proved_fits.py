@@ -125,6 +125,16 @@ def test_a_fit_says_proved_in_its_ledger_and_its_statement():
     assert tfdp.check_independence(model).proved
 
 
+def test_inputs_of_open_length_that_belong_together_are_given_one_length():
+    """As of token_ids and padding_mask, in every KerasHub model."""
+    inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("tokens", "mask")}
+    hidden = kl.Embedding(10, 4)(inputs["tokens"]) * keras.ops.cast(inputs["mask"], "float32")[..., None]
+    model = tfdp.make_private(keras.Model(inputs, kl.Dense(10)(hidden)))
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), loss)
+    assert tfdp.check_independence(model).proved
+
+
 def bessel(layer, x):
     return tf.math.bessel_i0(tf.tanh(x))
 

@@ -42,7 +42,7 @@ def check_independence(model: "PrivateTraining", x: Any = None, y: Any = None) -
     Args:
         model: a compiled private model.
         x, y: a batch, or (trees of) tf.TensorSpec, that shows what records look like. If left out, the model's own
-            inputs, and labels like its outputs.
+            inputs, with 8 for every size that they leave open, and labels like its outputs.
 
     Returns:
         A report: `proved`, and else `reason`, `operation`, `type` and `layer` of what stopped the proof.
@@ -51,7 +51,7 @@ def check_independence(model: "PrivateTraining", x: Any = None, y: Any = None) -
         ValueError: records mix, proved or measured, naming the layer and the operation where they can be found; or
             Python code runs in each step.
     """
-    x = inputs_like(model, x)
+    x = specs(synthetic_inputs(model, inputs_like(model, x))) if x is None else x  # one size for all inputs
     labels = synthetic_labels(model, synthetic_inputs(model, specs(x)), None if y is None else specs(y))
     function = traced_sums(model, specs(x), specs(labels))
     return examined(model, function, x, y, model.sensitivities())
