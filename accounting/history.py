@@ -139,12 +139,16 @@ class History:
         self._sequence, self._end, self._marked = max(self._sequence, mark.sequence), None, False
         return content
 
-    def write(self, identity: Identity, entries: Entries, changed: Entry | None = None) -> None:
-        """Writes what changed since the last `write`: one entry, or (None) anything. Raises LedgerError."""
+    def write(self, identity: Identity, entries: Entries, changed: Entry | None = None) -> bool:
+        """Writes what changed since the last `write`: one entry, or (None) anything. Raises LedgerError.
+
+        Returns: whether it was the entry as it was given here, and not all as they are in `entries`.
+        """
         self._uid = identity.uid
         end, self._end = self._end, None  # Until it is written for certain, the file must be rewritten.
         longest = max(_SHORTEST_LOG, len(entries) // _LOG_PART)
-        if changed is None or end is None or self._logged >= longest:
+        whole = changed is None or end is None or self._logged >= longest
+        if changed is None or end is None or whole:
             text, self._digest = write_ledger(identity, entries, self._sequence + 1)
             self._file.replace(text)
             end, self._logged = len(text) - len(CLOSING), 0
@@ -165,6 +169,7 @@ class History:
             self._file.write_first_mark(mark.whole_file())
         self._marked = True
         self._end, self._stamp = end, self._file.stamp()
+        return not whole
 
     def unlock(self) -> None:
         """Lets other writers in."""

@@ -113,8 +113,12 @@ class Ledger(View):
             self._segments[token] = Segment(release, entry)
             return token
 
-    def reserve(self, token: str, steps: int) -> None:
+    def reserve(self, token: str, steps: int, ahead: int = 0) -> None:
         """Counts `steps` further releases of a segment, on disk too, before they are made. Reservations add up.
+
+        Args:
+            ahead: how many more the file counts when it is written, so that it need not be written for each of those:
+                then a crash over-counts by as many. This object does not count them, and `give_back` takes them back.
 
         Raises:
             LedgerError: the file cannot be written, another ledger holds it, or this is a copy of the ledger of a data
@@ -122,12 +126,12 @@ class Ledger(View):
             BudgetExhausted: they would exceed the data set's budget; nothing is counted.
             ValueError: an unknown token, a count that is not a non-negative integer, or a relation that does not match.
         """
-        steps = checked_count("steps", steps)
+        steps, ahead = checked_count("steps", steps), checked_count("ahead", ahead)
         with self._threads:
             segment = self._ready(token)
             segment.require(self._state.entries, self.budget, steps, self.dataset)
             segment.outstanding += steps
-            self._add(segment, steps)
+            self._add(segment, steps, ahead)
 
     def require(self, token: str, steps: int = 1) -> None:
         """Takes the lock of the file, and raises as `reserve(token, steps)` would; counts nothing."""
@@ -164,6 +168,11 @@ class Ledger(View):
             segment = self._ready(token)
             unused, segment.outstanding = segment.outstanding - made, 0
             self._add(segment, -unused)
+
+    def give_back(self, token: str) -> None:
+        """Has the file count what is counted here of a segment, and nothing ahead. Raises LedgerError, ValueError."""
+        with self._threads:
+            self._state.give_back(self._ready(token).entry)
 
     def entry_of(self, token: str) -> Entry | None:
         """The entry that counts a segment's releases; None before the first. Raises ValueError for an unknown token."""
@@ -244,7 +253,7 @@ class Ledger(View):
                 f" the data set's own. Assign that one: model.ledger = Ledger(path, dataset={self.dataset!r})."
             )
 
-    def _add(self, segment: Segment, steps: int) -> None:
+    def _add(self, segment: Segment, steps: int, ahead: int = 0) -> None:
         entries = self._state.entries
         entry = entries.get(segment.entry)
         if (entry is None and steps <= 0) or (steps == 0 and not self._state.unwritten):
@@ -252,7 +261,7 @@ class Ledger(View):
         if not segment.release.sequential:
             self._own.setdefault(segment.release, segment.entry)
         counted = steps + (entry.steps if entry else 0)
-        self._state.write(entries.put(segment.entry, entries.row(segment.release), counted))
+        self._state.count(entries.put(segment.entry, entries.row(segment.release), counted), ahead)
 
     def _after_fork(self) -> None:
         """In a forked process: new entries, and a lock of its own, since the other process goes on with the old."""

@@ -38,6 +38,7 @@ class State:
         self.is_copy = False
         self.unwritten = False
         self._history = None if path is None else History(path)
+        self._counted: dict[str, int] = {}  # by the file, where that may be more than here
         if self._history is not None:
             self._adopt(self._opened(self._history, restored))
 
@@ -75,6 +76,7 @@ class State:
         try:
             news = self._history.news()
             if news is not None:
+                self._counted.clear()
                 if news.content is not None:
                     self._take_over(news.content)
                 self.unwritten |= self._history.go_on(news)
@@ -82,13 +84,33 @@ class State:
             self._history.unlock()
             raise
 
+    def count(self, entry: Entry, ahead: int = 0) -> None:
+        """Under the lock, has the file count an entry that changed. Raises LedgerError.
+
+        Args:
+            ahead: how many more releases the file counts, when it is written: it is not written again for these.
+        """
+        if ahead and not self.unwritten and entry.steps <= self._counted.get(entry.uid, 0):
+            return
+        self.write(replace(entry, steps=entry.steps + ahead))
+
+    def give_back(self, uid: str) -> None:
+        """Under the lock, has the file count no more releases of an entry than are counted here. Raises LedgerError."""
+        entry = self.entries.get(uid)
+        if entry is not None and self._counted.get(uid, 0) > entry.steps:
+            self.write(entry)
+
     def write(self, changed: Entry | None = None) -> None:
         """Under the lock, writes one entry that changed, or (None) all. Raises LedgerError."""
         if self._history is not None:
             # With what did not reach the file before.
             changed, self.unwritten = None if self.unwritten else changed, True
-            self._history.write(self.identity, self.entries, changed)
+            alone = self._history.write(self.identity, self.entries, changed)
             self.unwritten = False
+            if alone and changed is not None:
+                self._counted[changed.uid] = changed.steps
+            else:
+                self._counted.clear()
 
     def rename(self, change: Callable[[Identity], Identity]) -> None:
         """Changes the identity, in the file too. Raises LedgerError, and what `change` raises."""

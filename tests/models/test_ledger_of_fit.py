@@ -1,5 +1,7 @@
 """What was released is what the ledger says, whatever happens inside of `fit`."""
 
+import contextlib
+
 import keras
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.clipped_models import compiled, mlp
 from helpers.variants import slow_but
+from tfdp_layers.accounting import Ledger
 from tfdp_layers.callbacks import PrivacyBudget
 from tfdp_layers.models import accounts
 
@@ -19,6 +22,24 @@ class Calls(keras.callbacks.Callback):
         super().__init__()
         self.function = function
         setattr(self, moment, lambda *_, **__: self.function(self.model))
+
+
+@pytest.mark.parametrize("ends", ["whole", pytest.param("broken off", marks=pytest.mark.slow)])
+def test_the_file_counts_a_hundredth_ahead_and_no_more_once_fit_has_ended(ends, tmp_path):
+    class Looks(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            found.append((Ledger.read(path).steps, self.model.ledger.steps))
+            if ends == "broken off" and len(found) == 205:
+                raise KeyboardInterrupt
+
+    found, path = [], tmp_path / "ledger.json"
+    model, x, y = compiled(mlp())
+    model.ledger = Ledger(path)
+    with pytest.raises(KeyboardInterrupt) if ends == "broken off" else contextlib.nullcontext():
+        model.fit(x, y, batch_size=4, steps_per_epoch=100, epochs=3, verbose=0, callbacks=[Looks()])
+    assert all(made <= counted <= made + 3 for counted, made in found)
+    assert {counted - made for counted, made in found} == {0, 1, 2, 3}
+    assert Ledger.read(path).steps == model.ledger.steps == (300 if ends == "whole" else 205)
 
 
 def releases(model):

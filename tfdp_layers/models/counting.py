@@ -13,12 +13,15 @@ from tfdp_layers.sensitivity import SensitivityGroup
 
 Step = Callable[[Any], Any]
 
+MOST_AHEAD = 32
+"""Releases: a write takes a few tenths of a millisecond, or several on a slow disk."""
+
 
 @dataclass(frozen=True)
 class CountedStep:
     """A function of the iterator that reserves in the ledger what a compiled step may release, then runs it.
 
-    A crash over-counts, never under.
+    A crash over-counts, never under: by the releases of one call, and in a ledger's file by `ahead_of` more.
 
     Args:
         step: the compiled step, which makes `together` optimizer steps a call.
@@ -77,7 +80,10 @@ class CountedStep:
             count = self._afforded(run, ledger, min(self.together, self.optimizer.releases_left()))
             refuse_gaps(run, count)
             assert run.token is not None
-            ledger.reserve(run.token, count)
+            ahead = ahead_of(run)
+            if ahead:
+                ahead = max(0, ledger.affordable(run.token, count + ahead) - count)
+            ledger.reserve(run.token, count, ahead)
         except BaseException:
             if workers is not None:
                 workers.abort()
@@ -96,6 +102,11 @@ class CountedStep:
             )
             self.stop()
         return min(count, more)
+
+
+def ahead_of(run: Run) -> int:
+    """How many releases a ledger's file may count ahead: 1% of the planned ones, and few in any case."""
+    return 0 if run.plan is None else min(MOST_AHEAD, run.plan.steps // 100)
 
 
 def refuse_gaps(run: Run, count: int) -> None:

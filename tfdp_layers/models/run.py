@@ -98,6 +98,12 @@ class PrivacyState:
         copied.remarks = list(self.remarks)
         return copied
 
+    def end_run(self) -> None:
+        """Ends the `Run`, if there is one; the ledger's file counts from here on what was made, and nothing ahead."""
+        run, self.run = self.run, None
+        if run is not None and run.token is not None and self.ledger.path is not None:
+            self.ledger.give_back(run.token)
+
     @property
     def unpaid(self) -> bool:
         """Whether weights of the model, or of one that shares weights with it, came without what they cost."""

@@ -215,7 +215,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         finally:
             if self.made_in_fit:
                 remember_released(state.account, self.trainable_variables)
-            state.run = None
+            state.end_run()
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         """As in Keras, without the mean over replicas, which fails where their parts of a batch differ in size.
