@@ -73,6 +73,17 @@ class Bookkeeping(KerasMixin):
         return 0 if self._privacy.run is None else self._privacy.run.made
 
     @property
+    def held_in_segment(self) -> int:
+        """Releases that the ledger holds of the segment that the running `fit` adds to, where its cost depends on them.
+
+        Of independent releases, and outside of a `fit`, 0.
+        """
+        run = self._privacy.run
+        follows = run is not None and run.release.sequential
+        entry = self.ledger.entry_of(run.token) if follows and run.token is not None else None
+        return 0 if entry is None else entry.steps
+
+    @property
     def planned_in_fit(self) -> int | None:
         """Releases that the running `fit` makes in all, if nothing ends it before; None outside of one."""
         run = self._privacy.run
