@@ -79,8 +79,9 @@ class Bookkeeping(KerasMixin):
         Of independent releases, and outside of a `fit`, 0.
         """
         run = self._privacy.run
-        follows = run is not None and run.release.sequential
-        entry = self.ledger.entry_of(run.token) if follows and run.token is not None else None
+        if run is None or run.token is None or not run.release.sequential:
+            return 0
+        entry = self.ledger.entry_of(run.token)
         return 0 if entry is None else entry.steps
 
     @property

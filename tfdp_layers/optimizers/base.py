@@ -208,8 +208,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
         def step() -> tf.Tensor:
             def add() -> list[tf.Tensor]:
-                correlation = None if self.correlation is None else (self.memory, self.correlation)
-                return add_noise(self.noise_source, sums, stddevs, correlation)
+                options = {} if self.correlation is None else {"correlation": (self.memory, self.correlation)}
+                return add_noise(self.noise_source, sums, stddevs, **options)
 
             noisy = self.workers.noisy(add, sums) if self.workers else add()
             means = [tf.cast(total, tf.float32) / batch_size for total in noisy]
