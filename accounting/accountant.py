@@ -69,22 +69,23 @@ def nominal_epsilon(ledger: Ledger, delta: float) -> Epsilon | None:
 
 
 class EpsilonCurve:
-    """Epsilon after further, equal releases in a fresh segment, on top of a snapshot of a ledger.
+    """Epsilon after further, equal releases of a segment, on top of a snapshot of a ledger.
 
     Args:
         ledger: what was released before; not changed. None for nothing.
         release: what each of them reveals.
         delta: in (0, 1).
+        held: how many releases of the same segment the ledger holds: the further ones go on after them.
     Raises:
         ValueError: delta is not in (0, 1), or the release has another neighbouring relation than the ledger.
     """
 
-    def __init__(self, ledger: Ledger | None, release: AnyRelease, delta: float) -> None:
-        self.release = release
+    def __init__(self, ledger: Ledger | None, release: AnyRelease, delta: float, held: int = 0) -> None:
+        self.release, self._held = release, held
         self.delta = check_delta(delta)
         ledger = Ledger() if ledger is None else ledger
         ledger.check(release)
-        self._before = events_of(ledger)
+        self._before = before_segment(ledger, release, held)
         self._kinds = _kinds(ledger) | {release.drawn}
         self._event = release.event()
         self._values: dict[int, Epsilon] = {}
@@ -95,7 +96,7 @@ class EpsilonCurve:
 
     def at(self, steps: int) -> Epsilon:
         """Exact epsilon (the smallest that an accountant proves) after `steps` further releases."""
-        return self._at_charges(self.release.charges(steps))
+        return self._at_charges(self.release.charges(self._held + steps))
 
     def bound(self, steps: int) -> float:
         """An upper bound on `at(steps)`, monotone in steps, cheap enough for every step: microseconds.
@@ -103,7 +104,7 @@ class EpsilonCurve:
         It is the smaller of the Renyi conversion at the next point of a fine grid and of the exact value at the next
         point of a coarse one, each evaluated once. At most about a tenth above `at`.
         """
-        charges = self.release.charges(steps)
+        charges = self.release.charges(self._held + steps)
         finest = max(1, 2 ** (charges.bit_length() - _FINE_BITS))
         point = -(-charges // finest) * finest
         if point not in self._bounds:
@@ -126,6 +127,11 @@ class EpsilonCurve:
 def events_of(ledger: Ledger) -> Counter[DpEvent]:
     """How often each event of the ledger was released."""
     return ledger.events()
+
+
+def before_segment(ledger: Ledger, release: AnyRelease, held: int) -> Counter[DpEvent]:
+    """The ledger's events without the first `held` releases of a segment that goes on."""
+    return +(events_of(ledger) - Counter({release.event(): release.charges(held)})) if held else events_of(ledger)
 
 
 def check_delta(delta: float) -> float:

@@ -16,6 +16,7 @@ from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.loss_distributions import pld_epsilon, pld_interval
 from tfdp_layers.accounting.renyi import rdp_epsilon
 from tfdp_layers.sampling import Sampling
+from tfdp_layers.sampling.correlated import Correlated
 
 __all__ = ["affordable_steps", "calibrate_noise_multiplier"]
 
@@ -31,6 +32,7 @@ def calibrate_noise_multiplier(
     examples: int,
     steps: int,
     ledger: Ledger | None = None,
+    noise: Correlated | None = None,
 ) -> float:
     """Returns the smallest noise multiplier, to about 1e-3, with which `steps` steps keep to the target.
 
@@ -43,6 +45,7 @@ def calibrate_noise_multiplier(
         sampling: how records are drawn; `examples` is their declared, public number.
         steps: of the optimizer, from a fresh start of the sampler.
         ledger: what was released before; None for nothing.
+        noise: how it is correlated over the steps (`tfdp.noise.Correlated`); None where it is independent.
 
     Returns:
         Noise standard deviation over the bound on one record's contribution to the sum, all groups joined.
@@ -52,7 +55,9 @@ def calibrate_noise_multiplier(
     delta = _check_target(target_epsilon, target_delta, sampling, examples)
     if isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 1:
         raise ValueError(f"steps must be an integer of at least 1. Received: {steps!r}.")
-    plan = _Plan(sampling, examples, delta, _before(ledger, sampling, examples))
+    plan = _Plan(
+        sampling, examples, delta, _before(ledger, sampling, examples), settled(sampling, noise, steps, examples)
+    )
     spent = plan.epsilon(1.0, 0)
     if spent >= target_epsilon:
         raise ValueError(
@@ -65,14 +70,19 @@ def calibrate_noise_multiplier(
 
 
 def estimated_noise_multiplier(
-    target_epsilon: float, target_delta: float, sampling: Sampling, examples: int, steps: int
+    target_epsilon: float,
+    target_delta: float,
+    sampling: Sampling,
+    examples: int,
+    steps: int,
+    noise: Correlated | None = None,
 ) -> float:
     """About what `calibrate_noise_multiplier` returns, to about 1%, in a fraction of its time: for comparisons.
 
     NOT a guarantee. Raises ValueError for an argument out of range, or a target that no noise reaches.
     """
     delta = _check_target(target_epsilon, target_delta, sampling, examples)
-    run = _Plan(sampling, examples, delta, Counter())
+    run = _Plan(sampling, examples, delta, Counter(), settled(sampling, noise, steps, examples))
     guess = _least(lambda z: run.epsilon(z, steps, math.inf), target_epsilon, 1.0, tolerance=0.02)
     return _least(lambda z: run.epsilon(z, steps, _COARSE), target_epsilon, guess, tolerance=0.01, stride=1.03)
 
@@ -85,6 +95,8 @@ def affordable_steps(
     noise_multiplier: float,
     ledger: Ledger | None = None,
     maximum: int = 10_000_000,
+    noise: Correlated | None = None,
+    held: int = 0,
 ) -> int:
     """Returns the largest number of further steps, at most `maximum`, whose epsilon is at most the target.
 
@@ -95,6 +107,8 @@ def affordable_steps(
         target_epsilon, target_delta, sampling, examples, ledger: see `calibrate_noise_multiplier`.
         noise_multiplier: finite and above 0.
         maximum: where the search ends.
+        noise: how it is correlated over the steps, with its decay; None where it is independent.
+        held: how many releases of the same segment the ledger holds: the further ones go on after them.
 
     Raises:
         ValueError: an argument out of range, or another neighbouring relation in the ledger.
@@ -107,7 +121,13 @@ def affordable_steps(
         )
     if isinstance(maximum, bool) or not hasattr(maximum, "__index__") or maximum < 0:
         raise ValueError(f"maximum must be an integer of at least 0. Received: {maximum!r}.")
-    plan = _Plan(sampling, examples, delta, _before(ledger, sampling, examples))
+    before = _before(ledger, sampling, examples)
+    if held and ledger is not None:
+        before = +(
+            before
+            - Counter({sampling.event(noise_multiplier, examples, noise): sampling.charges(held, examples, noise)})
+        )
+    plan = _Plan(sampling, examples, delta, before, noise, held)
 
     def fits(steps: int, interval: float | None = None) -> bool:
         return plan.epsilon(noise_multiplier, steps, interval) <= target_epsilon
@@ -127,14 +147,21 @@ class _Plan:
     examples: int
     delta: float
     before: Counter[DpEvent]
+    noise: Correlated | None = None
+    held: int = 0
 
     def epsilon(self, noise_multiplier: float, steps: int, interval: float | None = None) -> float:
         """The smallest that an accountant proves after so many steps; with an interval near it, see `_estimate`."""
-        event = self.sampling.event(noise_multiplier, self.examples)
-        counts = self.before + Counter({event: self.sampling.charges(steps, self.examples)})
+        event = self.sampling.event(noise_multiplier, self.examples, self.noise)
+        counts = self.before + Counter({event: self.sampling.charges(self.held + steps, self.examples, self.noise)})
         if interval is not None:
             return _estimate(counts, self.sampling.relation, self.delta, interval)
         return smallest_epsilon(counts, self.sampling.relation, self.delta)[0]
+
+
+def settled(sampling: Sampling, noise: Correlated | None, steps: int, examples: int) -> Correlated | None:
+    """The noise with its decay, for so many steps; None for independent noise."""
+    return None if noise is None else sampling.settled(noise, steps, examples)
 
 
 def _check_target(target_epsilon: float, target_delta: float, sampling: Sampling, examples: int) -> float:

@@ -12,6 +12,7 @@ from dp_accounting import DpEvent, NeighboringRelation
 from tfdp_layers.accounting.fields import exactly, nonnegative
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.sampling import Sampling, sampling_from_json
+from tfdp_layers.sampling.correlated import Correlated
 
 __all__ = [
     "GENERATORS",
@@ -114,10 +115,12 @@ class Release:
         purpose: "step", "whole_data" (of records only) or "metric".
         independence: of a step, how it is known that a record's contribution depends on that record alone: "proved",
             "measured" (then also what stopped the proof), or empty where this library did not look.
+        noise: how the noise of consecutive steps is correlated; None where it is independent.
 
     Raises:
         ValueError: no groups, two of one name, a nominal noise multiplier that is negative or not finite, flags that
-            are not booleans, an unknown generator, unit or purpose, or a data set that the sampling refuses.
+            are not booleans, an unknown generator, unit or purpose, a data set that the sampling refuses, or noise that
+            may not be correlated on its draws.
     """
 
     groups: tuple[GroupNoise, ...]
@@ -130,6 +133,7 @@ class Release:
     unit: str = "record"
     purpose: str = "step"
     independence: str = ""
+    noise: Correlated | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
@@ -154,6 +158,7 @@ class Release:
             raise ValueError(f"generator must be one of {sorted(GENERATORS)}. Received: {self.generator!r}.")
         if not isinstance(self.independence, str):
             raise ValueError(f"independence must be text. Received: {self.independence!r}.")
+        self._check_noise()
         for field in ("seeded", "declared"):
             if not isinstance(getattr(self, field), bool):
                 raise ValueError(f"{field} must be True or False. Received: {getattr(self, field)!r}.")
@@ -166,6 +171,16 @@ class Release:
             raise ValueError(f"Two groups of a release share a name: {names}. Give each group its own.")
         if self.purpose == "metric" and len(names) > 1:
             raise ValueError(f"A metric is one number, with one GroupNoise. Received: {names}.")
+
+    def _check_noise(self) -> None:
+        if self.noise is None:
+            return
+        if not isinstance(self.noise, Correlated) or self.purpose != "step":
+            raise ValueError(
+                "noise must be None, or tfdp.noise.Correlated for the steps of an optimizer. Received:"
+                f" noise={self.noise!r} for {self.purpose!r}."
+            )
+        self.sampling.charges(1, self.examples, self.noise)
 
     @property
     def kind(self) -> str:
@@ -197,15 +212,15 @@ class Release:
     @property
     def sequential(self) -> bool:
         """Whether a release costs more or less by where in an epoch it is, so that segments cannot be joined."""
-        return self.sampling.charges(2, self.examples) != 2 * self.sampling.charges(1, self.examples)
+        return self.noise is not None or self.charges(2) != 2 * self.charges(1)
 
     def event(self) -> DpEvent:
         """The accounting event of one charge, under `relation`."""
-        return self.sampling.event(self.noise_multiplier, self.examples)
+        return self.sampling.event(self.noise_multiplier, self.examples, self.noise)
 
     def charges(self, steps: int) -> int:
         """How many events `steps` consecutive releases cost, from a fresh start of the sampler."""
-        return self.sampling.charges(steps, self.examples)
+        return self.sampling.charges(steps, self.examples, self.noise)
 
     def to_json(self) -> dict[str, Any]:
         """Returns the release as a dict of JSON values; `release_from_json` reads it."""
@@ -213,6 +228,7 @@ class Release:
         optional: dict[str, Any] = {} if nominal is None else {"nominal_noise_multiplier": nominal}
         optional |= {"generator": self.generator} if self.generator != "default" else {}
         optional |= {"independence": self.independence} if self.independence else {}
+        optional |= {} if self.noise is None else {"decay": self.noise.number}
         return optional | {
             "kind": self.kind,
             "groups": [asdict(group) for group in self.groups],
@@ -229,7 +245,7 @@ class Release:
         if not isinstance(kind, str) or kind not in _PURPOSES:
             raise ValueError(f"Unknown kind of release: {kind!r}. Known kinds: {[*_PURPOSES, NumericSparse.kind]}.")
         unit, purpose = _PURPOSES[kind]
-        optional = {"nominal_noise_multiplier", "generator", "independence"} & set(value)
+        optional = {"nominal_noise_multiplier", "generator", "independence", "decay"} & set(value)
         exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"} | optional)
         if value.get("nominal_noise_multiplier", 0) is None:
             raise ValueError("A release's nominal_noise_multiplier must be a number, or left out. Received: None.")
@@ -248,6 +264,7 @@ class Release:
             unit=unit,
             purpose=purpose,
             independence=value.get("independence", ""),
+            noise=Correlated(nonnegative("decay", value["decay"])) if "decay" in value else None,
         )
 
 

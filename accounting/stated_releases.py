@@ -7,6 +7,7 @@ from typing import Any
 
 from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.events import Release
+from tfdp_layers.accounting.gaussian_events import exact_gaussian
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
 
 _WIDTH = 96
@@ -25,6 +26,8 @@ class StatedRelease:
       groups: (name, bound, stddev) of each group; see `GroupNoise` for the units.
       kind: "step" or "unit_step", updates of an optimizer; "whole_data", sums over all records beside them.
       independence: how it is known that records do not mix; see `Release`.
+      decay: of correlated noise; None where the noise is independent.
+      joint_noise_multiplier: of correlated noise, that of one mechanism which reveals as much as all these updates.
     """
 
     sampling: str
@@ -35,6 +38,8 @@ class StatedRelease:
     groups: tuple[tuple[str, float, float], ...]
     kind: str = "step"
     independence: str = ""
+    decay: float | None = None
+    joint_noise_multiplier: float | None = None
 
     def rows(self, unit: str = Release.unit) -> list[str]:
         """Lines of the text; `unit` is the word for what a step draws. Names of groups stay as they are."""
@@ -44,6 +49,15 @@ class StatedRelease:
             row("Released", f"{self.steps} {what}, noise multiplier {self.noise_multiplier:.6g}"),
             row("Sampling", f"{self.sampling} (expected batch {self.batch_size} of {self.examples} {unit}s)"),
         ]
+        if self.decay is not None:
+            rows.append(
+                row(
+                    "Noise",
+                    f"correlated: of noise z_0, z_1, ... of the stated deviations, step t adds z_t - {self.decay:g}"
+                    f" z_(t-1); all steps together reveal what one of noise multiplier"
+                    f" {self.joint_noise_multiplier:.6g} does",
+                )
+            )
         if not whole:
             known = self.independence or "not stated in the ledger"
             rows.append(row("Mixing", f"that no {unit} reaches another's contribution is {known}"))
@@ -120,7 +134,7 @@ Stated = StatedRelease | StatedTests | StatedMetric
 
 def stated(entries: list[Entry]) -> tuple[Stated, ...]:
     """What the entries released: steps first, then tests, then metrics."""
-    steps: dict[tuple[Any, ...], int] = {}
+    steps: dict[tuple[Any, ...], list[Entry]] = {}
     tests: dict[NumericSparse, int] = {}
     metrics: dict[tuple[str, int, float, float], int] = {}
     for entry in entries:
@@ -135,16 +149,34 @@ def stated(entries: list[Entry]) -> tuple[Stated, ...]:
             continue
         groups = tuple((group.name, group.bound, group.stddev) for group in release.groups)
         what = (release.kind, release.unit, release.independence)
-        key = (release.sampling, release.examples, release.noise_multiplier, groups, *what)
-        steps[key] = steps.get(key, 0) + entry.steps
-    updates = [
-        StatedRelease(sampling.describe(of, unit), sampling.batch_size, of, count, multiplier, groups, kind, known)
-        for (sampling, of, multiplier, groups, kind, unit, known), count in steps.items()
-    ]
+        key = (release.sampling, release.examples, release.noise, groups, *what)
+        steps.setdefault(key, []).append(entry)
+    updates = [_stated_release(entries) for entries in steps.values()]
     return (
         *updates,
         *(_stated_tests(release, count) for release, count in tests.items()),
         *(StatedMetric(name, count, examples, *noise) for (name, examples, *noise), count in metrics.items()),
+    )
+
+
+def _stated_release(entries: list[Entry]) -> StatedRelease:
+    """What entries of releases that are equal in all that is stated released together."""
+    release = entries[0].release
+    assert isinstance(release, Release)
+    joint = None
+    if release.noise is not None:
+        joint = exact_gaussian(((release.event(), sum(entry.charges for entry in entries)),))
+    return StatedRelease(
+        sampling=release.sampling.describe(release.examples, release.unit),
+        batch_size=release.sampling.batch_size,
+        examples=release.examples,
+        steps=sum(entry.steps for entry in entries),
+        noise_multiplier=release.noise_multiplier,
+        groups=tuple((group.name, group.bound, group.stddev) for group in release.groups),
+        kind=release.kind,
+        independence=release.independence,
+        decay=None if release.noise is None else release.noise.number,
+        joint_noise_multiplier=joint,
     )
 
 

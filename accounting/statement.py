@@ -30,7 +30,9 @@ _RELATIONS = {
     NeighboringRelation.REPLACE_ONE: "replace one {unit}: data sets of the same, public size are neighbours when they"
     " differ in one {unit}",
     NeighboringRelation.REPLACE_SPECIAL: "zero out one {unit}: data sets of the same, public size are neighbours when"
-    " one {unit} of the first is replaced in the second by an empty {unit} that contributes nothing",
+    " one {unit} of the first is replaced in the second by an empty {unit} that contributes nothing, and all others"
+    " stay where they were. (An epsilon of Poisson sampling is for another question, one {unit} more or less: the two"
+    " do not compare)",
 }
 
 _ASSUMPTIONS = (

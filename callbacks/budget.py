@@ -150,6 +150,8 @@ class PrivacyBudget(keras.callbacks.Callback):
             release.noise_multiplier,
             ledger=self._spending.ledger,
             maximum=self._planned,
+            noise=release.noise,
+            held=self._spending.held,
         )
 
     def _further(self) -> int:

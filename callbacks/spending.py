@@ -32,7 +32,8 @@ class Spending:
             )
         self.ledger = (model.ledger.as_published() if nominal else None) or model.ledger
         self.release = release.as_published() if nominal else release
-        self.curve = EpsilonCurve(self.ledger, self.release, delta)
+        self.held = int(getattr(model, "held_in_segment", 0))
+        self.curve = EpsilonCurve(self.ledger, self.release, delta, self.held)
         self._model = model
         self._start = self._in_fit
         self._elsewhere = self.releases - self._start

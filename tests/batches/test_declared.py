@@ -10,7 +10,8 @@ import tensorflow as tf
 from helpers.numbered_records import ONES, RECORDS, drawn, numbered, pairs
 from tfdp_layers import PrivateBatches, declare_sampling
 from tfdp_layers.batches.base import Batches
-from tfdp_layers.sampling import FixedSize, Partition, Poisson
+from tfdp_layers.batches.passes import same_passes
+from tfdp_layers.sampling import Cyclic, FixedSize, Partition, Poisson
 
 
 @pytest.mark.parametrize("pad", [False, True])
@@ -68,6 +69,57 @@ def test_other_iterables_are_let_in_and_lose_no_batch(once: bool) -> None:
         assert drawn(next(stream)) == (0, 1, 2)
 
 
+@pytest.mark.parametrize("batches", [6, 8])
+def test_a_pass_of_another_number_of_batches_ends_the_training(batches: int) -> None:
+    passes = same_passes(pairs(RECORDS, 8).enumerate().repeat(), batches)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=f"has not {batches} batches"):
+        list(islice(passes.as_numpy_iterator(), 9))
+
+
+def known(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """The dataset, said to have the batches of a pass."""
+    return dataset.apply(tf.data.experimental.assert_cardinality(7))
+
+
+def changing(passes: list[np.ndarray]) -> tf.data.Dataset:
+    """Records in another order in every pass, in a way that nothing shows beforehand."""
+    of_passes = iter([*passes, *passes])
+    generated = tf.data.Dataset.from_generator(
+        lambda: iter(next(of_passes)), output_signature=tf.TensorSpec((2,), tf.float32)
+    )
+    return known(generated.map(lambda x: (x, x[0])).batch(8))
+
+
+@pytest.mark.parametrize("kept", ["shuffled once", "list"])
+def test_one_order_in_every_pass_is_let_in_as_cyclic(kept: str) -> None:
+    x = numbered()
+    shuffled = tf.data.Dataset.from_tensor_slices((x, x[:, 0])).shuffle(RECORDS, reshuffle_each_iteration=False)
+    batched = shuffled.batch(8)
+    dataset = batched if kept == "shuffled once" else list(batched.as_numpy_iterator())
+    declared = declare_sampling(dataset, Cyclic(8), examples=RECORDS)
+    stream = declared.dataset().as_numpy_iterator()
+    passes = [[set(drawn(next(stream))) for _ in range(7)] for _ in range(3)]
+    assert passes[0] == passes[1] == passes[2]
+    assert set().union(*passes[0]) == set(range(RECORDS))
+
+
+@pytest.mark.parametrize(
+    ("passes", "message"),
+    [
+        ([numbered(), numbered()[::-1]], "other records at the same places"),
+        ([numbered(), np.roll(numbered(), 24, axis=0)], "other records at the same places"),
+        ([numbered(), np.concatenate([numbered(), numbered()[:9]])], "7 elements"),  # what assert_cardinality says
+        ([numbered(), numbered()[:40]], "7 elements"),
+    ],
+)
+def test_a_pass_that_differs_from_the_first_ends_the_training(passes: list[np.ndarray], message: str) -> None:
+    same = declare_sampling(changing([numbered(), numbered()]), Cyclic(8), examples=RECORDS).dataset()
+    assert len(list(islice(same.as_numpy_iterator(), 14))) == 14
+    declared = declare_sampling(changing(passes), Cyclic(8), examples=RECORDS).dataset()
+    with pytest.raises(tf.errors.OpError, match=message):
+        list(islice(declared.as_numpy_iterator(), 15))
+
+
 @pytest.mark.parametrize(
     ("dataset", "sampling", "message"),
     [
@@ -79,6 +131,12 @@ def test_other_iterables_are_let_in_and_lose_no_batch(once: bool) -> None:
         (pairs(RECORDS, 8).repeat(), Partition(8), "endless"),
         (pairs(RECORDS, 8).filter(lambda x, y: True), Partition(8), "unknown"),
         (pairs(RECORDS, 9), Partition(8), "6 batches"),
+        (pairs(RECORDS, 8).repeat(), Cyclic(8), "endless"),
+        (pairs(RECORDS, 8).filter(lambda x, y: True), Cyclic(8), "unknown"),
+        (known(pairs(RECORDS, 8).filter(lambda x, y: True)), Cyclic(8), "FilterDataset drops or places"),
+        (pairs(RECORDS, 8).shuffle(7), Cyclic(8), "reshuffle_each_iteration=False"),
+        (pairs(RECORDS, 8).shuffle(7).map(lambda x, y: (x, y)), Cyclic(8), "another one in each"),
+        (iter([(ONES, ONES)]), Cyclic(8), "unknown"),
         (pairs(RECORDS, 8).take(0), Poisson(8), "no batches"),
         (iter([]), Poisson(8), "no batches"),
         (iter([(ONES, ONES)]), Partition(8), "unknown"),

@@ -50,6 +50,25 @@ def test_calibrate_keeps_to_the_target_and_wastes_little(capsys):
     assert run_json(capsys, "epsilon", *RUN, "--noise-multiplier", 0.99 * noise)["epsilon"] > 2
 
 
+def test_correlated_noise_is_calibrated_and_accounted_alike(capsys):
+    options = [*RUN, "--sampling", "cyclic", "--noise", "correlated"]
+    result = run_json(capsys, "calibrate", "--epsilon", 2, *options)
+    assert 0.995 * 2 <= result["epsilon"] <= 2
+    assert result["relation"] == "replace_special"
+    noise, decay = result["noise_multiplier"], result["decay"]
+    assert run_json(capsys, "epsilon", *options, "--noise-multiplier", noise)["epsilon"] == result["epsilon"]
+    b, squared, v = math.ceil(60000 / 2048), 0.0, 0.0
+    for step in range(10 * b):
+        v = decay * v + (step % b == 0)
+        squared += v * v
+    exact = dp_accounting.get_epsilon_gaussian(noise / math.sqrt(squared), 1e-5)
+    assert result["epsilon"] == pytest.approx(exact, rel=1e-6)
+    assert run("epsilon", *RUN, "--noise-multiplier", 4, "--noise", "correlated") == 2
+    assert "tfdp.sampling.Cyclic or Partition" in capsys.readouterr().err
+    assert run("epsilon", *RUN, "--noise-multiplier", 4, "--decay", 0.9) == 2
+    assert "--decay is of --noise correlated" in capsys.readouterr().err
+
+
 def test_delta_above_one_over_n_warns_on_stderr(capsys):
     assert run("calibrate", "--epsilon", 2, "--examples", 500, "--batch-size", 50, "--steps", 10, "--delta", 0.01) == 0
     assert "tfdp: warning: delta=0.01 is above 1/examples=0.002" in capsys.readouterr().err

@@ -27,6 +27,7 @@ _NAMES = {
     "one_run_p_value": "statistics",
     "one_run_refutes": "statistics",
     "repeated_scores": "mechanisms",
+    "stream_scores": "streams",
     "with_canaries": "one_run",
 }
 _ELSEWHERE = {"worst_case": "tfdp_layers.zoo.worst_cases"}
@@ -57,6 +58,7 @@ if TYPE_CHECKING:  # What type checkers see. A test compares it with the table a
     from tfdp_layers.audit.statistics import one_run_epsilon as one_run_epsilon
     from tfdp_layers.audit.statistics import one_run_p_value as one_run_p_value
     from tfdp_layers.audit.statistics import one_run_refutes as one_run_refutes
+    from tfdp_layers.audit.streams import stream_scores as stream_scores
     from tfdp_layers.zoo.worst_cases import worst_case as worst_case
 else:  # What runs. See `tfdp_layers/__init__.py`.
     __all__ = sorted([*_NAMES, *_ELSEWHERE])

@@ -166,11 +166,16 @@ class ReleaseFamily(Family):
 
 def of_ledger(ledger: Ledger, delta: float) -> ReleaseFamily:
     """The family of what a ledger holds. Raises ValueError where nothing was released, or without noise."""
-    releases: Counter[Release] = Counter()
+    joined: Counter[Release] = Counter()
+    apart: list[tuple[Release, int]] = []  # what such steps cost depends on where each segment started
     for entry in ledger.entries:
         if not isinstance(entry.release, Release):
             raise ValueError(f"A claim is audited step by step, but the ledger holds a {type(entry.release).__name__}.")
-        releases[entry.release] += entry.steps
-    if not sum(releases.values()):
+        if entry.release.sequential:
+            apart.append((entry.release, entry.steps))
+        else:
+            joined[entry.release] += entry.steps
+    releases = tuple((release, steps) for release, steps in (*joined.items(), *apart) if steps)
+    if not releases:
         raise ValueError("The ledger holds no release, so there is no claim to audit. Train first.")
-    return ReleaseFamily(tuple((release, steps) for release, steps in releases.items() if steps), check_delta(delta))
+    return ReleaseFamily(releases, check_delta(delta))

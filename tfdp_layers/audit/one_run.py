@@ -12,7 +12,7 @@ from tfdp_layers.audit.observing import observed
 from tfdp_layers.audit.report import Audit
 from tfdp_layers.audit.scoring import CanaryScores
 from tfdp_layers.batches.arrays import PrivateBatches
-from tfdp_layers.sampling import FixedSize, Partition, Poisson, Sampling
+from tfdp_layers.sampling import Cyclic, FixedSize, Partition, Poisson, Sampling
 
 if TYPE_CHECKING:
     from tfdp_layers.models.training import PrivateTraining
@@ -45,9 +45,10 @@ def audit_training(
         model: private, compiled, new.
         x, y: the other records: arrays (records, ...).
         canaries: how many to make (of `kind`, see `make_canaries`), or canaries of your own.
-        sampling: as in `fit`: Poisson, FixedSize or Partition. Canaries that are left out are missing under Poisson,
-            replaced by their alternatives under FixedSize, and weighted with zero under Partition: by the sampler's
-            neighbouring relation.
+        sampling: as in `fit`: Poisson, FixedSize, Partition or Cyclic. Canaries that are left out are missing under
+            Poisson, replaced by their alternatives under FixedSize, and weighted with zero under Partition and Cyclic:
+            by the sampler's neighbouring relation. Of correlated noise the attack does not make use: `stream_scores`
+            does.
         delta, confidence: of the result.
         claimed: what is claimed to have been released, if not what the model's ledger says.
         sampling_seed, seed: for tests; of the draws, and of canaries and coins.
@@ -123,11 +124,11 @@ def with_canaries(
         put_x = np.where(rows, canaries.x, canaries.other_x)
         put_y = np.where(labels, canaries.y, canaries.other_y)
         return PrivateBatches(np.concatenate([x, put_x]), np.concatenate([y, put_y]), sampling, seed=sampling_seed)
-    if isinstance(sampling, Partition):
+    if isinstance(sampling, Partition | Cyclic):
         weights = np.concatenate([np.ones(len(y)), keep]).astype("float32")
         x, y = np.concatenate([x, canaries.x]), np.concatenate([y, canaries.y])
         return PrivateBatches(x, y, sampling, sample_weight=weights, seed=sampling_seed)
     raise ValueError(
         f"Canaries can't be left out of {type(sampling).__name__} draws: it fixes the number of rows without saying"
-        " what stands in for a missing one. Audit with sampling.Poisson, FixedSize or Partition."
+        " what stands in for a missing one. Audit with sampling.Poisson, FixedSize, Partition or Cyclic."
     )

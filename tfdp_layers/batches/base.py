@@ -40,6 +40,9 @@ class Batches(abc.ABC):
             return self.physical_batch_size
         return min(LONGEST_SUM, self.physical_batch_size or LONGEST_SUM)
 
+    def start_at(self, step: int) -> None:  # noqa: B027 (of draws that are fresh there is nothing to do)
+        """Lets the next pass over the draws start where the draw of this step stands in a fixed order."""
+
     def __len__(self) -> int:
         """Batches in an epoch: ceil(examples / batch_size)."""
         return self.sampling.steps_per_epoch(self.examples)

@@ -11,10 +11,12 @@ import tensorflow as tf
 
 from tfdp_layers.batches.base import LONGEST_IN_ANY_ORDER, Batches
 from tfdp_layers.batches.generators import generated
+from tfdp_layers.batches.passes import refuse_moving_order, same_passes
 from tfdp_layers.batches.records import checked_examples, checked_sampling
 from tfdp_layers.batches.slices import fill
 from tfdp_layers.sampling import Sampling
 
+_OF_PASSES = ("partition", "cyclic")
 _NO_BATCHES = "The dataset has no batches, so nothing can be trained on. Give one with at least one batch."
 
 
@@ -31,7 +33,7 @@ class DeclaredBatches(Batches):
             )
         self.sampling = checked_sampling(sampling)
         self.examples = checked_examples(self.sampling, examples)
-        if self.sampling.kind == "partition":
+        if self.sampling.kind in _OF_PASSES:
             self._check_epoch(dataset)
         elif isinstance(dataset, list | tuple):
             raise ValueError(
@@ -41,8 +43,19 @@ class DeclaredBatches(Batches):
             )
         if isinstance(dataset, tf.data.Dataset) and dataset.cardinality() == 0:
             raise ValueError(_NO_BATCHES)
-        self._dataset = dataset.repeat() if isinstance(dataset, tf.data.Dataset) else _from_iterable(dataset)
+        self._dataset = self._endless(dataset)
         self._check_elements(self._dataset.element_spec)
+
+    def _endless(self, dataset: Any) -> tf.data.Dataset:
+        """The batches over and over; where all passes must have one order, as long as they do."""
+        finite = isinstance(dataset, tf.data.Dataset)
+        if not self.sampling.fixed:
+            return dataset.repeat() if finite else _from_iterable(dataset)
+        if finite:
+            refuse_moving_order(dataset)
+            return same_passes(dataset.enumerate().repeat(), len(self))
+        numbered = _from_iterable(dataset).enumerate()
+        return same_passes(numbered.map(lambda number, batch: (number % len(self), batch)), len(self))
 
     def _check_epoch(self, dataset: Any) -> None:
         if isinstance(dataset, tf.data.Dataset):
@@ -53,16 +66,16 @@ class DeclaredBatches(Batches):
         if batches != len(self):
             known = {-1: "is endless", -2: "has an unknown number of batches"}.get(batches, f"has {batches} batches")
             raise ValueError(
-                f"Partition needs every record in exactly one of ceil(examples / batch_size) = {len(self)} batches an"
-                f" epoch, but the dataset {known}. Leave out .repeat(), keep the last batch (drop_remainder=False), and"
-                " state the number with tf.data.experimental.assert_cardinality."
+                f"{type(self.sampling).__name__} needs every record in exactly one of ceil(examples / batch_size) ="
+                f" {len(self)} batches an epoch, but the dataset {known}. Leave out .repeat(), keep the last batch"
+                " (drop_remainder=False), and state the number with tf.data.experimental.assert_cardinality."
             )
 
     def _check_elements(self, spec: Any) -> None:
         if not isinstance(spec, tuple) or len(spec) not in (2, 3):
             raise ValueError(f"Batches must be tuples (x, y) or (x, y, sample_weight). Received elements: {spec}.")
         # Poisson draws differ in size: a pipeline whose batches all have b rows does not draw so.
-        constant = self.sampling.batch_size if self.sampling.kind == "partition" else None
+        constant = self.sampling.batch_size if self.sampling.kind in _OF_PASSES else None
         allowed = {None, constant, self.sampling.largest(self.examples)}
         for leaf in keras.tree.flatten(spec):
             if not isinstance(leaf, tf.TensorSpec) or leaf.shape.rank is None:
@@ -127,9 +140,10 @@ def declare_sampling(dataset: Any, sampling: Sampling, *, examples: int) -> Decl
     (rows, ...), structures of them allowed; weights (rows,). A finite one is repeated.
     Units: records; `examples` is a public declared constant.
     Guarantee: the caller's. Nothing here can check it, and the privacy statement says that it was declared. Shuffling
-    is not Poisson sampling: declare `dataset.shuffle(examples).batch(b)` as `Partition(b)`.
-    Raises: ValueError if the elements are not batches, or, for `Partition`, are not known to be ceil(examples / b) an
-    epoch.
+    is not Poisson sampling: declare `dataset.shuffle(examples).batch(b)` as `Partition(b)`, and with
+    reshuffle_each_iteration=False as `Cyclic(b)`, whose passes are compared as far as can be.
+    Raises: ValueError if the elements are not batches, or, for `Partition` and `Cyclic`, are not known to be
+    ceil(examples / b) an epoch; for `Cyclic` also where the order is seen to change, or to depend on the records.
     Source: Chua et al. 2024, arXiv:2403.17673 (shuffled batches accounted as Poisson).
     """
     return DeclaredBatches(dataset, sampling, examples=examples)

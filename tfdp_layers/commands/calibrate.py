@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from tfdp_layers.accounting import GroupNoise, Ledger, Release, calibrate_noise_multiplier, epsilon
+from tfdp_layers.accounting import Ledger, calibrate_noise_multiplier, epsilon
 from tfdp_layers.commands.command import Command, Refusal, needed, positive, print_json, wrapped
 from tfdp_layers.commands.sampled_run import SampledRun, define_sampled_run
 
@@ -31,10 +31,9 @@ def _run(values: flags.FlagValues) -> int:
     needed("epsilon", target, "the budget for the whole run, for example --epsilon 2.7.")
     run = SampledRun.from_options(values)
     try:
-        noise = calibrate_noise_multiplier(target, run.delta, run.sampling, run.examples, run.steps)
+        noise = calibrate_noise_multiplier(target, run.delta, run.sampling, run.examples, run.steps, noise=run.noise)
         ledger = Ledger()
-        release = Release((GroupNoise("all weights", 1.0, noise),), run.sampling, run.examples)
-        ledger.reserve(ledger.begin(release), run.steps)
+        ledger.reserve(ledger.begin(run.release(noise)), run.steps)
         reached = epsilon(ledger, run.delta)
     except (ValueError, NotImplementedError) as error:
         raise Refusal(str(error)) from error
@@ -51,7 +50,7 @@ def _run(values: flags.FlagValues) -> int:
         return 0
     print(f"noise multiplier = {noise:.6g}")
     print(f"It gives epsilon = {float(reached):.6g} at delta = {run.delta:g} (by {reached.accountant}).")
-    print(wrapped(f"Run: {run.steps} steps. Sampling: {run.sampling.describe(run.examples)}", "", 4))
+    print(wrapped(f"Run: {run.steps} steps. Sampling: {run.describe()}", "", 4))
     return 0
 
 

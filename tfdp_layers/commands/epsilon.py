@@ -5,7 +5,7 @@ from pathlib import Path
 
 from absl import flags
 
-from tfdp_layers.accounting import Epsilon, GroupNoise, Ledger, LedgerError, Release, Statement, epsilon
+from tfdp_layers.accounting import Epsilon, Ledger, LedgerError, Statement, epsilon
 from tfdp_layers.commands.command import Command, Refusal, fraction, needed, positive, print_json, wrapped
 from tfdp_layers.commands.sampled_run import SampledRun, define_sampled_run
 
@@ -41,8 +41,7 @@ def _run(values: flags.FlagValues) -> int:
     noise = positive("noise_multiplier", values.noise_multiplier, "the noise over the bound on one record")
     needed("noise_multiplier", noise, "the noise over the bound on one record, for example --noise-multiplier 1.3.")
     ledger = Ledger()
-    release = Release((GroupNoise("all weights", 1.0, noise),), run.sampling, run.examples)
-    ledger.reserve(ledger.begin(release), run.steps)
+    ledger.reserve(ledger.begin(run.release(noise)), run.steps)
     spent = _epsilon(ledger, run.delta)
     if values.json:
         print_json(
@@ -52,7 +51,7 @@ def _run(values: flags.FlagValues) -> int:
     statement = Statement.from_ledger(ledger, run.delta)
     print(f"epsilon = {float(spent):.6g} at delta = {run.delta:g} (by {spent.accountant})")
     print(wrapped(f"Run: {run.steps} steps at noise multiplier {noise:g}", "", 4))
-    print(wrapped(f"Sampling: {run.sampling.describe(run.examples)}", "", 4))
+    print(wrapped(f"Sampling: {run.describe()}", "", 4))
     print(wrapped(f"Protects one record; {statement.relation}", "", 4))
     for note in statement.notes:
         print(wrapped(f"Note: {note}", "", 4))
@@ -61,7 +60,7 @@ def _run(values: flags.FlagValues) -> int:
 
 def _run_ledger(values: flags.FlagValues) -> int:
     given = [name for name in ("examples", "batch_size", "noise_multiplier", "steps", "epochs") if values[name].present]
-    if given or values["sampling"].present:
+    if given or any(values[name].present for name in ("sampling", "noise", "decay")):
         raise Refusal("--ledger says all about its run: leave out every other option but --delta and --json.")
     delta = fraction("delta", values.delta, "the probability with which the guarantee may fail")
     ledger = _read(Path(values.ledger))

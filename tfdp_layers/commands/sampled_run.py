@@ -5,16 +5,19 @@ from typing import Any
 
 from absl import flags
 
+from tfdp_layers.accounting import GroupNoise, Release
 from tfdp_layers.commands.command import Refusal, fraction, needed, whole
-from tfdp_layers.sampling import FixedSize, Partition, Poisson, Sampling, TruncatedPoisson
+from tfdp_layers.sampling import Cyclic, FixedSize, Partition, Poisson, Sampling, TruncatedPoisson
+from tfdp_layers.sampling.correlated import Correlated
 
-__all__ = ["SAMPLINGS", "SAMPLING_HELP", "SampledRun", "define_sampled_run"]
+__all__ = ["SAMPLINGS", "SAMPLING_HELP", "SampledRun", "correlation", "define_correlation", "define_sampled_run"]
 
-SAMPLINGS = {cls.kind: cls for cls in (Poisson, TruncatedPoisson, FixedSize, Partition)}
+SAMPLINGS = {cls.kind: cls for cls in (Poisson, TruncatedPoisson, FixedSize, Partition, Cyclic)}
 SAMPLING_HELP = (
     "How the records of a step are drawn. poisson: each one independently (what tfdp trains with);"
     " truncated_poisson: the same, cut at mean + 6 standard deviations; without_replacement: exactly a batch,"
-    " afresh at every step; partition: shuffled once an epoch and cut into batches."
+    " afresh at every step; partition: shuffled once an epoch and cut into batches; cyclic: shuffled once, and cut into"
+    " the same batches in every epoch."
 )
 
 
@@ -26,6 +29,7 @@ class SampledRun:
     examples: int
     steps: int
     delta: float
+    noise: Correlated | None = None
 
     @classmethod
     def from_options(cls, values: flags.FlagValues) -> "SampledRun":
@@ -38,9 +42,21 @@ class SampledRun:
         sampling = SAMPLINGS[values.sampling](batch_size)
         try:
             per_epoch = sampling.steps_per_epoch(examples)
+            steps, noise = _steps(values, per_epoch), correlation(values)
+            noise = None if noise is None else sampling.settled(noise, steps, examples)
         except ValueError as error:
             raise Refusal(str(error)) from error
-        return cls(sampling, examples, _steps(values, per_epoch), delta)
+        return cls(sampling, examples, steps, delta, noise)
+
+    def release(self, noise_multiplier: float) -> Release:
+        """What each step releases with this noise."""
+        groups = (GroupNoise("all weights", 1.0, noise_multiplier),)
+        return Release(groups, self.sampling, self.examples, noise=self.noise)
+
+    def describe(self) -> str:
+        """How records are drawn and noise is correlated, in words."""
+        noise = f"; correlated noise, decay {self.noise.number:g}" if self.noise else ""
+        return self.sampling.describe(self.examples) + noise
 
     def to_json(self) -> dict[str, Any]:
         """The run as JSON values."""
@@ -51,12 +67,14 @@ class SampledRun:
             "examples": self.examples,
             "batch_size": self.sampling.batch_size,
             "steps": self.steps,
+            "decay": None if self.noise is None else self.noise.number,
         }
 
 
 def define_sampled_run(values: flags.FlagValues) -> None:
     """Defines --sampling, --examples, --batch-size, --steps, --epochs and --delta."""
     flags.DEFINE_enum("sampling", "poisson", list(SAMPLINGS), SAMPLING_HELP, flag_values=values)
+    define_correlation(values)
     flags.DEFINE_integer("examples", None, "Number of records of the training data.", flag_values=values)
     flags.DEFINE_integer("batch_size", None, "Expected number of records in a step.", flag_values=values)
     flags.DEFINE_integer("steps", None, "Number of training steps.", flag_values=values)
@@ -67,6 +85,32 @@ def define_sampled_run(values: flags.FlagValues) -> None:
         "Probability with which the guarantee may fail; choose less than 1 / examples.",
         flag_values=values,
     )
+
+
+def define_correlation(values: flags.FlagValues) -> None:
+    """Defines --noise and --decay."""
+    flags.DEFINE_enum(
+        "noise",
+        "independent",
+        ["independent", "correlated"],
+        "Of the steps. correlated: each takes back a part of the last one's noise; for cyclic and partition.",
+        flag_values=values,
+    )
+    flags.DEFINE_float(
+        "decay", None, "The part that --noise correlated takes back; the best if left out.", flag_values=values
+    )
+
+
+def correlation(values: flags.FlagValues) -> Correlated | None:
+    """The correlated noise that the options ask for. Raises Refusal for a decay without it, or out of range."""
+    if values.noise == "independent":
+        if values.decay is not None:
+            raise Refusal("--decay is of --noise correlated: give that too, or leave --decay out.")
+        return None
+    try:
+        return Correlated(values.decay)
+    except ValueError as error:
+        raise Refusal(str(error)) from error
 
 
 def _steps(values: flags.FlagValues, per_epoch: int) -> int:

@@ -106,6 +106,7 @@ def _optimizer(training: Training) -> Any:
     from tfdp_layers import optimizers
 
     recipe, method, noise = training.recipe, training.options.method, training.noise_multiplier
+    correlated = training.options.noise
     schedule = keras.optimizers.schedules.CosineDecay(recipe.learning_rate, training.steps)
     if method in STEPS:
         return optimizers.AdaDPOptimizer(
@@ -114,17 +115,19 @@ def _optimizer(training: Training) -> Any:
             l2_norm_clip=recipe.l2_norm_clip,
             adaptive_rate=method != "adan",
             adaptive_noise=method != "adal",
+            noise=correlated,
         )
     if recipe.momentum:
         averaged = {"use_ema": True, "ema_momentum": recipe.ema_momentum} if recipe.ema_momentum else {}
         descent = keras.optimizers.SGD(recipe.learning_rate, momentum=recipe.momentum, **averaged)
-        return optimizers.NoisyOptimizer(descent, noise, noise_allocation=recipe.noise_allocation)
+        return optimizers.NoisyOptimizer(descent, noise, noise=correlated, noise_allocation=recipe.noise_allocation)
     adam = keras.optimizers.Adam(schedule)
     if method == "dpsgd":
-        return optimizers.ClippedOptimizer(adam, noise, recipe.l2_norm_clip)
+        return optimizers.ClippedOptimizer(adam, noise, recipe.l2_norm_clip, noise=correlated)
     if method == "tanh":
-        return optimizers.TanhFilteredOptimizer(adam, noise, recipe.l2_norm_clip, active_range=recipe.active_range)
-    return optimizers.NoisyOptimizer(adam, noise, noise_allocation=recipe.noise_allocation)
+        clip, active = recipe.l2_norm_clip, recipe.active_range
+        return optimizers.TanhFilteredOptimizer(adam, noise, clip, active_range=active, noise=correlated)
+    return optimizers.NoisyOptimizer(adam, noise, noise=correlated, noise_allocation=recipe.noise_allocation)
 
 
 def _fit(training: Training, model: Any) -> float:

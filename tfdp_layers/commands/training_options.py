@@ -11,11 +11,18 @@ from typing import Any
 from absl import flags
 
 from tfdp_layers.commands.command import Refusal, fraction, needed, positive, whole
-from tfdp_layers.sampling import FixedSize, Poisson, Sampling
+from tfdp_layers.commands.sampled_run import correlation, define_correlation
+from tfdp_layers.sampling import Cyclic, FixedSize, Partition, Poisson, Sampling
+from tfdp_layers.sampling.correlated import Correlated
 from tfdp_layers.zoo import datasets, recipes
 from tfdp_layers.zoo.recipes import Recipe
 
-SAMPLINGS: dict[str, type[Sampling]] = {"poisson": Poisson, "fixed_size": FixedSize}
+SAMPLINGS: dict[str, type[Sampling]] = {
+    "poisson": Poisson,
+    "fixed_size": FixedSize,
+    "partition": Partition,
+    "cyclic": Cyclic,
+}
 
 __all__ = ["SAMPLINGS", "TrainingOptions", "define_training_options"]
 
@@ -43,6 +50,7 @@ class TrainingOptions:
     json: bool
     holdout: int | None = None
     settings: tuple[tuple[str, Any], ...] = ()
+    noise: Correlated | None = None
 
     @classmethod
     def from_options(cls, values: flags.FlagValues) -> "TrainingOptions":
@@ -69,7 +77,13 @@ class TrainingOptions:
             json=values.json,
             holdout=whole("holdout", values.holdout, "the number of training records to test on"),
             settings=tuple(_setting(text) for text in values.setting),
+            noise=correlation(values),
         )
+        if options.noise is not None and options.sampling not in ("cyclic", "partition"):
+            raise Refusal(
+                "--noise correlated is for epochs: add --sampling cyclic (or partition, which is dearer). Draws by"
+                f" chance, as by {options.sampling}, hide records only among independent noise."
+            )
         try:
             recipes.check_method(options.method, options.model)
         except ValueError as error:
@@ -125,9 +139,9 @@ def define_training_options(values: flags.FlagValues) -> None:
         "Network: convolutional, two dense layers, or one on wavelet features; if left out, the best of the method.",
     )
     choose("recipe", tuple(recipes.RECIPES), "A method and a model by one name; `tfdp recipes` lists what they reach.")
-    choose(
-        "sampling", tuple(SAMPLINGS), "How records are drawn; fixed_size protects one record's replacement.", "poisson"
-    )
+    drawn = "How records are drawn. fixed_size: protects one record's replacement; cyclic: the same batches in every"
+    choose("sampling", tuple(SAMPLINGS), f"{drawn} epoch; partition: fresh ones in every epoch.", "poisson")
+    define_correlation(values)
     define("float", "epsilon", "Privacy budget of the whole training, for example 2.7; smaller is more private.")
     define("float", "delta", "Probability with which the guarantee may fail; choose less than 1 / records.", 1e-5)
     define("integer", "epochs", "Passes over the data; tuned for each model if left out.")

@@ -68,7 +68,9 @@ def prepare(options: TrainingOptions) -> Training:
             )
         if noise is None:
             steps = recipe.epochs * sampling.steps_per_epoch(examples)
-            noise = calibrate_noise_multiplier(options.epsilon, options.delta, sampling, examples, steps, before)
+            noise = calibrate_noise_multiplier(
+                options.epsilon, options.delta, sampling, examples, steps, before, options.noise
+            )
         return Training(options, data, recipe, noise, ledger, loaded)
     except (ValueError, NotImplementedError, LedgerError, datasets.DatasetNotFound) as error:
         raise Refusal(str(error)) from error

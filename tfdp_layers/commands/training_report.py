@@ -24,7 +24,12 @@ def plan(training: Training, model: Any) -> str:
     spent = (
         f", {float(epsilon(training.ledger, options.delta)):.4g} of it spent before" if training.ledger.steps else ""
     )
-    drawn = {"poisson": "on average: Poisson sampling", "fixed_size": "each: without replacement"}[options.sampling]
+    drawn = {
+        "poisson": "on average: Poisson sampling",
+        "fixed_size": "each: without replacement",
+        "partition": "each: fresh disjoint batches in every epoch",
+        "cyclic": "each: the same disjoint batches in every epoch",
+    }[options.sampling]
     steps = f"{STEPS.get(options.method, 'Adam')}, learning rate {recipe.learning_rate:g} with cosine decay"
     if recipe.momentum:
         steps = f"gradient descent with momentum {recipe.momentum:g}, learning rate {recipe.learning_rate:g}"

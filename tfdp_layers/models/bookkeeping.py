@@ -73,6 +73,18 @@ class Bookkeeping(KerasMixin):
         return 0 if self._privacy.run is None else self._privacy.run.made
 
     @property
+    def held_in_segment(self) -> int:
+        """Releases that the ledger holds of the segment that the running `fit` adds to, where its cost depends on them.
+
+        Of independent releases, and outside of a `fit`, 0.
+        """
+        run = self._privacy.run
+        if run is None or run.token is None or not run.release.sequential:
+            return 0
+        entry = self.ledger.entry_of(run.token)
+        return 0 if entry is None else entry.steps
+
+    @property
     def planned_in_fit(self) -> int | None:
         """Releases that the running `fit` makes in all, if nothing ends it before; None outside of one."""
         run = self._privacy.run

@@ -13,6 +13,7 @@ from tfdp_layers.models.fit_arguments import flatten_callbacks
 from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.run import release_of
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.sampling.correlated import Correlated
 from tfdp_layers.sensitivity import SensitivityGroup
 
 _DIGITS = 5
@@ -97,14 +98,16 @@ def _calibrate(
     ledger.lock()
     accounted = (ledger.as_published() if budget.accept_nominal else None) or ledger
     targets = [Budget(budget.epsilon, budget.delta), *([ledger.budget] if ledger.budget else [])]
-    joint = max(_least_noise(target, accounted, batches, max(1, plan.steps)) for target in targets)
+    correlation = optimizer.correlation
+    joint = max(_least_noise(target, accounted, batches, max(1, plan.steps), correlation) for target in targets)
     optimizer.multiplier.found = rounded_up(joint / _joint_of_one(optimizer, batches, groups))
     spent = float(epsilon(accounted, budget.delta)) if accounted.steps else 0.0
     beside = f", beside epsilon {spent:.4g} that the ledger holds" if spent else ""
+    of_noise = "" if correlation is None else f" with correlated noise, decay {correlation.number:g}"
     drawn = f"{batches.sampling.batch_size:,} of {batches.examples:,} {'units' if batches.per_unit else 'records'}"
     return (
         f"Noise multiplier {optimizer.multiplier.number:.{_DIGITS}g}: epsilon {budget.epsilon:g} at delta"
-        f" {budget.delta:g} after {plan}, {drawn} each by {batches.sampling.kind} sampling{beside}."
+        f" {budget.delta:g} after {plan}, {drawn} each by {batches.sampling.kind} sampling{of_noise}{beside}."
     )
 
 
@@ -121,7 +124,9 @@ def _joint_of_one(optimizer: PrivateOptimizer, batches: Batches, groups: Sequenc
     return joint
 
 
-def _least_noise(target: Budget, ledger: Ledger, batches: Batches, steps: int) -> float:
+def _least_noise(
+    target: Budget, ledger: Ledger, batches: Batches, steps: int, noise: Correlated | None = None
+) -> float:
     """The joint noise multiplier with which these steps fit. Raises BudgetExhausted where nothing is left for them."""
     spent = float(epsilon(ledger, target.delta)) if ledger.steps else 0.0
     if spent >= target.epsilon:
@@ -130,7 +135,7 @@ def _least_noise(target: Budget, ledger: Ledger, batches: Batches, steps: int) -
         with warnings.catch_warnings():  # of a large delta the callback warns
             warnings.simplefilter("ignore", UserWarning)
             found = calibrate_noise_multiplier(
-                target.epsilon, target.delta, batches.sampling, batches.examples, steps, ledger
+                target.epsilon, target.delta, batches.sampling, batches.examples, steps, ledger, noise
             )
     except ValueError as error:
         if not spent:

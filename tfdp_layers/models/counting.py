@@ -62,7 +62,7 @@ class CountedStep:
             made = count if broken else count - unused
             if run.token is not None:
                 ledger.settle(run.token, made)
-            run.count(made, self.together)
+            run.count(made, self.together, broken)
         if unused and run.replicas is not None:
             raise RuntimeError(
                 "The replicas held slices of different draws, or one slice twice: that step released nothing. Call fit"
@@ -115,9 +115,9 @@ def refuse_gaps(run: Run, count: int) -> None:
     Of b batches an epoch, k consecutive releases are of ceil(k / b) epochs, in each of which a record is drawn once.
     Draws that were left out in between bring in more epochs than that.
     """
-    if count and run.drawn != run.made and run.release.sampling.kind == "partition":
+    if count and run.drawn != run.made and run.release.sequential:
         raise RuntimeError(
             f"{run.drawn - run.made} of this fit's draws were left out, because a limit held, and it was raised"
-            f" again: {run.release.sampling} is accounted for consecutive steps. Call fit again, which starts a fresh"
-            " permutation, or draw by Poisson sampling."
+            f" again: {run.release.sampling} is accounted for consecutive steps. Call fit again, which starts a pass"
+            " over the data anew, or draw by Poisson sampling."
         )

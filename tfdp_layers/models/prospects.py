@@ -20,7 +20,7 @@ def warn_of_hopeless(release: Release, groups: Sequence[SensitivityGroup], steps
     """Warns where not even gradients that all point one way could stand out of the noise of so many steps."""
     weights = sum(math.prod(v.shape) for group in groups for v in group.variables)
     noise, batch_size = release.noise_multiplier, release.sampling.batch_size
-    ratio = signal_to_noise(noise, batch_size, steps, weights)
+    ratio = signal_to_noise(noise, batch_size, steps, weights, release.noise)
     if ratio < HOPELESS:
         warnings.warn(
             f"This fit can learn next to nothing: if all {batch_size:,} {release.unit}s of a batch pulled one way"

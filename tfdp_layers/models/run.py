@@ -12,6 +12,7 @@ from tfdp_layers.accounting.account import Account
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.replicas import Replicas
+from tfdp_layers.models.streams import Stream
 from tfdp_layers.models.watching import STEERED, Watch, warn_of_steering
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.losses import PerRecordLoss
@@ -32,6 +33,7 @@ class Run:
         plan: the steps that it is to make.
         made: releases that it made.
         drawn: draws that were taken for them.
+        broken: whether a step was broken off, so that it is not known what it released.
     """
 
     def __init__(
@@ -47,11 +49,13 @@ class Run:
         self.token: str | None = None
         self.settings: Hashable = None
         self.made = self.drawn = 0
+        self.broken = False
 
-    def count(self, made: int, drawn: int) -> None:
+    def count(self, made: int, drawn: int, broken: bool = False) -> None:
         """Counts the releases of one call of the step, and the draws taken for them."""
         self.made += made
         self.drawn += drawn
+        self.broken |= broken
 
 
 def release_of(batches: Batches, groups: Sequence[SensitivityGroup], optimizer: PrivateOptimizer) -> Release:
@@ -64,6 +68,7 @@ def release_of(batches: Batches, groups: Sequence[SensitivityGroup], optimizer: 
         seeded=batches.seeded or optimizer.noise_source.seeded,
         declared=batches.declared,
         nominal_noise_multiplier=optimizer.nominal_noise_multiplier,
+        noise=optimizer.correlation,
         generator=optimizer.noise_source.generator,
         unit="unit" if batches.per_unit else "record",
     )
@@ -87,6 +92,7 @@ class PrivacyState:
         self.accept_measured = False
         self.posing = False
         self.watch: Watch | None = None
+        self.stream: Stream | None = None
         self.remarks: list[str] = []
         self._replicas: Replicas | None = None
         self._per_record: PerRecordLoss | None = None

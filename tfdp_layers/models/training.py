@@ -36,6 +36,7 @@ from tfdp_layers.models.planning import plan_of
 from tfdp_layers.models.prospects import warn_of_hopeless
 from tfdp_layers.models.replicas import Replicas, StepParts, refuse_unreplicated, refuse_unsound_strategy
 from tfdp_layers.models.run import PrivacyState, Run, release_of
+from tfdp_layers.models.streams import begin_stream, settle_correlation, stream_after
 from tfdp_layers.models.sums import BoundedSums
 from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.optimizers.base import PrivateOptimizer
@@ -213,6 +214,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             state.account.replace(ledger, by_fit=True)
             return history
         finally:
+            state.stream = stream_after(state.run, self.optimizer, self.ledger)
             if self.made_in_fit:
                 remember_released(state.account, self.trainable_variables)
             state.end_run()
@@ -242,6 +244,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         check_label_shapes(getattr(self, "outputs", None) or (), state.loss_of(self._names_of_outputs()), spec[1])
         groups, workers = self._certify(), self.optimizer.workers
         plan = plan_of(self, arguments, restores=workers is None or workers.chief)
+        settle_correlation(self.optimizer, batches, plan.steps, state.stream)
         settle_noise(self.optimizer, self.ledger, batches, groups, plan, arguments)
         self.optimizer.noise_source.rekey()
         self.optimizer._lift_limit()
@@ -306,7 +309,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
 
         def opened() -> str:
             self._refuse_unpaid_weights()
-            token = self.ledger.begin(release)
+            token = begin_stream(run, self.optimizer, self.ledger, self._privacy.stream) or self.ledger.begin(release)
             # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
             self.ledger.require(token)
             return token

@@ -6,7 +6,17 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.noise import Allocation, NoiseSource, add_noise, allocated_stddevs, as_noise_source, check_allocation
+from tfdp_layers.noise import (
+    Allocation,
+    Correlated,
+    NoiseMemory,
+    NoiseSource,
+    add_noise,
+    allocated_stddevs,
+    as_correlated,
+    as_noise_source,
+    check_allocation,
+)
 from tfdp_layers.optimizers.inner import inner_optimizer, refuse_wrapped
 from tfdp_layers.optimizers.noise_multiplier import CALIBRATE, NoiseMultiplier
 from tfdp_layers.sensitivity import SensitivityGroup
@@ -42,6 +52,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         noise_multiplier: z, the noise's standard deviation over a record's bound, all groups of weights joined. 0 adds
             no noise: epsilon is infinite, for tests and comparisons. "calibrate": each `fit` finds the smallest with
             which all its steps keep to its `PrivacyBudget`, beside all that the ledger holds, and prints it.
+        noise: None: independent noise in every step. `tfdp.noise.Correlated()`: for epochs, where `fit` draws by
+            `tfdp.sampling.Cyclic` (or, dearer, `Partition`): each step takes back a part of the last one's noise.
         noise_allocation: how precision is shared between groups of weights at the same cost: "uniform", "dimension"
             (more for larger groups), or a dict of shares by the groups' names; see `tfdp.noise.allocated_stddevs`.
         noise_source: "default" (see `NoiseSource`), "secure" (a cryptographic generator and a defence against
@@ -59,6 +71,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         optimizer: str | keras.optimizers.Optimizer,
         noise_multiplier: float | str = CALIBRATE,
         *,
+        noise: Correlated | None = None,
         noise_allocation: Allocation = "uniform",
         noise_source: str | NoiseSource = "default",
         name: str | None = None,
@@ -70,11 +83,14 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
                 " optimizer."
             )
         refuse_wrapped(inner)
-        noise = NoiseMultiplier(noise_multiplier)
+        multiplier, correlated = NoiseMultiplier(noise_multiplier), as_correlated(noise)
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
         check_allocation(noise_allocation)
-        self.multiplier = noise
+        self.multiplier = multiplier
+        self.noise = correlated
+        self.correlation = correlated  # with the decay that the running fit found
+        self.memory = NoiseMemory()
         self.noise_allocation = noise_allocation
         self.noise_source = as_noise_source(noise_source)
         self._limit = ReleaseLimit()
@@ -199,7 +215,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
         def step() -> tf.Tensor:
             def add() -> list[tf.Tensor]:
-                return add_noise(self.noise_source, sums, stddevs)
+                options = {} if self.correlation is None else {"correlation": (self.memory, self.correlation)}
+                return add_noise(self.noise_source, sums, stddevs, **options)
 
             noisy = self.workers.noisy(add, sums) if self.workers else add()
             means = [tf.cast(total, tf.float32) / batch_size for total in noisy]
@@ -264,12 +281,17 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         """
         # Named, so that a restored model never falls back to a generator that promises less.
         secure = {"noise_source": "secure"} if self.noise_source.generator == "secure" else {}
-        return secure | {
-            "optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
-            "noise_multiplier": self.multiplier.given,
-            "noise_allocation": self.noise_allocation,
-            "name": self.name,
-        }
+        correlated = {} if self.noise is None else {"noise": {"decay": self.noise.decay}}
+        return (
+            secure
+            | correlated
+            | {
+                "optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
+                "noise_multiplier": self.multiplier.given,
+                "noise_allocation": self.noise_allocation,
+                "name": self.name,
+            }
+        )
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "PrivateOptimizer":

@@ -2,6 +2,7 @@
 
 from tfdp_layers.sampling.base import Sampling, entropy_generator
 from tfdp_layers.sampling.samplers import (
+    Cyclic,
     FixedSize,
     Partition,
     Poisson,
@@ -11,6 +12,7 @@ from tfdp_layers.sampling.samplers import (
 )
 
 __all__ = [
+    "Cyclic",
     "FixedSize",
     "Partition",
     "Poisson",

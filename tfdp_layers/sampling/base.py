@@ -6,11 +6,13 @@ import math
 import operator
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from dp_accounting import DpEvent, NeighboringRelation, NonPrivateDpEvent, NoOpDpEvent
+
+from tfdp_layers.sampling.correlated import Correlated
 
 
 def entropy_generator(seed: int | None = None) -> np.random.Generator:
@@ -36,11 +38,13 @@ class Sampling(abc.ABC):
         batch_size: EXPECTED number of records in a step; public, and what the noisy sum is divided by.
         kind: name in files and statements.
         relation: the neighbouring relation under which `event` is stated.
+        fixed: whether one order is drawn once, and every pass over the data follows it.
     """
 
     batch_size: int
     kind: ClassVar[str]
     relation: ClassVar[NeighboringRelation]
+    fixed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batch_size", whole_number("batch_size", self.batch_size, minimum=1))
@@ -59,7 +63,7 @@ class Sampling(abc.ABC):
         self.check(examples)
         return -(-int(examples) // self.batch_size)
 
-    def event(self, noise_multiplier: float, examples: int) -> DpEvent:
+    def event(self, noise_multiplier: float, examples: int, noise: Correlated | None = None) -> DpEvent:
         """Returns what ONE charge costs, to be accounted under `relation`.
 
         Args:
@@ -67,9 +71,11 @@ class Sampling(abc.ABC):
                 SUM, all groups of a step already joined. 0 gives NonPrivateDpEvent, infinity (nothing released)
                 NoOpDpEvent.
             examples: the declared, public number of records.
+            noise: how the noise of the steps is correlated; None where it is independent.
 
         Raises:
-            ValueError: a negative multiplier or NaN, or a data set that `check` refuses.
+            ValueError: a negative multiplier or NaN, a data set that `check` refuses, or noise that may not be
+                correlated on these draws.
         """
         self.check(examples)
         # int and numpy scalars inside dp-accounting's events silently lose compositions: Python floats only.
@@ -83,16 +89,44 @@ class Sampling(abc.ABC):
             return NonPrivateDpEvent()
         if math.isinf(multiplier):
             return NoOpDpEvent()
+        if noise is not None:
+            self.charges(1, examples, noise)
+            return noise.event(multiplier)
         return self._event(multiplier, int(examples))
 
     @abc.abstractmethod
     def _event(self, noise_multiplier: float, examples: int) -> DpEvent:
         """`event` for a finite positive multiplier."""
 
-    def charges(self, steps: int, examples: int) -> int:
-        """How many events `steps` consecutive updates cost, counted from a fresh start of the sampler."""
+    def charges(self, steps: int, examples: int, noise: Correlated | None = None) -> int:
+        """How many events `steps` consecutive updates cost, counted from a fresh start of the sampler and the noise.
+
+        Raises: ValueError for noise that may not be correlated on these draws.
+        """
         self.check(examples)
-        return whole_number("steps", steps, minimum=0)
+        steps = whole_number("steps", steps, minimum=0)
+        if noise is None:
+            return self._charges(steps, int(examples))
+        visits = -(-steps // self.steps_per_epoch(examples))
+        return noise.charges(self._squared_sensitivity(noise, steps, int(examples)), visits)
+
+    def _charges(self, steps: int, examples: int) -> int:
+        """`charges` of independent noise."""
+        return steps
+
+    def _squared_sensitivity(self, noise: Correlated, steps: int, examples: int) -> float:
+        """Delta^2 of a stream of so many releases, from the start of a pass: see `Correlated`."""
+        raise ValueError(
+            f"{type(self).__name__} draws every step by chance, and what its chance hides holds for independent noise"
+            " alone: with correlated noise a record that is drawn twice in a row would not be paid for. Use"
+            " tfdp.sampling.Cyclic or Partition with tfdp.noise.Correlated, or leave noise= out."
+        )
+
+    def settled(self, noise: Correlated, steps: int, examples: int) -> Correlated:
+        """The noise with its decay: the given one, or the best for so many steps. Raises ValueError as `charges`."""
+        self.charges(1, examples, replace(noise, decay=0.0))
+        steps = max(1, steps)
+        return noise.settled(lambda one: self._squared_sensitivity(one, steps, int(examples)), steps)
 
     def draws(self, examples: int, rng: np.random.Generator, *, rows: int | None = None) -> Iterator[np.ndarray]:
         """Returns an endless iterator over draws.

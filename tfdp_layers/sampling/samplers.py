@@ -17,6 +17,7 @@ from dp_accounting import (
 )
 
 from tfdp_layers.sampling.base import Sampling, whole_number
+from tfdp_layers.sampling.correlated import Correlated
 
 # A cap this many standard deviations above the mean is exceeded with probability 1e-9: it costs nothing measurable.
 _CAP_DEVIATIONS = 6.0
@@ -154,9 +155,23 @@ class Partition(Sampling):
     def _event(self, noise_multiplier: float, examples: int) -> DpEvent:
         return GaussianDpEvent(noise_multiplier)
 
-    def charges(self, steps: int, examples: int) -> int:
+    def _charges(self, steps: int, examples: int) -> int:
         """How many epochs `steps` consecutive updates START, counted from a fresh permutation."""
-        return -(-super().charges(steps, examples) // self.steps_per_epoch(examples))
+        return -(-steps // self.steps_per_epoch(examples))
+
+    def _squared_sensitivity(self, noise: Correlated, steps: int, examples: int) -> float:
+        """The smaller of two bounds for a record that comes once in each epoch of b steps, anywhere in it.
+
+        1. Visits of every other epoch are at least b + 1 steps apart. Split its visits into those of epochs 0, 2, ...
+           and those of 1, 3, ..., which start at step b at the earliest: the shifts of the record are the sum of two
+           such streams', so by the triangle inequality Delta is at most the sum of theirs.
+        2. All visits are at least 1 step apart.
+        """
+        b = self.steps_per_epoch(examples)
+        epochs = self._charges(steps, examples)
+        even = noise.squared_sensitivity((epochs + 1) // 2, b + 1, steps)
+        odd = noise.squared_sensitivity(epochs // 2, b + 1, steps - b)
+        return min((math.sqrt(even) + math.sqrt(odd)) ** 2, noise.squared_sensitivity(epochs, 1, steps))
 
     def _draws(self, rows: int, examples: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
         while True:
@@ -175,7 +190,53 @@ class Partition(Sampling):
         )
 
 
-_KINDS: dict[str, type[Sampling]] = {cls.kind: cls for cls in (Poisson, TruncatedPoisson, FixedSize, Partition)}
+@dataclass(frozen=True)
+class Cyclic(Sampling):
+    """Cuts one permutation, drawn once and kept secret, into disjoint batches, and goes round them: ordinary epochs.
+
+    Every record is at the same place of each pass, so its visits are exactly b = ceil(examples / batch_size) steps
+    apart: with `tfdp.noise.Correlated` that makes epochs about as cheap as Poisson sampling. The last batch of a pass
+    may be short; sums are divided by the constant batch_size all the same.
+
+    Guarantee: zero-out (one record is replaced by an empty one that contributes nothing; the number of records and all
+    places are the same). With independent noise a pass STARTED costs one Gaussian mechanism, as for `Partition`; with
+    correlated noise see `Correlated`: visits in steps 0, b, 2 b, ... are the worst. Under add-or-remove this would be
+    false: taking a record out moves others to other batches, in every pass.
+    Source: see `Correlated`; the relation is that of Kairouz et al. 2021, arXiv:2103.00039, Definition 1.1.
+    """
+
+    kind: ClassVar[str] = "cyclic"
+    relation: ClassVar[NeighboringRelation] = NeighboringRelation.REPLACE_SPECIAL
+    fixed: ClassVar[bool] = True
+
+    def _event(self, noise_multiplier: float, examples: int) -> DpEvent:
+        return GaussianDpEvent(noise_multiplier)
+
+    def _charges(self, steps: int, examples: int) -> int:
+        """How many passes `steps` consecutive updates START: the visits of a record in the first batch."""
+        return -(-steps // self.steps_per_epoch(examples))
+
+    def _squared_sensitivity(self, noise: Correlated, steps: int, examples: int) -> float:
+        return noise.squared_sensitivity(self._charges(steps, examples), self.steps_per_epoch(examples), steps)
+
+    def _draws(self, rows: int, examples: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+        order = rng.permutation(rows)
+        while True:
+            for start in range(0, rows, self.batch_size):
+                yield order[start : start + self.batch_size].copy()
+
+    def largest(self, examples: int) -> int | None:
+        self.check(examples)
+        return None if examples % self.batch_size else self.batch_size
+
+    def describe(self, examples: int, unit: str = "record") -> str:
+        return (
+            f"cyclic: one secret order of {examples} {unit}s, cut into disjoint batches of {self.batch_size}, is"
+            f" followed in every pass, so a {unit} comes back every {self.steps_per_epoch(examples)} steps"
+        )
+
+
+_KINDS: dict[str, type[Sampling]] = {cls.kind: cls for cls in (Poisson, TruncatedPoisson, FixedSize, Partition, Cyclic)}
 
 
 def drawing_all(relation: NeighboringRelation, examples: int) -> Sampling:

@@ -1,20 +1,14 @@
-"""The Gaussian mechanism over groups of weights, and where its randomness comes from."""
+"""Where the randomness of the noise comes from."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
-
-if TYPE_CHECKING:  # layers with noise of their own import this module
-    from tfdp_layers.sensitivity import SensitivityGroup
-
-Allocation = str | Mapping[str, float]
-"""How groups share the noise: see `allocated_stddevs`."""
 
 
 class NoiseSource:
@@ -131,7 +125,8 @@ class SecureNoise(NoiseSource):
       exactly: that equals rounding (sum on the grid + noise), so all that follows is post-processing, and no bit of
       the result tells which sums are possible. Rounding d sums lengthens a record's contribution by at most
       2^-30 sigma sqrt(d); for that the deviation is made 1 + 2^-12 times the stated one, which is enough while
-      z sqrt(d) <= 2^18 (d weights, noise multiplier z). The cast to float32 comes after.
+      z sqrt(d) <= 2^18 (d weights, noise multiplier z). The cast to float32 comes after. Noise that is correlated
+      over the steps is rounded the same: on the rounded sums it is the same stream, and rounding is post-processing.
 
     What it isn't: a proof for the rounding inside of NumPy's log and sqrt, nor a defence against attacks on the time a
     step takes. It draws outside of the compiled graph (`tf.numpy_function`), so XLA (`jit_compile=True`) is refused.
@@ -214,82 +209,3 @@ def as_noise_source(source: str | NoiseSource) -> NoiseSource:
     raise ValueError(
         f"`noise_source` must be 'default', 'secure' or a tfdp.noise.NoiseSource. Received: noise_source={source!r}."
     )
-
-
-def check_allocation(allocation: Allocation) -> None:
-    """Raises ValueError unless `allocation` is "uniform", "dimension", or a dict of positive finite shares."""
-    if isinstance(allocation, Mapping):
-        if allocation and all(isinstance(share, int | float) and 0 < share < math.inf for share in allocation.values()):
-            return
-    elif allocation in ("uniform", "dimension"):
-        return
-    raise ValueError(
-        "`noise_allocation` must be 'uniform', 'dimension', or a dict from the names of groups to positive shares."
-        f" Received: noise_allocation={allocation!r}."
-    )
-
-
-def allocated_stddevs(
-    groups: Sequence[SensitivityGroup], noise_multiplier: float, allocation: Allocation = "uniform"
-) -> list[float]:
-    """The noise of each group on the SUM of gradients: sigma_g = z S_g / sqrt(w_g), with shares w_g that add up to 1.
-
-    Then (sum_g (S_g / sigma_g)^2)^(-1/2) = z whatever the shares: all groups together are one Gaussian mechanism of
-    noise multiplier z, since scaling group g by 1 / sigma_g maps a record's contribution to a vector of norm at most
-    (sum_g (S_g / sigma_g)^2)^(1/2).
-
-    Args:
-        allocation: "uniform": w_g = 1 / G, sigma_g = z sqrt(G) S_g. "dimension": w_g in proportion to the square root
-            of the number of weights, which makes sum_g d_g (sigma_g / S_g)^2 least. Or shares by name.
-
-    Raises:
-        ValueError: for shares that do not name exactly the groups.
-    """
-    if allocation == "uniform":
-        shares = [1.0] * len(groups)
-    elif allocation == "dimension":
-        shares = [math.sqrt(sum(math.prod(v.shape) for v in group.variables)) for group in groups]
-    else:
-        names = [group.name for group in groups]
-        if isinstance(allocation, str) or set(names) != set(allocation):
-            raise ValueError(
-                f"`noise_allocation` must name exactly the groups {names}. Received: {sorted(allocation)}."
-            )
-        shares = [float(allocation[name]) for name in names]
-    return [
-        noise_multiplier * group.bound * math.sqrt(sum(shares) / w) for group, w in zip(groups, shares, strict=True)
-    ]
-
-
-STATISTIC_SHARE = 0.01
-"""Of 1 / z^2: so the statistics of a step cost half a percent of its noise multiplier."""
-
-
-def stddevs_beside_statistics(
-    groups: Sequence[SensitivityGroup], noise_multiplier: float, allocation: Allocation = "uniform"
-) -> list[float]:
-    """As `allocated_stddevs`; groups without variables share `STATISTIC_SHARE` of the precision, weights the rest."""
-    statistics = [group for group in groups if not group.variables]
-    if not statistics:
-        return allocated_stddevs(groups, noise_multiplier, allocation)
-    weights = [group for group in groups if group.variables]
-    rest = noise_multiplier / (1.0 - STATISTIC_SHARE) ** 0.5
-    part = noise_multiplier / STATISTIC_SHARE**0.5
-    found = dict(
-        [
-            *zip(map(id, weights), allocated_stddevs(weights, rest, allocation), strict=True),
-            *zip(map(id, statistics), allocated_stddevs(statistics, part), strict=True),
-        ]
-    )
-    return [found[id(group)] for group in groups]
-
-
-def add_noise(source: NoiseSource, sums: Sequence[tf.Tensor], stddevs: Sequence[float]) -> list[tf.Tensor]:
-    """Adds independent Gaussian noise of the given standard deviation to each tensor of sums; zero adds nothing."""
-    sizes = [math.prod(total.shape) if stddev > 0 else 0 for total, stddev in zip(sums, stddevs, strict=True)]
-    # One draw for all: many small ones cost as much again in calls.
-    parts = tf.split(source.normal([sum(sizes)]), sizes)
-    return [
-        source.perturbed(total, stddev, tf.reshape(part, total.shape)) if stddev > 0 else tf.convert_to_tensor(total)
-        for total, stddev, part in zip(sums, stddevs, parts, strict=True)
-    ]

@@ -10,8 +10,8 @@ from scipy import stats
 
 import tfdp_layers as tfdp
 from helpers.normality import assert_normal
-from tfdp_layers import noise
-from tfdp_layers.noise import SecureNoise, SeededNoise, add_noise, box_muller
+from tfdp_layers.noise import SecureNoise, SeededNoise, add_noise, sources
+from tfdp_layers.noise.sources import box_muller
 
 LAST = 2**32 - 1
 
@@ -80,7 +80,7 @@ def test_secure_numbers_are_standard_normal_and_fresh_in_every_step(
     if generator == "AES":
         pytest.importorskip("cryptography")
     else:
-        monkeypatch.setattr(noise, "secure_bytes", lambda: os.urandom)
+        monkeypatch.setattr(sources, "secure_bytes", lambda: os.urandom)
     source = SecureNoise()
     draw = tf.function(lambda: source.normal([401, 999]))  # an odd number
     sample = np.asarray(draw()).ravel()
@@ -94,15 +94,15 @@ def test_secure_numbers_are_standard_normal_and_fresh_in_every_step(
 def test_every_step_has_its_own_key_from_the_operating_system(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cryptography")
     asked = []
-    monkeypatch.setattr(noise.os, "urandom", lambda count: asked.append(count) or bytes(count))
-    first, second = noise.secure_normal(5), noise.secure_normal(5)
+    monkeypatch.setattr(sources.os, "urandom", lambda count: asked.append(count) or bytes(count))
+    first, second = sources.secure_normal(5), sources.secure_normal(5)
     assert asked == [32, 16, 32, 16]
     np.testing.assert_array_equal(first, second)  # the stuck system is the only way to repeat
 
 
 def test_secure_numbers_stay_finite_wherever_the_point_lies() -> None:
     ends = np.array([-(2**63), -1, 0, 1, 2**31, 2**62, 2**63 - 1])
-    numbers = noise.polar_pairs(np.array(np.meshgrid(ends, ends)).reshape(2, -1))
+    numbers = sources.polar_pairs(np.array(np.meshgrid(ends, ends)).reshape(2, -1))
     assert numbers.shape[1] >= 16
     assert np.isfinite(numbers).all()
     assert 8 < np.abs(numbers).max() < 14

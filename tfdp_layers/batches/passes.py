@@ -1,0 +1,77 @@
+"""Pipelines that are declared to go round one fixed order: what can be seen of that is checked, while they run."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+__all__ = ["refuse_moving_order", "same_passes"]
+
+_BY_CONTENT = ("Filter", "GroupBy", "TakeWhile", "Unique", "DirectedInterleave")
+
+
+def refuse_moving_order(dataset: tf.data.Dataset) -> None:
+    """Raises ValueError for a pipeline that is seen to shuffle anew in every pass, or to place records by content."""
+    for step in _steps(dataset):
+        name = type(step).__name__.strip("_")
+        if getattr(step, "_reshuffle_each_iteration", False):
+            raise ValueError(
+                "Cyclic needs one order for all passes, but .shuffle() of this dataset makes another one in each. Use"
+                " .shuffle(n, reshuffle_each_iteration=False), or declare it as tfdp.sampling.Partition, which is"
+                " dearer."
+            )
+        if any(word in name for word in _BY_CONTENT):
+            raise ValueError(
+                f"Cyclic needs each record at a place that no record's content decides, but {name} drops or places"
+                " records by what they hold. Do that to the data before, so that it is part of how they were"
+                " collected, or give single records to tfdp.records, and draw by Poisson sampling."
+            )
+
+
+def _steps(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    yield dataset
+    for one in dataset._inputs():
+        yield from _steps(one)
+
+
+def same_passes(numbered: tf.data.Dataset, batches: int) -> tf.data.Dataset:
+    """The batches of an endless dataset of (place in its pass, batch), as long as every pass is like the first.
+
+    Compared are the number of batches of a pass, and a digest of the first record of each, kept in memory alone.
+
+    Raises: tf.errors.InvalidArgumentError, while iterating, for a pass that differs.
+    """
+
+    @tf.autograph.experimental.do_not_convert
+    def look(seen: Any, element: Any) -> Any:
+        (step, digests), (place, batch) = seen, element
+        expected, digest = step % batches, first_record(batch)
+        known = tf.where(step < batches, digest, digests[expected])
+        checks = [
+            tf.debugging.assert_equal(
+                place,
+                expected,
+                f"A pass over the dataset has not {batches} batches, as Cyclic sampling of the declared examples has:"
+                " declare the true number of examples.",
+            ),
+            tf.debugging.assert_equal(
+                digest,
+                known,
+                "A pass over the dataset has other records at the same places than the first one, so it is not Cyclic:"
+                " use .shuffle(n, reshuffle_each_iteration=False), put random augmentation into the model (its layers"
+                " leave a record at its place), or declare tfdp.sampling.Partition.",
+            ),
+        ]
+        with tf.control_dependencies(checks):
+            kept = tf.tensor_scatter_nd_update(digests, [[expected]], [tf.identity(known)])
+            return (step + 1, kept), keras.tree.map_structure(tf.identity, batch)
+
+    start = (tf.constant(0, tf.int64), tf.zeros([batches], tf.int64))
+    return numbered.scan(start, look)
+
+
+def first_record(batch: Any) -> tf.Tensor:
+    """A digest of the first row of every tensor, int64."""
+    rows = [tf.io.serialize_tensor(leaf[:1]) for leaf in keras.tree.flatten(batch)]
+    return tf.strings.to_hash_bucket_fast(tf.strings.join(rows), 2**62)

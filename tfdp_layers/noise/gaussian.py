@@ -1,0 +1,124 @@
+"""The Gaussian mechanism over groups of weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from tfdp_layers.noise.memory import NoiseMemory
+from tfdp_layers.noise.sources import NoiseSource
+from tfdp_layers.sampling.correlated import Correlated
+
+if TYPE_CHECKING:  # layers with noise of their own import this module
+    from tfdp_layers.sensitivity import SensitivityGroup
+
+Allocation = str | Mapping[str, float]
+"""How groups share the noise: see `allocated_stddevs`."""
+
+
+def as_correlated(noise: Any) -> Correlated | None:
+    """`Correlated`, None, or what `get_config` of an optimizer wrote of one. Raises ValueError for anything else."""
+    if isinstance(noise, Mapping) and set(noise) == {"decay"}:
+        return Correlated(noise["decay"])
+    if noise is None or isinstance(noise, Correlated):
+        return noise
+    raise ValueError(
+        "`noise` is None, for independent noise, or tfdp.noise.Correlated(), for epochs. How much noise there is, is"
+        f" `noise_multiplier`, and where it comes from, `noise_source`. Received: noise={noise!r}."
+    )
+
+
+def check_allocation(allocation: Allocation) -> None:
+    """Raises ValueError unless `allocation` is "uniform", "dimension", or a dict of positive finite shares."""
+    if isinstance(allocation, Mapping):
+        if allocation and all(isinstance(share, int | float) and 0 < share < math.inf for share in allocation.values()):
+            return
+    elif allocation in ("uniform", "dimension"):
+        return
+    raise ValueError(
+        "`noise_allocation` must be 'uniform', 'dimension', or a dict from the names of groups to positive shares."
+        f" Received: noise_allocation={allocation!r}."
+    )
+
+
+def allocated_stddevs(
+    groups: Sequence[SensitivityGroup], noise_multiplier: float, allocation: Allocation = "uniform"
+) -> list[float]:
+    """The noise of each group on the SUM of gradients: sigma_g = z S_g / sqrt(w_g), with shares w_g that add up to 1.
+
+    Then (sum_g (S_g / sigma_g)^2)^(-1/2) = z whatever the shares: all groups together are one Gaussian mechanism of
+    noise multiplier z, since scaling group g by 1 / sigma_g maps a record's contribution to a vector of norm at most
+    (sum_g (S_g / sigma_g)^2)^(1/2).
+
+    Args:
+        allocation: "uniform": w_g = 1 / G, sigma_g = z sqrt(G) S_g. "dimension": w_g in proportion to the square root
+            of the number of weights, which makes sum_g d_g (sigma_g / S_g)^2 least. Or shares by name.
+
+    Raises:
+        ValueError: for shares that do not name exactly the groups.
+    """
+    if allocation == "uniform":
+        shares = [1.0] * len(groups)
+    elif allocation == "dimension":
+        shares = [math.sqrt(sum(math.prod(v.shape) for v in group.variables)) for group in groups]
+    else:
+        names = [group.name for group in groups]
+        if isinstance(allocation, str) or set(names) != set(allocation):
+            raise ValueError(
+                f"`noise_allocation` must name exactly the groups {names}. Received: {sorted(allocation)}."
+            )
+        shares = [float(allocation[name]) for name in names]
+    return [
+        noise_multiplier * group.bound * math.sqrt(sum(shares) / w) for group, w in zip(groups, shares, strict=True)
+    ]
+
+
+STATISTIC_SHARE = 0.01
+"""Of 1 / z^2: so the statistics of a step cost half a percent of its noise multiplier."""
+
+
+def stddevs_beside_statistics(
+    groups: Sequence[SensitivityGroup], noise_multiplier: float, allocation: Allocation = "uniform"
+) -> list[float]:
+    """As `allocated_stddevs`; groups without variables share `STATISTIC_SHARE` of the precision, weights the rest."""
+    statistics = [group for group in groups if not group.variables]
+    if not statistics:
+        return allocated_stddevs(groups, noise_multiplier, allocation)
+    weights = [group for group in groups if group.variables]
+    rest = noise_multiplier / (1.0 - STATISTIC_SHARE) ** 0.5
+    part = noise_multiplier / STATISTIC_SHARE**0.5
+    found = dict(
+        [
+            *zip(map(id, weights), allocated_stddevs(weights, rest, allocation), strict=True),
+            *zip(map(id, statistics), allocated_stddevs(statistics, part), strict=True),
+        ]
+    )
+    return [found[id(group)] for group in groups]
+
+
+def add_noise(
+    source: NoiseSource,
+    sums: Sequence[tf.Tensor],
+    stddevs: Sequence[float],
+    correlation: tuple[NoiseMemory, Correlated] | None = None,
+) -> list[tf.Tensor]:
+    """Adds Gaussian noise of the given standard deviation to each tensor of sums; zero adds nothing.
+
+    Args:
+        correlation: None for independent noise. With it the noise is stddev (z_t - decay z_{t-1}), of the numbers that
+            the memory keeps. The standard deviations of a stream must stay what they are: see `Correlated`.
+    """
+    sizes = [math.prod(total.shape) if stddev > 0 else 0 for total, stddev in zip(sums, stddevs, strict=True)]
+    # One draw for all: many small ones cost as much again in calls.
+    drawn = source.normal([sum(sizes)])
+    if correlation is not None:
+        memory, noise = correlation
+        drawn = memory.correlated(drawn, noise)
+    parts = tf.split(drawn, sizes)
+    return [
+        source.perturbed(total, stddev, tf.reshape(part, total.shape)) if stddev > 0 else tf.convert_to_tensor(total)
+        for total, stddev, part in zip(sums, stddevs, parts, strict=True)
+    ]

@@ -1,0 +1,46 @@
+"""What a stream of correlated noise keeps from one step to the next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfdp_layers.sampling.correlated import Correlated
+
+
+class NoiseMemory:
+    """The last standard normal numbers z of a stream, one for each weight: who knows them subtracts noise.
+
+    A plain object: Keras and tf.train never save or restore it, and a copy or a pickle starts a stream of its own.
+
+    Attributes:
+        streams: how many were started; a new number whenever the last numbers were forgotten.
+    """
+
+    def __init__(self) -> None:
+        self.streams = 0
+        self._last: tf.Variable | None = None
+
+    def restart(self) -> None:
+        """Starts a new stream: z_{-1} = 0."""
+        self.streams += 1
+        if self._last is not None:
+            self._last.assign(tf.zeros_like(self._last))
+
+    def correlated(self, fresh: tf.Tensor, noise: Correlated) -> tf.Tensor:
+        """z_t - decay z_{t-1}, for fresh independent numbers z_t (numbers,), which are kept for the next step."""
+        with tf.init_scope():
+            if self._last is None or self._last.shape != fresh.shape or self._last.dtype != fresh.dtype:
+                self.streams += 1
+                self._last = tf.Variable(tf.zeros(fresh.shape, fresh.dtype), trainable=False, name="last_noise")
+        last = tf.identity(self._last.value())
+        with tf.control_dependencies([last]):
+            self._last.assign(fresh, read_value=False)
+        return fresh - noise.number * last
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> NoiseMemory:
+        return NoiseMemory()
+
+    def __reduce__(self) -> Any:
+        return (NoiseMemory, ())
