@@ -2,7 +2,7 @@
 
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -26,6 +26,8 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
     Formal guarantee: one `adapt` is one Gaussian mechanism of the given noise multiplier over all its records, which
     joins the ledger of every private model that uses the layer, by whatever name or copy: a model whose layer was
     adapted without a record of it refuses to train and to state an epsilon. Adapting twice costs twice.
+
+    A layer of this kind defines `check_shape`, `total`, `sensitivity` and `use`, beside what Keras asks for.
 
     Args: as in `DPPCA`.
     """
@@ -71,31 +73,48 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         """What the weights in use, and every earlier `adapt`, cost."""
         return self._paid.ledger
 
-    def release(
-        self,
-        total: Callable[[], tf.Tensor],
-        bound: float,
-        records: int,
-        sampling: Sampling | None,
-        examples: int | None,
-        use: Callable[[np.ndarray], None],
-    ) -> None:
-        """Releases a sum with noise, charged before it is made.
+    def adapt(self, data: Any, sampling: Sampling | None = None, examples: int | None = None) -> None:
+        """Releases one noisy sum over all records, charged before it is made, and uses it from now on.
 
         Args:
-            total: computes the sum, of which one record moves at most `bound` in the L2 norm.
-            bound: in the sum's units.
-            records: how many there are.
-            sampling, examples: those of `adapt`.
-            use: sets the weights from what was released.
+            data: an array (records, ...), the private records.
+            sampling: how the model's `fit` draws, `tfdp.sampling.FixedSize(256)` say: the cost is stated under its
+                neighbouring relation, and a ledger holds one. Each record is used once here whatever it is. Default:
+                Poisson sampling, add or remove one record, as in `fit`.
+            examples: the declared, public number of records; that of the array if left out.
+
+        Raises: ValueError for data of no records or of another shape than before, or a sampling of another kind.
         """
-        stddev = self.noise_multiplier * bound
+        check_records(data)
+        if not self.built:
+            self.build((None, *data.shape[1:]))
+        self.check_shape(tuple(data.shape[1:]))
+        declared = len(data) if examples is None else examples
+        self._release(data, sampling, declared)
+
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Raises ValueError for records of another shape than the layer was built for."""
+        raise NotImplementedError
+
+    def total(self, data: Any) -> tf.Tensor:
+        """The sum over the records of what each adds, in float64: NOT private."""
+        raise NotImplementedError
+
+    @property
+    def sensitivity(self) -> float:
+        """The most that one record moves `total` in the L2 norm, whatever it holds."""
+        raise NotImplementedError
+
+    def use(self, released: np.ndarray, count: int) -> None:
+        """Sets the weights from the noisy `total` over `count` records, which is a declared number."""
+        raise NotImplementedError
+
+    def _release(self, data: Any, sampling: Sampling | None, declared: int) -> None:
+        stddev = self.noise_multiplier * self.sensitivity
         self.noise_source.rekey()
-        declared = records if examples is None else examples
         source: dict[str, Any] = {"seeded": self.noise_source.seeded, "generator": self.noise_source.generator}
-        release = whole_data(
-            self.group, bound, stddev, Poisson(1) if sampling is None else sampling, declared, **source
-        )
+        sampling = Poisson(1) if sampling is None else sampling
+        release = whole_data(self.group, self.sensitivity, stddev, sampling, declared, **source)
         ledger = self._paid.ledger
         token = ledger.begin(release)
         ledger.reserve(token, 1)
@@ -103,9 +122,9 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         assert entry is not None
         for account in self._paid.users:
             account.ledger.merge(ledger)
-        (released,) = add_noise(self.noise_source, [total()], [stddev])
+        (released,) = add_noise(self.noise_source, [self.total(data)], [stddev])
         self.receipt.assign([*np.frombuffer(bytes.fromhex(entry.uid), np.int32), entry.steps])
-        use(np.asarray(released))
+        self.use(np.asarray(released), declared)
         ledger.settle(token, 1)
 
     @property
