@@ -35,22 +35,14 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
     group = ""
     """How the ledger calls what is released."""
 
-    def __init__(
-        self,
-        noise_multiplier: float,
-        l2_norm_clip: float = 1.0,
-        *,
-        noise_source: str | NoiseSource = "default",
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, noise_multiplier: float, *, noise_source: str | NoiseSource = "default", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_bound(l2_norm_clip=l2_norm_clip)
         if isinstance(noise_multiplier, bool) or not 0 <= noise_multiplier < math.inf:
             raise ValueError(
                 "`noise_multiplier` is the noise's standard deviation over what one record may move: a finite number, 0"
                 f" or more. Received: noise_multiplier={noise_multiplier!r}."
             )
-        self.noise_multiplier, self.l2_norm_clip = float(noise_multiplier), float(l2_norm_clip)
+        self.noise_multiplier = float(noise_multiplier)
         self.noise_source = as_noise_source(noise_source)
         self._paid = _Paid()
 
@@ -153,17 +145,31 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
             self.ledger.merge(stored)
 
     def get_config(self) -> dict[str, Any]:
-        settings = ("noise_multiplier", "l2_norm_clip")
-        return super().get_config() | {name: getattr(self, name) for name in settings}
+        return super().get_config() | {"noise_multiplier": self.noise_multiplier}
+
+
+class NormClipped(AdaptedLayer):
+    """An `AdaptedLayer` that scales each record to L2 norm at most `l2_norm_clip`. Args: as in `DPPCA`."""
+
+    def __init__(self, noise_multiplier: float, l2_norm_clip: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(noise_multiplier, **kwargs)
+        check_bound(l2_norm_clip=l2_norm_clip)
+        self.l2_norm_clip = float(l2_norm_clip)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"l2_norm_clip": self.l2_norm_clip}
 
 
 def check_records(data: Any) -> None:
-    """Raises ValueError unless `data` is an array (records, features, ...) of at least one record."""
+    """Raises ValueError unless `data` is an array (records, features, ...) of numbers, of at least one record."""
     if not hasattr(data, "shape") or len(data.shape) < 2 or not len(data):
         raise ValueError(
             f"adapt needs an array (records, features, ...) of at least one record. Received: {type(data).__name__}"
             f" of shape {getattr(data, 'shape', None)}."
         )
+    kind = np.asarray(data[:1]).dtype
+    if kind.kind not in "biufV":  # V: bfloat16
+        raise ValueError(f"adapt needs records of numbers. Received: an array of {kind}.")
 
 
 def merge_adaptations(layers: Iterable[Any], account: Account) -> None:

@@ -8,12 +8,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.layers.adapted import AdaptedLayer, chunks
+from tfdp_layers.layers.adapted import NormClipped, chunks
 from tfdp_layers.rules.rows import L2
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
-class DPCentering(AdaptedLayer):
+class DPCentering(NormClipped):
     """Subtracts the mean of private data from each record; `adapt` releases that mean with noise.
 
     Forward: y = x - m, m being fixed: found by `adapt`, not trained. What all records have in common says nothing about

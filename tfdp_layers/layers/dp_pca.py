@@ -8,13 +8,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.layers.adapted import AdaptedLayer, chunks
+from tfdp_layers.layers.adapted import NormClipped, chunks
 from tfdp_layers.noise import NoiseSource
 from tfdp_layers.rules.rows import L2
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
-class DPPCA(AdaptedLayer):
+class DPPCA(NormClipped):
     """Projects each record on the leading eigenvectors of a noisy matrix sum_i x_i x_i^T; `adapt` releases that matrix.
 
     Forward: y = x V, V being fixed: columns are orthonormal, and found by `adapt`. Nothing is trained or clipped there.
