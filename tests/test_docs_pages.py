@@ -27,6 +27,16 @@ def write_patients(path):
             table.writerow([age, "" if draw.random() < 0.1 else pressure, ward, "yes" if returned else "no"])
 
 
+@pytest.mark.slow
+def test_the_loops_run_as_they_stand(monkeypatch, tmp_path):
+    pytest.importorskip("keras")
+    monkeypatch.chdir(tmp_path)
+    exec(code_of("loops.md"), found := {"__name__": "page"})
+    first, second = found["first"], found["second"]
+    assert first.ledger is second.ledger is found["model"].ledger
+    assert 3.0 < float(found["tfdp"].accounting.epsilon(first.ledger, 1e-5)) <= 8.0
+
+
 def test_the_first_private_model_trains_on_a_table_of_ones_own(tmp_path, monkeypatch, capsys):
     pytest.importorskip("keras")
     monkeypatch.chdir(tmp_path)

@@ -36,6 +36,7 @@ _CLASSES = {
         "FeedbackOutput",
         "FeedbackStack",
         "GradientFilter",
+        "PrivateNormalization",
         "Scattering2D",
     ),
     "tfdp_layers.layers.einsum": ("FaithfulEinsumDense",),

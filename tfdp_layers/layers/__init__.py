@@ -13,6 +13,7 @@ from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
 from tfdp_layers.layers.feedback_stack import FeedbackStack
 from tfdp_layers.layers.gradient_filter import GradientFilter
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
+from tfdp_layers.layers.private_normalization import PrivateNormalization
 from tfdp_layers.layers.scattering import Scattering2D
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "FeedbackOutput",
     "FeedbackStack",
     "GradientFilter",
+    "PrivateNormalization",
     "Scattering2D",
 ]

@@ -2,7 +2,7 @@
 
 import math
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
@@ -27,28 +27,22 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
     joins the ledger of every private model that uses the layer, by whatever name or copy: a model whose layer was
     adapted without a record of it refuses to train and to state an epsilon. Adapting twice costs twice.
 
+    A layer of this kind defines `check_shape`, `total`, `sensitivity` and `use`, beside what Keras asks for.
+
     Args: as in `DPPCA`.
     """
 
     group = ""
     """How the ledger calls what is released."""
 
-    def __init__(
-        self,
-        noise_multiplier: float,
-        l2_norm_clip: float = 1.0,
-        *,
-        noise_source: str | NoiseSource = "default",
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, noise_multiplier: float, *, noise_source: str | NoiseSource = "default", **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_bound(l2_norm_clip=l2_norm_clip)
         if isinstance(noise_multiplier, bool) or not 0 <= noise_multiplier < math.inf:
             raise ValueError(
                 "`noise_multiplier` is the noise's standard deviation over what one record may move: a finite number, 0"
                 f" or more. Received: noise_multiplier={noise_multiplier!r}."
             )
-        self.noise_multiplier, self.l2_norm_clip = float(noise_multiplier), float(l2_norm_clip)
+        self.noise_multiplier = float(noise_multiplier)
         self.noise_source = as_noise_source(noise_source)
         self._paid = _Paid()
 
@@ -71,31 +65,48 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         """What the weights in use, and every earlier `adapt`, cost."""
         return self._paid.ledger
 
-    def release(
-        self,
-        total: Callable[[], tf.Tensor],
-        bound: float,
-        records: int,
-        sampling: Sampling | None,
-        examples: int | None,
-        use: Callable[[np.ndarray], None],
-    ) -> None:
-        """Releases a sum with noise, charged before it is made.
+    def adapt(self, data: Any, sampling: Sampling | None = None, examples: int | None = None) -> None:
+        """Releases one noisy sum over all records, charged before it is made, and uses it from now on.
 
         Args:
-            total: computes the sum, of which one record moves at most `bound` in the L2 norm.
-            bound: in the sum's units.
-            records: how many there are.
-            sampling, examples: those of `adapt`.
-            use: sets the weights from what was released.
+            data: an array (records, ...), the private records.
+            sampling: how the model's `fit` draws, `tfdp.sampling.FixedSize(256)` say: the cost is stated under its
+                neighbouring relation, and a ledger holds one. Each record is used once here whatever it is. Default:
+                Poisson sampling, add or remove one record, as in `fit`.
+            examples: the declared, public number of records; that of the array if left out.
+
+        Raises: ValueError for data of no records or of another shape than before, or a sampling of another kind.
         """
-        stddev = self.noise_multiplier * bound
+        check_records(data)
+        if not self.built:
+            self.build((None, *data.shape[1:]))
+        self.check_shape(tuple(data.shape[1:]))
+        declared = len(data) if examples is None else examples
+        self._release(data, sampling, declared)
+
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        """Raises ValueError for records of another shape than the layer was built for."""
+        raise NotImplementedError
+
+    def total(self, data: Any) -> tf.Tensor:
+        """The sum over the records of what each adds, in float64: NOT private."""
+        raise NotImplementedError
+
+    @property
+    def sensitivity(self) -> float:
+        """The most that one record moves `total` in the L2 norm, whatever it holds."""
+        raise NotImplementedError
+
+    def use(self, released: np.ndarray, count: int) -> None:
+        """Sets the weights from the noisy `total` over `count` records, which is a declared number."""
+        raise NotImplementedError
+
+    def _release(self, data: Any, sampling: Sampling | None, declared: int) -> None:
+        stddev = self.noise_multiplier * self.sensitivity
         self.noise_source.rekey()
-        declared = records if examples is None else examples
         source: dict[str, Any] = {"seeded": self.noise_source.seeded, "generator": self.noise_source.generator}
-        release = whole_data(
-            self.group, bound, stddev, Poisson(1) if sampling is None else sampling, declared, **source
-        )
+        sampling = Poisson(1) if sampling is None else sampling
+        release = whole_data(self.group, self.sensitivity, stddev, sampling, declared, **source)
         ledger = self._paid.ledger
         token = ledger.begin(release)
         ledger.reserve(token, 1)
@@ -103,9 +114,9 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         assert entry is not None
         for account in self._paid.users:
             account.ledger.merge(ledger)
-        (released,) = add_noise(self.noise_source, [total()], [stddev])
+        (released,) = add_noise(self.noise_source, [self.total(data)], [stddev])
         self.receipt.assign([*np.frombuffer(bytes.fromhex(entry.uid), np.int32), entry.steps])
-        use(np.asarray(released))
+        self.use(np.asarray(released), declared)
         ledger.settle(token, 1)
 
     @property
@@ -134,17 +145,31 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
             self.ledger.merge(stored)
 
     def get_config(self) -> dict[str, Any]:
-        settings = ("noise_multiplier", "l2_norm_clip")
-        return super().get_config() | {name: getattr(self, name) for name in settings}
+        return super().get_config() | {"noise_multiplier": self.noise_multiplier}
+
+
+class NormClipped(AdaptedLayer):
+    """An `AdaptedLayer` that scales each record to L2 norm at most `l2_norm_clip`. Args: as in `DPPCA`."""
+
+    def __init__(self, noise_multiplier: float, l2_norm_clip: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(noise_multiplier, **kwargs)
+        check_bound(l2_norm_clip=l2_norm_clip)
+        self.l2_norm_clip = float(l2_norm_clip)
+
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | {"l2_norm_clip": self.l2_norm_clip}
 
 
 def check_records(data: Any) -> None:
-    """Raises ValueError unless `data` is an array (records, features, ...) of at least one record."""
+    """Raises ValueError unless `data` is an array (records, features, ...) of numbers, of at least one record."""
     if not hasattr(data, "shape") or len(data.shape) < 2 or not len(data):
         raise ValueError(
             f"adapt needs an array (records, features, ...) of at least one record. Received: {type(data).__name__}"
             f" of shape {getattr(data, 'shape', None)}."
         )
+    kind = np.asarray(data[:1]).dtype
+    if kind.kind not in "biufV":  # V: bfloat16
+        raise ValueError(f"adapt needs records of numbers. Received: an array of {kind}.")
 
 
 def merge_adaptations(layers: Iterable[Any], account: Account) -> None:

@@ -8,13 +8,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.layers.adapted import AdaptedLayer, check_records, chunks
+from tfdp_layers.layers.adapted import NormClipped, chunks
 from tfdp_layers.rules.rows import L2
-from tfdp_layers.sampling import Sampling
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
-class DPCentering(AdaptedLayer):
+class DPCentering(NormClipped):
     """Subtracts the mean of private data from each record; `adapt` releases that mean with noise.
 
     Forward: y = x - m, m being fixed: found by `adapt`, not trained. What all records have in common says nothing about
@@ -59,31 +58,19 @@ class DPCentering(AdaptedLayer):
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[Any, ...]:
         return tuple(input_shape)
 
-    def adapt(self, data: Any, sampling: Sampling | None = None, examples: int | None = None) -> None:
-        """Releases the noisy mean of all records, and subtracts it from now on.
+    def check_shape(self, shape: tuple[int, ...]) -> None:
+        if shape != tuple(self.mean.shape):
+            raise ValueError(f"adapt got records of shape {shape}; the layer has {tuple(self.mean.shape)}.")
 
-        Args:
-            data: an array (records, ...), the private records.
-            sampling: how the model's `fit` draws, `tfdp.sampling.FixedSize(256)` say: the cost is stated under its
-                neighbouring relation, and a ledger holds one. Each record is used once here whatever it is. Default:
-                Poisson sampling, add or remove one record, as in `fit`.
-            examples: the declared, public number of records; that of the array if left out.
+    def total(self, data: Any) -> tf.Tensor:
+        return clipped_sum(data, self.l2_norm_clip)
 
-        Raises: ValueError for data of no records or of another shape than before, or a sampling of another kind.
-        """
-        check_records(data)
-        if not self.built:
-            self.build((None, *data.shape[1:]))
-        shape = tuple(self.mean.shape)
-        if tuple(data.shape[1:]) != shape:
-            raise ValueError(f"adapt got records of shape {tuple(data.shape[1:])}; the layer has {shape}.")
-        count = len(data) if examples is None else examples
+    @property
+    def sensitivity(self) -> float:
+        return self.l2_norm_clip
 
-        def use(released: np.ndarray) -> None:
-            self.mean.assign(np.reshape(released / count, shape))
-
-        clip = self.l2_norm_clip
-        self.release(lambda: clipped_sum(data, clip), clip, len(data), sampling, examples, use)
+    def use(self, released: np.ndarray, count: int) -> None:
+        self.mean.assign(np.reshape(released / count, self.mean.shape))
 
     def plain(self) -> Any:
         axes = tuple(range(1, len(self.mean.shape) + 1))

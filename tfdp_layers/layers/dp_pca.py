@@ -8,14 +8,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.layers.adapted import AdaptedLayer, check_records, chunks
+from tfdp_layers.layers.adapted import NormClipped, chunks
 from tfdp_layers.noise import NoiseSource
 from tfdp_layers.rules.rows import L2
-from tfdp_layers.sampling import Sampling
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
-class DPPCA(AdaptedLayer):
+class DPPCA(NormClipped):
     """Projects each record on the leading eigenvectors of a noisy matrix sum_i x_i x_i^T; `adapt` releases that matrix.
 
     Forward: y = x V, V being fixed: columns are orthonormal, and found by `adapt`. Nothing is trained or clipped there.
@@ -79,30 +78,20 @@ class DPPCA(AdaptedLayer):
     def compute_output_shape(self, input_shape: Sequence[int | None]) -> tuple[Any, ...]:
         return (input_shape[0], self.components)
 
-    def adapt(self, data: Any, sampling: Sampling | None = None, examples: int | None = None) -> None:
-        """Releases a noisy second-moment matrix of all records, and projects on its leading eigenvectors from now on.
-
-        Args:
-            data: an array (records, ...), the private records.
-            sampling: how the model's `fit` draws, `tfdp.sampling.FixedSize(256)` say: the cost is stated under its
-                neighbouring relation, and a ledger holds one. Each record is used once here whatever it is. Default:
-                Poisson sampling, add or remove one record, as in `fit`.
-            examples: the declared, public number of records; that of the array if left out.
-
-        Raises: ValueError for data of no records or of other features than before, or a sampling of another kind.
-        """
-        check_records(data)
-        if not self.built:
-            self.build((None, *data.shape[1:]))
+    def check_shape(self, shape: tuple[int, ...]) -> None:
         features = self.projection.shape[0]
-        if math.prod(data.shape[1:]) != features:
-            raise ValueError(f"adapt got records of {math.prod(data.shape[1:])} features; the layer has {features}.")
+        if math.prod(shape) != features:
+            raise ValueError(f"adapt got records of {math.prod(shape)} features; the layer has {features}.")
 
-        def use(released: np.ndarray) -> None:
-            self.projection.assign(leading_eigenvectors(released, features, self.components))
+    def total(self, data: Any) -> tf.Tensor:
+        return second_moments(data, self.l2_norm_clip)
 
-        bound = self.l2_norm_clip**2
-        self.release(lambda: second_moments(data, self.l2_norm_clip), bound, len(data), sampling, examples, use)
+    @property
+    def sensitivity(self) -> float:
+        return self.l2_norm_clip**2
+
+    def use(self, released: np.ndarray, count: int) -> None:
+        self.projection.assign(leading_eigenvectors(released, self.projection.shape[0], self.components))
 
     def plain(self) -> Any:
         flat = keras.layers.Dense(self.components, use_bias=False, trainable=False)

@@ -230,7 +230,7 @@ def warn_of_lost_count(callbacks: Any, ledger: Ledger) -> None:
             f"{type(found).__name__} writes checkpoints, and the ledger is in memory: after a crash the steps since the"
             " checkpoint that you go on from are counted nowhere, though other files may hold what they released. Keep"
             " the count in a file: model.ledger = tfdp.accounting.Ledger('ledger.json').",
-            stacklevel=3,
+            stacklevel=6,
         )
 
 

@@ -2,52 +2,26 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tfdp_layers.batches.base import Batches
-from tfdp_layers.certificates.certificate import certified
-from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
-from tfdp_layers.certificates.interactions import specs
-from tfdp_layers.models.accounts import remember_released
-from tfdp_layers.models.bookkeeping import Bookkeeping
-from tfdp_layers.models.building import build_for, settings_of
-from tfdp_layers.models.calibrating import settle_noise
+from tfdp_layers.models.building import settings_of
 from tfdp_layers.models.counting import CountedStep
 from tfdp_layers.models.crossing import crossings_of, resetting, results_of
-from tfdp_layers.models.finite import FiniteWeights
-from tfdp_layers.models.fit_arguments import (
-    as_batches,
-    bind,
-    logged_names,
-    logs_first,
-    posing_names,
-    refuse_late_names,
-    refuse_unsound_fit,
-    warn_of_lost_count,
-)
-from tfdp_layers.models.labels import check_label_shapes, check_labels
-from tfdp_layers.models.lockstep import agree, fit_together
-from tfdp_layers.models.planning import plan_of
-from tfdp_layers.models.prospects import warn_of_hopeless
-from tfdp_layers.models.replicas import Replicas, StepParts, refuse_unreplicated, refuse_unsound_strategy
-from tfdp_layers.models.run import PrivacyState, Run, release_of
-from tfdp_layers.models.streams import begin_stream, settle_correlation, stream_after
-from tfdp_layers.models.sums import BoundedSums
-from tfdp_layers.models.watching import Watch, is_private
+from tfdp_layers.models.fit_arguments import bind
+from tfdp_layers.models.lockstep import fit_together
+from tfdp_layers.models.loops import PrivateLoop, refuse_unlooped
+from tfdp_layers.models.opening import Opening
+from tfdp_layers.models.replicas import StepParts
+from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
-from tfdp_layers.per_record.registry import warn_of_generic
-from tfdp_layers.proof import Report, steering
-from tfdp_layers.proof.models import traced_sums
 from tfdp_layers.sampling import Sampling
-from tfdp_layers.sensitivity import SensitivityGroup
 
 
-class PrivateTraining(BoundedSums, Bookkeeping):
+class PrivateTraining(Opening):
     """Mixin for Keras models: `fit` draws records by a sampler, bounds each one's influence, adds noise, and keeps the
     ledger.
 
@@ -55,8 +29,6 @@ class PrivateTraining(BoundedSums, Bookkeeping):
     private for the neighbouring relation of the sampler, with the epsilon of `privacy_statement(delta)`, under the
     assumptions it lists. Training metrics are computed from private data without noise and are not covered.
     """
-
-    train_function: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -67,21 +39,26 @@ class PrivateTraining(BoundedSums, Bookkeeping):
     # The step ---------------------------------------------------------------------------------------------------------
 
     def train_step(self, data: Any) -> dict[str, Any]:
-        """One release: bounded sums, noise, update. `data` is what `Batches.dataset` yields."""
+        """One release: bounded sums, noise, update.
+
+        Args:
+            data: what `Batches.dataset` yields, or a pair of that and public rows: see `PrivateLoop.step`.
+        """
         if tf.distribute.has_strategy():
             raise RuntimeError(
                 "train_step adds noise, and would do so on every replica. Under a strategy, train by model.fit."
             )
-        parts = self._parts()
-        parts.release(parts.sums(data))
+        drawn, public = data if len(data) == 2 else (data, None)
+        parts = self._parts(public)
+        parts.release(parts.sums(drawn))
         return parts.results()
 
-    def _parts(self) -> StepParts:
+    def _parts(self, public: Any = None) -> StepParts:
         """What a step is made of; nothing that records write unnoised is read after the noise: see `Crossings`."""
         crossings = crossings_of(self)
         return StepParts(
             crossings.of_records()(self._local_sums),
-            crossings.of_release()(self._release),
+            crossings.of_release()(functools.partial(self._release, public=public)),
             crossings.of_records()(functools.partial(results_of, self)),
             self.non_trainable_variables,
         )
@@ -97,12 +74,12 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         size = self._privacy.require_run().batches.piece
         return self._piece(x, y, sample_weight) if size is None else self._piecewise(x, y, sample_weight, size)
 
-    def _release(self, sums: list[tf.Tensor]) -> tf.Tensor:
+    def _release(self, sums: list[tf.Tensor], public: Any = None) -> tf.Tensor:
         """Noise and update, from the sums over the whole draw; whether something was released."""
         run = self._privacy.require_run()
-        return self.optimizer.release(
-            sums, self.trainable_variables, run.groups, run.batches.sampling.batch_size, self._regularizer_gradients
-        )
+        size = run.batches.sampling.batch_size
+        terms = functools.partial(self._public_gradients, public, size)
+        return self.optimizer.release(sums, self.trainable_variables, run.groups, size, terms)
 
     # Keras' entry points ----------------------------------------------------------------------------------------------
 
@@ -161,63 +138,35 @@ class PrivateTraining(BoundedSums, Bookkeeping):
         Raises:
             ValueError: for data, callbacks or arguments that would break the guarantee, naming the fix.
         """
-        arguments = bind(super().fit, args, kwargs)
-        self._require_private()
-        refuse_unsound_fit(arguments, logged_names(self))
-        options = {
-            "sampling": sampling,
-            "examples": examples,
-            "physical_batch_size": physical_batch_size,
-            "unit_ids": unit_ids,
-            "seed": sampling_seed,
-        }
-        batches = as_batches(arguments, options)
-        check_labels(self, self._privacy.loss, arguments.get("y"))
-        refuse_unsound_strategy(self, arguments)
-        arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(self))
-        arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
-        for name in ("y", "sample_weight", "class_weight", "batch_size"):
-            arguments.pop(name, None)
-        self._initial_epoch = None  # Keras keeps it from a fit that was resumed
-        self._settle_accounts()
-        warn_of_lost_count(arguments["callbacks"], self.ledger)
-        self._privacy.accept_measured = accept_measured
-        with self._privacy.account.running(), self._watching(arguments):
-            return self._fit_on(batches, super().fit, arguments)
-
-    @contextlib.contextmanager
-    def _watching(self, arguments: dict[str, Any]) -> Iterator[None]:
-        """Inside, callbacks unknown to us are watched: see `Watch`."""
-        validated = arguments.get("validation_data") is not None
-        self._privacy.posing = bool(posing_names(logged_names(self)))
-        private = functools.partial(is_private, validated=validated, posing=self._privacy.posing)
-        self._privacy.watch = Watch(self, arguments["callbacks"], private, self._privacy.steered)
-        try:
-            with self._privacy.watch.watching():
-                yield
-        finally:
-            self._privacy.watch = None
-
-    def _fit_on(self, batches: Batches, fit: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-        """Keras' `fit` on drawn batches, inside of a `Run`."""
-        state = self._privacy
-        replicas = state.replicas_of(self._distribute_strategy)
-        dataset = batches.dataset(pad=bool(self.jit_compile))
-        try:
-            self._begin(batches, dataset.element_spec, replicas, arguments)
-            self._settle_accounts()  # weights may have been made just now
-            arguments |= {"x": replicas.dataset(batches) if replicas else dataset, "shuffle": False}
+        own = {"sampling": sampling, "examples": examples, "physical_batch_size": physical_batch_size}
+        own |= {"unit_ids": unit_ids, "sampling_seed": sampling_seed, "accept_measured": accept_measured}
+        with self._training(args, kwargs | own) as (dataset, arguments):
+            arguments |= {"x": dataset, "shuffle": False}
             workers = self.optimizer.workers
             if workers is None:
-                return fit(**arguments)
-            history, ledger = fit_together(fit, arguments, workers, lambda: self.ledger)
-            state.account.replace(ledger, by_fit=True)
+                return super().fit(**arguments)
+            history, ledger = fit_together(super().fit, arguments, workers, lambda: self.ledger)
+            self._privacy.account.replace(ledger, by_fit=True)
             return history
-        finally:
-            state.stream = stream_after(state.run, self.optimizer, self.ledger)
-            if self.made_in_fit:
-                remember_released(state.account, self.trainable_variables)
-            state.end_run()
+
+    @contextlib.contextmanager
+    def private_run(self, *args: Any, **kwargs: Any) -> Iterator[PrivateLoop]:
+        """A training whose loop is the caller's own; what `fit` refuses, charges and stops, this does by the same code.
+
+            with model.private_run(x, y, batch_size=256, epochs=10, callbacks=[budget]) as run:
+                for batch in run:
+                    run.step(batch)
+
+        Args, and what is raised: as `fit`; and ValueError for a model that steps on several devices, or several times
+        a call. Inside, `fit` and a second `private_run` of this model raise RuntimeError.
+
+        Gives: a `PrivateLoop`, which says what the guarantee covers. Callbacks, epochs and validation are those of
+        `fit`. The block may be left early; an exception inside ends the run, and what was stepped stays counted.
+        """
+        with self._training(args, kwargs, refuse_unlooped) as (dataset, arguments):
+            loop = PrivateLoop(self, dataset, arguments)
+            with loop.open():
+                yield loop
 
     def _maybe_symbolic_build(self, iterator: Any = None, data_batch: Any = None) -> None:
         """As in Keras, without the mean over replicas, which fails where their parts of a batch differ in size.
@@ -232,94 +181,6 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             data_batch = keras.tree.map_structure(lambda t: strategy.experimental_local_results(t)[0], next(batches))
         with strategy.scope():
             self._symbolic_build(data_batch=data_batch)
-
-    def _begin(
-        self, batches: Batches, spec: tuple[Any, ...], replicas: Replicas | None, arguments: dict[str, Any]
-    ) -> None:
-        """Certifies the model, and opens what this `fit` will release in the ledger."""
-        state = self._privacy
-        self.optimizer.workers = None if replicas is None else replicas.workers
-        self._prepare(spec, replicas)
-        refuse_late_names(logged_names(self), state.posing)
-        check_label_shapes(getattr(self, "outputs", None) or (), state.loss_of(self._names_of_outputs()), spec[1])
-        groups, workers = self._certify(), self.optimizer.workers
-        plan = plan_of(self, arguments, restores=workers is None or workers.chief)
-        settle_correlation(self.optimizer, batches, plan.steps, state.stream)
-        settle_noise(self.optimizer, self.ledger, batches, groups, plan, arguments)
-        self.optimizer.noise_source.rekey()
-        self.optimizer._lift_limit()
-        run = state.run = Run(batches, groups, release_of(batches, groups, self.optimizer), replicas, plan)
-        warn_of_hopeless(run.release, groups, plan.steps)
-        report = self._check_trace(run, spec)
-        run.release = replace(run.release, independence=in_words(report))
-        run.token, run.settings = self._open(run), settings_of(self, groups)
-
-    def _prepare(self, spec: tuple[Any, ...], replicas: Replicas | None) -> None:
-        """Creates and checks all that is trained: its variables, what they cost so far, and where they live."""
-        if self.optimizer.workers is None:
-            self._refuse_unpaid_weights()
-        # TF32, on by default on recent GPUs, rounds products after the clips, far coarser than their margin allows.
-        tf.config.experimental.enable_tensor_float_32_execution(False)
-        with self.distribute_strategy.scope() if replicas else contextlib.nullcontext():
-            build_for(self, spec)
-        if replicas is not None:
-            refuse_unreplicated(self)
-            replicas.equalize([*self.variables, *self.optimizer.variables])
-        if self.jit_compile and not self.optimizer.noise_source.compiles:
-            raise ValueError(
-                f"{type(self.optimizer.noise_source).__name__} draws outside of the compiled graph, which XLA cannot"
-                " do. Compile the model with jit_compile=False, or use noise_source='default'."
-            )
-
-    def _certify(self) -> list[SensitivityGroup]:
-        """The groups of weights and their bounds. Raises ValueError, naming the layer, where no bound holds."""
-        groups, self._privacy.uses = certified(self, self._bounding)
-        if self._bounding is not None:
-            warn_of_generic(self)
-        return groups
-
-    def _check_trace(self, run: Run, spec: tuple[Any, ...]) -> Report:
-        """Examines whether records mix, and compiles afresh, where something changed that a trace depends on."""
-        state = self._privacy
-        variables, pieces = tuple(map(id, self.trainable_variables)), run.batches.piece
-        parts = (self.optimizer, self.optimizer.inner_optimizer, self.optimizer.noise_source)
-        traced = (run.release, pieces, int(self.steps_per_execution), parts, variables, str(spec))
-        if state.traced != traced:
-            state.independence, state.sums, state.metrics, self.train_function = None, None, None, None
-        if state.independence is None or self.run_eagerly:
-            function = traced_sums(self, *specs(spec))
-            # Eager metrics may be plain Python, and those of replicas are traced with their own variables.
-            metrics = None if run.replicas or self.run_eagerly else steering.traced_metrics(self, function)
-            written = [] if metrics is None else steering.written_by_metrics(self, metrics)
-            steering.refuse_foreign_writes(self, written)
-            if not run.replicas:
-                state.read_after_noise = steering.refuse_steered(self, written)
-            state.independence = examined(self, function, spec[0], spec[1], run.groups, written)
-            state.written_by_sums = steering.keys_written(function)
-            # Replicas trace the sums anew, each with variables of its own.
-            state.sums, state.metrics = None if metrics is None else function, metrics
-            if not (state.independence.proved or state.accept_measured):
-                warn_of_measured(self, state.independence)
-        state.traced = traced
-        return state.independence
-
-    def _open(self, run: Run) -> str | None:
-        """Opens the release in the ledger, and returns its token: the chief's, where there are several workers."""
-        batches, release = run.batches, run.release
-
-        def opened() -> str:
-            self._refuse_unpaid_weights()
-            token = begin_stream(run, self.optimizer, self.ledger, self._privacy.stream) or self.ledger.begin(release)
-            # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
-            self.ledger.require(token)
-            return token
-
-        workers = self.optimizer.workers
-        if workers is None:
-            return opened()
-        token, ledger = agree(batches, release, int(self.steps_per_execution), self.ledger, opened, workers)
-        self._privacy.account.replace(ledger, by_fit=True)
-        return token
 
     def make_train_function(self, force: bool = False) -> Any:
         """Keras' compiled step, or that of several replicas, counted in the ledger: see `CountedStep`."""

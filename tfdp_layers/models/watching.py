@@ -34,6 +34,7 @@ class Watch:
         self._callbacks = list({id(one): one for one in flatten_callbacks(callbacks) if is_unknown(one)}.values())
         self._read: dict[int, dict[str, None]] = {id(one): {} for one in self._callbacks}
         self._running: list[Any] = []
+        self._settings: Any = None
         self._reported = False
 
     @contextlib.contextmanager
@@ -76,8 +77,7 @@ class Watch:
         return call
 
     def _decided_in(self, callback: Any, hook: Callable[[], Any]) -> Any:
-        optimizer = self._model.optimizer
-        stopping, rate, left = self._model.stop_training, rate_of(optimizer), optimizer.releases_left()
+        before = self._steering()
         self._running.append(callback)
         try:
             found = hook()
@@ -85,15 +85,51 @@ class Watch:
             self.decided("ended fit by an exception")
             raise
         else:
-            if self._model.stop_training and not stopping:
-                self.decided("stopped the training")
-            if optimizer.releases_left() != left:
-                self.decided("limited the releases")
-            if rate_of(optimizer) != rate:
-                self.decided("changed the learning rate")
+            self._compare(before)
             return found
         finally:
             self._running.pop()
+
+    def _steering(self) -> tuple[Any, ...]:
+        optimizer = self._model.optimizer
+        return bool(self._model.stop_training), optimizer.releases_left(), rate_of(optimizer)
+
+    def _compare(self, before: tuple[Any, ...]) -> None:
+        """Notes what was decided since `_steering()` was this."""
+        stopping, left, rate = self._steering()
+        if stopping and not before[0]:
+            self.decided("stopped the training")
+        if left != before[1]:
+            self.decided("limited the releases")
+        if rate != before[2]:
+            self.decided("changed the learning rate")
+
+    # A loop of the caller's own, which runs where no callback does: it is watched as one between two of its steps ----
+
+    def enter(self, loop: Any) -> None:
+        """From here on the body of this loop runs."""
+        self._running[:] = [loop]
+        self._read.setdefault(id(loop), {})
+        self._settings = self._steering()
+
+    def leave(self) -> None:
+        """From here on this library runs, until `enter`."""
+        self._compare(self._settings)
+        self._running.clear()
+
+    def decided_by(self, loop: Any, what: str) -> None:
+        """Reports that the loop decided something, if it has read a private number before."""
+        self._running[:] = [loop]
+        self.decided(what)
+        self._running.clear()
+
+    def note(self, loop: Any, name: str) -> None:
+        """The body of the loop read a private number, or records, called this."""
+        self._read[id(loop)].setdefault(name)
+
+    def logs(self, loop: Any, given: dict[str, Any]) -> WatchedLogs:
+        """Logs for the body of the loop, which note what is read."""
+        return WatchedLogs(given, self._private, lambda name: self.note(loop, name))
 
     def decided(self, what: str) -> None:
         """Reports that the callback whose hook runs decided something, if it has read a private number before."""
@@ -102,7 +138,8 @@ class Watch:
         if not read or self._reported:
             return
         self._reported = True
-        self._report(f"The callback {type(callback).__name__} read {', '.join(map(repr, read))} and then {what}.")
+        who = f"callback {type(callback).__name__}" if hasattr(callback, "on_train_begin") else "loop"
+        self._report(f"The {who} read {', '.join(map(repr, read))} and then {what}.")
 
 
 def is_unknown(callback: Any) -> bool:

@@ -1,0 +1,408 @@
+"""Loops of the caller's own: the steps of `fit`, its refusals and its ledger, whatever the loop does with its draws."""
+
+import re
+import threading
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from helpers import mistakes
+from helpers.variants import slow_but
+from tfdp_layers.accounting import Ledger, epsilon
+from tfdp_layers.callbacks import PrivacyBudget
+from tfdp_layers.models.training import PrivateTraining
+
+DELTA = 1e-5
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(64, 4)).astype("float32")
+Y = (X[:, 0] > 0).astype("int32")
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def model_of(noise=1.0, layers=(), **options):
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Dense(3, activation="tanh"), *layers, keras.layers.Dense(2)]
+    model = tfdp.make_private(keras.Sequential([keras.Input((4,)), *layers]))
+    source = tfdp.noise.SeededNoise(7)
+    optimizer = tfdp.optimizers.ClippedOptimizer("adam", noise, 0.5, "flat", noise_source=source)
+    model.compile(optimizer, LOSS, metrics=["accuracy"], **options)
+    return model
+
+
+def settings(**options):
+    return {"batch_size": 16, "verbose": 0, "sampling_seed": 3} | options
+
+
+class Noting(keras.callbacks.Callback):
+    """Notes which hooks run, and the numbers that they get."""
+
+    def __init__(self, told):
+        super().__init__()
+        for name in dir(self):
+            if (name.startswith("on_") and "train" in name) or "epoch" in name or "test_" in name:
+                setattr(self, name, lambda *args, name=name, logs=None: told.append((name, args[:1], list(logs or ()))))
+
+
+def loop(model, *args, **options):
+    with model.private_run(*args, **options) as run:
+        for batch in run:
+            run.step(batch)
+    return run
+
+
+@pytest.mark.parametrize(
+    "options",
+    slow_but(["graph"], [{"jit_compile": True}, {"run_eagerly": True}, "graph"]),
+    ids=str,
+)
+def test_a_loop_makes_the_steps_of_fit_to_the_last_bit(options):
+    options = {} if options == "graph" else options
+    epochs, public = 2, (np.zeros((4, 4), "float32"), np.zeros(4, "int32"))
+    told = {}
+
+    def train(call, name):
+        model, told[name] = model_of(**options), []
+        callbacks = [PrivacyBudget(50.0, DELTA), Noting(told[name])]
+        call(model, X, Y, **settings(epochs=epochs, callbacks=callbacks, validation_data=public))
+        told[name].append(str(model.privacy_statement(DELTA)))
+        return model
+
+    fitted, looped = train(PrivateTraining.fit, "fit"), train(loop, "loop")
+    for a, b in zip(fitted.get_weights(), looped.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert told["fit"] == told["loop"]
+    assert list(fitted.history.history) == list(looped.history.history)
+    for name, values in fitted.history.history.items():
+        np.testing.assert_allclose(values, looped.history.history[name], rtol=1e-6)
+    (a,), (b,) = fitted.ledger.entries, looped.ledger.entries
+    assert (a.release, a.steps) == (b.release, b.steps)
+    assert b.release.independence == "proved" or "run_eagerly" in options
+
+
+def said(mistake):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            mistake()
+        except Exception as error:
+            return re.sub(r"_\d+", "", f"{type(error).__name__}: {error}")  # Keras numbers the names of layers
+    return ""
+
+
+def test_what_fit_refuses_a_loop_refuses_in_the_same_words(monkeypatch):
+    by_fit = {name: said(mistake) for name, mistake in mistakes.MISTAKES.items()}
+    monkeypatch.setattr(PrivateTraining, "fit", loop)
+    assert {name: said(mistake) for name, mistake in mistakes.MISTAKES.items()} == by_fit
+    assert all(by_fit.values())
+
+
+def test_models_that_do_not_step_once_a_call_on_one_device_are_refused():
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        replicated = model_of()
+    for model, why in ((model_of(steps_per_execution=2), "steps_per_execution=2"), (replicated, "strategy")):
+        with pytest.raises(ValueError, match=why), model.private_run(X, Y, **settings()):
+            pass
+        assert model.ledger.steps == 0
+
+
+@pytest.fixture
+def run():
+    with model_of().private_run(X, Y, **settings()) as running:
+        yield running
+
+
+def test_a_draw_is_stepped_once_and_as_itself(run):
+    first = next(run)
+    with pytest.raises(RuntimeError, match="was not stepped"):
+        next(run)
+    for other in (None, (X[:4], Y[:4]), first.records()):
+        with pytest.raises(RuntimeError, match="the object itself"):
+            run.step(other)
+    run.step(first)
+    with pytest.raises(RuntimeError, match="the object itself"):
+        run.step(first)
+    assert run.made == run._model.ledger.steps == 1
+    run.step(next(run))
+    assert run.made == 2
+
+
+def test_what_is_done_to_copies_of_a_draw_moves_no_step():
+    def train(change):
+        model = model_of()
+        with model.private_run(X, Y, **settings()) as run:
+            for batch in run:
+                if change:
+                    x, y, weight = batch.records()
+                    assert len(x) == len(y) == len(weight)
+                    x[:], y[:], weight[:] = 1e3, 1, 0.0
+                run.step(batch)
+        return model.get_weights()
+
+    for a, b in zip(train(True), train(False), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_loop_may_be_left_early_and_a_second_run_goes_on():
+    model = model_of()
+    with model.private_run(X, Y, **settings(epochs=3, callbacks=[PrivacyBudget(90.0, DELTA)])) as run:
+        for batch in run:
+            run.step(batch)
+            if run.made == 2:
+                break
+    assert (run.made, run.planned, model.ledger.steps) == (0, 12, 2)  # outside of a run none is made in it
+    assert len(model.history.history["epsilon"]) == 1  # the epoch that was begun is ended
+    assert "left" not in str(model.privacy_statement(DELTA))
+    for late in (lambda: run.step(batch), lambda: next(run)):
+        with pytest.raises(RuntimeError, match="has ended"):
+            late()
+    again = loop(model, X, Y, **settings(epochs=1))
+    assert again is not run
+    assert model.ledger.steps == 6
+    model.fit(X, Y, **settings())
+    assert model.ledger.steps == 10
+    assert len(model.ledger.entries) == 1
+
+
+def test_an_exception_in_the_block_ends_the_run_and_keeps_the_count(tmp_path):
+    model = model_of()
+    model.ledger = Ledger(tmp_path / "ledger.json")
+    ended = []
+    callback = keras.callbacks.LambdaCallback(on_train_end=lambda logs: ended.append(logs))
+
+    def broken():
+        with model.private_run(X, Y, **settings(callbacks=[callback])) as run:
+            run.step(next(run))
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        broken()
+    assert Ledger.from_json((tmp_path / "ledger.json").read_text()).steps == model.ledger.steps == 1
+    assert not ended  # as in Keras
+    assert model.current_release is None
+    loop(model, X, Y, **settings())
+    assert model.ledger.steps == 5
+
+
+def test_a_step_that_breaks_off_counts_whole_and_its_draw_is_gone(run):
+    def breaks(epoch, logs=None):
+        raise OSError("broken")
+
+    run._callbacks.callbacks.append(keras.callbacks.LambdaCallback(on_train_batch_end=breaks))
+    batch = next(run)
+    with pytest.raises(OSError, match="broken"):
+        run.step(batch)
+    assert run._model.ledger.steps == 1
+    with pytest.raises(RuntimeError, match="the object itself"):
+        run.step(batch)
+
+
+def test_the_budget_ends_the_loop_before_the_step_that_would_exceed_it():
+    model = model_of()
+    budget = PrivacyBudget(4.0, DELTA)
+    with pytest.warns(UserWarning, match="ends training after"):
+        run = loop(model, X, Y, **settings(epochs=50, callbacks=[budget]))
+    assert budget.exhausted
+    assert 0 < model.ledger.steps < run.planned
+    assert 3.0 < epsilon(model.ledger, DELTA) <= 4.0
+    with pytest.raises(tfdp.callbacks.BudgetExhausted):
+        loop(model, X, Y, **settings(callbacks=[PrivacyBudget(4.0, DELTA)]))
+
+
+def test_noise_is_found_from_the_budget_for_all_planned_steps(capsys):
+    model = model_of("calibrate")
+    options = settings(epochs=2, callbacks=[PrivacyBudget(3.0, DELTA)])
+    options.pop("verbose")
+    loop(model, X, Y, **options)
+    assert "after 8 steps (2 epochs)" in capsys.readouterr().out
+    assert 2.9 < epsilon(model.ledger, DELTA) <= 3.0
+
+
+def test_what_is_changed_while_it_runs_is_refused_as_in_fit(run):
+    run.step(next(run))
+    run._model.optimizer.noise_multiplier = 0.1
+    with pytest.raises(RuntimeError, match="was changed while fit runs"):
+        run.step(next(run))
+    assert run._model.ledger.steps == 1
+
+
+def test_one_model_trains_in_one_run_at_a_time(run):
+    model = run._model
+    for second in (model.fit, lambda *a, **k: loop(model, *a, **k)):
+        with pytest.raises(RuntimeError, match="running already"):
+            second(X, Y, **settings())
+    run.step(next(run))
+    assert model.ledger.steps == 1
+
+
+def test_threads_share_a_run_without_a_step_too_many(run):
+    errors, made = [], []
+
+    def work(batch):
+        try:
+            run.step(batch)
+            made.append(1)
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    for _ in range(run.planned):
+        batch = next(run)
+        threads = [threading.Thread(target=work, args=(batch,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(made) == run.planned == run.made == run._model.ledger.steps
+    assert len(errors) == 3 * run.planned
+    assert all("once" in error for error in errors)
+
+
+def test_two_runs_on_one_ledger_keep_to_one_budget():
+    first, second = model_of(), model_of()
+    second.ledger = first.ledger
+    budgets = [PrivacyBudget(5.0, DELTA), PrivacyBudget(5.0, DELTA)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        with (
+            first.private_run(X, Y, **settings(epochs=40, callbacks=budgets[:1])) as one,
+            second.private_run(X, Y, **settings(epochs=40, callbacks=budgets[1:])) as other,
+        ):
+            for a, b in zip(one, other, strict=False):
+                one.step(a)
+                other.step(b)
+                made = (one.made, other.made)
+    assert min(made) > 1
+    assert first.ledger.steps == sum(made) < 320
+    assert 4.0 < epsilon(first.ledger, DELTA) <= 5.0
+
+
+# What the loop reads, and decides then --------------------------------------------------------------------------------
+
+
+READS = {"logs": lambda logs, batch: logs["loss"] > 0, "records": lambda logs, batch: len(batch.records()[0])}
+
+
+def _slower(run):
+    run._model.optimizer.learning_rate = 1e-4
+
+
+DECIDES = {
+    "left before its last step": lambda run: True,
+    "changed the learning rate": _slower,
+    "took the weights": lambda run: run._model.get_weights() and None,
+    "stopped the training": lambda run: setattr(run._model, "stop_training", True),
+}
+
+
+@pytest.mark.parametrize("read", [*READS, None])
+@pytest.mark.parametrize("decision", slow_but(["left before its last step", "changed the learning rate"], DECIDES))
+def test_a_loop_that_decides_by_private_numbers_is_reported_in_the_statement(read, decision):
+    model = model_of()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with model.private_run(X, Y, **settings()) as run:
+            for batch in run:
+                logs = run.step(batch)
+                if read and READS[read](logs, batch) is not None and DECIDES[decision](run):
+                    break
+                if read is None and DECIDES[decision](run):
+                    break
+    found = [str(w.message) for w in caught if "The loop read" in str(w.message)]
+    assert len(found) == (read is not None)
+    assert all(f"and then {decision}" in one for one in found)
+    assert ("The loop read" in str(model.privacy_statement(DELTA))) == bool(found)
+
+
+# Rows that are no records ---------------------------------------------------------------------------------------------
+
+PUBLIC = (RNG.normal(size=(5, 4)).astype("float32"), np.ones(5, "int32"))
+
+
+def released(public, **options):
+    """What each step released before its public rows, the weights after, and the logs; all seeded."""
+    model, seen, logs = model_of(**options), [], []
+    model.optimizer.observe(lambda means: seen.append([np.array(m) for m in means]))
+    with model.private_run(X, Y, **settings(epochs=1)) as run:
+        for batch in run:
+            logs.append(dict(run.step(batch, public)))
+    return seen, model, logs
+
+
+def test_public_rows_come_after_the_noise_and_count_as_no_records():
+    eager = {"run_eagerly": True}
+    (alone, _, plain), (beside, model, logs) = released(None, **eager), released(PUBLIC, **eager)
+    for a, b in zip(alone[0], beside[0], strict=True):  # the first step: later ones start from other weights
+        np.testing.assert_array_equal(a, b)
+    assert logs[0] == plain[0]  # the loss of the records alone
+    assert not np.allclose(alone[1][0], beside[1][0])
+    (entry,) = model.ledger.entries
+    assert entry.steps == 4
+    assert entry.release.groups[0].bound == 0.5
+
+
+def test_public_rows_among_the_records_would_be_seen(monkeypatch):
+    """The planted bug: their part is in the sums that get the noise."""
+    original = PrivateTraining._release
+
+    def planted(self, sums, public=None):
+        terms = self._public_gradients(public, 1)
+        return original(self, [s + t for s, t in zip(sums, terms, strict=True)] if public else sums)
+
+    monkeypatch.setattr(PrivateTraining, "_release", planted)
+    with pytest.raises(AssertionError):
+        test_public_rows_come_after_the_noise_and_count_as_no_records()
+
+
+@pytest.mark.parametrize(
+    "options", slow_but(["graph"], ["graph", {"jit_compile": True}, {"layers": [keras.layers.Dropout(0.5)]}]), ids=str
+)
+def test_public_rows_move_the_weights_as_clipped_records_do(options):
+    """Without noise a step of SGD is the clipped sum of records and public rows, over the expected batch size."""
+    options = {} if options == "graph" else options
+    model = model_of(**options)
+    model.compile(tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(1.0), 0.0, 0.5, "flat"), LOSS)
+    before = model.get_weights()
+    if "layers" not in options:
+        expected = model.bounded_gradient_sums(*PUBLIC)
+    with model.private_run(X, Y, **settings(physical_batch_size=8)) as run:
+        batch = next(run)
+        if "layers" not in options:
+            x, y, weight = batch.records()
+            sums = model.bounded_gradient_sums(x, y, weight)
+        run.step(batch, PUBLIC)
+    if "layers" not in options:
+        for was, now, a, b in zip(before, model.get_weights(), sums, expected, strict=True):
+            np.testing.assert_allclose(was - now, (np.asarray(a) + np.asarray(b)) / 16, rtol=1e-4, atol=1e-6)
+    assert all(np.all(np.isfinite(w)) for w in model.get_weights())
+
+
+def test_public_rows_that_cannot_be_are_refused_and_the_draw_is_kept(run):
+    batch = next(run)
+    x, y, _ = batch.records()
+    wrong = {
+        "holds private records": [(X[:4], Y[:4]), (x, y), (x[1:], y[1:])],
+        "must be \\(x, y\\)": [X, (X + 1.0,), "rows"],
+        "like the records": [(X[:4, :2] + 1.0, Y[:4]), ({"a": X + 1.0}, Y), (np.array([["a"] * 4]), np.ones(1))],
+        "as many rows": [(np.ones((3, 4)), np.ones(2)), (np.ones((0, 4)), np.ones(0))],
+    }
+    for why, values in wrong.items():
+        for public in values:
+            with pytest.raises(ValueError, match=why):
+                run.step(batch, public)
+    run.step(batch, PUBLIC)
+    assert run.made == 1
+
+
+def test_a_model_that_a_run_feeds_has_its_ledger():
+    critic = model_of()
+    generator = keras.Sequential([keras.Input((2,)), keras.layers.Dense(4)])
+    with critic.private_run(X, Y, **settings()) as run:
+        run.feeds(generator)
+        for batch in run:
+            run.step(batch)
+    private = tfdp.make_private(generator)
+    assert private.ledger is critic.ledger
+    assert private.ledger.steps == 4

@@ -1,0 +1,275 @@
+"""Loops of the caller's own: draws that are handed out one at a time, and stepped as `fit` steps."""
+
+import contextlib
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.accounting import BudgetExhausted
+from tfdp_layers.models.accounts import join_accounts
+from tfdp_layers.models.fit_arguments import shares_records
+
+
+class DrawnBatch:
+    """One draw of a `PrivateLoop`: what `step` takes, and steps on.
+
+    The draw itself is kept here, out of the caller's reach: `step` uses it whatever is done with copies of it.
+    """
+
+    def __init__(self, loop: "PrivateLoop", data: Any) -> None:
+        self._loop, self._data = loop, data
+        self._copies: list[Any] = []
+
+    def records(self) -> Any:
+        """Copies, as NumPy arrays, of the drawn (x, y, sample_weight): NOT private, nor is how many there are.
+
+        Whoever reads them reads private records. The guarantee covers what the steps release, and nothing that is
+        computed from these copies, nor the loop's decisions by them, of which the privacy statement then says so.
+        """
+        self._loop._note("records")
+        copied = keras.tree.map_structure(lambda t: None if t is None else np.array(t, copy=True), self._data)
+        self._copies.append(copied)
+        return copied
+
+
+class PrivateLoop:
+    """A running `model.private_run(...)`: iterate over its draws, and step once on each.
+
+        for batch in run:
+            logs = run.step(batch)
+
+    Formal guarantee: that of `fit`: the weights and the optimizer's state after every step are private at the epsilon
+    of `model.privacy_statement(delta)`, whatever the loop does with them, for they are released. Whatever else the loop
+    computes from released values and its own random numbers costs nothing: a generator that is trained against a
+    private critic, say. Not covered, as in `fit`: the logs that `step` returns, and `batch.records()`. A loop that
+    reads them and then ends early, changes the learning rate or takes the weights is reported, in the statement, too.
+
+    Attributes:
+        batch_size: the expected number of records in a draw: public, unlike the drawn number.
+        epoch: of the current draw, counted from 0.
+        planned: steps that it makes if nothing ends it before.
+    """
+
+    def __init__(self, model: Any, dataset: tf.data.Dataset, arguments: dict[str, Any]) -> None:
+        run = model._privacy.require_run()
+        self._model, self._arguments, self._watch = model, arguments, model._privacy.watch
+        self._draws: Any = iter(dataset)
+        self._lock = threading.RLock()
+        self._batch: DrawnBatch | None = None
+        self._step = self._steps = 0  # steps of the current epoch, and of all
+        self._begun = self._ended = False
+        self._logs: dict[str, Any] = {}
+        self._epoch_logs: dict[str, Any] | None = None
+        self.batch_size = int(run.batches.sampling.batch_size)
+        self.epoch, self.planned = int(run.plan.first_epoch), int(run.plan.steps)
+
+    @property
+    def made(self) -> int:
+        """Releases made so far."""
+        return int(self._model.made_in_fit)
+
+    # The loop's side --------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> "PrivateLoop":
+        return self
+
+    def __next__(self) -> DrawnBatch:
+        """The next draw. Raises RuntimeError where the last one was not stepped, or the run has ended."""
+        with self._lock, self._ours():
+            self._refuse_ended()
+            if self._batch is not None:
+                raise RuntimeError(
+                    "The last draw was not stepped: whether a step is made would depend on what was drawn, and its cost"
+                    " is then unknown. Step on every draw: run.step(batch); or leave the loop."
+                )
+            if self._model.stop_training or self._steps >= self.planned:
+                raise StopIteration
+            if not self._begun:
+                self._begun, self._step = True, 0
+                self._model.reset_metrics()
+                self._callbacks.on_epoch_begin(self.epoch)
+            self._batch = DrawnBatch(self, next(self._draws))
+            return self._batch
+
+    def step(self, batch: DrawnBatch, public: Any = None) -> dict[str, Any]:
+        """One release: bounded sums over the draw, noise, update.
+
+        Args:
+            batch: what the loop was given last, the very object, once.
+            public: (x, y) or (x, y, sample_weight), arrays or tensors (rows, ...) as the model takes them: rows that
+                are no records, computed from what was released and from public numbers alone, such as samples of a
+                generator. Their gradients are bounded as those of records are, summed, divided by the same batch size,
+                and added after the noise: they cost nothing, and a record's bound stays what it is. Metrics do not
+                count them. How many there are must not depend on the draw: take `batch_size` of them.
+
+        Returns: Keras' logs of the step, loss and metrics: NOT private.
+        Raises:
+            RuntimeError: the run has ended; the batch is not the one drawn last, or was stepped before.
+            ValueError: public rows of another structure or shape, or that are (a view of) the private records.
+        """
+        with self._lock, self._ours():
+            self._refuse_ended()
+            if batch is not self._batch or batch is None:
+                raise RuntimeError(
+                    "step takes the batch that the loop was given last, the object itself, and once: a release on"
+                    " another one, or a second one on the same draw, has no known cost."
+                    f" Received: {type(batch).__name__}. Write: for batch in run: run.step(batch)."
+                )
+            data = batch._data
+            if public is not None:
+                self._refuse_records(batch, public)
+                data = (data, checked_public(public, data))
+            self._batch = None  # before the step: one that breaks off may have released
+            self._callbacks_and_step(data)
+            return self._watch.logs(self, dict(self._logs))
+
+    def feeds(self, model: keras.Model) -> None:
+        """Says that a model's weights are computed from what this run releases: a generator's from a critic, say.
+
+        It then has the run's ledger: made private and trained further, it adds to what was spent here.
+        """
+        join_accounts(self._model._privacy.account, model.weights, model.weights)
+
+    # This library's side ----------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[None]:
+        """Inside, the loop may step. Callbacks begin before and end after; where it raises, no more of them run."""
+        model, arguments = self._model, self._arguments
+        callbacks, verbose = arguments["callbacks"], arguments.get("verbose", "auto")
+        if not isinstance(callbacks, keras.callbacks.CallbackList):
+            params = {"epochs": arguments.get("epochs", 1), "steps": arguments["steps_per_epoch"], "verbose": verbose}
+            callbacks = keras.callbacks.CallbackList(
+                callbacks, add_history=True, add_progbar=verbose != 0, model=model, **params
+            )
+        self._callbacks = callbacks
+        model.stop_training = False
+        self._function = model.make_train_function()
+        callbacks.on_train_begin()
+        self._watch.enter(self)
+        try:
+            yield
+            self._watch.leave()
+            if self._steps < self.planned and not model.stop_training:
+                self._watch.decided_by(self, "left before its last step")
+            self._end_epoch()
+            model.optimizer.finalize_variable_values(model.trainable_variables)
+            callbacks.on_train_end(logs=self._epoch_logs)
+        except BaseException:
+            self._watch.decided_by(self, "ended by an exception")
+            raise
+        finally:
+            self._ended, self._draws, self._batch = True, None, None
+
+    @contextlib.contextmanager
+    def _ours(self) -> Iterator[None]:
+        """Inside, this library runs, and not the body of the loop."""
+        if self._ended:
+            yield
+            return
+        self._watch.leave()
+        try:
+            yield
+        finally:
+            self._watch.enter(self)
+
+    def _callbacks_and_step(self, data: Any) -> None:
+        model = self._model
+        try:
+            self._callbacks.on_train_batch_begin(self._step)
+        except BudgetExhausted as error:  # another run on the same ledger spent what was left
+            warnings.warn(f"{error} The loop ends; its last draw was not used.", UserWarning, stacklevel=4)
+            model.stop_training = True
+            return
+        self._logs = dict(self._function(iter([data])))
+        self._callbacks.on_train_batch_end(self._step, self._logs)
+        self._step, self._steps = self._step + 1, self._steps + 1
+        if model.stop_training or self._step >= self._arguments["steps_per_epoch"]:
+            self._end_epoch()
+
+    def _end_epoch(self) -> None:
+        """As Keras ends one: with the metrics of its steps, and of public validation data."""
+        if not self._begun or not self._step:
+            return
+        self._begun, model, arguments = False, self._model, self._arguments
+        logs = dict(model._get_metrics_result_or_logs(self._logs))
+        validation = arguments.get("validation_data")
+        if validation is not None and model._should_eval(self.epoch, arguments.get("validation_freq", 1)):
+            x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(validation)
+            found = model.evaluate(
+                x, y, arguments.get("validation_batch_size"), 0, sample_weight, arguments.get("validation_steps"),
+                self._callbacks, return_dict=True,
+            )  # fmt: skip
+            logs |= {f"val_{name}": value for name, value in found.items()}
+        self._callbacks.on_epoch_end(self.epoch, logs)
+        self._epoch_logs = logs
+        self.epoch += 1
+
+    def _refuse_records(self, batch: DrawnBatch, public: Any) -> None:
+        batches = self._model._privacy.require_run().batches
+        if any(shares_records(copy, public) for copy in batch._copies) or shares_records(batches, public):
+            raise ValueError(
+                "`public` holds private records: their gradients would be added without noise. Give rows that were"
+                " computed from released values and public numbers alone, such as samples of a generator."
+            )
+
+    def _note(self, name: str) -> None:
+        if not self._ended:
+            self._watch.note(self, name)
+
+    def _refuse_ended(self) -> None:
+        if self._ended:
+            raise RuntimeError("This run has ended with its `with` block. Start another: model.private_run(...).")
+
+
+def checked_public(public: Any, drawn: Any) -> Any:
+    """Public rows as tensors (x, y, sample_weight). Raises ValueError unless they are rows like those drawn."""
+    if not isinstance(public, tuple | list) or len(public) not in (2, 3):
+        raise ValueError(
+            "`public` must be (x, y) or (x, y, sample_weight), rows that are no records. Received:"
+            f" {type(public).__name__}."
+        )
+    try:
+        x, y = (
+            keras.tree.map_structure(_as_rows, given, wanted)
+            for given, wanted in zip(public[:2], drawn[:2], strict=True)
+        )
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`public` must have rows of x and y like the records of the run: {error}") from error
+    rows = {leaf.shape[0] for leaf in keras.tree.flatten((x, y)) if leaf is not None}
+    if len(rows) != 1 or 0 in rows:
+        raise ValueError(f"`public` must hold as many rows of x as of y, and at least one. Received: {sorted(rows)}.")
+    weight = tf.ones((rows.pop(),)) if len(public) == 2 else keras.tree.map_structure(tf.convert_to_tensor, public[2])
+    return x, y, weight
+
+
+def _as_rows(given: Any, wanted: Any) -> Any:
+    """A tensor of the type and of the row shape of `wanted`. Raises ValueError where it has another shape."""
+    if wanted is None:
+        return None
+    rows = tf.convert_to_tensor(given)
+    if (rows.dtype == tf.string) != (wanted.dtype == tf.string):
+        raise ValueError(f"expected {wanted.dtype.name}, received {rows.dtype.name}.")
+    rows = tf.cast(rows, wanted.dtype)
+    if rows.shape.rank != wanted.shape.rank or rows.shape[1:] != wanted.shape[1:]:
+        raise ValueError(f"expected shape {('rows', *wanted.shape[1:])}, received {tuple(rows.shape)}.")
+    return rows
+
+
+def refuse_unlooped(model: Any) -> None:
+    """Raises ValueError for a model that does not step once a call on one device."""
+    if model._distribute_strategy is not None:
+        raise ValueError(
+            "private_run steps on one device, and this model was made under a strategy. Use fit, or make the model"
+            " outside of the strategy's scope."
+        )
+    if int(model.steps_per_execution) != 1:
+        raise ValueError(
+            f"private_run steps on one draw at a time, and the model was compiled with steps_per_execution="
+            f"{int(model.steps_per_execution)}. Compile it without, or use fit."
+        )

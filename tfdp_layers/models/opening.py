@@ -1,0 +1,205 @@
+"""What a private training does before its first step and after its last: certify, settle the noise, open the ledger."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import tensorflow as tf
+
+from tfdp_layers.batches.base import Batches
+from tfdp_layers.certificates.certificate import certified
+from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
+from tfdp_layers.certificates.interactions import specs
+from tfdp_layers.models.accounts import remember_released
+from tfdp_layers.models.bookkeeping import Bookkeeping
+from tfdp_layers.models.building import build_for, settings_of
+from tfdp_layers.models.calibrating import settle_noise
+from tfdp_layers.models.finite import FiniteWeights
+from tfdp_layers.models.fit_arguments import (
+    as_batches,
+    bind,
+    logged_names,
+    logs_first,
+    posing_names,
+    refuse_late_names,
+    refuse_unsound_fit,
+    warn_of_lost_count,
+)
+from tfdp_layers.models.labels import check_label_shapes, check_labels
+from tfdp_layers.models.lockstep import agree
+from tfdp_layers.models.planning import plan_of
+from tfdp_layers.models.prospects import warn_of_hopeless
+from tfdp_layers.models.replicas import Replicas, refuse_unreplicated, refuse_unsound_strategy
+from tfdp_layers.models.run import Run, release_of
+from tfdp_layers.models.streams import begin_stream, settle_correlation, stream_after
+from tfdp_layers.models.sums import BoundedSums
+from tfdp_layers.models.watching import Watch, is_private
+from tfdp_layers.per_record.registry import warn_of_generic
+from tfdp_layers.proof import Report, steering
+from tfdp_layers.proof.models import traced_sums
+from tfdp_layers.sensitivity import SensitivityGroup
+
+_OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "sampling_seed")
+
+
+class Opening(BoundedSums, Bookkeeping):
+    """Mixin for Keras models: all that stands around the steps of a training, whoever writes its loop.
+
+    `fit` and `private_run` both go through `_training`, so what one refuses, charges or certifies, the other does.
+    """
+
+    train_function: Any
+
+    @contextlib.contextmanager
+    def _training(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], refuse: Callable[[Any], None] | None = None
+    ) -> Iterator[tuple[Any, dict[str, Any]]]:
+        """Inside, private steps may be made, on the batches of the dataset that it gives.
+
+        Args:
+            args, kwargs: of `fit`, this library's options among them.
+            refuse: called with the compiled model, before anything else; raises what else is wrong.
+
+        Gives: the drawn batches, for Keras, and the arguments of Keras' `fit` by name, without the data.
+        Raises: ValueError for data, callbacks or arguments that would break the guarantee, naming the fix.
+        """
+        own = {name: kwargs.pop(name, None) for name in _OPTIONS}
+        accept_measured = bool(kwargs.pop("accept_measured", False))
+        batches, arguments = self._accepted(bind(super().fit, args, kwargs), own, refuse)
+        state = self._privacy
+        state.accept_measured = accept_measured
+        with state.account.running(), self._watching(arguments):
+            replicas = state.replicas_of(self._distribute_strategy)
+            dataset = batches.dataset(pad=bool(self.jit_compile))
+            try:
+                self._begin(batches, dataset.element_spec, replicas, arguments)
+                self._settle_accounts()  # weights may have been made just now
+                yield (replicas.dataset(batches) if replicas else dataset), arguments
+            finally:
+                state.stream = stream_after(state.run, self.optimizer, self.ledger)
+                if self.made_in_fit:
+                    remember_released(state.account, self.trainable_variables)
+                state.end_run()
+
+    def _accepted(
+        self, arguments: dict[str, Any], own: dict[str, Any], refuse: Callable[[Any], None] | None
+    ) -> tuple[Batches, dict[str, Any]]:
+        """The batches to draw, and the arguments that are left for Keras' loop. Raises: as `fit`."""
+        self._require_private()
+        if refuse is not None:
+            refuse(self)
+        refuse_unsound_fit(arguments, logged_names(self))
+        batches = as_batches(arguments, own | {"seed": own["sampling_seed"]})
+        check_labels(self, self._privacy.loss, arguments.get("y"))
+        refuse_unsound_strategy(self, arguments)
+        arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(self))
+        arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
+        for name in ("x", "y", "sample_weight", "class_weight", "batch_size"):
+            arguments.pop(name, None)
+        self._initial_epoch = None  # Keras keeps it from a fit that was resumed
+        self._settle_accounts()
+        warn_of_lost_count(arguments["callbacks"], self.ledger)
+        return batches, arguments
+
+    @contextlib.contextmanager
+    def _watching(self, arguments: dict[str, Any]) -> Iterator[None]:
+        """Inside, callbacks unknown to us are watched: see `Watch`."""
+        validated = arguments.get("validation_data") is not None
+        self._privacy.posing = bool(posing_names(logged_names(self)))
+        private = functools.partial(is_private, validated=validated, posing=self._privacy.posing)
+        self._privacy.watch = Watch(self, arguments["callbacks"], private, self._privacy.steered)
+        try:
+            with self._privacy.watch.watching():
+                yield
+        finally:
+            self._privacy.watch = None
+
+    def _begin(
+        self, batches: Batches, spec: tuple[Any, ...], replicas: Replicas | None, arguments: dict[str, Any]
+    ) -> None:
+        """Certifies the model, and opens what this `fit` will release in the ledger."""
+        state = self._privacy
+        self.optimizer.workers = None if replicas is None else replicas.workers
+        self._prepare(spec, replicas)
+        refuse_late_names(logged_names(self), state.posing)
+        check_label_shapes(getattr(self, "outputs", None) or (), state.loss_of(self._names_of_outputs()), spec[1])
+        groups, workers = self._certify(), self.optimizer.workers
+        plan = plan_of(self, arguments, restores=workers is None or workers.chief)
+        settle_correlation(self.optimizer, batches, plan.steps, state.stream)
+        settle_noise(self.optimizer, self.ledger, batches, groups, plan, arguments)
+        self.optimizer.noise_source.rekey()
+        self.optimizer._lift_limit()
+        run = state.run = Run(batches, groups, release_of(batches, groups, self.optimizer), replicas, plan)
+        warn_of_hopeless(run.release, groups, plan.steps)
+        report = self._check_trace(run, spec)
+        run.release = replace(run.release, independence=in_words(report))
+        run.token, run.settings = self._open(run), settings_of(self, groups)
+
+    def _prepare(self, spec: tuple[Any, ...], replicas: Replicas | None) -> None:
+        """Creates and checks all that is trained: its variables, what they cost so far, and where they live."""
+        if self.optimizer.workers is None:
+            self._refuse_unpaid_weights()
+        # TF32, on by default on recent GPUs, rounds products after the clips, far coarser than their margin allows.
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+        with self.distribute_strategy.scope() if replicas else contextlib.nullcontext():
+            build_for(self, spec)
+        if replicas is not None:
+            refuse_unreplicated(self)
+            replicas.equalize([*self.variables, *self.optimizer.variables])
+        if self.jit_compile and not self.optimizer.noise_source.compiles:
+            raise ValueError(
+                f"{type(self.optimizer.noise_source).__name__} draws outside of the compiled graph, which XLA cannot"
+                " do. Compile the model with jit_compile=False, or use noise_source='default'."
+            )
+
+    def _certify(self) -> list[SensitivityGroup]:
+        """The groups of weights and their bounds. Raises ValueError, naming the layer, where no bound holds."""
+        groups, self._privacy.uses = certified(self, self._bounding)
+        if self._bounding is not None:
+            warn_of_generic(self)
+        return groups
+
+    def _check_trace(self, run: Run, spec: tuple[Any, ...]) -> Report:
+        """Examines whether records mix, and compiles afresh, where something changed that a trace depends on."""
+        state = self._privacy
+        variables, pieces = tuple(map(id, self.trainable_variables)), run.batches.piece
+        parts = (self.optimizer, self.optimizer.inner_optimizer, self.optimizer.noise_source)
+        traced = (run.release, pieces, int(self.steps_per_execution), parts, variables, str(spec))
+        if state.traced != traced:
+            state.independence, state.sums, state.metrics, self.train_function = None, None, None, None
+        if state.independence is None or self.run_eagerly:
+            function = traced_sums(self, *specs(spec))
+            # Eager metrics may be plain Python, and those of replicas are traced with their own variables.
+            metrics = None if run.replicas or self.run_eagerly else steering.traced_metrics(self, function)
+            written = [] if metrics is None else steering.written_by_metrics(self, metrics)
+            steering.refuse_foreign_writes(self, written)
+            if not run.replicas:
+                state.read_after_noise = steering.refuse_steered(self, written)
+            state.independence = examined(self, function, spec[0], spec[1], run.groups, written)
+            state.written_by_sums = steering.keys_written(function)
+            # Replicas trace the sums anew, each with variables of its own.
+            state.sums, state.metrics = None if metrics is None else function, metrics
+            if not (state.independence.proved or state.accept_measured):
+                warn_of_measured(self, state.independence)
+        state.traced = traced
+        return state.independence
+
+    def _open(self, run: Run) -> str | None:
+        """Opens the release in the ledger, and returns its token: the chief's, where there are several workers."""
+        batches, release = run.batches, run.release
+
+        def opened() -> str:
+            self._refuse_unpaid_weights()
+            token = begin_stream(run, self.optimizer, self.ledger, self._privacy.stream) or self.ledger.begin(release)
+            # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
+            self.ledger.require(token)
+            return token
+
+        workers = self.optimizer.workers
+        if workers is None:
+            return opened()
+        token, ledger = agree(batches, release, int(self.steps_per_execution), self.ledger, opened, workers)
+        self._privacy.account.replace(ledger, by_fit=True)
+        return token
