@@ -37,6 +37,13 @@ def test_the_loops_run_as_they_stand(monkeypatch, tmp_path):
     assert 3.0 < float(found["tfdp"].accounting.epsilon(first.ledger, 1e-5)) <= 8.0
 
 
+def test_the_training_for_those_who_come_from_other_libraries_runs(capsys):
+    pytest.importorskip("keras")
+    exec(code_of("migration.md"), found := {"__name__": "page"})
+    assert found["model"].ledger.steps == 30
+    assert "noise multiplier 2" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_first_private_model_trains_on_a_table_of_ones_own(tmp_path, monkeypatch, capsys):
     pytest.importorskip("keras")
     monkeypatch.chdir(tmp_path)
