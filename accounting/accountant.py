@@ -77,7 +77,8 @@ class EpsilonCurve:
         delta: in (0, 1).
         held: how many releases of the same segment the ledger holds: the further ones go on after them.
     Raises:
-        ValueError: delta is not in (0, 1), or the release has another neighbouring relation than the ledger.
+        ValueError: delta is not in (0, 1), the release has another neighbouring relation than the ledger, or the ledger
+            holds fewer releases of the segment.
     """
 
     def __init__(self, ledger: Ledger | None, release: AnyRelease, delta: float, held: int = 0) -> None:
@@ -85,7 +86,7 @@ class EpsilonCurve:
         self.delta = check_delta(delta)
         ledger = Ledger() if ledger is None else ledger
         ledger.check(release)
-        self._before = before_segment(ledger, release, held)
+        self._before = without_segment(events_of(ledger), release.event(), release.charges(held))
         self._kinds = _kinds(ledger) | {release.drawn}
         self._event = release.event()
         self._values: dict[int, Epsilon] = {}
@@ -129,9 +130,14 @@ def events_of(ledger: Ledger) -> Counter[DpEvent]:
     return ledger.events()
 
 
-def before_segment(ledger: Ledger, release: AnyRelease, held: int) -> Counter[DpEvent]:
-    """The ledger's events without the first `held` releases of a segment that goes on."""
-    return +(events_of(ledger) - Counter({release.event(): release.charges(held)})) if held else events_of(ledger)
+def without_segment(counts: Counter[DpEvent], event: DpEvent, charges: int) -> Counter[DpEvent]:
+    """The events without those of a segment that goes on. Raises ValueError where they are not among them."""
+    if counts[event] < charges:
+        raise ValueError(
+            "The ledger does not hold as many releases of this segment as `held` says, with this noise multiplier,"
+            " sampling and noise. Leave held out for a new segment."
+        )
+    return +(counts - Counter({event: charges}))
 
 
 def check_delta(delta: float) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from dp_accounting import DpEvent, GaussianDpEvent, NeighboringRelation, NonPrivateDpEvent, PoissonSampledDpEvent
 
-from tfdp_layers.accounting.accountant import check_delta, events_of
+from tfdp_layers.accounting.accountant import check_delta, events_of, without_segment
 from tfdp_layers.accounting.composition import smallest_epsilon
 from tfdp_layers.accounting.events import GroupNoise, Release
 from tfdp_layers.accounting.gaussian_events import exact_gaussian
@@ -121,12 +121,8 @@ def affordable_steps(
         )
     if isinstance(maximum, bool) or not hasattr(maximum, "__index__") or maximum < 0:
         raise ValueError(f"maximum must be an integer of at least 0. Received: {maximum!r}.")
-    before = _before(ledger, sampling, examples)
-    if held and ledger is not None:
-        before = +(
-            before
-            - Counter({sampling.event(noise_multiplier, examples, noise): sampling.charges(held, examples, noise)})
-        )
+    event, charges = sampling.event(noise_multiplier, examples, noise), sampling.charges(held, examples, noise)
+    before = without_segment(_before(ledger, sampling, examples), event, charges)
     plan = _Plan(sampling, examples, delta, before, noise, held)
 
     def fits(steps: int, interval: float | None = None) -> bool:

@@ -42,7 +42,7 @@ METHODS: dict[str, tuple[Any, Any]] = {
     "Partition, correlated noise": (tfdp.sampling.Partition, tfdp.noise.Correlated()),
     "Partition, independent noise": (tfdp.sampling.Partition, None),
 }
-RATES = {"2.7": (0.125, 0.25, 0.5), "8": (0.25, 0.5, 1.0)}
+RATES = {"2.7": (0.0625, 0.125, 0.25, 0.5), "8": (0.25, 0.5, 1.0, 2.0)}
 """Tried for every method alike."""
 
 

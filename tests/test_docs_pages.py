@@ -53,3 +53,13 @@ def test_the_first_private_model_trains_on_a_table_of_ones_own(tmp_path, monkeyp
     assert found["model"].evaluate(found["x"], found["y"], verbose=0)[1] > 0.8
     assert "Noise multiplier" in capsys.readouterr().out
     assert Path("model.keras").exists()
+
+
+def test_the_page_of_epochs_trains(capsys):
+    pytest.importorskip("keras")
+    exec(code_of("epochs.md"), found := {"__name__": "page"})
+    (entry,) = found["model"].ledger.entries
+    assert entry.release.noise is not None
+    assert float(found["tfdp"].accounting.epsilon(found["model"].ledger, 1e-5)) <= 2.0
+    assert found["model"].evaluate(found["x"], found["y"], verbose=0)[1] > 0.8
+    assert "zero out one record" in " ".join(capsys.readouterr().out.split())

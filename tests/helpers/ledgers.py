@@ -6,7 +6,8 @@ from pathlib import Path
 
 from helpers.accounting_tools import release_of
 from tfdp_layers.accounting import GroupNoise, Ledger, MetricRelease, NumericSparse, Release
-from tfdp_layers.sampling import Poisson, TruncatedPoisson
+from tfdp_layers.sampling import Cyclic, Poisson, TruncatedPoisson
+from tfdp_layers.sampling.correlated import Correlated
 
 STEP = release_of(Poisson(600), 1.0)
 OTHER = release_of(Poisson(600), 2.0)
@@ -45,7 +46,14 @@ def whole_party_ledger():
     return ledger.to_json()
 
 
-LEDGERS = [whole_ledger(), whole_party_ledger()]
+def whole_epochs_ledger():
+    ledger, groups = Ledger(), (GroupNoise("a", 0.5, 1.5),)
+    for steps in (7, 2):
+        ledger.reserve(ledger.begin(Release(groups, Cyclic(600), 60_000, noise=Correlated(0.9))), steps)
+    return ledger.to_json()
+
+
+LEDGERS = [whole_ledger(), whole_party_ledger(), whole_epochs_ledger()]
 
 
 def sealed(tree):

@@ -52,6 +52,12 @@ MISTAKES = {
     "train_on_batch": lambda: private().train_on_batch(X[:4], Y[:4]),
     "a custom layer with weights": lambda: fit(private(plain(Scaling()))),
     "an unknown sampler": lambda: fit(sampling="poisson"),
+    "correlated noise on Poisson draws": lambda: fit(
+        private(optimizer=tfdp.optimizers.ClippedOptimizer("adam", 1.0, noise=tfdp.noise.Correlated()))
+    ),
+    "a reshuffled pipeline as Cyclic": lambda: tfdp.declare_sampling(
+        tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(64).batch(16), tfdp.sampling.Cyclic(16), examples=64
+    ),
     "an optimizer wrapped twice": lambda: tfdp.optimizers.ClippedOptimizer(
         tfdp.optimizers.ClippedOptimizer("adam", 1.0), 1.0
     ),

@@ -205,6 +205,40 @@ def test_whatever_changes_a_new_stream_starts_and_costs_add_up(change: str, tmp_
         assert abs(between) < 6 * math.sqrt(1 + DECAY**2) / math.sqrt(WIDTH)
 
 
+class Recount(keras.callbacks.Callback):
+    """Compares the ledger after every step with the recursion over the streams that there should be."""
+
+    def __init__(self, streams: list[tuple[int, float]], interrupt_at: int | None = None) -> None:
+        super().__init__()
+        self.streams, self.interrupt_at = streams, interrupt_at
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.streams[-1] = (self.streams[-1][0] + 1, DECAY)
+        assert cost(self.model.ledger) == pytest.approx(recounted(*self.streams), rel=1e-6)
+        if self.interrupt_at == self.streams[-1][0]:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_the_ledger_is_exact_at_every_step_of_an_interrupted_resumed_and_repeated_training(tmp_path: Path) -> None:
+    drawn, streams = batches(), [(0, DECAY)]
+    made = model()
+    backup = keras.callbacks.BackupAndRestore(str(tmp_path / "backup"))
+    with pytest.raises(KeyboardInterrupt):
+        made.fit(drawn, epochs=4, verbose=0, callbacks=[backup, Recount(streams, interrupt_at=5)])
+    # In the same process the noise is still there; the weights go back to the end of the first epoch, for nothing.
+    made.fit(drawn, epochs=2, verbose=0, callbacks=[backup, Recount(streams)])
+    assert streams == [(5 + PASS, DECAY)]
+    made.save(tmp_path / "model.keras")
+    resumed = tfdp.load_model(tmp_path / "model.keras")
+    streams.append((0, DECAY))
+    for epochs in (1, 2):  # a stream of its own, which goes on
+        resumed.fit(drawn, epochs=epochs, verbose=0, callbacks=[Recount(streams)])
+    streams.append((0, DECAY))
+    resumed.fit(*data(), sampling=tfdp.sampling.Cyclic(BATCH), epochs=2, verbose=0, callbacks=[Recount(streams)])
+    assert [steps for steps, _ in streams] == [entry.steps for entry in resumed.ledger.entries] == [8, 9, 6]
+
+
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_budget_holds_at_every_step_of_a_stream_that_goes_on() -> None:
     """The cost of the further steps depends on those before: counted as a new stream they would exceed the budget."""
@@ -312,5 +346,12 @@ def test_memory_keeps_one_buffer_and_starts_streams_of_its_own() -> None:
     z = [np.asarray(again.normal([5])) for _ in range(3)]
     np.testing.assert_array_equal(first[0], z[0])
     np.testing.assert_allclose(first[1], z[1] - 0.5 * z[0], rtol=1e-6)
+    for decay in (0.9999, 1 - 1e-9):  # not what float32 makes of it
+        memory.restart()
+        last, now = tf.constant([1.0]), tf.constant([1.0])
+        memory._last = None
+        memory.correlated(last, Correlated(decay))
+        assert float(memory.correlated(now, Correlated(decay))[0]) == pytest.approx(1 - decay, rel=1e-6)
+        memory._last = None
     memory.restart()
-    np.testing.assert_array_equal(memory.correlated(source.normal([5]), Correlated(0.5)), z[2])
+    np.testing.assert_array_equal(memory.correlated(tf.constant(z[2]), Correlated(0.5)), z[2])

@@ -37,7 +37,9 @@ class NoiseMemory:
         last = tf.identity(self._last.value())
         with tf.control_dependencies([last]):
             self._last.assign(fresh, read_value=False)
-        return fresh - noise.number * last
+        # In float32 a decay near 1 would be another one, of another cost.
+        taken_back = tf.cast(last, tf.float64) * noise.number
+        return tf.cast(tf.cast(fresh, tf.float64) - taken_back, fresh.dtype)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NoiseMemory:
         return NoiseMemory()

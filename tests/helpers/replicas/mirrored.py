@@ -89,6 +89,22 @@ def the_noise_of_a_step_is_the_stated_one() -> None:
     assert is_standard_normal(drawn_noise(*WIDE))
 
 
+def correlated_noise_takes_back_a_part_of_the_last_steps_once() -> None:
+    decay, steps = 0.8, 4
+    with STRATEGY.scope():
+        model, x, y = wide_model(noise=tfdp.noise.Correlated(decay))
+    after = [weights(model)]
+    note = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: after.append(weights(model)))
+    model.fit(x, y, sampling=tfdp.sampling.Cyclic(BATCH), epochs=1, verbose=0, callbacks=[note])
+    (entry,) = model.ledger.entries
+    noise = -np.diff(np.stack(after), axis=0) * BATCH / entry.release.groups[0].stddev
+    wanted = np.eye(steps) - decay * np.eye(steps, k=-1)
+    wanted, found = wanted @ wanted.T, noise @ noise.T / noise.shape[1]
+    deviation = np.sqrt((np.outer(np.diag(wanted), np.diag(wanted)) + wanted**2) / noise.shape[1])
+    assert entry.steps == steps
+    assert np.all(np.abs(found - wanted) < 6 * deviation), found
+
+
 def noise_on_every_replica_is_seen() -> None:
     """Planted: each replica adds the noise of the whole sum to its own part."""
     with STRATEGY.scope():
@@ -287,6 +303,7 @@ CHECKS = (
     the_documented_example_trains,
     two_replicas_equal_one_device,
     the_noise_of_a_step_is_the_stated_one,
+    correlated_noise_takes_back_a_part_of_the_last_steps_once,
     noise_on_every_replica_is_seen,
     a_metric_that_writes_the_learning_rate_is_refused,
     a_metric_that_writes_a_frozen_weight_is_refused,
