@@ -16,6 +16,7 @@ from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.planning import PlannedRun, RunPlan, plan
 from tfdp_layers.accounting.profile import exact_multiplier, privacy_profile
 from tfdp_layers.accounting.statement import Statement
+from tfdp_layers.accounting.token_selection import TokenSelection
 
 __all__ = [
     "Budget",
@@ -32,6 +33,7 @@ __all__ = [
     "Release",
     "RunPlan",
     "Statement",
+    "TokenSelection",
     "UnitMetricRelease",
     "UnitRelease",
     "affordable_steps",

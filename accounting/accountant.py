@@ -8,6 +8,7 @@ from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting.composition import smallest_epsilon
 from tfdp_layers.accounting.events import AnyRelease
+from tfdp_layers.accounting.failures import without_failures
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.renyi import convert_rdp, rdp_curve, rdp_of
 
@@ -91,7 +92,8 @@ class EpsilonCurve:
         self._event = release.event()
         self._values: dict[int, Epsilon] = {}
         self._bounds: dict[int, float] = {}
-        base = tuple(self._before.items())
+        rest, self._left = without_failures(self._before, self.delta)
+        base = tuple(rest.items())
         self._orders, self._rdp_before = rdp_curve(base, release.relation)
         self._rdp_each = rdp_of(self._event, release.relation)
 
@@ -122,7 +124,7 @@ class EpsilonCurve:
         if charges == 0 and not self._before:
             return 0.0
         total = self._rdp_before + charges * self._rdp_each if charges else self._rdp_before
-        return convert_rdp(self._orders, total, self.delta)
+        return convert_rdp(self._orders, total, self._left)
 
 
 def events_of(ledger: Ledger) -> Counter[DpEvent]:

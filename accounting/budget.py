@@ -10,6 +10,7 @@ from dp_accounting import DpEvent
 
 from tfdp_layers.accounting.composition import smallest_epsilon
 from tfdp_layers.accounting.events import AnyRelease
+from tfdp_layers.accounting.failures import FailsTooOften, without_failures
 from tfdp_layers.accounting.renyi import rdp_epsilon
 
 __all__ = ["Affordability", "Budget", "BudgetExhausted"]
@@ -100,7 +101,11 @@ class Affordability:
 
     def _within(self, steps: int) -> bool:
         # A Renyi bound is a bound too, in a millisecond: it spares the exact one until the budget is nearly spent.
-        quick = rdp_epsilon(tuple(self._counts(steps).items()), self._release.relation, self._budget.delta)
+        try:
+            rest, left = without_failures(self._counts(steps), self._budget.delta)
+        except FailsTooOften:
+            return False
+        quick = rdp_epsilon(tuple(rest.items()), self._release.relation, left)
         return quick <= self._budget.epsilon or self.epsilon(steps) <= self._budget.epsilon
 
     def most(self, steps: int) -> int:

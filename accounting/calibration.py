@@ -11,6 +11,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, NeighboringRelation, NonPriv
 from tfdp_layers.accounting.accountant import check_delta, events_of, without_segment
 from tfdp_layers.accounting.composition import smallest_epsilon
 from tfdp_layers.accounting.events import GroupNoise, Release
+from tfdp_layers.accounting.failures import without_failures
 from tfdp_layers.accounting.gaussian_events import exact_gaussian
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.loss_distributions import pld_epsilon, pld_interval
@@ -197,6 +198,7 @@ def _estimate(counts: Counter[DpEvent], relation: NeighboringRelation, delta: fl
     Args:
         interval: of the privacy loss distributions, in units of the exact one's; infinity leaves them out.
     """
+    counts, delta = without_failures(counts, delta)
     plain = Counter[DpEvent]()
     for event, count in counts.items():
         if hasattr(event, "truncated_batch_size"):  # Only PLD knows it; the cap hardly matters to a search.

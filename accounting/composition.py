@@ -13,6 +13,7 @@ import dp_accounting
 from dp_accounting import DpEvent, NeighboringRelation, NonPrivateDpEvent
 
 from tfdp_layers.accounting import pure
+from tfdp_layers.accounting.failures import without_failures
 from tfdp_layers.accounting.gaussian_events import Counts, canonical, exact_gaussian
 from tfdp_layers.accounting.loss_distributions import SMALLEST_DELTA, pld_epsilon
 from tfdp_layers.accounting.quiet import quiet
@@ -32,9 +33,11 @@ def smallest_epsilon(counts: Mapping[DpEvent, int], relation: NeighboringRelatio
         delta: in (0, 1).
 
     Raises:
-        NotImplementedError: no accountant of the installed dp-accounting can bound these events under this relation.
+        NotImplementedError: no accountant of the installed dp-accounting can bound these events under this relation, or
+            they fail with probability delta.
     """
-    return _smallest_epsilon(canonical(counts), relation, delta)
+    rest, left = without_failures(counts, delta)
+    return _smallest_epsilon(canonical(rest), relation, left)
 
 
 @functools.lru_cache(maxsize=4096)

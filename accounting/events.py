@@ -11,6 +11,7 @@ from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting.fields import exactly, nonnegative
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
+from tfdp_layers.accounting.token_selection import TokenSelection
 from tfdp_layers.sampling import Sampling, sampling_from_json
 from tfdp_layers.sampling.correlated import Correlated
 
@@ -243,7 +244,10 @@ class Release:
         """Reads what `to_json` wrote. Raises ValueError for missing, unknown or invalid fields."""
         kind = value.get("kind") if isinstance(value, Mapping) else None
         if not isinstance(kind, str) or kind not in _PURPOSES:
-            raise ValueError(f"Unknown kind of release: {kind!r}. Known kinds: {[*_PURPOSES, NumericSparse.kind]}.")
+            raise ValueError(
+                f"Unknown kind of release: {kind!r}. Known kinds:"
+                f" {[*_PURPOSES, NumericSparse.kind, TokenSelection.kind]}."
+            )
         unit, purpose = _PURPOSES[kind]
         optional = {"nominal_noise_multiplier", "generator", "independence", "decay"} & set(value)
         exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"} | optional)
@@ -277,11 +281,12 @@ MetricRelease = functools.partial(Release, purpose="metric")
 UnitMetricRelease = functools.partial(Release, unit="unit", purpose="metric")
 """A `Release` of a metric whose records are units: the mean over units of each one's own mean."""
 
-AnyRelease = Release | NumericSparse
+AnyRelease = Release | NumericSparse | TokenSelection
 """What a ledger counts. Another one is a class with the same members."""
 
 
 def release_from_json(value: Mapping[str, Any]) -> AnyRelease:
     """Reads a release of any known kind. Raises ValueError for an unknown kind or invalid fields."""
-    party = isinstance(value, Mapping) and value.get("kind") == NumericSparse.kind
-    return NumericSparse.from_json(value) if party else Release.from_json(value)
+    kind = value.get("kind") if isinstance(value, Mapping) else None
+    others = (NumericSparse, TokenSelection)
+    return next((one.from_json(value) for one in others if one.kind == kind), None) or Release.from_json(value)

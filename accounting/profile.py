@@ -7,6 +7,7 @@ from dp_accounting import NonPrivateDpEvent
 
 from tfdp_layers.accounting.accountant import events_of
 from tfdp_layers.accounting.composition import smallest_epsilon
+from tfdp_layers.accounting.failures import FailingDpEvent
 from tfdp_layers.accounting.gaussian_events import canonical, exact_gaussian
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.loss_distributions import composed_pld, pld_interval
@@ -31,13 +32,14 @@ def privacy_profile(ledger: Ledger) -> tuple[np.ndarray, np.ndarray]:
     relation = ledger.relation
     if relation is None or not counts or any(isinstance(event, NonPrivateDpEvent) for event, _ in counts):
         return np.zeros(0), np.zeros(0)
+    failures = sum(count * event.failure for event, count in counts if isinstance(event, FailingDpEvent))
     interval = None
-    if exact_gaussian(counts) is None:
+    if not failures and exact_gaussian(counts) is None:
         interval = _COARSE * pld_interval(counts)
-    composed = composed_pld(counts, relation, interval)
+    composed = None if failures else composed_pld(counts, relation, interval)
     if composed is None:
-        found = [smallest_epsilon(dict(counts), relation, delta)[0] for delta in _DELTAS]
-        return np.asarray(found), _DELTAS.copy()
+        deltas = _DELTAS[1.1 * failures < _DELTAS]
+        return np.asarray([smallest_epsilon(dict(counts), relation, delta)[0] for delta in deltas]), deltas.copy()
     with np.errstate(all="ignore"):
         largest = min(max(1e-3, float(composed.get_epsilon_for_delta(_TAIL))), _LARGEST)
         # Denser near zero, where a strict claim is told from a loose one.

@@ -9,6 +9,7 @@ from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.events import Release
 from tfdp_layers.accounting.gaussian_events import exact_gaussian
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
+from tfdp_layers.accounting.token_selection import TokenSelection
 
 _WIDTH = 96
 
@@ -129,20 +130,51 @@ class StatedMetric:
         return [row("Released", text)]
 
 
-Stated = StatedRelease | StatedTests | StatedMetric
+@dataclass(frozen=True)
+class StatedVocabulary:
+    """What equal vocabularies released.
+
+    Attributes:
+      releases: how often.
+      examples: declared number of records.
+      tokens, noise_multiplier, failure, threshold: see `TokenSelection`.
+    """
+
+    releases: int
+    examples: int
+    tokens: int
+    noise_multiplier: float
+    failure: float
+    threshold: float
+
+    def rows(self, unit: str = Release.unit) -> list[str]:
+        """Lines of the text; `unit` is the word for whose tokens are bounded."""
+        text = (
+            f"{self.releases} times the tokens of {self.examples} {unit}s whose noisy weight passes"
+            f" {self.threshold:.6g}; a {unit} gives at most {self.tokens} tokens, of joint L2 norm 1, noise multiplier"
+            f" {self.noise_multiplier:.6g}; tokens of one {unit} alone show with probability at most {self.failure:.4g}"
+        )
+        return [row("Released", text)]
+
+
+Stated = StatedRelease | StatedTests | StatedMetric | StatedVocabulary
 
 
 def stated(entries: list[Entry]) -> tuple[Stated, ...]:
-    """What the entries released: steps first, then tests, then metrics."""
+    """What the entries released: steps first, then tests, then metrics, then vocabularies."""
     steps: dict[tuple[Any, ...], list[Entry]] = {}
     tests: dict[NumericSparse, int] = {}
     metrics: dict[tuple[str, int, float, float], int] = {}
+    vocabularies: dict[TokenSelection, int] = {}
     for entry in entries:
         release = entry.release
         if isinstance(release, Release) and release.purpose == "metric":
             (group,) = release.groups
             metric = (group.name, release.examples, group.stddev / release.examples, release.noise_multiplier)
             metrics[metric] = metrics.get(metric, 0) + entry.steps
+            continue
+        if isinstance(release, TokenSelection):
+            vocabularies[release] = vocabularies.get(release, 0) + entry.steps
             continue
         if isinstance(release, NumericSparse):
             tests[release] = tests.get(release, 0) + entry.steps
@@ -156,6 +188,10 @@ def stated(entries: list[Entry]) -> tuple[Stated, ...]:
         *updates,
         *(_stated_tests(release, count) for release, count in tests.items()),
         *(StatedMetric(name, count, examples, *noise) for (name, examples, *noise), count in metrics.items()),
+        *(
+            StatedVocabulary(count, one.examples, one.tokens, one.noise_multiplier, one.failure, one.threshold)
+            for one, count in vocabularies.items()
+        ),
     )
 
 

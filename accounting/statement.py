@@ -17,12 +17,14 @@ from tfdp_layers.accounting.stated_releases import (
     StatedMetric,
     StatedRelease,
     StatedTests,
+    StatedVocabulary,
     rounded_up,
     row,
     stated,
 )
+from tfdp_layers.accounting.token_selection import TokenSelection
 
-__all__ = ["StatedMetric", "StatedRelease", "StatedTests", "Statement"]
+__all__ = ["StatedMetric", "StatedRelease", "StatedTests", "StatedVocabulary", "Statement"]
 
 _RELATIONS = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: "add or remove one {unit}: data sets are neighbours when one holds"
@@ -52,6 +54,7 @@ _UNIT_ASSUMPTIONS = (
 _UNITS = {NumericSparse.unit: "one party's whole data set", "unit": "one unit, with all records it owns"}
 _COVERED = "the released weights, the optimizer's state, the noise multiplier, the number of steps, and epsilon"
 _COVERED_METRICS = "; and the metrics released with noise"
+_COVERED_VOCABULARIES = "; and the vocabularies released with noise"
 _METRIC_ASSUMPTION = "Each number in a released metric was computed from one record and from what was released before."
 _EXCLUSIONS = (
     "Training loss and training metrics, also in the progress bar and in logs.",
@@ -126,7 +129,8 @@ class Statement:
         spent, nominal = epsilon_of(ledger, delta), nominal_epsilon(ledger, delta)
         entries = [entry for entry in ledger.entries if entry.steps]
         party, unit = ledger.unit == NumericSparse.unit, ledger.unit == "unit"
-        metrics = any(entry.release.purpose == "metric" for entry in entries)
+        purposes = {entry.release.purpose for entry in entries}
+        metrics, vocabularies = "metric" in purposes, "vocabulary" in purposes
         assumptions = _PARTY_ASSUMPTIONS if party else _UNIT_ASSUMPTIONS if unit else _ASSUMPTIONS
         relation = "nothing was released" if spent.relation is None else _RELATIONS[spent.relation]
         return cls(
@@ -138,7 +142,9 @@ class Statement:
             privacy_unit=_UNITS.get(ledger.unit or "", "one record"),
             steps=ledger.updates,
             releases=stated(entries),
-            covered=_PARTY_COVERED if party else _COVERED + _COVERED_METRICS * metrics,
+            covered=_PARTY_COVERED
+            if party
+            else _COVERED + _COVERED_METRICS * metrics + _COVERED_VOCABULARIES * vocabularies,
             assumptions=assumptions + (_METRIC_ASSUMPTION,) * metrics,
             exclusions=_PARTY_EXCLUSIONS if party else _EXCLUSIONS,
             void=_void(entries, float(spent)),
@@ -205,7 +211,7 @@ def _dataset_text(dataset: str, budget: tuple[float, float] | None) -> str:
 
 
 def _generators(entries: list[Entry]) -> tuple[str, ...]:
-    kinds = {entry.release.generator for entry in entries if isinstance(entry.release, Release)}
+    kinds = {entry.release.generator for entry in entries if isinstance(entry.release, Release | TokenSelection)}
     return tuple(f"noise from {GENERATORS[kind]}" for kind in sorted(kinds))
 
 
@@ -225,7 +231,8 @@ def _notes(entries: list[Entry], delta: float) -> tuple[str, ...]:
             "The sampling was declared by the caller about a data pipeline that this library did not perform: the"
             " guarantee holds only if each batch was drawn as declared."
         )
-    examples = max((entry.release.examples for entry in entries if isinstance(entry.release, Release)), default=0)
+    counted = [entry.release for entry in entries if isinstance(entry.release, Release | TokenSelection)]
+    examples = max((release.examples for release in counted), default=0)
     if examples and delta > 1.0 / examples:
         notes.append(
             f"WARNING: delta = {delta:g} is above 1/examples = {1.0 / examples:g}: a mechanism that publishes a few"

@@ -44,6 +44,19 @@ def test_the_training_for_those_who_come_from_other_libraries_runs(capsys):
     assert "noise multiplier 2" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
+def test_records_from_anywhere_train_and_constants_are_paid_for():
+    pytest.importorskip("keras")
+    exec(code_of("data.md"), found := {"__name__": "page"})
+    assert "paid" in found["words"]
+    assert "late" in found["words"]
+    assert len(found["words"]) == 2
+    assert all(abs(found["median"] - 8.0) < 0.5)
+    ledger = found["model"].ledger
+    assert ledger.steps == ledger.updates + 3
+    assert 1.9 < float(found["tfdp"].accounting.epsilon(ledger, 1e-5)) <= 2.0
+
+
 def test_the_first_private_model_trains_on_a_table_of_ones_own(tmp_path, monkeypatch, capsys):
     pytest.importorskip("keras")
     monkeypatch.chdir(tmp_path)

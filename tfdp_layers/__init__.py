@@ -29,6 +29,7 @@ _MODULES = {
     "layers": "layers",
     "noise": "noise",
     "optimizers": "optimizers",
+    "preprocessing": "preprocessing",
     "rules": "rules",
     "sampling": "sampling",
 }
@@ -61,6 +62,7 @@ if TYPE_CHECKING:  # What type checkers see. A test compares it with the two tab
     from tfdp_layers import layers as layers
     from tfdp_layers import noise as noise
     from tfdp_layers import optimizers as optimizers
+    from tfdp_layers import preprocessing as preprocessing
     from tfdp_layers import rules as rules
     from tfdp_layers import sampling as sampling
     from tfdp_layers.accounting import plan as plan

@@ -60,7 +60,7 @@ def release_metric(
             " noise a metric has no guarantee."
         )
     source = as_noise_source(noise_source)
-    sampling = _whole(ledger, declared, len(numbers))
+    sampling = whole_draw(ledger, declared, len(numbers))
     total_stddev = float(stddev) * declared
     release = _release(name, (upper - lower) / 2.0, total_stddev, sampling, source, unit_ids is not None)
     token = ledger.begin(release)
@@ -84,7 +84,7 @@ def _release(name: str, bound: float, stddev: float, sampling: Sampling, source:
     )
 
 
-def _whole(ledger: Ledger, examples: int, rows: int) -> Sampling:
+def whole_draw(ledger: Ledger, examples: int, rows: int) -> Sampling:
     """The sampling that draws every record, under the ledger's relation. Raises ValueError where it needs all rows."""
     sampling = drawing_all(ledger.relation or NeighboringRelation.ADD_OR_REMOVE_ONE, examples)
     sampling.draws(examples, np.random.default_rng(), rows=rows)  # draws nothing; checks the numbers

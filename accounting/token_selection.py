@@ -1,0 +1,125 @@
+"""What the release of a vocabulary reveals: the tokens whose noisy weight over all records passes a threshold."""
+
+import math
+import operator
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import Any, ClassVar
+
+from dp_accounting import DpEvent, NeighboringRelation
+
+from tfdp_layers.accounting.failures import failing
+from tfdp_layers.accounting.fields import exactly, nonnegative
+from tfdp_layers.sampling import Sampling, sampling_from_json
+
+__all__ = ["TokenSelection"]
+
+
+@dataclass(frozen=True)
+class TokenSelection:
+    """The tokens of all records whose weight, with noise, lies above `threshold`; and these noisy weights.
+
+    A record gives each of its t distinct tokens, at most `tokens` of them, a weight of at most 1 / sqrt(t); the weight
+    of a token is the sum over the records. Only tokens that some record has get noise, N(0, noise_multiplier^2) each.
+
+    Guarantee: for data sets D and D + r that differ in one record r, it is a Gaussian mechanism of this noise
+    multiplier, composed with an independent event of total variation distance at most `failure`.
+    Proof: let N be the tokens of r that no record of D has, n <= t of them. What is released of the other tokens is
+    post-processing of the vector of their noisy weights: the same tokens in both data sets, and r moves the vector by
+    at most sqrt(t (1 / sqrt(t))^2) = 1 in the L2 norm. What is released of N is independent of that, since the noises
+    are. Under D it is nothing; under D + r too, unless the noisy weight of one of n tokens, each of weight at most
+    1 / sqrt(t), passes: with probability at most 1 - Phi((threshold - 1 / sqrt(t)) / sigma)^t <= failure, by the choice
+    of the threshold for every t. So the two together are what is released, and independent.
+    Replacing a record removes one and adds one: the vector moves by at most 2, and it fails twice as often.
+
+    Attributes:
+        tokens: the most distinct tokens that a record counts with.
+        noise_multiplier: sigma, above 0.
+        failure: in (0, 1), an addition to delta.
+        sampling: draws all records, once; it states the neighbouring relation.
+        examples: the declared, public number of records, or of units.
+        seeded, generator, unit: as in `Release`.
+    Raises:
+        ValueError: a field out of range.
+    Source: Gopi, Gulhane, Kulkarni, Shen, Shokouhi, Yekhanin 2020, arXiv:2002.09745, the weighted Gaussian mechanism of
+      section 4, with its threshold; there the failure is half of delta.
+    """
+
+    tokens: int
+    noise_multiplier: float
+    failure: float
+    sampling: Sampling
+    examples: int
+    seeded: bool = False
+    generator: str = "default"
+    unit: str = "record"
+    kind: ClassVar[str] = "token_selection"
+    purpose: ClassVar[str] = "vocabulary"
+    declared: ClassVar[bool] = False
+    sequential: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for field in ("tokens", "examples"):
+            value = getattr(self, field)
+            if isinstance(value, bool) or not hasattr(value, "__index__") or value < 1:
+                raise ValueError(f"{field} must be an integer of at least 1. Received: {value!r}.")
+            object.__setattr__(self, field, operator.index(value))
+        for field in ("noise_multiplier", "failure"):
+            object.__setattr__(self, field, nonnegative(field, getattr(self, field)))
+        if self.noise_multiplier == 0 or not 0.0 < self.failure < 1.0:
+            raise ValueError(
+                "noise_multiplier must be above 0, and failure in (0, 1): without both a token that one record alone"
+                f" has would show. Received: noise_multiplier={self.noise_multiplier}, failure={self.failure}."
+            )
+        if not isinstance(self.sampling, Sampling) or self.sampling.batch_size != self.examples:
+            raise ValueError(f"sampling must draw all {self.examples} records. Received: {self.sampling!r}.")
+        if not isinstance(self.seeded, bool) or not isinstance(self.generator, str):
+            raise ValueError(f"seeded must be True or False, generator text. Received: {self.seeded!r}.")
+        if self.unit not in ("record", "unit"):
+            raise ValueError(f"unit must be 'record' or 'unit'. Received: {self.unit!r}.")
+
+    @property
+    def threshold(self) -> float:
+        """max over t of 1 / sqrt(t) + sigma Phi^-1((1 - failure)^(1 / t)), rounded up."""
+        kept = math.log1p(-self.failure)
+        normal = NormalDist()
+        of_each = (
+            1.0 / math.sqrt(t) - self.noise_multiplier * normal.inv_cdf(-math.expm1(kept / t))
+            for t in range(1, self.tokens + 1)
+        )
+        return max(of_each) * (1.0 + 1e-9) + 1e-9 * self.noise_multiplier
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        """The neighbouring relation of `event`."""
+        return self.sampling.relation
+
+    @property
+    def drawn(self) -> str:
+        """The kind of sampling, for statements."""
+        return self.sampling.kind
+
+    def as_published(self) -> "TokenSelection":
+        """The release itself: it is accounted as it holds."""
+        return self
+
+    def event(self) -> DpEvent:
+        """What one release costs, under `relation`."""
+        return failing(self.sampling.event(self.noise_multiplier, self.examples), self.failure, self.relation)
+
+    def charges(self, steps: int) -> int:
+        """How many events `steps` releases cost: as many."""
+        return self.sampling.charges(steps, self.examples)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the release as a dict of JSON values; `release_from_json` reads it."""
+        return {"kind": self.kind, **asdict(self), "sampling": self.sampling.to_json()}
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "TokenSelection":
+        """Reads what `to_json` wrote. Raises ValueError for missing, unknown or invalid fields."""
+        fields = {"tokens", "noise_multiplier", "failure", "sampling", "examples", "seeded", "generator", "unit"}
+        exactly("A token_selection release", value, {"kind", *fields})
+        given = {name: value[name] for name in fields}
+        return cls(**(given | {"sampling": sampling_from_json(value["sampling"])}))

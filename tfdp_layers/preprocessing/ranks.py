@@ -1,0 +1,147 @@
+"""Quantiles of private numbers, from noisy counts in nested intervals."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.accounting import GroupNoise, Ledger, Release
+from tfdp_layers.metrics import whole_draw
+from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
+
+_MOST_LEVELS = 20
+
+
+def quantiles(
+    values: Any,
+    ledger: Ledger,
+    probabilities: Sequence[float],
+    *,
+    lower: Any,
+    upper: Any,
+    noise_multiplier: float,
+    levels: int = 10,
+    examples: int | None = None,
+    noise_source: str | NoiseSource = "secure",
+) -> np.ndarray:
+    """Releases quantiles of each column of private numbers, and charges the ledger before it does.
+
+    The public range of a column is halved `levels` times; the numbers in each interval of each halving are counted,
+    noise is added to the counts, and all quantiles are read from them.
+
+    Formal guarantee: one Gaussian mechanism of this noise multiplier on all records, composed with all else in the
+    ledger, under its neighbouring relation (add-or-remove for an empty one).
+    Derivation: a record lies in one interval of each halving of each of d columns, so adding or removing it, or
+    replacing it by an empty one, moves d * levels counts by 1: an L2 norm of sqrt(d * levels), attained by every record
+    without NaN. Counts are whole numbers, so their sums are exact. NaN lies in no interval, and what lies beyond the
+    range in its first or last. However many quantiles are read from the counts, it is post-processing.
+
+    The count of the numbers below a point is a sum of at most `levels` noisy ones: its noise has a standard deviation
+    of at most noise_multiplier * levels * sqrt(d). A quantile is off by about that many ranks, and by one interval.
+
+    Args:
+        values: (records,) or (records, columns), the private numbers.
+        ledger: `model.ledger`, or the data set's own.
+        probabilities: of the quantiles, in (0, 1).
+        lower, upper: a public range of each column, (columns,) or one number for all. What is known of the order of
+            magnitude: 2^levels intervals divide it.
+        noise_multiplier: the noise's standard deviation over sqrt(d * levels); above 0.
+        levels: 1 to 20.
+        examples: the declared, public number of records; that of the values if left out.
+        noise_source: as in `tfdp.optimizers`.
+
+    Returns: (probabilities,) or (probabilities, columns), each column rising.
+    Raises:
+        ValueError: values that are no numbers, or settings out of range; nothing is charged.
+        BudgetExhausted, LedgerError: the ledger cannot take the charge; nothing is released.
+    Source: counts in a binary tree: Hay, Rastogi, Miklau, Suciu 2010, arXiv:0904.0942, section 4 (with Laplace noise).
+
+    Example:
+        low, high = tfdp.preprocessing.quantiles(x, model.ledger, [0.05, 0.95], lower=0.0, upper=1e6,
+            noise_multiplier=20.0)
+    """
+    array = np.asarray(values)
+    wanted = _checked(array, probabilities, levels, noise_multiplier)
+    columns = array.reshape(len(array), -1)
+    low, high = _ends(lower, upper, columns.shape[1])
+    declared, source = len(array) if examples is None else examples, as_noise_source(noise_source)
+    bound = math.sqrt(columns.shape[1] * levels)
+    noise = GroupNoise("quantiles", bound, noise_multiplier * bound)
+    release = Release(
+        (noise,),
+        whole_draw(ledger, declared, len(array)),
+        declared,
+        seeded=source.seeded,
+        generator=source.generator,
+        purpose="whole_data",
+    )
+    token = ledger.begin(release)
+    ledger.reserve(token, 1)
+    source.rekey()
+    counts = tf.constant(counted(columns, low, high, levels), tf.float64)
+    (noisy,) = add_noise(source, [counts], [noise.stddev])
+    found = read(np.asarray(noisy), low, high, levels, wanted * declared)
+    ledger.settle(token, 1)
+    return found[:, 0] if array.ndim == 1 else found
+
+
+def counted(columns: np.ndarray, low: np.ndarray, high: np.ndarray, levels: int) -> np.ndarray:
+    """How many numbers lie in each interval of each halving: (columns, 2^(levels + 1) - 2), coarsest first."""
+    finest = 2**levels
+    with np.errstate(over="ignore", invalid="ignore"):
+        place = np.floor((columns.astype(np.float64) - low) / (high - low) * finest)
+    found = np.zeros((columns.shape[1], 2 * finest - 2), np.int64)
+    for column, known in enumerate(~np.isnan(place).T):
+        leaf = np.clip(place[known, column], 0, finest - 1).astype(np.int64)
+        leaves = np.bincount(leaf, minlength=finest)
+        found[column] = np.concatenate([leaves.reshape(2**level, -1).sum(axis=1) for level in range(1, levels + 1)])
+    return found
+
+
+def read(noisy: np.ndarray, low: np.ndarray, high: np.ndarray, levels: int, ranks: np.ndarray) -> np.ndarray:
+    """The ends of intervals below which so many numbers lie, by the noisy counts: (ranks, columns)."""
+    finest = 2**levels
+    below = np.zeros((len(noisy), finest + 1))
+    for level in range(1, levels + 1):
+        start, size = 2**level - 2, 2**level
+        width = finest // size
+        counts = noisy[:, start : start + size]
+        # An end is reached by the intervals that its binary digits name: at each level at most one, the left of a pair.
+        for left in range(0, size, 2):
+            below[:, (left + 1) * width : (left + 2) * width] += counts[:, left, None]
+    below[:, -1] = noisy[:, :2].sum(axis=1)
+    rising = np.maximum.accumulate(below, axis=1)
+    ends = np.linspace(0.0, 1.0, finest + 1)
+    found = [[ends[min(int(np.searchsorted(column, rank)), finest)] for column in rising] for rank in ranks]
+    return np.asarray(low + (high - low) * np.asarray(found))
+
+
+def _checked(array: np.ndarray, probabilities: Any, levels: Any, noise_multiplier: Any) -> np.ndarray:
+    """The probabilities as an array. Raises ValueError for values or settings that cannot be used."""
+    if array.ndim not in (1, 2) or 0 in array.shape or array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"values must be numbers, (records,) or (records, columns). Received: {array.dtype}, shape {array.shape}."
+        )
+    wanted = np.asarray(probabilities, np.float64)
+    if wanted.ndim != 1 or not wanted.size or not np.all((wanted > 0.0) & (wanted < 1.0)):
+        raise ValueError(f"probabilities must lie strictly between 0 and 1. Received: {probabilities!r}.")
+    if isinstance(levels, bool) or not hasattr(levels, "__index__") or not 1 <= levels <= _MOST_LEVELS:
+        raise ValueError(f"levels must be an integer in 1..{_MOST_LEVELS}. Received: {levels!r}.")
+    if isinstance(noise_multiplier, bool) or not 0.0 < noise_multiplier < math.inf:
+        raise ValueError(f"noise_multiplier must be finite and above 0. Received: {noise_multiplier!r}.")
+    return wanted
+
+
+def _ends(lower: Any, upper: Any, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    low, high = np.asarray(lower, np.float64), np.asarray(upper, np.float64)
+    fine = all(end.shape in ((), (columns,)) for end in (low, high))
+    with np.errstate(over="ignore", invalid="ignore"):
+        fine = fine and bool(np.isfinite(high - low).all() and np.all(low < high))
+    if not fine:
+        raise ValueError(
+            f"lower and upper must be finite, one number or one for each of {columns} columns, each lower below its"
+            f" upper. Received: lower={lower!r}, upper={upper!r}."
+        )
+    return np.broadcast_to(low, (columns,)), np.broadcast_to(high, (columns,))

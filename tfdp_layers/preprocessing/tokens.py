@@ -1,0 +1,144 @@
+"""A vocabulary of private text: tokens that many records share, found with noise."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.accounting import Ledger, TokenSelection
+from tfdp_layers.batches.units import Units
+from tfdp_layers.metrics import whole_draw
+from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
+
+_GRID = 1 << 30
+"""Weights are whole multiples of its inverse, rounded down: sums of them are exact."""
+
+
+def vocabulary(
+    records: Iterable[Any],
+    ledger: Ledger,
+    *,
+    noise_multiplier: float,
+    failure: float,
+    most_tokens: int = 100,
+    tokens_of: Callable[[str], Iterable[str]] = str.split,
+    examples: int | None = None,
+    unit_ids: Any = None,
+    noise_source: str | NoiseSource = "secure",
+) -> list[str]:
+    """Releases the tokens that enough records have, the heaviest first, and charges the ledger before it does.
+
+    Each record counts with its first `most_tokens` distinct tokens: each of its t tokens gets the weight 1 / sqrt(t).
+    A token is released if its weight over all records, with Gaussian noise, passes a threshold that a token of one
+    record alone passes with probability at most `failure`.
+
+    Formal guarantee: one Gaussian mechanism of this noise multiplier, and a failure of at most `failure`, which adds to
+    delta; both are composed with all else in the ledger, under its neighbouring relation (add-or-remove for an empty
+    one) and for its unit. The proof is in `tfdp.accounting.TokenSelection`. It holds whatever a record holds: the
+    weights are rounded down to a grid on which sums are exact, so a record's weights have L2 norm at most 1, attained
+    (to 2^-29) by every record that has a token. What follows from the list, a lookup table say, costs nothing.
+
+    A record counts about 1 / sqrt(its tokens); a token that passes is in about threshold * sqrt(tokens) records or
+    more, where `threshold` is about 1 + 4.8 noise_multiplier at failure 1e-6 and one token each.
+
+    Args:
+        records: the private records: strings (bytes are read as UTF-8), or collections of tokens, which are strings.
+        ledger: `model.ledger`, or the data set's own.
+        noise_multiplier: the noise's standard deviation on each weight; above 0. A large one costs little, and finds
+            frequent tokens alone.
+        failure: in (0, 1); far below the delta that you will state, a tenth of it say: no epsilon holds at or below it.
+        most_tokens: of one record. Fewer make each count more.
+        tokens_of: a string's tokens, computed from it alone.
+        examples: the declared, public number of records, or of units; as many as there are if left out.
+        unit_ids: (records,), for a ledger that protects units: the tokens of a unit are those of its records.
+        noise_source: as in `tfdp.optimizers`.
+
+    Returns: tokens, by falling noisy weight; none, if none passes. Their number is covered, too.
+    Raises:
+        ValueError: records that are no text or tokens, settings out of range, or a unit that the ledger does not
+            protect; nothing is charged.
+        BudgetExhausted, LedgerError: the ledger cannot take the charge; nothing is released.
+
+    Example:
+        words = tfdp.preprocessing.vocabulary(texts, model.ledger, noise_multiplier=8.0, failure=1e-6)
+        lookup = tfdp.public(keras.layers.StringLookup(vocabulary=words))
+    """
+    if isinstance(records, str | bytes):
+        raise ValueError("vocabulary got one text. Give a list of records, each a string or a collection of tokens.")
+    texts = list(records)
+    units = None if unit_ids is None else Units(unit_ids, len(texts))
+    rows = len(texts) if units is None else len(units)
+    if not rows:
+        raise ValueError("vocabulary got no records.")
+    declared, source = rows if examples is None else examples, as_noise_source(noise_source)
+    release = TokenSelection(
+        most_tokens,
+        noise_multiplier,
+        failure,
+        whole_draw(ledger, declared, rows),
+        declared,
+        seeded=source.seeded,
+        generator=source.generator,
+        unit="record" if units is None else "unit",
+    )
+    weights = summed_weights(_by_owner(texts, units, tokens_of), release.tokens)
+    token = ledger.begin(release)
+    ledger.reserve(token, 1)
+    source.rekey()
+    found = passing(weights, release, source)
+    ledger.settle(token, 1)
+    return found
+
+
+def summed_weights(owners: Iterable[Iterable[str]], most: int) -> dict[str, int]:
+    """The weight of each token over all owners of tokens, in units of 2^-30: NOT private.
+
+    Adding an owner moves it by a vector of L2 norm at most 2^30: t tokens, each floor(2^30 / sqrt(t)).
+    """
+    total: dict[str, int] = {}
+    for tokens in owners:
+        own: dict[str, None] = {}
+        for token in tokens:
+            own.setdefault(token)
+            if len(own) == most:
+                break
+        weight = math.isqrt(_GRID**2 // max(1, len(own)))
+        for token in own:
+            total[token] = total.get(token, 0) + weight
+    return total
+
+
+def passing(weights: dict[str, int], release: TokenSelection, source: NoiseSource) -> list[str]:
+    """The tokens whose noisy weight passes the threshold, heaviest first."""
+    if not weights:
+        return []
+    names = list(weights)
+    exact = tf.constant([weights[name] / _GRID for name in names], tf.float64)
+    noisy = np.asarray(add_noise(source, [exact], [release.noise_multiplier])[0])
+    kept = [(-weight, name) for weight, name in zip(noisy, names, strict=True) if weight > release.threshold]
+    return [name for _, name in sorted(kept)]
+
+
+def _by_owner(texts: list[Any], units: Units | None, tokens_of: Callable[[str], Iterable[str]]) -> list[list[str]]:
+    """The tokens of each record, or of each unit's records one after the other."""
+    split = [list(_tokens(text, number, tokens_of)) for number, text in enumerate(texts)]
+    if units is None:
+        return split
+    owners: list[list[str]] = [[] for _ in range(len(units))]
+    for position, tokens in zip(units.positions, split, strict=True):
+        owners[position] += tokens
+    return owners
+
+
+def _tokens(text: Any, number: int, tokens_of: Callable[[str], Iterable[str]]) -> Iterator[str]:
+    if isinstance(text, bytes):
+        text = text.decode("utf-8", errors="replace")
+    tokens = tokens_of(text) if isinstance(text, str) else text
+    if not isinstance(tokens, Iterable):
+        raise ValueError(f"Record {number} is no text: {type(text).__name__}. Give strings, or collections of strings.")
+    for token in tokens:
+        if not isinstance(token, str):
+            raise ValueError(f"Record {number} has a token of type {type(token).__name__}. Tokens are strings.")
+        yield str(token)
