@@ -9,7 +9,7 @@ from tfdp_layers.accounting.accountant import events_of
 from tfdp_layers.accounting.composition import smallest_epsilon
 from tfdp_layers.accounting.gaussian_events import canonical, exact_gaussian
 from tfdp_layers.accounting.ledger import Ledger
-from tfdp_layers.accounting.loss_distributions import composed_pld, pld_interval
+from tfdp_layers.accounting.loss_distributions import composed_pld, has_pld, pld_interval
 
 __all__ = ["exact_multiplier", "privacy_profile"]
 
@@ -32,7 +32,7 @@ def privacy_profile(ledger: Ledger) -> tuple[np.ndarray, np.ndarray]:
     if relation is None or not counts or any(isinstance(event, NonPrivateDpEvent) for event, _ in counts):
         return np.zeros(0), np.zeros(0)
     interval = None
-    if exact_gaussian(counts) is None:
+    if exact_gaussian(counts) is None and has_pld(counts, relation):
         interval = _COARSE * pld_interval(counts)
     composed = composed_pld(counts, relation, interval)
     if composed is None:

@@ -31,6 +31,7 @@ _MODULES = {
     "optimizers": "optimizers",
     "rules": "rules",
     "sampling": "sampling",
+    "tuning": "tuning",
 }
 _WITHOUT_KERAS_3 = {"accounting", "audit", "callbacks", "datasets", "federated", "plan", "sampling"}
 _NAMES = {
@@ -63,6 +64,7 @@ if TYPE_CHECKING:  # What type checkers see. A test compares it with the two tab
     from tfdp_layers import optimizers as optimizers
     from tfdp_layers import rules as rules
     from tfdp_layers import sampling as sampling
+    from tfdp_layers import tuning as tuning
     from tfdp_layers.accounting import plan as plan
     from tfdp_layers.batches.arrays import PrivateBatches as PrivateBatches
     from tfdp_layers.batches.declared import declare_sampling as declare_sampling

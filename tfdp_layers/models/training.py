@@ -26,6 +26,7 @@ from tfdp_layers.models.fit_arguments import (
     logged_names,
     logs_first,
     posing_names,
+    refuse_uncounted_trials,
     refuse_unsound_fit,
     warn_of_lost_count,
 )
@@ -181,6 +182,7 @@ class PrivateTraining(BoundedSums, Bookkeeping):
             arguments.pop(name, None)
         self._initial_epoch = None  # Keras keeps it from a fit that was resumed
         self._settle_accounts()
+        refuse_uncounted_trials(arguments["callbacks"], self.ledger)
         warn_of_lost_count(arguments["callbacks"], self.ledger)
         self._privacy.accept_measured = accept_measured
         with self._privacy.account.running(), self._watching(arguments):
