@@ -29,11 +29,12 @@ _MODULES = {
     "layers": "layers",
     "noise": "noise",
     "optimizers": "optimizers",
+    "plots": "plots",
     "rules": "rules",
     "sampling": "sampling",
     "tuning": "tuning",
 }
-_WITHOUT_KERAS_3 = {"accounting", "audit", "callbacks", "datasets", "federated", "plan", "sampling"}
+_WITHOUT_KERAS_3 = {"accounting", "audit", "callbacks", "datasets", "federated", "plan", "plots", "sampling"}
 _NAMES = {
     "PrivateBatches": "batches.arrays",
     "declare_sampling": "batches.declared",
@@ -62,6 +63,7 @@ if TYPE_CHECKING:  # What type checkers see. A test compares it with the two tab
     from tfdp_layers import layers as layers
     from tfdp_layers import noise as noise
     from tfdp_layers import optimizers as optimizers
+    from tfdp_layers import plots as plots
     from tfdp_layers import rules as rules
     from tfdp_layers import sampling as sampling
     from tfdp_layers import tuning as tuning
