@@ -15,6 +15,7 @@ from tfdp_layers.accounting.ledger import Entry, Ledger, LedgerError
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.planning import PlannedRun, RunPlan, plan
 from tfdp_layers.accounting.profile import exact_multiplier, privacy_profile
+from tfdp_layers.accounting.selection import Selection
 from tfdp_layers.accounting.statement import Statement
 from tfdp_layers.accounting.token_selection import TokenSelection
 
@@ -32,6 +33,7 @@ __all__ = [
     "PlannedRun",
     "Release",
     "RunPlan",
+    "Selection",
     "Statement",
     "TokenSelection",
     "UnitMetricRelease",

@@ -7,9 +7,9 @@ from typing import Any
 from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting.composition import smallest_epsilon
-from tfdp_layers.accounting.events import AnyRelease
 from tfdp_layers.accounting.failures import without_failures
 from tfdp_layers.accounting.ledger import Ledger
+from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.renyi import convert_rdp, rdp_curve, rdp_of
 
 __all__ = ["Epsilon", "EpsilonCurve", "check_delta", "epsilon", "events_of", "nominal_epsilon"]

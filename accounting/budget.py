@@ -9,8 +9,8 @@ from typing import Any
 from dp_accounting import DpEvent
 
 from tfdp_layers.accounting.composition import smallest_epsilon
-from tfdp_layers.accounting.events import AnyRelease
 from tfdp_layers.accounting.failures import FailsTooOften, without_failures
+from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.renyi import rdp_epsilon
 
 __all__ = ["Affordability", "Budget", "BudgetExhausted"]

@@ -9,20 +9,23 @@ from dataclasses import dataclass
 from dp_accounting import DpEvent, GaussianDpEvent, NeighboringRelation, NonPrivateDpEvent, PoissonSampledDpEvent
 
 from tfdp_layers.accounting.accountant import check_delta, events_of, without_segment
+from tfdp_layers.accounting.budget import Budget, BudgetExhausted
 from tfdp_layers.accounting.composition import smallest_epsilon
 from tfdp_layers.accounting.events import GroupNoise, Release
 from tfdp_layers.accounting.failures import without_failures
 from tfdp_layers.accounting.gaussian_events import exact_gaussian
 from tfdp_layers.accounting.ledger import Ledger
-from tfdp_layers.accounting.loss_distributions import pld_epsilon, pld_interval
+from tfdp_layers.accounting.loss_distributions import has_pld, pld_epsilon, pld_interval
+from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.renyi import rdp_epsilon
 from tfdp_layers.sampling import Sampling
 from tfdp_layers.sampling.correlated import Correlated
 
-__all__ = ["affordable_steps", "calibrate_noise_multiplier"]
+__all__ = ["affordable_steps", "calibrate_noise_multiplier", "calibrate_release"]
 
 _TOLERANCE = 5e-4  # Of the noise multiplier; epsilon then lies within about 1e-3 below its target.
 _MOST_NOISE = 1e7
+_LEAST_LEFT = 0.01  # Of a budget: what is left of a spent one affords any release, with endless noise.
 _COARSE = 4.0  # Interval of the privacy loss distributions while searching, in units of the final one.
 
 
@@ -86,6 +89,40 @@ def estimated_noise_multiplier(
     run = _Plan(sampling, examples, delta, Counter(), settled(sampling, noise, steps, examples))
     guess = _least(lambda z: run.epsilon(z, steps, math.inf), target_epsilon, 1.0, tolerance=0.02)
     return _least(lambda z: run.epsilon(z, steps, _COARSE), target_epsilon, guess, tolerance=0.01, stride=1.03)
+
+
+def calibrate_release(target: Budget, release: Callable[[float], AnyRelease], ledger: Ledger | None = None) -> float:
+    """Returns the smallest number, to about 1e-3, with which one release of a kind keeps to a budget.
+
+    Guarantee: one-sided, as `calibrate_noise_multiplier`.
+
+    Args:
+        target: for the release and all that the ledger holds together.
+        release: makes one from a number above 0; the larger it is, the less the release costs.
+        ledger: what was released before; None for nothing.
+
+    Raises:
+        ValueError: another relation in the ledger, or no number reaches the target.
+        BudgetExhausted: the ledger alone spends the target, or next to all of it.
+    """
+    first = release(1.0)
+    before = Counter[DpEvent]()
+    if ledger is not None:
+        ledger.check(first)
+        before = events_of(ledger)
+
+    def cost(number: float) -> float:
+        counts = before + Counter({release(number).event(): 1})
+        return smallest_epsilon(counts, first.relation, target.delta)[0]
+
+    spent = smallest_epsilon(before, first.relation, target.delta)[0]
+    if spent >= target.epsilon * (1.0 - _LEAST_LEFT):
+        raise BudgetExhausted(
+            f"Next to nothing is left of the budget epsilon={target.epsilon:g} at delta={target.delta:g}: the ledger"
+            f" holds epsilon={spent:.4g}. Use a larger budget."
+        )
+    guess = _least(cost, target.epsilon, 1.0, tolerance=0.02)
+    return _least(cost, target.epsilon, guess, tolerance=_TOLERANCE, stride=1.02)
 
 
 def affordable_steps(
@@ -210,7 +247,7 @@ def _estimate(counts: Counter[DpEvent], relation: NeighboringRelation, delta: fl
     if exact_gaussian(kept) is not None:
         return smallest_epsilon(plain, relation, delta)[0]
     bound = rdp_epsilon(kept, relation, delta)
-    if math.isfinite(interval):
+    if math.isfinite(interval) and has_pld(kept, relation):
         bound = min(bound, pld_epsilon(kept, relation, delta, interval * pld_interval(kept)))
     return bound
 

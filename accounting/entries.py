@@ -8,8 +8,8 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from tfdp_layers.accounting.events import AnyRelease
 from tfdp_layers.accounting.locked_file import LedgerError
+from tfdp_layers.accounting.releases import AnyRelease
 
 __all__ = ["Entries", "Entry", "Row"]
 
@@ -42,11 +42,12 @@ class Row:
         index: its place in the table of releases.
         event: what one charge costs.
         charges: how many such events all its entries cost.
+        updates: how many steps of an optimizer, or tests of a party, one of it is.
     """
 
     def __init__(self, release: AnyRelease, index: int) -> None:
         self.release, self.index, self.charges = release, index, 0
-        self.of_steps = release.purpose in ("step", "test")
+        self.updates = release.updates
         self._each = None if release.sequential else release.charges(1)
 
     @functools.cached_property
@@ -63,7 +64,7 @@ class Entries:
 
     Attributes:
         steps: releases of all entries.
-        updates: those of them that are steps of an optimizer, or tests of a party.
+        updates: steps of an optimizer, and tests of a party; of a search, those that its best trial made at most.
     """
 
     def __init__(self) -> None:
@@ -119,8 +120,7 @@ class Entries:
         before = old.steps if old else 0
         row.charges += row.cost(steps) - (row.cost(before) if before else 0)
         self.steps += steps - before
-        if row.of_steps:
-            self.updates += steps - before
+        self.updates += (steps - before) * row.updates
         entry = self._entries[uid] = Entry(row.release, steps, uid)
         self._changes[uid] += 1
         self._all_changes += 1

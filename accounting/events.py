@@ -10,21 +10,18 @@ from typing import Any
 from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting.fields import exactly, nonnegative
-from tfdp_layers.accounting.numeric_sparse import NumericSparse
-from tfdp_layers.accounting.token_selection import TokenSelection
 from tfdp_layers.sampling import Sampling, sampling_from_json
 from tfdp_layers.sampling.correlated import Correlated
 
 __all__ = [
     "GENERATORS",
-    "AnyRelease",
+    "KINDS",
     "GroupNoise",
     "MetricRelease",
     "Release",
     "UnitMetricRelease",
     "UnitRelease",
     "joint_noise_multiplier",
-    "release_from_json",
 ]
 
 
@@ -45,7 +42,7 @@ _KINDS = {
     ("unit", "metric"): "unit_metric",
 }
 # Files name kinds from this list, never modules to import.
-_PURPOSES = {kind: unit_and_purpose for unit_and_purpose, kind in _KINDS.items()}
+KINDS = {kind: unit_and_purpose for unit_and_purpose, kind in _KINDS.items()}
 
 
 @dataclass(frozen=True)
@@ -211,6 +208,11 @@ class Release:
         return self.sampling.kind
 
     @property
+    def updates(self) -> int:
+        """How many steps of an optimizer it is: 1 or 0."""
+        return int(self.purpose == "step")
+
+    @property
     def sequential(self) -> bool:
         """Whether a release costs more or less by where in an epoch it is, so that segments cannot be joined."""
         return self.noise is not None or self.charges(2) != 2 * self.charges(1)
@@ -224,7 +226,7 @@ class Release:
         return self.sampling.charges(steps, self.examples, self.noise)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the release as a dict of JSON values; `release_from_json` reads it."""
+        """Returns the release as a dict of JSON values; `from_json` reads it."""
         nominal = self.nominal_noise_multiplier
         optional: dict[str, Any] = {} if nominal is None else {"nominal_noise_multiplier": nominal}
         optional |= {"generator": self.generator} if self.generator != "default" else {}
@@ -243,12 +245,9 @@ class Release:
     def from_json(cls, value: Mapping[str, Any]) -> "Release":
         """Reads what `to_json` wrote. Raises ValueError for missing, unknown or invalid fields."""
         kind = value.get("kind") if isinstance(value, Mapping) else None
-        if not isinstance(kind, str) or kind not in _PURPOSES:
-            raise ValueError(
-                f"Unknown kind of release: {kind!r}. Known kinds:"
-                f" {[*_PURPOSES, NumericSparse.kind, TokenSelection.kind]}."
-            )
-        unit, purpose = _PURPOSES[kind]
+        if not isinstance(kind, str) or kind not in KINDS:
+            raise ValueError(f"Unknown kind of release: {kind!r}. Known kinds: {[*KINDS]}.")
+        unit, purpose = KINDS[kind]
         optional = {"nominal_noise_multiplier", "generator", "independence", "decay"} & set(value)
         exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"} | optional)
         if value.get("nominal_noise_multiplier", 0) is None:
@@ -280,13 +279,3 @@ MetricRelease = functools.partial(Release, purpose="metric")
 
 UnitMetricRelease = functools.partial(Release, unit="unit", purpose="metric")
 """A `Release` of a metric whose records are units: the mean over units of each one's own mean."""
-
-AnyRelease = Release | NumericSparse | TokenSelection
-"""What a ledger counts. Another one is a class with the same members."""
-
-
-def release_from_json(value: Mapping[str, Any]) -> AnyRelease:
-    """Reads a release of any known kind. Raises ValueError for an unknown kind or invalid fields."""
-    kind = value.get("kind") if isinstance(value, Mapping) else None
-    others = (NumericSparse, TokenSelection)
-    return next((one.from_json(value) for one in others if one.kind == kind), None) or Release.from_json(value)

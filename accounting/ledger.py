@@ -9,9 +9,9 @@ from typing import Any
 
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entry
-from tfdp_layers.accounting.events import AnyRelease
 from tfdp_layers.accounting.ledger_format import checked_count
 from tfdp_layers.accounting.locked_file import LedgerError
+from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.segment import Segment
 from tfdp_layers.accounting.state import State
 from tfdp_layers.accounting.view import View

@@ -26,8 +26,8 @@ from typing import Any
 
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entries, Row
-from tfdp_layers.accounting.events import release_from_json
 from tfdp_layers.accounting.identity import Identity, checked_name
+from tfdp_layers.accounting.releases import release_from_json
 from tfdp_layers.accounting.storage import LedgerError
 
 __all__ = ["CLOSING", "Content", "checked_count", "log_row", "read_ledger", "release_text", "write_ledger"]

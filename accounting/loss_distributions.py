@@ -10,7 +10,7 @@ from tfdp_layers.accounting.fixed_size import is_fixed_size, sampled_pld
 from tfdp_layers.accounting.gaussian_events import Counts, is_sampled_gaussian, sampled_gaussian
 from tfdp_layers.accounting.quiet import quiet
 
-__all__ = ["SMALLEST_DELTA", "composed_pld", "pld_epsilon", "pld_interval"]
+__all__ = ["SMALLEST_DELTA", "composed_pld", "has_pld", "pld_epsilon", "pld_interval"]
 
 # Below this delta the tail that PLD cuts off (1e-15 a composition) and its rounding are no longer small.
 SMALLEST_DELTA = 1e-12
@@ -44,8 +44,7 @@ def composed_pld(
 ) -> privacy_loss_distribution.PrivacyLossDistribution | None:
     """The (pessimistic) privacy loss distribution of a composition; None where there is none. See `pld_epsilon`."""
     fixed_size = relation is NeighboringRelation.REPLACE_ONE
-    supported = all(is_fixed_size(event) if fixed_size else is_sampled_gaussian(event) for event, _ in counts)
-    if not supported or len(counts) > _MOST_PLDS:
+    if not has_pld(counts, relation):
         return None
     interval = pld_interval(counts) if interval is None else interval
     if interval > _LARGEST_INTERVAL:
@@ -57,6 +56,13 @@ def composed_pld(
             part = single.self_compose(count)
             composed = part if len(counts) == 1 else composed.compose(part)
     return composed
+
+
+def has_pld(counts: Counts, relation: NeighboringRelation) -> bool:
+    """Whether there are privacy loss distributions of all these events, and not too many."""
+    fixed_size = relation is NeighboringRelation.REPLACE_ONE
+    supported = all(is_fixed_size(event) if fixed_size else is_sampled_gaussian(event) for event, _ in counts)
+    return supported and len(counts) <= _MOST_PLDS
 
 
 @functools.lru_cache(maxsize=8)

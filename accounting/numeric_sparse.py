@@ -45,6 +45,7 @@ class NumericSparse:
     drawn: ClassVar[str] = "whole_data_set"
     relation: ClassVar[NeighboringRelation] = NeighboringRelation.REPLACE_ONE
     sequential: ClassVar[bool] = False
+    updates: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
         for field in ("bound", "threshold_scale", "query_scale", "value_scale"):

@@ -10,7 +10,7 @@ from tfdp_layers.accounting.composition import smallest_epsilon
 from tfdp_layers.accounting.failures import FailingDpEvent
 from tfdp_layers.accounting.gaussian_events import canonical, exact_gaussian
 from tfdp_layers.accounting.ledger import Ledger
-from tfdp_layers.accounting.loss_distributions import composed_pld, pld_interval
+from tfdp_layers.accounting.loss_distributions import composed_pld, has_pld, pld_interval
 
 __all__ = ["exact_multiplier", "privacy_profile"]
 
@@ -34,7 +34,7 @@ def privacy_profile(ledger: Ledger) -> tuple[np.ndarray, np.ndarray]:
         return np.zeros(0), np.zeros(0)
     failures = sum(count * event.failure for event, count in counts if isinstance(event, FailingDpEvent))
     interval = None
-    if not failures and exact_gaussian(counts) is None:
+    if not failures and exact_gaussian(counts) is None and has_pld(counts, relation):
         interval = _COARSE * pld_interval(counts)
     composed = None if failures else composed_pld(counts, relation, interval)
     if composed is None:

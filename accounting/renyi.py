@@ -9,6 +9,7 @@ from dp_accounting.rdp import rdp_privacy_accountant
 
 from tfdp_layers.accounting.gaussian_events import Counts
 from tfdp_layers.accounting.quiet import quiet
+from tfdp_layers.accounting.selection import SelectionDpEvent, selected_rdp
 
 __all__ = ["ZCDP_ORDERS", "convert_rdp", "rdp_curve", "rdp_epsilon", "rdp_of", "zcdp_epsilon"]
 
@@ -51,11 +52,24 @@ def rdp_curve(counts: Counts, relation: NeighboringRelation) -> tuple[np.ndarray
 def rdp_of(event: DpEvent, relation: NeighboringRelation) -> np.ndarray:
     """The Renyi divergence of one event at the orders used for `relation`; infinity where it is not known."""
     orders = _orders(relation)
+    if isinstance(event, SelectionDpEvent):
+        return _rdp_of_selection(event, relation)
     accountant = rdp_privacy_accountant.RdpAccountant(list(orders), neighboring_relation=relation)
     if not accountant.supports(event):
         return np.full(len(orders), math.inf)
     with quiet():
         divergences = accountant.compose(event).rdp
+    divergences.setflags(write=False)
+    return divergences
+
+
+def _rdp_of_selection(event: SelectionDpEvent, relation: NeighboringRelation) -> np.ndarray:
+    """That of the best trial, each trial at most as the worst candidate at each order: see `Selection`."""
+    curves = [rdp_curve(candidate, relation) for candidate in event.candidates]
+    with quiet():
+        # numpy's maximum of a number and none is none: such an order counts as unknown.
+        worst = np.max([curve for _, curve in curves], axis=0)
+        divergences = selected_rdp(curves[0][0], worst, event.mean, event.shape)
     divergences.setflags(write=False)
     return divergences
 

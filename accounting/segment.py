@@ -5,7 +5,7 @@ from typing import Any
 
 from tfdp_layers.accounting.budget import Affordability, Budget, BudgetExhausted
 from tfdp_layers.accounting.entries import Entries
-from tfdp_layers.accounting.events import AnyRelease
+from tfdp_layers.accounting.releases import AnyRelease
 
 
 @dataclass

@@ -9,6 +9,7 @@ from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.events import Release
 from tfdp_layers.accounting.gaussian_events import exact_gaussian
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
+from tfdp_layers.accounting.selection import Selection
 from tfdp_layers.accounting.token_selection import TokenSelection
 
 _WIDTH = 96
@@ -157,17 +158,52 @@ class StatedVocabulary:
         return [row("Released", text)]
 
 
-Stated = StatedRelease | StatedTests | StatedMetric | StatedVocabulary
+@dataclass(frozen=True)
+class StatedSelection:
+    """What equal searches released: of each the best one of a random number of trials.
+
+    Attributes:
+      searches: how many.
+      mean, shape: of the number of trials; see `Selection`.
+      trials: what a trial may be, in words: one text for each candidate.
+    """
+
+    searches: int
+    mean: float
+    shape: float
+    trials: tuple[str, ...]
+
+    def rows(self, unit: str = Release.unit) -> list[str]:
+        """Lines of the text; `unit` is the word for what a step draws."""
+        times = "once" if self.searches == 1 else f"{self.searches} times"
+        text = (
+            f"{times} the best of a random number of trials and nothing else: {self.mean:g} on average, by a"
+            f" {distribution(self.shape)} distribution"
+        )
+        return [row("Released", text), *(row("Trial", trial.replace("{unit}", unit)) for trial in self.trials)]
+
+
+def distribution(shape: float) -> str:
+    """The name of the distribution of the number of trials."""
+    named = {0.0: "logarithmic", 1.0: "geometric", math.inf: "Poisson"}
+    return named.get(shape, f"truncated negative binomial (shape {shape:g})")
+
+
+Stated = StatedRelease | StatedTests | StatedMetric | StatedSelection | StatedVocabulary
 
 
 def stated(entries: list[Entry]) -> tuple[Stated, ...]:
-    """What the entries released: steps first, then tests, then metrics, then vocabularies."""
+    """What the entries released: steps first, then searches, tests, metrics, vocabularies."""
     steps: dict[tuple[Any, ...], list[Entry]] = {}
     tests: dict[NumericSparse, int] = {}
     metrics: dict[tuple[str, int, float, float], int] = {}
+    searches: dict[Selection, int] = {}
     vocabularies: dict[TokenSelection, int] = {}
     for entry in entries:
         release = entry.release
+        if isinstance(release, Selection):
+            searches[release] = searches.get(release, 0) + entry.steps
+            continue
         if isinstance(release, Release) and release.purpose == "metric":
             (group,) = release.groups
             metric = (group.name, release.examples, group.stddev / release.examples, release.noise_multiplier)
@@ -186,6 +222,7 @@ def stated(entries: list[Entry]) -> tuple[Stated, ...]:
     updates = [_stated_release(entries) for entries in steps.values()]
     return (
         *updates,
+        *(StatedSelection(count, one.mean, one.shape, _trials(one)) for one, count in searches.items()),
         *(_stated_tests(release, count) for release, count in tests.items()),
         *(StatedMetric(name, count, examples, *noise) for (name, examples, *noise), count in metrics.items()),
         *(
@@ -214,6 +251,20 @@ def _stated_release(entries: list[Entry]) -> StatedRelease:
         decay=None if release.noise is None else release.noise.number,
         joint_noise_multiplier=joint,
     )
+
+
+def _trials(selection: Selection) -> tuple[str, ...]:
+    """Each candidate in words, with {unit} where the word for what a step draws belongs."""
+    return tuple("; ".join(_part(release, steps) for release, steps in parts) for parts in selection.candidates)
+
+
+def _part(release: Release, steps: int) -> str:
+    what = "noisy gradient sums" if release.purpose == "step" else f"noisy means {release.groups[0].name!r}"
+    drawn = f"expected batch {release.sampling.batch_size} of {release.examples} {{unit}}s"
+    text = f"at most {steps} {what}, noise multiplier {release.noise_multiplier:.6g}, {release.drawn} ({drawn})"
+    if release.purpose != "step":
+        return text
+    return f"{text}; that no {{unit}} reaches another's contribution is {release.independence or 'not stated'}"
 
 
 def _stated_tests(release: NumericSparse, count: int) -> StatedTests:

@@ -9,22 +9,23 @@ from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting.accountant import epsilon as epsilon_of
 from tfdp_layers.accounting.accountant import nominal_epsilon
-from tfdp_layers.accounting.events import GENERATORS, Release
+from tfdp_layers.accounting.events import GENERATORS
 from tfdp_layers.accounting.ledger import Entry, Ledger
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
+from tfdp_layers.accounting.releases import records_released
 from tfdp_layers.accounting.stated_releases import (
     Stated,
     StatedMetric,
     StatedRelease,
+    StatedSelection,
     StatedTests,
     StatedVocabulary,
     rounded_up,
     row,
     stated,
 )
-from tfdp_layers.accounting.token_selection import TokenSelection
 
-__all__ = ["StatedMetric", "StatedRelease", "StatedTests", "StatedVocabulary", "Statement"]
+__all__ = ["StatedMetric", "StatedRelease", "StatedSelection", "StatedTests", "StatedVocabulary", "Statement"]
 
 _RELATIONS = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: "add or remove one {unit}: data sets are neighbours when one holds"
@@ -53,8 +54,17 @@ _UNIT_ASSUMPTIONS = (
 )
 _UNITS = {NumericSparse.unit: "one party's whole data set", "unit": "one unit, with all records it owns"}
 _COVERED = "the released weights, the optimizer's state, the noise multiplier, the number of steps, and epsilon"
-_COVERED_METRICS = "; and the metrics released with noise"
-_COVERED_VOCABULARIES = "; and the vocabularies released with noise"
+_MORE = {
+    "metric": "; and the metrics released with noise",
+    "vocabulary": "; and the vocabularies released with noise",
+    "selection": "; of a search the best trial's settings and score",
+}
+"""Covered, too, where something of this purpose was released."""
+_SEARCH_ASSUMPTION = (
+    "A search draws the settings of each trial at random, from one public distribution and by a source that nobody"
+    " else knows; its trials share nothing, and their scores depend on public data and on what the trial released."
+)
+_SEARCH_EXCLUSIONS = ("How many trials a search made, how long it took, and every trial but the best.",)
 _METRIC_ASSUMPTION = "Each number in a released metric was computed from one record and from what was released before."
 _EXCLUSIONS = (
     "Training loss and training metrics, also in the progress bar and in logs.",
@@ -130,7 +140,7 @@ class Statement:
         entries = [entry for entry in ledger.entries if entry.steps]
         party, unit = ledger.unit == NumericSparse.unit, ledger.unit == "unit"
         purposes = {entry.release.purpose for entry in entries}
-        metrics, vocabularies = "metric" in purposes, "vocabulary" in purposes
+        metrics, searches = "metric" in purposes, "selection" in purposes
         assumptions = _PARTY_ASSUMPTIONS if party else _UNIT_ASSUMPTIONS if unit else _ASSUMPTIONS
         relation = "nothing was released" if spent.relation is None else _RELATIONS[spent.relation]
         return cls(
@@ -142,11 +152,9 @@ class Statement:
             privacy_unit=_UNITS.get(ledger.unit or "", "one record"),
             steps=ledger.updates,
             releases=stated(entries),
-            covered=_PARTY_COVERED
-            if party
-            else _COVERED + _COVERED_METRICS * metrics + _COVERED_VOCABULARIES * vocabularies,
-            assumptions=assumptions + (_METRIC_ASSUMPTION,) * metrics,
-            exclusions=_PARTY_EXCLUSIONS if party else _EXCLUSIONS,
+            covered=_PARTY_COVERED if party else _COVERED + "".join(_MORE[one] for one in _MORE if one in purposes),
+            assumptions=assumptions + (_METRIC_ASSUMPTION,) * metrics + (_SEARCH_ASSUMPTION,) * searches,
+            exclusions=_PARTY_EXCLUSIONS if party else _EXCLUSIONS + _SEARCH_EXCLUSIONS * searches,
             void=_void(entries, float(spent)),
             notes=_notes(entries, spent.delta),
             nominal_epsilon=None if nominal is None else float(nominal),
@@ -211,7 +219,7 @@ def _dataset_text(dataset: str, budget: tuple[float, float] | None) -> str:
 
 
 def _generators(entries: list[Entry]) -> tuple[str, ...]:
-    kinds = {entry.release.generator for entry in entries if isinstance(entry.release, Release | TokenSelection)}
+    kinds = {release.generator for entry in entries for release in records_released(entry.release)}
     return tuple(f"noise from {GENERATORS[kind]}" for kind in sorted(kinds))
 
 
@@ -231,8 +239,8 @@ def _notes(entries: list[Entry], delta: float) -> tuple[str, ...]:
             "The sampling was declared by the caller about a data pipeline that this library did not perform: the"
             " guarantee holds only if each batch was drawn as declared."
         )
-    counted = [entry.release for entry in entries if isinstance(entry.release, Release | TokenSelection)]
-    examples = max((release.examples for release in counted), default=0)
+    sizes = (release.examples for entry in entries for release in records_released(entry.release))
+    examples = max(sizes, default=0)
     if examples and delta > 1.0 / examples:
         notes.append(
             f"WARNING: delta = {delta:g} is above 1/examples = {1.0 / examples:g}: a mechanism that publishes a few"

@@ -58,6 +58,7 @@ class TokenSelection:
     purpose: ClassVar[str] = "vocabulary"
     declared: ClassVar[bool] = False
     sequential: ClassVar[bool] = False
+    updates: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         for field in ("tokens", "examples"):

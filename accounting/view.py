@@ -7,7 +7,7 @@ from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entry
-from tfdp_layers.accounting.events import AnyRelease
+from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.state import State
 
 __all__ = ["View"]
@@ -65,7 +65,7 @@ class View:
 
     @property
     def updates(self) -> int:
-        """How many of them are steps of an optimizer, or tests of a party."""
+        """How many of them are steps of an optimizer, or tests of a party; of a search, those of its best trial."""
         return self._state.entries.updates
 
     def events(self) -> Counter[DpEvent]:

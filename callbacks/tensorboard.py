@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfdp_layers.accounting import Epsilon, Statement, nominal_epsilon
 from tfdp_layers.accounting.accountant import check_delta, events_of
 from tfdp_layers.accounting.renyi import convert_rdp, rdp_curve
+from tfdp_layers.accounting.stated_releases import rounded_up
 from tfdp_layers.callbacks.spending import Spending
 
 __all__ = ["PrivacyTensorBoard"]
@@ -25,10 +26,11 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
     Scalars, against the number of releases in the model's ledger: `privacy/epsilon` (what holds; beside it
     `privacy/nominal_epsilon` where an algorithm was used as printed), `privacy/noise_multiplier`, and for
     each group of weights `privacy/bound/GROUP` and `privacy/noise_stddev/GROUP` (both on the sum of gradients). Metrics
-    of the validation data, which are public by declaration, as `validation/NAME`. At the end of `fit`: the privacy
-    statement as text; hyper-parameters are on the HParams page. In a run of its own, `rdp_after_STEPS_steps`, against
-    the order (TensorBoard's step axis; integer orders around the best): the Renyi divergence `privacy/rdp_curve`, and
-    `privacy/epsilon_by_order`, the epsilon that each order proves.
+    of the validation data, which are public by declaration, as `validation/NAME`. As TensorBoard draws charts smoothed
+    (set Smoothing to 0), the exact epsilon after each epoch stands as text, too: `privacy/epsilon_spent`. At the end of
+    `fit`: the privacy statement as text; hyper-parameters are on the HParams page. In a run of its own,
+    `rdp_after_STEPS_steps`, against the order (TensorBoard's step axis; integer orders around the best): the Renyi
+    divergence `privacy/rdp_curve`, and `privacy/epsilon_by_order`, the epsilon that each order proves.
 
     Not covered by the guarantee, and left out unless asked for: training loss and metrics. With `log_unprotected=True`
     they are written as `unprotected/NAME`.
@@ -97,8 +99,10 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Writes epsilon, noise and bounds, and validation metrics."""
         public = {f"validation/{n[4:]}": value for n, value in (logs or {}).items() if n.startswith("val_")}
-        values = {"privacy/epsilon": self._epsilon_from(logs, exact=True)} | self._noise() | public
+        spent = self._epsilon_from(logs, exact=True)
+        values = {"privacy/epsilon": spent} | self._noise() | public
         self._write(values | self._unprotected(logs, "unprotected/"))
+        self._say(spent)
         self._writer.flush()
 
     def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
@@ -139,6 +143,13 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
         with self._writer.as_default(step=self._spending.releases):
             for tag, value in values.items():
                 tf.summary.scalar(tag, value)
+
+    def _say(self, spent: float) -> None:
+        """The number itself: a chart that is smoothed shows one that was true some steps before."""
+        releases = self._spending.releases
+        text = f"epsilon = {rounded_up(spent)} at delta = {self._used_delta:g} after {releases:,} releases"
+        with self._writer.as_default():
+            tf.summary.text("privacy/epsilon_spent", text, step=releases)
 
     def _write_rdp_curve(self) -> None:
         """In a run of its own: there the step axis means the order."""

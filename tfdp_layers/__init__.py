@@ -29,11 +29,13 @@ _MODULES = {
     "layers": "layers",
     "noise": "noise",
     "optimizers": "optimizers",
+    "plots": "plots",
     "preprocessing": "preprocessing",
     "rules": "rules",
     "sampling": "sampling",
+    "tuning": "tuning",
 }
-_WITHOUT_KERAS_3 = {"accounting", "audit", "callbacks", "datasets", "federated", "plan", "sampling"}
+_WITHOUT_KERAS_3 = {"accounting", "audit", "callbacks", "datasets", "federated", "plan", "plots", "sampling"}
 _NAMES = {
     "PrivateBatches": "batches.arrays",
     "declare_sampling": "batches.declared",
@@ -62,9 +64,11 @@ if TYPE_CHECKING:  # What type checkers see. A test compares it with the two tab
     from tfdp_layers import layers as layers
     from tfdp_layers import noise as noise
     from tfdp_layers import optimizers as optimizers
+    from tfdp_layers import plots as plots
     from tfdp_layers import preprocessing as preprocessing
     from tfdp_layers import rules as rules
     from tfdp_layers import sampling as sampling
+    from tfdp_layers import tuning as tuning
     from tfdp_layers.accounting import plan as plan
     from tfdp_layers.batches.arrays import PrivateBatches as PrivateBatches
     from tfdp_layers.batches.declared import declare_sampling as declare_sampling

@@ -62,7 +62,7 @@ def release_metric(
     source = as_noise_source(noise_source)
     sampling = whole_draw(ledger, declared, len(numbers))
     total_stddev = float(stddev) * declared
-    release = _release(name, (upper - lower) / 2.0, total_stddev, sampling, source, unit_ids is not None)
+    release = metric_release(name, (upper - lower) / 2.0, total_stddev, sampling, source, unit_ids is not None)
     token = ledger.begin(release)
     ledger.reserve(token, 1)
     # math.fsum: a sum rounded once, so that rounding moves it by no more than a record's share of 2^-53 of all.
@@ -72,7 +72,10 @@ def release_metric(
     return (lower + upper) / 2.0 + noisy / declared
 
 
-def _release(name: str, bound: float, stddev: float, sampling: Sampling, source: NoiseSource, units: bool) -> Release:
+def metric_release(
+    name: str, bound: float, stddev: float, sampling: Sampling, source: NoiseSource, units: bool
+) -> Release:
+    """What `release_metric` releases, for the ledger: a sum that a record moves by at most `bound`, noise `stddev`."""
     return Release(
         (GroupNoise(name, bound, stddev),),
         sampling,

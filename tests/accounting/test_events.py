@@ -18,7 +18,7 @@ from tfdp_layers.accounting import (
     epsilon,
     joint_noise_multiplier,
 )
-from tfdp_layers.accounting.events import release_from_json
+from tfdp_layers.accounting.releases import release_from_json
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 
 

@@ -17,7 +17,7 @@ from tfdp_layers.accounting import (
     epsilon,
     pure,
 )
-from tfdp_layers.accounting.events import release_from_json
+from tfdp_layers.accounting.releases import release_from_json
 from tfdp_layers.sampling import FixedSize, Poisson
 
 

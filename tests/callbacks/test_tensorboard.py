@@ -20,6 +20,7 @@ from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget, PrivacyTensorB
 
 PUBLIC = {
     "privacy/epsilon",
+    "privacy/epsilon_spent",
     "privacy/noise_multiplier",
     "privacy/bound/head",
     "privacy/noise_stddev/head",
@@ -60,6 +61,9 @@ def test_it_writes_epsilon_noise_bounds_statement_and_curve_and_nothing_unprotec
     release = model.ledger.entries[0].release
     assert set(found["privacy/epsilon"]) == {0, STEPS, 2 * STEPS, 3 * STEPS}
     assert found["privacy/epsilon"][3 * STEPS] == pytest.approx(spent(model.ledger), rel=1e-3)
+    said = found["privacy/epsilon_spent"][3 * STEPS].item().decode().split()
+    assert float(said[2]) == pytest.approx(spent(model.ledger), rel=2e-3), "the number itself, unsmoothed"
+    assert float(said[2]) >= found["privacy/epsilon"][3 * STEPS] * (1 - 1e-6), "rounded up"
     assert found["privacy/noise_multiplier"][STEPS] == pytest.approx(release.noise_multiplier)
     assert found["privacy/bound/head"][STEPS] == pytest.approx(release.groups[0].bound)
     assert found["privacy/noise_stddev/head"][STEPS] == pytest.approx(release.groups[0].stddev)

@@ -35,6 +35,7 @@ def test_overview_lists_what_exists(capsys):
         "epsilon",
         "calibrate",
         "plan",
+        "tune",
         "audit",
         "federated",
     ]

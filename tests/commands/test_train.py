@@ -89,7 +89,7 @@ def test_methods_of_ordinary_layers_train_within_the_budget(capsys, method):
 def test_each_method_has_its_optimizer(method):
     values = cli._command("train").parse([*TRAIN[1:], "--method", method, "--noise-multiplier", "3"])
     training = train.prepare(TrainingOptions.from_options(values))
-    model = train._compiled(training)
+    model = train.compiled(training)
     optimizer = model.optimizer
     names = {"dpsgd": "ClippedOptimizer", "tanh": "TanhFilteredOptimizer"}
     assert type(optimizer).__name__ == names.get(method, "AdaDPOptimizer")
@@ -128,7 +128,7 @@ def test_a_seed_drives_initialisation_and_nothing_private():
 
     values = cli._command("train").parse([*TRAIN[1:], "--epochs", "1", "--seed", "5", "--model", "mlp"])
     training = train.prepare(TrainingOptions.from_options(values))
-    models = [train._compiled(training) for _ in range(2)]
+    models = [train.compiled(training) for _ in range(2)]
     for first, second in zip(*(model.get_weights() for model in models), strict=True):
         np.testing.assert_array_equal(first, second)
     for model in models:

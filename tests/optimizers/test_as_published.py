@@ -11,7 +11,7 @@ import tfdp_layers as tfdp
 from helpers.ordinary import compiled, mlp
 from helpers.variants import slow_but
 from tfdp_layers.accounting import Ledger, Release, epsilon, nominal_epsilon
-from tfdp_layers.accounting.events import release_from_json
+from tfdp_layers.accounting.releases import release_from_json
 from tfdp_layers.callbacks import PrivacyBudget
 
 DELTA = 1e-2

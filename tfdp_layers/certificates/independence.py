@@ -140,6 +140,10 @@ def warn_of_measured(model: keras.Model, report: Report) -> None:
     )
 
 
+PROVED = "proved"
+"""What ledger and statement say where a proof was found."""
+
+
 def in_words(report: Report) -> str:
     """For ledger and statement: "proved", or "measured" and what stopped the proof."""
-    return "proved" if report.proved else f"measured, not proved: {stopped_by(report)}"
+    return PROVED if report.proved else f"measured, not proved: {stopped_by(report)}"

@@ -16,7 +16,7 @@ from tfdp_layers.commands.training_options import TrainingOptions, define_traini
 from tfdp_layers.commands.training_plan import Training, held_out, prepare
 from tfdp_layers.commands.training_report import STEPS, plan, result
 
-__all__ = ["COMMAND"]
+__all__ = ["COMMAND", "compiled"]
 
 _DESCRIPTION = """
 Trains a classifier of images so that what it learned reveals little about any one training image:
@@ -45,7 +45,7 @@ def _run(values: flags.FlagValues) -> int:
     with quiet_import():
         import tensorflow  # noqa: F401
     training = _on_features(prepare(options))
-    model = _compiled(training)
+    model = compiled(training)
     print(plan(training, model), flush=True)
     seconds = _fit(training, model)
     accuracy = model.evaluate(
@@ -82,7 +82,8 @@ def _whole(training: Training, model: Any) -> Any:
     return scattering.whole(training.features, model)
 
 
-def _compiled(training: Training) -> Any:
+def compiled(training: Training) -> Any:
+    """A new model of a training, compiled with its optimizer."""
     import keras
 
     from tfdp_layers.zoo import networks

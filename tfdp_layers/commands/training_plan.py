@@ -23,7 +23,7 @@ class Training:
     options: TrainingOptions
     data: Dataset
     recipe: Recipe
-    noise_multiplier: float
+    noise_multiplier: float | str
     ledger: Ledger
     loaded: Dataset
     """The data set with the records that `data` holds out."""

@@ -43,7 +43,7 @@ def plan(training: Training, model: Any) -> str:
         "Training": f"{recipe.epochs} epochs of {math.ceil(training.examples / recipe.batch_size)} steps, on"
         f" {recipe.batch_size} records ({drawn}); {steps}",
         "Privacy": f"budget epsilon = {options.epsilon:g} at delta = {options.delta:g}{spent}; noise multiplier"
-        f" {training.noise_multiplier:.4g}",
+        f" {float(training.noise_multiplier):.4g}",
         "Note": "the training loss and accuracy below carry no noise: the guarantee does not cover them",
     }
     return "\n".join(wrapped(text, f"{label:10}", 10) for label, text in rows.items())

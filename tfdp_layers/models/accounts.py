@@ -57,6 +57,23 @@ def remember_released(account: Account, variables: Iterable[Any]) -> None:
             _released[digest] = cost
 
 
+def forget_released(trained: Iterable[Any]) -> None:
+    """Forgets the values of these weights: nobody else may hold a copy of them."""
+    for variable in trained:
+        _released.pop(_digest(held_by(variable)) or b"", None)
+
+
+def charge_elsewhere(account: Account, trained: Iterable[Any], ledger: Ledger) -> None:
+    """Lets a ledger that holds already what a training cost, by an entry of another kind, be the one of its weights.
+
+    Nothing is merged: counting the training's own releases there, too, would charge them twice.
+    """
+    weights = list(trained)
+    forget_released(weights)
+    account.replace(ledger)
+    remember_released(account, weights)
+
+
 def is_paid_for(variable: Any) -> bool:
     """Whether a training released something into this weight, or it holds a copy of values with which one ended."""
     held = held_by(variable)

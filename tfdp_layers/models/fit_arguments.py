@@ -2,6 +2,7 @@
 
 import inspect
 import string
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -215,10 +216,28 @@ def decides_by(callback: keras.callbacks.Callback) -> str | None:
     if isinstance(callback, kc.ModelCheckpoint):  # which files there are, and which is written over, by their names
         fields = [name for _, name, _, _ in string.Formatter().parse(str(callback.filepath)) if name]
         return next((name for name in fields if name not in ("epoch", "batch", *PUBLIC)), None)
-    if type(callback).__module__.split(".")[0] in ("keras_tuner", "kerastuner"):
+    if of_keras_tuner(callback):
         objective = getattr(callback, "objective", None)
         return None if objective is None else str(getattr(objective, "name", objective))
     return None
+
+
+def of_keras_tuner(callback: Any) -> bool:
+    """Whether a callback is one that KerasTuner gives its trials."""
+    return type(callback).__module__.split(".")[0] in ("keras_tuner", "kerastuner")
+
+
+def refuse_uncounted_trials(callbacks: Any, ledger: Ledger) -> None:
+    """Raises ValueError where a tuner trains one model after the other and nothing adds up what they cost together."""
+    if ledger.dataset is None and any(of_keras_tuner(callback) for callback in flatten_callbacks(callbacks)):
+        # A search goes on after any error but those that KerasTuner calls fatal.
+        fatal = getattr(getattr(sys.modules.get("keras_tuner"), "errors", None), "FatalValueError", ValueError)
+        raise fatal(
+            "KerasTuner trains one private model a trial, and this one counts its own steps alone: the trials together"
+            " cost far more than any of them states. Let them share one ledger and its budget:"
+            " tfdp.tuning.PrivateTuner(oracle, build, ledger=tfdp.accounting.Ledger('ledger.json', dataset='name',"
+            " budget=(epsilon, delta))). Cheaper, as it shows the best trial alone: tfdp.tuning.random_search."
+        )
 
 
 def warn_of_lost_count(callbacks: Any, ledger: Ledger) -> None:

@@ -24,6 +24,7 @@ from tfdp_layers.models.fit_arguments import (
     logs_first,
     posing_names,
     refuse_late_names,
+    refuse_uncounted_trials,
     refuse_unsound_fit,
     warn_of_lost_count,
 )
@@ -100,6 +101,7 @@ class Opening(BoundedSums, Bookkeeping):
             arguments.pop(name, None)
         self._initial_epoch = None  # Keras keeps it from a fit that was resumed
         self._settle_accounts()
+        refuse_uncounted_trials(arguments["callbacks"], self.ledger)
         warn_of_lost_count(arguments["callbacks"], self.ledger)
         return batches, arguments
 

@@ -1,0 +1,139 @@
+"""KerasTuner over private models: all trials in one ledger; without one it is refused."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from tfdp_layers.accounting import BudgetExhausted, Ledger, epsilon
+
+keras_tuner = pytest.importorskip("keras_tuner")
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(96, 5)).astype(np.float32)
+Y = (X[:, :1] > 0).astype(np.float32)
+PUBLIC = (X[:32].copy(), Y[:32].copy())
+FIT = {"batch_size": 32, "epochs": 2, "validation_data": PUBLIC, "verbose": 0}
+
+
+def build(hp):
+    model = tfdp.make_private(keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)]))
+    rate = hp.Float("rate", 0.01, 1.0, sampling="log")
+    optimizer = tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(rate), l2_norm_clip=hp.Choice("clip", [0.5, 2.0]))
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile(optimizer, loss, metrics=[keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)])
+    return model
+
+
+def oracle(trials=3, objective="val_accuracy"):
+    return keras_tuner.oracles.RandomSearchOracle(keras_tuner.Objective(objective, "max"), max_trials=trials, seed=0)
+
+
+def ledger_in(tmp_path):
+    return Ledger(tmp_path / "ledger.json", dataset="d", budget=(4.0, 1e-3))
+
+
+@pytest.mark.slow
+def test_all_trials_are_in_one_ledger_and_within_its_budget(tmp_path):
+    ledger = ledger_in(tmp_path)
+    tuner = tfdp.tuning.PrivateTuner(oracle(), build, ledger=ledger, directory=tmp_path, project_name="p")
+    tuner.search(X, Y, **FIT)
+    assert ledger.steps == 3 * 2 * 3
+    assert 3.5 < epsilon(ledger, 1e-3) <= 4.0
+    noises = [release.noise_multiplier for release in ledger.releases]
+    assert len(noises) == 3
+    assert max(noises) < 1.6 * min(noises), "trials get about equal noise"
+    (best,) = tuner.get_best_models()
+    assert best.ledger is ledger
+    assert ledger.steps == 18
+    best.evaluate(*PUBLIC, verbose=0)
+    assert best.privacy_statement(1e-3).epsilon <= 4.0
+    with pytest.raises(BudgetExhausted):
+        tfdp.tuning.PrivateTuner(oracle(), build, ledger=ledger, directory=tmp_path, project_name="q").search(
+            X, Y, **FIT
+        )
+    assert ledger.steps == 18
+
+
+@pytest.mark.slow
+def test_a_search_that_the_budget_ends_keeps_what_it_found(tmp_path):
+    def loud(hp):
+        model = build(hp)
+        optimizer = tfdp.optimizers.ClippedOptimizer("sgd", 1.2, 1.0)
+        model.compile(optimizer, model.loss, metrics=[keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0)])
+        return model
+
+    ledger = ledger_in(tmp_path)
+    tuner = tfdp.tuning.PrivateTuner(oracle(30), loud, ledger=ledger, directory=tmp_path, project_name="p")
+    with pytest.warns(UserWarning, match="The budget ended the search after"):
+        tuner.search(X, Y, **FIT)
+    assert 3.0 < epsilon(ledger, 1e-3) <= 4.0
+    assert tuner.get_best_models()
+
+
+def test_a_plain_tuner_over_private_models_is_told_of_it(tmp_path):
+    tuner = keras_tuner.Tuner(oracle(1), build, directory=tmp_path, project_name="p")
+    budget = tfdp.callbacks.PrivacyBudget(3.0, 1e-3)
+    with pytest.raises(ValueError, match=r"tfdp\.tuning\.PrivateTuner"):
+        tuner.search(X, Y, callbacks=[budget], **FIT)
+
+
+@pytest.mark.slow
+def test_a_plain_tuner_may_train_models_that_count_into_the_ledger_of_a_data_set(tmp_path):
+    ledger = ledger_in(tmp_path)
+
+    def charged(hp):
+        model = build(hp)
+        model.ledger = ledger
+        return model
+
+    tuner = keras_tuner.Tuner(oracle(1), charged, directory=tmp_path, project_name="p")
+    tuner.search(X, Y, callbacks=[tfdp.callbacks.PrivacyBudget(3.0, 1e-3)], **FIT)
+    assert ledger.steps == 6
+
+
+def test_objectives_on_private_numbers_are_refused(tmp_path):
+    tuner = tfdp.tuning.PrivateTuner(
+        oracle(3, "accuracy"), build, ledger=ledger_in(tmp_path), directory=tmp_path, project_name="p"
+    )
+    with pytest.raises(RuntimeError, match="a number computed from private data without noise"):
+        tuner.search(X, Y, **FIT)
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"ledger": Ledger()}, "with a budget"),
+        ({"ledger": Ledger(dataset="d")}, "with a budget"),
+        ({"executions_per_trial": 2}, "more trials"),
+        ({"oracle": keras_tuner.oracles.RandomSearchOracle("val_loss", max_trials=None)}, "max_trials"),
+    ],
+)
+def test_a_tuner_without_a_budget_to_share_out_is_refused(tmp_path, change, match):
+    options = {"oracle": oracle(), "hypermodel": build, "ledger": ledger_in(tmp_path)} | change
+    with pytest.raises(ValueError, match=match):
+        tfdp.tuning.PrivateTuner(**options, directory=tmp_path, project_name="p")
+
+
+def test_models_that_are_not_private_are_refused(tmp_path):
+    def plain(hp):
+        return keras.Sequential([keras.Input((5,)), keras.layers.Dense(hp.Int("units", 1, 3))])
+
+    with pytest.raises(keras_tuner.errors.FatalTypeError, match="make_private"):
+        tfdp.tuning.PrivateTuner(oracle(), plain, ledger=ledger_in(tmp_path), directory=tmp_path, project_name="p")
+
+
+def test_a_space_of_keras_tuner_can_be_searched_for_the_price_of_one_entry(monkeypatch):
+    monkeypatch.setattr(tfdp.tuning.NumberOfTrials, "draw", lambda self, randomness: 1)
+    ledger = Ledger()
+    options = {"batch_size": 32, "epochs": 1, "validation_data": PUBLIC, "verbose": 0, "trials": 2}
+    built, space = tfdp.tuning.keras_tuner_space(build)
+    assert set(space) == {"rate", "clip"}
+    found = tfdp.tuning.random_search(
+        built, space, X, Y, budget=(3.0, 1e-3), objective="val_accuracy", ledger=ledger, **options
+    )
+    assert found.settings["clip"] in (0.5, 2.0)
+    assert float(found.model.optimizer.learning_rate) == pytest.approx(found.settings["rate"])
+    assert ledger.steps == 1
+    with pytest.raises(ValueError, match="nothing to tune"):
+        tfdp.tuning.keras_tuner_space(lambda hp: None)

@@ -1,0 +1,194 @@
+"""`tfdp tune`: settings chosen by private trainings, paid for as one entry of the ledger."""
+
+import json
+import math
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from tfdp_layers.accounting import Ledger, LedgerError, epsilon
+from tfdp_layers.commands.command import Command, Refusal, fraction, needed, positive, print_json, whole, wrapped
+from tfdp_layers.commands.quiet_import import quiet_import
+from tfdp_layers.commands.train import compiled
+from tfdp_layers.commands.training_options import TrainingOptions
+from tfdp_layers.commands.training_plan import Training
+from tfdp_layers.zoo import datasets, recipes
+from tfdp_layers.zoo.recipes import Recipe
+
+__all__ = ["COMMAND"]
+
+_DESCRIPTION = """
+Trains a random number of private models with settings drawn at random, and shows the best one and nothing
+else: the whole search costs the epsilon you give, as one entry of the ledger. How many models were trained
+is as secret as the others. The test set counts as public: its first half chooses, the second half reports.
+
+Examples:
+  tfdp tune --dataset digits --epsilon 3 --delta 1e-4
+  tfdp tune --dataset mnist --method dpsgd --epsilon 3 --vary learning_rate=1e-4:1e-2 --vary l2_norm_clip=0.3,1,3
+  tfdp tune --dataset digits --epsilon 3 --delta 1e-4 --trials 5 --distribution poisson --ledger digits.json
+
+A search takes as long as its trainings: on average --trials times that of `tfdp train`, and now and then
+several times that. Interrupted, it shows nothing, and is paid for.
+"""
+_SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
+_FACTOR = 4.0
+
+
+def _define(values: flags.FlagValues) -> None:
+    def define(kind: str, name: str, text: str, default: object = None) -> None:
+        getattr(flags, f"DEFINE_{kind}")(name, default, text, flag_values=values)
+
+    def choose(name: str, choices: tuple[str, ...], text: str, default: str | None = None) -> None:
+        flags.DEFINE_enum(name, default, list(choices), text, flag_values=values)
+
+    choose("method", recipes.METHODS, "How each record's influence is bounded.", recipes.METHODS[0])
+    choose("dataset", datasets.NAMES, f"Images; if left out, {datasets.DEFAULT}, or digits.")
+    choose("model", recipes.MODELS, "Network: convolutional, or two dense layers; if left out, that of the method.")
+    define("float", "epsilon", "Privacy budget of the whole search, with what the ledger holds; for example 3.")
+    define("float", "delta", "Probability with which the guarantee may fail; choose less than 1 / records.", 1e-5)
+    define("integer", "epochs", "Passes over the data of a trial; those of the recipe if left out.")
+    define("integer", "batch_size", "Expected number of records in a step; that of the recipe if left out.")
+    define("float", "trials", "Trials on average: more find more, and need more noise.", 10.0)
+    choose("distribution", tuple(_SHAPES), "Of their number: the first costs least and varies most.", "geometric")
+    vary = "NAME=LOW:HIGH (drawn by its logarithm) or NAME=A,B,C, for fields of the recipe; if left out, the learning"
+    define("multi_string", "vary", f"{vary} rate, to {_FACTOR:g} times more and less.", [])
+    define("string", "ledger", "File of the data set's ledger, which pays; what it holds counts.")
+    define("string", "save", "File for the best model, ending in .keras.")
+    define("string", "data_dir", "Folder with the data set (DATASET.npz, or its idx files).")
+    define("bool", "json", "End with one JSON object on the last line.", False)
+
+
+def _run(values: flags.FlagValues) -> int:
+    needed("epsilon", values.epsilon, "the privacy budget of the whole search, for example --epsilon 3.")
+    training = _prepared(_options(values))
+    varied = [_varied(text) for text in values.vary]
+    trials = positive("trials", values.trials, "the number of trials on average")
+    with quiet_import():
+        import tensorflow  # noqa: F401
+    from tfdp_layers import tuning
+    from tfdp_layers.callbacks import BudgetExhausted
+
+    space = {name: tuning.LogUniform(*of) if isinstance(of, tuple) else of for name, of in varied}
+    space = space or {"learning_rate": _around(training.recipe.learning_rate)}
+    data, recipe, options, half = training.data, training.recipe, training.options, len(training.data.y_test) // 2
+    costly = {name: getattr(recipe, name) for name in ("epochs", "batch_size") if name not in space}
+    try:
+        ledger = Ledger(values.ledger, dataset=None if values.ledger is None else data.name)
+        print(_said(training, space, half), flush=True)
+        found = tuning.random_search(
+            lambda settings: compiled(replace(training, recipe=replace(recipe, **settings))),
+            space,
+            data.x_train,
+            data.y_train,
+            budget=(options.epsilon, options.delta),
+            objective="val_accuracy",
+            validation_data=(data.x_test[:half], data.y_test[:half]),
+            trials=tuning.NumberOfTrials(trials, _SHAPES[values.distribution]),
+            ledger=ledger,
+            **costly,
+        )
+    except (ValueError, BudgetExhausted, LedgerError, tuning.SearchFailed) as error:
+        raise Refusal(str(error)) from error
+    public = found.model.evaluate(data.x_test[half:], data.y_test[half:], verbose=0, return_dict=True)["accuracy"]
+    if options.save is not None:
+        found.model.save(options.save)
+    print(f"\n{found.model.privacy_statement(options.delta)}\n")
+    settings = ", ".join(f"{name} {value:.4g}" for name, value in found.settings.items())
+    print(f"Best settings: {settings}. Accuracy {public:.4f} on the test images that did not choose them.", flush=True)
+    if values.json:
+        print_json(_result(found, ledger, options, public))
+    return 0
+
+
+def _options(values: flags.FlagValues) -> TrainingOptions:
+    """The part that a training has, too. Raises Refusal for what is not valid."""
+    options = TrainingOptions(
+        method=values.method,
+        sampling="poisson",
+        dataset=values.dataset,
+        model=values.model or recipes.default_model(values.method),
+        epsilon=positive("epsilon", values.epsilon, "the privacy budget"),
+        delta=fraction("delta", values.delta, "the probability with which the guarantee may fail"),
+        epochs=whole("epochs", values.epochs, "the number of passes over the data"),
+        batch_size=whole("batch_size", values.batch_size, "the expected number of records in a step"),
+        learning_rate=None,
+        noise_multiplier=None,
+        physical_batch_size=None,
+        log_dir=None,
+        save=None if values.save is None else Path(values.save).expanduser().absolute(),
+        data_dir=None if values.data_dir is None else Path(values.data_dir).expanduser(),
+        cache_dir=None,
+        seed=None,
+        json=values.json,
+    )
+    try:
+        recipes.check_method(options.method, options.model)
+    except ValueError as error:
+        raise Refusal(str(error)) from error
+    options.check_paths()
+    return options
+
+
+def _prepared(options: TrainingOptions) -> Training:
+    """Data and settings of a trial; its noise is left to the search. Raises Refusal where there are none."""
+    try:
+        if options.dataset is None:
+            data = datasets.load_default(options.data_dir)
+        else:
+            data = datasets.load(options.dataset, options.data_dir)
+    except (ValueError, datasets.DatasetNotFound) as error:
+        raise Refusal(str(error)) from error
+    if data.note:
+        print(f"NOTE: {data.note}", flush=True)
+    return Training(options, data, options.recipe(data.name), "calibrate", Ledger(), data)
+
+
+def _varied(text: str) -> tuple[str, Any]:
+    """A recipe's field, and the ends of a range (a tuple) or values (a list). Raises Refusal for anything else."""
+    name, given, value = text.partition("=")
+    numbers = {field.name for field in fields(Recipe) if field.type in (int, float)} | {"gradient_clip"}
+    if not given or name not in numbers:
+        raise Refusal(f"--vary takes NAME=LOW:HIGH or NAME=A,B,C. Received: {text!r}. Names: {sorted(numbers)}.")
+    try:
+        found = [json.loads(part) for part in value.split(":" if ":" in value else ",")]
+    except json.JSONDecodeError:
+        found = []
+    if not found or not all(type(one) in (int, float) for one in found) or (":" in value and len(found) != 2):
+        raise Refusal(f"--vary {name} takes two numbers LOW:HIGH, or numbers with commas. Received: {value!r}.")
+    return name, tuple(found) if ":" in value else found
+
+
+def _around(rate: float) -> Any:
+    from tfdp_layers.tuning import LogUniform
+
+    return LogUniform(rate / _FACTOR, rate * _FACTOR)
+
+
+def _said(training: Training, space: dict[str, Any], half: int) -> str:
+    data, options = training.data, training.options
+    drawn = "; ".join(f"{name} from {of if isinstance(of, list) else [of.low, of.high]}" for name, of in space.items())
+    rows = {
+        "Data": f"{data.name}: {training.examples} training images; {half} test images, public, choose, the others"
+        " report",
+        "Model": f"{options.model}, each record's influence bounded by {options.method}",
+        "Drawn": drawn,
+    }
+    return "\n".join(wrapped(text, f"{label:10}", 10) for label, text in rows.items())
+
+
+def _result(found: Any, ledger: Ledger, options: TrainingOptions, public: float) -> dict[str, Any]:
+    spent = epsilon(ledger, options.delta)
+    return {
+        "settings": found.settings,
+        "chosen_by": found.score,
+        "test_accuracy": public,
+        "epsilon": float(spent),
+        "delta": options.delta,
+        "accountant": spent.accountant,
+        "noise_multiplier": found.noise_multiplier,
+    }
+
+
+COMMAND = Command("tune", _DESCRIPTION, _define, _run)

@@ -1,0 +1,134 @@
+"""What the best trial is best at: a number of public data, or one released with noise."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tfdp_layers.accounting.selection import Part
+from tfdp_layers.batches.base import Batches
+from tfdp_layers.metrics import metric_release, release_metric
+from tfdp_layers.noise import NoiseSource, as_noise_source
+from tfdp_layers.sampling import drawing_all
+
+__all__ = ["NoisyMean", "Objective", "objective_of"]
+
+_RISING = ("acc", "auc", "precision", "recall", "score", "cosine", "iou")
+_FALLING = ("loss", "error", "entropy", "divergence", "mse", "mae", "hinge", "perplexity")
+
+
+@dataclass(frozen=True)
+class NoisyMean:
+    """An objective on PRIVATE records: the mean of one bounded number a record, released with noise by every trial.
+
+    It is `tfdp.release_metric` inside of a trial, and the search pays for it as a part of each.
+
+    Attributes:
+        values: gives, of a trained model, numbers or booleans (records,), each computed from its own record and the
+            model, for example `lambda model: model.predict(x, verbose=0).argmax(-1) == y`.
+        stddev: of the noise on the mean, in the metric's units.
+        lower, upper, noise_source: as in `tfdp.release_metric`.
+        unit_ids: as there, for a `fit` that got them.
+    """
+
+    values: Callable[[Any], Any]
+    stddev: float
+    lower: float = 0.0
+    upper: float = 1.0
+    noise_source: str | NoiseSource = "secure"
+    unit_ids: Any = None
+
+    def __call__(self, model: Any, examples: int) -> float:
+        """Releases the number, charged to the trial."""
+        return release_metric(
+            self.values(model),
+            model.ledger,
+            stddev=self.stddev,
+            lower=self.lower,
+            upper=self.upper,
+            examples=examples,
+            unit_ids=self.unit_ids,
+            name="score",
+            noise_source=self.noise_source,
+        )
+
+    def part(self, batches: Batches) -> Part:
+        """What it costs a trial on these records."""
+        examples = batches.examples
+        release = metric_release(
+            "score",
+            (self.upper - self.lower) / 2.0,
+            float(self.stddev) * examples,
+            drawing_all(batches.sampling.relation, examples),
+            as_noise_source(self.noise_source),
+            self.unit_ids is not None,
+        )
+        return release, 1
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A score of trained models.
+
+    Attributes:
+        of: gives a number of a model and of the number of records, which are public.
+        sign: 1 where higher is better, -1 where lower is.
+        paid: what is released to get it; None where it is of public data.
+    """
+
+    of: Callable[[Any, int], float]
+    sign: float = 1.0
+    paid: NoisyMean | None = None
+
+    def score(self, model: Any, examples: int) -> float:
+        """The higher the better."""
+        return self.sign * float(self.of(model, examples))
+
+    def shown(self, score: float) -> float:
+        """The number itself, of a score."""
+        return self.sign * score
+
+    def parts(self, batches: Batches) -> list[Part]:
+        """What it adds to the cost of a trial on these records."""
+        return [] if self.paid is None else [self.paid.part(batches)]
+
+
+def objective_of(objective: Any, validation_data: Any, mode: str) -> Objective:
+    """Reads the arguments of a search. Raises ValueError for what gives no score of public data."""
+    if isinstance(objective, NoisyMean):
+        return Objective(objective, -1.0 if mode == "min" else 1.0, objective)
+    if callable(objective):
+        if validation_data is not None or mode != "auto":
+            raise ValueError(
+                "An objective that is a function of the model needs no validation_data and no mode: it holds its own"
+                " public data, and higher is better."
+            )
+        return Objective(lambda model, _: objective(model))
+    if not isinstance(objective, str) or not objective.startswith("val_"):
+        raise ValueError(
+            f"objective must be the name of a metric of validation_data, such as 'val_accuracy' or 'val_loss', or a"
+            f" function of the model. Received: {objective!r}. A metric of the training data carries no noise: choosing"
+            " by it would leak."
+        )
+    if not isinstance(validation_data, tuple | list) or len(validation_data) not in (2, 3):
+        raise ValueError(f"The objective {objective!r} needs validation_data=(x, y), which are PUBLIC.")
+    name, sign = objective.removeprefix("val_"), _sign(objective, mode)
+
+    def of(model: Any, _: int) -> float:
+        x, y, *weights = validation_data
+        logs = model.evaluate(x, y, sample_weight=weights[0] if weights else None, verbose=0, return_dict=True)
+        if not isinstance(logs, Mapping) or name not in logs:
+            raise ValueError(f"The model has no metric {name!r}: evaluate gives {sorted(logs)}. Add it to compile.")
+        return float(logs[name])
+
+    return Objective(of, sign)
+
+
+def _sign(objective: str, mode: str) -> float:
+    if mode not in ("auto", "max", "min"):
+        raise ValueError(f"mode must be 'max', 'min' or 'auto'. Received: {mode!r}.")
+    if mode != "auto":
+        return 1.0 if mode == "max" else -1.0
+    rises, falls = (any(part in objective.lower() for part in parts) for parts in (_RISING, _FALLING))
+    if rises == falls:
+        raise ValueError(f"Whether {objective!r} is better high or low is not known: give mode='max' or 'min'.")
+    return 1.0 if rises else -1.0

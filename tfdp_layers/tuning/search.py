@@ -1,0 +1,237 @@
+"""Random search over settings of private trainings, paid for as one release of the ledger."""
+
+import gc
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from tfdp_layers.accounting import Budget, Ledger, Selection
+from tfdp_layers.accounting.calibration import calibrate_release
+from tfdp_layers.accounting.selection import Part
+from tfdp_layers.certificates.independence import in_words
+from tfdp_layers.models.accounts import charge_elsewhere, forget_released
+from tfdp_layers.models.training import PrivateTraining
+from tfdp_layers.tuning.best_of import Best, NumberOfTrials, best_of
+from tfdp_layers.tuning.candidates import Candidate, candidates_of
+from tfdp_layers.tuning.objective import Objective, objective_of
+from tfdp_layers.tuning.silence import counting_nothing, silence
+from tfdp_layers.tuning.space import Space, checked_space, draw_settings
+from tfdp_layers.tuning.trial_ledger import TrialLedger
+
+__all__ = ["Found", "SearchFailed", "random_search"]
+
+Build = Callable[[dict[str, Any]], PrivateTraining]
+
+
+class SearchFailed(RuntimeError):  # noqa: N818 (named as what happened)
+    """A search made its trials, or none, and has nothing to show. It is paid for all the same."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search released.
+
+    Attributes:
+        model: of the best trial, trained; its ledger is that of the search.
+        settings: that were drawn for it.
+        score: of it, as the objective gives it.
+        noise_multiplier: of its training.
+    """
+
+    model: PrivateTraining
+    settings: dict[str, Any]
+    score: float
+    noise_multiplier: float
+
+
+def random_search(
+    build: Build,
+    space: Mapping[str, Any],
+    x: Any,
+    y: Any = None,
+    *,
+    budget: Budget | tuple[float, float],
+    objective: str | Callable[[Any], float],
+    validation_data: Any = None,
+    mode: str = "auto",
+    trials: NumberOfTrials | float = 10.0,
+    ledger: Ledger | None = None,
+    verbose: int = 1,
+    randomness: random.Random | None = None,
+    **fit: Any,
+) -> Found:
+    """Trains a random number of private models with settings drawn at random, and returns the best one, and only it.
+
+    The search is ONE release in the ledger, counted before the first trial: see `tfdp.accounting.Selection` for what
+    it costs and why. It finds the noise with which the whole search keeps to the budget. Nothing that counts the
+    trials is printed or kept: their number is as secret as the other models.
+
+    Args:
+        build: makes a compiled private model from a dict of settings. Its optimizer leaves the noise open
+            (`noise_multiplier="calibrate"`, the default). It must make new layers at each call, and depend on its
+            argument alone.
+        space: from what each setting is drawn, by name: `tfdp.tuning.Choice` (or a list), `Uniform`, `LogUniform`.
+            "batch_size" and "epochs" may be among them, as choices: then every pair is paid for as the worst of them.
+        x, y: the private training data, as for `fit`.
+        budget: (epsilon, delta) of the whole search, with all that the ledger holds.
+        objective: name of a metric that `evaluate` gives on `validation_data` ("val_accuracy"); or a function of the
+            trained model, which may look at it and at public data: the higher the better.
+        validation_data: (x, y), PUBLIC.
+        mode: "max" or "min", for a metric by name; "auto" knows accuracies and losses.
+        trials: the distribution of their number, or the mean of a geometric one.
+        ledger: that pays; a new one in memory if left out.
+        verbose: 0 prints nothing.
+        randomness: for tests; voids the statement. The default is the operating system's.
+        fit: further arguments of `fit`: epochs, batch_size or sampling, sample_weight, class_weight, examples,
+            unit_ids, physical_batch_size.
+
+    Raises, before anything is spent:
+        ValueError: an argument out of range, or a model that cannot be searched; what `build`, `fit` and `evaluate`
+            raise on made-up records.
+        BudgetExhausted, LedgerError: the ledger cannot take the charge.
+    Raises, after the charge:
+        SearchFailed: no trial got a score.
+    """
+    target, number = Budget.of(budget), trials if isinstance(trials, NumberOfTrials) else NumberOfTrials(trials)
+    chosen, ledger = checked_space(space), Ledger() if ledger is None else ledger
+    judge = objective_of(objective, validation_data, mode)
+    draws = random.SystemRandom() if randomness is None else randomness
+    candidates = candidates_of(chosen, x, y, fit, target)
+    search = _Search(build, chosen, candidates, judge, draws)
+    for one in candidates:
+        one.known["seeded"] = randomness is not None
+    search.find_noise(number, target, ledger)
+    with counting_nothing() as fresh:
+        search.rehearse(fresh)
+        if verbose:
+            print(_said(number, target, candidates), flush=True)
+        best = search.paid(number, ledger, fresh)
+    if best is None:
+        raise SearchFailed(
+            "No trial gave a score, so the search has nothing to show; it is paid for all the same. Trials that fail"
+            " are not told of, as failures may depend on records: try `build` and the objective on public data."
+        )
+    model, settings, noise = best.output
+    charge_elsewhere(model._privacy.account, model.trainable_variables, ledger)
+    return Found(model, settings, judge.shown(best.score), noise)
+
+
+Output = tuple[PrivateTraining, dict[str, Any], float]
+"""Of a trial: its model, the settings that were drawn for it, and its noise multiplier."""
+
+
+@dataclass(frozen=True)
+class _Search:
+    build: Build
+    space: Space
+    candidates: tuple[Candidate, ...]
+    judge: Objective
+    randomness: random.Random
+
+    def selection(self, number: NumberOfTrials, scale: float | None = None) -> Selection:
+        """The release that pays for the search, with the noise that was found or that of another scale."""
+        return Selection(tuple(self._parts(one, scale) for one in self.candidates), number.mean, number.shape)
+
+    def _parts(self, candidate: Candidate, scale: float | None = None) -> tuple[Part, ...]:
+        """What one trial releases at most."""
+        release = candidate.release(candidate.scale if scale is None else scale)
+        return ((release, candidate.steps), *self.judge.parts(candidate.batches))
+
+    def find_noise(self, number: NumberOfTrials, target: Budget, ledger: Ledger) -> None:
+        """Sets the least noise with which the search keeps to the budget, and to the ledger's own."""
+        targets = [target, *([ledger.budget] if ledger.budget else [])]
+        scale = max(calibrate_release(one, lambda scale: self.selection(number, scale), ledger) for one in targets)
+        for candidate in self.candidates:
+            candidate.scale = scale
+
+    def rehearse(self, fresh: Callable[[], None]) -> None:
+        """One trial on made-up records, and one model more: raises what is wrong with the arguments.
+
+        Notes what is known of the noise, and whether it is proved that records do not mix.
+        """
+        settings = draw_settings(self.space, self.randomness)
+        fresh()
+        model, candidate = self._built(settings), self._candidate(settings)
+        source = model.optimizer.noise_source
+        for one in self.candidates:
+            one.known |= {"generator": source.generator, "seeded": source.seeded or one.known["seeded"]}
+        made_up = candidate.made_up()
+        self._charge(model, made_up)
+        made_up.fit(model)
+        report = model._privacy.independence
+        for one in self.candidates if report is not None else ():
+            one.known["independence"] = in_words(report)
+        if self.judge.paid is None:  # of public data
+            self.judge.score(model, made_up.batches.examples)
+        forget_released(model.trainable_variables)
+        self._charge(self._built(settings), candidate)
+
+    def paid(self, number: NumberOfTrials, ledger: Ledger, fresh: Callable[[], None]) -> Best[Output] | None:
+        """Charges the ledger for the search, then makes it. Raises as `Ledger.reserve`."""
+        token = ledger.begin(self.selection(number))
+        ledger.reserve(token, 1)
+        with silence():
+            best = best_of(number.draw(self.randomness), lambda: self.trial(fresh))
+            keras.utils.set_random_seed(self.randomness.getrandbits(32))
+        ledger.settle(token, 1)
+        return best
+
+    def trial(self, fresh: Callable[[], None]) -> tuple[float, Output]:
+        """One private training with settings of its own: its score and its output."""
+        gc.collect()
+        fresh()
+        keras.utils.set_random_seed(self.randomness.getrandbits(32))
+        settings = draw_settings(self.space, self.randomness)
+        model, candidate = self._built(settings), self._candidate(settings)
+        self._charge(model, candidate)
+        try:
+            candidate.fit(model)
+            score = self.judge.score(model, candidate.batches.examples)
+            model.history = keras.callbacks.History()  # its numbers carry no noise
+            model.reset_metrics()
+        finally:
+            forget_released(model.trainable_variables)
+        return score, (model, settings, model.optimizer.multiplier.number)
+
+    def _candidate(self, settings: Mapping[str, Any]) -> Candidate:
+        return next(one for one in self.candidates if one.is_for(settings))
+
+    def _built(self, settings: dict[str, Any]) -> PrivateTraining:
+        """A new model. Raises ValueError for one that cannot be searched."""
+        model = self.build(dict(settings))
+        if not isinstance(model, PrivateTraining) or getattr(model, "optimizer", None) is None:
+            raise ValueError(f"build must return a compiled private model. It returned {type(model).__name__}.")
+        _refuse_paid(model.ledger)
+        if not model.optimizer.multiplier.calibrates:
+            raise ValueError(
+                "The search finds the noise that its budget needs: build must leave it open"
+                f" (noise_multiplier='calibrate', the default). Received: {model.optimizer.multiplier.given!r}."
+            )
+        return model
+
+    def _charge(self, model: PrivateTraining, candidate: Candidate) -> None:
+        """Lets a model count into a ledger of its own. Raises ValueError for one that would make other steps."""
+        candidate.refuse_leaps(model)
+        model.ledger = ledger = TrialLedger(self._parts(candidate))
+        _refuse_paid(ledger)
+
+
+def _refuse_paid(ledger: Ledger) -> None:
+    """Raises ValueError where a model that build returned brought what its weights cost."""
+    if ledger.steps or ledger.dataset is not None:
+        raise ValueError(
+            "build returned a model whose weights another training paid for, or that an earlier call of build"
+            " returned. Trials must share nothing: make new layers in build, from public weights if from any."
+        )
+
+
+def _said(number: NumberOfTrials, target: Budget, candidates: tuple[Candidate, ...]) -> str:
+    noises = sorted({candidate.noise_multiplier for candidate in candidates})
+    noise = f"{noises[0]:g}" if len(noises) == 1 else f"{noises[0]:g} to {noises[-1]:g}"
+    return (
+        f"Noise multiplier {noise}: epsilon {target.epsilon:g} at delta {target.delta:g} for a whole search of"
+        f" {number.mean:g} trials on average. How many, is secret: nothing is said before the best one is shown."
+    )

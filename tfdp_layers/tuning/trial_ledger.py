@@ -1,0 +1,66 @@
+"""The ledger of one trial: it counts what the trial releases, and refuses what the search did not pay for."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tfdp_layers.accounting import Ledger, Release
+from tfdp_layers.accounting.releases import AnyRelease
+from tfdp_layers.accounting.selection import Part
+from tfdp_layers.certificates.independence import PROVED
+
+__all__ = ["TrialLedger", "covers"]
+
+
+class TrialLedger(Ledger):
+    """A ledger in memory for one trial, whose releases are covered by one entry of another ledger.
+
+    Guarantee: what is counted here is at most the parts, each begun once: so at every order the Renyi divergence of
+    the trial is at most that of the parts.
+
+    Args:
+        parts: what the trial may release at most; see `Selection`.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__()
+        self._parts = list(parts)
+        self._most: dict[str, int] = {}
+
+    def begin(self, release: AnyRelease) -> str:
+        """As `Ledger.begin`. Raises ValueError for a release that no part covers, or that began before."""
+        found = next((n for n, (paid, _) in enumerate(self._parts) if covers(paid, release)), None)
+        if found is None:
+            raise ValueError(
+                f"A trial was about to release what the search did not pay for: {release!r}. A trial makes one fit,"
+                " with the sampling, the epochs and the noise that the search gives it, and releases nothing besides."
+            )
+        token = super().begin(release)
+        self._most[token] = self._parts.pop(found)[1]
+        return token
+
+    def reserve(self, token: str, steps: int, ahead: int = 0) -> None:
+        """As `Ledger.reserve`. Raises ValueError for more releases than the part pays for."""
+        entry = self.entry_of(token)
+        held = 0 if entry is None else entry.steps
+        if held + steps > self._most[token]:
+            raise ValueError(
+                f"A trial was about to make {held + steps} releases, and the search paid for {self._most[token]}."
+            )
+        super().reserve(token, steps, ahead)
+
+    def copy(self) -> Ledger:
+        """Returns an ordinary ledger in memory of what was counted."""
+        return Ledger.from_json(self.to_json())
+
+
+def covers(paid: Release, made: AnyRelease) -> bool:
+    """Whether a release costs at most what was paid for: the same draw of records, and as much noise or more.
+
+    What is stated of the one holds of the other, too: where the noise came from, and that records do not mix.
+    """
+    if not isinstance(made, Release) or made.nominal_noise_multiplier is not None:
+        return False
+    if paid.independence == PROVED and made.independence != PROVED:
+        return False
+    same = replace(paid, groups=made.groups, independence=made.independence, seeded=made.seeded)
+    return same == made and made.seeded <= paid.seeded and made.noise_multiplier >= paid.noise_multiplier
