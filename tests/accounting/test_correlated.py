@@ -20,7 +20,7 @@ from tfdp_layers.accounting import (
     epsilon,
     exact_multiplier,
 )
-from tfdp_layers.accounting.events import release_from_json
+from tfdp_layers.accounting.releases import release_from_json
 from tfdp_layers.accounting.signal import signal_to_noise
 from tfdp_layers.sampling import Cyclic, Partition, Poisson
 from tfdp_layers.sampling.correlated import Correlated
