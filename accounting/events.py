@@ -231,7 +231,7 @@ class Release:
         optional: dict[str, Any] = {} if nominal is None else {"nominal_noise_multiplier": nominal}
         optional |= {"generator": self.generator} if self.generator != "default" else {}
         optional |= {"independence": self.independence} if self.independence else {}
-        optional |= {} if self.noise is None else {"decay": self.noise.number}
+        optional |= {} if self.noise is None else {"decay": self.noise.decay}
         return optional | {
             "kind": self.kind,
             "groups": [asdict(group) for group in self.groups],

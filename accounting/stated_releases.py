@@ -248,7 +248,7 @@ def _stated_release(entries: list[Entry]) -> StatedRelease:
         groups=tuple((group.name, group.bound, group.stddev) for group in release.groups),
         kind=release.kind,
         independence=release.independence,
-        decay=None if release.noise is None else release.noise.number,
+        decay=None if release.noise is None else release.noise.decay,
         joint_noise_multiplier=joint,
     )
 

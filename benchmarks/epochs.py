@@ -80,7 +80,7 @@ def run(settings: Settings) -> Run:
         "accuracies": [round(float(accuracy), 4)],
         "spent": float(tfdp.accounting.epsilon(model.ledger, DELTA)),
         "noise_multiplier": entry.release.noise_multiplier,
-        "decay": None if entry.release.noise is None else entry.release.noise.number,
+        "decay": None if entry.release.noise is None else entry.release.noise.decay,
         "steps": entry.steps,
         "fit_seconds": round(seconds, 1),
     }

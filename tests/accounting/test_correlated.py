@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import dp_accounting
+import numpy as np
 import pytest
 
 from tfdp_layers.accounting import (
@@ -31,9 +32,9 @@ RELEASE = Release(GROUPS, CYCLIC, EXAMPLES, noise=NOISE)
 JOINT = 10.0 / math.sqrt(2)
 
 
-def squared(*streams: int, decay: float = 0.8) -> float:
-    """Delta^2 of streams of so many steps, by the recursion."""
-    total = 0.0
+def squared(*streams: int) -> float:
+    """Delta^2 of streams of so many steps, by the recursion, of the decay as float32 has it."""
+    total, decay = 0.0, float(np.float32(0.8))
     for steps in streams:
         v = 0.0
         for t in range(steps):

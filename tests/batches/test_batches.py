@@ -14,9 +14,9 @@ import tensorflow as tf
 from helpers.numbered_records import ONES, RECORDS, WAYS, drawn, fetched, numbered
 from tfdp_layers import PrivateBatches
 from tfdp_layers.batches.base import Batches
-from tfdp_layers.sampling import FixedSize, Partition, Poisson, Sampling, TruncatedPoisson, entropy_generator
+from tfdp_layers.sampling import Cyclic, FixedSize, Partition, Poisson, Sampling, TruncatedPoisson, entropy_generator
 
-ALL_KINDS = [Poisson(8), TruncatedPoisson(8), FixedSize(8), Partition(8)]
+ALL_KINDS = [Poisson(8), TruncatedPoisson(8), FixedSize(8), Partition(8), Cyclic(8)]
 
 
 # Shapes, dtypes, structures

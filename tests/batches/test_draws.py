@@ -14,7 +14,7 @@ from scipy import stats
 
 from helpers.numbered_records import RECORDS, WAYS, drawn, fetched, numbered
 from tfdp_layers import PrivateBatches
-from tfdp_layers.sampling import FixedSize, Partition, Poisson, Sampling, entropy_generator
+from tfdp_layers.sampling import Cyclic, FixedSize, Partition, Poisson, Sampling, entropy_generator
 
 
 def chi_square_p_value(batches: PrivateBatches, probability: float, draws: int = 3000) -> float:
@@ -39,7 +39,7 @@ def test_poisson_draws_each_row_with_the_declared_probability(examples: int) -> 
 
 
 @pytest.mark.parametrize("examples", [RECORDS - 1, RECORDS + 1])
-@pytest.mark.parametrize("sampling", [FixedSize(8), Partition(8)], ids=lambda s: s.kind)
+@pytest.mark.parametrize("sampling", [FixedSize(8), Partition(8), Cyclic(8)], ids=lambda s: s.kind)
 def test_a_fixed_number_of_records_must_be_the_number_of_rows(sampling: Sampling, examples: int) -> None:
     with pytest.raises(ValueError, match=f"{examples}"):
         PrivateBatches(numbered(), sampling=sampling, examples=examples)

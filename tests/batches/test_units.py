@@ -28,6 +28,7 @@ def records_of(batch):
         tfdp.sampling.TruncatedPoisson(4),
         tfdp.sampling.FixedSize(4),
         tfdp.sampling.Partition(4),
+        tfdp.sampling.Cyclic(4),
     ],
     ids=lambda s: s.kind,
 )

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from tfdp_layers.sampling import (
+    Cyclic,
     FixedSize,
     Partition,
     Poisson,
@@ -18,7 +19,7 @@ from tfdp_layers.sampling import (
     sampling_from_json,
 )
 
-EVERY = [Poisson(30), TruncatedPoisson(30), TruncatedPoisson(30, 35), FixedSize(30), Partition(30)]
+EVERY = [Poisson(30), TruncatedPoisson(30), TruncatedPoisson(30, 35), FixedSize(30), Partition(30), Cyclic(30)]
 
 
 def draw(sampling, examples, count, seed=0, **options):
@@ -86,7 +87,7 @@ def in_any_order(draws):
 
 
 @pytest.mark.parametrize("size", [500, 999, 1000])
-@pytest.mark.parametrize("kind", [Poisson, TruncatedPoisson, FixedSize, Partition], ids=lambda k: k.__name__)
+@pytest.mark.parametrize("kind", [Poisson, TruncatedPoisson, FixedSize, Partition, Cyclic], ids=lambda k: k.__name__)
 def test_draws_come_in_random_order_also_where_they_are_all_records(kind, size):
     assert in_any_order(draw(kind(size), 1000, 3))
 
@@ -212,7 +213,7 @@ def test_reading_validates_every_field(value):
 
 @pytest.mark.parametrize("batch_size", [0, -1, 1.5, "30", None, True])
 def test_batch_sizes_out_of_range(batch_size):
-    for kind in (Poisson, TruncatedPoisson, FixedSize, Partition):
+    for kind in (Poisson, TruncatedPoisson, FixedSize, Partition, Cyclic):
         with pytest.raises(ValueError, match="batch_size must be"):
             kind(batch_size)
 
@@ -237,7 +238,7 @@ def test_multipliers_out_of_range():
 
 def test_steps_and_charges():
     assert [Poisson(30).steps_per_epoch(n) for n in (30, 31, 60, 100)] == [1, 2, 2, 4]
-    assert [s.charges(9, 100) for s in EVERY] == [9, 9, 9, 9, 3]
+    assert [s.charges(9, 100) for s in EVERY] == [9, 9, 9, 9, 3, 3]
 
 
 def test_sampling_loads_no_tensorflow():

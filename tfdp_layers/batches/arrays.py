@@ -81,7 +81,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         self.physical_batch_size = checked_physical(physical_batch_size)
         self.seeded = seed is not None
         self._rng = entropy_generator(seed)
-        self._order_key = self._fresh_order()
+        self._pass = self._first_pass()
         self._start = 0
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -170,18 +170,17 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
 
         return batch
 
-    def _fresh_order(self) -> int:
-        """A key of 128 bits, of the order of samplers that have one."""
-        return int.from_bytes(self._rng.bytes(16), "little") if self.sampling.fixed else 0
+    def _first_pass(self) -> list[np.ndarray]:
+        """The draws that every pass repeats, of samplers with one order; of others none."""
+        draws = self.sampling.draws(self.examples, self._rng, rows=self._drawable)
+        return list(itertools.islice(draws, len(self))) if self.sampling.fixed else []
 
     def start_at(self, step: int) -> None:
         self._start = step
 
     def _indices(self) -> tuple[Iterator[np.ndarray], np.random.Generator]:
-        if self.sampling.fixed:  # every iterator goes round the one order
-            order = np.random.Generator(np.random.Philox(key=self._order_key))
-            draws = self.sampling.draws(self.examples, order, rows=self._drawable)
-            return itertools.islice(draws, self._start % len(self), None), self._rng
+        if self.sampling.fixed:
+            return itertools.islice(itertools.cycle(self._pass), self._start % len(self), None), self._rng
         # Always from the one generator, which only goes forward: whoever starts a new iterator replays nothing.
         return self.sampling.draws(self.examples, self._rng, rows=self._drawable), self._rng
 
@@ -205,7 +204,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         """Draws from here on by a key of 128 bits, that workers share; whoever knows it knows the draws."""
         with self._lock:
             self._rng = np.random.Generator(np.random.Philox(key=key))
-            self._order_key = self._fresh_order()
+            self._pass = self._first_pass()
             self._draws = self._indices()
 
     def digest(self) -> str:

@@ -67,7 +67,7 @@ class SampledRun:
             "examples": self.examples,
             "batch_size": self.sampling.batch_size,
             "steps": self.steps,
-            "decay": None if self.noise is None else self.noise.number,
+            "decay": None if self.noise is None else self.noise.decay,
         }
 
 

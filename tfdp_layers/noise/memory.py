@@ -37,9 +37,7 @@ class NoiseMemory:
         last = tf.identity(self._last.value())
         with tf.control_dependencies([last]):
             self._last.assign(fresh, read_value=False)
-        # In float32 a decay near 1 would be another one, of another cost.
-        taken_back = tf.cast(last, tf.float64) * noise.number
-        return tf.cast(tf.cast(fresh, tf.float64) - taken_back, fresh.dtype)
+        return fresh - noise.number * last  # a number of float32, so what is added is what is accounted
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NoiseMemory:
         return NoiseMemory()

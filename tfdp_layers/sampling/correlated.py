@@ -57,25 +57,25 @@ class Correlated:
         if self.decay is None:
             return
         try:
-            decay = math.nan if isinstance(self.decay, bool | str) else float(self.decay)
-        except (TypeError, ValueError):
+            decay = math.nan if isinstance(self.decay, bool | str) else float(np.float32(self.decay))
+        except (TypeError, ValueError, OverflowError):
             decay = math.nan
         if not 0.0 <= decay < 1.0:
             raise ValueError(
                 f"decay is the part of a step's noise that the next one takes back: at least 0 and below 1. Received:"
                 f" decay={self.decay!r}. Leave it out, and fit chooses it."
             )
-        object.__setattr__(self, "decay", decay)
+        object.__setattr__(self, "decay", float(self.decay))
 
     @property
     def number(self) -> float:
-        """The decay. Raises ValueError where it is not chosen yet."""
+        """The decay as steps in float32 use it, and as it is accounted. Raises ValueError where none is chosen yet."""
         if self.decay is None:
             raise ValueError(
                 "Correlated() has no decay yet: fit chooses it from its steps. Give one, such as Correlated(0.93), or"
                 " take sampling.settled(noise, steps, examples)."
             )
-        return self.decay
+        return float(np.float32(self.decay))
 
     def coefficients(self, steps: int) -> np.ndarray:
         """The first column of C, (steps,): what of a contribution to step 0 shows in each step."""
