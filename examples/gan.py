@@ -1,13 +1,17 @@
 """Images that a generator makes, privately: only the critic sees records, in a loop of one's own.
 
-python examples/gan.py --dataset digits --epsilon 10
-python examples/gan.py --dataset fashion_mnist --epsilon 10 --batch_size 1024
+python examples/gan.py --epsilon 10
+python examples/gan.py --dataset digits --batch_size 256 --epochs 20
 
 The critic is trained privately on records of image and label (`model.private_run`); generated ones are `public` rows of
 its steps, which cost nothing; the generator is trained by ordinary steps against the critic, whose weights are released
 (Xie et al. 2018, arXiv:1802.06739; several steps of the critic for one of the generator as in Bie, Kamath and Zhang
 2023, arXiv:2302.02936). What the generator is worth: a classifier that is trained on its images alone is tested on
 real ones.
+
+2026-11-22, Fashion-MNIST, epsilon 10 at delta 1e-5, seeds 1, 2 and 3: 63.7%, 66.6% and 66.2% of the real test images,
+in five to eight minutes on two busy cores. It takes many records: from the 1,437 digits none of six settings (one run
+each) made a generator worth more than 15%.
 """
 
 import json
@@ -20,14 +24,14 @@ from absl import app, flags
 import tfdp_layers as tfdp
 
 FLAGS = flags.FLAGS
-flags.DEFINE_string("dataset", "digits", "mnist, fashion_mnist or digits.")
+flags.DEFINE_string("dataset", "fashion_mnist", "mnist, fashion_mnist or digits.")
 flags.DEFINE_string("data_dir", None, "Where the data set lies.")
 flags.DEFINE_float("epsilon", 10.0, "Privacy budget.", lower_bound=0.0)
 flags.DEFINE_float("delta", 1e-5, "Privacy budget.")
-flags.DEFINE_integer("batch_size", 256, "Expected records a step of the critic.", lower_bound=1)
+flags.DEFINE_integer("batch_size", 2048, "Expected records a step of the critic.", lower_bound=1)
 flags.DEFINE_integer("epochs", 120, "Passes over the records.", lower_bound=1)
-flags.DEFINE_integer("critic_steps", 3, "Steps of the critic for one of the generator.", lower_bound=1)
-flags.DEFINE_float("learning_rate", 1e-3, "Of Adam, for both.", lower_bound=0.0)
+flags.DEFINE_integer("critic_steps", 2, "Steps of the critic for one of the generator.", lower_bound=1)
+flags.DEFINE_float("learning_rate", 2e-3, "Of Adam, for both.", lower_bound=0.0)
 flags.DEFINE_integer("seed", 1, "Of the initial weights and the codes; never of noise or sampling.")
 
 CODE = 32
@@ -39,7 +43,8 @@ def critic_of(pixels: int, classes: int) -> tfdp.PrivateModel:
     layers = [keras.Input((pixels + classes,))]
     layers += [keras.layers.Dense(width, activation="leaky_relu") for width in (256, 128)]
     model = tfdp.make_private(keras.Sequential([*layers, keras.layers.Dense(1)]))
-    model.compile(tfdp.optimizers.ClippedOptimizer(keras.optimizers.Adam(FLAGS.learning_rate, beta_1=0.5)), LOSS)
+    adam = keras.optimizers.Adam(FLAGS.learning_rate, beta_1=0.5)
+    model.compile(tfdp.optimizers.ClippedOptimizer(adam, l2_norm_clip=1.0), LOSS)
     return model
 
 

@@ -20,7 +20,7 @@ def last_line(name, *flags, folder):
 
 @pytest.mark.slow
 def test_a_generator_is_trained_against_a_private_critic(tmp_path):
-    said = last_line("gan.py", "--epochs=2", "--epsilon=6", folder=tmp_path)
+    said = last_line("gan.py", "--batch_size=256", "--epochs=2", "--epsilon=6", folder=tmp_path)
     assert 5.9 < said["epsilon"] <= 6.0
     assert said["steps"] == 2 * 6
 

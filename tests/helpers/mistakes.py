@@ -27,6 +27,16 @@ def fit(model: Any = None, x: Any = X, y: Any = Y, **options: Any) -> Any:
     return model.fit(x, y, **({"batch_size": 16, "verbose": 0} | options))
 
 
+def loop(twice: bool) -> None:
+    """Steps twice on a draw, or skips one."""
+    with private().private_run(X, Y, batch_size=16, verbose=0) as run:
+        batch = next(run)
+        if twice:
+            run.step(batch)
+            run.step(batch)
+        next(run)
+
+
 MISTAKES = {
     "an ordinary optimizer": lambda: tfdp.make_private(plain()).compile("adam", LOSS),
     "no budget and no noise given": lambda: fit(private(optimizer=tfdp.optimizers.ClippedOptimizer("adam"))),
@@ -50,6 +60,8 @@ MISTAKES = {
     "delta that is too large": lambda: tfdp.callbacks.PrivacyBudget(epsilon=1.0, delta=1.0),
     "epsilon 0": lambda: tfdp.callbacks.PrivacyBudget(epsilon=0.0, delta=1e-5),
     "train_on_batch": lambda: private().train_on_batch(X[:4], Y[:4]),
+    "a draw stepped twice": lambda: loop(twice=True),
+    "a draw that is skipped": lambda: loop(twice=False),
     "a custom layer with weights": lambda: fit(private(plain(Scaling()))),
     "an unknown sampler": lambda: fit(sampling="poisson"),
     "correlated noise on Poisson draws": lambda: fit(

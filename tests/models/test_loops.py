@@ -229,6 +229,27 @@ def test_what_is_changed_while_it_runs_is_refused_as_in_fit(run):
     assert run._model.ledger.steps == 1
 
 
+def test_a_loss_that_was_not_certified_takes_no_step(run):
+    model = run._model
+    run.step(next(run))
+
+    def worse():
+        model.compile(model.optimizer, lambda y, p: keras.ops.mean((p[:, 0] - keras.ops.mean(p)) ** 2))
+
+    with pytest.raises(RuntimeError, match="compile was called while fit runs"):
+        worse()
+    run.step(next(run))
+    assert run.made == 2
+
+
+def test_a_step_inside_of_a_compiled_function_is_refused(run):
+    batch = next(run)
+    with pytest.raises(RuntimeError, match="outside"):
+        tf.function(lambda: run.step(batch), autograph=False)()
+    assert run._model.ledger.steps == 0
+    run.step(batch)
+
+
 def test_one_model_trains_in_one_run_at_a_time(run):
     model = run._model
     for second in (model.fit, lambda *a, **k: loop(model, *a, **k)):

@@ -169,6 +169,11 @@ class PrivateLoop:
     @contextlib.contextmanager
     def _ours(self) -> Iterator[None]:
         """Inside, this library runs, and not the body of the loop."""
+        if not tf.executing_eagerly():
+            raise RuntimeError(
+                "A run draws and steps in Python, where each step is counted: inside of a tf.function the same draw"
+                " would be stepped again and again. Call it outside; the step itself is compiled."
+            )
         if self._ended:
             yield
             return
@@ -197,7 +202,7 @@ class PrivateLoop:
         if not self._begun or not self._step:
             return
         self._begun, model, arguments = False, self._model, self._arguments
-        logs = dict(model._get_metrics_result_or_logs(self._logs))
+        logs = dict(self._logs)
         validation = arguments.get("validation_data")
         if validation is not None and model._should_eval(self.epoch, arguments.get("validation_freq", 1)):
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(validation)

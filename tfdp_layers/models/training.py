@@ -86,8 +86,15 @@ class PrivateTraining(Opening):
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """As in Keras. `jit_compile="auto"` means False: on CPUs XLA makes convolutions several times slower.
 
-        Raises: ValueError unless the optimizer is one of `tfdp.optimizers`.
+        Raises:
+            ValueError: unless the optimizer is one of `tfdp.optimizers`.
+            RuntimeError: while `fit` or a `private_run` of the model runs.
         """
+        if self._privacy.run is not None:
+            raise RuntimeError(
+                "compile was called while fit runs: its loss, metrics and optimizer are those that were certified. Call"
+                " it between two calls of fit."
+            )
         arguments = bind(super().compile, args, kwargs)
         optimizer = keras.optimizers.get(arguments.get("optimizer", "rmsprop"))
         if not isinstance(optimizer, PrivateOptimizer):
