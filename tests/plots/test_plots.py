@@ -76,7 +76,9 @@ def test_accuracy_against_epsilon():
     assert axes_of(figure) == ("epsilon", "accuracy")
     assert "pairs: 0.9 at epsilon 8" in plots.alt_text(figure)
     wide = plots.accuracy(([0.1, 1, 10], [0.1, 0.2, 0.3]))
-    assert [t.get_text() for t in wide.axes[0].get_xticklabels()] == ["0.1", "0.2", "0.5", "1", "2", "5", "10"]
+    assert [t.get_text() for t in wide.axes[0].get_xticklabels()] == ["0.1", "1", "10"]
+    many = plots.accuracy(([0.1 * 1.6**n for n in range(10)], [0.1] * 10))
+    assert [t.get_text() for t in many.axes[0].get_xticklabels()] == ["0.1", "0.2", "0.5", "1", "2", "5"]
 
 
 def test_noise_against_epsilon():

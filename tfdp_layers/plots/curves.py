@@ -16,6 +16,9 @@ from tfdp_layers.sampling import Sampling
 __all__ = ["accuracy", "epsilon", "noise", "profile"]
 
 
+_FEW = 6
+
+
 def epsilon(*sources: Any, delta: float | None = None, budget: float | None = None, **named_sources: Any) -> Figure:
     """Draws epsilon against steps (of a History against epochs), a line for each source.
 
@@ -74,7 +77,7 @@ def accuracy(
         axes.margins(y=0.12)
         axes.annotate("without privacy", (0.02, baseline), (0, 4), ("axes fraction", "data"), "offset points")
     everything = [value for x, _ in found.values() for value in x]
-    if min(everything) > 0 and max(everything) > 8 * min(everything):
+    if min(everything) > 0 and max(everything) >= 8 * min(everything):
         axes.set_xscale("log")
         _plain_ticks(axes, everything)
     named(axes, "epsilon", what, f"{what.capitalize()} against epsilon")
@@ -193,10 +196,12 @@ def profile(*sources: Any, delta: float | None = None, **named_sources: Any) -> 
 
 
 def _plain_ticks(axes: Any, values: Sequence[float], vertical: bool = False) -> None:
-    """Ticks of a logarithmic axis as plain numbers: 1, 2 and 5 times a power of ten."""
+    """Ticks of a logarithmic axis as plain numbers: the values, if few; else 1, 2 and 5 times a power of ten."""
     low, high = min(values), max(values)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [m * 10.0**p for p in powers for m in (1, 2, 5) if 0.8 * low <= m * 10.0**p <= 1.25 * high]
+    if len(set(values)) <= _FEW and not vertical:
+        ticks = sorted(set(values))
     axis = axes.yaxis if vertical else axes.xaxis
     axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.set_ticks([], minor=True)

@@ -103,6 +103,7 @@ def random_search(
     search = _Search(build, chosen, candidates, judge, draws)
     for one in candidates:
         one.known["seeded"] = randomness is not None
+    ledger.lock()  # what it holds stays what the noise is found for
     search.find_noise(number, target, ledger)
     with counting_nothing() as fresh:
         search.rehearse(fresh)
@@ -162,8 +163,9 @@ class _Search:
         self._charge(model, made_up)
         made_up.fit(model)
         report = model._privacy.independence
-        for one in self.candidates if report is not None else ():
-            one.known["independence"] = in_words(report)
+        if report is not None:
+            for one in self.candidates:
+                one.known["independence"] = in_words(report)
         if self.judge.paid is None:  # of public data
             self.judge.score(model, made_up.batches.examples)
         forget_released(model.trainable_variables)
