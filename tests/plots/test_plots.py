@@ -7,6 +7,7 @@ import pytest
 
 from helpers.accounting_tools import ledger_of, release_of
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, Selection, Statement, epsilon, privacy_profile
+from tfdp_layers.accounting import plan as planned
 from tfdp_layers.audit.report import Audit
 from tfdp_layers.sampling import Partition, Poisson
 
@@ -92,6 +93,13 @@ def test_noise_against_epsilon():
     assert spent == pytest.approx(1.0, rel=0.03)
 
 
+def test_a_plan_is_drawn_as_it_compares():
+    found = planned(600, 2.0, 1e-4, batch_sizes=[50, 100], epochs=[5, 10])
+    lines = lines_of(plots.plan(found))
+    assert lines["batch size 50"] == [[5, 10], [run.share for run in found.runs if run.batch_size == 50]]
+    assert f"Start from batches of {found.recommended.batch_size}" in plots.alt_text(plots.plan(found))
+
+
 def test_the_profile_is_that_of_the_ledger():
     ledger = ledger_of(STEP, 40)
     figure = plots.profile(ledger, delta=1e-5)
@@ -136,6 +144,7 @@ WRONG = [
     (lambda: plots.accuracy(ledger_of(STEP, 1)), "needs epsilon"),
     (lambda: plots.noise(256, 1000, 3), "such as Poisson"),
     (lambda: plots.noise(Poisson(2), 1000, 0), "epochs must be"),
+    (lambda: plots.plan(History()), "what tfdp.plan returns"),
     (lambda: plots.profile(History()), "a Ledger or a private model"),
     (lambda: plots.profile(ledger_of(release_of(Poisson(60), 0.0), 1)), "without noise"),
     (lambda: plots.groups(AUDIT), "a Statement, a Ledger"),
