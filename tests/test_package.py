@@ -156,7 +156,7 @@ def test_the_entry_point_is_the_command():
     assert entry.load()(["--version"]) == 0
 
 
-@pytest.mark.parametrize("module", ["", ".sampling", ".accounting", ".commands.cli", ".commands.train"])
+@pytest.mark.parametrize("module", ["", ".sampling", ".accounting", ".commands.cli", ".commands.train", ".plots"])
 def test_these_modules_load_no_tensorflow(module):
     code = f"import sys, tfdp_layers{module}; assert not {{'tensorflow', 'keras', 'torch', 'jax'}} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

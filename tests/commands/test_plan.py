@@ -25,6 +25,9 @@ def test_a_picture_is_written_where_matplotlib_is_there(capsys, tmp_path):
 
 
 def test_a_picture_without_matplotlib_is_refused(capsys, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("tfdp_layers.plots")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delattr(tfdp, "plots", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert run("plan", *RUN, "--plot", "plan.png") == 2
     assert "needs matplotlib" in capsys.readouterr().err

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 from helpers.accounting_tools import release_of
-from tfdp_layers.accounting import GroupNoise, Ledger, MetricRelease, NumericSparse, Release
+from tfdp_layers.accounting import GroupNoise, Ledger, MetricRelease, NumericSparse, Release, Selection
 from tfdp_layers.sampling import Cyclic, Poisson, TruncatedPoisson
 from tfdp_layers.sampling.correlated import Correlated
 
@@ -53,7 +53,15 @@ def whole_epochs_ledger():
     return ledger.to_json()
 
 
-LEDGERS = [whole_ledger(), whole_party_ledger(), whole_epochs_ledger()]
+def whole_search_ledger():
+    metric = MetricRelease((GroupNoise("score", 0.5, 90.0),), Poisson(60_000), 60_000)
+    ledger = Ledger()
+    ledger.reserve(ledger.begin(Selection((((STEP, 50), (metric, 1)), ((OTHER, 90),)), 10.0, 0.5)), 2)
+    ledger.reserve(ledger.begin(Selection((((STEP, 50),),), 3.0, float("inf"))), 1)
+    return ledger.to_json()
+
+
+LEDGERS = [whole_ledger(), whole_party_ledger(), whole_epochs_ledger(), whole_search_ledger()]
 
 
 def sealed(tree):

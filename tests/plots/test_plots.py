@@ -7,6 +7,7 @@ import pytest
 
 from helpers.accounting_tools import ledger_of, release_of
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, Selection, Statement, epsilon, privacy_profile
+from tfdp_layers.accounting import plan as planned
 from tfdp_layers.audit.report import Audit
 from tfdp_layers.sampling import Partition, Poisson
 
@@ -76,7 +77,9 @@ def test_accuracy_against_epsilon():
     assert axes_of(figure) == ("epsilon", "accuracy")
     assert "pairs: 0.9 at epsilon 8" in plots.alt_text(figure)
     wide = plots.accuracy(([0.1, 1, 10], [0.1, 0.2, 0.3]))
-    assert [t.get_text() for t in wide.axes[0].get_xticklabels()] == ["0.1", "0.2", "0.5", "1", "2", "5", "10"]
+    assert [t.get_text() for t in wide.axes[0].get_xticklabels()] == ["0.1", "1", "10"]
+    many = plots.accuracy(([0.1 * 1.6**n for n in range(10)], [0.1] * 10))
+    assert [t.get_text() for t in many.axes[0].get_xticklabels()] == ["0.1", "0.2", "0.5", "1", "2", "5"]
 
 
 def test_noise_against_epsilon():
@@ -88,6 +91,13 @@ def test_noise_against_epsilon():
         assert y[0] > y[1]
     spent = epsilon(ledger_of(release_of(Poisson(64), lines["poisson, batches of 64"][1][0], 2_000), 320), 1e-5)
     assert spent == pytest.approx(1.0, rel=0.03)
+
+
+def test_a_plan_is_drawn_as_it_compares():
+    found = planned(600, 2.0, 1e-4, batch_sizes=[50, 100], epochs=[5, 10])
+    lines = lines_of(plots.plan(found))
+    assert lines["batch size 50"] == [[5, 10], [run.share for run in found.runs if run.batch_size == 50]]
+    assert f"Start from batches of {found.recommended.batch_size}" in plots.alt_text(plots.plan(found))
 
 
 def test_the_profile_is_that_of_the_ledger():
@@ -134,6 +144,7 @@ WRONG = [
     (lambda: plots.accuracy(ledger_of(STEP, 1)), "needs epsilon"),
     (lambda: plots.noise(256, 1000, 3), "such as Poisson"),
     (lambda: plots.noise(Poisson(2), 1000, 0), "epochs must be"),
+    (lambda: plots.plan(History()), "what tfdp.plan returns"),
     (lambda: plots.profile(History()), "a Ledger or a private model"),
     (lambda: plots.profile(ledger_of(release_of(Poisson(60), 0.0), 1)), "without noise"),
     (lambda: plots.groups(AUDIT), "a Statement, a Ledger"),

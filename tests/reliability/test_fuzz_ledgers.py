@@ -43,7 +43,7 @@ def test_a_ledger_of_any_text_is_whole_or_refused(text):
     assert all(entry.charges >= 0 and entry.release.event() for entry in ledger.entries)
 
 
-@pytest.mark.parametrize("text", LEDGERS, ids=["records", "party", "epochs"])
+@pytest.mark.parametrize("text", LEDGERS, ids=["records", "party", "epochs", "search"])
 def test_no_single_changed_character_is_read_as_another_count(text):
     whole = Ledger.from_json(text)
     digits = [i for i, character in enumerate(text) if character.isdigit()]

@@ -78,19 +78,11 @@ def _numbers(name: str, text: str | None) -> list[int] | None:
 def _draw(found: RunPlan, path: Path) -> None:
     """Signal against epochs, a line for each batch size."""
     try:
-        from matplotlib.figure import Figure
+        from tfdp_layers import plots
     except ImportError as error:
-        raise Refusal("--plot needs matplotlib: pip install 'tfdp-layers[docs]'. The table needs nothing.") from error
-    figure = Figure(figsize=(7, 4.5), layout="constrained")
-    axes = figure.subplots()
-    for size in sorted({run.batch_size for run in found.runs}):
-        rows = [run for run in found.runs if run.batch_size == size]
-        axes.plot([run.epochs for run in rows], [run.share for run in rows], marker="o", label=f"batch size {size:,}")
-    axes.set(xscale="log", xlabel="epochs", ylabel="signal, of the most that the budget buys")
-    axes.set_title(f"{found.examples:,} records, epsilon {found.epsilon:g} at delta {found.delta:g}")
-    axes.legend()
+        raise Refusal("--plot needs matplotlib: pip install 'tfdp-layers[plots]'. The table needs nothing.") from error
     try:
-        figure.savefig(path)
+        plots.save(plots.plan(found), path)
     except (OSError, ValueError) as error:
         raise Refusal(f"the picture cannot be written to {path}: {error}") from error
 

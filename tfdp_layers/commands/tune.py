@@ -170,8 +170,7 @@ def _said(training: Training, space: dict[str, Any], half: int) -> str:
     data, options = training.data, training.options
     drawn = "; ".join(f"{name} from {of if isinstance(of, list) else [of.low, of.high]}" for name, of in space.items())
     rows = {
-        "Data": f"{data.name}: {training.examples} training images; {half} test images, public, choose, the others"
-        " report",
+        "Data": f"{data.name}: {training.examples} training images; {half} public test images choose, the rest report",
         "Model": f"{options.model}, each record's influence bounded by {options.method}",
         "Drawn": drawn,
     }

@@ -1,4 +1,4 @@
-"""Lines: epsilon along a training, accuracy against epsilon, noise against epsilon, delta against epsilon."""
+"""Lines: epsilon along a training; accuracy, noise and delta against epsilon; what a plan compares."""
 
 import math
 from collections.abc import Sequence
@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from tfdp_layers.accounting import privacy_profile
+from tfdp_layers.accounting import RunPlan, privacy_profile
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.calibration import estimated_noise_multiplier
 from tfdp_layers.plots.figures import Figure, described, drawn, framed, named
 from tfdp_layers.plots.sources import Points, by_name, epsilon_points, history_of, ledger_of, scalars_of
 from tfdp_layers.sampling import Sampling
 
-__all__ = ["accuracy", "epsilon", "noise", "profile"]
+__all__ = ["accuracy", "epsilon", "noise", "plan", "profile"]
+
+
+_FEW = 6
 
 
 def epsilon(*sources: Any, delta: float | None = None, budget: float | None = None, **named_sources: Any) -> Figure:
@@ -74,7 +77,7 @@ def accuracy(
         axes.margins(y=0.12)
         axes.annotate("without privacy", (0.02, baseline), (0, 4), ("axes fraction", "data"), "offset points")
     everything = [value for x, _ in found.values() for value in x]
-    if min(everything) > 0 and max(everything) > 8 * min(everything):
+    if min(everything) > 0 and max(everything) >= 8 * min(everything):
         axes.set_xscale("log")
         _plain_ticks(axes, everything)
     named(axes, "epsilon", what, f"{what.capitalize()} against epsilon")
@@ -192,11 +195,36 @@ def profile(*sources: Any, delta: float | None = None, **named_sources: Any) -> 
     return described(figure, f"Line chart of delta, logarithmic, against epsilon. {ends}.{marked}")
 
 
+def plan(found: RunPlan) -> Figure:
+    """Draws what `tfdp.plan` returned: how far gradients can stand out of the noise, a line for each batch size.
+
+    Raises: ValueError for anything else.
+    """
+    if not isinstance(found, RunPlan):
+        raise ValueError(f"A plan is what tfdp.plan returns. Received: {found!r}.")
+    lines: dict[str, Points] = {}
+    for run in sorted(found.runs, key=lambda one: (one.batch_size, one.epochs)):
+        x, y = lines.setdefault(f"batch size {run.batch_size:,}", ([], []))
+        x.append(float(run.epochs))
+        y.append(run.share)
+    figure, (axes,) = framed()
+    drawn(axes, lines, always_named=True)
+    axes.set_xscale("log")
+    _plain_ticks(axes, [float(run.epochs) for run in found.runs])
+    title = f"{found.examples:,} records, epsilon {found.epsilon:g} at delta {found.delta:g}"
+    named(axes, "epochs", "signal, of the most that the budget buys", title)
+    ends = "; ".join(f"{name}: {y[-1]:.2g} at {x[-1]:g} epochs" for name, (x, y) in lines.items())
+    best = f"Start from batches of {found.recommended.batch_size:,} and {found.recommended.epochs} epochs."
+    return described(figure, f"Line chart of the signal against epochs. {ends}. {best}")
+
+
 def _plain_ticks(axes: Any, values: Sequence[float], vertical: bool = False) -> None:
-    """Ticks of a logarithmic axis as plain numbers: 1, 2 and 5 times a power of ten."""
+    """Ticks of a logarithmic axis as plain numbers: the values, if few; else 1, 2 and 5 times a power of ten."""
     low, high = min(values), max(values)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [m * 10.0**p for p in powers for m in (1, 2, 5) if 0.8 * low <= m * 10.0**p <= 1.25 * high]
+    if len(set(values)) <= _FEW and not vertical:
+        ticks = sorted(set(values))
     axis = axes.yaxis if vertical else axes.xaxis
     axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
     axis.set_ticks([], minor=True)

@@ -30,7 +30,7 @@ def groups(source: Any, delta: float | None = None) -> Figure:
         raise ValueError("Nothing to draw: no step was released, so there are no groups of weights.")
     release = max(steps, key=lambda one: one.steps)
     shown = release.groups[:_MOST_GROUPS]
-    figure, (axes,) = framed(height=1.7 + 0.42 * len(shown))
+    figure, (axes,) = framed(height=1.9 + 0.45 * len(shown))
     rows = range(len(shown))
     bars = {"noise (standard deviation)": 2, "bound on one record": 1}
     for shift, (label, field) in zip((0.2, -0.2), bars.items(), strict=True):
@@ -52,7 +52,8 @@ def groups(source: Any, delta: float | None = None) -> Figure:
     axes.grid(False, axis="y")
     left_out = "" if len(shown) == len(release.groups) else f" (first {len(shown)} of {len(release.groups)} groups)"
     named(axes, "loss per unit of weight", "", f"What one record adds to a sum, and the noise on it{left_out}")
-    axes.legend(loc="lower right", fontsize=9.5, facecolor="white", edgecolor="#d9d9d9", reverse=True)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles[::-1], labels[::-1], loc="outside lower center", ncols=2, fontsize=9.5, frameon=False)
     text = "; ".join(f"{name}: bound {bound:.3g}, noise {stddev:.3g}" for name, bound, stddev in shown)
     return described(figure, f"Bar chart of bounds and noise for each group of weights. {text}.")
 

@@ -68,7 +68,7 @@ def drawn(axes: Any, lines: dict[str, tuple[list[float], list[float]]], always_n
 
 def described(figure: Figure, text: str) -> Figure:
     """The figure, with an alternative text: for who cannot see it."""
-    figure._tfdp_alt_text = " ".join(text.split())
+    vars(figure)["_tfdp_alt_text"] = " ".join(text.split())
     return figure
 
 

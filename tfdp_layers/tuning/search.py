@@ -103,6 +103,7 @@ def random_search(
     search = _Search(build, chosen, candidates, judge, draws)
     for one in candidates:
         one.known["seeded"] = randomness is not None
+    ledger.lock()  # what it holds stays what the noise is found for
     search.find_noise(number, target, ledger)
     with counting_nothing() as fresh:
         search.rehearse(fresh)

@@ -50,9 +50,8 @@ class _Charged(keras_tuner.HyperModel):
 
     def fit(self, hp: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         """As the hypermodel's own."""
-        inner = self._inner
-        if isinstance(inner, keras_tuner.HyperModel):
-            return inner.fit(hp, model, *args, **kwargs)
+        if isinstance(self._inner, keras_tuner.HyperModel):
+            return self._inner.fit(hp, model, *args, **kwargs)
         return super().fit(hp, model, *args, **kwargs)
 
 
