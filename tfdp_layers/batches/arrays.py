@@ -82,7 +82,6 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         self.seeded = seed is not None
         self._rng = entropy_generator(seed)
         self._pass = self._first_pass()
-        self._start = 0
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._draws = self._indices()
@@ -99,20 +98,20 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         """
         return (self._pack(leaves) for leaves in self._row_stream(bool(pad)))
 
-    def dataset(self, pad: bool = False) -> tf.data.Dataset:
+    def dataset(self, pad: bool = False, start: int = 0) -> tf.data.Dataset:
         """`stream(pad)` as a tf.data.Dataset with a signature fixed beforehand, two batches ahead.
 
         Records of up to 1 GiB in memory are copied once into tensors; larger or memory-mapped ones, and those of
         sources, are read row by row.
         """
-        return self._dataset(pad, self._gather()).prefetch(2)
+        return self._dataset(pad, self._gather(), start).prefetch(2)
 
-    def _dataset(self, pad: bool, gather: Gather) -> tf.data.Dataset:
+    def _dataset(self, pad: bool, gather: Gather, start: int = 0) -> tf.data.Dataset:
         @tf.autograph.experimental.do_not_convert  # plain TensorFlow, which takes a third of the time to trace
         def batch(indices: tf.Tensor, count: tf.Tensor, rows: tf.Tensor, _: tf.Tensor) -> Any:
             return gather(indices[:count], rows, self._static_rows(pad))
 
-        return self._drawn(pad).map(batch)
+        return self._drawn(pad, start).map(batch)
 
     def slices(self, share: Share) -> tf.data.Dataset:
         gather, constant = self._gather(), self._static_rows(False)
@@ -131,15 +130,15 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
 
         return self._drawn(False).flat_map(cut).prefetch(2 * share.count)
 
-    def _drawn(self, pad: bool) -> tf.data.Dataset:
+    def _drawn(self, pad: bool, start: int = 0) -> tf.data.Dataset:
         """Draws: indices (at least count,), how many of them count, the batch's rows, and a checksum, all int64."""
         # Several draws a call of the generator: each call costs as much as gathering a small batch.
         together = max(1, min(16, _DRAWN_AHEAD // self.sampling.batch_size))
         signature = (tf.TensorSpec((together, None), tf.int64), *[tf.TensorSpec((together,), tf.int64)] * 3)
-        return generated(self, lambda batches: batches._draws_of(together, pad), signature).unbatch()
+        return generated(self, lambda batches: batches._draws_of(together, pad, start), signature).unbatch()
 
-    def _draws_of(self, together: int, pad: bool) -> Iterator[tuple[np.ndarray, ...]]:
-        stream = self._index_stream()
+    def _draws_of(self, together: int, pad: bool, start: int = 0) -> Iterator[tuple[np.ndarray, ...]]:
+        stream = self._index_stream(start)
         while True:
             drawn = [next(stream) for _ in range(together)]
             counts = np.array([len(one) for one in drawn])
@@ -175,12 +174,13 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         draws = self.sampling.draws(self.examples, self._rng, rows=self._drawable)
         return list(itertools.islice(draws, len(self))) if self.sampling.fixed else []
 
-    def start_at(self, step: int) -> None:
-        self._start = step
+    @property
+    def order(self) -> Any:
+        return self._pass if self.sampling.fixed else None
 
-    def _indices(self) -> tuple[Iterator[np.ndarray], np.random.Generator]:
+    def _indices(self, start: int = 0) -> tuple[Iterator[np.ndarray], np.random.Generator]:
         if self.sampling.fixed:
-            return itertools.islice(itertools.cycle(self._pass), self._start % len(self), None), self._rng
+            return itertools.islice(itertools.cycle(self._pass), start % len(self), None), self._rng
         # Always from the one generator, which only goes forward: whoever starts a new iterator replays nothing.
         return self.sampling.draws(self.examples, self._rng, rows=self._drawable), self._rng
 
@@ -195,12 +195,12 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
             drawn = next(draws)
             return drawn if self._units is None else self._units.choose(drawn, rng)
 
-    def _index_stream(self) -> Iterator[np.ndarray]:
-        draws = self._indices()
+    def _index_stream(self, start: int = 0) -> Iterator[np.ndarray]:
+        draws = self._indices(start)
         while True:
             yield self._next(*draws)
 
-    def rekey(self, key: int) -> None:
+    def _rekey(self, key: int) -> None:
         """Draws from here on by a key of 128 bits, that workers share; whoever knows it knows the draws."""
         with self._lock:
             self._rng = np.random.Generator(np.random.Philox(key=key))

@@ -40,16 +40,23 @@ class Batches(abc.ABC):
             return self.physical_batch_size
         return min(LONGEST_SUM, self.physical_batch_size or LONGEST_SUM)
 
-    def start_at(self, step: int) -> None:  # noqa: B027 (of draws that are fresh there is nothing to do)
-        """Lets the next pass over the draws start where the draw of this step stands in a fixed order."""
+    @property
+    def order(self) -> Any:
+        """The fixed order that draws follow, an object of its own; None where every draw is fresh."""
+        return None
 
     def __len__(self) -> int:
         """Batches in an epoch: ceil(examples / batch_size)."""
         return self.sampling.steps_per_epoch(self.examples)
 
     @abc.abstractmethod
-    def dataset(self, pad: bool = False) -> tf.data.Dataset:
-        """Endless batches of the same structure, batch axis None or constant; `pad`: of a few sizes only."""
+    def dataset(self, pad: bool = False, start: int = 0) -> tf.data.Dataset:
+        """Endless batches of the same structure, batch axis None or constant.
+
+        Args:
+            pad: of a few sizes only.
+            start: the step of a fixed order whose draw is the first one.
+        """
 
     def slices(self, share: Share) -> tf.data.Dataset:
         """The same draws, each cut into disjoint slices; yields (slice, stamp) of this share: see `cut_batches`."""

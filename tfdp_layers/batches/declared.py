@@ -93,7 +93,7 @@ class DeclaredBatches(Batches):
             if leaf.shape.rank != 1:
                 raise ValueError(f"Sample weights must be one number a record, shape (rows,). Received: {leaf}.")
 
-    def dataset(self, pad: bool = False) -> tf.data.Dataset:
+    def dataset(self, pad: bool = False, start: int = 0) -> tf.data.Dataset:
         """The declared batches, endlessly, with weights (ones if there were none); padded as `PrivateBatches` pads.
 
         Raises: tf.errors.InvalidArgumentError, while iterating, for a batch larger than the sampling allows.

@@ -1,5 +1,6 @@
 """The compiled step, counted: reserved in the ledger before it runs, settled after."""
 
+import threading
 import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ class CountedStep:
 
     def __call__(self, iterator: Any) -> Any:
         run, ledger = self.state.require_run(), self.state.ledger
+        refuse_foreign_call(self.state, run, iterator)
         if self.settings(run.groups) != run.settings:
             raise RuntimeError(
                 "The noise, a clip, a bound, a layer's trainable flag, or steps_per_execution was changed while fit"
@@ -107,6 +109,20 @@ class CountedStep:
 def ahead_of(run: Run) -> int:
     """How many releases a ledger's file may count ahead: 1% of the planned ones, and few in any case."""
     return 0 if run.plan is None else min(MOST_AHEAD, run.plan.steps // 100)
+
+
+def refuse_foreign_call(state: PrivacyState, run: Run, iterator: Any) -> None:
+    """Raises RuntimeError unless the running `fit`, or the loop of `private_run`, calls the step on its own draws.
+
+    A callback, another thread or the body of a loop would step on rows that no sampler drew, charged as a draw.
+    """
+    hooked = state.watch is not None and state.watch.running
+    if not (iterator is run.offered if run.looped else run.thread == threading.get_ident() and not hooked):
+        raise RuntimeError(
+            "The compiled step was called by something other than the training that runs: on which records, and how"
+            " they were drawn, is unknown, and so is the cost. Let fit call it, or write run.step(batch) in the loop of"
+            " model.private_run."
+        )
 
 
 def refuse_gaps(run: Run, count: int) -> None:

@@ -73,7 +73,7 @@ def agree(
             " adapted layer, must be in the chief's ledger."
         )
     if key is not None:
-        batches.rekey(key)
+        batches._rekey(key)
     return token, ledger if workers.chief else copy
 
 

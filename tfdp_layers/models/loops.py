@@ -58,6 +58,7 @@ class PrivateLoop:
     def __init__(self, model: Any, dataset: tf.data.Dataset, arguments: dict[str, Any]) -> None:
         run = model._privacy.require_run()
         self._model, self._arguments, self._watch = model, arguments, model._privacy.watch
+        self._run, run.looped = run, True
         self._draws: Any = iter(dataset)
         self._lock = threading.RLock()
         self._batch: DrawnBatch | None = None
@@ -89,11 +90,12 @@ class PrivateLoop:
                 )
             if self._model.stop_training or self._steps >= self.planned:
                 raise StopIteration
-            if not self._begun:
-                self._begun, self._step = True, 0
-                self._model.reset_metrics()
-                self._callbacks.on_epoch_begin(self.epoch)
-            self._batch = DrawnBatch(self, next(self._draws))
+            with self._ending():
+                if not self._begun:
+                    self._begun, self._step = True, 0
+                    self._model.reset_metrics()
+                    self._callbacks.on_epoch_begin(self.epoch)
+                self._batch = DrawnBatch(self, next(self._draws))
             return self._batch
 
     def step(self, batch: DrawnBatch, public: Any = None) -> dict[str, Any]:
@@ -124,8 +126,9 @@ class PrivateLoop:
             if public is not None:
                 self._refuse_records(batch, public)
                 data = (data, checked_public(public, data))
-            self._batch = None  # before the step: one that breaks off may have released
-            self._callbacks_and_step(data)
+            with self._ending():
+                self._batch = None  # before the step: one that breaks off may have released
+                self._callbacks_and_step(data)
             return self._watch.logs(self, dict(self._logs))
 
     def feeds(self, model: keras.Model) -> None:
@@ -154,17 +157,29 @@ class PrivateLoop:
         self._watch.enter(self)
         try:
             yield
-            self._watch.leave()
-            if self._steps < self.planned and not model.stop_training:
-                self._watch.decided_by(self, "left before its last step")
-            self._end_epoch()
-            model.optimizer.finalize_variable_values(model.trainable_variables)
-            callbacks.on_train_end(logs=self._epoch_logs)
+            with self._lock:  # a step that another thread makes comes to its end first
+                self._watch.leave()
+                if self._steps < self.planned and not model.stop_training:
+                    self._watch.decided_by(self, "left before its last step")
+                self._end_epoch()
+                model.optimizer.finalize_variable_values(model.trainable_variables)
+                callbacks.on_train_end(logs=self._epoch_logs)
         except BaseException:
-            self._watch.decided_by(self, "ended by an exception")
+            with self._lock:
+                self._watch.decided_by(self, "ended by an exception")
             raise
         finally:
-            self._ended, self._draws, self._batch = True, None, None
+            with self._lock:
+                self._ended, self._draws, self._batch = True, None, None
+
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Inside, whatever is raised ends the run: a draw is left out, and what follows has another cost."""
+        try:
+            yield
+        except BaseException:
+            self._ended = True
+            raise
 
     @contextlib.contextmanager
     def _ours(self) -> Iterator[None]:
@@ -191,7 +206,11 @@ class PrivateLoop:
             warnings.warn(f"{error} The loop ends; its last draw was not used.", UserWarning, stacklevel=4)
             model.stop_training = True
             return
-        self._logs = dict(self._function(iter([data])))
+        self._run.offered = draws = iter([data])
+        try:
+            self._logs = dict(self._function(draws))
+        finally:
+            self._run.offered = None
         self._callbacks.on_train_batch_end(self._step, self._logs)
         self._step, self._steps = self._step + 1, self._steps + 1
         if model.stop_training or self._step >= self._arguments["steps_per_epoch"]:
@@ -229,7 +248,10 @@ class PrivateLoop:
 
     def _refuse_ended(self) -> None:
         if self._ended:
-            raise RuntimeError("This run has ended with its `with` block. Start another: model.private_run(...).")
+            raise RuntimeError(
+                "This run has ended, with its `with` block or by an error in a draw or a step. Start another:"
+                " model.private_run(...)."
+            )
 
 
 def checked_public(public: Any, drawn: Any) -> Any:

@@ -71,13 +71,18 @@ class Opening(BoundedSums, Bookkeeping):
         batches, arguments = self._accepted(bind(super().fit, args, kwargs), own, refuse)
         state = self._privacy
         state.accept_measured = accept_measured
-        with state.account.running(), self._watching(arguments):
+        with state.account.running(), self.optimizer.in_use(), self._watching(arguments):
             replicas = state.replicas_of(self._distribute_strategy)
-            dataset = batches.dataset(pad=bool(self.jit_compile))
+            pad = bool(self.jit_compile)
+            dataset = batches.dataset(pad)
             try:
                 self._begin(batches, dataset.element_spec, replicas, arguments)
                 self._settle_accounts()  # weights may have been made just now
-                yield (replicas.dataset(batches) if replicas else dataset), arguments
+                if replicas:
+                    dataset = replicas.dataset(batches)
+                elif state.require_run().start:
+                    dataset = batches.dataset(pad, state.require_run().start)
+                yield dataset, arguments
             finally:
                 state.stream = stream_after(state.run, self.optimizer, self.ledger)
                 if self.made_in_fit:

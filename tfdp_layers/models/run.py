@@ -1,6 +1,7 @@
 """What a private model remembers beside its weights, and one `fit` of it."""
 
 import copy
+import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -31,6 +32,10 @@ class Run:
         settings: what its certificate and the ledger's entry were made from; see `settings_of`.
         replicas: the devices that train together, if there are several.
         plan: the steps that it is to make.
+        start: the step of a fixed order at which its draws begin.
+        looped: whether the loop is the caller's own.
+        offered: what such a loop lets its next step draw from.
+        thread: that of `fit`, which makes its steps.
         made: releases that it made.
         drawn: draws that were taken for them.
         broken: whether a step was broken off, so that it is not known what it released.
@@ -48,7 +53,8 @@ class Run:
         self.batches, self.groups, self.release, self.replicas = batches, groups, release, replicas
         self.token: str | None = None
         self.settings: Hashable = None
-        self.made = self.drawn = 0
+        self.looped, self.offered, self.thread = False, None, threading.get_ident()
+        self.start = self.made = self.drawn = 0
         self.broken = False
 
     def count(self, made: int, drawn: int, broken: bool = False) -> None:

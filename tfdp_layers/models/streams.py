@@ -30,6 +30,7 @@ class Stream:
         batches: what they were drawn from.
         optimizer: whose memory holds its noise.
         memory: which of the memory's streams it is.
+        order: that their draws followed.
         made: releases so far: the next draw is that of step `made` in the order of the records.
         process: its number.
     """
@@ -40,6 +41,7 @@ class Stream:
     batches: "weakref.ref[Batches]"
     optimizer: "weakref.ref[PrivateOptimizer]"
     memory: int
+    order: Any
     made: int
     process: int
 
@@ -47,6 +49,7 @@ class Stream:
         """Whether its noise and its order are still there."""
         return (
             self.batches() is batches
+            and batches.order is self.order
             and self.optimizer() is optimizer
             and optimizer.memory.streams == self.memory
             and self.process == os.getpid()
@@ -76,12 +79,11 @@ def settle_correlation(optimizer: PrivateOptimizer, batches: Batches, steps: int
 
 def begin_stream(run: "Run", optimizer: PrivateOptimizer, ledger: Ledger, last: Stream | None) -> str | None:
     """The token of the stream that goes on; None where a new one starts, whose noise is that of no earlier step."""
-    run.batches.start_at(0)
     if run.release.noise is None:
         return None
     # A noise multiplier that is found for a budget was found for a new stream.
     if last is not None and not optimizer.multiplier.calibrates and last.goes_on(run, optimizer, ledger):
-        run.batches.start_at(last.made)
+        run.start = last.made
         return last.token
     optimizer.memory.restart()
     return None
@@ -93,7 +95,9 @@ def stream_after(run: Any, optimizer: PrivateOptimizer, ledger: Ledger) -> Strea
         return None
     if not run.batches.sampling.fixed or run.batches.declared or run.replicas is not None or not run.made:
         return None
-    entry = ledger.entry_of(run.token)
+    entry, made = ledger.entry_of(run.token), run.start + run.made
+    if entry is None or entry.steps != made:  # something was reserved that no step made
+        return None
     return Stream(
         run.release,
         run.token,
@@ -101,6 +105,7 @@ def stream_after(run: Any, optimizer: PrivateOptimizer, ledger: Ledger) -> Strea
         weakref.ref(run.batches),
         weakref.ref(optimizer),
         optimizer.memory.streams,
-        0 if entry is None else entry.steps,
+        run.batches.order,
+        made,
         os.getpid(),
     )

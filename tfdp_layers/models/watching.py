@@ -90,6 +90,11 @@ class Watch:
         finally:
             self._running.pop()
 
+    @property
+    def running(self) -> bool:
+        """Whether a hook of an unknown callback runs, or the body of a loop."""
+        return bool(self._running)
+
     def _steering(self) -> tuple[Any, ...]:
         optimizer = self._model.optimizer
         return bool(self._model.stop_training), optimizer.releases_left(), rate_of(optimizer)

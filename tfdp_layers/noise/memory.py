@@ -20,23 +20,25 @@ class NoiseMemory:
 
     def __init__(self) -> None:
         self.streams = 0
-        self._last: tf.Variable | None = None
+        self._last: dict[tuple[Any, Any], tf.Variable] = {}  # by shape and type: what was traced keeps its own
 
     def restart(self) -> None:
-        """Starts a new stream: z_{-1} = 0."""
+        """Starts a new stream, whichever weights it is for: z_{-1} = 0."""
         self.streams += 1
-        if self._last is not None:
-            self._last.assign(tf.zeros_like(self._last))
+        for last in self._last.values():
+            last.assign(tf.zeros_like(last))
 
     def correlated(self, fresh: tf.Tensor, noise: Correlated) -> tf.Tensor:
         """z_t - decay z_{t-1}, for fresh independent numbers z_t (numbers,), which are kept for the next step."""
+        key = (tuple(fresh.shape), fresh.dtype)
         with tf.init_scope():
-            if self._last is None or self._last.shape != fresh.shape or self._last.dtype != fresh.dtype:
+            if key not in self._last:
                 self.streams += 1
-                self._last = tf.Variable(tf.zeros(fresh.shape, fresh.dtype), trainable=False, name="last_noise")
-        last = tf.identity(self._last.value())
+                self._last[key] = tf.Variable(tf.zeros(fresh.shape, fresh.dtype), trainable=False, name="last_noise")
+        kept = self._last[key]
+        last = tf.identity(kept.value())
         with tf.control_dependencies([last]):
-            self._last.assign(fresh, read_value=False)
+            kept.assign(fresh, read_value=False)
         return fresh - noise.number * last  # a number of float32, so what is added is what is accounted
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NoiseMemory:

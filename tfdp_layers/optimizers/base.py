@@ -1,6 +1,8 @@
 """What every private optimizer shares: the noise, the count of releases, and the limit on them."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -32,6 +34,7 @@ class ReleaseLimit:
 
     def __init__(self) -> None:
         self.unlimited = True  # spares a step that has no limit reading the variable
+        self.used = threading.Lock()
         with tf.init_scope():
             self.variable = tf.Variable(UNLIMITED, dtype=tf.int64, trainable=False, name="releases_left")
             self.reserved = tf.Variable(0, dtype=tf.int64, trainable=False, name="releases_reserved")
@@ -128,6 +131,19 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
             )
         self._limit.variable.assign(min(int(more), self.releases_left()))
         self._limit.unlimited = False
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Inside, a training has this optimizer, its limit and its noise to itself. Raises RuntimeError in another."""
+        if not self._limit.used.acquire(blocking=False):
+            raise RuntimeError(
+                "This optimizer is that of a training that runs, which counts its releases and keeps to its budget by"
+                " it. Compile each model with an optimizer of its own."
+            )
+        try:
+            yield
+        finally:
+            self._limit.used.release()
 
     def _lift_limit(self) -> None:
         """Takes the limit of an earlier `fit` away."""

@@ -1,0 +1,185 @@
+"""What attackers got through by loops of their own and by streams of correlated noise stays closed."""
+
+import threading
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+
+IDS = np.arange(20, dtype="float32")[:, None]
+Y = np.zeros((20, 1), "float32")
+CORRELATED = tfdp.noise.Correlated(0.9)
+
+
+def model_of(noise=None, multiplier=1.0, optimizer=None):
+    inputs = keras.Input((1,))
+    model = tfdp.make_private(keras.Model(inputs, keras.layers.Dense(50, use_bias=False)(inputs)))
+    made = tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(1.0), multiplier, 1.0, noise=noise)
+    model.compile(optimizer or made, lambda y, found: keras.ops.mean(0.0 * found, axis=-1))
+    return model
+
+
+def visited(batch):
+    return sorted(int(i) for i in np.ravel(batch.records()[0]))
+
+
+class Fails(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch, logs=None):
+        raise OSError("disk full")
+
+
+@pytest.mark.parametrize("sampling", [tfdp.sampling.Cyclic(2), tfdp.sampling.Poisson(2)])
+def test_a_draw_that_an_error_leaves_out_ends_the_run(sampling):
+    model = model_of()
+    with model.private_run(IDS, Y, sampling=sampling, epochs=10, verbose=0, callbacks=[Fails()]) as run:
+        batch = next(run)
+        with pytest.raises(OSError, match="full"):
+            run.step(batch)
+        for call in (lambda: next(run), lambda: run.step(batch)):
+            with pytest.raises(RuntimeError, match="has ended"):
+                call()
+    assert model.ledger.steps == 0
+
+
+def test_a_source_that_fails_for_a_record_ends_the_run():
+    class Source:
+        def __len__(self):
+            return 20
+
+        def __getitem__(self, index):
+            if index == 3:
+                raise OSError("unreadable")
+            return IDS[index], Y[index]
+
+    model = model_of()
+    batches = tfdp.PrivateBatches(tfdp.records(Source(), workers=0), sampling=tfdp.sampling.Cyclic(20))
+    with model.private_run(batches, epochs=3, verbose=0) as run:
+        with pytest.raises(Exception, match="unreadable"):
+            next(run)
+        with pytest.raises(RuntimeError, match="has ended"):
+            next(run)
+
+
+class Slow:
+    """Rows that take their time to become an array."""
+
+    def __init__(self, started, wait):
+        self.started, self.wait = started, wait
+
+    def __array__(self, dtype=None, copy=None):
+        self.started.set()
+        assert self.wait.wait(60)
+        return np.zeros((2, 1), "float32")
+
+
+def test_a_step_of_another_thread_is_made_in_its_own_run():
+    model = model_of()
+    started, wait, made = threading.Event(), threading.Event(), []
+    with model.private_run(IDS, Y, batch_size=20, epochs=1, verbose=0) as run:
+        batch = next(run)
+        rows = (Slow(started, wait), np.zeros((2, 1), "float32"))
+        thread = threading.Thread(target=lambda: made.append(run.step(batch, public=rows)))
+        thread.start()
+        assert started.wait(60)
+        threading.Timer(0.5, wait.set).start()  # by then the block is left
+    thread.join()
+    assert model.ledger.entries[0].release.sampling.batch_size == 20
+    assert len(made) == model.ledger.steps == 1
+
+
+def own_rows(model):
+    return model.train_function(iter([(IDS[:1], Y[:1], np.ones(1, "float32"))]))
+
+
+def test_the_compiled_step_takes_no_rows_that_no_sampler_drew():
+    model = model_of()
+    with model.private_run(IDS, Y, batch_size=2, epochs=1, steps_per_epoch=1, verbose=0) as run:
+        for batch in run:
+            with pytest.raises(RuntimeError, match="was called by something other"):
+                own_rows(model)
+            run.step(batch)
+    assert model.ledger.steps == 1
+    calls = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: own_rows(model))
+    with pytest.raises(RuntimeError, match="was called by something other"):
+        model.fit(IDS, Y, batch_size=2, verbose=0, callbacks=[calls])
+    assert model.ledger.steps == 2
+    errors = []
+
+    def other_thread(*_, **__):
+        def call():
+            try:
+                own_rows(model)
+            except RuntimeError as error:
+                errors.append(error)
+
+        (thread := threading.Thread(target=call)).start()
+        thread.join()
+
+    watching = keras.callbacks.LambdaCallback(on_train_batch_begin=other_thread)
+    model.fit(IDS, Y, batch_size=10, verbose=0, callbacks=[watching])
+    assert len(errors) == 2
+    assert model.ledger.steps == 4
+
+
+def test_streams_of_two_models_on_the_same_batches_follow_their_own_order():
+    batches = tfdp.PrivateBatches(IDS, Y, tfdp.sampling.Cyclic(2))
+    first, second, seen = model_of(CORRELATED), model_of(), []
+    options = {"steps_per_epoch": 1, "epochs": 1, "verbose": 0}
+    for _ in range(4):
+        with first.private_run(batches, **options) as a, second.private_run(batches, **options) as b:
+            for one, other in zip(a, b, strict=True):
+                seen.append(visited(one))
+                a.step(one)
+                b.step(other)
+    (entry,) = first.ledger.entries
+    assert entry.steps == 4
+    assert len({tuple(one) for one in seen}) == 4, "one stream visits a record once in a pass"
+
+
+def test_a_stream_ends_where_the_order_changes():
+    batches = tfdp.PrivateBatches(IDS, Y, tfdp.sampling.Cyclic(2))
+    model = model_of(CORRELATED)
+    model.fit(batches, steps_per_epoch=3, verbose=0)
+    batches._rekey(7)
+    model.fit(batches, steps_per_epoch=3, verbose=0)
+    assert [entry.steps for entry in model.ledger.entries] == [3, 3]
+
+
+def test_a_new_stream_takes_nothing_back_of_the_noise_of_an_earlier_one():
+    """Two models of other sizes that share one optimizer, in turns: the first noise of each fit is fresh."""
+    optimizer = tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(1.0), 1.0, 1.0, noise=CORRELATED)
+    inputs = keras.Input((1,))
+    wide = keras.layers.Dense(2000, use_bias=False)
+    hidden = wide(inputs)
+    models = [keras.Model(inputs, hidden), keras.Model(inputs, keras.layers.Dense(1, use_bias=False)(hidden))]
+    models = [tfdp.make_private(model) for model in reversed(models)]  # the larger one builds the optimizer
+    first, ratios = [], []
+    for model in models:
+        model.compile(optimizer, lambda y, found: keras.ops.mean(0.0 * found, axis=-1))
+    for k in range(6):
+        model = models[k % 2]
+        before = wide.kernel.numpy()
+        model.fit(IDS, Y, sampling=tfdp.sampling.Cyclic(20), epochs=1, steps_per_epoch=1, verbose=0)
+        first.append((wide.kernel.numpy() - before).ravel())
+        ratios.append(np.std(first[-1]) * 20)
+    assert max(ratios) < 1.1
+    assert max(abs(np.corrcoef(a, b)[0, 1]) for a, b in zip(first, first[2:], strict=False)) < 0.15  # 6 deviations
+    assert [entry.steps for entry in models[0].ledger.entries] == [1] * 6
+
+
+@pytest.mark.filterwarnings("ignore:The budget")
+def test_a_budget_is_not_lifted_by_another_training_with_the_same_optimizer():
+    optimizer = tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(1.0), 3.0, 1.0)
+    first, second = model_of(optimizer=optimizer), model_of(optimizer=optimizer)
+    budget = tfdp.callbacks.PrivacyBudget(1.0, 1e-3)
+    options = {"batch_size": 10, "epochs": 90, "verbose": 0, "callbacks": [budget]}
+    with first.private_run(IDS, Y, **options) as run:
+        with pytest.raises(RuntimeError, match="an optimizer of its own"):
+            second.fit(IDS, Y, batch_size=10, verbose=0)
+        for batch in run:
+            run.step(batch)
+    assert budget.exhausted
+    assert float(tfdp.accounting.epsilon(first.ledger, 1e-3)) <= 1.0
+    assert second.ledger.steps == 0
