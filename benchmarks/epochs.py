@@ -1,12 +1,14 @@
 """Epochs with correlated noise, epochs with independent noise, and Poisson sampling at the same epsilon.
 
-Run: python benchmarks/epochs.py [--data_dir DIR] [--cache_dir DIR] [--epsilons 2.7,8] [--seeds 3] [--write_only]
+Run: python benchmarks/epochs.py [--data_dir DIR] [--cache_dir DIR] [--epsilons 2.7,8] [--seeds 3]
 
 Fashion-MNIST, one dense layer on wavelet features (J = 2), each record's gradient clipped by its own norm, 2,048
 records a step, 40 epochs, gradient descent with momentum 0.9. Each method's rates are tried with the first seed on
 10,000 training records held out, at each epsilon; the best one then trains on all records, with every seed, and is
-tested on the test set. Runs are kept in docs/epochs.json as they come; the table between the marks in docs/epochs.md
-and docs/epochs.png are made from it.
+tested on the test set. Runs are kept in docs/epochs.json as they come, and not made again; the table between the marks
+in docs/epochs.md and docs/epochs.png are made from it.
+
+`--time` prints in place of all that what a step costs with correlated noise, in units of one with independent noise.
 
 A seed names a run: the layer starts from zeros, and noise and draws are keyed by the operating system.
 """
@@ -32,7 +34,7 @@ flags.DEFINE_string("cache_dir", None, "Where features are kept between runs.")
 flags.DEFINE_string("dataset", "fashion_mnist", "Or mnist.")
 flags.DEFINE_list("epsilons", ["2.7", "8"], "Budgets, at delta 1e-5.")
 flags.DEFINE_integer("seeds", 3, "Runs of each.", lower_bound=1)
-flags.DEFINE_bool("write_only", False, "Only write the page and the plot.")
+flags.DEFINE_bool("time", False, "Only time steps.")
 flags.DEFINE_string("out", str(Path(__file__).parents[1] / "docs"), "Folder of epochs.json, epochs.md and epochs.png.")
 
 BATCH, EPOCHS, DELTA, CLIP, HELD_OUT = 2048, 40, 1e-5, 1.0, 10_000
@@ -144,7 +146,34 @@ def plot(found: dict[str, dict[str, list[Run]]], path: Path) -> None:
     figure.savefig(path, dpi=80)
 
 
+def step_times(width: int, batch: int, rounds: int = 15) -> str:
+    """Processor time of short fits, correlated over independent noise: median and quartiles over interleaved rounds."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(8192, width)).astype("float32"), rng.integers(0, 10, 8192)
+    pairs = []
+    for noise in (None, tfdp.noise.Correlated(0.9)):
+        layers = [tfdp.layers.ClippedDense(n, gradient_clip=1.0, activation=a) for n, a in ((256, "relu"), (10, None))]
+        model = tfdp.PrivateSequential([keras.Input((width,)), *layers])
+        optimizer = tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.1, momentum=0.9), 1.0, noise=noise)
+        model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+        pairs.append((model, tfdp.PrivateBatches(x, y, tfdp.sampling.Cyclic(batch))))
+        model.fit(pairs[-1][1], steps_per_epoch=5, verbose=0)
+    ratios = []
+    for number in range(rounds):
+        seconds = {}
+        for which in (0, 1) if number % 2 else (1, 0):
+            started = time.process_time()
+            pairs[which][0].fit(pairs[which][1], steps_per_epoch=20, verbose=0)
+            seconds[which] = time.process_time() - started
+        ratios.append(seconds[1] / seconds[0])
+    low, middle, high = statistics.quantiles(ratios, n=4)
+    return f"{pairs[0][0].count_params():,} weights, batches of {batch}: {middle:.2f} ({low:.2f}-{high:.2f})"
+
+
 def main(_: list[str]) -> None:
+    if FLAGS.time:
+        print("\n".join(step_times(width, batch) for width, batch in ((784, 256), (784, 2048), (3969, 256))))
+        return
     out = Path(FLAGS.out)
     results = Results(out / "epochs.json")
     found = {epsilon: runs_of(results, epsilon) for epsilon in FLAGS.epsilons}

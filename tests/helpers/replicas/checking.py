@@ -71,6 +71,25 @@ def drawn_noise(model: Any, x: Any, y: Any) -> np.ndarray:
     return (before - weights(model)) * BATCH / noise.stddev
 
 
+def stream_noise(model: Any, x: Any, y: Any) -> np.ndarray:
+    """What a pass over 16 records added in each of its steps, over the stated standard deviation, (steps, weights)."""
+    after = [weights(model)]
+    note = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: after.append(weights(model)))
+    model.fit(x, y, sampling=tfdp.sampling.Cyclic(BATCH), epochs=1, verbose=0, callbacks=[note])
+    (entry,) = model.ledger.entries
+    assert entry.steps == len(x) // BATCH
+    return -np.diff(np.stack(after), axis=0) * BATCH / entry.release.groups[0].stddev
+
+
+def is_correlated(noise: np.ndarray, decay: float) -> bool:
+    """Whether the covariance over the weights is that of z_t - decay z_(t-1), within six deviations."""
+    steps = len(noise)
+    wanted = np.eye(steps) - decay * np.eye(steps, k=-1)
+    wanted, found = wanted @ wanted.T, noise @ noise.T / noise.shape[1]
+    deviation = np.sqrt((np.outer(np.diag(wanted), np.diag(wanted)) + wanted**2) / noise.shape[1])
+    return bool(np.all(np.abs(found - wanted) < 6 * deviation))
+
+
 def is_standard_normal(sample: np.ndarray) -> bool:
     """Kolmogorov and Smirnov's test; a sample of 2/3 or 3/2 the deviation fails it beyond doubt."""
     right = is_normal(sample)

@@ -15,7 +15,18 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.clipped_models import compiled, mlp
-from helpers.replicas.checking import BATCH, SIGMA, drawn_noise, example, is_standard_normal, still, weights, wide_model
+from helpers.replicas.checking import (
+    BATCH,
+    SIGMA,
+    drawn_noise,
+    example,
+    is_correlated,
+    is_standard_normal,
+    still,
+    stream_noise,
+    weights,
+    wide_model,
+)
 from tfdp_layers.batches.slices import Share
 
 # As it stands in the documentation; it sets up two devices.
@@ -90,19 +101,11 @@ def the_noise_of_a_step_is_the_stated_one() -> None:
 
 
 def correlated_noise_takes_back_a_part_of_the_last_steps_once() -> None:
-    decay, steps = 0.8, 4
     with STRATEGY.scope():
-        model, x, y = wide_model(noise=tfdp.noise.Correlated(decay))
-    after = [weights(model)]
-    note = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: after.append(weights(model)))
-    model.fit(x, y, sampling=tfdp.sampling.Cyclic(BATCH), epochs=1, verbose=0, callbacks=[note])
-    (entry,) = model.ledger.entries
-    noise = -np.diff(np.stack(after), axis=0) * BATCH / entry.release.groups[0].stddev
-    wanted = np.eye(steps) - decay * np.eye(steps, k=-1)
-    wanted, found = wanted @ wanted.T, noise @ noise.T / noise.shape[1]
-    deviation = np.sqrt((np.outer(np.diag(wanted), np.diag(wanted)) + wanted**2) / noise.shape[1])
-    assert entry.steps == steps
-    assert np.all(np.abs(found - wanted) < 6 * deviation), found
+        wide = wide_model(noise=tfdp.noise.Correlated(0.8))
+    noise = stream_noise(*wide)
+    assert is_correlated(noise, 0.8)
+    assert not is_correlated(noise, 0.7)
 
 
 def noise_on_every_replica_is_seen() -> None:

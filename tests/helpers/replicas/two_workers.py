@@ -20,7 +20,16 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.clipped_models import mlp
-from helpers.replicas.checking import drawn_noise, example, is_standard_normal, still, weights, wide_model
+from helpers.replicas.checking import (
+    drawn_noise,
+    example,
+    is_correlated,
+    is_standard_normal,
+    still,
+    stream_noise,
+    weights,
+    wide_model,
+)
 from tfdp_layers.accounting import BudgetExhausted, Ledger
 from tfdp_layers.models.workers import ChiefStoppedError
 
@@ -132,6 +141,9 @@ def one_session(number: int) -> dict[str, Any]:
     with strategy.scope():
         model, x, y = wide_model(noise_source="secure")
     found["noise"] = drawn_noise(model, x, y).tolist()
+    with strategy.scope():
+        wide = wide_model(noise=tfdp.noise.Correlated(0.8))
+    found["stream"] = stream_noise(*wide).tolist()
     found["refused"] = refused(number, model, x, y)
     found["calibrated"] = calibrated(strategy, number)
     return found
@@ -199,12 +211,13 @@ def two_workers_equal_one_device() -> None:
 
 def weights_are_the_same_on_all_workers() -> None:
     # Also where they started from different ones ("documented"), and with a source of noise that no key repeats.
-    for name in ("two", "noise"):
+    for name in ("two", "noise", "stream"):
         np.testing.assert_array_equal(FOUND[0][name], FOUND[1][name])
 
 
 def the_noise_of_a_step_is_the_stated_one() -> None:
     assert is_standard_normal(np.array(FOUND[0]["noise"]))
+    assert is_correlated(np.array(FOUND[0]["stream"]), 0.8)
 
 
 def the_chief_finds_the_noise_for_all() -> None:
