@@ -278,6 +278,12 @@ def test_what_is_wrong_is_said_before_anything_is_charged(options, match):
     assert ledger.steps == 0
 
 
+def test_a_search_that_can_learn_nothing_says_so(exactly):
+    exactly(0)
+    with pytest.warns(UserWarning, match="learn next to nothing"), pytest.raises(SearchFailed):
+        found(budget=(0.01, 1e-3), trials=20.0)
+
+
 @pytest.mark.parametrize("space", [lambda: Uniform(2, 1), lambda: LogUniform(0, 1), lambda: Choice()])
 def test_a_distribution_of_nothing_is_refused(space):
     with pytest.raises(ValueError, match="needs"):

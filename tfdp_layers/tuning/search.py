@@ -13,6 +13,7 @@ from tfdp_layers.accounting.calibration import calibrate_release
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.certificates.independence import in_words
 from tfdp_layers.models.accounts import charge_elsewhere, forget_released
+from tfdp_layers.models.prospects import warn_of_hopeless
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.tuning.best_of import Best, NumberOfTrials, best_of
 from tfdp_layers.tuning.candidates import Candidate, candidates_of
@@ -162,6 +163,7 @@ class _Search:
         made_up = candidate.made_up()
         self._charge(model, made_up)
         made_up.fit(model)
+        warn_of_hopeless(candidate.release(candidate.scale), model.sensitivities(), candidate.steps)
         report = model._privacy.independence
         if report is not None:
             for one in self.candidates:
