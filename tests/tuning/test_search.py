@@ -258,6 +258,7 @@ REFUSED = [
     ({"objective": "accuracy"}, "carries no noise"),
     ({"objective": "val_auc"}, "no metric 'auc'"),
     ({"objective": "val_accuracy", "validation_data": None}, "PUBLIC"),
+    ({"validation_data": (X[:50], Y[:50])}, "private training data itself"),
     ({"objective": "val_thing"}, "mode='max'"),
     ({"mode": "up"}, "mode must be"),
     ({"callbacks": []}, "Callbacks see trials"),
