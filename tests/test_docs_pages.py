@@ -57,6 +57,20 @@ def test_records_from_anywhere_train_and_constants_are_paid_for():
     assert 1.9 < float(found["tfdp"].accounting.epsilon(ledger, 1e-5)) <= 2.0
 
 
+@pytest.mark.slow
+def test_the_page_on_tuning_searches_and_states(monkeypatch, capsys):
+    pytest.importorskip("keras")
+    from tfdp_layers.tuning import NumberOfTrials
+
+    monkeypatch.setattr(NumberOfTrials, "draw", lambda self, randomness: 2)
+    code = code_of("tuning.md").replace("epochs=20", "epochs=2")
+    exec(code, found := {"__name__": "page"})
+    assert float(found["tfdp"].accounting.epsilon(found["best"].model.ledger, 1e-4)) <= 3.0
+    said = capsys.readouterr().out
+    assert "for a whole search of 3 trials on average" in said
+    assert "Released:    once the best of a random number of trials" in said
+
+
 def test_the_first_private_model_trains_on_a_table_of_ones_own(tmp_path, monkeypatch, capsys):
     pytest.importorskip("keras")
     monkeypatch.chdir(tmp_path)

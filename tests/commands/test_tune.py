@@ -38,6 +38,7 @@ def test_a_search_ends_with_one_model_its_settings_and_the_statement(capsys, tmp
         ((*RUN, "--vary", "activation=relu,tanh"), "Names:"),
         ((*RUN, "--vary", "learning_rate=1:2:3"), "two numbers"),
         ((*RUN, "--vary", "learning_rate=a,b"), "numbers with commas"),
+        ((*RUN, "--vary", "epochs=2,9", "--vary", "epochs=4"), "twice"),
         ((*RUN, "--vary", "epochs=2:9"), "list of values"),
         ((*RUN, "--trials", "0.5"), "at least 1"),
         ((*RUN, "--delta", "2"), "strictly between"),

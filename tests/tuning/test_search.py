@@ -258,6 +258,7 @@ REFUSED = [
     ({"objective": "accuracy"}, "carries no noise"),
     ({"objective": "val_auc"}, "no metric 'auc'"),
     ({"objective": "val_accuracy", "validation_data": None}, "PUBLIC"),
+    ({"validation_data": (X[:50], Y[:50])}, "private training data itself"),
     ({"objective": "val_thing"}, "mode='max'"),
     ({"mode": "up"}, "mode must be"),
     ({"callbacks": []}, "Callbacks see trials"),
@@ -276,6 +277,12 @@ def test_what_is_wrong_is_said_before_anything_is_charged(options, match):
     with pytest.raises(ValueError, match=match):
         found(ledger=ledger, **options)
     assert ledger.steps == 0
+
+
+def test_a_search_that_can_learn_nothing_says_so(exactly):
+    exactly(0)
+    with pytest.warns(UserWarning, match="learn next to nothing"), pytest.raises(SearchFailed):
+        found(budget=(0.01, 1e-3), trials=20.0)
 
 
 @pytest.mark.parametrize("space", [lambda: Uniform(2, 1), lambda: LogUniform(0, 1), lambda: Choice()])

@@ -63,34 +63,22 @@ def _define(values: flags.FlagValues) -> None:
 def _run(values: flags.FlagValues) -> int:
     needed("epsilon", values.epsilon, "the privacy budget of the whole search, for example --epsilon 3.")
     training = _prepared(_options(values))
-    varied = [_varied(text) for text in values.vary]
-    trials = positive("trials", values.trials, "the number of trials on average")
+    varied, trials = _all_varied(values.vary), positive("trials", values.trials, "the number of trials on average")
     with quiet_import():
         import tensorflow  # noqa: F401
     from tfdp_layers import tuning
-    from tfdp_layers.callbacks import BudgetExhausted
 
-    space = {name: tuning.LogUniform(*of) if isinstance(of, tuple) else of for name, of in varied}
+    space = {name: tuning.LogUniform(*of) if isinstance(of, tuple) else of for name, of in varied.items()}
     space = space or {"learning_rate": _around(training.recipe.learning_rate)}
-    data, recipe, options, half = training.data, training.recipe, training.options, len(training.data.y_test) // 2
-    costly = {name: getattr(recipe, name) for name in ("epochs", "batch_size") if name not in space}
+    data, options, half = training.data, training.options, len(training.data.y_test) // 2
+    ledger = _opened(values.ledger, data.name)
+    print(_said(training, space, half), flush=True)
     try:
-        ledger = Ledger(values.ledger, dataset=None if values.ledger is None else data.name)
-        print(_said(training, space, half), flush=True)
-        found = tuning.random_search(
-            lambda settings: compiled(replace(training, recipe=replace(recipe, **settings))),
-            space,
-            data.x_train,
-            data.y_train,
-            budget=(options.epsilon, options.delta),
-            objective="val_accuracy",
-            validation_data=(data.x_test[:half], data.y_test[:half]),
-            trials=tuning.NumberOfTrials(trials, _SHAPES[values.distribution]),
-            ledger=ledger,
-            **costly,
-        )
-    except (ValueError, BudgetExhausted, LedgerError, tuning.SearchFailed) as error:
+        found = _search(training, space, tuning.NumberOfTrials(trials, _SHAPES[values.distribution]), ledger)
+    except ValueError as error:
         raise Refusal(str(error)) from error
+    finally:
+        ledger.close()
     public = found.model.evaluate(data.x_test[half:], data.y_test[half:], verbose=0, return_dict=True)["accuracy"]
     if options.save is not None:
         found.model.save(options.save)
@@ -100,6 +88,30 @@ def _run(values: flags.FlagValues) -> int:
     if values.json:
         print_json(_result(found, ledger, options, public))
     return 0
+
+
+def _search(training: Training, space: dict[str, Any], trials: Any, ledger: Ledger) -> Any:
+    """What the search found: the first half of the test images chose. Raises Refusal where it was not made."""
+    from tfdp_layers import tuning
+    from tfdp_layers.callbacks import BudgetExhausted
+
+    data, recipe, options, half = training.data, training.recipe, training.options, len(training.data.y_test) // 2
+    costly = {name: getattr(recipe, name) for name in ("epochs", "batch_size") if name not in space}
+    try:
+        return tuning.random_search(
+            lambda settings: compiled(replace(training, recipe=replace(recipe, **settings))),
+            space,
+            data.x_train,
+            data.y_train,
+            budget=(options.epsilon, options.delta),
+            objective="val_accuracy",
+            validation_data=(data.x_test[:half], data.y_test[:half]),
+            trials=trials,
+            ledger=ledger,
+            **costly,
+        )
+    except (BudgetExhausted, LedgerError, tuning.SearchFailed) as error:
+        raise Refusal(str(error)) from error
 
 
 def _options(values: flags.FlagValues) -> TrainingOptions:
@@ -145,6 +157,22 @@ def _prepared(options: TrainingOptions) -> Training:
     return Training(options, data, options.recipe(data.name), "calibrate", Ledger(), data)
 
 
+def _opened(path: str | None, dataset: str) -> Ledger:
+    """The ledger that pays. Raises Refusal where its file is not that of the data set."""
+    try:
+        return Ledger(path, dataset=None if path is None else dataset)
+    except (ValueError, LedgerError) as error:
+        raise Refusal(str(error)) from error
+
+
+def _all_varied(texts: list[str]) -> dict[str, Any]:
+    """From what each setting is drawn. Raises Refusal where one is given twice."""
+    found = [_varied(text) for text in texts]
+    if len(dict(found)) < len(found):
+        raise Refusal(f"--vary names a setting twice: {[name for name, _ in found]}.")
+    return dict(found)
+
+
 def _varied(text: str) -> tuple[str, Any]:
     """A recipe's field, and the ends of a range (a tuple) or values (a list). Raises Refusal for anything else."""
     name, given, value = text.partition("=")
@@ -168,7 +196,10 @@ def _around(rate: float) -> Any:
 
 def _said(training: Training, space: dict[str, Any], half: int) -> str:
     data, options = training.data, training.options
-    drawn = "; ".join(f"{name} from {of if isinstance(of, list) else [of.low, of.high]}" for name, of in space.items())
+    drawn = "; ".join(
+        f"{name} of {', '.join(map(str, of))}" if isinstance(of, list) else f"{name} from {of.low:g} to {of.high:g}"
+        for name, of in space.items()
+    )
     rows = {
         "Data": f"{data.name}: {training.examples} training images; {half} public test images choose, the rest report",
         "Model": f"{options.model}, each record's influence bounded by {options.method}",

@@ -80,7 +80,7 @@ class Candidate:
         """Trains a model."""
         model.optimizer.multiplier = NoiseMultiplier(self.noise_multiplier)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=_HOPELESS)  # said of all trials at once, if at all
+            warnings.filterwarnings("ignore", message=_HOPELESS)  # the rehearsal says it of the real steps
             model.fit(self.batches, epochs=self.epochs, verbose=0)
 
     def made_up(self) -> "Candidate":

@@ -13,6 +13,8 @@ from tfdp_layers.accounting.calibration import calibrate_release
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.certificates.independence import in_words
 from tfdp_layers.models.accounts import charge_elsewhere, forget_released
+from tfdp_layers.models.fit_arguments import refuse_unsound_fit
+from tfdp_layers.models.prospects import warn_of_hopeless
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.tuning.best_of import Best, NumberOfTrials, best_of
 from tfdp_layers.tuning.candidates import Candidate, candidates_of
@@ -97,6 +99,7 @@ def random_search(
     """
     target, number = Budget.of(budget), trials if isinstance(trials, NumberOfTrials) else NumberOfTrials(trials)
     chosen, ledger = checked_space(space), Ledger() if ledger is None else ledger
+    refuse_unsound_fit({"x": x, "validation_data": validation_data})
     judge = objective_of(objective, validation_data, mode)
     draws = random.SystemRandom() if randomness is None else randomness
     candidates = candidates_of(chosen, x, y, fit, target)
@@ -162,6 +165,7 @@ class _Search:
         made_up = candidate.made_up()
         self._charge(model, made_up)
         made_up.fit(model)
+        warn_of_hopeless(candidate.release(candidate.scale), model.sensitivities(), candidate.steps)
         report = model._privacy.independence
         if report is not None:
             for one in self.candidates:

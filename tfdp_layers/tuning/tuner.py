@@ -65,7 +65,7 @@ class PrivateTuner(keras_tuner.Tuner):
     most the budget's: each trial trains under a `PrivacyBudget`. Where optimizers leave the noise open
     (`noise_multiplier="calibrate"`), trial k of n may bring the ledger's epsilon to
     sqrt(s^2 + (epsilon^2 - s^2) k / n), s being what it held before the search: trials then get about equal noise. A
-    spent budget ends the search.
+    spent budget ends the search. Finding the noise takes longer from trial to trial, each being of its own noise.
 
     Args:
         oracle: of KerasTuner, for example `keras_tuner.oracles.RandomSearchOracle("val_accuracy", max_trials=10)`. Its
