@@ -269,12 +269,16 @@ def test_a_draw_for_which_another_run_left_no_budget_is_not_used():
 
 
 def test_leaving_waits_for_a_step_of_another_thread():
-    model, inside, left = model_of(), threading.Event(), threading.Event()
+    model, inside, left, order = model_of(), threading.Event(), threading.Event(), []
 
     class Slow(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             inside.set()
             left.wait(0.5)  # nobody sets it: the block is left while this step runs
+            order.append("step")
+
+        def on_train_end(self, logs=None):
+            order.append("end")
 
     def work(run, batch):
         run.step(batch)
@@ -283,9 +287,10 @@ def test_leaving_waits_for_a_step_of_another_thread():
         thread = threading.Thread(target=work, args=(run, next(run)))
         thread.start()
         assert inside.wait(60)
+    thread.join()
+    assert order == ["step", "end"]
     assert model.ledger.steps == 1
     assert model.current_release is None
-    thread.join()
 
 
 def test_two_runs_on_one_ledger_keep_to_one_budget():
