@@ -11,47 +11,11 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers import mistakes
+from helpers.loops import DELTA, Noting, X, Y, loop, model_of, settings
 from helpers.variants import slow_but
 from tfdp_layers.accounting import Ledger, epsilon
 from tfdp_layers.callbacks import PrivacyBudget
 from tfdp_layers.models.training import PrivateTraining
-
-DELTA = 1e-5
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(64, 4)).astype("float32")
-Y = (X[:, 0] > 0).astype("int32")
-LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-
-def model_of(noise=1.0, layers=(), **options):
-    keras.utils.set_random_seed(0)
-    layers = [keras.layers.Dense(3, activation="tanh"), *layers, keras.layers.Dense(2)]
-    model = tfdp.make_private(keras.Sequential([keras.Input((4,)), *layers]))
-    source = tfdp.noise.SeededNoise(7)
-    optimizer = tfdp.optimizers.ClippedOptimizer("adam", noise, 0.5, "flat", noise_source=source)
-    model.compile(optimizer, LOSS, metrics=["accuracy"], **options)
-    return model
-
-
-def settings(**options):
-    return {"batch_size": 16, "verbose": 0, "sampling_seed": 3} | options
-
-
-class Noting(keras.callbacks.Callback):
-    """Notes which hooks run, and the numbers that they get."""
-
-    def __init__(self, told):
-        super().__init__()
-        for name in dir(self):
-            if (name.startswith("on_") and "train" in name) or "epoch" in name or "test_" in name:
-                setattr(self, name, lambda *args, name=name, logs=None: told.append((name, args[:1], list(logs or ()))))
-
-
-def loop(model, *args, **options):
-    with model.private_run(*args, **options) as run:
-        for batch in run:
-            run.step(batch)
-    return run
 
 
 @pytest.mark.parametrize(
@@ -281,6 +245,54 @@ def test_threads_share_a_run_without_a_step_too_many(run):
     assert all("once" in error for error in errors)
 
 
+def test_a_draw_for_which_another_run_left_no_budget_is_not_used():
+    first, second = model_of(), model_of()
+    second.ledger = first.ledger
+    options = settings(epochs=40)
+    with (
+        first.private_run(X, Y, **options, callbacks=[PrivacyBudget(5.0, DELTA)]) as one,
+        second.private_run(X, Y, **options, callbacks=[PrivacyBudget(5.0, DELTA)]) as other,
+    ):
+        draw = next(one)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the budget ends it
+            for batch in other:
+                other.step(batch)
+        weights = first.get_weights()
+        with pytest.warns(UserWarning, match="its last draw was not used"):
+            one.step(draw)
+        assert next(one, None) is None
+    assert (one.made, first.ledger.steps) == (0, second.ledger.steps)
+    assert 0 < first.ledger.steps < 160
+    for a, b in zip(weights, first.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_leaving_waits_for_a_step_of_another_thread():
+    model, inside, left, order = model_of(), threading.Event(), threading.Event(), []
+
+    class Slow(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            inside.set()
+            left.wait(0.5)  # nobody sets it: the block is left while this step runs
+            order.append("step")
+
+        def on_train_end(self, logs=None):
+            order.append("end")
+
+    def work(run, batch):
+        run.step(batch)
+
+    with model.private_run(X, Y, **settings(callbacks=[Slow()])) as run:
+        thread = threading.Thread(target=work, args=(run, next(run)))
+        thread.start()
+        assert inside.wait(60)
+    thread.join()
+    assert order == ["step", "end"]
+    assert model.ledger.steps == 1
+    assert model.current_release is None
+
+
 def test_two_runs_on_one_ledger_keep_to_one_budget():
     first, second = model_of(), model_of()
     second.ledger = first.ledger
@@ -335,86 +347,6 @@ def test_a_loop_that_decides_by_private_numbers_is_reported_in_the_statement(rea
     assert len(found) == (read is not None)
     assert all(f"and then {decision}" in one for one in found)
     assert ("The loop read" in str(model.privacy_statement(DELTA))) == bool(found)
-
-
-# Rows that are no records ---------------------------------------------------------------------------------------------
-
-PUBLIC = (RNG.normal(size=(5, 4)).astype("float32"), np.ones(5, "int32"))
-
-
-def released(public, **options):
-    """What each step released before its public rows, the weights after, and the logs; all seeded."""
-    model, seen, logs = model_of(**options), [], []
-    model.optimizer.observe(lambda means: seen.append([np.array(m) for m in means]))
-    with model.private_run(X, Y, **settings(epochs=1)) as run:
-        for batch in run:
-            logs.append(dict(run.step(batch, public)))
-    return seen, model, logs
-
-
-def test_public_rows_come_after_the_noise_and_count_as_no_records():
-    eager = {"run_eagerly": True}
-    (alone, _, plain), (beside, model, logs) = released(None, **eager), released(PUBLIC, **eager)
-    for a, b in zip(alone[0], beside[0], strict=True):  # the first step: later ones start from other weights
-        np.testing.assert_array_equal(a, b)
-    assert logs[0] == plain[0]  # the loss of the records alone
-    assert not np.allclose(alone[1][0], beside[1][0])
-    (entry,) = model.ledger.entries
-    assert entry.steps == 4
-    assert entry.release.groups[0].bound == 0.5
-
-
-def test_public_rows_among_the_records_would_be_seen(monkeypatch):
-    """The planted bug: their part is in the sums that get the noise."""
-    original = PrivateTraining._release
-
-    def planted(self, sums, public=None):
-        terms = self._public_gradients(public, 1)
-        return original(self, [s + t for s, t in zip(sums, terms, strict=True)] if public else sums)
-
-    monkeypatch.setattr(PrivateTraining, "_release", planted)
-    with pytest.raises(AssertionError):
-        test_public_rows_come_after_the_noise_and_count_as_no_records()
-
-
-@pytest.mark.parametrize(
-    "options", slow_but(["graph"], ["graph", {"jit_compile": True}, {"layers": [keras.layers.Dropout(0.5)]}]), ids=str
-)
-def test_public_rows_move_the_weights_as_clipped_records_do(options):
-    """Without noise a step of SGD is the clipped sum of records and public rows, over the expected batch size."""
-    options = {} if options == "graph" else options
-    model = model_of(**options)
-    model.compile(tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(1.0), 0.0, 0.5, "flat"), LOSS)
-    before = model.get_weights()
-    if "layers" not in options:
-        expected = model.bounded_gradient_sums(*PUBLIC)
-    with model.private_run(X, Y, **settings(physical_batch_size=8)) as run:
-        batch = next(run)
-        if "layers" not in options:
-            x, y, weight = batch.records()
-            sums = model.bounded_gradient_sums(x, y, weight)
-        run.step(batch, PUBLIC)
-    if "layers" not in options:
-        for was, now, a, b in zip(before, model.get_weights(), sums, expected, strict=True):
-            np.testing.assert_allclose(was - now, (np.asarray(a) + np.asarray(b)) / 16, rtol=1e-4, atol=1e-6)
-    assert all(np.all(np.isfinite(w)) for w in model.get_weights())
-
-
-def test_public_rows_that_cannot_be_are_refused_and_the_draw_is_kept(run):
-    batch = next(run)
-    x, y, _ = batch.records()
-    wrong = {
-        "holds private records": [(X[:4], Y[:4]), (x, y), (x[1:], y[1:])],
-        "must be \\(x, y\\)": [X, (X + 1.0,), "rows"],
-        "like the records": [(X[:4, :2] + 1.0, Y[:4]), ({"a": X + 1.0}, Y), (np.array([["a"] * 4]), np.ones(1))],
-        "as many rows": [(np.ones((3, 4)), np.ones(2)), (np.ones((0, 4)), np.ones(0))],
-    }
-    for why, values in wrong.items():
-        for public in values:
-            with pytest.raises(ValueError, match=why):
-                run.step(batch, public)
-    run.step(batch, PUBLIC)
-    assert run.made == 1
 
 
 def test_a_model_that_a_run_feeds_has_its_ledger():

@@ -51,7 +51,7 @@ class PrivateLoop:
 
     Attributes:
         batch_size: the expected number of records in a draw: public, unlike the drawn number.
-        epoch: of the current draw, counted from 0.
+        epoch: how many epochs have ended, those of an earlier training that is resumed included.
         planned: steps that it makes if nothing ends it before.
     """
 
@@ -157,13 +157,8 @@ class PrivateLoop:
         self._watch.enter(self)
         try:
             yield
-            with self._lock:  # a step that another thread makes comes to its end first
-                self._watch.leave()
-                if self._steps < self.planned and not model.stop_training:
-                    self._watch.decided_by(self, "left before its last step")
-                self._end_epoch()
-                model.optimizer.finalize_variable_values(model.trainable_variables)
-                callbacks.on_train_end(logs=self._epoch_logs)
+            with self._lock:  # another thread may step still
+                self._finish()
         except BaseException:
             with self._lock:
                 self._watch.decided_by(self, "ended by an exception")
@@ -180,6 +175,16 @@ class PrivateLoop:
         except BaseException:
             self._ended = True
             raise
+
+    def _finish(self) -> None:
+        """As Keras ends a `fit`."""
+        self._watch.leave()
+        if self._steps < self.planned and not self._model.stop_training:
+            self._watch.decided_by(self, "left before its last step")
+        self._end_epoch()
+        self._model.optimizer.finalize_variable_values(self._model.trainable_variables)
+        self._callbacks.on_train_end(logs=self._epoch_logs)
+        self._ended = True
 
     @contextlib.contextmanager
     def _ours(self) -> Iterator[None]:
