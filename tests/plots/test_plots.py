@@ -69,6 +69,22 @@ def test_histories_and_names():
     assert set(lines_of(plots.epsilon(named, named))) == {"clinic", "clinic (2)"}
 
 
+class Model(History):
+    """A private model after a fit without a budget: its History holds no epsilon, its ledger does."""
+
+    history = History()
+    ledger = ledger_of(STEP, 6)
+
+
+def test_of_a_model_the_ledger_is_drawn():
+    x, y = lines_of(plots.epsilon(Model()))["run 1"]
+    assert x[-1] == 6
+    assert y[-1] == float(epsilon(Model.ledger, 1e-5))
+    assert lines_of(plots.accuracy(Model()))["training 1"] == [[1, 1.5], [0.6, 0.7]]
+    assert lines_of(plots.profile(Model()))
+    assert plots.groups(Model())
+
+
 def test_accuracy_against_epsilon():
     figure = plots.accuracy(History(), pairs=([8, 1, 2], [0.9, [0.5, 0.7], 0.8]), baseline=0.95)
     lines = lines_of(figure)

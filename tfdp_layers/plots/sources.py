@@ -59,7 +59,8 @@ def epsilon_points(source: Any, delta: float | None) -> tuple[Points, str]:
 
     Raises: ValueError for a source that does not tell it.
     """
-    logs = None if isinstance(source, Ledger | str | os.PathLike) else history_of(source)
+    counted = isinstance(source, str | os.PathLike) or ledger_of(source) is not None  # a model has a History, too
+    logs = None if counted else history_of(source)
     if logs is not None:
         if "epsilon" not in logs:
             raise ValueError(
