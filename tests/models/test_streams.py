@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import optimize, stats
 
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
@@ -84,8 +85,6 @@ def recounted(*streams: tuple[int, float]) -> float:
 
 def cost(ledger: Ledger) -> float:
     """Delta^2 of all that the ledger holds, from its epsilon alone."""
-    from scipy import optimize, stats
-
     target, delta = float(epsilon(ledger, 1e-3)), 1e-3
 
     def excess(mu: float) -> float:
