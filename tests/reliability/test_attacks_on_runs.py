@@ -183,3 +183,29 @@ def test_a_budget_is_not_lifted_by_another_training_with_the_same_optimizer():
     assert budget.exhausted
     assert float(tfdp.accounting.epsilon(first.ledger, 1e-3)) <= 1.0
     assert second.ledger.steps == 0
+
+
+@pytest.mark.parametrize("name", ["sampling", "examples", "physical_batch_size", "seeded"])
+def test_what_a_fit_is_charged_for_stays_what_the_batches_were_made_with(name):
+    batches = tfdp.PrivateBatches(IDS, Y, tfdp.sampling.Poisson(1))
+    with pytest.raises(AttributeError, match="stays what it was made with"):
+        setattr(batches, name, tfdp.sampling.Poisson(20) if name == "sampling" else 20)
+
+
+@pytest.mark.parametrize("within", ["fit", "loop"])
+def test_a_running_model_is_not_compiled_anew_with_a_loss_that_nobody_examined(within):
+    model = model_of()
+
+    def compile_anew(*_, **__):
+        model.compile(model.optimizer, "mse")
+        model.make_train_function()
+
+    options = {"batch_size": 2, "verbose": 0}
+    if within == "fit":
+        calls = keras.callbacks.LambdaCallback(on_train_begin=compile_anew)
+        with pytest.raises(RuntimeError, match="compile"):
+            model.fit(IDS, Y, callbacks=[calls], **options)
+    else:
+        with model.private_run(IDS, Y, **options), pytest.raises(RuntimeError, match="compile"):
+            compile_anew()
+    assert model.ledger.steps == 0

@@ -271,7 +271,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("options", "match"), REFUSED, ids=lambda v: str(v)[:40])
+@pytest.mark.parametrize(("options", "match"), REFUSED, ids=[words for _, words in REFUSED])
 def test_what_is_wrong_is_said_before_anything_is_charged(options, match):
     ledger = Ledger()
     with pytest.raises(ValueError, match=match):

@@ -18,6 +18,9 @@ LONGEST_IN_ANY_ORDER = 256
 """Records that may be added in float32 in whatever order a pipeline gives; more are put in random order."""
 
 
+_FIXED = ("sampling", "examples", "physical_batch_size", "seeded", "declared", "per_unit")
+
+
 class Batches(abc.ABC):
     """What a private model trains on: batches `(x, y, sample_weight)` with the sampling that they are accounted by.
 
@@ -32,6 +35,15 @@ class Batches(abc.ABC):
     seeded: bool = False
     declared: bool = False
     per_unit: bool = False
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raises AttributeError for what a `fit` was certified and charged by: it stays what it was made with."""
+        if name in _FIXED and name in vars(self):
+            raise AttributeError(
+                f"{type(self).__name__}.{name} stays what it was made with: a fit is charged for it before it draws."
+                f" Make another {type(self).__name__}."
+            )
+        super().__setattr__(name, value)
 
     @property
     def piece(self) -> int | None:
