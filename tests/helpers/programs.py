@@ -21,7 +21,7 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.clipped_models import CLIPS
 from helpers.spending import _epsilon
-from tfdp_layers.models import accounts, training
+from tfdp_layers.models import accounts, opening
 from tfdp_layers.noise import NoiseSource
 from tfdp_layers.proof import Report, steering
 
@@ -59,13 +59,13 @@ class BreaksOff(keras.callbacks.Callback):
 @contextlib.contextmanager
 def unproved() -> Any:
     """Inside, `fit` takes on trust that records do not mix: the search is for the spend, and a proof takes a second."""
-    kept = training.traced_sums, training.examined, steering.keys_written
-    training.traced_sums, training.examined = lambda *_: None, lambda *_: Report(())
+    kept = opening.traced_sums, opening.examined, steering.keys_written
+    opening.traced_sums, opening.examined = lambda *_: None, lambda *_: Report(())
     steering.keys_written = lambda _: set()
     try:
         yield
     finally:
-        training.traced_sums, training.examined, steering.keys_written = kept
+        opening.traced_sums, opening.examined, steering.keys_written = kept
 
 
 class World:

@@ -43,6 +43,7 @@ def test_no_record_moves_the_sums_by_more_than_the_bound(value, where):
     assert np.linalg.norm(total(spoiled) - total(X[:-1])) <= BOUND * (1 + 1e-12)
 
 
+@pytest.mark.slow
 def test_random_and_searched_records_stay_within_it():
     records = RNG.uniform(LOWER - 1.0, UPPER + 1.0, size=(2000, 1, FEATURES))
     alone = np.stack([total(record[None]) for record in records])

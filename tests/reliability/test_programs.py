@@ -5,7 +5,7 @@ import os
 import pytest
 
 from helpers import programs
-from tfdp_layers.models import accounts, training
+from tfdp_layers.models import accounts, opening
 
 PROGRAMS = int(os.environ.get("PROGRAMS", "200"))
 PARTS = 10
@@ -30,7 +30,7 @@ def first_failure(tmp_path, programs_tried=40):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("where", "name"), [(accounts, "open_account"), (training, "remember_released")])
+@pytest.mark.parametrize(("where", "name"), [(accounts, "open_account"), (opening, "remember_released")])
 def test_a_planted_bug_is_found(where, name, monkeypatch, tmp_path):
     """Weights that do not say who pays for them; released values that are not recognised in copies."""
     monkeypatch.setattr(where, name, lambda *_: None)
