@@ -36,23 +36,23 @@ def ledger_in(tmp_path):
 @pytest.mark.slow
 def test_all_trials_are_in_one_ledger_and_within_its_budget(tmp_path):
     ledger = ledger_in(tmp_path)
-    tuner = tfdp.tuning.PrivateTuner(oracle(), build, ledger=ledger, directory=tmp_path, project_name="p")
+    tuner = tfdp.tuning.PrivateTuner(oracle(2), build, ledger=ledger, directory=tmp_path, project_name="p")
     tuner.search(X, Y, **FIT)
-    assert ledger.steps == 3 * 2 * 3
+    assert ledger.steps == 2 * 2 * 3
     assert 3.5 < epsilon(ledger, 1e-3) <= 4.0
     noises = [release.noise_multiplier for release in ledger.releases]
-    assert len(noises) == 3
+    assert len(noises) == 2
     assert max(noises) < 1.6 * min(noises), "trials get about equal noise"
     (best,) = tuner.get_best_models()
     assert best.ledger is ledger
-    assert ledger.steps == 18
+    assert ledger.steps == 12
     best.evaluate(*PUBLIC, verbose=0)
     assert best.privacy_statement(1e-3).epsilon <= 4.0
     with pytest.raises(BudgetExhausted):
         tfdp.tuning.PrivateTuner(oracle(), build, ledger=ledger, directory=tmp_path, project_name="q").search(
             X, Y, **FIT
         )
-    assert ledger.steps == 18
+    assert ledger.steps == 12
 
 
 @pytest.mark.slow
