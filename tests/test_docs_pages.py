@@ -37,6 +37,7 @@ def test_the_loops_run_as_they_stand(monkeypatch, tmp_path):
     assert 3.0 < float(found["tfdp"].accounting.epsilon(first.ledger, 1e-5)) <= 8.0
 
 
+@pytest.mark.slow
 def test_the_training_for_those_who_come_from_other_libraries_runs(capsys):
     pytest.importorskip("keras")
     exec(code_of("migration.md"), found := {"__name__": "page"})
@@ -82,6 +83,7 @@ def test_the_first_private_model_trains_on_a_table_of_ones_own(tmp_path, monkeyp
     assert Path("model.keras").exists()
 
 
+@pytest.mark.slow
 def test_the_page_of_epochs_trains(capsys):
     pytest.importorskip("keras")
     exec(code_of("epochs.md"), found := {"__name__": "page"})

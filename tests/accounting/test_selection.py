@@ -87,6 +87,7 @@ def test_an_order_at_which_a_computation_failed_counts_as_unknown(broken, shape)
     assert (selected_rdp(orders, damaged, 10.0, shape) >= whole - 1e-12).all()
 
 
+@pytest.mark.slow
 def test_searches_and_trainings_share_a_ledger_and_its_budget():
     ledger = Ledger(dataset="d", budget=(9.0, 1e-5))
     token = ledger.begin(Selection((((STEP, 50),),), 5.0))

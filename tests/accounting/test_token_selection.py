@@ -66,6 +66,7 @@ def test_it_is_what_dp_accounting_says_of_a_mechanism_that_fails():
     assert dp_accounting.get_epsilon_gaussian(3.0, DELTA) < 0.995 * both.get_epsilon_for_delta(DELTA)
 
 
+@pytest.mark.slow
 def test_it_composes_with_steps_in_every_question():
     step = Release((GroupNoise("w", 1.0, 1.0),), Poisson(50), N)
     alone, both = ledger_of((step, 40)), ledger_of((selection(), 2), (step, 40))

@@ -9,6 +9,7 @@ from tfdp_layers.tuning import NumberOfTrials
 RUN = ("--dataset", "digits", "--model", "mlp", "--epsilon", 3, "--delta", 1e-4, "--epochs", 2, "--batch-size", 256)
 
 
+@pytest.mark.slow
 def test_a_search_ends_with_one_model_its_settings_and_the_statement(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(NumberOfTrials, "draw", lambda self, randomness: 1)
     varied = ("--vary", "learning_rate=1e-3:1e-2", "--trials", 2, "--distribution", "logarithmic")

@@ -70,6 +70,7 @@ def test_a_bound_that_forgets_the_squares_would_be_exceeded(monkeypatch):
         test_no_record_moves_the_sums_by_more_than_the_bound(3e38, slice(None))
 
 
+@pytest.mark.slow
 def test_the_noise_is_what_the_ledger_says():
     layer, found = layer_of(0.7), []
     layer.use = lambda released, count: found.append(released - total(X))
@@ -104,6 +105,7 @@ def test_with_noise_it_is_near_and_a_variance_below_the_noise_is_not_believed():
     assert np.max(np.abs(layer(x))) < 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flat", [True, False])
 def test_a_model_pays_saves_and_converts_it(flat, tmp_path):
     x = X[:, 0] if flat else X

@@ -94,6 +94,7 @@ def test_a_draw_is_stepped_once_and_as_itself(run):
     assert run.made == 2
 
 
+@pytest.mark.slow
 def test_what_is_done_to_copies_of_a_draw_moves_no_step():
     def train(change):
         model = model_of()
@@ -176,6 +177,7 @@ def test_the_budget_ends_the_loop_before_the_step_that_would_exceed_it():
         loop(model, X, Y, **settings(callbacks=[PrivacyBudget(4.0, DELTA)]))
 
 
+@pytest.mark.slow
 def test_noise_is_found_from_the_budget_for_all_planned_steps(capsys):
     model = model_of("calibrate")
     options = settings(epochs=2, callbacks=[PrivacyBudget(3.0, DELTA)])
@@ -245,6 +247,7 @@ def test_threads_share_a_run_without_a_step_too_many(run):
     assert all("once" in error for error in errors)
 
 
+@pytest.mark.slow
 def test_a_draw_for_which_another_run_left_no_budget_is_not_used():
     first, second = model_of(), model_of()
     second.ledger = first.ledger
@@ -293,6 +296,7 @@ def test_leaving_waits_for_a_step_of_another_thread():
     assert model.current_release is None
 
 
+@pytest.mark.slow
 def test_two_runs_on_one_ledger_keep_to_one_budget():
     first, second = model_of(), model_of()
     second.ledger = first.ledger
@@ -330,6 +334,7 @@ DECIDES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", [*READS, None])
 @pytest.mark.parametrize("decision", slow_but(["left before its last step", "changed the learning rate"], DECIDES))
 def test_a_loop_that_decides_by_private_numbers_is_reported_in_the_statement(read, decision):

@@ -40,6 +40,7 @@ def test_public_rows_come_after_the_noise_and_count_as_no_records():
     assert entry.release.groups[0].bound == 0.5
 
 
+@pytest.mark.slow
 def test_public_rows_among_the_records_would_be_seen(monkeypatch):
     """The planted bug: their part is in the sums that get the noise."""
     original = PrivateTraining._release

@@ -98,6 +98,7 @@ def test_accuracy_against_epsilon():
     assert [t.get_text() for t in many.axes[0].get_xticklabels()] == ["0.1", "0.2", "0.5", "1", "2", "5"]
 
 
+@pytest.mark.slow
 def test_noise_against_epsilon():
     figure = plots.noise([Poisson(64), Poisson(256)], 2_000, 10, epsilons=(4, 1))
     lines = lines_of(figure)
@@ -109,6 +110,7 @@ def test_noise_against_epsilon():
     assert spent == pytest.approx(1.0, rel=0.03)
 
 
+@pytest.mark.slow
 def test_a_plan_is_drawn_as_it_compares():
     found = planned(600, 2.0, 1e-4, batch_sizes=[50, 100], epochs=[5, 10])
     lines = lines_of(plots.plan(found))

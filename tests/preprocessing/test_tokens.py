@@ -125,6 +125,7 @@ def test_it_finds_what_many_records_share_and_no_names():
     assert "at most 9 tokens" in text
 
 
+@pytest.mark.slow
 def test_a_model_pays_for_its_vocabulary():
     x = np.ones((40, 3), "float32")
     model = tfdp.make_private(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))

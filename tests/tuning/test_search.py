@@ -105,6 +105,7 @@ def told(count, exactly, capsys):
     }
 
 
+@pytest.mark.slow
 def test_nothing_tells_how_many_trials_there_were_or_which_one_is_shown(exactly, capsys):
     keras.backend.clear_session()
     one = told(1, exactly, capsys)
@@ -279,6 +280,7 @@ def test_what_is_wrong_is_said_before_anything_is_charged(options, match):
     assert ledger.steps == 0
 
 
+@pytest.mark.slow
 def test_a_search_that_can_learn_nothing_says_so(exactly):
     exactly(0)
     with pytest.warns(UserWarning, match="learn next to nothing"), pytest.raises(SearchFailed):

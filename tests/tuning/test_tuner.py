@@ -92,6 +92,7 @@ def test_a_plain_tuner_may_train_models_that_count_into_the_ledger_of_a_data_set
     assert ledger.steps == 6
 
 
+@pytest.mark.slow
 def test_objectives_on_private_numbers_are_refused(tmp_path):
     tuner = tfdp.tuning.PrivateTuner(
         oracle(3, "accuracy"), build, ledger=ledger_in(tmp_path), directory=tmp_path, project_name="p"
@@ -123,6 +124,7 @@ def test_models_that_are_not_private_are_refused(tmp_path):
         tfdp.tuning.PrivateTuner(oracle(), plain, ledger=ledger_in(tmp_path), directory=tmp_path, project_name="p")
 
 
+@pytest.mark.slow
 def test_a_space_of_keras_tuner_can_be_searched_for_the_price_of_one_entry(monkeypatch):
     monkeypatch.setattr(tfdp.tuning.NumberOfTrials, "draw", lambda self, randomness: 1)
     ledger = Ledger()
