@@ -211,6 +211,7 @@ def test_the_readmes_code_runs_as_it_stands_on_smaller_arrays(monkeypatch, capsy
     assert_spent(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", slow_but(["another folder"], ["the checkout", "another folder"]))
 def test_the_readmes_code_runs_where_its_own_command_leaves_the_user(installed, tmp_path, place):
     """In a process of its own, after an installation that is not editable, on a machine without network and data."""

@@ -82,6 +82,7 @@ def test_the_sum_is_that_of_a_loop_over_records(name, known, kernels):
     assert length([a - b for a, b in zip(found, wanted, strict=True)]) <= 1e-4 * length(wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(["dimension"], ["dimension", "query"]))
 def test_no_record_adds_more_than_the_bound(name, kernels):
     model, x, y, _ = ready(name)

@@ -81,6 +81,7 @@ def test_nothing_is_released_outside_of_what_the_ledger_reserved():
     assert releases(model) == model.ledger.steps == 6
 
 
+@pytest.mark.slow
 def test_a_budget_holds_over_backup_and_restore_in_a_fresh_model(tmp_path):
     _, x, y = mlp()
     budget = 8.0

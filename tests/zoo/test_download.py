@@ -119,6 +119,7 @@ def test_a_server_that_sends_a_byte_now_and_then_is_given_up(cache, keras_does):
     assert "less than 50 kB arrived" in data.note
 
 
+@pytest.mark.slow
 def test_a_slow_download_that_goes_on_is_not_given_up(cache, keras_does):
     keras_does("for _ in range(16):\n    save('a.gz', b'1' * 60_000); time.sleep(0.3)\nreturn arrays()")
     assert download.download("fashion_mnist", cache).y_test.tolist() == [4]  # 5 seconds, where 2 without data end it
