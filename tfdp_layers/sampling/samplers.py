@@ -139,8 +139,28 @@ class FixedSize(Sampling):
         return f"without replacement: each step draws exactly {self.batch_size} of {examples} {unit}s, afresh"
 
 
+class _InPasses(Sampling):
+    """Disjoint batches of all records, pass after pass: one Gaussian mechanism for each pass STARTED, by zero-out."""
+
+    relation: ClassVar[NeighboringRelation] = NeighboringRelation.REPLACE_SPECIAL
+
+    def _event(self, noise_multiplier: float, examples: int) -> DpEvent:
+        return GaussianDpEvent(noise_multiplier)
+
+    def _charges(self, steps: int, examples: int) -> int:
+        """How many passes `steps` consecutive updates start: the visits of a record that is in the first batch of each.
+
+        Counted from the start of a pass.
+        """
+        return -(-steps // self.steps_per_epoch(examples))
+
+    def largest(self, examples: int) -> int | None:
+        self.check(examples)
+        return None if examples % self.batch_size else self.batch_size
+
+
 @dataclass(frozen=True)
-class Partition(Sampling):
+class Partition(_InPasses):
     """Cuts a fresh permutation into disjoint batches, every epoch; the last batch may be short.
 
     Guarantee: zero-out (one record is replaced by an empty one that contributes nothing; the number of records is
@@ -150,14 +170,6 @@ class Partition(Sampling):
     """
 
     kind: ClassVar[str] = "partition"
-    relation: ClassVar[NeighboringRelation] = NeighboringRelation.REPLACE_SPECIAL
-
-    def _event(self, noise_multiplier: float, examples: int) -> DpEvent:
-        return GaussianDpEvent(noise_multiplier)
-
-    def _charges(self, steps: int, examples: int) -> int:
-        """How many epochs `steps` consecutive updates START, counted from a fresh permutation."""
-        return -(-steps // self.steps_per_epoch(examples))
 
     def _squared_sensitivity(self, noise: Correlated, steps: int, examples: int) -> float:
         """The smaller of two bounds for a record that comes once in each epoch of b steps, anywhere in it.
@@ -179,10 +191,6 @@ class Partition(Sampling):
             for start in range(0, rows, self.batch_size):
                 yield order[start : start + self.batch_size].copy()
 
-    def largest(self, examples: int) -> int | None:
-        self.check(examples)
-        return None if examples % self.batch_size else self.batch_size
-
     def describe(self, examples: int, unit: str = "record") -> str:
         return (
             f"partition: every epoch cuts a fresh permutation of {examples} {unit}s into disjoint batches of"
@@ -191,7 +199,7 @@ class Partition(Sampling):
 
 
 @dataclass(frozen=True)
-class Cyclic(Sampling):
+class Cyclic(_InPasses):
     """Cuts one permutation, drawn once and kept secret, into disjoint batches, and goes round them: ordinary epochs.
 
     Every record is at the same place of each pass, so its visits are exactly b = ceil(examples / batch_size) steps
@@ -206,15 +214,7 @@ class Cyclic(Sampling):
     """
 
     kind: ClassVar[str] = "cyclic"
-    relation: ClassVar[NeighboringRelation] = NeighboringRelation.REPLACE_SPECIAL
     fixed: ClassVar[bool] = True
-
-    def _event(self, noise_multiplier: float, examples: int) -> DpEvent:
-        return GaussianDpEvent(noise_multiplier)
-
-    def _charges(self, steps: int, examples: int) -> int:
-        """How many passes `steps` consecutive updates START: the visits of a record in the first batch."""
-        return -(-steps // self.steps_per_epoch(examples))
 
     def _squared_sensitivity(self, noise: Correlated, steps: int, examples: int) -> float:
         return noise.squared_sensitivity(self._charges(steps, examples), self.steps_per_epoch(examples), steps)
@@ -224,10 +224,6 @@ class Cyclic(Sampling):
         while True:
             for start in range(0, rows, self.batch_size):
                 yield order[start : start + self.batch_size].copy()
-
-    def largest(self, examples: int) -> int | None:
-        self.check(examples)
-        return None if examples % self.batch_size else self.batch_size
 
     def describe(self, examples: int, unit: str = "record") -> str:
         return (
