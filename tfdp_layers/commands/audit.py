@@ -8,7 +8,7 @@ from typing import Any
 from absl import flags
 
 from tfdp_layers.accounting import calibrate_noise_multiplier
-from tfdp_layers.commands.command import Command, Refusal, fraction, needed, positive, print_json, whole
+from tfdp_layers.commands.command import Command, Refusal, definers, fraction, needed, positive, print_json, whole
 from tfdp_layers.commands.quiet_import import quiet_import
 from tfdp_layers.sampling import Poisson
 from tfdp_layers.zoo import datasets
@@ -80,25 +80,20 @@ class Options:
 
 
 def _define(values: flags.FlagValues) -> None:
-    def define(kind: str, name: str, default: Any, text: str) -> None:
-        getattr(flags, f"DEFINE_{kind}")(name, default, text, flag_values=values)
-
-    def choose(name: str, choices: tuple[str, ...], default: str, text: str) -> None:
-        flags.DEFINE_enum(name, default, list(choices), text, flag_values=values)
-
-    choose("method", METHODS, METHODS[0], "What bounds each record's influence.")
-    choose("attack", ("training", "steps"), "training", "A whole training with canaries, or many runs of one step.")
-    choose("dataset", datasets.NAMES, "digits", "Images to train on beside the canaries.")
-    choose("kind", _KINDS, "gradient", "Canaries: records far out, wrong labels, or noise in the range of the data.")
-    define("float", "epsilon", None, "What the audited training claims: its noise is calibrated to it.")
-    define("float", "delta", 1e-5, "Probability with which the guarantee may fail.")
-    define("float", "confidence", 0.95, "Probability with which the lower bound holds.")
-    define("integer", "canaries", 500, "Records to guess about; about half take part.")
-    define("integer", "records", 1000, "Most other records to train on; fewer make a stronger attack.")
-    define("integer", "epochs", 10, "Passes over the data, four steps each.")
-    define("integer", "runs", 1000, "With --attack steps: runs on each of the two data sets.")
-    define("string", "data_dir", None, "Folder with the data set (DATASET.npz, or its idx files).")
-    define("bool", "json", False, "End with one JSON object on the last line.")
+    define, choose = definers(values)
+    choose("method", METHODS, "What bounds each record's influence.", METHODS[0])
+    choose("attack", ("training", "steps"), "A whole training with canaries, or many runs of one step.", "training")
+    choose("dataset", datasets.NAMES, "Images to train on beside the canaries.", "digits")
+    choose("kind", _KINDS, "Canaries: records far out, wrong labels, or noise in the range of the data.", "gradient")
+    define("float", "epsilon", "What the audited training claims: its noise is calibrated to it.")
+    define("float", "delta", "Probability with which the guarantee may fail.", 1e-5)
+    define("float", "confidence", "Probability with which the lower bound holds.", 0.95)
+    define("integer", "canaries", "Records to guess about; about half take part.", 500)
+    define("integer", "records", "Most other records to train on; fewer make a stronger attack.", 1000)
+    define("integer", "epochs", "Passes over the data, four steps each.", 10)
+    define("integer", "runs", "With --attack steps: runs on each of the two data sets.", 1000)
+    define("string", "data_dir", "Folder with the data set (DATASET.npz, or its idx files).")
+    define("bool", "json", "End with one JSON object on the last line.", False)
 
 
 def _run(values: flags.FlagValues) -> int:

@@ -84,6 +84,18 @@ def print_json(values: Mapping[str, Any]) -> None:
     print(json.dumps(finite, allow_nan=False), flush=True)
 
 
+def definers(values: flags.FlagValues) -> tuple[Callable[..., None], Callable[..., None]]:
+    """`define(kind, name, text, default)` and `choose(name, choices, text, default)`, which add options to `values`."""
+
+    def define(kind: str, name: str, text: str, default: Any = None) -> None:
+        getattr(flags, f"DEFINE_{kind}")(name, default, text, flag_values=values)
+
+    def choose(name: str, choices: Sequence[str], text: str, default: str | None = None) -> None:
+        flags.DEFINE_enum(name, default, list(choices), text, flag_values=values)
+
+    return define, choose
+
+
 def needed(name: str, value: Any, why: str) -> Any:
     """Returns an option's value. Raises Refusal where it was not given."""
     if value is None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from tfdp_layers.accounting import LedgerError
-from tfdp_layers.commands.command import Command, Refusal, fraction, positive, print_json, whole
+from tfdp_layers.commands.command import Command, Refusal, definers, fraction, positive, print_json, whole
 from tfdp_layers.commands.quiet_import import quiet_import
 from tfdp_layers.federated.party import Budget
 from tfdp_layers.federated.rounds import ORDERS
@@ -54,12 +54,7 @@ class _FederatedCommand(Command):
 
 
 def _define(values: flags.FlagValues) -> None:
-    def define(kind: str, name: str, text: str, default: Any = None) -> None:
-        getattr(flags, f"DEFINE_{kind}")(name, default, text, flag_values=values)
-
-    def choose(name: str, choices: Sequence[str], text: str, default: str | None) -> None:
-        flags.DEFINE_enum(name, default, list(choices), text, flag_values=values)
-
+    define, choose = definers(values)
     choose("dataset", _DATASETS, "Images that are split among the parties.", "digits")
     choose("model", ("mlp", "cnn"), "Network.", "mlp")
     define("integer", "parties", "How many parties.", 30)

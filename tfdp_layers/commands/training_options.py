@@ -10,7 +10,7 @@ from typing import Any
 
 from absl import flags
 
-from tfdp_layers.commands.command import Refusal, fraction, needed, positive, whole
+from tfdp_layers.commands.command import Refusal, definers, fraction, needed, positive, whole
 from tfdp_layers.commands.sampled_run import correlation, define_correlation
 from tfdp_layers.sampling import Cyclic, FixedSize, Partition, Poisson, Sampling
 from tfdp_layers.sampling.correlated import Correlated
@@ -123,13 +123,7 @@ class TrainingOptions:
 
 def define_training_options(values: flags.FlagValues) -> None:
     """Defines the options of `tfdp train`."""
-
-    def define(kind: str, name: str, text: str, default: object = None) -> None:
-        getattr(flags, f"DEFINE_{kind}")(name, default, text, flag_values=values)
-
-    def choose(name: str, choices: tuple[str, ...], text: str, default: str | None = None) -> None:
-        flags.DEFINE_enum(name, default, list(choices), text, flag_values=values)
-
+    define, choose = definers(values)
     choose("method", recipes.METHODS, "How each record's influence is bounded.", recipes.METHODS[0])
     fallback = f"Images to train on; if left out, {datasets.DEFAULT}, or digits where that cannot be had."
     choose("dataset", datasets.NAMES, fallback)

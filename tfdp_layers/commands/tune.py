@@ -9,7 +9,17 @@ from typing import Any
 from absl import flags
 
 from tfdp_layers.accounting import Ledger, LedgerError, epsilon
-from tfdp_layers.commands.command import Command, Refusal, fraction, needed, positive, print_json, whole, wrapped
+from tfdp_layers.commands.command import (
+    Command,
+    Refusal,
+    definers,
+    fraction,
+    needed,
+    positive,
+    print_json,
+    whole,
+    wrapped,
+)
 from tfdp_layers.commands.quiet_import import quiet_import
 from tfdp_layers.commands.train import compiled
 from tfdp_layers.commands.training_options import TrainingOptions
@@ -37,12 +47,7 @@ _FACTOR = 4.0
 
 
 def _define(values: flags.FlagValues) -> None:
-    def define(kind: str, name: str, text: str, default: object = None) -> None:
-        getattr(flags, f"DEFINE_{kind}")(name, default, text, flag_values=values)
-
-    def choose(name: str, choices: tuple[str, ...], text: str, default: str | None = None) -> None:
-        flags.DEFINE_enum(name, default, list(choices), text, flag_values=values)
-
+    define, choose = definers(values)
     choose("method", recipes.METHODS, "How each record's influence is bounded.", recipes.METHODS[0])
     choose("dataset", datasets.NAMES, f"Images; if left out, {datasets.DEFAULT}, or digits.")
     choose("model", recipes.MODELS, "Network: convolutional, or two dense layers; if left out, that of the method.")
