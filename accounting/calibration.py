@@ -17,7 +17,7 @@ from tfdp_layers.accounting.gaussian_events import exact_gaussian
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.loss_distributions import has_pld, pld_epsilon, pld_interval
 from tfdp_layers.accounting.releases import AnyRelease
-from tfdp_layers.accounting.renyi import rdp_epsilon
+from tfdp_layers.accounting.renyi import estimated_epsilon
 from tfdp_layers.sampling import Sampling
 from tfdp_layers.sampling.correlated import Correlated
 
@@ -246,7 +246,7 @@ def _estimate(counts: Counter[DpEvent], relation: NeighboringRelation, delta: fl
         return math.inf if kept else 0.0
     if exact_gaussian(kept) is not None:
         return smallest_epsilon(plain, relation, delta)[0]
-    bound = rdp_epsilon(kept, relation, delta)
+    bound = estimated_epsilon(kept, relation, delta)
     if math.isfinite(interval) and has_pld(kept, relation):
         bound = min(bound, pld_epsilon(kept, relation, delta, interval * pld_interval(kept)))
     return bound

@@ -11,7 +11,7 @@ from tfdp_layers.accounting.gaussian_events import Counts
 from tfdp_layers.accounting.quiet import quiet
 from tfdp_layers.accounting.selection import SelectionDpEvent, selected_rdp
 
-__all__ = ["ZCDP_ORDERS", "convert_rdp", "rdp_curve", "rdp_epsilon", "rdp_of", "zcdp_epsilon"]
+__all__ = ["ZCDP_ORDERS", "convert_rdp", "estimated_epsilon", "rdp_curve", "rdp_epsilon", "rdp_of", "zcdp_epsilon"]
 
 # Orders close to 1 serve little noise. Without replacement an order costs its square: fewer of them.
 _ORDERS = (1.02, 1.05, *rdp_privacy_accountant.DEFAULT_RDP_ORDERS)
@@ -38,6 +38,15 @@ def rdp_epsilon(counts: Counts, relation: NeighboringRelation, delta: float) -> 
     return convert_rdp(*rdp_curve(counts, relation), delta)
 
 
+def estimated_epsilon(counts: Counts, relation: NeighboringRelation, delta: float) -> float:
+    """As `rdp_epsilon`, by whole orders alone where that is quicker: they cost a tenth, and prove a little more."""
+    if any(isinstance(event, SelectionDpEvent) for event, _ in counts):
+        return rdp_epsilon(counts, relation, delta)
+    orders = tuple(order for order in _orders(relation) if order == int(order))
+    total = sum((count * _rdp_at(event, relation, orders) for event, count in counts if count), np.zeros(len(orders)))
+    return convert_rdp(np.asarray(orders, dtype=np.float64), total, delta)
+
+
 def rdp_curve(counts: Counts, relation: NeighboringRelation) -> tuple[np.ndarray, np.ndarray]:
     """Orders, and the composition's Renyi divergence at each (infinity where it is not known)."""
     orders = _orders(relation)
@@ -48,12 +57,15 @@ def rdp_curve(counts: Counts, relation: NeighboringRelation) -> tuple[np.ndarray
     return np.asarray(orders, dtype=np.float64), total
 
 
-@functools.lru_cache(maxsize=4096)
 def rdp_of(event: DpEvent, relation: NeighboringRelation) -> np.ndarray:
     """The Renyi divergence of one event at the orders used for `relation`; infinity where it is not known."""
-    orders = _orders(relation)
     if isinstance(event, SelectionDpEvent):
         return _rdp_of_selection(event, relation)
+    return _rdp_at(event, relation, _orders(relation))
+
+
+@functools.lru_cache(maxsize=4096)
+def _rdp_at(event: DpEvent, relation: NeighboringRelation, orders: tuple[float, ...]) -> np.ndarray:
     accountant = rdp_privacy_accountant.RdpAccountant(list(orders), neighboring_relation=relation)
     if not accountant.supports(event):
         return np.full(len(orders), math.inf)
@@ -63,6 +75,7 @@ def rdp_of(event: DpEvent, relation: NeighboringRelation) -> np.ndarray:
     return divergences
 
 
+@functools.lru_cache(maxsize=4096)
 def _rdp_of_selection(event: SelectionDpEvent, relation: NeighboringRelation) -> np.ndarray:
     """That of the best trial, each trial at most as the worst candidate at each order: see `Selection`."""
     curves = [rdp_curve(candidate, relation) for candidate in event.candidates]
