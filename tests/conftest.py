@@ -1,5 +1,6 @@
 """One thread for each process; every test starts from the same initial weights, and alone."""
 
+import gc
 import os
 import sys
 
@@ -7,6 +8,8 @@ import pytest
 
 for kind in ("INTRAOP", "INTEROP"):  # the tests are small, and several processes run them
     os.environ.setdefault(f"TF_NUM_{kind}_THREADS", "1")
+
+gc.set_threshold(50_000, 20, 20)  # TensorFlow's own million objects, looked through too often, were a tenth of the time
 
 
 @pytest.fixture(autouse=True)

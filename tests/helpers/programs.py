@@ -82,7 +82,7 @@ class World:
 
     def run(self, length: int) -> None:
         """Runs the program; after each call all statements are compared with the truth."""
-        keras.utils.clear_session()
+        keras.utils.clear_session(free_memory=False)  # a collection of all garbage takes as long as half a program
         accounts._released.clear()
         self.new()
         for _ in range(length):
