@@ -92,3 +92,26 @@ def test_the_page_of_epochs_trains(capsys):
     assert float(found["tfdp"].accounting.epsilon(found["model"].ledger, 1e-5)) <= 2.0
     assert found["model"].evaluate(found["x"], found["y"], verbose=0)[1] > 0.8
     assert "zero out one record" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.slow
+def test_a_budget_outlives_its_model_and_what_is_served_is_plain_keras(monkeypatch, tmp_path, capsys):
+    pytest.importorskip("keras")
+    monkeypatch.chdir(tmp_path)
+    exec(code_of("running.md"), found := {"__name__": "page"})
+    assert 3.9 < float(found["tfdp"].accounting.epsilon(found["ledger"], 1e-5)) <= 4.0
+    assert capsys.readouterr().out.count("True\n") == 2
+    assert "epsilon = " in Path("PRIVACY.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_layer_of_ones_own_is_bounded_and_tested(capsys):
+    pytest.importorskip("keras")
+    code = code_of("extending.md")
+    exec(code, {"__name__": "page"})
+    assert capsys.readouterr().out.endswith("True\n")
+    planted = code.replace(
+        "record.offset(layer.bias, record.product(layer.b, inputs))", "record.product(layer.b, inputs) + layer.bias"
+    )
+    with pytest.raises(ValueError, match="is also used outside its layer"):
+        exec(planted.replace("Gated", "Planted"), {"__name__": "page"})
