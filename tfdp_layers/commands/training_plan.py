@@ -64,7 +64,7 @@ def prepare(options: TrainingOptions) -> Training:
         if recipe.centering_noise and epsilon(before, options.delta) >= options.epsilon:
             raise Refusal(
                 f"--epsilon {options.epsilon:g} is spent before the training, by earlier runs and by the mean of the"
-                " features. Give a larger one, or another recipe."
+                " features. Give a larger one, another --model, or leave the mean out: --setting centering_noise=0."
             )
         if noise is None:
             steps = recipe.epochs * sampling.steps_per_epoch(examples)
