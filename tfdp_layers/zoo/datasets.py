@@ -8,12 +8,15 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+if TYPE_CHECKING:
+    from tfdp_layers.zoo.image_folders import ImageFolder
 from tfdp_layers.zoo import download, image_files
 
-__all__ = ["DEFAULT", "NAMES", "Dataset", "DatasetNotFound", "load", "load_default"]
+__all__ = ["DEFAULT", "NAMES", "Dataset", "DatasetNotFound", "image_folder", "load", "load_default"]
 
 DEFAULT = "fashion_mnist"
 _DEBIAN = Path("/usr/share/datasets/fashion-mnist")
@@ -100,6 +103,35 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
         return _finished(name, _download(name), "downloaded by keras.datasets")
     except Exception as error:  # Keras raises bare Exception where the network fails.
         raise DatasetNotFound(_how_to_get(name, folder, error)) from error
+
+
+def image_folder(
+    folder: str | os.PathLike[str],
+    image_size: tuple[int, int],
+    *,
+    color_mode: str = "rgb",
+    interpolation: str = "bilinear",
+) -> "ImageFolder":
+    """Images of one's own, `folder/class/image.png`: records for `fit` and `tfdp.PrivateBatches`, read when drawn.
+
+    The names of the classes and the number of images count as public. Only file names are read now; an image is read
+    anew whenever it is drawn, in threads. Values are those of `keras.utils.image_dataset_from_directory`.
+
+    Args:
+        folder: holds one folder for each class; their names in order are the labels 0, 1, ... Images are files with the
+            endings bmp, gif (the first frame), jpeg, jpg and png, also in folders below.
+        image_size: (height, width), to which all are resized.
+        color_mode: "grayscale", "rgb" or "rgba".
+        interpolation: as `tf.image.resize` has it.
+
+    Returns: a source with `len()`; its items are (image, label), float32 of (height, width, channels) in 0 to 255 and a
+        whole number; `classes`, `paths` and `labels` say what it found.
+    Raises:
+        ValueError: an argument out of range, or no image; while records are drawn, a file that is no image.
+    """
+    from tfdp_layers.zoo.image_folders import ImageFolder
+
+    return ImageFolder(folder, image_size, color_mode, interpolation)
 
 
 def load_default(data_dir: str | os.PathLike[str] | None = None) -> Dataset:
