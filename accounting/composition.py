@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 
 import dp_accounting
-from dp_accounting import DpEvent, NeighboringRelation, NonPrivateDpEvent
+from dp_accounting import DpEvent, GaussianDpEvent, NeighboringRelation, NonPrivateDpEvent
 
 from tfdp_layers.accounting import pure
 from tfdp_layers.accounting.failures import without_failures
@@ -48,11 +48,11 @@ def _smallest_epsilon(counts: Counts, relation: NeighboringRelation, delta: floa
         return math.inf, "no noise"
     if all(isinstance(event, pure.NumericSparseDpEvent) for event, _ in counts):
         return _smallest_of_tests(counts, delta)
-    _require_relation(relation)
     multiplier = exact_gaussian(counts)
-    if multiplier is not None:
+    if multiplier is not None:  # by formulas that know no relation: every version has them
         bounds = {"analytic Gaussian": _analytic_epsilon(multiplier, delta), "zCDP": zcdp_epsilon(multiplier, delta)}
     else:
+        _require_relation(relation)
         bounds = {"PLD": pld_epsilon(counts, relation, delta), "RDP": rdp_epsilon(counts, relation, delta)}
     name = min(bounds, key=lambda key: bounds[key])
     if not math.isfinite(bounds[name]):
@@ -76,6 +76,9 @@ def _smallest_of_tests(counts: pure.Tests, delta: float) -> tuple[float, str]:
 
 
 def _analytic_epsilon(multiplier: float, delta: float) -> float:
+    if not hasattr(dp_accounting, "get_epsilon_gaussian"):  # before 0.6; a hair above, by its discretisation
+        one: Counts = ((GaussianDpEvent(multiplier), 1),)
+        return pld_epsilon(one, NeighboringRelation.ADD_OR_REMOVE_ONE, delta)
     with quiet(), contextlib.suppress(ValueError, RuntimeError):
         epsilon = float(dp_accounting.get_epsilon_gaussian(multiplier, delta))
         return epsilon if epsilon >= 0 else math.inf
@@ -88,5 +91,6 @@ def _require_relation(relation: NeighboringRelation) -> None:
     if relation is not NeighboringRelation.ADD_OR_REMOVE_ONE and version < _DECLARED_RELATIONS_SINCE:
         raise NotImplementedError(
             f"dp-accounting {installed} reads noise multipliers under {relation.name} by another convention, so an"
-            " epsilon from it would be wrong. Install dp-accounting >= 0.6, or use Poisson sampling (add-or-remove)."
+            " epsilon of these draws would be wrong. Install dp-accounting >= 0.6, or use Poisson sampling"
+            " (add-or-remove) or Partition (one Gaussian an epoch)."
         )

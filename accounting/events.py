@@ -30,6 +30,8 @@ GENERATORS = {
     " and no defence against attacks on the lowest bits of the noise",
     "secure": "a cryptographic generator keyed by the operating system; sums of two Gaussians in double precision on a"
     " common grid, against attacks on the lowest bits of the noise",
+    "tensorflow": "TensorFlow's own generators, which tensorflow-privacy draws from: not cryptographic ones, and no"
+    " defence against attacks on the lowest bits of the noise",
     "custom": "a source of the caller's own, which this library does not know",
 }
 """Where the noise may come from, in words for statements."""

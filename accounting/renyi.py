@@ -7,7 +7,7 @@ import numpy as np
 from dp_accounting import DpEvent, NeighboringRelation
 from dp_accounting.rdp import rdp_privacy_accountant
 
-from tfdp_layers.accounting.gaussian_events import Counts
+from tfdp_layers.accounting.gaussian_events import Counts, exact_gaussian
 from tfdp_layers.accounting.quiet import quiet
 from tfdp_layers.accounting.selection import SelectionDpEvent, selected_rdp
 
@@ -66,6 +66,11 @@ def rdp_of(event: DpEvent, relation: NeighboringRelation) -> np.ndarray:
 
 @functools.lru_cache(maxsize=4096)
 def _rdp_at(event: DpEvent, relation: NeighboringRelation, orders: tuple[float, ...]) -> np.ndarray:
+    gaussian = exact_gaussian(((event, 1),))
+    if gaussian is not None:  # alpha / (2 z^2), whatever a version of dp-accounting means by the relation
+        divergences = np.asarray(orders, dtype=np.float64) / (2.0 * gaussian**2)
+        divergences.setflags(write=False)
+        return divergences
     accountant = rdp_privacy_accountant.RdpAccountant(list(orders), neighboring_relation=relation)
     if not accountant.supports(event):
         return np.full(len(orders), math.inf)

@@ -91,7 +91,7 @@ class PrivacyBudget(keras.callbacks.Callback):
         ceiling = self._ceiling
         bound = min(self._spending.bound(), float(ceiling))
         self._add_to(logs, Epsilon(bound, self.delta, "upper bound", ceiling.relation, ceiling.sampling), exact=False)
-        if self._allowed < self._planned and self.model.optimizer.releases_left() == 0:
+        if self._allowed < self._planned and self._limited.releases_left() == 0:
             self.exhausted = True
             self.model.stop_training = True
             self._say_that_it_ends()
@@ -111,12 +111,16 @@ class PrivacyBudget(keras.callbacks.Callback):
             stacklevel=2,
         )
 
+    @property
+    def _limited(self) -> Any:
+        """Who keeps the limit: the private optimizer; where it is tensorflow-privacy's, the model with its ledger."""
+        return self.model if hasattr(self.model, "limit_releases") else self.model.optimizer
+
     def _follow(self) -> None:
         if self._spending.stale:
             self._plan()
 
     def _plan(self) -> None:
-        optimizer = self.model.optimizer
         self._spending, self._true = Spending(self.model, self.delta), None
         printed = self._spending.release.nominal_noise_multiplier is not None
         if self.accept_nominal and (printed or self.model.ledger.as_published() is not None):
@@ -135,7 +139,7 @@ class PrivacyBudget(keras.callbacks.Callback):
         try:
             self._allowed = self._affordable(release)
         finally:
-            optimizer.limit_releases(self._allowed)
+            self._limited.limit_releases(self._allowed)
         if self._allowed == 0:
             raise BudgetExhausted(self._nothing_left())
         self._ceiling = self._spending.curve.at(self._allowed)

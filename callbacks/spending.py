@@ -28,7 +28,8 @@ class Spending:
             raise ValueError(
                 f"Model {getattr(model, 'name', model)!r} ({type(model).__name__}) states no release, so nothing can be"
                 " accounted. Use the callback in the fit of a tfdp.PrivateModel or tfdp.PrivateSequential;"
-                " tfdp.make_private(model) makes one."
+                " tfdp.make_private(model) makes one. A model of tensorflow-privacy needs a ledger before it trains:"
+                " tfdp.tf_privacy.with_ledger(model)."
             )
         self.ledger = (model.ledger.as_published() if nominal else None) or model.ledger
         self.release = release.as_published() if nominal else release

@@ -33,9 +33,20 @@ _MODULES = {
     "preprocessing": "preprocessing",
     "rules": "rules",
     "sampling": "sampling",
+    "tf_privacy": "tf_privacy",
     "tuning": "tuning",
 }
-_WITHOUT_KERAS_3 = {"accounting", "audit", "callbacks", "datasets", "federated", "plan", "plots", "sampling"}
+_WITHOUT_KERAS_3 = {
+    "accounting",
+    "audit",
+    "callbacks",
+    "datasets",
+    "federated",
+    "plan",
+    "plots",
+    "sampling",
+    "tf_privacy",
+}
 _NAMES = {
     "PrivateBatches": "batches.arrays",
     "declare_sampling": "batches.declared",
@@ -68,6 +79,7 @@ if TYPE_CHECKING:  # What type checkers see. A test compares it with the two tab
     from tfdp_layers import preprocessing as preprocessing
     from tfdp_layers import rules as rules
     from tfdp_layers import sampling as sampling
+    from tfdp_layers import tf_privacy as tf_privacy
     from tfdp_layers import tuning as tuning
     from tfdp_layers.accounting import plan as plan
     from tfdp_layers.batches.arrays import PrivateBatches as PrivateBatches

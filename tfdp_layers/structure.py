@@ -17,7 +17,8 @@ def refuse_old_versions() -> None:
         f"Keras {keras.__version__} on {backend} (TensorFlow {tf.__version__}) is here, and training, layers and"
         " optimizers of tfdp_layers need Keras 3 on TensorFlow 2.16 or later: pip install -U 'tensorflow>=2.16', and"
         " leave KERAS_BACKEND at 'tensorflow'. What works as it is: tfdp_layers.accounting, tfdp_layers.sampling,"
-        " tfdp_layers.callbacks, and the commands tfdp epsilon and tfdp calibrate."
+        " tfdp_layers.callbacks, tfdp_layers.tf_privacy (tensorflow-privacy's own models, on Keras 2), and the"
+        " commands tfdp epsilon and tfdp calibrate."
     )
 
 

@@ -132,9 +132,14 @@ def test_what_no_accountant_can_bound_is_an_error_not_a_number():
         epsilon(ledger_of(release_of(TruncatedPoisson(600), 1.0), 1), 1e-14)
 
 
-def test_an_old_dp_accounting_accounts_add_or_remove_only(monkeypatch):
+def test_an_old_dp_accounting_accounts_add_or_remove_and_epochs(monkeypatch):
+    exact = epsilon(ledger_of(release_of(Partition(600), 2.0), 201), 1e-5)
     monkeypatch.setattr(composition.importlib.metadata, "version", lambda _: "0.4.3")
+    monkeypatch.delattr(composition.dp_accounting, "get_epsilon_gaussian")
+    composition._smallest_epsilon.cache_clear()
     assert epsilon(ledger_of(release_of(Poisson(601), 2.0), 10), 1e-5) > 0
+    assert exact.accountant == "analytic Gaussian"
+    assert exact <= epsilon(ledger_of(release_of(Partition(600), 2.0), 201), 1e-5) < exact * 1.001
     with pytest.raises(NotImplementedError, match=r"dp-accounting >= 0\.6"):
         epsilon(ledger_of(release_of(FixedSize(601), 2.0), 10), 1e-5)
 

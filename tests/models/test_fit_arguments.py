@@ -9,11 +9,9 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import Ledger
+from tfdp_layers.callbacks.steering import flatten_callbacks, logs_first, refuse_steering
 from tfdp_layers.models.fit_arguments import (
     as_batches,
-    flatten_callbacks,
-    logs_first,
-    refuse_steering,
     refuse_unsound_fit,
     shares_records,
     warn_of_lost_count,

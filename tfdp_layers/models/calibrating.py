@@ -9,7 +9,7 @@ from typing import Any
 from tfdp_layers.accounting import Budget, Ledger, Release, calibrate_noise_multiplier, epsilon
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget
-from tfdp_layers.models.fit_arguments import flatten_callbacks
+from tfdp_layers.callbacks.steering import flatten_callbacks
 from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.run import release_of
 from tfdp_layers.optimizers.base import PrivateOptimizer

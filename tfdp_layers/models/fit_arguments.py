@@ -1,10 +1,9 @@
 """What `fit` accepts: data that a sampler draws, and callbacks that look at nothing private."""
 
 import inspect
-import string
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
@@ -15,10 +14,8 @@ from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.sources import is_source
 from tfdp_layers.batches.stores import Store
+from tfdp_layers.callbacks.steering import PUBLIC, flatten_callbacks, of_keras_tuner, refuse_steering
 from tfdp_layers.sampling import Poisson, Sampling
-
-PUBLIC = ("epsilon", "nominal_epsilon", "learning_rate", "lr")
-"""Names in the logs of numbers that are public."""
 
 _ARRAY_OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "seed")
 
@@ -142,89 +139,6 @@ def shares_records(x: Any, validation: Any) -> bool:
         [np.asarray(a) for a in keras.tree.flatten(data) if hasattr(a, "__array__")] for data in (x, validation[0])
     ]
     return any(np.may_share_memory(a, b) for a in arrays[0] for b in arrays[1])
-
-
-def flatten_callbacks(callbacks: Any) -> Iterable[Any]:
-    """The callbacks of a list, a keras CallbackList, or a single one."""
-    if callbacks is None:
-        return []
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        return callbacks.callbacks
-    return keras.tree.flatten(callbacks)
-
-
-def logs_first(callbacks: Any, own: keras.callbacks.Callback | None = None) -> Any:
-    """The callbacks with those that add to the logs (`adds_to_logs`) first, so that all others see what they add.
-
-    Keras hands one dict of logs along the list. Order is kept otherwise; a keras CallbackList is changed in place.
-
-    Args:
-        own: one of this library's, to be added in place of others of its kind.
-    """
-
-    def rank(callback: keras.callbacks.Callback) -> bool:
-        return not getattr(callback, "adds_to_logs", False)
-
-    others = [one for one in flatten_callbacks(callbacks) if own is None or type(one) is not type(own)]
-    ordered = sorted([*others, *([] if own is None else [own])], key=rank)
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks.callbacks[:] = ordered
-        return callbacks
-    return ordered
-
-
-def refuse_steering(callback: keras.callbacks.Callback, validated: bool = True, posing: Sequence[str] = ()) -> None:
-    """Raises ValueError if a callback that is known to decide does so by a metric of the private data.
-
-    Known are those of Keras that stop, change the rate or choose a checkpoint, and those of KerasTuner.
-
-    Args:
-        validated: whether `fit` got validation data, which are public.
-        posing: outputs and metrics whose training metrics are named like validation metrics.
-    """
-    name, monitor = type(callback).__name__, decides_by(callback)
-    if isinstance(callback, keras.callbacks.TerminateOnNaN):
-        raise ValueError(
-            f"{name} stops on the private loss, which carries no noise: when it stops tells about records. Drop it."
-        )
-    if monitor is None or monitor == "epsilon":
-        return
-    if not monitor.startswith("val_"):
-        raise ValueError(
-            f"{name} decides by {monitor!r}, a number computed from private data without noise: its decisions would"
-            " leak. Monitor a metric of public validation data (monitor='val_loss'), or 'epsilon'."
-        )
-    if not validated:
-        raise ValueError(
-            f"{name} decides by {monitor!r}, and fit got no validation_data: a number of that name could only come from"
-            " the private data. Give public data as validation_data=(x, y)."
-        )
-    if posing:
-        raise ValueError(
-            f"{name} decides by {monitor!r}, and outputs or metrics of the model are called {list(posing)}: their"
-            " training metrics, which carry no noise, are named like validation metrics. Give them other names."
-        )
-
-
-def decides_by(callback: keras.callbacks.Callback) -> str | None:
-    """The name of the metric that a callback, known to decide something, decides by; None where it is not known to."""
-    kc = keras.callbacks
-    deciding = isinstance(callback, kc.EarlyStopping | kc.ReduceLROnPlateau)
-    deciding |= isinstance(callback, kc.ModelCheckpoint) and callback.save_best_only
-    if deciding:
-        return str(getattr(callback, "monitor", ""))
-    if isinstance(callback, kc.ModelCheckpoint):  # which files there are, and which is written over, by their names
-        fields = [name for _, name, _, _ in string.Formatter().parse(str(callback.filepath)) if name]
-        return next((name for name in fields if name not in ("epoch", "batch", *PUBLIC)), None)
-    if of_keras_tuner(callback):
-        objective = getattr(callback, "objective", None)
-        return None if objective is None else str(getattr(objective, "name", objective))
-    return None
-
-
-def of_keras_tuner(callback: Any) -> bool:
-    """Whether a callback is one that KerasTuner gives its trials."""
-    return type(callback).__module__.split(".")[0] in ("keras_tuner", "kerastuner")
 
 
 def refuse_uncounted_trials(callbacks: Any, ledger: Ledger) -> None:

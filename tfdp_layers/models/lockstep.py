@@ -11,7 +11,7 @@ from tfdp_layers.accounting import Ledger, Release
 from tfdp_layers.accounting.ledger_format import release_text
 from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
-from tfdp_layers.models.fit_arguments import flatten_callbacks
+from tfdp_layers.callbacks.steering import flatten_callbacks
 from tfdp_layers.models.workers import Workers
 
 __all__ = ["Lockstep", "agree", "fit_together"]

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.callbacks.steering import logs_first
 from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
 from tfdp_layers.certificates.interactions import specs
@@ -21,7 +22,6 @@ from tfdp_layers.models.fit_arguments import (
     as_batches,
     bind,
     logged_names,
-    logs_first,
     posing_names,
     refuse_late_names,
     refuse_uncounted_trials,

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.models.fit_arguments import flatten_callbacks
+from tfdp_layers.callbacks.steering import flatten_callbacks
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.models.fit_arguments import PUBLIC, flatten_callbacks
+from tfdp_layers.callbacks.steering import PUBLIC, flatten_callbacks
 from tfdp_layers.models.watched_logs import WatchedLogs
 
 _HOOKS = tuple(name for name in dir(keras.callbacks.Callback) if name.startswith("on_"))

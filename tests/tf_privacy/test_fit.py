@@ -1,0 +1,376 @@
+"""tensorflow-privacy's own optimizers and DPModel with a ledger, in their environment; elsewhere all this is skipped.
+
+.ci/tensorflow_privacy makes that environment and runs this folder there.
+"""
+
+import re
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from helpers.variants import slow_but
+from tfdp_layers.accounting import BudgetExhausted, EpsilonCurve, GroupNoise, Ledger, Release, epsilon
+from tfdp_layers.sampling import Partition, Poisson
+
+tfp = pytest.importorskip("tensorflow_privacy")
+from tensorflow_privacy.privacy.analysis import compute_dp_sgd_privacy_lib as theirs  # noqa: E402
+from tensorflow_privacy.privacy.fast_gradient_clipping import layer_registry  # noqa: E402
+
+tk, kl = tf.keras, tf.keras.layers
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(200, 6)).astype("float32"), RNG.integers(0, 3, 200)
+DELTA = 1e-3
+PER_RECORD = tk.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
+MEAN = tk.losses.SparseCategoricalCrossentropy(from_logits=True)
+FAST = {"use_xla": False, "layer_registry": layer_registry.make_default_layer_registry()}
+
+
+def layers():
+    return [tk.Input((6,)), kl.Dense(40, "tanh"), kl.Dense(3)]
+
+
+def of_optimizer(cls, clip=0.5, noise=1.5, ledger=None, rate=1.0, **options):
+    model = tfdp.tf_privacy.with_ledger(tk.Sequential(layers()), ledger)
+    model.compile(cls(l2_norm_clip=clip, noise_multiplier=noise, learning_rate=rate, **options), PER_RECORD)
+    return model
+
+
+def of_model(clip=0.5, noise=1.5, ledger=None, rate=1.0, **options):
+    model = tfp.DPSequential(l2_norm_clip=clip, noise_multiplier=noise, layers=layers(), **options)
+    tfdp.tf_privacy.with_ledger(model, ledger).compile(tk.optimizers.SGD(rate), MEAN)
+    return model
+
+
+KINDS = {
+    "optimizer": lambda **o: of_optimizer(tfp.DPKerasSGDOptimizer, **o),
+    "vectorized": lambda **o: of_optimizer(tfp.VectorizedDPKerasSGDOptimizer, **o),
+    "model": lambda **o: of_model(use_xla=False, **o),
+    "registry": lambda **o: of_model(**FAST, **o),
+}
+ENDS = {name: (kind, True) for name, kind in (KINDS | {"xla": of_model}).items()}
+ENDS |= {f"{name}, epochs": (KINDS[name], False) for name in ("optimizer", "model")}
+
+
+def draws(size=20, **options):
+    return tfdp.tf_privacy.PoissonBatches(X, Y, size, **options)
+
+
+def flat(model):
+    return np.concatenate([w.ravel() for w in model.get_weights()])
+
+
+def moved(model, *args, **kwargs):
+    """How far a fit moves the weights: at learning rate 1, the sum that it released over what it was divided by."""
+    before = flat(model)
+    model.fit(*args, verbose=0, **kwargs)
+    return before - flat(model)
+
+
+# The budget -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "poisson"), slow_but([ENDS["vectorized"], ENDS["model, epochs"]], ENDS.values(), several=True), ids=ENDS
+)
+def test_fit_ends_at_the_budget_and_one_step_more_would_exceed_it(kind, poisson):
+    model = kind(rate=0.1)
+    data = {"x": draws()} if poisson else {"x": X, "y": Y, "batch_size": 20}
+    budget = tfdp.callbacks.PrivacyBudget(2.0, DELTA)
+    with pytest.warns(UserWarning, match="ends training after"):
+        history = model.fit(**data, epochs=10, verbose=0, callbacks=[budget])
+    (entry,) = model.ledger.entries
+    assert entry.steps == int(model.optimizer.iterations) < 100
+    assert entry.release.sampling == (Poisson(20) if poisson else Partition(20))
+    assert (entry.release.groups[0].bound, entry.release.noise_multiplier) == (0.5, 1.5)
+    assert budget.exhausted
+    spent = float(epsilon(model.ledger, DELTA))
+    held = 0 if poisson else entry.steps
+    assert spent <= 2.0 < float(EpsilonCurve(model.ledger, entry.release, DELTA, held).at(1))
+    assert history.history["epsilon"][-1] == spent
+    with pytest.raises(BudgetExhausted, match="Nothing is left"):
+        model.fit(**data, verbose=0, callbacks=[budget])
+    assert model.ledger.steps == int(model.optimizer.iterations)
+
+
+def test_the_budget_of_a_data_set_holds_for_all_models_and_in_its_file(tmp_path):
+    ledger = Ledger(tmp_path / "ledger.json", dataset="people", budget=(2.0, DELTA))
+    seen = []
+    watch = tk.callbacks.LambdaCallback(on_batch_end=lambda batch, logs: seen.append(Ledger.read(ledger.path).steps))
+    first = KINDS["vectorized"](ledger=ledger)
+    first.fit(draws(), epochs=2, verbose=0, callbacks=[watch])
+    assert seen == list(range(1, 21))
+    second = KINDS["model"](ledger=ledger)
+    second.fit(draws(), epochs=50, verbose=0)
+    assert ledger.steps == 20 + int(second.optimizer.iterations)
+    assert 1.95 < float(epsilon(ledger, DELTA)) <= 2.0
+    with pytest.raises(BudgetExhausted, match="people"):
+        second.fit(draws(), verbose=0)
+
+
+def test_a_step_that_raises_counts():
+    model = KINDS["vectorized"]()
+    labels = np.where(np.arange(200) < 199, Y, 99)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        model.fit(X, labels, batch_size=200, verbose=0)
+    assert model.ledger.steps == 1
+    assert model.current_release is None
+
+
+def test_a_callback_that_goes_on_past_the_budget_makes_no_step():
+    model = KINDS["vectorized"]()
+
+    def go_on(batch, logs):
+        model.stop_training = False
+
+    callbacks = [tfdp.callbacks.PrivacyBudget(2.0, DELTA), tk.callbacks.LambdaCallback(on_batch_end=go_on)]
+    with pytest.warns(UserWarning, match="ends training"), pytest.raises(BudgetExhausted, match="a callback went on"):
+        model.fit(draws(), epochs=50, verbose=0, callbacks=callbacks)
+    assert float(epsilon(model.ledger, DELTA)) <= 2.0
+    assert model.ledger.steps == int(model.optimizer.iterations)
+
+
+# What is stated is what is released ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", slow_but([KINDS["optimizer"], KINDS["registry"]], KINDS.values()), ids=KINDS)
+def test_the_noise_of_a_step_is_the_stated_one(kind):
+    model, batches = kind(noise=1.5), draws(sample_weight=np.zeros(200))
+    noise = moved(model, batches) * batches.rows
+    stddev = model.ledger.entries[0].release.groups[0].stddev
+    assert stddev == 0.75
+    assert abs(noise.std() / (stddev * np.sqrt(10)) - 1) < 5 / np.sqrt(2 * len(noise))  # of 10 steps
+
+
+@pytest.mark.parametrize("kind", slow_but([KINDS["vectorized"], KINDS["model"]], KINDS.values()), ids=KINDS)
+def test_a_record_attains_the_stated_bound_and_an_empty_row_adds_nothing(kind):
+    large = tfdp.tf_privacy.PoissonBatches(100 * X[:1], Y[:1], 1)
+    assert np.linalg.norm(moved(kind(noise=1e-9), large)) * large.rows == pytest.approx(0.5, rel=1e-4)
+    assert off_the_sum_over_records(kind(noise=1e-9), draws(seed=3)) < 1e-4
+
+
+def test_the_check_sees_empty_rows_that_count():
+    class Counting(tfdp.tf_privacy.PoissonBatches):
+        def _filled(self, leaf):
+            filled = super()._filled(leaf)
+            return np.ones_like(filled) if leaf.ndim == 1 and leaf.dtype == "float32" else filled
+
+    assert off_the_sum_over_records(KINDS["vectorized"](noise=1e-9), Counting(X, Y, 20, seed=3)) > 1e-2
+
+
+def off_the_sum_over_records(model, batches):
+    """How far the sum that one step releases is from that of each drawn record's clipped gradient alone."""
+    x, y, weights = next(draws(seed=3).dataset().as_numpy_iterator())
+    drawn = np.flatnonzero(weights)
+    assert 0 < len(drawn) < batches.rows
+    alone = sum(clipped(model, x[[i]], y[[i]]) for i in drawn)
+    stop = tk.callbacks.LambdaCallback(on_batch_end=lambda batch, logs: setattr(model, "stop_training", True))
+    return np.abs(moved(model, batches, callbacks=[stop]) * batches.rows - alone).max()
+
+
+def clipped(model, x, y, clip=0.5):
+    """The clipped gradient of one record."""
+    with tf.GradientTape() as tape:
+        loss = MEAN(y, model(x))
+    gradient = np.concatenate([np.ravel(g) for g in tape.gradient(loss, model.trainable_variables)])
+    return gradient * min(1.0, clip / np.linalg.norm(gradient))
+
+
+# What it says ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("noise", "epochs"), [(1.1, 3), (4.0, 40)])
+def test_epsilons_are_those_of_its_own_statement(noise, epochs):
+    text = theirs.compute_dp_sgd_privacy_statement(
+        60_000, 600, epochs, noise, 1e-5, used_microbatching=False, accountant_type=theirs.AccountantType.PLD
+    )
+    in_epochs, drawn = map(float, re.findall(r"Epsilon .*:\s+([0-9.]+)", text))
+    for sampling, stated in ((Poisson(600), drawn), (Partition(600), in_epochs)):
+        ledger = Ledger()
+        ledger.reserve(ledger.begin(Release((GroupNoise("all", 1.0, noise),), sampling, 60_000)), 100 * epochs)
+        assert float(epsilon(ledger, 1e-5)) == pytest.approx(stated, rel=2e-3, abs=1e-3)
+
+
+def test_tensorboard_and_the_statement_show_the_spend(tmp_path):
+    tf.random.set_seed(None)
+    model, log = KINDS["optimizer"](), tfdp.callbacks.PrivacyTensorBoard(tmp_path, delta=DELTA)
+    model.fit(X, Y, batch_size=20, epochs=2, verbose=0, callbacks=[log])
+    (file,) = tmp_path.glob("events*")
+    shown = {
+        value.tag: value.tensor
+        for event in tf.compat.v1.train.summary_iterator(str(file))
+        for value in event.summary.value
+    }
+    spent = float(epsilon(model.ledger, DELTA))
+    assert tf.make_ndarray(shown["privacy/epsilon"]) == pytest.approx(spent)
+    assert tf.make_ndarray(shown["privacy/noise_multiplier"]) == 1.5
+    statement = " ".join(str(model.privacy_statement(DELTA)).split())
+    assert "zero out one record" in statement
+    assert "is not examined by this library" in statement
+    assert "seed" not in statement.split("Assumed")[0]
+    tf.random.set_seed(1)
+    model.fit(X, Y, batch_size=20, verbose=0)
+    assert model.ledger.entries[1].release.seeded
+
+
+def test_a_saved_model_is_what_it_would_be_without_a_ledger(tmp_path):
+    model = KINDS["optimizer"]()
+    model.save(tmp_path / "model.keras")
+    loaded = tk.models.load_model(tmp_path / "model.keras", compile=False)
+    assert type(loaded) is tk.Sequential
+    np.testing.assert_array_equal(flat(loaded), flat(model))
+
+
+# What is refused ------------------------------------------------------------------------------------------------------
+
+
+class OwnStep(tk.Model):
+    def train_step(self, data):
+        return {}
+
+
+class OtherNoise(tfp.DPSequential):
+    def _reduce_per_example_grads(self, stacked):
+        return tf.reduce_sum(stacked, 0)
+
+
+class Adding(kl.Layer):
+    def call(self, inputs):
+        self.add_loss(tf.reduce_mean(inputs))
+        return inputs
+
+
+def compiled(model, optimizer=None, loss=PER_RECORD, **options):
+    tfdp.tf_privacy.with_ledger(model)
+    model.compile(optimizer or tfp.DPKerasSGDOptimizer(0.5, 1.5, learning_rate=0.1), loss, **options)
+    return model
+
+
+def around(*more, batch_size=None):
+    return compiled(tk.Sequential([tk.Input((6,), batch_size), *more, kl.Dense(3)]))
+
+
+def own_step():
+    inputs = tk.Input((6,))
+    return compiled(OwnStep(inputs, kl.Dense(3)(inputs)))
+
+
+def shared():
+    inputs, layer = tk.Input((6,)), kl.Dense(6)
+    model = tfp.DPModel(0.5, 1.5, inputs=inputs, outputs=kl.Dense(3)(layer(layer(inputs))), **FAST)
+    return compiled(model, tk.optimizers.SGD(), MEAN)
+
+
+def tree():
+    model = tk.Sequential(layers())
+    return compiled(model, tfp.DPFTRLTreeAggregationOptimizer(0.5, 1.5, model, learning_rate=0.1))
+
+
+def microbatches(number):
+    return of_optimizer(tfp.DPKerasSGDOptimizer, num_microbatches=number)
+
+
+class OfOtherRows(tk.losses.Loss):
+    def call(self, y_true, y_pred):
+        return PER_RECORD(y_true, y_pred)[:1]
+
+
+def stopping(monitor):
+    return {"callbacks": [tk.callbacks.EarlyStopping(monitor)]}
+
+
+def ordinary(optimizer=None, loss=PER_RECORD, **options):
+    return compiled(tk.Sequential(layers()), optimizer, loss, **options)
+
+
+def without_noise():
+    return tfp.GenericDPSGDOptimizer(tfp.NoPrivacySumQuery(), learning_rate=0.1)
+
+
+def stateful():
+    return kl.Reshape((6, 1)), kl.LSTM(2, stateful=True)
+
+
+def pipeline():
+    return tf.data.Dataset.from_tensor_slices((X, Y)).batch(20)
+
+
+plain = KINDS["optimizer"]
+DRAWN = {"x": draws, "y": None, "batch_size": None}
+REFUSED = {
+    "a plain optimizer": (lambda: ordinary("sgd"), {}, "it is not known that"),
+    "no noise": (lambda: ordinary(without_noise()), {}, "only a GaussianSumQuery"),
+    "trees": (tree, {}, "only a GaussianSumQuery"),
+    "both": (lambda: compiled(tfp.DPSequential(0.5, 1.5, layers=layers())), {}, "ordinary Keras optimizer"),
+    "a step of one's own": (own_step, {}, "train_step of its own"),
+    "another noise": (lambda: compiled(OtherNoise(0.5, 1.5, layers=layers()), "sgd", MEAN), {}, "not DPModel's own"),
+    "microbatches of two": (lambda: microbatches(10), {}, "num_microbatches=10"),
+    "one microbatch": (lambda: microbatches(1), {}, "num_microbatches=1"),
+    "a last batch": (lambda: microbatches(30), {"batch_size": 30}, "The last batch of an epoch has 20"),
+    "microbatches of empty rows": (lambda: microbatches(20), DRAWN, "rows of a"),
+    "one loss for the batch": (lambda: ordinary(loss=MEAN), {}, "one number for the whole batch"),
+    "a loss of other rows": (lambda: ordinary(loss=OfOtherRows(reduction="none")), {}, "one entry, or row"),
+    "batch normalization": (lambda: around(kl.BatchNormalization()), {}, "writes a state"),
+    "a state between batches": (lambda: around(*stateful(), batch_size=20), {}, "writes a state"),
+    "an activity regularizer": (lambda: around(kl.Dense(3, activity_regularizer="l2")), {}, "a loss of its inputs"),
+    "a loss of a layer": (lambda: around(Adding()), {}, "a loss of its inputs"),
+    "a regularizer of empty rows": (lambda: around(kl.Dense(3, kernel_regularizer="l2")), DRAWN, "regularizers"),
+    "a shared layer in the registry": (shared, {}, "used more than once"),
+    "several steps at once": (lambda: ordinary(steps_per_execution=2), {}, "steps_per_execution=1"),
+    "XLA around the optimizer": (lambda: ordinary(jit_compile=True), {}, "jit_compile"),
+    "a split": (plain, {"validation_split": 0.1}, "carves the validation data"),
+    "the training data": (plain, {"validation_data": (X, Y)}, "private training data itself"),
+    "stopping by the loss": (plain, stopping("loss"), "without noise"),
+    "stopping without validation": (plain, stopping("val_loss"), "no validation_data"),
+    "a restored epoch": (plain, {"callbacks": [tk.callbacks.BackupAndRestore("nowhere")]}, "in the middle of an epoch"),
+    "a pipeline": (plain, DRAWN | {"x": pipeline}, "how its batches are drawn is unknown"),
+    "no shuffling": (plain, {"shuffle": False}, "whole passes over shuffled arrays"),
+    "parts of epochs": (plain, {"steps_per_epoch": 3}, "whole passes over shuffled arrays"),
+    "labels beside draws": (plain, {"x": draws, "batch_size": None}, r"leave \['y'\] out"),
+}
+
+
+@pytest.mark.parametrize(("make", "arguments", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_would_make_the_number_wrong_is_refused_before_anything_is_released(make, arguments, message):
+    model = make()
+    before = flat(model)
+    arguments = {"x": X, "y": Y, "batch_size": 20, "verbose": 0} | arguments
+    if callable(arguments["x"]):
+        arguments["x"] = arguments["x"]()
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=message):
+        model.fit(**arguments)
+    np.testing.assert_array_equal(flat(model), before)
+    assert model.current_release is None
+
+
+def test_noise_that_changes_is_refused():
+    model = of_optimizer(tfp.VectorizedDPKerasSGDOptimizer)
+
+    def less(batch, logs):
+        model.optimizer._noise_multiplier = 0.1
+
+    with pytest.raises(RuntimeError, match="was changed while fit runs"):
+        model.fit(X, Y, batch_size=20, verbose=0, callbacks=[tk.callbacks.LambdaCallback(on_batch_end=less)])
+    assert model.ledger.steps == int(model.optimizer.iterations) == 1
+    with pytest.raises(ValueError, match="Make a new optimizer"):
+        model.fit(X, Y, batch_size=20, verbose=0)
+
+
+def test_steps_that_no_ledger_counts_are_refused():
+    model = KINDS["optimizer"]()
+    with pytest.raises(RuntimeError, match="inside of fit only"):
+        model.train_on_batch(X[:20], Y[:20])
+    assert int(model.optimizer.iterations) == 0
+    with pytest.raises(ValueError, match="once"):
+        tfdp.tf_privacy.with_ledger(model)
+    other = tfp.DPSequential(0.5, 1.5, layers=layers())
+    other.compile(tk.optimizers.SGD(), MEAN)
+    with pytest.raises(ValueError, match="with_ledger"):
+        other.fit(X, Y, verbose=0, callbacks=[tfdp.callbacks.PrivacyBudget(1.0, DELTA)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        other.fit(X, Y, batch_size=200, verbose=0)
+    with pytest.raises(ValueError, match="before it had a ledger"):
+        tfdp.tf_privacy.with_ledger(other)

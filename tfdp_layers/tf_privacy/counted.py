@@ -1,0 +1,250 @@
+"""A model of tensorflow-privacy whose `fit` is counted in a ledger."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from tfdp_layers.accounting import BudgetExhausted, GroupNoise, Ledger, Release, Statement
+from tfdp_layers.callbacks.steering import logs_first
+from tfdp_layers.tf_privacy.fitting import Data, data_of, refuse_unsound_fit
+from tfdp_layers.tf_privacy.forward import refuse_leaks, refuse_shared_weights
+from tfdp_layers.tf_privacy.mechanism import Mechanism, mechanism_of
+
+__all__ = ["Counted", "with_ledger"]
+
+_INDEPENDENCE = (
+    "not examined by this library: tensorflow-privacy clips and sums, and that its sum keeps to the stated bound is its"
+    " own claim, which it makes for finite gradients alone"
+)
+
+
+@dataclass
+class Run:
+    """One `fit`: what each step releases, its place in the ledger, and how many steps were made of those planned.
+
+    Attributes:
+        limit: of all steps; past it none is made. None: no limit.
+    """
+
+    mechanism: Mechanism
+    release: Release
+    token: str
+    planned: int
+    made: int = 0
+    limit: int | None = None
+
+
+class Counted:
+    """Mixin for Keras 2 models that tensorflow-privacy trains; `with_ledger` puts it before a model's own class.
+
+    `tfdp.callbacks.PrivacyBudget` and `PrivacyTensorBoard` work in its `fit`, as in that of a `tfdp.PrivateModel`.
+    """
+
+    _tfdp_ledger: Ledger
+    _tfdp_run: Run | None
+    _tfdp_traced: Mechanism | None
+    stop_training: bool
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was released into the model's weights since `with_ledger`, and all else that it holds."""
+        return self._tfdp_ledger
+
+    @property
+    def current_release(self) -> Release | None:
+        """What each step of the running `fit` releases; None outside of one."""
+        return None if self._tfdp_run is None else self._tfdp_run.release
+
+    @property
+    def made_in_fit(self) -> int:
+        """Steps that the running `fit` made; 0 outside of one."""
+        return 0 if self._tfdp_run is None else self._tfdp_run.made
+
+    @property
+    def planned_in_fit(self) -> int | None:
+        """Steps that the running `fit` makes in all, if nothing ends it before; None outside of one."""
+        return None if self._tfdp_run is None else self._tfdp_run.planned
+
+    @property
+    def held_in_segment(self) -> int:
+        """Releases that the ledger held of the passes that the running `fit` makes: none, each `fit` begins anew."""
+        return 0
+
+    def limit_releases(self, steps: int) -> None:
+        """Lets the running `fit` make so many further steps; one more raises BudgetExhausted before it is made."""
+        run = self._require_run()
+        run.limit = run.made + steps
+
+    def releases_left(self) -> int | None:
+        """Steps that the limit still allows; None without one."""
+        run = self._require_run()
+        return None if run.limit is None else max(0, run.limit - run.made)
+
+    def privacy_statement(self, delta: float) -> Statement:
+        """What was released, at which epsilon, under which assumptions. Raises ValueError for delta not in (0, 1)."""
+        return Statement.from_ledger(self.ledger, delta)
+
+    def fit(self, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras, on arrays or `PoissonBatches`; every step is in the ledger before it is made.
+
+        Arrays are trained on in ordinary epochs, as Keras shuffles them, and accounted as `tfdp.sampling.Partition`:
+        zero-out, one Gaussian mechanism for each epoch started. `PoissonBatches` are accounted as Poisson sampling.
+        Noise, clip and batch size are read from the optimizer, the model and the data. A step that raises counts whole.
+
+        Raises: ValueError for data, arguments, callbacks, a model or an optimizer whose cost is not known, naming the
+            fix; RuntimeError where the noise, the clip or the number of microbatches is changed meanwhile;
+            BudgetExhausted where the data set's budget, or that of a `PrivacyBudget`, affords no step.
+        """
+        arguments = dict(inspect.signature(super().fit).bind(*args, **kwargs).arguments)  # type: ignore[misc]
+        if self._tfdp_run is not None:
+            raise RuntimeError("fit is running already on this model. Wait for it to end.")
+        refuse_unsound_fit(self, arguments)
+        mechanism, data = mechanism_of(self), data_of(arguments)
+        self._refuse_traced_otherwise(mechanism)
+        data.refuse_microbatches(mechanism)
+        refuse_leaks(self, data.x, data.rows)
+        if getattr(self, "_enable_fast_peg_computation", False):
+            refuse_shared_weights(self)
+        if data.padded and not mechanism.own_clipping and getattr(self, "losses", None):
+            raise ValueError(
+                "The optimizer clips each row's loss with the model's regularizers in it, so that an empty row of a"
+                " Poisson draw would add something, and one record moves the sum by up to twice the bound. Leave"
+                " regularizers out, or train a DPModel, which adds them after the noise."
+            )
+        release = _release_of(mechanism, data)
+        planned = data.steps * max(0, int(arguments.get("epochs", 1)) - int(arguments.get("initial_epoch", 0)))
+        token = self.ledger.begin(release)
+        self.ledger.require(token)
+        self._tfdp_run = Run(mechanism, release, token, planned)
+        self._tfdp_traced = mechanism
+        arguments["callbacks"] = logs_first(arguments.get("callbacks"))
+        try:
+            return super().fit(**(arguments | data.arguments()))  # type: ignore[misc]
+        finally:
+            self._tfdp_run = None
+            self.ledger.give_back(token)
+
+    def make_train_function(self, force: bool = False) -> Callable[[Any], Any]:
+        """Keras' compiled step, counted. Outside of this class's `fit` it raises RuntimeError and does nothing."""
+        step = super().make_train_function(force)  # type: ignore[misc]
+        if not isinstance(step, CountedStep):
+            step = CountedStep(step, self)
+            self.train_function = step
+        return step
+
+    def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None) -> Any:
+        """As in Keras. Raises ValueError or InvalidArgumentError unless the loss has one entry, or row, a record."""
+        loss = super().compute_loss(x, y, y_pred, sample_weight)  # type: ignore[misc]
+        run = self._tfdp_run
+        if run is None or run.mechanism.own_clipping:
+            return loss
+        if loss.shape.rank == 0:
+            raise ValueError(
+                "The loss is one number for the whole batch, so that no record's gradient can be clipped. Give one a"
+                " record: tf.keras.losses.CategoricalCrossentropy(reduction=tf.keras.losses.Reduction.NONE)."
+            )
+        records = tf.shape(tf.nest.flatten(x)[0])[0]
+        alone = tf.debugging.assert_equal(tf.shape(loss)[0], records, "The loss needs one entry, or row, a record.")
+        with tf.control_dependencies([alone] if alone is not None else []):
+            return tf.identity(loss)
+
+    def _refuse_traced_otherwise(self, mechanism: Mechanism) -> None:
+        """Raises ValueError where the compiled step may still hold other numbers than those that are read now."""
+        traced = self._tfdp_traced
+        if traced is not None and traced.owner is mechanism.owner and traced != mechanism:
+            raise ValueError(
+                f"The step was compiled with {traced}, and now {mechanism} is there: it would go on with the numbers of"
+                " before. Make a new optimizer, or a new DPModel with these weights, and compile it."
+            )
+
+    def _require_run(self) -> Run:
+        if self._tfdp_run is None:
+            raise RuntimeError("A step is made inside of fit only: there it is counted. Call fit, not train_on_batch.")
+        return self._tfdp_run
+
+
+@dataclass(frozen=True)
+class CountedStep:
+    """Keras' compiled step, in the ledger before it is made: a crash over-counts by one, never under."""
+
+    step: Callable[[Any], Any]
+    model: Any
+
+    def __call__(self, iterator: Any) -> Any:
+        run, ledger = self.model._require_run(), self.model.ledger
+        if mechanism_of(self.model) != run.mechanism:
+            raise RuntimeError(
+                "The noise, the clip or num_microbatches was changed while fit runs: the ledger states others."
+            )
+        if self.model.releases_left() == 0:
+            raise BudgetExhausted("The budget affords no further step, and a callback went on. Nothing was released.")
+        if ledger.affordable(run.token, 2) < 2:
+            self.model.stop_training = True  # the data set's budget affords this step and no other
+        ledger.reserve(run.token, 1)
+        run.made += 1
+        return self.step(iterator)
+
+
+def with_ledger(model: Any, ledger: Ledger | None = None) -> Any:
+    """Counts in a ledger whatever `fit` of a tensorflow-privacy model releases from here on; returns that model.
+
+    The model is the same object, and trains as before. `tfdp.callbacks.PrivacyBudget` and `PrivacyTensorBoard` work in
+    its `fit`; it has `ledger` and `privacy_statement(delta)`. What it is saved as does not change, and holds no ledger:
+    keep it in a file of its own.
+
+    Args:
+        model: a DPModel or DPSequential, or a Keras 2 model that is (to be) compiled with a DPKeras... optimizer.
+        ledger: where it counts, such as `tfdp.accounting.Ledger("ledger.json")`; a new one in memory if left out.
+
+    Guarantee: that of tensorflow-privacy's clipping, accounted as the data were drawn: see `fit`. Not examined is
+    whether its sum keeps to the bound; a gradient that is NaN or infinite is not bounded by it.
+
+    Raises:
+        ImportError: Keras 3 is here: tensorflow-privacy does not run on it, and `tfdp.make_private` takes its models.
+        ValueError: no Keras model, one that keeps a ledger already, or one that made steps that no ledger counted.
+
+    Example:
+        model = tfdp.tf_privacy.with_ledger(DPSequential(l2_norm_clip=1.0, noise_multiplier=1.1, layers=layers))
+        model.compile("sgd", loss)
+        model.fit(x, y, batch_size=250, epochs=15, callbacks=[tfdp.callbacks.PrivacyBudget(3.0, 1e-5)])
+    """
+    import keras
+
+    if not keras.__version__.startswith("2."):
+        raise ImportError(
+            f"Keras {keras.__version__} is here, on which tensorflow-privacy does not run: tfdp.make_private(model)"
+            " trains its models. For tensorflow-privacy's own: pip install 'tfdp-layers[tensorflow-privacy]', in an"
+            " environment of its own with Python 3.10 or 3.11."
+        )
+    if not isinstance(model, keras.Model) or isinstance(model, Counted):
+        raise ValueError(f"with_ledger takes a Keras model, once. Received: {type(model).__name__}.")
+    traced = getattr(model.train_step, "experimental_get_tracing_count", None)
+    iterations = getattr(getattr(model, "optimizer", None), "iterations", 0)
+    if model.train_function is not None or int(iterations) or (traced is not None and traced()):
+        raise ValueError(
+            "The model was trained before it had a ledger: what those steps released is counted nowhere, and its"
+            " compiled step may hold other numbers than now. Call with_ledger before the first fit."
+        )
+    own = type(model)
+    named = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__}
+    # Named as its own class, so that files of it load as that.
+    object.__setattr__(model, "__class__", type(own.__name__, (Counted, own), named))
+    model._tfdp_ledger = Ledger() if ledger is None else ledger
+    model._tfdp_run = model._tfdp_traced = None
+    return model
+
+
+def _release_of(mechanism: Mechanism, data: Data) -> Release:
+    # A global seed of TensorFlow repeats the noise.
+    seeded = tf.compat.v1.get_seed(None) != (None, None)
+    return Release(
+        (GroupNoise("all weights", mechanism.bound, mechanism.stddev),),
+        data.sampling,
+        data.examples,
+        seeded=seeded or data.seeded,
+        generator="tensorflow",
+        independence=_INDEPENDENCE,
+    )
