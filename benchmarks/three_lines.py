@@ -85,6 +85,7 @@ def convolutional() -> list[Any]:
 
 CASES = {
     "breast_cancer": Case(breast_cancer, dense(2), 3.0, 16, 40),
+    "breast_cancer_linear": Case(breast_cancer, lambda: [kl.Dense(2)], 3.0, 16, 40),
     "digits": Case(of_name("digits"), dense(10), 2.7, 256, 60),
     "fashion_mnist": Case(of_name("fashion_mnist"), convolutional, 2.7, 2048, 40),
 }
