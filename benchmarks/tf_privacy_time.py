@@ -2,7 +2,7 @@
 
 Run: python benchmarks/tf_privacy_time.py --their_python folder/bin/python [--rounds 5] [--clock cpu]
 
-`ENVIRONMENT=folder .ci/tensorflow_privacy` makes that environment. Each library runs in a process of its own, which
+`TFDP_TF_PRIVACY=folder .ci/tensorflow_privacy` makes that environment. Each library runs in a process of its own, which
 builds and compiles all its models; then each round asks every model in turn for a short `fit`, so that all see the same
 load of the machine. Printed: milliseconds a step (median over rounds of the median step), and the ratio to this
 library's `ClippedOptimizer` (median over rounds of the round's ratio; smallest and largest). No data are needed.

@@ -105,8 +105,8 @@ class PrivacyBudget(keras.callbacks.Callback):
         planned = made + self._planned - self._allowed
         warnings.warn(
             f"The budget epsilon={self.epsilon:g} at delta={self.delta:g} ends training after {made:,} of {planned:,}"
-            " planned steps: one more would exceed it. For all of them use more noise (the optimizer finds it with"
-            " noise_multiplier='calibrate'), fewer epochs, or a larger budget.",
+            " planned steps: one more would exceed it. For all of them use more noise (noise_multiplier='calibrate'"
+            " finds it, or tfdp.accounting.calibrate_noise_multiplier), fewer epochs, or a larger budget.",
             UserWarning,
             stacklevel=2,
         )

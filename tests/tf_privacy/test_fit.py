@@ -49,8 +49,9 @@ KINDS = {
     "vectorized": lambda **o: of_optimizer(tfp.VectorizedDPKerasSGDOptimizer, **o),
     "model": lambda **o: of_model(use_xla=False, **o),
     "registry": lambda **o: of_model(**FAST, **o),
+    "xla": of_model,
 }
-ENDS = {name: (kind, True) for name, kind in (KINDS | {"xla": of_model}).items()}
+ENDS = {name: (kind, True) for name, kind in KINDS.items()}
 ENDS |= {f"{name}, epochs": (KINDS[name], False) for name in ("optimizer", "model")}
 
 

@@ -89,7 +89,9 @@ def records_of(arrays: Any) -> int:
     lengths = {leaf.shape[0] if len(leaf.shape) else None for leaf in tf.nest.flatten(arrays)}
     if len(lengths) != 1 or None in lengths:
         raise ValueError(f"x and y must hold the same records, along their first axis. Received lengths: {lengths}.")
-    return int(lengths.pop())
+    (records,) = lengths
+    assert records is not None
+    return int(records)
 
 
 def rows_for(batch_size: int, examples: int) -> int:

@@ -1,6 +1,5 @@
 """What a step of tensorflow-privacy releases, read from the optimizer or model that makes it."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,17 +46,17 @@ def mechanism_of(model: Any) -> Mechanism:
 
     Raises: ValueError, naming the fix.
     """
-    model_class, optimizer = _dp_class(type(model), _is_dp_model), model.optimizer
-    optimizer_class = _dp_class(type(optimizer), _is_dp_optimizer)
+    optimizer: Any = model.optimizer
+    model_class = next((base for base in type(model).__mro__ if _is_dp_model(base)), None)
     if model_class is not None:
-        if optimizer_class is not None or type(optimizer).__module__.startswith("tensorflow_privacy"):
+        if any(_is_dp_optimizer(base) for base in type(optimizer).__mro__):
             raise ValueError(
                 "A DPModel adds the noise itself, and its optimizer is tensorflow-privacy's as well: the step would"
                 " fail. Compile it with an ordinary Keras optimizer."
             )
         _refuse_changed_methods(model, model_class)
         return _gaussian(model._l2_norm_clip, model._noise_multiplier, model._num_microbatches, model, True)
-    if optimizer_class is None or optimizer_class is not type(optimizer):
+    if not _is_dp_optimizer(type(optimizer)):
         raise ValueError(
             f"The model is {type(model).__name__} with the optimizer {type(optimizer).__name__}"
             f" ({type(optimizer).__module__}): it is not known that tensorflow-privacy clips and adds Gaussian noise in"
@@ -67,9 +66,8 @@ def mechanism_of(model: Any) -> Mechanism:
     query = getattr(optimizer, "_dp_sum_query", None)
     if type(query).__name__ != "GaussianSumQuery" or not type(query).__module__.startswith("tensorflow_privacy."):
         raise ValueError(
-            f"The optimizer sums by {type(query).__name__}: only a GaussianSumQuery is accounted here. {_USE} Trees"
-            " (DPFTRLTreeAggregationOptimizer) and adaptive clips are in none of tensorflow-privacy's epsilons that"
-            " this ledger could hold."
+            f"The optimizer sums by {type(query).__name__}: only a GaussianSumQuery is accounted here, not trees"
+            f" (DPFTRLTreeAggregationOptimizer) or adaptive clips. {_USE}"
         )
     if hasattr(optimizer, "_noise_multiplier"):  # the vectorized ones compute with these, and with the query never
         clip, noise = optimizer._l2_norm_clip, optimizer._noise_multiplier
@@ -90,11 +88,6 @@ def _mechanism(clip: Any, stddev: Any, microbatches: Any, owner: Any, own_clippi
             f" noise of standard deviation {stddev!r}."
         )
     return Mechanism(bound, stddev, None if microbatches is None else int(microbatches), owner, own_clipping)
-
-
-def _dp_class(cls: type, known: Callable[[type], bool]) -> type | None:
-    """The class among the bases that tensorflow-privacy made."""
-    return next((base for base in cls.__mro__ if known(base)), None)
 
 
 def _is_dp_optimizer(cls: type) -> bool:
