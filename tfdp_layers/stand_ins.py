@@ -39,6 +39,7 @@ _CLASSES = {
         "GroupSort",
         "LipschitzConv2D",
         "LipschitzDense",
+        "Orthogonal",
         "PrivateNormalization",
         "Scattering2D",
     ),

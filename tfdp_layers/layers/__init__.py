@@ -14,6 +14,7 @@ from tfdp_layers.layers.feedback_stack import FeedbackStack
 from tfdp_layers.layers.gradient_filter import GradientFilter
 from tfdp_layers.layers.lipschitz import GroupSort, LipschitzConv2D, LipschitzDense
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
+from tfdp_layers.layers.orthogonal import Orthogonal
 from tfdp_layers.layers.private_normalization import PrivateNormalization
 from tfdp_layers.layers.scattering import Scattering2D
 
@@ -39,6 +40,7 @@ __all__ = [
     "GroupSort",
     "LipschitzConv2D",
     "LipschitzDense",
+    "Orthogonal",
     "PrivateNormalization",
     "Scattering2D",
 ]

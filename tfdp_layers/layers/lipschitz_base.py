@@ -40,7 +40,8 @@ class LipschitzLayer(CountedLayer):
         and nothing flows through it. Where upstream_clip is given, the upstream gradient of the linear
         output is scaled to it, which bounds all layers below.
 
-    Args (keyword only, beside those of the Keras layer, of which `use_bias` is False unless given):
+    Args (keyword only, beside those of the Keras layer, of which `use_bias` is False and `kernel_initializer`
+        "orthogonal" unless given; a `kernel_constraint` keeps the kernel where the layer uses it, see `Orthogonal`):
         input_clip: bound on each record's input, which is scaled to it; needed where no layer below bounds it. One at
             the model's entry serves all layers. In units of the input.
         upstream_clip: bound on each record's upstream gradient; needed where no layer above bounds it. One at the
@@ -66,7 +67,7 @@ class LipschitzLayer(CountedLayer):
     ) -> None:
         clips = {"input_clip": input_clip, "upstream_clip": upstream_clip, "bias_clip": bias_clip}
         check_bound(**{name: clip for name, clip in clips.items() if clip is not None})
-        super().__init__(*args, **({"use_bias": False} | kwargs))
+        super().__init__(*args, **({"use_bias": False, "kernel_initializer": "orthogonal"} | kwargs))
         self.input_clip: Any = input_clip
         self.upstream_clip: Any = upstream_clip
         self.bias_clip: Any = bias_clip
