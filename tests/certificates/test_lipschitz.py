@@ -167,6 +167,46 @@ def test_an_output_beside_the_clipped_one_is_refused() -> None:
         sensitivity_groups(keras.Model(inputs, [hidden, LipschitzDense(2, upstream_clip=PULL)(hidden)]))
 
 
+def added_to(other: Any) -> keras.Model:
+    """A model whose second layer takes the sum of the first one's output and something of another shape or norm."""
+    inputs = keras.Input((3, SIZE))
+    hidden = LipschitzDense(SIZE, input_clip=RADIUS)(inputs)
+    return keras.Model(inputs, LipschitzDense(2, upstream_clip=PULL)(kl.Add()([hidden, other(inputs)])))
+
+
+SUMS = {
+    "a constant": lambda inputs: tf.fill((1, 3, SIZE), 100.0),
+    "a tensor that is repeated": lambda inputs: LipschitzDense(SIZE, input_clip=RADIUS)(inputs[:, :1]),
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_whose_norm_is_not_the_sum_of_norms_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match=r"norm of its input.*\(Add\)"):
+        sensitivity_groups(added_to(SUMS[name]))
+
+
+def test_the_inputs_of_a_nested_model_count_in_whatever_order_they_are_given() -> None:
+    a, b, inputs = keras.Input((SIZE,), name="a"), keras.Input((SIZE,), name="b"), keras.Input((SIZE,))
+    inner = keras.Model({"b": b, "a": a}, LipschitzDense(2, upstream_clip=PULL, name="head")(kl.Add()([a, a, b])))
+    one, two = (LipschitzDense(SIZE, input_clip=clip, name=f"to{clip}")(inputs) for clip in (1, 5))
+    bounds = {group.name: group.bound for group in sensitivity_groups(keras.Model(inputs, inner({"a": two, "b": one})))}
+    assert bounds[f"{inner.name}/head"] >= (2 * 5 + 1) * PULL
+    assert bounds["to5"] >= 2 * 5 * PULL
+
+
+class Bent(LipschitzDense):
+    """A subclass, which may do anything."""
+
+    def linear(self, inputs: Any, kernel: Any) -> Any:
+        return 100.0 * super().linear(inputs, kernel)
+
+
+def test_a_subclass_has_no_bound() -> None:
+    with pytest.raises(ValueError, match="Bent"):
+        sensitivity_groups(keras.Sequential([keras.Input((SIZE,)), Bent(2, input_clip=RADIUS, upstream_clip=PULL)]))
+
+
 def hidden_call() -> keras.Model:
     inputs = keras.Input((SIZE,))
     layer = LipschitzDense(SIZE, input_clip=RADIUS, upstream_clip=PULL)
@@ -199,7 +239,7 @@ def test_a_call_that_the_graph_does_not_show_is_refused() -> None:
     ids=lambda value: getattr(value, "name", str(value)),
 )
 def test_no_tensor_is_stretched_beyond_what_is_known(layer: Any, shape: tuple[int, ...]) -> None:
-    known = stretch(layer, (None, *shape))
+    known = stretch(layer, [(None, *shape)])
     assert known is not None
     rng = np.random.default_rng(0)
     normal = rng.normal(size=(40, *shape))
@@ -244,7 +284,7 @@ def test_a_planted_bug_is_found(bug: Any, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_norms_lost_and_not_followed_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unknown layer that is taken to stretch nothing."""
-    monkeypatch.setattr(lipschitz, "stretch", lambda layer, shape: stretch(GroupSort(), shape))
+    monkeypatch.setattr(lipschitz, "stretch", lambda layer, shapes: stretch(GroupSort(), shapes))
     layers = [keras.Input((SIZE,)), LipschitzDense(SIZE, input_clip=RADIUS), kl.Rescaling(3.0)]
     model = tfdp.PrivateSequential([*layers, LipschitzDense(SIZE, upstream_clip=PULL)])
     model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), product)

@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.layers.lipschitz_base import LipschitzLayer
+from tfdp_layers.layers.lipschitz import LipschitzConv2D, LipschitzDense
 from tfdp_layers.layers.stretching import Stretch, of_activation, stretch
 from tfdp_layers.structure import is_container
 
@@ -35,12 +35,36 @@ class Followed:
 
 @dataclass(frozen=True)
 class Step:
-    """One call of a layer: which tensors it takes and gives, by number, and the shape of the first that it takes."""
+    """One call of a layer.
+
+    Attributes:
+        inputs, outputs: which tensors it takes and gives, by number.
+        shapes: of the inputs.
+        known: whether it takes nothing but these tensors and flags; a constant beside them may be of any norm.
+    """
 
     layer: Any
     inputs: list[int]
     outputs: list[int]
-    shape: tuple[int | None, ...]
+    shapes: list[tuple[int | None, ...]]
+    known: bool
+
+    @property
+    def lipschitz(self) -> bool:
+        """Whether the layer is a Lipschitz layer: of exactly these types, a subclass may do anything."""
+        return self.known and type(self.layer) in LIPSCHITZ
+
+    @property
+    def stretch(self) -> Stretch | None:
+        """What the layer does to norms: a Lipschitz layer's activation; else the layer, to the sum of its inputs'."""
+        if self.lipschitz:
+            return of_activation(self.layer.activation, self.layer.compute_output_shape(self.shapes[0]))
+        return stretch(self.layer, self.shapes) if self.known else None
+
+
+LIPSCHITZ = (LipschitzDense, LipschitzConv2D)
+_JOINED = keras.layers.Concatenate(name="inputs_of_a_nested_model")
+"""Stands for what the inputs of a model with several may be to it: any of the tensors that it is called on."""
 
 
 def lipschitz_bounds(model: keras.Model) -> dict[int, Followed]:
@@ -54,7 +78,7 @@ def lipschitz_bounds(model: keras.Model) -> dict[int, Followed]:
 
     Raises: ValueError for a trained Lipschitz layer without a finite bound, naming what lost it.
     """
-    if not any(isinstance(layer, LipschitzLayer) for layer in model._flatten_layers(include_self=False)):
+    if not any(type(layer) in LIPSCHITZ for layer in model._flatten_layers(include_self=False)):
         return {}
     steps: list[Step] = []
     numbers = iter(range(1 << 62))
@@ -62,22 +86,24 @@ def lipschitz_bounds(model: keras.Model) -> dict[int, Followed]:
     outputs = unfold(model, inputs, steps, numbers)
     reach = reaches(steps, inputs)
     for step in steps:
-        if is_trained(step.layer):
+        if is_trained(step):
             refuse_unbounded_input(step.layer, clipped(reach[step.inputs[0]], step.layer.input_clip))
     pull = {number: Norm(math.inf, "the model's output") for number in outputs}
     bounds: dict[int, Followed] = {}
     for step in reversed(steps):
         above = added([pull.get(number, Norm(0.0)) for number in step.outputs])
-        if isinstance(step.layer, LipschitzLayer):
-            below, above = passed_down(step, above)
-            if is_trained(step.layer):
+        if above.bound > 0.0:  # else nothing uses what it puts out
+            above = stretched(above, step.stretch, step.layer, back=True)
+        below = above
+        if step.lipschitz:
+            above = clipped(above, step.layer.upstream_clip)
+            below = Norm(step.layer.pull(above.bound, step.shapes[0]), above.lost)
+            if is_trained(step):
                 refuse_unbounded_upstream(step.layer, above)
                 entering = clipped(reach[step.inputs[0]], step.layer.input_clip)
-                bound = step.layer.bound(entering.bound, above.bound, step.shape)
+                bound = step.layer.bound(entering.bound, above.bound, step.shapes[0])
                 before = bounds.get(id(step.layer), Followed())
                 bounds[id(step.layer)] = Followed(before.bound + bound, before.calls + 1)
-        else:
-            below = stretched_back(step, above)
         for number in step.inputs:
             pull[number] = added([pull.get(number, Norm(0.0)), below])
     return bounds
@@ -92,14 +118,24 @@ def unfold(container: Any, inputs: Sequence[int], steps: list[Step], numbers: It
             if node.is_input or any(id(tensor) not in known for tensor in node.input_tensors):
                 continue
             taken = [known[id(tensor)] for tensor in node.input_tensors]
+            shapes = [tuple(tensor.shape) for tensor in node.input_tensors]
             if isinstance(node.operation, keras.layers.Layer) and is_container(node.operation):
-                given = unfold(node.operation, taken, steps, numbers)
+                entering = taken
+                if len(taken) > 1:  # in whatever order they were given
+                    entering = [next(numbers) for _ in taken]
+                    steps.append(Step(_JOINED, taken, entering, shapes, True))
+                given = unfold(node.operation, entering, steps, numbers)
             else:
                 given = [next(numbers) for _ in node.outputs]
-                shape = tuple(node.input_tensors[0].shape) if node.input_tensors else ()
-                steps.append(Step(node.operation, taken, given, shape))
+                steps.append(Step(node.operation, taken, given, shapes, takes_tensors_alone(node)))
             known |= {id(tensor): number for tensor, number in zip(node.outputs, given, strict=True)}
     return [known[id(tensor)] for tensor in flat(graph.outputs)]
+
+
+def takes_tensors_alone(node: Any) -> bool:
+    """Whether a call has no arguments but Keras tensors, flags, and None."""
+    arguments = flat((node.arguments.args, node.arguments.kwargs))
+    return all(isinstance(one, keras.KerasTensor | bool | None) for one in arguments)
 
 
 def flat(tensors: Any) -> list[Any]:
@@ -111,46 +147,20 @@ def reaches(steps: Sequence[Step], inputs: Sequence[int]) -> dict[int, Norm]:
     """A bound on the norm of each record's tensor, by the tensor's number."""
     reach = {number: Norm(math.inf, "the model's input") for number in inputs}
     for step in steps:
-        entering = [reach[number] for number in step.inputs]
-        if isinstance(step.layer, LipschitzLayer):
-            below = clipped(entering[0], step.layer.input_clip)
-            above = Norm(step.layer.reach(below.bound, step.shape), below.lost or f"the bias of {named(step.layer)}")
-            slope = of_activation(step.layer.activation, step.layer.compute_output_shape(step.shape))
-            found = stretched(above, slope, step.layer)
-        elif type(step.layer) in (keras.layers.Add, keras.layers.Concatenate):
-            found = added(entering)
-        else:
-            known = stretch(step.layer, step.shape) if len(step.inputs) == len(step.outputs) == 1 else None
-            found = stretched(added(entering), known, step.layer)
-        reach |= dict.fromkeys(step.outputs, found)
+        found = added([reach[number] for number in step.inputs])
+        if step.lipschitz:
+            found = clipped(found, step.layer.input_clip)
+            lost = found.lost or f"the bias of {named(step.layer)}"
+            found = Norm(step.layer.reach(found.bound, step.shapes[0]), lost)
+        reach |= dict.fromkeys(step.outputs, stretched(found, step.stretch, step.layer))
     return reach
 
 
-def stretched(norm: Norm, known: Stretch | None, layer: Any) -> Norm:
-    """The norm behind a layer of which this is known."""
+def stretched(norm: Norm, known: Stretch | None, layer: Any, back: bool = False) -> Norm:
+    """The norm behind a layer of which this is known, or below it, on the way back."""
     if known is None:
         return Norm(math.inf, named(layer))
-    return Norm(norm.bound * known.slope + known.offset, norm.lost)
-
-
-def stretched_back(step: Step, above: Norm) -> Norm:
-    """A bound on the gradient below a layer without weights."""
-    if above.bound == 0.0:  # nothing uses what it puts out
-        return above
-    if type(step.layer) in (keras.layers.Add, keras.layers.Concatenate):
-        return above
-    known = stretch(step.layer, step.shape) if len(step.inputs) == len(step.outputs) == 1 else None
-    return stretched(above, None if known is None else Stretch(known.slope), step.layer)
-
-
-def passed_down(step: Step, above: Norm) -> tuple[Norm, Norm]:
-    """Bounds on the gradient below a Lipschitz layer, and at its linear output."""
-    layer = step.layer
-    slope = of_activation(layer.activation, layer.compute_output_shape(step.shape))
-    if above.bound > 0.0:
-        above = stretched(above, None if slope is None else Stretch(slope.slope), layer)
-    above = clipped(above, layer.upstream_clip)
-    return Norm(layer.pull(above.bound, step.shape), above.lost), above
+    return Norm(norm.bound * known.slope + (0.0 if back else known.offset), norm.lost)
 
 
 def clipped(norm: Norm, clip: float | None) -> Norm:
@@ -168,9 +178,9 @@ def named(layer: Any) -> str:
     return f"layer {layer.name!r} ({type(layer).__name__})"
 
 
-def is_trained(layer: Any) -> bool:
-    """Whether it is a Lipschitz layer with weights that are trained."""
-    return isinstance(layer, LipschitzLayer) and any(v.trainable for v in layer.variables)
+def is_trained(step: Step) -> bool:
+    """Whether it is the call of a Lipschitz layer with weights that are trained."""
+    return step.lipschitz and any(v.trainable for v in step.layer.variables)
 
 
 def refuse_unbounded_input(layer: Any, reach: Norm) -> None:

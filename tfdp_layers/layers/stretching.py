@@ -1,5 +1,6 @@
 """How much layers without weights stretch a record, and its gradient on the way back."""
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfdp_layers.activations import derivative_bound
 from tfdp_layers.layers.base import size
@@ -38,11 +40,18 @@ KEPT = (kl.Flatten, kl.Reshape, kl.Permute, kl.Identity, kl.ZeroPadding2D, kl.Cr
 """Layers that move, pad or drop entries."""
 
 
-def stretch(layer: Any, shape: Shape) -> Stretch | None:
-    """How much a layer stretches records of this input shape; None where it is not known.
+def stretch(layer: Any, shapes: Sequence[Shape]) -> Stretch | None:
+    """How much a layer stretches records of these input shapes; None where it is not known.
 
-    Known are exactly these types: a subclass may do anything.
+    Of several inputs the sum of their norms counts, and each gets a gradient of at most `slope` times the one above:
+    so it is with a concatenation, and with a sum where no input is repeated to the shape of another. Known are exactly
+    these types: a subclass may do anything.
     """
+    shape = tuple(shapes[0]) if shapes else ()
+    if type(layer) is kl.Concatenate or (type(layer) is kl.Add and None not in shape[1:] and len({*shapes}) == 1):
+        return Stretch.rounded(1.0)
+    if len(shapes) != 1:
+        return None
     if type(layer) in KEPT:
         return Stretch(1.0)
     rule = _RULES.get(type(layer))
@@ -55,12 +64,18 @@ def of_activation(activation: Any, shape: Shape) -> Stretch | None:
         slope = derivative_bound(activation)
     except ValueError:
         return None
-    function = keras.activations.get(activation)
-    at_zero = abs(float(np.asarray(function(np.zeros((1, 1), np.float32)))[0, 0]))
+    at_zero = value_at_zero(keras.activations.get(activation))
     entries = size(shape[1:])
     if at_zero and entries is None:
         return None
     return Stretch.rounded(slope, at_zero * math.sqrt(entries or 0))
+
+
+@functools.lru_cache(maxsize=128)
+def value_at_zero(function: Callable[[Any], Any]) -> float:
+    """|f(0)| of an activation."""
+    with tf.init_scope():
+        return abs(float(np.asarray(function(tf.zeros((1, 1))))[0, 0]))
 
 
 def of_relu(layer: Any, shape: Shape) -> Stretch | None:
