@@ -52,16 +52,19 @@ def test_one_record_attains_every_layers_bound_at_once(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", slow_but(["dense"], NETWORKS))
-@pytest.mark.parametrize("mode", slow_but(["graph"], ["graph", "xla"]))
-def test_no_record_exceeds_a_bound(name: str, mode: str) -> None:
-    model = NETWORKS[name]()
-    assert max(influences(model, mode)) <= 1 + SLACK
-    for value in (1e20, np.nan) if mode == "xla" else ():  # whatever the weights are
-        model.layers[0].kernel.assign(np.full(model.layers[0].kernel.shape, value, np.float32))
-        assert max(influences(model, mode)) <= 1 + SLACK
+def test_no_record_exceeds_a_bound(name: str) -> None:
+    assert max(influences(NETWORKS[name]())) <= 1 + SLACK
 
 
-@pytest.mark.parametrize("name", slow_but(["dense"], NETWORKS))
+@pytest.mark.slow
+def test_no_record_exceeds_a_bound_under_xla_whatever_the_weights_are() -> None:
+    model = chain(bias=True, depth=2)
+    for layer, value in zip(model.layers[::2], (1e20, np.nan), strict=True):
+        layer.kernel.assign(np.full(layer.kernel.shape, value, np.float32))
+    assert max(influences(model, "xla")) <= 1 + SLACK
+
+
+@pytest.mark.parametrize("name", slow_but(["dense"], ["dense", "pictures"]))
 def test_that_records_do_not_meet_is_proved(name: str) -> None:
     assert tfdp.check_independence(NETWORKS[name]()).proved
 
@@ -73,7 +76,6 @@ def test_fit_states_the_bounds_and_a_saved_model_keeps_them(tmp_path: Path) -> N
     model.compile(
         tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.1), 1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        jit_compile=True,
     )
     model.fit(x, np.arange(24) % 3, sampling=tfdp.sampling.Poisson(8), epochs=1, verbose=0)
     statement = str(model.privacy_statement(delta=1e-5))

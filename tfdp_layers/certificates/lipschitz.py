@@ -200,5 +200,5 @@ def refuse_unbounded_upstream(layer: Any, pull: Norm) -> None:
             f"Lipschitz {named(layer)}: nothing bounds the norm of its upstream gradient, since {pull.lost} above"
             " passes down gradients of any norm, as far as is known. Give this layer, or the last Lipschitz layer,"
             " `upstream_clip`; between them use tfdp.layers.GroupSort, Flatten, ReLU, MaxPooling2D and other layers"
-            " that docs/methods.md lists."
+            " that docs/lipschitz.md lists."
         )
