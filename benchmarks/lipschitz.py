@@ -106,12 +106,13 @@ def run(settings: Settings) -> Run:
     one = Experiment(**{name: settings[name] for name in names})
     keras.utils.set_random_seed(settings["seed"])
     data = tfdp.datasets.load(one.dataset, FLAGS.data_dir)
-    if settings["holdout"]:
-        data = held_out(data, settings["holdout"])
     sampling = tfdp.sampling.Poisson(one.batch_size)
     if one.scales:
         cache = Path(FLAGS.cache_dir) if FLAGS.cache_dir else Path(tempfile.gettempdir())
         data = on_features(data, prefix(data.x_train.shape[1:], one.scales), cache)
+    if settings["holdout"]:
+        data = held_out(data, settings["holdout"])
+    if one.scales:
         entrance: list[Any] = [DPCentering(one.center, float(np.sqrt(data.x_train.shape[1])))]
         entrance[0].adapt(data.x_train, sampling)
     else:

@@ -111,9 +111,10 @@ def test_no_record_exceeds_the_bound(name: str) -> None:
     assert worst(name) <= 1 + SLACK
 
 
-@pytest.mark.parametrize(
-    ("name", "mode"), [("dense with bias", "xla"), pytest.param("same", "graph", marks=pytest.mark.slow)]
-)
+MODES = [("dense with bias", "xla"), ("same", "graph")]
+
+
+@pytest.mark.parametrize(("name", "mode"), slow_but(MODES[:1], MODES, several=True))
 def test_no_record_exceeds_it_in_a_graph_or_under_xla(name: str, mode: str) -> None:
     assert worst(name, mode) <= 1 + SLACK
 
