@@ -71,8 +71,8 @@ class Experiment:
 
 EXPERIMENTS = {
     "mnist": Experiment("mnist", 2.99, filters=16, units=(128,), center=0.1307),
-    "mnist-scattering": Experiment("mnist", 2.99, (2, 3), units=(256,), center=30.0, radius=40.0),
-    "cifar10-scattering": Experiment("cifar10", 9.98, (2,), units=(256,), center=30.0, radius=80.0),
+    "mnist-scattering": Experiment("mnist", 2.99, (2,), units=(64,), center=30.0, radius=40.0),
+    "cifar10-scattering": Experiment("cifar10", 9.98, (2,), units=(), center=30.0, radius=80.0),
 }
 GOALS = {"mnist": 96.0, "cifar10": 45.0}
 PUBLISHED = {"mnist": 91.3, "cifar10": 27.4}

@@ -146,6 +146,7 @@ REFUSED = {
     "no upstream clip": (lambda: sequence(last={}), "'two'.*upstream gradient.*the model's output.*`upstream_clip`"),
     "an unknown layer": (lambda: sequence(kl.UnitNormalization()), "UnitNormalization"),
     "a subclass": (lambda: sequence(Doubling()), "Doubling"),
+    "coarser rounding": (lambda: sequence(kl.Flatten(dtype="bfloat16")), "Flatten"),
     "an operation": (lambda: sequence(kl.Lambda(lambda x: 2.0 * x)), "Lambda"),
     "a steep activation": (lambda: sequence(kl.Activation("exponential")), "Activation"),
     "a bias without clip": (

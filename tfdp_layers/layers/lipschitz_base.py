@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.activations import derivative_bound
 from tfdp_layers.layers.base import size
 from tfdp_layers.rules.rows import L2, bound_upstream, check_bound
 from tfdp_layers.uses import CountedLayer
@@ -37,8 +36,8 @@ class LipschitzLayer(CountedLayer):
         (`rules.spectral`), computed in every call from the weights used there: so the bound holds whatever the weights
         are. b' is b, scaled to norm bias_clip at most.
     Backward: W gets the gradient of W' and b that of b': to project weights which were released is post-processing,
-        and nothing flows through it. Where upstream_clip is given, the upstream gradient of the linear
-        output is scaled to it, which bounds all layers below.
+        and nothing flows through it. Where upstream_clip is given, the upstream gradient of the linear output is
+        scaled to it, which bounds all layers below.
 
     Args (keyword only, beside those of the Keras layer, of which `use_bias` is False and `kernel_initializer`
         "orthogonal" unless given; a `kernel_constraint` keeps the kernel where the layer uses it, see `Orthogonal`):
@@ -176,11 +175,6 @@ class LipschitzLayer(CountedLayer):
         if self.use_bias:
             squared += positions
         return pull * math.sqrt(squared) * (1.0 + min(positions * _UNIT, 0.5))
-
-    @property
-    def slope(self) -> float:
-        """How steep the activation is at most."""
-        return derivative_bound(self.activation)
 
     def get_config(self) -> dict[str, Any]:
         clips = ("input_clip", "upstream_clip", "bias_clip")
