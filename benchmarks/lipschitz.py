@@ -72,6 +72,7 @@ class Experiment:
 EXPERIMENTS = {
     "mnist": Experiment("mnist", 2.99, filters=16, units=(128,), center=0.1307),
     "mnist-scattering": Experiment("mnist", 2.99, (2,), units=(64,), center=30.0, radius=40.0),
+    "cifar10": Experiment("cifar10", 9.98, filters=32, units=(64,), center=0.47, scale=5.0, radius=50.0),
     "cifar10-scattering": Experiment("cifar10", 9.98, (2,), units=(), center=30.0, radius=80.0),
 }
 GOALS = {"mnist": 96.0, "cifar10": 45.0}
