@@ -24,6 +24,7 @@ def test_a_kernel_near_an_orthogonal_one_comes_to_it() -> None:
     np.testing.assert_allclose(Orthogonal()(tf.constant(kernel, tf.float32)), left @ right, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_it_is_applied_after_each_step_and_saved() -> None:
     layer = LipschitzDense(4, input_clip=1.0, upstream_clip=1.0, kernel_constraint=Orthogonal(3))
     model = tfdp.PrivateSequential([keras.Input((6,)), layer])

@@ -80,7 +80,7 @@ CONVOLUTIONS = [
 
 
 @pytest.mark.parametrize(
-    ("taps", "strides", "dilation", "padding", "space"), slow_but(CONVOLUTIONS[2:4], CONVOLUTIONS, several=True)
+    ("taps", "strides", "dilation", "padding", "space"), slow_but(CONVOLUTIONS[3:4], CONVOLUTIONS, several=True)
 )
 def test_no_picture_is_stretched_beyond_the_bound_of_a_convolution(
     taps: tuple[int, ...],
@@ -115,8 +115,8 @@ def test_a_coarse_grid_without_its_slack_would_be_below_the_norm(monkeypatch: py
     kernel[0, :, 0, 0] = kernel[0, :, 1, 1] = phase.real
     kernel[0, :, 0, 1], kernel[0, :, 1, 0] = phase.imag, -phase.imag
     monkeypatch.setattr(spectral, "_GRID", 6)
-    norm = np.linalg.svd(as_matrix(kernel, (1, 1), (1, 1), "valid", (1, 400))[0])[1][0]
-    assert norm > 1.999
+    norm = np.linalg.svd(as_matrix(kernel, (1, 1), (1, 1), "valid", (1, 60))[0])[1][0]
+    assert norm > 1.99
     assert norm <= float(convolution_bound(tf.constant(kernel), (1, 1), (1, 1), (1, None)))
     monkeypatch.setattr(spectral.math, "cos", lambda angle: 1.0)
     assert float(convolution_bound(tf.constant(kernel), (1, 1), (1, 1), (1, None))) < norm
