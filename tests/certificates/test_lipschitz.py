@@ -48,7 +48,7 @@ def test_biases_count_in_the_gradient_and_in_what_the_layers_above_take() -> Non
     assert bounds == pytest.approx([PULL * np.hypot(r, 1.0) for r in (RADIUS, RADIUS + 0.5, RADIUS + 1.0)], rel=1e-4)
 
 
-@pytest.mark.parametrize("name", slow_but(["dense with biases"], ["dense", "dense with biases", "relu"]))
+@pytest.mark.parametrize("name", slow_but(["dense with biases"], ["dense with biases", "relu"]))
 def test_one_record_attains_every_layers_bound_at_once(name: str) -> None:
     model = NETWORKS[name]()
     x, y = aligned(model)
@@ -57,7 +57,7 @@ def test_one_record_attains_every_layers_bound_at_once(name: str) -> None:
     assert all(0.999 <= share <= 1 + SLACK for share in found.values()), found
 
 
-@pytest.mark.parametrize("name", slow_but(["dense"], NETWORKS))
+@pytest.mark.parametrize("name", slow_but(["dense"], ["dense", "pictures", "sigmoid"]))
 def test_no_record_exceeds_a_bound(name: str) -> None:
     assert max(influences(NETWORKS[name]())) <= 1 + SLACK
 
@@ -71,9 +71,8 @@ def test_no_record_exceeds_a_bound_under_xla_whatever_the_weights_are() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dense", "pictures"])
-def test_that_records_do_not_meet_is_proved(name: str) -> None:
-    assert tfdp.check_independence(NETWORKS[name]()).proved
+def test_that_records_do_not_meet_is_proved() -> None:
+    assert tfdp.check_independence(chain(bias=True, depth=2)).proved
 
 
 @pytest.mark.slow
