@@ -1,17 +1,18 @@
 """Certificates: that each trainable weight is bounded by exactly one object, and by how much."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
 
 from tfdp_layers import layers
+from tfdp_layers.certificates.lipschitz import Followed, lipschitz_bounds
 from tfdp_layers.certificates.mixing import refuse_mixing
 from tfdp_layers.certificates.ownership import refuse_overridden, refuse_overridden_steps, refuse_tied_behind_keras
 from tfdp_layers.certificates.uses import uses_of_layers
 from tfdp_layers.clipping.bounding import Bounding
-from tfdp_layers.sensitivity import SensitivityGroup, checked, groups_of, has_bound, parts_of
+from tfdp_layers.sensitivity import SensitivityGroup, checked, groups_of, has_bound, parts_of, refuse_inner_weights
 from tfdp_layers.structure import is_container, trained_weights
 from tfdp_layers.uses import CountedLayer
 
@@ -44,6 +45,8 @@ def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[lis
     for layer in model._flatten_layers(include_self=False):
         refuse_mixing(layer)
     uses = uses_of_layers(model, bounding)
+    followed = lipschitz_bounds(model)
+    refuse_hidden_calls(model, followed, uses)
     groups: list[SensitivityGroup] = []
     others: list[tuple[str, tuple[Any, ...]]] = []
     taken: set[int] = set()
@@ -51,8 +54,9 @@ def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[lis
         variables = tuple(trained_weights(layer))
         if not variables:
             continue
-        if has_bound(layer):
-            groups += groups_of(path, layer, max(1, uses[id(layer)]))
+        stated = own_groups(path, layer, max(1, uses[id(layer)]), followed)
+        if stated:
+            groups += stated
         elif bounding is None or any(isinstance(part, CountedLayer) for part in layer._flatten_layers()):
             raise ValueError(no_bound(path, layer))
         else:
@@ -68,12 +72,33 @@ def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[lis
 
 def stated_bounds(model: keras.Model) -> tuple[tuple[str, float], ...]:
     """What the layers that bound themselves state at this moment, for one use each: cheap enough for every step."""
+    followed = lipschitz_bounds(model)
     return tuple(
         (group.name, group.bound)
         for path, layer in leaf_layers(model)
-        if has_bound(layer) and layer.trainable_variables
-        for group in groups_of(path, layer, 1)
+        if layer.trainable_variables
+        for group in own_groups(path, layer, 1, followed)
     )
+
+
+def own_groups(path: str, layer: Any, uses: int, followed: Mapping[int, Followed]) -> list[SensitivityGroup]:
+    """The groups of a layer that bounds itself, or whose bound follows from its neighbours'; none for others."""
+    if id(layer) in followed:
+        refuse_inner_weights(path, layer)
+        return [checked(SensitivityGroup(path, tuple(layer.trainable_variables), followed[id(layer)].bound))]
+    return list(groups_of(path, layer, uses)) if has_bound(layer) else []
+
+
+def refuse_hidden_calls(model: keras.Model, followed: Mapping[int, Followed], uses: Counter[int]) -> None:
+    """Raises ValueError for a Lipschitz layer that is called where the model's graph does not show its neighbours."""
+    for layer in model._flatten_layers(include_self=False):
+        if id(layer) in followed and uses[id(layer)] != followed[id(layer)].calls:
+            raise ValueError(
+                f"Layer {layer.name!r} ({type(layer).__name__}) is called {uses[id(layer)]} times, of which the model's"
+                f" graph shows {followed[id(layer)].calls}: what surrounds the others, in a Lambda or a layer of your"
+                " own, is not known, and its bound follows from what surrounds it. Call it on Keras tensors, as a layer"
+                " of the model."
+            )
 
 
 def check_cover(model: keras.Model, groups: list[SensitivityGroup]) -> None:

@@ -12,7 +12,9 @@ from tfdp_layers.layers.embedding import ClippedEmbedding
 from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
 from tfdp_layers.layers.feedback_stack import FeedbackStack
 from tfdp_layers.layers.gradient_filter import GradientFilter
+from tfdp_layers.layers.lipschitz import GroupSort, LipschitzConv2D, LipschitzDense
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
+from tfdp_layers.layers.orthogonal import Orthogonal
 from tfdp_layers.layers.private_normalization import PrivateNormalization
 from tfdp_layers.layers.scattering import Scattering2D
 
@@ -35,6 +37,10 @@ __all__ = [
     "FeedbackOutput",
     "FeedbackStack",
     "GradientFilter",
+    "GroupSort",
+    "LipschitzConv2D",
+    "LipschitzDense",
+    "Orthogonal",
     "PrivateNormalization",
     "Scattering2D",
 ]

@@ -20,11 +20,13 @@ from tfdp_layers.layers.einsum import ClippedEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
 from tfdp_layers.layers.feedback_base import FixedFeedback
 from tfdp_layers.layers.gradient_filter import GradientFilter
+from tfdp_layers.layers.lipschitz import GroupSort, LipschitzConv2D, LipschitzDense
+from tfdp_layers.layers.lipschitz_base import LipschitzLayer
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 from tfdp_layers.rules.rows import ROUNDING
 from tfdp_layers.structure import inputs_of, outputs_of
 
-_OURS = ("gradient_clip", "input_clip", "upstream_clip", "bound")
+_OURS = ("gradient_clip", "input_clip", "upstream_clip", "bias_clip", "bound")
 TWINS: dict[type, Any] = {
     keras.layers.Dense: ClippedDense,
     keras.layers.Conv1D: ClippedConv1D,
@@ -37,6 +39,7 @@ TWINS: dict[type, Any] = {
     keras.layers.GroupNormalization: ClippedGroupNormalization,
     keras.layers.MultiHeadAttention: ClippedMultiHeadAttention,
 }
+LIPSCHITZ: dict[type, Any] = {keras.layers.Dense: LipschitzDense, keras.layers.Conv2D: LipschitzConv2D}
 
 
 def clipped_twin(layer: keras.layers.Layer, clips: dict[str, Any], bound: str | None) -> Any:
@@ -77,6 +80,8 @@ def plain_model(model: keras.Model) -> keras.Model:
             continue  # its weights were copied as its twin was made; feedback matrices have no place in it
         if isinstance(source, AdaptedLayer):
             source.copy_to(target)
+        elif isinstance(source, LipschitzLayer):
+            target.set_weights(source.bounded_weights())
         else:
             target.set_weights(source.get_weights())
     return copy
@@ -92,17 +97,24 @@ def plain_layer(layer: keras.layers.Layer) -> Any:
         return layer.plain()
     if isinstance(layer, GradientFilter):
         return keras.layers.Identity(name=layer.name)
-    if isinstance(layer, FixedFeedback):
+    if isinstance(layer, FixedFeedback | GroupSort):
         tensors = keras.tree.map_structure(lambda t: keras.Input(batch_shape=(None, *t.shape[1:])), layer.input)
         return keras.Model(tensors, layer.to_keras(tensors), name=layer.name)
-    base: Any = next((plain for plain, twin in TWINS.items() if type(layer) is twin), None)
+    base: Any = next((plain for plain, twin in (*TWINS.items(), *LIPSCHITZ.items()) if type(layer) is twin), None)
     if base is None:
         return type(layer).from_config(layer.get_config())
     config = {k: v for k, v in layer.get_config().items() if k not in _OURS}
-    if not isinstance(layer, BoundedLayer) or layer.gradient_clip is not None:  # its clips act on the way back alone
+    if not clips_its_input(layer):
         return base.from_config(config)
     inputs = keras.Input(batch_shape=(None, *layer.input.shape[1:]), dtype="float32")
     return keras.Model(inputs, base.from_config(config)(clip_operations(layer, inputs)), name=layer.name)
+
+
+def clips_its_input(layer: Any) -> bool:
+    """Whether a layer scales what it takes, and not what it sends back alone."""
+    if isinstance(layer, LipschitzLayer):
+        return layer.input_clip is not None
+    return isinstance(layer, BoundedLayer) and layer.gradient_clip is None
 
 
 def clip_operations(layer: keras.layers.Layer, inputs: keras.KerasTensor) -> Any:

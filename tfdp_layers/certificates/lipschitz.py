@@ -1,0 +1,206 @@
+"""Norms through a model of Lipschitz layers: how large a record's tensors and their gradients can be."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from tfdp_layers.layers.lipschitz import LipschitzConv2D, LipschitzDense
+from tfdp_layers.layers.stretching import Stretch, of_activation, stretch
+from tfdp_layers.structure import is_container
+
+
+@dataclass
+class Norm:
+    """A bound on a norm, and the layer at which it was lost where it is infinite."""
+
+    bound: float
+    lost: str = ""
+
+
+@dataclass(frozen=True)
+class Followed:
+    """What follows for a Lipschitz layer from its neighbours.
+
+    Attributes:
+        bound: L2 bound on what one record adds to the summed gradient of its weights, over all its calls.
+        calls: how many of them the model's graph shows.
+    """
+
+    bound: float = 0.0
+    calls: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of a layer.
+
+    Attributes:
+        inputs, outputs: which tensors it takes and gives, by number.
+        shapes: of the inputs.
+        known: whether it takes nothing but these tensors and flags; a constant beside them may be of any norm.
+    """
+
+    layer: Any
+    inputs: list[int]
+    outputs: list[int]
+    shapes: list[tuple[int | None, ...]]
+    known: bool
+
+    @property
+    def lipschitz(self) -> bool:
+        """Whether the layer is a Lipschitz layer: of exactly these types, a subclass may do anything."""
+        return self.known and type(self.layer) in LIPSCHITZ
+
+    @property
+    def stretch(self) -> Stretch | None:
+        """What the layer does to norms: a Lipschitz layer's activation; else the layer, to the sum of its inputs'."""
+        if self.lipschitz:
+            return of_activation(self.layer.activation, self.layer.compute_output_shape(self.shapes[0]))
+        # Coarser types round up by more than the slack of a stretch.
+        exact = self.known and getattr(self.layer, "compute_dtype", None) == "float32"
+        return stretch(self.layer, self.shapes) if exact else None
+
+
+LIPSCHITZ = (LipschitzDense, LipschitzConv2D)
+_JOINED = keras.layers.Concatenate(name="inputs_of_a_nested_model")
+"""Stands for what the inputs of a model with several may be to it: any of the tensors that it is called on."""
+
+
+def lipschitz_bounds(model: keras.Model) -> dict[int, Followed]:
+    """What one record adds at most to the gradient of each trained Lipschitz layer of a model, by the layer's id.
+
+    Two passes over the model's graph, containers unfolded. Upward: a bound on the norm of each record's tensor, from
+    the input clip that stands lowest. Downward: a bound on the norm of the gradient of a record's loss with respect to
+    that tensor, from the upstream clip that stands highest; where several layers take a tensor, their gradients add up.
+    What no rule is known for passes nothing on: both bounds are infinite behind it. The bounds of a layer's calls add
+    up, too.
+
+    Raises: ValueError for a trained Lipschitz layer without a finite bound, naming what lost it.
+    """
+    if not any(type(layer) in LIPSCHITZ for layer in model._flatten_layers(include_self=False)):
+        return {}
+    steps: list[Step] = []
+    numbers = iter(range(1 << 62))
+    inputs = [next(numbers) for _ in flat(model.inputs)]
+    outputs = unfold(model, inputs, steps, numbers)
+    reach = reaches(steps, inputs)
+    for step in steps:
+        if is_trained(step):
+            refuse_unbounded_input(step.layer, clipped(reach[step.inputs[0]], step.layer.input_clip))
+    pull = {number: Norm(math.inf, "the model's output") for number in outputs}
+    bounds: dict[int, Followed] = {}
+    for step in reversed(steps):
+        above = added([pull.get(number, Norm(0.0)) for number in step.outputs])
+        if above.bound > 0.0:  # else nothing uses what it puts out
+            above = stretched(above, step.stretch, step.layer, back=True)
+        below = above
+        if step.lipschitz:
+            above = clipped(above, step.layer.upstream_clip)
+            below = Norm(step.layer.pull(above.bound, step.shapes[0]), above.lost)
+            if is_trained(step):
+                refuse_unbounded_upstream(step.layer, above)
+                entering = clipped(reach[step.inputs[0]], step.layer.input_clip)
+                bound = step.layer.bound(entering.bound, above.bound, step.shapes[0])
+                before = bounds.get(id(step.layer), Followed())
+                bounds[id(step.layer)] = Followed(before.bound + bound, before.calls + 1)
+        for number in step.inputs:
+            pull[number] = added([pull.get(number, Norm(0.0)), below])
+    return bounds
+
+
+def unfold(container: Any, inputs: Sequence[int], steps: list[Step], numbers: Iterator[int]) -> list[int]:
+    """Appends the calls inside a Sequential or functional model, in their order; the numbers of its outputs."""
+    graph = container._functional if isinstance(container, keras.Sequential) else container
+    known = {id(tensor): number for tensor, number in zip(flat(graph.inputs), inputs, strict=True)}
+    for depth in sorted(graph._nodes_by_depth, reverse=True):
+        for node in graph._nodes_by_depth[depth]:
+            if node.is_input or any(id(tensor) not in known for tensor in node.input_tensors):
+                continue
+            taken = [known[id(tensor)] for tensor in node.input_tensors]
+            shapes = [tuple(tensor.shape) for tensor in node.input_tensors]
+            if isinstance(node.operation, keras.layers.Layer) and is_container(node.operation):
+                entering = taken
+                if len(taken) > 1:  # in whatever order they were given
+                    entering = [next(numbers) for _ in taken]
+                    steps.append(Step(_JOINED, taken, entering, shapes, True))
+                given = unfold(node.operation, entering, steps, numbers)
+            else:
+                given = [next(numbers) for _ in node.outputs]
+                steps.append(Step(node.operation, taken, given, shapes, takes_tensors_alone(node)))
+            known |= {id(tensor): number for tensor, number in zip(node.outputs, given, strict=True)}
+    return [known[id(tensor)] for tensor in flat(graph.outputs)]
+
+
+def takes_tensors_alone(node: Any) -> bool:
+    """Whether a call has no arguments but Keras tensors, flags, and None."""
+    arguments = flat((node.arguments.args, node.arguments.kwargs))
+    return all(isinstance(one, keras.KerasTensor | bool | None) for one in arguments)
+
+
+def flat(tensors: Any) -> list[Any]:
+    """The tensors of a structure."""
+    return list(keras.tree.flatten(tensors))
+
+
+def reaches(steps: Sequence[Step], inputs: Sequence[int]) -> dict[int, Norm]:
+    """A bound on the norm of each record's tensor, by the tensor's number."""
+    reach = {number: Norm(math.inf, "the model's input") for number in inputs}
+    for step in steps:
+        found = added([reach[number] for number in step.inputs])
+        if step.lipschitz:
+            found = clipped(found, step.layer.input_clip)
+            lost = found.lost or f"the bias of {named(step.layer)}"
+            found = Norm(step.layer.reach(found.bound, step.shapes[0]), lost)
+        reach |= dict.fromkeys(step.outputs, stretched(found, step.stretch, step.layer))
+    return reach
+
+
+def stretched(norm: Norm, known: Stretch | None, layer: Any, back: bool = False) -> Norm:
+    """The norm behind a layer of which this is known, or below it, on the way back."""
+    if known is None:
+        return Norm(math.inf, named(layer))
+    return Norm(norm.bound * known.slope + (0.0 if back else known.offset), norm.lost)
+
+
+def clipped(norm: Norm, clip: float | None) -> Norm:
+    """The norm behind a clip, where there is one."""
+    return norm if clip is None or norm.bound <= clip else Norm(clip)
+
+
+def added(norms: Sequence[Norm]) -> Norm:
+    """The norm of a sum, at most."""
+    lost = next((norm.lost for norm in norms if norm.bound == math.inf), "")
+    return Norm(sum(norm.bound for norm in norms), lost)
+
+
+def named(layer: Any) -> str:
+    return f"layer {layer.name!r} ({type(layer).__name__})"
+
+
+def is_trained(step: Step) -> bool:
+    """Whether it is the call of a Lipschitz layer with weights that are trained."""
+    return step.lipschitz and any(v.trainable for v in step.layer.variables)
+
+
+def refuse_unbounded_input(layer: Any, reach: Norm) -> None:
+    """Raises ValueError where nothing bounds the layer's input."""
+    if reach.bound == math.inf:
+        raise ValueError(
+            f"Lipschitz {named(layer)}: nothing bounds the norm of its input, since {reach.lost} below puts out records"
+            " of any norm, as far as is known. Give this layer, or the first Lipschitz layer, `input_clip`; a bias"
+            " below needs `bias_clip`."
+        )
+
+
+def refuse_unbounded_upstream(layer: Any, pull: Norm) -> None:
+    """Raises ValueError where nothing bounds the layer's upstream gradient."""
+    if pull.bound == math.inf:
+        raise ValueError(
+            f"Lipschitz {named(layer)}: nothing bounds the norm of its upstream gradient, since {pull.lost} above"
+            " passes down gradients of any norm, as far as is known. Give this layer, or the last Lipschitz layer,"
+            " `upstream_clip`; between them use tfdp.layers.GroupSort, Flatten, ReLU, MaxPooling2D and other layers"
+            " that docs/lipschitz.md lists."
+        )

@@ -1,0 +1,116 @@
+"""How much layers without weights stretch a record, and its gradient on the way back."""
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.activations import derivative_bound
+from tfdp_layers.layers.base import size
+from tfdp_layers.layers.lipschitz import GroupSort, most_patches
+from tfdp_layers.rules.rows import ROUNDING
+
+kl = keras.layers
+Shape = Sequence[int | None]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What a layer does to the norm of a record's tensor.
+
+    Guarantee: ||f(x)|| <= slope ||x|| + offset for each record, and the gradient that flows below has at most `slope`
+        times the norm of the one from above.
+    """
+
+    slope: float
+    offset: float = 0.0
+
+    @classmethod
+    def rounded(cls, slope: float, offset: float = 0.0) -> "Stretch":
+        """Of a layer that computes in float32, some roundings for each entry."""
+        return cls(slope * (1.0 + ROUNDING), offset * (1.0 + ROUNDING))
+
+
+KEPT = (kl.Flatten, kl.Reshape, kl.Permute, kl.Identity, kl.ZeroPadding2D, kl.Cropping2D, GroupSort)
+"""Layers that move, pad or drop entries."""
+
+
+def stretch(layer: Any, shapes: Sequence[Shape]) -> Stretch | None:
+    """How much a layer stretches records of these input shapes; None where it is not known.
+
+    Of several inputs the sum of their norms counts, and each gets a gradient of at most `slope` times the one above:
+    so it is with a concatenation, and with a sum where no input is repeated to the shape of another. Known are exactly
+    these types: a subclass may do anything.
+    """
+    shape = tuple(shapes[0]) if shapes else ()
+    if type(layer) is kl.Concatenate or (type(layer) is kl.Add and None not in shape[1:] and len({*shapes}) == 1):
+        return Stretch.rounded(1.0)
+    if len(shapes) != 1:
+        return None
+    if type(layer) in KEPT:
+        return Stretch(1.0)
+    rule = _RULES.get(type(layer))
+    return None if rule is None else rule(layer, shape)
+
+
+def of_activation(activation: Any, shape: Shape) -> Stretch | None:
+    """How much an activation stretches: |f(x)| <= slope |x| + |f(0)|, entry by entry; None where it is not known."""
+    try:
+        slope = derivative_bound(activation)
+    except ValueError:
+        return None
+    at_zero = value_at_zero(keras.activations.get(activation))
+    entries = size(shape[1:])
+    if at_zero and entries is None:
+        return None
+    return Stretch.rounded(slope, at_zero * math.sqrt(entries or 0))
+
+
+@functools.lru_cache(maxsize=128)
+def value_at_zero(function: Callable[[Any], Any]) -> float:
+    """|f(0)| of an activation."""
+    with tf.init_scope():
+        return abs(float(np.asarray(function(tf.zeros((1, 1))))[0, 0]))
+
+
+def of_relu(layer: Any, shape: Shape) -> Stretch | None:
+    """max(x, 0), with a slope below zero of at most 1, and perhaps a largest value."""
+    if layer.threshold or not 0.0 <= layer.negative_slope <= 1.0:
+        return None
+    return Stretch.rounded(1.0)
+
+
+def of_dropout(layer: Any, shape: Shape) -> Stretch | None:
+    """What is kept is divided by the fraction that is."""
+    return Stretch.rounded(1.0 / (1.0 - layer.rate)) if layer.rate < 1.0 else None
+
+
+def of_pooling(layer: Any, shape: Shape) -> Stretch | None:
+    """The largest of each window, or their mean.
+
+    Of a maximum, one entry is passed on, and one gets the gradient; an entry is in m windows at most, so both stretch
+    by sqrt(m). A mean over n is 1/n times a sum of n entries, of norm at most sqrt(n) times theirs: sqrt(m / n).
+    """
+    if layer.data_format != "channels_last":
+        return None
+    axes = list(zip(shape[1:3], layer.pool_size, layer.strides, strict=True))
+    overlap = math.prod(most_patches(size, window, step, 1, layer.padding) for size, window, step in axes)
+    if type(layer) is kl.MaxPooling2D:
+        return Stretch.rounded(math.sqrt(overlap))
+    # With "same", windows at the border are means of fewer.
+    entries = math.prod(layer.pool_size) if layer.padding == "valid" else 1
+    return Stretch.rounded(math.sqrt(overlap / entries) * (1.0 + entries * 2.0**-24))
+
+
+_RULES: dict[type, Callable[[Any, Shape], Stretch | None]] = {
+    kl.Activation: lambda layer, shape: of_activation(layer.activation, shape),
+    kl.ReLU: of_relu,
+    kl.Dropout: of_dropout,
+    kl.MaxPooling2D: of_pooling,
+    kl.AveragePooling2D: of_pooling,
+}
