@@ -38,7 +38,7 @@ class TrialLedger(Ledger):
         self._most[token] = self._parts.pop(found)[1]
         return token
 
-    def reserve(self, token: str, steps: int, ahead: int = 0) -> None:
+    def reserve(self, token: str, steps: int, ahead: int = 0, *, least: int | None = None) -> int:
         """As `Ledger.reserve`. Raises ValueError for more releases than the part pays for."""
         entry = self.entry_of(token)
         held = 0 if entry is None else entry.steps
@@ -46,7 +46,7 @@ class TrialLedger(Ledger):
             raise ValueError(
                 f"A trial was about to make {held + steps} releases, and the search paid for {self._most[token]}."
             )
-        super().reserve(token, steps, ahead)
+        return super().reserve(token, steps, ahead, least=least)
 
     def copy(self) -> Ledger:
         """Returns an ordinary ledger in memory of what was counted."""
