@@ -68,7 +68,7 @@ class Ledger(View):
         self._state = State(path, restored)
         self._segments: dict[str, Segment] = {}
         self._own: dict[AnyRelease, str] = {}
-        self._kept: dict[str, Limit] = {}
+        self._kept: dict[str, list[Limit]] = {}
         self._threads = threading.RLock()
         _ledgers.add(self)
         if dataset is not None or budget is not None:
@@ -122,14 +122,15 @@ class Ledger(View):
         """Until `end`, whatever is reserved, in any segment, keeps everything in the ledger to a segment's budget.
 
         Args:
-            budget: a `Budget` or (epsilon, delta). A later one of the segment takes the earlier one's place.
+            budget: a `Budget` or (epsilon, delta). A later one joins the earlier ones: none is taken off.
             nominal: counts algorithms used as printed as their publications do: then it keeps to no guarantee.
 
         Raises: ValueError for an unknown token, or a number out of range.
         """
         with self._threads:
             self._known(token)
-            self._kept[token] = Limit(Budget.of(budget), token=token, nominal=nominal)
+            limit = Limit(Budget.of(budget), token=token, nominal=nominal)
+            self._kept[token] = [*(one for one in self._kept.get(token, ()) if one != limit), limit]
 
     def end(self, token: str) -> None:
         """The budget that a segment brought is in force no more, and the file counts nothing of it ahead.
@@ -225,14 +226,19 @@ class Ledger(View):
         """The entry that counts a segment's releases; None before the first. Raises ValueError for an unknown token."""
         return self._state.entries.get(self._known(token).entry)
 
-    def merge(self, other: "Ledger") -> None:
+    def merge(self, other: "Ledger", *, spent: bool = True) -> None:
         """Takes over what `other` counted: entries of both keep the larger count, all others are added.
 
-        Never refused for a budget: it was spent. An unnamed ledger in memory that takes over the ledger of a data set
+        Args:
+            spent: not refused for a budget then. False: what `other` reserved is still to be released, and must not be
+                where this raises.
+
+        An unnamed ledger in memory that takes over the ledger of a data set
         becomes a copy of it.
 
         Raises:
             ValueError: the neighbouring relations differ, or the data sets.
+            BudgetExhausted: of what is not spent yet, it would exceed a budget in force; nothing is counted.
             LedgerError: the file cannot be written, or another ledger holds it.
         """
         with self._threads:
@@ -240,6 +246,8 @@ class Ledger(View):
             self._state.lock()
             for release in other.releases:
                 self.check(release)
+            for limit in [] if spent else self._limits():
+                limit.refuse(self._state.entries, other._state.entries)
             self._state.merge(other._state)
 
     @property
@@ -297,7 +305,7 @@ class Ledger(View):
     def _limits(self) -> list[Limit]:
         """All budgets in force."""
         whole = [] if self.budget is None else [Limit(self.budget, self.dataset)]
-        return [*whole, *self._kept.values()]
+        return [*whole, *(limit for kept in self._kept.values() for limit in kept)]
 
     def _refuse_copy(self) -> None:
         if self._state.is_copy:

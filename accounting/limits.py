@@ -42,6 +42,22 @@ class Limit:
             entries, release = entries.as_published() or entries, release.as_published()
         return Affordability(self.budget, entries.events(but=entry), release)
 
+    def refuse(self, entries: Entries, more: Entries) -> None:
+        """Raises BudgetExhausted unless all entries keep to the budget, with those that are about to be released."""
+        both = Entries()
+        for each in (entries, more):
+            both.absorb(each)
+        release = next((row.release for row in more.rows), None)
+        if release is None:
+            return
+        found = self.affordability(both, "", release)
+        if found.most(0) < 0:
+            raise BudgetExhausted(
+                f"{self.whose('')} is epsilon={self.budget.epsilon:g} at delta={self.budget.delta:g}, and what was"
+                f" about to be released would make it {found.epsilon(0):.4g}. Nothing was released. Use more noise"
+                " (noise_multiplier), or decide on a larger budget."
+            )
+
     def refusal(self, token: str, steps: int, affordable: int, spent: float) -> BudgetExhausted:
         """Says that `steps` releases are too many in the segment `token`."""
         others = "" if self.dataset or self.token == token else " Or let the other training end before."

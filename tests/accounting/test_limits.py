@@ -165,3 +165,30 @@ def test_a_nominal_budget_counts_as_published_and_another_as_it_holds():
     assert ledger.affordable(token, 1) == 0
     assert float(epsilon(ledger.as_published(), DELTA)) <= 1.0 < spent(ledger)
     assert nominal > 0
+
+
+def test_a_looser_budget_takes_no_tighter_one_off():
+    ledger = Ledger()
+    token = ledger.begin(RELEASES[0])
+    ledger.keep_to(token, (0.5, DELTA))
+    ledger.keep_to(token, (50.0, DELTA))
+    ledger.reserve(token, 10_000, least=0)
+    assert spent(ledger) <= 0.5
+    ledger.end(token)
+    assert ledger.affordable(token, 10) == 10
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_merge_of_what_is_not_spent_yet_keeps_to_the_budgets(whole):
+    ledger = Ledger(dataset="d", budget=(1.0, DELTA)) if whole else Ledger()
+    if not whole:
+        ledger.keep_to(ledger.begin(RELEASES[0]), (1.0, DELTA))
+    other = Ledger()
+    other.reserve(other.begin(RELEASES[0]), 3)
+    ledger.merge(other, spent=False)
+    other.reserve(other.begin(RELEASES[1]), 1000)
+    with pytest.raises(BudgetExhausted, match=r"about to be released would make it.*Nothing was released"):
+        ledger.merge(other, spent=False)
+    assert ledger.steps == 3
+    ledger.merge(other)
+    assert ledger.steps == 1003

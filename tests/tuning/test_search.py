@@ -11,6 +11,7 @@ from helpers.variants import slow_but
 from tfdp_layers.accounting import BudgetExhausted, Ledger, LedgerError, epsilon
 from tfdp_layers.models import accounts
 from tfdp_layers.tuning import Choice, LogUniform, NoisyMean, NumberOfTrials, SearchFailed, Uniform, random_search
+from tfdp_layers.tuning.trial_ledger import TrialLedger
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(96, 5)).astype(np.float32)
@@ -291,3 +292,14 @@ def test_a_search_that_can_learn_nothing_says_so(exactly):
 def test_a_distribution_of_nothing_is_refused(space):
     with pytest.raises(ValueError, match="needs"):
         space()
+
+
+def test_a_trial_takes_over_nothing_that_the_search_did_not_pay_for():
+    step = tfdp.accounting.Release((tfdp.accounting.GroupNoise("w", 1.0, 2.0),), tfdp.sampling.Poisson(32), 96)
+    trial, other = TrialLedger([(step, 3)]), Ledger()
+    trial.reserve(trial.begin(step), 3)
+    trial.merge(trial.copy())
+    other.reserve(other.begin(step), 1)
+    with pytest.raises(ValueError, match="the search did not pay for that"):
+        trial.merge(other)
+    assert trial.steps == 3

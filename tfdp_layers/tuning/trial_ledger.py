@@ -48,6 +48,16 @@ class TrialLedger(Ledger):
             )
         return super().reserve(token, steps, ahead, least=least)
 
+    def merge(self, other: Ledger, *, spent: bool = True) -> None:
+        """Raises ValueError for a ledger that counts what is not here: the search did not pay for it."""
+        if not self.holds(other):
+            raise ValueError(
+                "A trial took over what another ledger counts (of weights that it loaded, or of a layer that was"
+                " adapted in it), and the search did not pay for that. A trial makes one fit, and releases nothing"
+                " besides."
+            )
+        super().merge(other, spent=spent)
+
     def copy(self) -> Ledger:
         """Returns an ordinary ledger in memory of what was counted."""
         return Ledger.from_json(self.to_json())
