@@ -31,10 +31,7 @@ class Limit:
             return f"The budget of the data set {self.dataset!r}"
         if self.token == token:
             return "The budget of this training"
-        return (
-            f"The budget epsilon={self.budget.epsilon:g} at delta={self.budget.delta:g} of another training that runs"
-            " on this ledger"
-        )
+        return "The budget of another training that runs on this ledger"
 
     def affordability(self, entries: Entries, entry: str, release: AnyRelease) -> Affordability:
         """What it affords of a release, beside all entries but the one that counts it."""

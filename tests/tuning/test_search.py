@@ -303,3 +303,46 @@ def test_a_trial_takes_over_nothing_that_the_search_did_not_pay_for():
     with pytest.raises(ValueError, match="the search did not pay for that"):
         trial.merge(other)
     assert trial.steps == 3
+
+
+def test_a_build_that_goes_on_from_an_earlier_trial_is_refused_before_anything_is_spent():
+    made, ledger = [], Ledger()
+
+    def warm(settings):
+        model = build(settings)
+        if made:
+            model.set_weights(made[-1].get_weights())
+        made.append(model)
+        return model
+
+    with pytest.raises(ValueError, match="the search did not pay for that"):
+        found(warm, ledger=ledger)
+    assert ledger.steps == 0
+
+
+@pytest.mark.slow
+def test_trials_that_go_on_from_an_earlier_one_fail(exactly):
+    kept, begun = [], []
+
+    def warm(settings):
+        model = build(settings)
+        begun.append(model)
+        if len(kept) > 1:  # the rehearsal's is the first
+            model.set_weights(kept[-1].get_weights())
+        return model
+
+    exactly(3)
+    found(warm, objective=lambda model: float(kept.append(model) or len(kept)))
+    assert len(begun) == 5
+    assert len(kept) == 2
+
+
+@pytest.mark.slow
+def test_a_trial_that_is_not_the_best_states_nothing(exactly):
+    kept = []
+    exactly(2)
+    best = found(objective=lambda model: float(kept.append(model) or len(kept)))
+    assert best.model is kept[-1]
+    best.model.privacy_statement(1e-3)
+    with pytest.raises(ValueError, match="ledger"):
+        kept[-2].privacy_statement(1e-3)

@@ -164,6 +164,8 @@ class Party:
             return 1  # Anything but none: nothing is counted.
         assert isinstance(self.selection, SparseVector)
         most = self.selection.tests(len(self.weights))
+        if self.ledger.budget is not None:
+            most = self.ledger.affordable(self._token, most)
         if math.isinf(self.budget.epsilon):
             return most
         curve = EpsilonCurve(self.ledger, self._release, self.budget.delta)

@@ -91,7 +91,7 @@ def never(node: Node, inputs: Sequence[Any]) -> bool:
     if node.type != "Less" or not isinstance(inputs[0], Rows) or not isinstance(inputs[1], Constant):
         return False
     within, numbers = inputs[0].within, inputs[1].entries
-    return within is not None and bool(numbers) and all(is_below(within[0], n) is False for n in numbers)
+    return within is not None and bool(numbers) and all(is_below(within[0], n) is False for n in numbers or ())
 
 
 def aligned(node: Node, index: int, value: Value, rank: int) -> list[Number | None]:
