@@ -24,11 +24,11 @@ def refuse_meeting(parts: Sequence[tuple[Any, Any]]) -> None:
     Args:
         parts: of each replica, its records and its sums: trees of tensors of one graph.
     """
-    own = [{id(leaf) for leaf in keras.tree.flatten(data) if tf.is_tensor(leaf)} for data, _ in parts]
+    own = [{leaf.name for leaf in keras.tree.flatten(data) if tf.is_tensor(leaf)} for data, _ in parts]
     for number, (_, sums) in enumerate(parts):
         others = set().union(*(leaves for other, leaves in enumerate(own) if other != number))
         for tensor in _computed_from(keras.tree.flatten(sums)):
-            if id(tensor) in others or _moves_between(tensor.op):
+            if tensor.name in others or _moves_between(tensor.op):
                 raise ValueError(
                     f"On several devices, what a record adds depends on the records of other devices, by way of"
                     f" {tensor.op.name!r} ({tensor.op.type}): one record would move several contributions, and no bound"
@@ -39,12 +39,12 @@ def refuse_meeting(parts: Sequence[tuple[Any, Any]]) -> None:
 
 def _computed_from(tensors: Sequence[Any]) -> Iterator[Any]:
     """These tensors, and all that they are computed from in their graph."""
-    left, seen = [t for t in tensors if tf.is_tensor(t)], set[int]()
+    left, seen = [t for t in tensors if tf.is_tensor(t)], set[str]()
     while left:
         tensor = left.pop()
-        if id(tensor) in seen:
+        if tensor.name in seen:
             continue
-        seen.add(id(tensor))
+        seen.add(tensor.name)
         yield tensor
         left.extend(tensor.op.inputs)
 

@@ -313,8 +313,10 @@ class Asks(keras.layers.Layer):
 
 
 def a_layer_that_asks_the_other_replica_is_refused() -> None:
-    for together in (1, 2):
-        with STRATEGY.scope():
+    devices = ["CPU:0", "CPU:1"]
+    by_copies = tf.distribute.MirroredStrategy(devices, cross_device_ops=tf.distribute.ReductionToOneDevice())
+    for together, strategy in ((1, STRATEGY), (2, by_copies)):
+        with strategy.scope():
             model = tfdp.make_private(keras.Sequential([keras.Input((6,)), Asks(), keras.layers.Dense(3)]))
             model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), LOSS, steps_per_execution=together)
         _, x, y = mlp()
