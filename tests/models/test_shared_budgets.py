@@ -82,16 +82,12 @@ def in_threads(first, second, ledger, mine, theirs):
 
 
 CASES = [
-    (within, (1.0, 1.0), None, False),
-    (within, (1.0, None), None, True),
-    (within, (None, 1.0), None, False),
-    (in_turns, (1.0, 1.0), None, True),
-    (in_turns, (1.0, None), None, False),
-    (in_turns, (1.2, 1.0), None, False),
-    (in_threads, (1.0, 1.0), None, True),
-    (in_threads, (None, 1.0), None, False),
-    (in_threads, (1.0, None), None, True),
-    (in_threads, (None, None), 1.0, True),
+    (within, (0.6, 0.6), None, False),
+    (within, (None, 0.5), None, True),
+    (in_turns, (0.6, 0.5), None, True),
+    (in_threads, (0.5, 0.5), None, True),
+    (in_threads, (0.5, None), None, False),
+    (in_threads, (None, None), 0.5, True),
 ]
 
 
@@ -101,7 +97,7 @@ def test_both_together_keep_to_the_budgets_in_force(case, tmp_path):
     first, second, ledger = twins(tmp_path / "ledger.json" if filed else None, (3.0, 2.0), whole)
     mine, theirs = budgets(*given)
     least = min(one for one in (*given, whole) if one)
-    assert 0.9 * least < train(first, second, ledger, mine, theirs) <= least
+    assert 0.8 * least < train(first, second, ledger, mine, theirs) <= least
     assert ledger.steps == int(first.optimizer.releases) + int(second.optimizer.releases)
     assert any(one.exhausted for one in (*mine, *theirs)) or whole or train is in_turns
     if filed:
@@ -114,12 +110,12 @@ def test_calls_of_several_steps_make_those_that_are_left_and_no_more():
     inner = keras.callbacks.LambdaCallback(
         on_train_batch_begin=lambda batch, logs: second.fit(X, Y, batch_size=10, steps_per_epoch=4, verbose=0)
     )
-    (mine,) = budgets(1.0)
+    (mine,) = budgets(0.6)
     first.fit(X, Y, callbacks=[*mine, inner], **OPTIONS)
     assert mine[0].exhausted
-    assert 0.95 < spent(ledger) <= 1.0
+    assert 0.5 < spent(ledger) <= 0.6
     second.fit(X, Y, batch_size=10, steps_per_epoch=4, verbose=0)  # once the first has ended, nothing binds it
-    assert spent(ledger) > 1.0
+    assert spent(ledger) > 0.6
 
 
 def test_the_logs_bound_what_both_spent():

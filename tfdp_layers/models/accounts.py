@@ -76,6 +76,7 @@ def charge_elsewhere(account: Account, trained: Iterable[Any], ledger: Ledger) -
     weights = list(trained)
     forget_released(released_values(weights))
     account.replace(ledger)
+    account.unpaid = False
     remember_released(account, weights)
 
 

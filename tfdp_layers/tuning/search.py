@@ -119,7 +119,6 @@ def random_search(
             " are not told of, as failures may depend on records: try `build` and the objective on public data."
         )
     model, settings, noise = best.output
-    model._privacy.unpaid = False
     charge_elsewhere(model._privacy.account, model.trainable_variables, ledger)
     return Found(model, settings, judge.shown(best.score), noise)
 
