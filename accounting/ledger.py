@@ -10,6 +10,7 @@ from typing import Any
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.ledger_format import checked_count
+from tfdp_layers.accounting.limits import Limit
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.segment import Segment
@@ -34,6 +35,9 @@ class Ledger(View):
     `release_metric`; then it adds up all that they ever released about a record. It gives nothing back when older
     weights are restored. Its copies (in saved models, `copy()`, pickles) can be read and merged, not charged: what a
     copy counted would be missing in the data set's own. A budget holds for all of it.
+
+    A budget is decided and reserved in one act, under the ledger's lock: `reserve` asks the data set's budget and those
+    of all trainings that run on the ledger (`keep_to`), whoever charges it, from whichever thread.
 
     Args:
         path: a JSON file, read now, and written at every change before anything is released; None keeps the ledger in
@@ -64,6 +68,7 @@ class Ledger(View):
         self._state = State(path, restored)
         self._segments: dict[str, Segment] = {}
         self._own: dict[AnyRelease, str] = {}
+        self._kept: dict[str, list[Limit]] = {}
         self._threads = threading.RLock()
         _ledgers.add(self)
         if dataset is not None or budget is not None:
@@ -110,43 +115,86 @@ class Ledger(View):
             entry, token = secrets.token_hex(16), secrets.token_hex(16)
             if not release.sequential:
                 entry = self._own.get(release, entry)
-            self._segments[token] = Segment(release, entry)
+            self._segments[token] = Segment(token, release, entry)
             return token
 
-    def reserve(self, token: str, steps: int, ahead: int = 0) -> None:
+    def keep_to(self, token: str, budget: Any, *, nominal: bool = False) -> None:
+        """Until `end`, whatever is reserved, in any segment, keeps everything in the ledger to a segment's budget.
+
+        Args:
+            budget: a `Budget` or (epsilon, delta). A later one joins the earlier ones: none is taken off.
+            nominal: counts algorithms used as printed as their publications do: then it keeps to no guarantee.
+
+        Raises: ValueError for an unknown token, or a number out of range.
+        """
+        with self._threads:
+            self._known(token)
+            limit = Limit(Budget.of(budget), token=token, nominal=nominal)
+            self._kept[token] = [*(one for one in self._kept.get(token, ()) if one != limit), limit]
+
+    def end(self, token: str) -> None:
+        """The budget that a segment brought is in force no more, and the file counts nothing of it ahead.
+
+        Raises: LedgerError where the file cannot be written, ValueError for an unknown token.
+        """
+        with self._threads:
+            self._known(token)
+            self._kept.pop(token, None)
+            if self.path is not None:
+                self.give_back(token)
+
+    def reserve(self, token: str, steps: int, ahead: int = 0, *, least: int | None = None) -> int:
         """Counts `steps` further releases of a segment, on disk too, before they are made. Reservations add up.
 
         Args:
             ahead: how many more the file counts when it is written, so that it need not be written for each of those:
-                then a crash over-counts by as many. This object does not count them, and `give_back` takes them back.
+                then a crash over-counts by as many, of those that are affordable. This object does not count them, and
+                `give_back` takes them back.
+            least: how few will do where budgets do not afford all of them; all, if left out.
 
+        Returns: how many it counted, and may be made.
         Raises:
             LedgerError: the file cannot be written, another ledger holds it, or this is a copy of the ledger of a data
                 set. The releases must not be made then.
-            BudgetExhausted: they would exceed the data set's budget; nothing is counted.
+            BudgetExhausted: they would exceed a budget in force; nothing is counted.
             ValueError: an unknown token, a count that is not a non-negative integer, or a relation that does not match.
         """
         steps, ahead = checked_count("steps", steps), checked_count("ahead", ahead)
         with self._threads:
-            segment = self._ready(token)
-            segment.require(self._state.entries, self.budget, steps, self.dataset)
-            segment.outstanding += steps
-            self._add(segment, steps, ahead)
+            segment, limits = self._ready(token), self._limits()
+            entries = self._state.entries
+            segment.require(entries, limits, steps if least is None else min(least, steps))
+            count = segment.affordable(entries, limits, steps)
+            if ahead and self.path is not None:
+                ahead = max(0, segment.affordable(entries, limits, count + ahead) - count)
+            segment.outstanding += count
+            self._add(segment, count, ahead)
+            return count
 
     def require(self, token: str, steps: int = 1) -> None:
         """Takes the lock of the file, and raises as `reserve(token, steps)` would; counts nothing."""
         steps = checked_count("steps", steps)
         with self._threads:
-            self._ready(token).require(self._state.entries, self.budget, steps, self.dataset)
+            self._ready(token).require(self._state.entries, self._limits(), steps)
 
     def affordable(self, token: str, steps: int) -> int:
-        """Returns how many of `steps` further releases of a segment the data set's budget affords: all without one.
+        """Returns how many of `steps` further releases of a segment the budgets in force afford: all without one.
 
-        Raises: as `reserve`, but for BudgetExhausted.
+        To look ahead: another segment may take them before they are reserved. Raises: as `reserve`, but for
+        BudgetExhausted.
         """
         steps = checked_count("steps", steps)
         with self._threads:
-            return self._ready(token).affordable(self._state.entries, self.budget, steps)
+            return self._ready(token).affordable(self._state.entries, self._limits(), steps)
+
+    def exhausted(self, token: str, steps: int = 0) -> Limit | None:
+        """The budget in force that affords at most `steps` further releases of a segment; None where all afford more.
+
+        To look ahead, as `affordable`.
+        """
+        steps = checked_count("steps", steps)
+        with self._threads:
+            return self._ready(token).exhausted(self._state.entries, self._limits(), steps)
 
     def lock(self) -> None:
         """Keeps other writers out of the file until `close`, and takes over what they wrote since it was read.
@@ -176,18 +224,21 @@ class Ledger(View):
 
     def entry_of(self, token: str) -> Entry | None:
         """The entry that counts a segment's releases; None before the first. Raises ValueError for an unknown token."""
-        if token not in self._segments:
-            raise ValueError(f"Unknown token {token!r}. Use the one that this ledger's begin() returned.")
-        return self._state.entries.get(self._segments[token].entry)
+        return self._state.entries.get(self._known(token).entry)
 
-    def merge(self, other: "Ledger") -> None:
+    def merge(self, other: "Ledger", *, spent: bool = True) -> None:
         """Takes over what `other` counted: entries of both keep the larger count, all others are added.
 
-        Never refused for a budget: it was spent. An unnamed ledger in memory that takes over the ledger of a data set
+        Args:
+            spent: not refused for a budget then. False: what `other` reserved is still to be released, and must not be
+                where this raises.
+
+        An unnamed ledger in memory that takes over the ledger of a data set
         becomes a copy of it.
 
         Raises:
             ValueError: the neighbouring relations differ, or the data sets.
+            BudgetExhausted: of what is not spent yet, it would exceed a budget in force; nothing is counted.
             LedgerError: the file cannot be written, or another ledger holds it.
         """
         with self._threads:
@@ -195,6 +246,8 @@ class Ledger(View):
             self._state.lock()
             for release in other.releases:
                 self.check(release)
+            for limit in [] if spent else self._limits():
+                limit.refuse(self._state.entries, other._state.entries)
             self._state.merge(other._state)
 
     @property
@@ -238,13 +291,21 @@ class Ledger(View):
 
     def _ready(self, token: str) -> Segment:
         """The segment, after all that must hold before anything is counted in it."""
-        if token not in self._segments:
-            raise ValueError(f"Unknown token {token!r}. Use the one that this ledger's begin() returned.")
-        segment = self._segments[token]
+        segment = self._known(token)
         self._refuse_copy()
         self._state.lock()
         self.check(segment.release)
         return segment
+
+    def _known(self, token: str) -> Segment:
+        if token not in self._segments:
+            raise ValueError(f"Unknown token {token!r}. Use the one that this ledger's begin() returned.")
+        return self._segments[token]
+
+    def _limits(self) -> list[Limit]:
+        """All budgets in force."""
+        whole = [] if self.budget is None else [Limit(self.budget, self.dataset)]
+        return [*whole, *(limit for kept in self._kept.values() for limit in kept)]
 
     def _refuse_copy(self) -> None:
         if self._state.is_copy:

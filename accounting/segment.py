@@ -1,10 +1,12 @@
 """A segment of a ledger: equal releases, counted before they are made."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from tfdp_layers.accounting.budget import Affordability, Budget, BudgetExhausted
+from tfdp_layers.accounting.budget import Affordability
 from tfdp_layers.accounting.entries import Entries
+from tfdp_layers.accounting.limits import Limit
 from tfdp_layers.accounting.releases import AnyRelease
 
 
@@ -13,46 +15,51 @@ class Segment:
     """An open segment.
 
     Attributes:
+        token: names it.
         release: what each of them reveals.
         entry: name of the entry that counts them.
         outstanding: how many are reserved and not settled.
     """
 
+    token: str
     release: AnyRelease
     entry: str
     outstanding: int = 0
-    _afford: tuple[Any, Affordability] | None = None
+    _afford: dict[Limit, tuple[Any, Affordability]] = field(default_factory=dict)
 
     def restart(self, entry: str) -> None:
         """Counts in another entry from here on."""
-        self.entry, self.outstanding, self._afford = entry, 0, None
+        self.entry, self.outstanding, self._afford = entry, 0, {}
 
-    def affordable(self, entries: Entries, budget: Budget | None, steps: int) -> int:
-        """How many of `steps` further releases the budget affords, beside all that is in `entries`."""
-        if budget is None:
-            return steps
-        held = self._held(entries)
-        return max(0, self._affordability(entries, budget).most(held + steps) - held)
+    def affordable(self, entries: Entries, limits: Sequence[Limit], steps: int) -> int:
+        """How many of `steps` further releases all limits afford, beside all that is in `entries`."""
+        return min((self._afforded(entries, limit, steps) for limit in limits), default=steps)
 
-    def require(self, entries: Entries, budget: Budget | None, steps: int, dataset: str | None) -> None:
+    def require(self, entries: Entries, limits: Sequence[Limit], steps: int) -> None:
         """Raises BudgetExhausted unless all of them are affordable."""
-        affordable = self.affordable(entries, budget, steps)
-        if budget is None or affordable >= steps:
-            return
-        spent = self._affordability(entries, budget).epsilon(self._held(entries))
-        raise BudgetExhausted(
-            f"The budget of the data set {dataset!r} is epsilon={budget.epsilon:g} at"
-            f" delta={budget.delta:g}; {spent:.4g} of it is spent by all that was trained and released so far, and"
-            f" {steps} more of these releases would exceed it ({affordable} fit). Nothing was released. Use more noise,"
-            " or decide on a larger budget: ledger.set_budget(epsilon, delta)."
-        )
+        for limit in limits:
+            affordable = self._afforded(entries, limit, steps)
+            if affordable < steps:
+                spent = self._affordability(entries, limit).epsilon(self._held(entries))
+                raise limit.refusal(self.token, steps, affordable, spent)
+
+    def exhausted(self, entries: Entries, limits: Sequence[Limit], steps: int) -> Limit | None:
+        """The limit that affords least, and no more than `steps` further releases; of equal ones its own. Or None."""
+        found = [(self._afforded(entries, limit, steps + 1), limit.token != self.token, limit) for limit in limits]
+        least = min(found, default=None, key=lambda one: one[:2])
+        return None if least is None or least[0] > steps else least[2]
+
+    def _afforded(self, entries: Entries, limit: Limit, steps: int) -> int:
+        held = self._held(entries)
+        return max(0, self._affordability(entries, limit).most(held + steps) - held)
 
     def _held(self, entries: Entries) -> int:
         entry = entries.get(self.entry)
         return entry.steps if entry else 0
 
-    def _affordability(self, entries: Entries, budget: Budget) -> Affordability:
-        history = (entries, budget, entries.changes(but=self.entry))
-        if self._afford is None or self._afford[0] != history:
-            self._afford = history, Affordability(budget, entries.events(but=self.entry), self.release)
-        return self._afford[1]
+    def _affordability(self, entries: Entries, limit: Limit) -> Affordability:
+        history = (entries, entries.changes(but=self.entry))
+        known = self._afford.get(limit)
+        if known is None or known[0] != history:
+            known = self._afford[limit] = history, limit.affordability(entries, self.entry, self.release)
+        return known[1]

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.accounting import BudgetExhausted, Epsilon, Release, affordable_steps
+from tfdp_layers.accounting import Budget, BudgetExhausted, Epsilon, Release, affordable_steps
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.callbacks.spending import Spending
 
@@ -18,9 +18,11 @@ _MOST_STEPS = 10_000_000
 class PrivacyBudget(keras.callbacks.Callback):
     """Stops `fit` before the step that would spend more than (epsilon, delta), all that the ledger holds included.
 
-    It enforces twice. At the start it tells the optimizer how many steps still fit: past that the compiled step
-    releases nothing, also in the middle of a call that covers several steps (`steps_per_execution`). And it ends `fit`
-    once they are made. What earlier calls of `fit` spent, or the run that a loaded model comes from, counts.
+    It is the ledger that enforces: until `fit` ends, no reservation passes that would exceed the budget, whoever asks
+    for it: another training or a released metric on the same ledger, from whichever thread. And this callback plans: at
+    the start it tells the optimizer how many steps still fit (past that the compiled step releases nothing, also in the
+    middle of a call that covers several steps, `steps_per_execution`), and it ends `fit` once they are made. What
+    earlier calls of `fit` spent, or the run that a loaded model comes from, counts.
 
     `epsilon` joins the logs, so that the progress bar, History, CSVLogger and TensorBoard show it: after a step a cheap
     upper bound, after an epoch the smallest epsilon that an accountant proves.
@@ -78,37 +80,43 @@ class PrivacyBudget(keras.callbacks.Callback):
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Looks ahead to the end of the epoch: until then its epsilon bounds that of every step."""
-        self._follow()
+        self._follow(first=not self.model.made_in_fit)
         ahead = min(self._allowed, self._spending.released + self._steps_of_an_epoch())
         self._ceiling = self._spending.curve.at(ahead)
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """Plans anew if a callback loaded weights, with what they cost, in the meantime."""
+        """Plans anew if a callback loaded weights, with what they cost, or another training spent of the ledger."""
         self._follow()
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Adds an upper bound on epsilon to the logs; ends `fit` when all steps that fit are made."""
+        self._follow()
         ceiling = self._ceiling
         bound = min(self._spending.bound(), float(ceiling))
         self._add_to(logs, Epsilon(bound, self.delta, "upper bound", ceiling.relation, ceiling.sampling), exact=False)
-        if self._allowed < self._planned and self._limited.releases_left() == 0:
-            self.exhausted = True
-            self.model.stop_training = True
-            self._say_that_it_ends()
+        planned_less = self._allowed < self._planned or self.model.outspent_in_fit
+        if planned_less and self._limited.releases_left() == 0:
+            self._end()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Adds the exact epsilon to the logs."""
+        self._follow()
         self._add_to(logs, self._spending.exact())
 
-    def _say_that_it_ends(self) -> None:
+    def _end(self) -> None:
+        """Ends `fit`, and says so, once."""
+        self.model.stop_training = True
+        if self.exhausted:
+            return
+        self.exhausted = True
         made = int(self.model.made_in_fit)
-        planned = made + self._planned - self._allowed
         warnings.warn(
-            f"The budget epsilon={self.epsilon:g} at delta={self.delta:g} ends training after {made:,} of {planned:,}"
-            " planned steps: one more would exceed it. For all of them use more noise (noise_multiplier='calibrate'"
-            " finds it, or tfdp.accounting.calibrate_noise_multiplier), fewer epochs, or a larger budget.",
+            f"The budget epsilon={self.epsilon:g} at delta={self.delta:g} ends training after {made:,} of"
+            f" {made + self._further():,} planned steps: one more would exceed it. For all of them use more noise"
+            " (noise_multiplier='calibrate' finds it, or tfdp.accounting.calibrate_noise_multiplier), fewer epochs, or"
+            " a larger budget.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
 
     @property
@@ -116,9 +124,20 @@ class PrivacyBudget(keras.callbacks.Callback):
         """Who keeps the limit: the private optimizer; where it is tensorflow-privacy's, the model with its ledger."""
         return self.model if hasattr(self.model, "limit_releases") else self.model.optimizer
 
-    def _follow(self) -> None:
-        if self._spending.stale:
+    def _follow(self, first: bool = False) -> None:
+        """Plans anew where the ledger moved otherwise than by this `fit`. Where nothing is left, that ends it.
+
+        Args:
+            first: whether nothing was released yet: then it raises BudgetExhausted.
+        """
+        if not self._spending.stale:
+            return
+        try:
             self._plan()
+        except BudgetExhausted:
+            if first:
+                raise
+            self._end()
 
     def _plan(self) -> None:
         self._spending, self._true = Spending(self.model, self.delta), None
@@ -134,15 +153,16 @@ class PrivacyBudget(keras.callbacks.Callback):
                 " budget affords a step. Give the optimizer a positive noise_multiplier"
                 " (tfdp.accounting.calibrate_noise_multiplier finds one), or leave PrivacyBudget out."
             )
+        self.model.keep_fit_to(Budget(self.epsilon, self.delta), nominal=self._true is not None)
         self._planned = self._further()
         self._allowed = 0
         try:
             self._allowed = self._affordable(release)
         finally:
             self._limited.limit_releases(self._allowed)
-        if self._allowed == 0:
-            raise BudgetExhausted(self._nothing_left())
         self._ceiling = self._spending.curve.at(self._allowed)
+        if self._allowed == 0 < self._planned:
+            raise BudgetExhausted(self._nothing_left())
 
     def _affordable(self, release: Release) -> int:
         """How many of the planned steps fit into the budget."""

@@ -76,6 +76,30 @@ def test_a_pass_of_another_number_of_batches_ends_the_training(batches: int) -> 
         list(islice(passes.as_numpy_iterator(), 9))
 
 
+class Counted:
+    """Some batches of eight records, and a length that says another number of them."""
+
+    def __init__(self, batches: int, said: int = 7) -> None:
+        self.batches, self.said = batches, said
+
+    def __len__(self) -> int:
+        return self.said
+
+    def __iter__(self) -> Any:
+        return pairs(8 * self.batches, 8).as_numpy_iterator()
+
+
+@pytest.mark.parametrize("sampling", [Partition(8), Cyclic(8)], ids=["partition", "cyclic"])
+@pytest.mark.parametrize("batches", [5, 8])
+def test_an_iterable_whose_length_is_wrong_brings_no_record_twice(batches: int, sampling: Any) -> None:
+    """Five batches over and over are charged as seven: a record would be in one epoch twice."""
+    stream = iter(declare_sampling(Counted(batches), sampling, examples=50).dataset())
+    seen: list[int] = []
+    with pytest.raises(tf.errors.OpError, match="has not the 7 batches"):
+        seen.extend(number for batch in islice(stream, 9) for number in drawn(batch))
+    assert len(seen) == len(set(seen)) > 0
+
+
 def known(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """The dataset, said to have the batches of a pass."""
     return dataset.apply(tf.data.experimental.assert_cardinality(7))

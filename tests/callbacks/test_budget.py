@@ -86,6 +86,7 @@ def test_the_checks_reject_a_budget_that_is_overspent_or_left_lying() -> None:
     class Forgetful(PrivacyBudget):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             self.model.optimizer._lift_limit()
+            self.model.ledger.end(self.model.token)
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             pass

@@ -56,6 +56,35 @@ def test_a_private_party_needs_a_budget():
         Party("p", push(1.0), SPARSE, np.zeros(SIZE))
 
 
+def test_what_was_charged_while_a_party_trained_counts_before_its_tests_start():
+    """The training of one party spends from the ledger that both share."""
+    ledger, turns = Ledger(), []
+    budget = Budget(9.0, 1e-5)
+    inner = Party("inner", push(1.0), SPARSE, np.zeros(SIZE), budget, ledger)
+
+    def train(weights):
+        while not inner.halted:
+            turns.append(inner.turn(upload([], [])))
+        return weights + 1.0
+
+    outer = Party("outer", train, SPARSE, np.zeros(SIZE), budget, ledger)
+    assert outer.turn(upload([], [])) is None
+    assert turns
+    assert float(epsilon(ledger, 1e-5)) <= 9.0
+
+
+def test_a_party_halts_by_the_budget_of_the_ledger_too():
+    ledger = Ledger(dataset="d", budget=(9.0, 1e-5))
+    party = Party("a", push(1.0), SPARSE, np.zeros(SIZE), COUNT, ledger)
+    turns = 0
+    while not party.halted:
+        assert party.turn(upload([], [])) is not None
+        turns += 1
+    assert turns
+    assert party.turn(upload([], [])) is None
+    assert float(epsilon(ledger, 1e-5)) <= 9.0
+
+
 def test_tests_are_charged_when_they_start_and_not_by_what_they_find():
     nothing = private_party(selection=SparseVector(0.2, 100.0, 1.0, 1000.0), budget=COUNT)
     assert len(nothing.turn(upload([], []))) == 0

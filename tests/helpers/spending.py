@@ -67,15 +67,15 @@ class StandOptimizer:
     """Counts releases, and refuses those past the limit."""
 
     def __init__(self) -> None:
-        self.releases, self._left = Count(), math.inf
+        self.releases, self._left = Count(), 2**62
 
     def limit_releases(self, more: int) -> None:
         self._left = min(self._left, more)
 
     def _lift_limit(self) -> None:
-        self._left = math.inf
+        self._left = 2**62
 
-    def releases_left(self) -> float:
+    def releases_left(self) -> int:
         return self._left
 
     def step(self) -> int:
@@ -96,19 +96,31 @@ class Stand:
         self.optimizer = StandOptimizer()
         self.current_release: Release | None = None
         self.steps_per_execution = 1
-        self.made_in_fit = 0
+        self.made_in_fit, self.outspent_in_fit = 0, False
+        self.token = ""
+
+    def keep_fit_to(self, budget: Any, *, nominal: bool = False) -> None:
+        self.ledger.keep_to(self.token, budget, nominal=nominal)
 
     def fit(self, release: Release, epochs: int, steps: int, callbacks: list[Any]) -> None:
         listed = keras.callbacks.CallbackList(callbacks, model=self, verbose=0, epochs=epochs, steps=steps)
         self.stop_training, self.current_release, self.made_in_fit = False, release, 0
-        token = self.ledger.begin(release)
+        token = self.token = self.ledger.begin(release)
         self.optimizer._lift_limit()
+        try:
+            self._loop(token, listed, epochs, steps)
+        finally:
+            self.ledger.end(token)
+            self.current_release = None
+
+    def _loop(self, token: str, listed: Any, epochs: int, steps: int) -> None:
         listed.on_train_begin()
         for epoch in range(epochs):
             listed.on_epoch_begin(epoch)
             for step in range(0, steps, self.steps_per_execution):
                 listed.on_train_batch_begin(step)
-                self.ledger.reserve(token, self.steps_per_execution)
+                wanted = min(self.steps_per_execution, self.optimizer.releases_left())
+                self.ledger.reserve(token, wanted)
                 made = sum(self.optimizer.step() for _ in range(self.steps_per_execution))
                 self.ledger.settle(token, made)
                 self.made_in_fit += made
@@ -119,7 +131,6 @@ class Stand:
             if self.stop_training:
                 break
         listed.on_train_end({})
-        self.current_release = None
 
 
 def release_of(noise_multiplier: float, sampling: Any = None) -> Release:

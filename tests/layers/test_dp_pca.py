@@ -260,3 +260,19 @@ def test_a_seeded_source_voids_the_statement():
     layer = tfdp.layers.DPPCA(2, 3.0, noise_source=tfdp.noise.SeededNoise(1))
     layer.adapt(X)
     assert model_with(layer).privacy_statement(DELTA).void
+
+
+def test_a_budget_of_the_data_set_refuses_it_before_anything_is_released():
+    layer = adapted(noise=50.0)
+    model = model_with(layer)
+    model.ledger = Ledger(dataset="d", budget=(1.0, DELTA))
+    spent, before = model.ledger.steps, np.array(layer.receipt)
+    layer.noise_multiplier = 0.3
+    with pytest.raises(BudgetExhausted, match="about to be released"):
+        layer.adapt(X)
+    assert model.ledger.steps == layer.ledger.steps == spent
+    np.testing.assert_array_equal(before, layer.receipt)
+    layer.noise_multiplier = 50.0
+    layer.adapt(X)
+    assert model.ledger.steps == spent + 1
+    assert float(epsilon(model.ledger, DELTA)) <= 1.0

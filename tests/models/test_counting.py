@@ -87,7 +87,7 @@ def test_a_step_is_in_the_ledgers_file_before_it_runs(tmp_path):
 
 def test_a_step_that_is_counted_afterwards_is_seen(tmp_path, monkeypatch):
     """The planted bug: a crash inside of the step would leave it uncounted."""
-    monkeypatch.setattr(Ledger, "reserve", lambda *_: None)
+    monkeypatch.setattr(Ledger, "reserve", lambda self, token, steps, *_, **__: steps)
     assert seen_while_running(tmp_path, 4) == [0, 4, 8]
 
 
@@ -138,7 +138,7 @@ def test_a_ledger_that_cannot_be_settled_keeps_the_reservation(monkeypatch):
 
 
 def test_a_ledger_that_refuses_lets_no_step_run(monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise LedgerError("no space left")
 
     monkeypatch.setattr(Ledger, "reserve", full)
@@ -230,7 +230,7 @@ def test_the_chief_tells_the_others_what_it_reserved():
 
 def test_a_chief_that_may_not_go_on_lets_the_others_end(monkeypatch):
     ran, chief = [], Workers(True)
-    monkeypatch.setattr(Ledger, "reserve", lambda *_: (_ for _ in ()).throw(LedgerError("no space left")))
+    monkeypatch.setattr(Ledger, "reserve", lambda *_, **__: (_ for _ in ()).throw(LedgerError("no space left")))
     with pytest.raises(LedgerError, match="no space left"):
         Fit(ran.append, workers=chief)()
     assert chief.aborted

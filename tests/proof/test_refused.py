@@ -21,8 +21,8 @@ NO_EVIDENCE = set(
     histogram identity_matrix last_by_scatter lists_of_other_copies looked_up masked_out next_row_by_a_map
     one_beside_the_sum one_of_two_in_a_list ones_behind_the_records partitioned pieces_by_a_step_of_records
     placeholder_for_what_mixes places_as_bytes queue_of_records ragged_by_the_batch size_of_what_is_found squeezed
-    state_of_rows strings_hashed strings_joined sum_plus_one table_of_records unique_rows updated_by_place
-    where_is_it whitened
+    sorted_in_bytes state_of_rows strings_hashed strings_joined sum_plus_one table_of_records unique_rows
+    updated_by_place where_is_it whitened
     """
     )
 )

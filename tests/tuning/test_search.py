@@ -11,6 +11,7 @@ from helpers.variants import slow_but
 from tfdp_layers.accounting import BudgetExhausted, Ledger, LedgerError, epsilon
 from tfdp_layers.models import accounts
 from tfdp_layers.tuning import Choice, LogUniform, NoisyMean, NumberOfTrials, SearchFailed, Uniform, random_search
+from tfdp_layers.tuning.trial_ledger import TrialLedger
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(96, 5)).astype(np.float32)
@@ -291,3 +292,57 @@ def test_a_search_that_can_learn_nothing_says_so(exactly):
 def test_a_distribution_of_nothing_is_refused(space):
     with pytest.raises(ValueError, match="needs"):
         space()
+
+
+def test_a_trial_takes_over_nothing_that_the_search_did_not_pay_for():
+    step = tfdp.accounting.Release((tfdp.accounting.GroupNoise("w", 1.0, 2.0),), tfdp.sampling.Poisson(32), 96)
+    trial, other = TrialLedger([(step, 3)]), Ledger()
+    trial.reserve(trial.begin(step), 3)
+    trial.merge(trial.copy())
+    other.reserve(other.begin(step), 1)
+    with pytest.raises(ValueError, match="the search did not pay for that"):
+        trial.merge(other)
+    assert trial.steps == 3
+
+
+def test_a_build_that_goes_on_from_an_earlier_trial_is_refused_before_anything_is_spent():
+    made, ledger = [], Ledger()
+
+    def warm(settings):
+        model = build(settings)
+        if made:
+            model.set_weights(made[-1].get_weights())
+        made.append(model)
+        return model
+
+    with pytest.raises(ValueError, match="the search did not pay for that"):
+        found(warm, ledger=ledger)
+    assert ledger.steps == 0
+
+
+@pytest.mark.slow
+def test_trials_that_go_on_from_an_earlier_one_fail(exactly):
+    kept, begun = [], []
+
+    def warm(settings):
+        model = build(settings)
+        begun.append(model)
+        if len(kept) > 1:  # the rehearsal's is the first
+            model.set_weights(kept[-1].get_weights())
+        return model
+
+    exactly(3)
+    found(warm, objective=lambda model: float(kept.append(model) or len(kept)))
+    assert len(begun) == 5
+    assert len(kept) == 2
+
+
+@pytest.mark.slow
+def test_a_trial_that_is_not_the_best_states_nothing(exactly):
+    kept = []
+    exactly(2)
+    best = found(objective=lambda model: float(kept.append(model) or len(kept)))
+    assert best.model is kept[-1]
+    best.model.privacy_statement(1e-3)
+    with pytest.raises(ValueError, match="ledger"):
+        kept[-2].privacy_statement(1e-3)

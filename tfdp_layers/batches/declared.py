@@ -50,11 +50,12 @@ class DeclaredBatches(Batches):
         """The batches over and over; where all passes must have one order, as long as they do."""
         finite = isinstance(dataset, tf.data.Dataset)
         if not self.sampling.fixed:
-            return dataset.repeat() if finite else _from_iterable(dataset)
+            passes = len(self) if self.sampling.kind in _OF_PASSES else None
+            return dataset.repeat() if finite else _from_iterable(dataset, passes)
         if finite:
             refuse_moving_order(dataset)
             return same_passes(dataset.enumerate().repeat(), len(self))
-        numbered = _from_iterable(dataset).enumerate()
+        numbered = _from_iterable(dataset, len(self)).enumerate()
         return same_passes(numbered.map(lambda number, batch: (number % len(self), batch)), len(self))
 
     def _check_epoch(self, dataset: Any) -> None:
@@ -149,7 +150,8 @@ def declare_sampling(dataset: Any, sampling: Sampling, *, examples: int) -> Decl
     return DeclaredBatches(dataset, sampling, examples=examples)
 
 
-def _from_iterable(batches: Any) -> tf.data.Dataset:
+def _from_iterable(batches: Any, passes: int | None = None) -> tf.data.Dataset:
+    """Its batches over and over; where `passes` says how many a pass has, as long as each has so many."""
     if not isinstance(batches, Iterable):
         raise ValueError(f"The dataset must be a tf.data.Dataset or an iterable of batches. Received: {type(batches)}.")
     iterator = iter(batches)
@@ -164,14 +166,14 @@ def _from_iterable(batches: Any) -> tf.data.Dataset:
         return tf.TensorSpec((None, *array.shape[1:]) if array.ndim else (), array.dtype)
 
     signature = keras.tree.map_structure(spec, keras.tree.lists_to_tuples(first))
-    return generated(_Endless(batches), iter, signature)
+    return generated(_Endless(batches, passes), iter, signature)
 
 
 class _Endless:
     """The batches of an iterable over and over, as NumPy arrays."""
 
-    def __init__(self, batches: Iterable[Any]) -> None:
-        self._batches = batches
+    def __init__(self, batches: Iterable[Any], passes: int | None = None) -> None:
+        self._batches, self._passes = batches, passes
         self._lock = threading.Lock()  # two datasets may share one generator
 
     def __iter__(self) -> Iterator[Any]:
@@ -184,5 +186,12 @@ class _Endless:
                     break
                 fetched += 1
                 yield keras.tree.map_structure(np.asarray, keras.tree.lists_to_tuples(batch))
+                if fetched == self._passes:
+                    break
+            if self._passes and (fetched != self._passes or next(iterator, None) is not None):
+                raise ValueError(
+                    f"A pass over the declared batches has not the {self._passes} batches that its length says: a"
+                    " record would be in one epoch twice. Let __iter__ give as many as __len__ counts."
+                )
             if not fetched:
                 raise ValueError("The declared dataset ran out of batches. Give an endless or a repeatable iterable.")

@@ -111,6 +111,8 @@ class Party:
         # A key for each upload: a copy of this party (pickled, forked) must not draw the same noise for other data.
         rng = entropy_generator() if self._seeded is None else self._seeded
         update = self._private(change, rng, most) if self._release else self.selection.select(change, rng)
+        if update is None:
+            return None
         self.weights = np.where(np.isfinite(after), after, before).astype(np.float32)
         return update
 
@@ -126,9 +128,18 @@ class Party:
             return None
         return Statement.from_ledger(self.ledger, self.budget.delta)
 
-    def _private(self, change: np.ndarray, rng: np.random.Generator, most: int) -> Update:
+    def _private(self, change: np.ndarray, rng: np.random.Generator, most: int) -> Update | None:
+        """The upload, of as many tests as the budget still pays for now: others may have charged the ledger."""
         assert isinstance(self.selection, SparseVector)
-        self.ledger.reserve(self._token, most)
+        assert self.budget is not None
+        if not math.isinf(self.budget.epsilon):
+            self.ledger.keep_to(self._token, (self.budget.epsilon, self.budget.delta))
+        try:
+            most = self.ledger.reserve(self._token, most, least=0)
+        finally:
+            self.ledger.end(self._token)
+        if most == 0:
+            return None
         update = self.selection.select(change, rng, most)
         self.ledger.settle(self._token, self.selection.started(update, most))
         return update
@@ -153,6 +164,8 @@ class Party:
             return 1  # Anything but none: nothing is counted.
         assert isinstance(self.selection, SparseVector)
         most = self.selection.tests(len(self.weights))
+        if self.ledger.budget is not None:
+            most = self.ledger.affordable(self._token, most)
         if math.isinf(self.budget.epsilon):
             return most
         curve = EpsilonCurve(self.ledger, self._release, self.budget.delta)

@@ -75,7 +75,9 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
                 Poisson sampling, add or remove one record, as in `fit`.
             examples: the declared, public number of records; that of the array if left out.
 
-        Raises: ValueError for data of no records or of another shape than before, or a sampling of another kind.
+        Raises:
+            ValueError: data of no records or of another shape than before, or a sampling of another kind.
+            BudgetExhausted: it would exceed the budget of a ledger of a model that uses the layer; nothing is released.
         """
         check_records(data)
         if not self.built:
@@ -112,8 +114,12 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         ledger.reserve(token, 1)
         entry = ledger.entry_of(token)
         assert entry is not None
-        for account in self._paid.users:
-            account.ledger.merge(ledger)
+        try:
+            for account in self._paid.users:
+                account.ledger.merge(ledger, spent=False)
+        except BaseException:
+            ledger.settle(token, 0)
+            raise
         (released,) = add_noise(self.noise_source, [self.total(data)], [stddev])
         self.receipt.assign([*np.frombuffer(bytes.fromhex(entry.uid), np.int32), entry.steps])
         self.use(np.asarray(released), declared)

@@ -57,10 +57,15 @@ def remember_released(account: Account, variables: Iterable[Any]) -> None:
             _released[digest] = cost
 
 
-def forget_released(trained: Iterable[Any]) -> None:
-    """Forgets the values of these weights: nobody else may hold a copy of them."""
-    for variable in trained:
-        _released.pop(_digest(held_by(variable)) or b"", None)
+def released_values(trained: Iterable[Any]) -> set[bytes]:
+    """By what the values of these weights are remembered."""
+    return {_digest(held_by(variable)) or b"" for variable in trained}
+
+
+def forget_released(values: Iterable[bytes]) -> None:
+    """Forgets what `released_values` gave: nobody else may hold a copy of these weights."""
+    for value in values:
+        _released.pop(value, None)
 
 
 def charge_elsewhere(account: Account, trained: Iterable[Any], ledger: Ledger) -> None:
@@ -69,8 +74,9 @@ def charge_elsewhere(account: Account, trained: Iterable[Any], ledger: Ledger) -
     Nothing is merged: counting the training's own releases there, too, would charge them twice.
     """
     weights = list(trained)
-    forget_released(weights)
+    forget_released(released_values(weights))
     account.replace(ledger)
+    account.unpaid = False
     remember_released(account, weights)
 
 

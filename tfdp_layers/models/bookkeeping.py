@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tfdp_layers.accounting import Ledger, Release, Statement
+from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
@@ -89,6 +89,21 @@ class Bookkeeping(KerasMixin):
         """Releases that the running `fit` makes in all, if nothing ends it before; None outside of one."""
         run = self._privacy.run
         return None if run is None or run.plan is None else run.plan.steps
+
+    @property
+    def outspent_in_fit(self) -> bool:
+        """Whether the budget of the running `fit` refused releases that it had planned: others took them from it."""
+        return self._privacy.run is not None and self._privacy.run.outspent
+
+    def keep_fit_to(self, budget: Budget, *, nominal: bool = False) -> None:
+        """Until the running `fit` ends, its ledger reserves nothing, for whomever, that exceeds a budget.
+
+        See `Ledger.keep_to`. A later budget takes the earlier one's place.
+        Raises: RuntimeError outside of a `fit`.
+        """
+        run = self._privacy.require_run()
+        if run.token is not None:
+            self.ledger.keep_to(run.token, budget, nominal=nominal)
 
     def privacy_statement(self, delta: float) -> Statement:
         """What was released, at which epsilon, under which assumptions. Print it, or `.to_json()`.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfdp_layers.accounting import Ledger
+from tfdp_layers.accounting.limits import Limit
 from tfdp_layers.models.run import PrivacyState, Run
 from tfdp_layers.models.workers import Workers
 from tfdp_layers.optimizers.base import PrivateOptimizer
@@ -77,33 +78,37 @@ class CountedStep:
         workers: Workers | None = None if run.replicas is None else run.replicas.workers
         if workers is not None and not workers.chief:
             return workers.number()
+        assert run.token is not None
         try:
             # Past its limit the optimizer releases nothing, so no more than that is at stake.
-            count = self._afforded(run, ledger, min(self.together, self.optimizer.releases_left()))
-            refuse_gaps(run, count)
-            assert run.token is not None
-            ahead = ahead_of(run)
-            if ahead:
-                ahead = max(0, ledger.affordable(run.token, count + ahead) - count)
-            ledger.reserve(run.token, count, ahead)
+            wanted = min(self.together, self.optimizer.releases_left())
+            refuse_gaps(run, wanted)
+            last = ledger.exhausted(run.token, wanted)
+            count = ledger.reserve(run.token, wanted, ahead_of(run), least=0)  # decides; all before looked ahead
+            if wanted:
+                self._end(run, ledger, wanted, count, last)
         except BaseException:
             if workers is not None:
                 workers.abort()
             raise
         return count if workers is None else workers.number(count)
 
-    def _afforded(self, run: Run, ledger: Ledger, count: int) -> int:
-        """How many of `count` releases the data set's budget affords; ends `fit` where they are the last."""
+    def _end(self, run: Run, ledger: Ledger, wanted: int, count: int, last: Limit | None) -> None:
+        """Ends `fit` where a budget affords no release after these `count`."""
         assert run.token is not None
-        more = ledger.affordable(run.token, count + 1)
-        if more <= count and count:
-            warnings.warn(
-                f"The budget of the data set {ledger.dataset!r} affords {more} more updates: fit ends after them.",
-                UserWarning,
-                stacklevel=4,
-            )
+        last = last or (ledger.exhausted(run.token) if count < wanted else None)
+        if last is not None and last.token != run.token:
+            if run.plan is None or run.made + count < run.plan.steps:  # else it ends then anyhow
+                warnings.warn(
+                    f"{last.whose(run.token)} affords {count} more updates: fit ends after them.",
+                    UserWarning,
+                    stacklevel=5,
+                )
             self.stop()
-        return min(count, more)
+        elif count < wanted:  # before, it is left to the callback that brought the budget
+            run.outspent = True
+            self.optimizer.limit_releases(count)
+            self.stop()
 
 
 def ahead_of(run: Run) -> int:

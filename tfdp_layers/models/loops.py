@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +9,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.accounting import BudgetExhausted
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.fit_arguments import shares_records
 
@@ -205,12 +203,7 @@ class PrivateLoop:
 
     def _callbacks_and_step(self, data: Any) -> None:
         model = self._model
-        try:
-            self._callbacks.on_train_batch_begin(self._step)
-        except BudgetExhausted as error:  # another run on the same ledger spent what was left
-            warnings.warn(f"{error} The loop ends; its last draw was not used.", UserWarning, stacklevel=4)
-            model.stop_training = True
-            return
+        self._callbacks.on_train_batch_begin(self._step)
         self._run.offered = draws = iter([data])
         try:
             self._logs = dict(self._function(draws))

@@ -36,6 +36,7 @@ import tensorflow as tf
 
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.slices import Share
+from tfdp_layers.models.apart import refuse_meeting
 from tfdp_layers.models.workers import Workers
 
 __all__ = ["Replicas", "StepParts", "refuse_unreplicated", "refuse_unsound_strategy"]
@@ -146,6 +147,7 @@ class Replicas:
         self, sums_of: Callable[[Any], list[tf.Tensor]], data: Any, seeds: Sequence[tuple[Any, int]]
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """The bounded sums over all slices, and whether these are one draw's, each once."""
+        parts: list[tuple[Any, Any]] = []
 
         def local(data: Any) -> Sequence[Any]:
             batch, stamp = data
@@ -154,6 +156,7 @@ class Replicas:
                 state = tf.stack([own[_replica_number()], tf.cast(seed.value[1], tf.int64)])
                 seed.assign(tf.cast(state, seed.dtype))  # at every step: whatever is run in between makes them equal
             sums = sums_of(batch)
+            parts.append((batch, sums))
             misplaced = tf.cast(stamp[1] != tf.cast(_replica_number(), tf.int64), tf.int64)
             checks = tf.stack([stamp[0], stamp[0] ** 2, misplaced])
             context = tf.distribute.get_replica_context()
@@ -161,6 +164,8 @@ class Replicas:
 
         # The same on every replica: taken from the first here.
         totals, checks = keras.tree.map_structure(self._first, self.strategy.run(local, args=(data,)))
+        if not tf.executing_eagerly():
+            refuse_meeting(parts)
         # R sum t^2 = (sum t)^2 for R checksums t that are all equal, and for no others.
         equal = self.share.of * checks[1] == checks[0] ** 2
         return list(totals), equal & (checks[2] == 0)

@@ -39,6 +39,7 @@ class Run:
         made: releases that it made.
         drawn: draws that were taken for them.
         broken: whether a step was broken off, so that it is not known what it released.
+        outspent: whether its budget refused releases that it had planned.
     """
 
     def __init__(
@@ -55,7 +56,7 @@ class Run:
         self.settings: Hashable = None
         self.looped, self.offered, self.thread = False, None, threading.get_ident()
         self.start = self.made = self.drawn = 0
-        self.broken = False
+        self.broken = self.outspent = False
 
     def count(self, made: int, drawn: int, broken: bool = False) -> None:
         """Counts the releases of one call of the step, and the draws taken for them."""
@@ -111,10 +112,10 @@ class PrivacyState:
         return copied
 
     def end_run(self) -> None:
-        """Ends the `Run`, if there is one; the ledger's file counts from here on what was made, and nothing ahead."""
+        """Ends the `Run`, if there is one, and what it asked of the ledger: a budget, and a file that counts ahead."""
         run, self.run = self.run, None
-        if run is not None and run.token is not None and self.ledger.path is not None:
-            self.ledger.give_back(run.token)
+        if run is not None and run.token is not None:
+            self.ledger.end(run.token)
 
     @property
     def unpaid(self) -> bool:

@@ -58,6 +58,14 @@ def tile(node: Node, a: Any, times: Any) -> Any:
     return np.tile(a, plain(times))
 
 
+@operation("Pad", "PadV2")
+def pad(node: Node, a: Any, by: Any, value: Any = 0) -> Any:
+    widths = plain(by)
+    if np.prod([n + sum(pair) for n, pair in zip(a.shape, widths, strict=True)], dtype=object) > LARGEST:
+        raise UndecidedError
+    return np.pad(a, widths, constant_values=np.asarray(value, object).item())
+
+
 @operation("Fill")
 def fill(node: Node, shape: Any, value: Any) -> Any:
     wanted = plain(shape)

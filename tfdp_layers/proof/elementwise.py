@@ -8,7 +8,7 @@ from typing import Any
 
 from tfdp_layers.proof.places import with_places
 from tfdp_layers.proof.rules import Node, dims_of, refused_kind, refused_with_total, rule, same_batch, types
-from tfdp_layers.proof.sizes import Number
+from tfdp_layers.proof.sizes import Number, is_below
 from tfdp_layers.proof.values import (
     Carried,
     Constant,
@@ -81,8 +81,17 @@ def of_rows(node: Node, inputs: Sequence[Any]) -> Value:
     sizes[axis] = batch.size * outer * inner
     first = rows[0][0].fill
     same = (node.type == "Cast" and first in (0.0, 1.0)) or (node.type == "Neg" and first == 0.0)
-    result = Rows(tuple(sizes), batch=batch, axis=axis, outer=outer, inner=inner, fill=first if same else None)
+    fill = first if same else 0.0 if never(node, inputs) else None
+    result = Rows(tuple(sizes), batch=batch, axis=axis, outer=outer, inner=inner, fill=fill)
     return dataclasses.replace(result, within=bounds(node, inputs))
+
+
+def never(node: Node, inputs: Sequence[Any]) -> bool:
+    """Whether a comparison is false of every entry: of integers that are not below a number, whether they are."""
+    if node.type != "Less" or not isinstance(inputs[0], Rows) or not isinstance(inputs[1], Constant):
+        return False
+    within, numbers = inputs[0].within, inputs[1].entries
+    return within is not None and bool(numbers) and all(is_below(within[0], n) is False for n in numbers or ())
 
 
 def aligned(node: Node, index: int, value: Value, rank: int) -> list[Number | None]:
@@ -142,10 +151,15 @@ def require_compatible(shapes: Sequence[Sequence[Number | None]]) -> None:
 
 
 def bounds(node: Node, inputs: Sequence[Any]) -> tuple[Number, Number] | None:
-    """Bounds of an integer result, where they are plain to see: truth values are 0 or 1, remainders small."""
+    """Bounds of an integer result, where they are plain to see: truth values are 0 or 1, remainders small.
+
+    Of a choice that always falls on the second alternative: its own.
+    """
     if node.type == "FloorMod" and isinstance(inputs[1], Constant) and inputs[1].entries is not None:
         divisors = inputs[1].entries
         return (0, divisors[0] - 1) if len(divisors) == 1 and at_least_one(divisors[0]) else None
+    if node.type == "SelectV2" and inputs[0].fill == 0.0 and isinstance(inputs[2], Rows):
+        return inputs[2].within
     if node.type != "Cast":
         return None
     if node.operation.inputs[0].dtype.is_bool and not node.dtype().is_bool:

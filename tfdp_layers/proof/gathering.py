@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from tfdp_layers.proof.rules import (
     rule,
     summed,
 )
-from tfdp_layers.proof.values import Constant, Counted, MixedError, Places, Rows, Special, Total, Value
+from tfdp_layers.proof.values import Constant, Counted, MixedError, Places, Rows, Special, Total, UnknownError, Value
 from tfdp_layers.proof.walks import picked
 
 
@@ -123,14 +124,20 @@ def segment(node: Node, inputs: Sequence[Any]) -> Value:
         return summed(data, None)
     if isinstance(data, Rows) and isinstance(ids, Constant) and data.axis >= len(dims_of(ids)):
         rest = dims_of(data)[len(dims_of(ids)) :]
-        return laid_out(data, (None, *rest), data.axis - len(dims_of(ids)) + 1)
+        size = None if count.entries is None else count.entries[0]
+        return laid_out(data, (size, *rest), data.axis - len(dims_of(ids)) + 1)
     raise MixedError("rows of different records put together in segments")
 
 
 @rule("ScatterNd")
 def scatter_nd(node: Node, inputs: Sequence[Any]) -> Value:
-    """Each record's updates added at its own indices: a sum over records; with constant indices sums stay sums."""
+    """Each record's updates added at its own indices: a sum over records; with constant indices sums stay sums.
+
+    At indices among the entries of each record's own place the updates stay row by row (`places`).
+    """
     indices, updates, shape = inputs
+    if isinstance(indices, Places) and isinstance(updates, Rows):
+        return scattered(indices, updates, entries_of(shape, "the shape"))
     require_constants([shape], "the shape")
     if isinstance(updates, Total) and isinstance(indices, Constant):
         return Total(None, batch=updates.batch)
@@ -139,3 +146,14 @@ def scatter_nd(node: Node, inputs: Sequence[Any]) -> Value:
     if indices.axis != updates.axis or indices.layout != updates.layout or indices.axis == len(dims_of(indices)) - 1:
         raise MixedError("rows put to places that other records say")
     return summed(updates, None)
+
+
+def scattered(indices: Places, updates: Rows, shape: Sequence[Any]) -> Rows:
+    """Rows put to entries of their own record along axis 0, of indices (.., 1)."""
+    places = dims_of(indices)
+    if places[-1] != 1 or indices.axis == len(places) - 1:
+        raise MixedError("an index made of several places of records")
+    found = segments(updates, dataclasses.replace(indices, shape=places[:-1]), shape[0])
+    if tuple(shape[1:]) != dims_of(found)[1:]:
+        raise UnknownError("rows put to places of another size")
+    return found

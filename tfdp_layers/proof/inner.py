@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfdp_layers.proof.rules import Node, dims_of, refused_kind, require_constants, rule, types
+from tfdp_layers.proof.sizes import Number
 from tfdp_layers.proof.values import MixedError, Rows, Total, UnknownError, Value
 
 _AXES = {
@@ -37,9 +38,24 @@ def of_last_axes(node: Node, inputs: Sequence[Any]) -> Value:
         rank = node.rank(i)
         if rank < front:
             raise UnknownError("the rank of the result does not fit")
-        own = (*shape[:front], *[None] * (rank - front))
-        results.append(Rows(own, batch=value.batch, axis=value.axis, outer=value.outer, inner=value.inner))
+        own = (*shape[:front], *last_sizes(node, inputs, rank - front))
+        within = indices_of(node, i, shape[-1]) if shape else None
+        results.append(
+            Rows(own, batch=value.batch, axis=value.axis, outer=value.outer, inner=value.inner, within=within)
+        )
     return results  # type: ignore[return-value]
+
+
+def last_sizes(node: Node, inputs: Sequence[Any], count: int) -> Sequence[Number | None]:
+    """The sizes of the last axes of a result, where they are known: of the k largest entries k."""
+    if node.type == "TopKV2" and inputs[1].entries is not None and count == 1:
+        return inputs[1].entries  # type: ignore[no-any-return]
+    return [None] * count
+
+
+def indices_of(node: Node, index: int, size: Number | None) -> tuple[Number, Number] | None:
+    """Bounds of an output that says where the largest entries of the last axis stand; None of any other."""
+    return (0, size - 1) if node.type in ("TopK", "TopKV2") and index == 1 and size is not None else None
 
 
 @rule("InTopKV2")

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from tfdp_layers.proof.reshaping import divided
 from tfdp_layers.proof.rules import Node, dims_of, entries_of, integers_of, refused_kind, rule
-from tfdp_layers.proof.sizes import Number, varies
+from tfdp_layers.proof.sizes import Number, divided, varies
 from tfdp_layers.proof.values import Constant, MixedError, Rows, Total, Value
 from tfdp_layers.proof.walks import padded
 

@@ -20,7 +20,7 @@ from tfdp_layers.proof.rules import (
 )
 from tfdp_layers.proof.settling import concrete
 from tfdp_layers.proof.shapes import filled_with
-from tfdp_layers.proof.sizes import Number, floor_divide, varies
+from tfdp_layers.proof.sizes import Number, divided, varies
 from tfdp_layers.proof.values import (
     Batch,
     Constant,
@@ -33,12 +33,6 @@ from tfdp_layers.proof.values import (
     UnknownError,
     Value,
 )
-
-
-def divided(a: Number, b: Number) -> Number | None:
-    """a / b where that is a whole number, else None."""
-    quotient = floor_divide(a, b)
-    return quotient if quotient * b == a else None
 
 
 def in_shape(node: Node, value: Rows | Places, shape: Sequence[Number]) -> Value:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfdp_layers.proof.rules import Node, dims_of, entries_of, numbers, only_rows, require_constants, rule
-from tfdp_layers.proof.settling import batch_of
-from tfdp_layers.proof.sizes import Number, floor_divide, varies
+from tfdp_layers.proof.settling import MOST_RECORDS, batch_of, fits
+from tfdp_layers.proof.sizes import Number, divided, floor_divide, varies
 from tfdp_layers.proof.values import (
+    Batch,
     Constant,
     Counted,
     ListOf,
@@ -147,14 +148,30 @@ def repeated(given: Shape, wanted: Sequence[Number]) -> None:
 
 @rule("Range", makes=True)
 def arange(node: Node, inputs: Sequence[Any]) -> Value:
-    """From 0 by 1 to the number of records: the places of the records. Of what varies otherwise no more is said."""
+    """From 0 by 1 to the number of records: the places of the records; by more, where their blocks of entries begin.
+
+    Of what varies otherwise no more is said.
+    """
     start, limit, step = (entries_of(value, "a range")[0] for value in inputs)
     found = batch_of(limit, node.prover.batches)
-    if start == 0 and step == 1 and found is not None and found[1] == 1:
-        return Places((limit,), batch=found[0])
+    if start == 0 and found is not None:
+        blocks = blocks_of(found[0], found[1], step, node.dtype())
+        if blocks is not None:
+            return blocks
     if isinstance(step, int) and step > 0:
         return stepped(start, limit, step)
     return Counted(None)
+
+
+def blocks_of(batch: Batch, width: Number, step: Number, dtype: Any) -> Places | None:
+    """0, step, 2 step ... below batch.size * width: (batch.size * width / step,), None unless step divides the width.
+
+    Entry b * (width / step) + j is width * b + step * j: of a record's width entries, where its j-th block begins.
+    """
+    inner = None if varies(step) or step == 0 else divided(width, step)
+    if inner is None or not fits(width * MOST_RECORDS, dtype):
+        return None
+    return Places((batch.size * inner,), batch=batch, inner=inner, stride=width, most=(inner - 1) * step)
 
 
 def stepped(start: Number, limit: Number, step: int) -> Value:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-__all__ = ["Atom", "Number", "Size", "at_least", "floor_divide", "is_below", "larger", "smaller", "varies"]
+__all__ = ["Atom", "Number", "Size", "at_least", "divided", "floor_divide", "is_below", "larger", "smaller", "varies"]
 
 
 @dataclass(frozen=True)
@@ -170,6 +170,12 @@ def floor_divide(a: Number, b: Number) -> Number:
         else:
             return _number(quotient)
     return 1 if a == b else _derived("quotient", [a, b], None, None)
+
+
+def divided(a: Number, b: Number) -> Number | None:
+    """a / b where that is a whole number, else None."""
+    quotient = floor_divide(a, b)
+    return quotient if quotient * b == a else None
 
 
 def _by_integer(a: Number, b: int) -> Number:

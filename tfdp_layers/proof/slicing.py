@@ -6,10 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from tfdp_layers.proof.reshaping import divided
 from tfdp_layers.proof.rules import Node, dims_of, entries_of, refused_kind, rule, shape_of
 from tfdp_layers.proof.settling import concrete
-from tfdp_layers.proof.sizes import Number, at_least, varies
+from tfdp_layers.proof.sizes import Number, at_least, divided, varies
 from tfdp_layers.proof.values import Constant, MixedError, Places, Rows, Total, UnknownError, Value
 from tfdp_layers.proof.walks import picked, piece
 

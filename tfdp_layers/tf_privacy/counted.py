@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.accounting import BudgetExhausted, GroupNoise, Ledger, Release, Statement
+from tfdp_layers.accounting import Budget, BudgetExhausted, GroupNoise, Ledger, Release, Statement
 from tfdp_layers.callbacks.steering import logs_first
 from tfdp_layers.tf_privacy.fitting import Data, data_of, refuse_unsound_fit
 from tfdp_layers.tf_privacy.forward import refuse_leaks, refuse_shared_weights
@@ -27,6 +27,7 @@ class Run:
 
     Attributes:
         limit: of all steps; past it none is made. None: no limit.
+        outspent: whether its budget refuses steps that it had planned.
     """
 
     mechanism: Mechanism
@@ -35,6 +36,7 @@ class Run:
     planned: int
     made: int = 0
     limit: int | None = None
+    outspent: bool = False
 
 
 class Counted:
@@ -72,6 +74,15 @@ class Counted:
     def held_in_segment(self) -> int:
         """Releases that the ledger held of the passes that the running `fit` makes: none, each `fit` begins anew."""
         return 0
+
+    @property
+    def outspent_in_fit(self) -> bool:
+        """Whether the budget of the running `fit` refuses steps that it had planned: others took them from it."""
+        return self._tfdp_run is not None and self._tfdp_run.outspent
+
+    def keep_fit_to(self, budget: Budget, *, nominal: bool = False) -> None:
+        """Until the running `fit` ends, its ledger reserves nothing that exceeds a budget: see `Ledger.keep_to`."""
+        self.ledger.keep_to(self._require_run().token, budget, nominal=nominal)
 
     def limit_releases(self, steps: int) -> None:
         """Lets the running `fit` make so many further steps; one more raises BudgetExhausted before it is made."""
@@ -125,7 +136,7 @@ class Counted:
             return super().fit(**(arguments | data.arguments()))  # type: ignore[misc]
         finally:
             self._tfdp_run = None
-            self.ledger.give_back(token)
+            self.ledger.end(token)
 
     def make_train_function(self, force: bool = False) -> Callable[[Any], Any]:
         """Keras' compiled step, counted. Outside of this class's `fit` it raises RuntimeError and does nothing."""
@@ -181,8 +192,11 @@ class CountedStep:
             )
         if self.model.releases_left() == 0:
             raise BudgetExhausted("The budget affords no further step, and a callback went on. Nothing was released.")
-        if ledger.affordable(run.token, 2) < 2:
-            self.model.stop_training = True  # the data set's budget affords this step and no other
+        last = ledger.exhausted(run.token, 1)
+        if last is not None and run.made + 1 < run.planned:  # it affords this step and no other
+            self.model.stop_training = True
+            if last.token == run.token:  # the callback that brought it says so
+                run.outspent, run.limit = True, run.made + 1
         ledger.reserve(run.token, 1)
         run.made += 1
         return self.step(iterator)

@@ -12,7 +12,7 @@ from tfdp_layers.accounting import Budget, Ledger, Selection
 from tfdp_layers.accounting.calibration import calibrate_release
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.certificates.independence import in_words
-from tfdp_layers.models.accounts import charge_elsewhere, forget_released
+from tfdp_layers.models.accounts import charge_elsewhere, forget_released, released_values
 from tfdp_layers.models.fit_arguments import refuse_unsound_fit
 from tfdp_layers.models.prospects import warn_of_hopeless
 from tfdp_layers.models.training import PrivateTraining
@@ -172,21 +172,31 @@ class _Search:
                 one.known["independence"] = in_words(report)
         if self.judge.paid is None:  # of public data
             self.judge.score(model, made_up.batches.examples)
-        forget_released(model.trainable_variables)
-        self._charge(self._built(settings), candidate)
+        try:
+            self._charge(self._built(settings), candidate)  # refuses a build that goes on from an earlier trial
+        finally:
+            forget_released(released_values(model.trainable_variables))
 
     def paid(self, number: NumberOfTrials, ledger: Ledger, fresh: Callable[[], None]) -> Best[Output] | None:
         """Charges the ledger for the search, then makes it. Raises as `Ledger.reserve`."""
         token = ledger.begin(self.selection(number))
         ledger.reserve(token, 1)
-        with silence():
-            best = best_of(number.draw(self.randomness), lambda: self.trial(fresh))
-            keras.utils.set_random_seed(self.randomness.getrandbits(32))
+        ended: set[bytes] = set()
+        try:
+            with silence():
+                best = best_of(number.draw(self.randomness), lambda: self.trial(fresh, ended))
+                keras.utils.set_random_seed(self.randomness.getrandbits(32))
+        finally:
+            forget_released(ended)
         ledger.settle(token, 1)
         return best
 
-    def trial(self, fresh: Callable[[], None]) -> tuple[float, Output]:
-        """One private training with settings of its own: its score and its output."""
+    def trial(self, fresh: Callable[[], None], ended: set[bytes]) -> tuple[float, Output]:
+        """One private training with settings of its own: its score and its output.
+
+        Args:
+            ended: gets the values that it ends with: a later trial that starts from them is refused.
+        """
         gc.collect()
         fresh()
         keras.utils.set_random_seed(self.randomness.getrandbits(32))
@@ -199,7 +209,8 @@ class _Search:
             model.history = keras.callbacks.History()  # its numbers carry no noise
             model.reset_metrics()
         finally:
-            forget_released(model.trainable_variables)
+            ended |= released_values(model.trainable_variables)
+            model._privacy.unpaid = True  # for whoever kept it: the search pays for the best alone
         return score, (model, settings, model.optimizer.multiplier.number)
 
     def _candidate(self, settings: Mapping[str, Any]) -> Candidate:

@@ -38,7 +38,7 @@ class TrialLedger(Ledger):
         self._most[token] = self._parts.pop(found)[1]
         return token
 
-    def reserve(self, token: str, steps: int, ahead: int = 0) -> None:
+    def reserve(self, token: str, steps: int, ahead: int = 0, *, least: int | None = None) -> int:
         """As `Ledger.reserve`. Raises ValueError for more releases than the part pays for."""
         entry = self.entry_of(token)
         held = 0 if entry is None else entry.steps
@@ -46,7 +46,17 @@ class TrialLedger(Ledger):
             raise ValueError(
                 f"A trial was about to make {held + steps} releases, and the search paid for {self._most[token]}."
             )
-        super().reserve(token, steps, ahead)
+        return super().reserve(token, steps, ahead, least=least)
+
+    def merge(self, other: Ledger, *, spent: bool = True) -> None:
+        """Raises ValueError for a ledger that counts what is not here: the search did not pay for it."""
+        if not self.holds(other):
+            raise ValueError(
+                "A trial took over what another ledger counts (of weights that it loaded, or of a layer that was"
+                " adapted in it), and the search did not pay for that. A trial makes one fit, and releases nothing"
+                " besides."
+            )
+        super().merge(other, spent=spent)
 
     def copy(self) -> Ledger:
         """Returns an ordinary ledger in memory of what was counted."""

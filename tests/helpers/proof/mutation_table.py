@@ -211,6 +211,22 @@ EDITS = [
         "def varies(number: Number) -> bool:\n    return False\n",
         "read_after_a_condition",
     ),
+    ("inner", "return (0, size - 1) if", "return (0, 0) if", "sorted_indices_of_wider_rows"),
+    ("shapes", "most=(inner - 1) * step)", "most=0)", "sorted_blocks_across_rows"),
+    (
+        "shapes",
+        "if start == 0 and found is not None:",
+        "if found is not None:",
+        "sorted_from_the_middle",
+    ),
+    ("elementwise", 'if node.type != "Less" or not', "if not", "sorted_by_what_is_greater"),
+    (
+        "elementwise",
+        "is_below(within[0], n) is False",
+        "is_below(within[0], n) is not None",
+        "sorted_by_what_is_not_below",
+    ),
+    ("elementwise", "inputs[0].fill == 0.0 and", "", "sorted_by_a_choice"),
     (
         "singles",
         "if len({(value.batch, value.place, value.loop) for value in singles}) == 1:",

@@ -302,7 +302,31 @@ def copies_that_a_broken_step_left_different_are_made_equal() -> None:
         np.testing.assert_array_equal(first.numpy(), second.numpy())
 
 
+class Asks(keras.layers.Layer):
+    """Adds what the other replica holds in the same row; alone, it changes nothing but the scale."""
+
+    def call(self, x: Any) -> Any:
+        return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, x)
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return shape
+
+
+def a_layer_that_asks_the_other_replica_is_refused() -> None:
+    devices = ["CPU:0", "CPU:1"]
+    by_copies = tf.distribute.MirroredStrategy(devices, cross_device_ops=tf.distribute.ReductionToOneDevice())
+    for together, strategy in ((1, STRATEGY), (2, by_copies)):
+        with strategy.scope():
+            model = tfdp.make_private(keras.Sequential([keras.Input((6,)), Asks(), keras.layers.Dense(3)]))
+            model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), LOSS, steps_per_execution=together)
+        _, x, y = mlp()
+        with pytest.raises(ValueError, match="depends on the records of other devices"):
+            model.fit(x, y, batch_size=4, epochs=1, verbose=0)
+        assert int(model.optimizer.releases.numpy()) == 0
+
+
 CHECKS = (
+    a_layer_that_asks_the_other_replica_is_refused,
     the_documented_example_trains,
     two_replicas_equal_one_device,
     the_noise_of_a_step_is_the_stated_one,

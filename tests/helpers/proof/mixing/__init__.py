@@ -16,6 +16,7 @@ from helpers.proof.mixing import (
     moving,
     orders,
     outside,
+    sorting,
     timing,
     tricks,
 )
@@ -34,6 +35,7 @@ KINDS = (
     moving,
     orders,
     outside,
+    sorting,
     timing,
     tricks,
 )

@@ -1,0 +1,70 @@
+"""What bounds the releases of a ledger: its data set's budget, and those of the trainings that run on it."""
+
+from dataclasses import dataclass
+
+from tfdp_layers.accounting.budget import Affordability, Budget, BudgetExhausted
+from tfdp_layers.accounting.entries import Entries
+from tfdp_layers.accounting.releases import AnyRelease
+
+__all__ = ["Limit"]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A budget in force: whatever is reserved, everything in the ledger together keeps to it.
+
+    Attributes:
+        budget: of all releases together.
+        dataset: whose budget it is, where it is that of a data set.
+        token: the segment of the training whose budget it is.
+        nominal: whether algorithms used as printed count as their publications state, which is no guarantee.
+    """
+
+    budget: Budget
+    dataset: str | None = None
+    token: str | None = None
+    nominal: bool = False
+
+    def whose(self, token: str) -> str:
+        """The budget, in words, for whoever reserves in the segment `token`."""
+        if self.dataset is not None:
+            return f"The budget of the data set {self.dataset!r}"
+        if self.token == token:
+            return "The budget of this training"
+        return "The budget of another training that runs on this ledger"
+
+    def affordability(self, entries: Entries, entry: str, release: AnyRelease) -> Affordability:
+        """What it affords of a release, beside all entries but the one that counts it."""
+        if self.nominal:
+            entries, release = entries.as_published() or entries, release.as_published()
+        return Affordability(self.budget, entries.events(but=entry), release)
+
+    def refuse(self, entries: Entries, more: Entries) -> None:
+        """Raises BudgetExhausted unless all entries keep to the budget, with those that are about to be released."""
+        both = Entries()
+        for each in (entries, more):
+            both.absorb(each)
+        release = next((row.release for row in more.rows), None)
+        if release is None:
+            return
+        found = self.affordability(both, "", release)
+        if found.most(0) < 0:
+            raise BudgetExhausted(
+                f"{self.whose('')} is epsilon={self.budget.epsilon:g} at delta={self.budget.delta:g}, and what was"
+                f" about to be released would make it {found.epsilon(0):.4g}. Nothing was released. Use more noise"
+                " (noise_multiplier), or decide on a larger budget."
+            )
+
+    def refusal(self, token: str, steps: int, affordable: int, spent: float) -> BudgetExhausted:
+        """Says that `steps` releases are too many in the segment `token`."""
+        others = "" if self.dataset or self.token == token else " Or let the other training end before."
+        fix = (
+            "Use more noise, or decide on a larger budget: ledger.set_budget(epsilon, delta)."
+            if self.dataset is not None
+            else "Use more noise, or a larger PrivacyBudget."
+        )
+        return BudgetExhausted(
+            f"{self.whose(token)} is epsilon={self.budget.epsilon:g} at delta={self.budget.delta:g}; {spent:.4g} of it"
+            f" is spent by all that was trained and released so far, and {steps} more of these releases would exceed it"
+            f" ({affordable} fit). Nothing was released. {fix}{others}"
+        )
