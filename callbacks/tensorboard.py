@@ -199,7 +199,7 @@ def _import_hparams() -> Any:
     except ImportError as error:
         raise ImportError(
             "PrivacyTensorBoard writes through the package tensorboard, which is not installed (TensorFlow no longer"
-            " brings it). Install it: pip install 'tfdp-layers[tensorboard]'."
+            " brings it). Install it: pip install '.[tensorboard]'."
         ) from error
     return api
 

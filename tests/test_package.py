@@ -151,6 +151,15 @@ def test_the_wheel_names_version_entry_point_and_extras(wheel):
     assert {"tensorboard", "test"} <= set(re.findall(r"^Provides-Extra: (\w+)$", texts["METADATA"], flags=re.M))
 
 
+def test_no_command_installs_by_name_what_is_on_no_index():
+    """Whoever took the name there could run code on our users' machines."""
+    folders = [ROOT, *(ROOT / name for name in ("tfdp_layers", "accounting", "callbacks", "docs", "examples"))]
+    files = {file for folder in folders for file in (folder.glob if folder == ROOT else folder.rglob)("*.*")}
+    texts = {file: file.read_text(encoding="utf-8") for file in files if file.suffix in (".md", ".py", ".toml", ".cfg")}
+    assert len(texts) > 200
+    assert not [file.name for file, text in texts.items() if re.search(r"install\s[^`\n]*tfdp[-_]layers[\['\" ]", text)]
+
+
 def test_the_entry_point_is_the_command():
     (entry,) = (entry for entry in entry_points(group="console_scripts") if entry.name == "tfdp")
     assert entry.load()(["--version"]) == 0

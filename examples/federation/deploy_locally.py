@@ -3,7 +3,7 @@ separate processes that talk over loopback, without TLS. Ends when the server ha
 
 Run: python examples/federation/deploy_locally.py OUT [--parties 3] [--run-config 'model="linear" rounds=2']
 
-OUT gets the result, the server's state, each party's ledger and the logs. Needs pip install 'tfdp-layers[federated]'.
+OUT gets the result, the server's state, each party's ledger and the logs. Needs pip install '.[federated]'.
 """
 
 import argparse

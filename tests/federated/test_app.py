@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tfdp-layers[federated]'")
+pytest.importorskip("flwr", reason="Flower is not installed: pip install '.[federated]'")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity

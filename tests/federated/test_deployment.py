@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("flwr", reason="Flower is not installed: pip install 'tfdp-layers[federated]'")
+pytest.importorskip("flwr", reason="Flower is not installed: pip install '.[federated]'")
 
 from tfdp_layers.accounting import Ledger, epsilon
 

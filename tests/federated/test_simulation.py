@@ -175,7 +175,7 @@ def test_without_flower_the_flower_engine_names_the_extra(capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, "tfdp_layers.federated.app", raising=False)
     monkeypatch.setitem(sys.modules, "flwr.app", None)
     assert cli.main(["federated", "simulate", "--dataset", "digits", "--engine", "flower"]) == 2
-    assert "pip install 'tfdp-layers[federated]'" in capsys.readouterr().err
+    assert "pip install '.[federated]'" in capsys.readouterr().err
 
 
 def test_parties_servers_and_selections_load_neither_tensorflow_nor_flower():

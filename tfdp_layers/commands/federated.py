@@ -38,7 +38,7 @@ there, and what a party spent is not forgotten.
 """
 _DATASETS = ("mnist", "fashion_mnist", "digits")
 _FLOWER_HINT = (
-    "--engine flower needs Flower: pip install 'tfdp-layers[federated]' (flwr 1.41 with its simulation engine). The"
+    "--engine flower needs Flower: pip install '.[federated]' (flwr 1.41 with its simulation engine). The"
     " default --engine local runs the same parties and server without it."
 )
 

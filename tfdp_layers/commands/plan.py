@@ -80,7 +80,7 @@ def _draw(found: RunPlan, path: Path) -> None:
     try:
         from tfdp_layers import plots
     except ImportError as error:
-        raise Refusal("--plot needs matplotlib: pip install 'tfdp-layers[plots]'. The table needs nothing.") from error
+        raise Refusal("--plot needs matplotlib: pip install '.[plots]'. The table needs nothing.") from error
     try:
         plots.save(plots.plan(found), path)
     except (OSError, ValueError) as error:

@@ -1,6 +1,6 @@
 """tensorflow-privacy's own optimizers and models, with a ledger (TensorFlow 2.15, Keras 2).
 
-`pip install 'tfdp-layers[tensorflow-privacy]'` makes that environment, in Python 3.10 or 3.11.
+`pip install '.[tensorflow-privacy]'` makes that environment, in Python 3.10 or 3.11.
 """
 
 from tfdp_layers.tf_privacy.counted import with_ledger

@@ -230,7 +230,7 @@ def with_ledger(model: Any, ledger: Ledger | None = None) -> Any:
     if not keras.__version__.startswith("2."):
         raise ImportError(
             f"Keras {keras.__version__} is here, on which tensorflow-privacy does not run: tfdp.make_private(model)"
-            " trains its models. For tensorflow-privacy's own: pip install 'tfdp-layers[tensorflow-privacy]', in an"
+            " trains its models. For tensorflow-privacy's own: pip install '.[tensorflow-privacy]', in an"
             " environment of its own with Python 3.10 or 3.11."
         )
     if not isinstance(model, keras.Model) or isinstance(model, Counted):
