@@ -23,6 +23,11 @@ from tfdp_layers.sampling.correlated import Correlated
 
 __all__ = ["affordable_steps", "calibrate_noise_multiplier", "calibrate_release"]
 
+
+class OutOfReachError(ValueError):
+    """No noise reaches a target: too much is spent, or the target is too small."""
+
+
 _TOLERANCE = 5e-4  # Of the noise multiplier; epsilon then lies within about 1e-3 below its target.
 _MOST_NOISE = 1e7
 _LEAST_LEFT = 0.01  # Of a budget: what is left of a spent one affords any release, with endless noise.
@@ -64,7 +69,7 @@ def calibrate_noise_multiplier(
     )
     spent = plan.epsilon(1.0, 0)
     if spent >= target_epsilon:
-        raise ValueError(
+        raise OutOfReachError(
             f"The ledger already holds epsilon={spent:.4g} at delta={delta:g}, so no noise reaches target_epsilon="
             f"{target_epsilon!r}. Use a larger target."
         )
@@ -225,7 +230,10 @@ def _check_target(target_epsilon: float, target_delta: float, sampling: Sampling
 def _before(ledger: Ledger | None, sampling: Sampling, examples: int) -> Counter[DpEvent]:
     if ledger is None:
         return Counter()
-    ledger.check(Release((GroupNoise("any", 1.0, 1.0),), sampling, examples))
+    # Whom it protects, a record or a unit, changes no number.
+    ledger.check(
+        Release((GroupNoise("any", 1.0, 1.0),), sampling, examples, unit="unit" if ledger.unit == "unit" else "record")
+    )
     return events_of(ledger)
 
 
@@ -259,7 +267,7 @@ def _least(cost: Callable[[float], float], target: float, guess: float, toleranc
         high *= stride
         stride = min(stride**2, 2.0)
         if high > _MOST_NOISE:
-            raise ValueError(
+            raise OutOfReachError(
                 f"No noise multiplier up to {_MOST_NOISE:g} reaches target_epsilon={target!r}. Use a larger target or"
                 " delta, or fewer steps."
             )

@@ -14,12 +14,19 @@ PUBLIC = ("epsilon", "nominal_epsilon", "learning_rate", "lr")
 
 
 def flatten_callbacks(callbacks: Any) -> Iterable[Any]:
-    """The callbacks of a list, a keras CallbackList, or a single one."""
+    """The callbacks of a list, a keras CallbackList, or a single one. Raises ValueError for a class of callbacks."""
     if callbacks is None:
         return []
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return callbacks.callbacks
-    return list(tf.nest.flatten(callbacks))
+    found = list(tf.nest.flatten(callbacks))
+    for one in found:
+        if isinstance(one, type):
+            raise ValueError(
+                f"callbacks holds {one.__name__}, a class, and not a callback of it. Call it:"
+                f" callbacks=[{one.__name__}(...)]."
+            )
+    return found
 
 
 def logs_first(callbacks: Any, own: keras.callbacks.Callback | None = None) -> Any:

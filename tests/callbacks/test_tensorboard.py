@@ -187,5 +187,5 @@ def test_a_model_that_is_not_private_is_refused(tmp_path: Path) -> None:
 
 def test_without_tensorboard_the_error_says_what_to_install(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setitem(sys.modules, "tensorboard.plugins.hparams", None)
-    with pytest.raises(ImportError, match=r"pip install 'tfdp-layers\[tensorboard\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[tensorboard\]'"):
         PrivacyTensorBoard(tmp_path)

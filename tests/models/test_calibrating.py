@@ -35,6 +35,29 @@ def uses_up(model: Any, budget: float, delta: float = DELTA) -> bool:
     return TIGHT * budget < epsilon(model.ledger, delta) <= budget
 
 
+def test_what_persons_have_left_is_planned_with_and_records_are_not_mixed_in():
+    """Two fits for units, after a vocabulary of theirs: what it and the first one spent counts, and no more."""
+    ids, model = np.arange(EXAMPLES) // 2, tiny()
+    notes = ["late", "paid"] * (EXAMPLES // 2)
+    tfdp.preprocessing.vocabulary(notes, model.ledger, noise_multiplier=50.0, failure=1e-6, unit_ids=ids)
+
+    def fit(model: Any, budget: float, **options: Any) -> None:
+        callbacks = [PrivacyBudget(budget, DELTA)]
+        model.fit(*records(), batch_size=BATCH, epochs=1, verbose=0, callbacks=callbacks, **options)
+
+    for budget in (2.0, 3.0):
+        fit(model, budget, unit_ids=ids)
+        assert 0.9 * budget < epsilon(model.ledger, DELTA) <= budget
+    fixed = tiny(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=20.0))
+    fixed.ledger = model.ledger
+    fit(fixed, 3.5, unit_ids=ids)
+    held = model.ledger.steps
+    for other in (model, fixed):
+        with pytest.raises(ValueError, match=r"protects one unit.* Give unit_ids=\.\.\. in every call"):
+            fit(other, 9.0)
+    assert model.ledger.steps == held
+
+
 # The noise ------------------------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
+from tfdp_layers.callbacks.steering import flatten_callbacks
 
 X, Y = np.ones((8, 3), np.float32), np.zeros((8, 1), np.float32)
 PUBLIC = (np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32))
@@ -214,3 +215,10 @@ def test_what_a_callback_writes_into_the_logs_reaches_those_after_it():
     history = fit(model_of(), Writes(), Writes.__mro__[1]())
     assert history.history["mine"] == [7.0] * 3
     assert "mae" not in history.history
+
+
+def test_a_class_in_place_of_a_callback_is_refused():
+    with pytest.raises(
+        ValueError, match=r"holds PrivacyBudget, a class.* Call it: callbacks=\[PrivacyBudget\(\.\.\.\)\]"
+    ):
+        list(flatten_callbacks([tfdp.callbacks.PrivacyBudget]))

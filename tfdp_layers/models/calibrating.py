@@ -6,7 +6,8 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfdp_layers.accounting import Budget, Ledger, Release, calibrate_noise_multiplier, epsilon
+from tfdp_layers.accounting import Budget, GroupNoise, Ledger, Release, calibrate_noise_multiplier, epsilon
+from tfdp_layers.accounting.calibration import OutOfReachError
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget
 from tfdp_layers.callbacks.steering import flatten_callbacks
@@ -96,6 +97,8 @@ def _calibrate(
             " delta below 1 / number of records. Or give the optimizer a number: noise_multiplier=1.0."
         )
     ledger.lock()
+    unit = "unit" if batches.per_unit else "record"
+    ledger.check(Release((GroupNoise("any", 1.0, 1.0),), batches.sampling, batches.examples, unit=unit))
     accounted = (ledger.as_published() if budget.accept_nominal else None) or ledger
     targets = [Budget(budget.epsilon, budget.delta), *([ledger.budget] if ledger.budget else [])]
     correlation = optimizer.correlation
@@ -137,7 +140,7 @@ def _least_noise(
             found = calibrate_noise_multiplier(
                 target.epsilon, target.delta, batches.sampling, batches.examples, steps, ledger, noise
             )
-    except ValueError as error:
+    except OutOfReachError as error:
         if not spent:
             raise
         raise BudgetExhausted(_nothing_left(target, spent, ledger)) from error
