@@ -194,7 +194,8 @@ class Ledger(View):
         """
         steps = checked_count("steps", steps)
         with self._threads:
-            return self._ready(token).exhausted(self._state.entries, self._limits(), steps)
+            limits = self._limits()
+            return self._ready(token).exhausted(self._state.entries, limits, steps) if limits else None
 
     def lock(self) -> None:
         """Keeps other writers out of the file until `close`, and takes over what they wrote since it was read.
@@ -319,10 +320,10 @@ class Ledger(View):
         entry = entries.get(segment.entry)
         if (entry is None and steps <= 0) or (steps == 0 and not self._state.unwritten):
             return
-        if not segment.release.sequential:
+        if entry is None and not segment.release.sequential:
             self._own.setdefault(segment.release, segment.entry)
         counted = steps + (entry.steps if entry else 0)
-        self._state.count(entries.put(segment.entry, entries.row(segment.release), counted), ahead)
+        self._state.count(entries.put(segment.entry, segment.row(entries), counted), ahead)
 
     def _after_fork(self) -> None:
         """In a forked process: new entries, and a lock of its own, since the other process goes on with the old."""

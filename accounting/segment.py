@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfdp_layers.accounting.budget import Affordability
-from tfdp_layers.accounting.entries import Entries
+from tfdp_layers.accounting.entries import Entries, Row
 from tfdp_layers.accounting.limits import Limit
 from tfdp_layers.accounting.releases import AnyRelease
 
@@ -26,6 +26,13 @@ class Segment:
     entry: str
     outstanding: int = 0
     _afford: dict[Limit, tuple[Any, Affordability]] = field(default_factory=dict)
+    _row: tuple[Entries, Row] | None = None
+
+    def row(self, entries: Entries) -> Row:
+        """The row of its release in the ledger's entries; kept, since to look a release up takes as long as a write."""
+        if self._row is None or self._row[0] is not entries:
+            self._row = entries, entries.row(self.release)
+        return self._row[1]
 
     def restart(self, entry: str) -> None:
         """Counts in another entry from here on."""

@@ -149,6 +149,7 @@ ledger = Ledger(path)
 ledger.reserve(ledger.begin(STEP), 1)
 child = os.fork()
 if child == 0:
+    print("lives", flush=True)  # what a fork runs in the child has run
     sys.stdin.read()
     os._exit(0)
 print(child, flush=True)
@@ -156,7 +157,7 @@ sys.stdin.read()
 """
     command = [sys.executable, "-c", _WRITER + program, str(path)]
     parent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    child = int(parent.stdout.readline())
+    (child,) = (int(line) for line in (parent.stdout.readline(), parent.stdout.readline()) if line != "lives\n")
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     os.kill(child, 0)  # It lives.

@@ -11,13 +11,13 @@ from scipy import stats
 import tfdp_layers as tfdp
 from helpers.normality import assert_normal
 from tfdp_layers.noise import SecureNoise, SeededNoise, add_noise, sources
-from tfdp_layers.noise.sources import box_muller
+from tfdp_layers.noise.normals import box_muller
 
 LAST = 2**32 - 1
 
 
 def from_bits(first: Any, second: Any) -> np.ndarray:
-    return np.asarray(box_muller(*(tf.constant(np.atleast_1d(bits), tf.uint32) for bits in (first, second))))
+    return np.concatenate(box_muller(*(tf.constant(np.atleast_1d(bits), tf.uint32) for bits in (first, second))))
 
 
 def test_normal_numbers_are_those_of_the_formula_in_double_precision() -> None:

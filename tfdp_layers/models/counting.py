@@ -15,6 +15,9 @@ from tfdp_layers.sensitivity import SensitivityGroup
 
 Step = Callable[[Any], Any]
 
+ASKED_EVERY = 32
+"""Calls: to ask a small network's settings takes 0.2 ms."""
+
 MOST_AHEAD = 32
 """Releases: a write takes a few tenths of a millisecond, or several on a slow disk."""
 
@@ -30,7 +33,9 @@ class CountedStep:
         together: Keras' `steps_per_execution`.
         state: of the model: its current run and its account.
         optimizer: of the model; it counts releases down.
-        settings: what the certificate of a run would be made from now.
+        settings: what the certificate of a run would be made from now. What a compiled step does was settled as it was
+            traced, and whatever is traced asks by itself: so here they are asked after code of the caller ran between
+            two calls, and now and then.
         stop: ends `fit` after the current call.
 
     Raises: RuntimeError if what the ledger states was changed meanwhile, or if the replicas did not hold one draw.
@@ -46,11 +51,8 @@ class CountedStep:
     def __call__(self, iterator: Any) -> Any:
         run, ledger = self.state.require_run(), self.state.ledger
         refuse_foreign_call(self.state, run, iterator)
-        if self.settings(run.groups) != run.settings:
-            raise RuntimeError(
-                "The noise, a clip, a bound, a layer's trainable flag, or steps_per_execution was changed while fit"
-                " runs: its certificate and the ledger state the earlier ones. Change it between two calls of fit."
-            )
+        if is_due(self.state, run, self.together):
+            refuse_changed(run, self.settings)
         count, broken = self._reserved(run, ledger), True
         self.optimizer._reserve(count)
         try:
@@ -109,6 +111,21 @@ class CountedStep:
             run.outspent = True
             self.optimizer.limit_releases(count)
             self.stop()
+
+
+def is_due(state: PrivacyState, run: Run, together: int) -> bool:
+    """Whether the settings are to be asked before the next call."""
+    touched = state.watch is not None and state.watch.touched()
+    return touched or run.looped or run.drawn // together % ASKED_EVERY == 0
+
+
+def refuse_changed(run: Run, settings: Callable[[Sequence[SensitivityGroup]], Hashable]) -> None:
+    """Raises RuntimeError unless a training's certificate would be made from the same settings now."""
+    if settings(run.groups) != run.settings:
+        raise RuntimeError(
+            "The noise, a clip, a bound, a layer's trainable flag, or steps_per_execution was changed while fit runs:"
+            " its certificate and the ledger state the earlier ones. Change it between two calls of fit."
+        )
 
 
 def ahead_of(run: Run) -> int:

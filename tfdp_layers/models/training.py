@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.models.building import settings_of
-from tfdp_layers.models.counting import CountedStep
+from tfdp_layers.models.counting import CountedStep, refuse_changed
 from tfdp_layers.models.crossing import crossings_of, resetting, results_of
 from tfdp_layers.models.fit_arguments import bind
 from tfdp_layers.models.lockstep import fit_together
@@ -70,13 +70,16 @@ class PrivateTraining(Opening):
 
     def _local_sums(self, data: Any) -> list[tf.Tensor]:
         """Sums over a drawn batch, or over a replica's slice of it; updates the metrics."""
+        run = self._privacy.require_run()
+        refuse_changed(run, functools.partial(settings_of, self))
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        size = self._privacy.require_run().batches.piece
+        size = run.batches.piece
         return self._piece(x, y, sample_weight) if size is None else self._piecewise(x, y, sample_weight, size)
 
     def _release(self, sums: list[tf.Tensor], public: Any = None) -> tf.Tensor:
         """Noise and update, from the sums over the whole draw; whether something was released."""
         run = self._privacy.require_run()
+        refuse_changed(run, functools.partial(settings_of, self))
         size = run.batches.sampling.batch_size
         terms = functools.partial(self._public_gradients, public, size)
         return self.optimizer.release(sums, self.trainable_variables, run.groups, size, terms)

@@ -35,7 +35,12 @@ class Watch:
         self._read: dict[int, dict[str, None]] = {id(one): {} for one in self._callbacks}
         self._running: list[Any] = []
         self._settings: Any = None
-        self._reported = False
+        self._reported = self._touched = False
+
+    def touched(self) -> bool:
+        """Whether a hook of an unknown callback ran since this was asked last."""
+        touched, self._touched = self._touched, False
+        return touched
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -77,7 +82,7 @@ class Watch:
         return call
 
     def _decided_in(self, callback: Any, hook: Callable[[], Any]) -> Any:
-        before = self._steering()
+        before, self._touched = self._steering(), True
         self._running.append(callback)
         try:
             found = hook()

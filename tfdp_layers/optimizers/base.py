@@ -38,6 +38,22 @@ class ReleaseLimit:
         with tf.init_scope():
             self.variable = tf.Variable(UNLIMITED, dtype=tf.int64, trainable=False, name="releases_left")
             self.reserved = tf.Variable(0, dtype=tf.int64, trainable=False, name="releases_reserved")
+        self._counts: dict[int, tf.Tensor] = {}
+
+    def reserve(self, releases: int) -> None:
+        """Sets `reserved`: the operations alone, since every step waits for it."""
+        if isinstance(self.reserved, tf.distribute.DistributedValues):
+            self.reserved.assign(releases, read_value=False)
+            return
+        if releases not in self._counts:
+            self._counts[releases] = tf.constant(releases, tf.int64)
+        tf.raw_ops.AssignVariableOp(resource=self.reserved.handle, value=self._counts[releases])
+
+    def unused(self) -> int:
+        """Of what was reserved, how many releases were not made."""
+        if isinstance(self.reserved, tf.distribute.DistributedValues):
+            return int(self.reserved.numpy())
+        return int(tf.raw_ops.ReadVariableOp(resource=self.reserved.handle, dtype=tf.int64).numpy())
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ReleaseLimit":
         return ReleaseLimit()
@@ -156,11 +172,11 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
     def _reserve(self, releases: int) -> None:
         """Allows as many releases as the ledger just counted; `fit` calls it around each compiled step."""
-        self._limit.reserved.assign(int(releases), read_value=False)
+        self._limit.reserve(int(releases))
 
     def _reserved(self) -> int:
         """Of the releases that the ledger counted for the running call, how many were not made yet."""
-        return int(self._limit.reserved.numpy())
+        return self._limit.unused()
 
     def observe(self, observer: Callable[[list[tf.Tensor]], None] | None) -> None:
         """Calls a function, inside each step, with what it released: the means of `after_noise`, then statistics.

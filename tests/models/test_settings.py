@@ -1,0 +1,62 @@
+"""What a training was certified with is asked again wherever a step is traced, and after code of the caller ran."""
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from tfdp_layers.models.counting import ASKED_EVERY
+
+X, Y = np.ones((ASKED_EVERY * 4, 3), "float32"), np.ones((ASKED_EVERY * 4, 1), "float32")
+
+
+def compiled(run_eagerly: bool) -> Any:
+    layers = [keras.Input((3,)), tfdp.layers.ClippedDense(1, input_clip=1.0, upstream_clip=1.0)]
+    model = tfdp.PrivateSequential(layers)
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 2.0), "mse", run_eagerly=run_eagerly)
+    return model
+
+
+def weaken(model: Any) -> Any:
+    """A callback of Keras' own, whose function is the caller's: no hook of an unknown callback runs."""
+
+    def schedule(epoch: int, rate: float) -> float:
+        if epoch == 1:
+            model.optimizer.noise_multiplier = 0.01
+        return rate
+
+    return keras.callbacks.LearningRateScheduler(schedule)
+
+
+def test_an_eager_step_with_less_noise_than_is_stated_releases_nothing() -> None:
+    model = compiled(True)
+    with pytest.raises(RuntimeError, match="was changed while fit runs"):
+        model.fit(X, Y, batch_size=64, epochs=3, callbacks=[weaken(model)], verbose=0)
+    assert int(model.optimizer.releases.numpy()) == 2  # of the first epoch
+    assert model.ledger.steps >= 2
+
+
+def test_a_compiled_step_adds_the_stated_noise_and_the_change_is_refused_soon() -> None:
+    model = compiled(False)
+    with pytest.raises(RuntimeError, match="was changed while fit runs"):
+        model.fit(X, Y, batch_size=64, epochs=ASKED_EVERY, callbacks=[weaken(model)], verbose=0)
+    assert model.ledger.steps == int(model.optimizer.releases.numpy()) <= ASKED_EVERY
+    assert model.ledger.entries[0].release.groups[0].stddev == pytest.approx(
+        2 * model.ledger.entries[0].release.groups[0].bound
+    )
+
+
+def test_a_trace_in_the_middle_of_a_fit_asks_again() -> None:
+    model = compiled(False)
+
+    def schedule(epoch: int, rate: float) -> float:
+        if epoch == 1:
+            model.layers[0].upstream_clip = 100.0
+            object.__setattr__(model.train_function, "step", model._make_function(model.train_step))
+        return rate
+
+    with pytest.raises(RuntimeError, match="was changed while fit runs"):
+        model.fit(X, Y, batch_size=64, epochs=3, callbacks=[keras.callbacks.LearningRateScheduler(schedule)], verbose=0)
+    assert int(model.optimizer.releases.numpy()) == 2

@@ -1,0 +1,65 @@
+"""Normal numbers from a counter: TensorFlow's own random bits, and the same numbers whether compiled or not."""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfdp_layers.noise import SeededNoise, normals
+
+STATES = [(0, 0, 0), (1, 2, 3), (-1, -1, -1), (-5, 2**63 - 1, -(2**63)), (2**32 - 3, -1, 2**32)]
+"""Counters that carry into their upper half, and out of it, and keys of every sign."""
+
+
+def tensorflow_bits(state: tuple[int, ...], counters: int) -> np.ndarray:
+    words = tf.bitcast(tf.constant(state, tf.int64), tf.uint64)
+    return np.asarray(
+        tf.raw_ops.StatelessRandomUniformFullIntV2(
+            shape=[counters, 4], key=words[2:], counter=words[:2], alg=1, dtype=tf.uint32
+        )
+    )
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_random_bits_are_those_of_tensorflows_own_philox(state: tuple[int, ...]) -> None:
+    found = np.stack(normals.philox(tf.constant(state, tf.int64), 1000), axis=1)
+    np.testing.assert_array_equal(found, tensorflow_bits(state, 1000))
+
+
+def test_the_check_of_the_bits_sees_a_carry_or_a_round_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(normals, "_ROUNDS", 9)
+    with pytest.raises(AssertionError):
+        test_random_bits_are_those_of_tensorflows_own_philox((1, 2, 3))
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_compiled_numbers_are_those_that_are_not_compiled(state: tuple[int, ...]) -> None:
+    words = tf.constant(state, tf.int64)
+    plain, compiled = (np.concatenate(draw(words, 5000)) for draw in (normals._plain, normals._compiled))
+    np.testing.assert_allclose(compiled, plain, rtol=0, atol=3e-6)
+
+
+def test_turns_by_polynomials_are_exact_wherever_a_quarter_begins() -> None:
+    ends = [(start + step) % 2**32 for start, step in itertools.product(range(0, 2**32, 2**29), range(-2, 3))]
+    bits = np.array([*ends, *np.random.default_rng(0).integers(0, 2**32, 100_000)], np.uint32)
+    angle = 2 * np.pi * bits.astype(np.float64) / 2**32
+    cosine, sine = normals._polynomial_turn(tf.constant(bits))
+    assert np.abs(cosine - np.cos(angle)).max() < 2e-7
+    assert np.abs(sine - np.sin(angle)).max() < 2e-7
+
+
+@pytest.mark.parametrize("count", [1, 1023, 1024, 1025, normals.COMPILED + 1])
+def test_draws_follow_one_another_without_a_number_in_common(count: int) -> None:
+    source = SeededNoise(5)
+    draw = tf.function(lambda: source.normal([count]))
+    drawn: list[Any] = [np.asarray(draw()) for _ in range(3)] + [np.asarray(source.normal([7]))]
+    assert [len(numbers) for numbers in drawn] == [count, count, count, 7]
+    together = np.concatenate(drawn)
+    # Of 300,000 numbers of 32 bits some are equal by chance: of whole counters, four in a row, none are.
+    rows = {tuple(numbers[i : i + 4]) for numbers in drawn for i in range(0, max(1, len(numbers) - 3), 4)}
+    assert len(rows) == sum(max(1, -(-(len(numbers) - 3) // 4)) for numbers in drawn)
+    assert np.isfinite(together).all()
+    counter = np.asarray(source._generator.state)[0] - np.int64(SeededNoise(5)._fresh_state()[0])
+    assert counter >= 3 * -(-count // 4)
