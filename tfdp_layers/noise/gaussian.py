@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import tensorflow as tf
 
 from tfdp_layers.noise.memory import NoiseMemory
+from tfdp_layers.noise.normals import PER_COUNTER
 from tfdp_layers.noise.sources import NoiseSource
 from tfdp_layers.sampling.correlated import Correlated
 
@@ -112,12 +113,13 @@ def add_noise(
             the memory keeps. The standard deviations of a stream must stay what they are: see `Correlated`.
     """
     sizes = [math.prod(total.shape) if stddev > 0 else 0 for total, stddev in zip(sums, stddevs, strict=True)]
-    # One draw for all: many small ones cost as much again in calls.
-    drawn = source.normal([sum(sizes)])
+    # One draw for all: many small ones cost as much again in calls. What rounds it up to whole counters is left over.
+    over = -sum(sizes) % PER_COUNTER
+    drawn = source.normal([sum(sizes) + over])
     if correlation is not None:
         memory, noise = correlation
         drawn = memory.correlated(drawn, noise)
-    parts = tf.split(drawn, sizes)
+    parts = tf.split(drawn, [*sizes, over])[:-1]
     return [
         source.perturbed(total, stddev, tf.reshape(part, total.shape)) if stddev > 0 else tf.convert_to_tensor(total)
         for total, stddev, part in zip(sums, stddevs, parts, strict=True)

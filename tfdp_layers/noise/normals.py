@@ -34,7 +34,8 @@ def counted_normals(state: tf.Tensor, count: int) -> tf.Tensor:
     """
     counters = -(-count // PER_COUNTER)
     draw = _compiled if count >= COMPILED else _plain
-    return tf.concat(draw(state, counters), axis=0)[:count]
+    numbers = tf.concat(draw(state, counters), axis=0)
+    return numbers if count % PER_COUNTER == 0 else numbers[:count]
 
 
 def box_muller(first: tf.Tensor, second: tf.Tensor, turn: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
