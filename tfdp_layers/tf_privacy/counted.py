@@ -95,7 +95,11 @@ class Counted:
         return None if run.limit is None else max(0, run.limit - run.made)
 
     def privacy_statement(self, delta: float) -> Statement:
-        """What was released, at which epsilon, under which assumptions. Raises ValueError for delta not in (0, 1)."""
+        """What was released, at which epsilon, under which assumptions.
+
+        Raises: ValueError for delta not in (0, 1), or where a weight was trained with another ledger, too.
+        """
+        refuse_other_ledgers(self)
         return Statement.from_ledger(self.ledger, delta)
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
@@ -113,6 +117,7 @@ class Counted:
         if self._tfdp_run is not None:
             raise RuntimeError("fit is running already on this model. Wait for it to end.")
         refuse_unsound_fit(self, arguments)
+        refuse_other_ledgers(self)
         mechanism, data = mechanism_of(self), data_of(arguments)
         self._refuse_traced_otherwise(mechanism)
         data.refuse_microbatches(mechanism)
@@ -129,6 +134,8 @@ class Counted:
         planned = data.steps * max(0, int(arguments.get("epochs", 1)) - int(arguments.get("initial_epoch", 0)))
         token = self.ledger.begin(release)
         self.ledger.require(token)
+        for weight in self.trainable_weights:
+            weight._tfdp_ledger = self.ledger
         self._tfdp_run = Run(mechanism, release, token, planned)
         self._tfdp_traced = mechanism
         arguments["callbacks"] = logs_first(arguments.get("callbacks"))
@@ -249,6 +256,18 @@ def with_ledger(model: Any, ledger: Ledger | None = None) -> Any:
     model._tfdp_ledger = Ledger() if ledger is None else ledger
     model._tfdp_run = model._tfdp_traced = None
     return model
+
+
+def refuse_other_ledgers(model: Any) -> None:
+    """Raises ValueError where a weight was trained with a ledger whose costs the model's own does not hold."""
+    for weight in model.weights:
+        other = getattr(weight, "_tfdp_ledger", model.ledger)
+        if other is not model.ledger and not model.ledger.holds(other):
+            raise ValueError(
+                f"Weight {weight.name!r} was trained by another model, with another ledger: neither states what both"
+                " released. Give models that share weights one ledger: with_ledger(model, ledger=first.ledger); or"
+                " merge the other's: model.ledger.merge(other.ledger)."
+            )
 
 
 def _release_of(mechanism: Mechanism, data: Data) -> Release:
