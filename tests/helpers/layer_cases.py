@@ -91,6 +91,23 @@ class Block(kl.Layer):
         return self.last(x + self.dense(self.norm(self.dense(x))))
 
 
+class Cell(kl.Layer):
+    """A recurrent cell of one's own, of parts that are layers."""
+
+    def __init__(self, units: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.state_size = units
+        self.new, self.old = kl.Dense(units), kl.Dense(units, use_bias=False)
+
+    def build(self, shape: Any) -> None:
+        self.new.build(shape)
+        self.old.build((None, self.state_size))
+
+    def call(self, x: Any, states: Any) -> Any:
+        h = keras.ops.tanh(self.new(x) + self.old(states[0]))
+        return h, [h]
+
+
 class Scales(kl.Layer):
     """Owns weights, one of them a number, and has a part: the slow way."""
 
@@ -225,6 +242,10 @@ CASES: dict[str, Callable[[], Case]] = {
     "lstm": lambda: stack((4, 3), kl.LSTM(3, return_sequences=True), kl.LSTM(2, go_backwards=True, use_bias=False)),
     "gru": lambda: stack((4, 3), kl.GRU(3, return_sequences=True), kl.GRU(2, reset_after=False)),
     "gru without bias": lambda: stack((4, 3), kl.GRU(3, use_bias=False, go_backwards=True, return_sequences=True)),
+    "rnn of a cell of Keras": lambda: stack((4, 3), kl.RNN(kl.GRUCell(3), go_backwards=True)),
+    "rnn of a cell of one's own": lambda: stack((3, 2), kl.RNN(Cell(3), return_sequences=True), kl.Flatten()),
+    "rnn of stacked cells, masked": lambda: masked(kl.Dense(3), kl.RNN([kl.LSTMCell(2), kl.GRUCell(2)])),
+    "convolutional lstm": lambda: stack((2, 3, 3, 1), kl.ConvLSTM2D(1, 2), kl.Flatten()),
     "bidirectional": lambda: stack(
         (4, 3), kl.Bidirectional(kl.LSTM(3, return_sequences=True)), kl.Bidirectional(kl.GRU(2))
     ),

@@ -102,12 +102,21 @@ def test_a_registered_formula_is_used():
     [
         ([kl.LSTM(3, recurrent_dropout=0.2)], "dropout inside its steps"),
         ([kl.GRU(3, dropout=0.2)], "dropout inside its steps"),
+        ([kl.RNN([kl.LSTMCell(3), kl.LSTMCell(3, dropout=0.2)])], "dropout inside its steps"),
         ([kl.SimpleRNN(3, stateful=True)], "stateful=False"),
         ([kl.BatchNormalization(), kl.Dense(2)], "GroupNormalization"),
         ([kl.EinsumDense("abc,ad->abd", (4, 3))], "first label must be the batch"),
         ([kl.Dense(3, activity_regularizer="l2")], "activity regularizer"),
     ],
-    ids=["recurrent dropout", "dropout", "stateful", "batch norm", "einsum over the batch", "activity"],
+    ids=[
+        "recurrent dropout",
+        "dropout",
+        "dropout in a cell",
+        "stateful",
+        "batch norm",
+        "einsum over the batch",
+        "activity",
+    ],
 )
 def test_layers_that_no_formula_covers(layers, message):
     inputs = keras.Input(batch_shape=(4, 4, 6))

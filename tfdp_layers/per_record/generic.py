@@ -17,6 +17,8 @@ class PerRecordCall:
         call: its own `call`, for the forward pass.
         variables: the trainable weights that it owns.
         args, kwargs: of the call; tensors in them have the records on axis 0.
+        loops: whether the layer loops over steps. Then its records are taken one after the other: to vectorize a loop
+            in a loop takes ten times as long to trace, is hardly faster, and is beyond the rules of the proof.
 
     A layer that draws random numbers (dropout in it) draws others for the gradient: the bound holds all the same.
     """
@@ -28,7 +30,9 @@ class PerRecordCall:
         variables: tuple[Any, ...],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
+        loops: bool = False,
     ) -> None:
+        self.loops = loops
         self.layer, self.call, self.variables = layer, call, variables
         leaves = keras.tree.flatten((args, kwargs))
         self.structure = (args, kwargs)
@@ -66,7 +70,11 @@ class PerRecordCall:
             found = tape.gradient(outputs, values, output_gradients=gradients, unconnected_gradients="zero")
             return [dense(gradient, value) for gradient, value in zip(found, values, strict=True)]
 
-        found = tf.vectorized_map(one, (rows, list(upstream)))
+        if self.loops:
+            types = [tf.as_dtype(v.dtype) for v in self.variables]
+            found = tf.map_fn(one, (rows, list(upstream)), fn_output_signature=types)
+        else:
+            found = tf.vectorized_map(one, (rows, list(upstream)))
         return [Stored(v, g) for v, g in zip(self.variables, found, strict=True)]
 
 

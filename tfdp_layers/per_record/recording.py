@@ -16,6 +16,7 @@ from tfdp_layers.per_record.generic import PerRecordCall
 from tfdp_layers.per_record.registry import entry_of, layers_to_record, no_formula, own_weights
 from tfdp_layers.per_record.tables import Rows, merged
 from tfdp_layers.rules.einsum import explicit
+from tfdp_layers.structure import trained_weights
 
 
 @dataclass(frozen=True)
@@ -113,15 +114,21 @@ class Recorder:
         return self.note(kernel, outputs, lambda u: einsum_contribution(equation, kernel, inputs, u))
 
     def whole_layer(self, layer: keras.layers.Layer, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A layer without a formula: its gradients are taken record by record, vectorized."""
-        variables = tuple(own_weights(layer))
-        every = PerRecordCall(layer, call, variables, args, kwargs)
+        """A layer without a formula for the weights that it owns itself: their gradients are taken record by record."""
+        return self.whole(PerRecordCall(layer, call, tuple(own_weights(layer)), args, kwargs))
+
+    def looping_layer(self, layer: keras.layers.Layer, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """A layer that loops over steps, with all its weights and those of its parts: record by record."""
+        return self.whole(PerRecordCall(layer, call, tuple(trained_weights(layer)), args, kwargs, loops=True))
+
+    def whole(self, every: PerRecordCall) -> Any:
+        """A call whose weights' gradients are taken record by record."""
         outputs = every()
         flat = keras.tree.flatten(outputs)
         if self.idle:
             return outputs
         watched = tuple(self.watch(t) for t in flat)
-        self.uses.append(Use(self.layer, variables, watched, every.contributions))
+        self.uses.append(Use(self.layer, every.variables, watched, every.contributions))
         return keras.tree.pack_sequence_as(outputs, watched)
 
     def note_at(

@@ -1,5 +1,6 @@
 """How Keras' recurrent layers compute with their weights."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -91,11 +92,7 @@ def recurrent(
     earlier h, that of the recurrent kernel.
     """
     cell = layer.cell
-    if training and (cell.dropout or cell.recurrent_dropout):
-        raise ValueError(
-            f"Layer {layer.name!r} has dropout inside its steps, for which there is no per-record formula. Put a"
-            " keras.layers.Dropout (noise_shape=(None, 1, features) for one mask in all steps) before it."
-        )
+    refuse_dropout(layer, training)
     biases = list(tf.unstack(constant(cell.bias, sequences.dtype))) if two_biases(cell) else [None, None]
     z = record.product(cell.kernel, sequences)
     if cell.use_bias:
@@ -122,6 +119,28 @@ def recurrent(
     note_recurrent(record, cell, before, z, probe, two_biases(cell))
     outputs = found[..., :units] if layer.return_sequences else found[:, -1, :units]
     return (outputs, *states) if layer.return_state else outputs
+
+
+@per_record_formulas(kl.RNN, kl.ConvLSTM1D, kl.ConvLSTM2D, kl.ConvLSTM3D)
+def any_cell(layer: keras.layers.Layer, record: Recorder, *args: Any, **kwargs: Any) -> Any:
+    """A loop over cells of whatever kind, the user's own among them: record by record, but for the kinds known above.
+
+    Memory: a gradient of all its weights for each record of a batch, which `physical_batch_size` divides.
+    """
+    if type(layer.cell) in _STEPS:
+        return recurrent(layer, record, *args, **kwargs)
+    refuse_dropout(layer, kwargs.get("training"))
+    return record.looping_layer(layer, functools.partial(type(layer).call, layer), *args, **kwargs)
+
+
+def refuse_dropout(layer: Any, training: bool | None) -> None:
+    """Raises ValueError for dropout inside of steps: the masks of a record's own gradient would be others."""
+    cells = getattr(layer.cell, "cells", [layer.cell])
+    if training and any(getattr(cell, "dropout", 0) or getattr(cell, "recurrent_dropout", 0) for cell in cells):
+        raise ValueError(
+            f"Layer {layer.name!r} has dropout inside its steps, for which there is no per-record formula. Put a"
+            " keras.layers.Dropout (noise_shape=(None, 1, features) for one mask in all steps) before it."
+        )
 
 
 def two_biases(cell: keras.layers.Layer) -> bool:

@@ -154,12 +154,9 @@ _AT_EPSILON: dict[tuple[str, str], dict[float, dict[str, Any]]] = {
         8.0: {"feature_scales": (2, 3), "learning_rate": 14.0, "batch_size": 4096, "epochs": 30},
     },
     ("scattering", "cifar10"): {
-        3.0: {
-            "feature_scales": (2, 3),
-            "gradient_clip": 5.0,
-            "learning_rate": 0.05,
-            "batch_size": 4096,
-        },
+        1.0: {"feature_scales": (2, 3), "gradient_clip": 5.0, "learning_rate": 0.02, "batch_size": 4096},
+        3.0: {"feature_scales": (2, 3), "gradient_clip": 5.0, "learning_rate": 0.05, "batch_size": 4096},
+        8.0: {"feature_scales": (2, 3), "gradient_clip": 5.0, "learning_rate": 0.1, "batch_size": 4096},
     },
     ("scattering", "fashion_mnist"): {
         1.0: {"gradient_clip": 2.5, "learning_rate": 0.19},
