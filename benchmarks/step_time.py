@@ -17,6 +17,7 @@ import numpy as np
 from absl import app, flags
 
 import tfdp_layers as tfdp
+from tfdp_layers.commands import timing
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("models", ["m1", "m3"], "m1: CNN 28x28x1, 26k weights; m2: MLP, 795k; m3: CNN 32x32x3, 551k.")
@@ -66,34 +67,14 @@ def seconds() -> float:
     return time.process_time() if FLAGS.clock == "cpu" else time.perf_counter()
 
 
-class StepTimes(keras.callbacks.Callback):
-    """Seconds of each step of one `fit`."""
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self.times: list[float] = []
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self.start = seconds()
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.times.append(seconds() - self.start)
+def interleaved(models: list[Any], x: np.ndarray, y: np.ndarray, batch_size: int, steps: int) -> list[list[float]]:
+    """Milliseconds of the median step of each model, in rounds in which each has its turn."""
+    return timing.interleaved(models, x, y, batch_size, steps - 2, FLAGS.rounds, seconds)
 
 
 def median_step(model: Any, x: np.ndarray, y: np.ndarray, batch_size: int, steps: int) -> float:
     """Milliseconds of the median step of one short `fit`."""
-    clock = StepTimes()
-    model.fit(x, y, batch_size=batch_size, steps_per_epoch=steps, verbose=0, callbacks=[clock])
-    return 1e3 * statistics.median(clock.times[2:])
-
-
-def interleaved(models: list[Any], x: np.ndarray, y: np.ndarray, batch_size: int, steps: int) -> list[list[float]]:
-    """Milliseconds of the median step of each model, in rounds in which each has its turn."""
-
-    def turn() -> list[float]:
-        return [median_step(model, x, y, batch_size, steps) for model in models]
-
-    turn()  # traced, warm
-    return [turn() for _ in range(FLAGS.rounds)]
+    return timing.median_step(model, x, y, batch_size, steps - 2, seconds)
 
 
 def random_records(shape: tuple[int, ...], count: int, classes: int = 10) -> tuple[np.ndarray, np.ndarray]:

@@ -36,6 +36,7 @@ def test_overview_lists_what_exists(capsys):
         "calibrate",
         "plan",
         "tune",
+        "bench",
         "audit",
         "federated",
     ]

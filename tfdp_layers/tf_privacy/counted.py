@@ -48,6 +48,7 @@ class Counted:
     _tfdp_ledger: Ledger
     _tfdp_run: Run | None
     _tfdp_traced: Mechanism | None
+    trainable_weights: list[Any]
     stop_training: bool
 
     @property
