@@ -26,7 +26,8 @@ class StatedRelease:
       steps: updates made.
       noise_multiplier: noise over one record's contribution, all groups joined.
       groups: (name, bound, stddev) of each group; see `GroupNoise` for the units.
-      kind: "step" or "unit_step", updates of an optimizer; "whole_data", sums over all records beside them.
+      kind: "step" or "unit_step", updates of an optimizer; "whole_data" or "unit_whole_data",
+        sums over all of them beside.
       independence: how it is known that records do not mix; see `Release`.
       decay: of correlated noise; None where the noise is independent.
       joint_noise_multiplier: of correlated noise, that of one mechanism which reveals as much as all these updates.
@@ -45,7 +46,7 @@ class StatedRelease:
 
     def rows(self, unit: str = Release.unit) -> list[str]:
         """Lines of the text; `unit` is the word for what a step draws. Names of groups stay as they are."""
-        whole = self.kind == "whole_data"
+        whole = self.kind.endswith("whole_data")
         what = f"noisy sums over all {unit}s" if whole else "noisy gradient sums"
         rows = [
             row("Released", f"{self.steps} {what}, noise multiplier {self.noise_multiplier:.6g}"),

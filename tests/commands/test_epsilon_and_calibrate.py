@@ -71,7 +71,7 @@ def test_correlated_noise_is_calibrated_and_accounted_alike(capsys):
 
 def test_delta_above_one_over_n_warns_on_stderr(capsys):
     assert run("calibrate", "--epsilon", 2, "--examples", 500, "--batch-size", 50, "--steps", 10, "--delta", 0.01) == 0
-    assert "tfdp: warning: delta=0.01 is above 1/examples=0.002" in capsys.readouterr().err
+    assert "tfdp: warning: delta=0.01 is above 0.002, one over the number of records" in capsys.readouterr().err
 
 
 def test_text_says_what_the_number_means(capsys):

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.instances import refuse_class
+
 
 class NoiseSource:
     """Standard normal tensors from a counter-based generator (Philox), keyed from the operating system's entropy.
@@ -202,6 +204,7 @@ def as_noise_source(source: str | NoiseSource) -> NoiseSource:
     """A source by its name, "default" or "secure", or a source itself. Raises ValueError for anything else."""
     if isinstance(source, NoiseSource):
         return source
+    refuse_class(source, "`noise_source`")
     if source == "default":
         return NoiseSource()
     if source == "secure":
