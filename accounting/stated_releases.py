@@ -193,8 +193,12 @@ def distribution(shape: float) -> str:
 Stated = StatedRelease | StatedTests | StatedMetric | StatedSelection | StatedVocabulary
 
 
-def stated(entries: list[Entry]) -> tuple[Stated, ...]:
-    """What the entries released: steps first, then searches, tests, metrics, vocabularies."""
+def stated(entries: list[Entry], unit: str | None = None) -> tuple[Stated, ...]:
+    """What the entries released: steps first, then searches, tests, metrics, vocabularies.
+
+    Args:
+        unit: the word for what a step draws, where it is another than the release's own.
+    """
     steps: dict[tuple[Any, ...], list[Entry]] = {}
     tests: dict[NumericSparse, int] = {}
     metrics: dict[tuple[str, int, float, float], int] = {}
@@ -220,7 +224,7 @@ def stated(entries: list[Entry]) -> tuple[Stated, ...]:
         what = (release.kind, release.unit, release.independence)
         key = (release.sampling, release.examples, release.noise, groups, *what)
         steps.setdefault(key, []).append(entry)
-    updates = [_stated_release(entries) for entries in steps.values()]
+    updates = [_stated_release(entries, unit) for entries in steps.values()]
     return (
         *updates,
         *(StatedSelection(count, one.mean, one.shape, _trials(one)) for one, count in searches.items()),
@@ -233,7 +237,7 @@ def stated(entries: list[Entry]) -> tuple[Stated, ...]:
     )
 
 
-def _stated_release(entries: list[Entry]) -> StatedRelease:
+def _stated_release(entries: list[Entry], unit: str | None) -> StatedRelease:
     """What entries of releases that are equal in all that is stated released together."""
     release = entries[0].release
     assert isinstance(release, Release)
@@ -241,7 +245,7 @@ def _stated_release(entries: list[Entry]) -> StatedRelease:
     if release.noise is not None:
         joint = exact_gaussian(((release.event(), sum(entry.charges for entry in entries)),))
     return StatedRelease(
-        sampling=release.sampling.describe(release.examples, release.unit),
+        sampling=release.sampling.describe(release.examples, unit or release.unit),
         batch_size=release.sampling.batch_size,
         examples=release.examples,
         steps=sum(entry.steps for entry in entries),

@@ -155,8 +155,8 @@ class Statement:
         party, unit = ledger.unit == NumericSparse.unit, ledger.unit == "unit"
         purposes = {entry.release.purpose for entry in entries}
         metrics, searches = "metric" in purposes, "selection" in purposes
-        assumptions = _PARTY_ASSUMPTIONS if party else _UNIT_ASSUMPTIONS if unit else _ASSUMPTIONS
-        assumptions = tuple(text.replace("{unit}", word) for text in assumptions)
+        assumed = _PARTY_ASSUMPTIONS if party else _UNIT_ASSUMPTIONS if unit else _ASSUMPTIONS
+        assumptions = tuple(text.replace("{unit}", word) for text in assumed)
         relation = "nothing was released" if spent.relation is None else _RELATIONS[spent.relation]
         return cls(
             epsilon=float(spent),
@@ -166,7 +166,7 @@ class Statement:
             meaning=_meaning(float(spent), spent.delta),
             privacy_unit=_UNITS.get(ledger.unit or "", "one record").replace("{unit}", word),
             steps=ledger.updates,
-            releases=stated(entries),
+            releases=stated(entries, word),
             covered=_PARTY_COVERED if party else _COVERED + "".join(_MORE[one] for one in _MORE if one in purposes),
             assumptions=assumptions + (_METRIC_ASSUMPTION,) * metrics + (_SEARCH_ASSUMPTION,) * searches,
             exclusions=_PARTY_EXCLUSIONS if party else _EXCLUSIONS + _SEARCH_EXCLUSIONS * searches,
