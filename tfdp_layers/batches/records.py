@@ -91,9 +91,12 @@ def check_finite(name: str, leaves: Any) -> None:
         if leaf is None or not tf.as_dtype(leaf.dtype).is_floating:
             continue
         if not all(np.isfinite(chunk).all() for chunk in chunks(leaf)):
+            if name == "y":
+                raise ValueError("y holds NaN or infinite values, which are no labels. Leave these records out.")
             raise ValueError(
-                f"{name} holds NaN or infinite values: such a record contributes nothing, and hides mistakes. Replace"
-                " them, or remove these records."
+                f"{name} holds NaN or infinite values: such a record contributes nothing, and hides mistakes. Put a"
+                f" constant in their place, numpy.nan_to_num({name}) say, beside a column that says where"
+                " (docs/recipe_tabular.md)."
             )
 
 

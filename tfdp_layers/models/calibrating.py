@@ -153,9 +153,10 @@ def _least_noise(
 
 
 def _nothing_left(target: Budget, spent: float, ledger: Ledger) -> str:
+    where = "" if ledger.path is None else f" {ledger.path}, which outlives this process,"
     return (
         f"Nothing is left of the budget epsilon={target.epsilon:g} at delta={target.delta:g}: the {ledger.steps}"
-        f" releases in the ledger spent epsilon={spent:.4g}. Nothing more was released. With"
+        f" releases in the ledger{where} spent epsilon={spent:.4g}. Nothing more was released. With"
         " noise_multiplier='calibrate' one fit plans to use the whole budget: give all epochs to one fit, a larger"
         " budget to the next, or the optimizer a number."
     )
