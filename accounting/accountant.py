@@ -157,8 +157,8 @@ def check_delta(delta: Any) -> float:
     """Returns delta as a float. Raises ValueError unless it lies strictly between 0 and 1."""
     if delta is None:
         raise ValueError(
-            "Give delta, the probability with which the guarantee may fail: delta=1e-5, or less where there are many"
-            " records; it must lie below 1 / number of records."
+            "Give delta, the probability with which the guarantee may fail: strictly between 0 and 1, and well below"
+            " 1 / number of records, for example delta=1e-5."
         )
     try:
         value = float(delta)
