@@ -60,9 +60,10 @@ def one_a_record(ids: Any, records: int) -> np.ndarray:
     if found.shape == (records, 1):  # a column, as Keras takes labels
         found = found[:, 0]
     if found.shape != (records,):
+        fix = " Of ids in several columns make one, for example by joining them with '/'." if found.ndim > 1 else ""
         raise ValueError(
             f"`unit_ids` must hold one id for each of the {records} records, shape ({records},). Received shape"
-            f" {found.shape}. Of ids in several columns make one, for example by joining them with '/'."
+            f" {found.shape}.{fix}"
         )
     missing = masked or _missing(found)
     if missing:
