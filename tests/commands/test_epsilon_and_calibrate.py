@@ -118,7 +118,8 @@ def test_help_epsilon_and_calibrate_load_no_tensorflow():
 import sys
 from tfdp_layers.commands import cli
 for arguments in (["--help"], ["train", "--help"], ["epsilon", *{RUN}, "--noise-multiplier", "1"],
-                  ["epsilon", "--ledger", {str(SAVED_MODEL)!r}], ["calibrate", "--epsilon", "3", *{RUN}], ["train", "--epsilon", "-1"]):
+                  ["epsilon", "--ledger", {str(SAVED_MODEL)!r}], ["calibrate", "--epsilon", "3", *{RUN}],
+                  ["train", "--epsilon", "-1"]):
     cli.main(arguments)
 assert not {{"tensorflow", "keras"}} & set(sys.modules), "TensorFlow was loaded"
 """

@@ -1,5 +1,6 @@
 """Private quantiles: one record's influence on the counts, their noise, what is read from them, and the cost."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -176,3 +177,15 @@ def test_a_ledger_of_units_takes_quantiles_and_normalizations_of_units_alone():
     assert "1 noisy sums over all patients" in text
     assert "one patient moves the sum by at most" in text
     assert "someone with several ids is protected less" in text
+
+
+def test_a_refused_adapt_leaves_the_layer_free_for_units():
+    ledger, ids = Ledger(), np.arange(500) // 5
+    released(2.0, ledger, unit_ids=ids)
+    layer = tfdp.layers.PrivateNormalization(3.0, LOW, HIGH)
+    model = tfdp.PrivateSequential([keras.Input((COLUMNS,)), layer])
+    model.ledger = ledger
+    with pytest.raises(ValueError, match="protects one unit"):
+        layer.adapt(X.astype("float32"))
+    layer.adapt(X.astype("float32"), unit_ids=ids)
+    assert [entry.release.kind for entry in ledger.entries] == ["unit_whole_data", "unit_whole_data"]

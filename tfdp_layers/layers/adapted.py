@@ -119,6 +119,8 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         sampling = Poisson(1) if sampling is None else sampling
         release = whole_data(self.group, self.sensitivity, stddev, sampling, declared, unit=unit, **source)
         ledger = self._paid.ledger
+        for account in self._paid.users:  # before anything is reserved: a reservation, taken back, keeps its unit
+            account.ledger.check(release)
         token = ledger.begin(release)
         ledger.reserve(token, 1)
         entry = ledger.entry_of(token)
