@@ -56,6 +56,7 @@ def epsilon(ledger: Ledger, delta: float) -> Epsilon:
         ValueError: delta is not in (0, 1).
         NotImplementedError: no installed accountant can bound what was released.
     """
+    check_ledger(ledger)
     delta = check_delta(delta)
     return _state(events_of(ledger), ledger.relation, delta, _kinds(ledger))
 
@@ -142,8 +143,23 @@ def without_segment(counts: Counter[DpEvent], event: DpEvent, charges: int) -> C
     return +(counts - Counter({event: charges}))
 
 
-def check_delta(delta: float) -> float:
+def check_ledger(ledger: Any) -> None:
+    """Raises ValueError for anything but a ledger: a model, a path, the class."""
+    if not isinstance(ledger, Ledger):
+        given = ledger.__name__ + ", a class" if isinstance(ledger, type) else type(ledger).__name__
+        raise ValueError(
+            "What was spent is in a ledger: give model.ledger, or tfdp.accounting.Ledger('ledger.json') of a file."
+            f" Received: {given}."
+        )
+
+
+def check_delta(delta: Any) -> float:
     """Returns delta as a float. Raises ValueError unless it lies strictly between 0 and 1."""
+    if delta is None:
+        raise ValueError(
+            "Give delta, the probability with which the guarantee may fail: strictly between 0 and 1, and well below"
+            " 1 / number of records, for example delta=1e-5."
+        )
     try:
         value = float(delta)
     except (TypeError, ValueError):

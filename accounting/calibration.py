@@ -1,7 +1,6 @@
 """How much noise a target needs, and how many steps a budget affords. Both answers keep to the target for certain."""
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.loss_distributions import has_pld, pld_epsilon, pld_interval
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.renyi import estimated_epsilon
+from tfdp_layers.caller import warn
+from tfdp_layers.instances import refuse_class
 from tfdp_layers.sampling import Sampling
 from tfdp_layers.sampling.correlated import Correlated
 
@@ -204,6 +205,7 @@ def settled(sampling: Sampling, noise: Correlated | None, steps: int, examples: 
 
 
 def _check_target(target_epsilon: float, target_delta: float, sampling: Sampling, examples: int) -> float:
+    refuse_class(sampling, "sampling", "256")
     if not isinstance(sampling, Sampling):
         raise ValueError(
             "sampling must be a sampler, which says how a step draws its records. Received:"
@@ -218,11 +220,9 @@ def _check_target(target_epsilon: float, target_delta: float, sampling: Sampling
     delta = check_delta(target_delta)
     sampling.check(examples)
     if delta > 1.0 / examples:
-        warnings.warn(
-            f"delta={delta:g} is above 1/examples={1.0 / examples:g}: a mechanism that publishes a few whole records"
-            f" could meet it. Choose a delta below {1.0 / examples:g}.",
-            UserWarning,
-            stacklevel=3,
+        warn(
+            f"delta={delta:g} is above {1.0 / examples:g}, one over the number of records (of units, where unit_ids"
+            " are given): a mechanism that publishes a few of them as they are could meet it. Choose a smaller delta.",
         )
     return delta
 

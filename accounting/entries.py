@@ -111,8 +111,9 @@ class Entries:
         if first.unit != release.unit:
             raise ValueError(
                 f"This ledger protects one {first.unit}, but {release.kind!r} releases protect one {release.unit}: an"
-                " epsilon over both would mean nothing. Give unit_ids=... in every call on these records, or in none;"
-                " or use a new ledger (and report two guarantees)."
+                " epsilon over both would mean nothing. Give unit_ids=... in every call on these records, to fit,"
+                " quantiles, vocabulary, release_metric and adapt alike, or in none; or use a new ledger (and report"
+                " two guarantees)."
             )
 
     def put(self, uid: str, row: Row, steps: int) -> Entry:

@@ -40,6 +40,7 @@ _KINDS = {
     ("record", "step"): "step",
     ("unit", "step"): "unit_step",
     ("record", "whole_data"): "whole_data",
+    ("unit", "whole_data"): "unit_whole_data",
     ("record", "metric"): "metric",
     ("unit", "metric"): "unit_metric",
 }
@@ -112,7 +113,7 @@ class Release:
             the method has no other figure than `noise_multiplier`.
         generator: where the noise came from, one of `GENERATORS`.
         unit: "record", or "unit".
-        purpose: "step", "whole_data" (of records only) or "metric".
+        purpose: "step", "whole_data" or "metric".
         independence: of a step, how it is known that a record's contribution depends on that record alone: "proved",
             "measured" (then also what stopped the proof), or empty where this library did not look.
         noise: how the noise of consecutive steps is correlated; None where it is independent.
@@ -184,7 +185,7 @@ class Release:
 
     @property
     def kind(self) -> str:
-        """What files and statements call it: "step", "unit_step", "whole_data", "metric" or "unit_metric"."""
+        """What files and statements call it: its purpose, with "unit_" before it where units are protected."""
         return _KINDS[self.unit, self.purpose]
 
     @property

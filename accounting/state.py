@@ -2,7 +2,6 @@
 
 import os
 import secrets
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from tfdp_layers.accounting.history import History
 from tfdp_layers.accounting.identity import Identity
 from tfdp_layers.accounting.ledger_format import Content, read_ledger, write_ledger
 from tfdp_layers.accounting.locked_file import LedgerError
+from tfdp_layers.caller import warn
 
 __all__ = ["State"]
 
@@ -156,7 +156,7 @@ class State:
             self.write()
         finally:
             history.unlock()
-        warnings.warn(f"restored=True goes on from the ledger that is there. {refusal}", UserWarning, stacklevel=4)
+        warn(f"restored=True goes on from the ledger that is there. {refusal}")
         return history.load()
 
     def _adopt(self, content: Content | None) -> None:

@@ -26,7 +26,8 @@ class StatedRelease:
       steps: updates made.
       noise_multiplier: noise over one record's contribution, all groups joined.
       groups: (name, bound, stddev) of each group; see `GroupNoise` for the units.
-      kind: "step" or "unit_step", updates of an optimizer; "whole_data", sums over all records beside them.
+      kind: "step" or "unit_step", updates of an optimizer; "whole_data" or "unit_whole_data",
+        sums over all of them beside.
       independence: how it is known that records do not mix; see `Release`.
       decay: of correlated noise; None where the noise is independent.
       joint_noise_multiplier: of correlated noise, that of one mechanism which reveals as much as all these updates.
@@ -45,7 +46,7 @@ class StatedRelease:
 
     def rows(self, unit: str = Release.unit) -> list[str]:
         """Lines of the text; `unit` is the word for what a step draws. Names of groups stay as they are."""
-        whole = self.kind == "whole_data"
+        whole = self.kind.endswith("whole_data")
         what = f"noisy sums over all {unit}s" if whole else "noisy gradient sums"
         rows = [
             row("Released", f"{self.steps} {what}, noise multiplier {self.noise_multiplier:.6g}"),
@@ -192,8 +193,12 @@ def distribution(shape: float) -> str:
 Stated = StatedRelease | StatedTests | StatedMetric | StatedSelection | StatedVocabulary
 
 
-def stated(entries: list[Entry]) -> tuple[Stated, ...]:
-    """What the entries released: steps first, then searches, tests, metrics, vocabularies."""
+def stated(entries: list[Entry], unit: str | None = None) -> tuple[Stated, ...]:
+    """What the entries released: steps first, then searches, tests, metrics, vocabularies.
+
+    Args:
+        unit: the word for what a step draws, where it is another than the release's own.
+    """
     steps: dict[tuple[Any, ...], list[Entry]] = {}
     tests: dict[NumericSparse, int] = {}
     metrics: dict[tuple[str, int, float, float], int] = {}
@@ -219,7 +224,7 @@ def stated(entries: list[Entry]) -> tuple[Stated, ...]:
         what = (release.kind, release.unit, release.independence)
         key = (release.sampling, release.examples, release.noise, groups, *what)
         steps.setdefault(key, []).append(entry)
-    updates = [_stated_release(entries) for entries in steps.values()]
+    updates = [_stated_release(entries, unit) for entries in steps.values()]
     return (
         *updates,
         *(StatedSelection(count, one.mean, one.shape, _trials(one)) for one, count in searches.items()),
@@ -232,7 +237,7 @@ def stated(entries: list[Entry]) -> tuple[Stated, ...]:
     )
 
 
-def _stated_release(entries: list[Entry]) -> StatedRelease:
+def _stated_release(entries: list[Entry], unit: str | None) -> StatedRelease:
     """What entries of releases that are equal in all that is stated released together."""
     release = entries[0].release
     assert isinstance(release, Release)
@@ -240,7 +245,7 @@ def _stated_release(entries: list[Entry]) -> StatedRelease:
     if release.noise is not None:
         joint = exact_gaussian(((release.event(), sum(entry.charges for entry in entries)),))
     return StatedRelease(
-        sampling=release.sampling.describe(release.examples, release.unit),
+        sampling=release.sampling.describe(release.examples, unit or release.unit),
         batch_size=release.sampling.batch_size,
         examples=release.examples,
         steps=sum(entry.steps for entry in entries),

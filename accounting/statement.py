@@ -2,13 +2,14 @@
 
 import json
 import math
+import re
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dp_accounting import NeighboringRelation
 
+from tfdp_layers.accounting.accountant import check_ledger, nominal_epsilon
 from tfdp_layers.accounting.accountant import epsilon as epsilon_of
-from tfdp_layers.accounting.accountant import nominal_epsilon
 from tfdp_layers.accounting.events import GENERATORS
 from tfdp_layers.accounting.ledger import Entry, Ledger
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
@@ -40,7 +41,8 @@ _RELATIONS = {
 
 _ASSUMPTIONS = (
     "One record is one person; someone with several records is protected less.",
-    "The number of records and the batch size are declared constants, not counted from private data.",
+    "The number of records and the batch size count as public, whether they were given or fit counted them: both stand"
+    " in this statement, and how many records there are is not hidden.",
     "The initial weights are public, or their own privacy cost is in this ledger.",
     "Scaling constants, class weights and sample weights were not computed from the private data.",
     "Validation data are public.",
@@ -48,11 +50,13 @@ _ASSUMPTIONS = (
     "No setting was chosen by looking at unprotected numbers of this or an earlier run on the same data.",
 )
 _UNIT_ASSUMPTIONS = (
-    "One unit is one person, and the units of the records are as declared.",
-    "The number of units and the batch size, in units, are declared constants, not counted from private data.",
+    "The {unit} of each record is as the ids that training was given say; someone with several ids is protected less.",
+    "The number of {unit}s and the batch size, in {unit}s, count as public, whether they were given or fit counted"
+    " them: both stand in this statement, and how many {unit}s there are is not hidden.",
     *_ASSUMPTIONS[2:],
 )
-_UNITS = {NumericSparse.unit: "one party's whole data set", "unit": "one unit, with all records it owns"}
+_UNITS = {NumericSparse.unit: "one party's whole data set", "unit": "one {unit}, with all records it owns"}
+_NAMES = re.compile(r"[^\W\d_][\w -]{0,39}")
 _COVERED = "the released weights, the optimizer's state, the noise multiplier, the number of steps, and epsilon"
 _MORE = {
     "metric": "; and the metrics released with noise",
@@ -108,6 +112,7 @@ class Statement:
       dataset: the data set whose ledger this is, so that all that was trained on it is included; None for a run's.
       budget: (epsilon, delta) that the data set's ledger keeps to; None without one.
       generators: where the noise came from, in words.
+      unit: the word for whose contribution is hidden: "record", "unit", or what the caller calls a unit.
     """
 
     epsilon: float
@@ -127,46 +132,52 @@ class Statement:
     dataset: str | None = None
     budget: tuple[float, float] | None = None
     generators: tuple[str, ...] = ()
+    unit: str = "record"
 
     @classmethod
-    def from_ledger(cls, ledger: Ledger, delta: float) -> "Statement":
+    def from_ledger(cls, ledger: Ledger, delta: float, unit_name: str | None = None) -> "Statement":
         """States what the ledger holds.
 
+        Args:
+          ledger: `model.ledger`, or the data set's own.
+          delta: below 1 / number of records, or of units.
+          unit_name: what a unit is, "patient" say, where the ledger protects units: it stands in the text in place of
+            "unit", and changes nothing else.
+
         Raises:
-          ValueError: delta is not in (0, 1).
+          ValueError: delta is not in (0, 1); or a name that is no word, or for a ledger that protects records.
           NotImplementedError: no installed accountant can bound what was released.
         """
+        check_ledger(ledger)
+        word = _word(ledger, unit_name)
         spent, nominal = epsilon_of(ledger, delta), nominal_epsilon(ledger, delta)
         entries = [entry for entry in ledger.entries if entry.steps]
         party, unit = ledger.unit == NumericSparse.unit, ledger.unit == "unit"
         purposes = {entry.release.purpose for entry in entries}
         metrics, searches = "metric" in purposes, "selection" in purposes
-        assumptions = _PARTY_ASSUMPTIONS if party else _UNIT_ASSUMPTIONS if unit else _ASSUMPTIONS
+        assumed = _PARTY_ASSUMPTIONS if party else _UNIT_ASSUMPTIONS if unit else _ASSUMPTIONS
+        assumptions = tuple(text.replace("{unit}", word) for text in assumed)
         relation = "nothing was released" if spent.relation is None else _RELATIONS[spent.relation]
         return cls(
             epsilon=float(spent),
             delta=spent.delta,
             accountant=spent.accountant,
-            relation=_PARTY_RELATION if party else relation.format(unit=ledger.unit),
+            relation=_PARTY_RELATION if party else relation.replace("{unit}", word),
             meaning=_meaning(float(spent), spent.delta),
-            privacy_unit=_UNITS.get(ledger.unit or "", "one record"),
+            privacy_unit=_UNITS.get(ledger.unit or "", "one record").replace("{unit}", word),
             steps=ledger.updates,
-            releases=stated(entries),
+            releases=stated(entries, word),
             covered=_PARTY_COVERED if party else _COVERED + "".join(_MORE[one] for one in _MORE if one in purposes),
             assumptions=assumptions + (_METRIC_ASSUMPTION,) * metrics + (_SEARCH_ASSUMPTION,) * searches,
             exclusions=_PARTY_EXCLUSIONS if party else _EXCLUSIONS + _SEARCH_EXCLUSIONS * searches,
             void=_void(entries, float(spent)),
-            notes=_notes(entries, spent.delta),
+            notes=_notes(entries, spent.delta, word),
             nominal_epsilon=None if nominal is None else float(nominal),
             dataset=ledger.dataset,
             budget=None if ledger.budget is None else (ledger.budget.epsilon, ledger.budget.delta),
             generators=_generators(entries),
+            unit=word,
         )
-
-    @property
-    def _unit(self) -> str:
-        """The word for what a step draws."""
-        return "unit" if self.privacy_unit == _UNITS["unit"] else "record"
 
     def to_json(self) -> str:
         """Returns the statement as JSON text; an infinite number becomes null."""
@@ -194,7 +205,7 @@ class Statement:
             row("Steps", str(self.steps)),
         ]
         for release in self.releases:
-            lines += release.rows(self._unit)
+            lines += release.rows(self.unit)
         lines += [row("Generator", text) for text in self.generators]
         lines += [row("Note", note) for note in self.notes]
         lines.append(row("Covered", self.covered))
@@ -232,7 +243,22 @@ def _void(entries: list[Entry], epsilon: float) -> tuple[str, ...]:
     return tuple(reasons)
 
 
-def _notes(entries: list[Entry], delta: float) -> tuple[str, ...]:
+def _word(ledger: Ledger, unit_name: str | None) -> str:
+    """The word for what a step draws. Raises ValueError for a name that is none, or not of units."""
+    units = ledger.unit == "unit"
+    if unit_name is None:
+        return "unit" if units else "record"
+    if not isinstance(unit_name, str) or not _NAMES.fullmatch(unit_name) or unit_name == "record":
+        raise ValueError(f"unit_name is what one unit is called, for example 'patient'. Received: {unit_name!r}.")
+    if not units:
+        raise ValueError(
+            f"unit_name={unit_name!r}, and this ledger protects one {ledger.unit or 'record'}. To protect all records"
+            f" of a {unit_name} together, train with model.fit(..., unit_ids=ids), one {unit_name}'s id a record."
+        )
+    return unit_name
+
+
+def _notes(entries: list[Entry], delta: float, unit: str) -> tuple[str, ...]:
     notes = []
     if any(entry.release.declared for entry in entries):
         notes.append(
@@ -243,8 +269,8 @@ def _notes(entries: list[Entry], delta: float) -> tuple[str, ...]:
     examples = max(sizes, default=0)
     if examples and delta > 1.0 / examples:
         notes.append(
-            f"WARNING: delta = {delta:g} is above 1/examples = {1.0 / examples:g}: a mechanism that publishes a few"
-            " whole records could meet it."
+            f"WARNING: delta = {delta:g} is above 1 / number of {unit}s = {1.0 / examples:g}: a mechanism that"
+            f" publishes a few {unit}s' data as they are could meet it."
         )
     return tuple(notes)
 

@@ -1,5 +1,8 @@
 """The ledger that is saved among the weights of a model or a layer, so that what they cost goes wherever they go."""
 
+import zipfile
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,7 +10,7 @@ import numpy as np
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.storage import LedgerError
 
-__all__ = ["STORED_LEDGER", "read_stored_ledger", "write_stored_ledger"]
+__all__ = ["STORED_LEDGER", "is_model_file", "ledger_of_model_file", "read_stored_ledger", "write_stored_ledger"]
 
 STORED_LEDGER = "privacy_ledger"
 """Its name among the variables in the file."""
@@ -29,6 +32,38 @@ def read_stored_ledger(store: Any) -> tuple[dict[str, Any], Ledger | None]:
     variables = {name: store[name] for name in store.keys()}  # noqa: SIM118 (an h5 group is no dict)
     stored = variables.pop(STORED_LEDGER, None)
     return variables, None if stored is None else _decoded(stored)
+
+
+def ledger_of_model_file(path: Path) -> Ledger:
+    """The ledger in a file of `model.save` or `save_weights`. Loads no TensorFlow; builds no model.
+
+    Raises: LedgerError for another file, and for a model's without a ledger.
+    """
+    import h5py  # as Keras does, which brings it along
+
+    try:
+        with ExitStack() as opened:
+            whole: Any = path
+            if zipfile.is_zipfile(path):
+                archive = opened.enter_context(zipfile.ZipFile(path))
+                whole = opened.enter_context(archive.open("model.weights.h5"))
+            file = opened.enter_context(h5py.File(whole, "r"))
+            stored = file.get(f"vars/{STORED_LEDGER}", file.get(STORED_LEDGER))
+            found = None if stored is None else np.asarray(stored[()])
+    except (OSError, KeyError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
+        raise LedgerError(f"{path} is no whole model file of Keras ({error}).") from error
+    if found is None:
+        raise LedgerError(
+            f"{path} holds a model without a ledger: it was not saved by a private model, or was exported (to_keras)."
+            " The private model's own model.save writes both."
+        )
+    return _decoded(found)
+
+
+def is_model_file(path: Path) -> bool:
+    """Whether a file begins as those of Keras do."""
+    with path.open("rb") as file:
+        return file.read(8).startswith((b"PK\x03\x04", b"\x89HDF\r\n\x1a\n"))
 
 
 def _decoded(stored: Any) -> Ledger:

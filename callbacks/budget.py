@@ -1,7 +1,6 @@
 """The callback that keeps a training run within (epsilon, delta)."""
 
 import math
-import warnings
 from typing import Any
 
 import keras
@@ -9,6 +8,7 @@ import keras
 from tfdp_layers.accounting import Budget, BudgetExhausted, Epsilon, Release, affordable_steps
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.callbacks.spending import Spending
+from tfdp_layers.caller import warn
 
 __all__ = ["BudgetExhausted", "PrivacyBudget"]
 
@@ -110,13 +110,11 @@ class PrivacyBudget(keras.callbacks.Callback):
             return
         self.exhausted = True
         made = int(self.model.made_in_fit)
-        warnings.warn(
+        warn(
             f"The budget epsilon={self.epsilon:g} at delta={self.delta:g} ends training after {made:,} of"
             f" {made + self._further():,} planned steps: one more would exceed it. For all of them use more noise"
             " (noise_multiplier='calibrate' finds it, or tfdp.accounting.calibrate_noise_multiplier), fewer epochs, or"
             " a larger budget.",
-            UserWarning,
-            stacklevel=3,
         )
 
     @property

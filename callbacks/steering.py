@@ -7,6 +7,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.instances import refuse_class
+
 __all__ = ["PUBLIC", "decides_by", "flatten_callbacks", "logs_first", "of_keras_tuner", "refuse_steering"]
 
 PUBLIC = ("epsilon", "nominal_epsilon", "learning_rate", "lr")
@@ -21,11 +23,7 @@ def flatten_callbacks(callbacks: Any) -> Iterable[Any]:
         return callbacks.callbacks
     found = list(tf.nest.flatten(callbacks))
     for one in found:
-        if isinstance(one, type):
-            raise ValueError(
-                f"callbacks holds {one.__name__}, a class, and not a callback of it. Call it:"
-                f" callbacks=[{one.__name__}(...)]."
-            )
+        refuse_class(one, "One of callbacks")
     return found
 
 

@@ -29,6 +29,78 @@ def write_patients(path):
             table.writerow([age, "" if draw.random() < 0.1 else pressure, ward, "yes" if returned else "no"])
 
 
+def write_visits(path):
+    draw = random.Random(0)
+    with open(path, "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["patient", "visited", "age", "pressure", "ward", "returned"])
+        for patient in range(1500):
+            age = draw.randrange(20, 95)
+            for _ in range(draw.choice([1, 1, 2, 4])):
+                ward = draw.choice(["surgery", "medicine", "emergency", "eyes"])
+                returned = age + (30 if ward == "emergency" else 0) + draw.gauss(0, 10) > 65
+                date = f"2025-{draw.randrange(1, 13):02}-{draw.randrange(1, 29):02}"
+                pressure = "" if draw.random() < 0.1 else draw.randrange(90, 190)
+                table.writerow([f"p{patient}", date, age, pressure, ward, "yes" if returned else "no"])
+        table.writerow(["", "2025-01-01", 50, 120, "eyes", "no"])
+
+
+def write_messages(path, words):
+    draw = random.Random(0)
+    about = {"delivery": "parcel late courier lost", "payment": "invoice card refund", "praise": "great thank you"}
+    filler = ["the", "my", "a", "was", "is", "and", "it", "to", "for", "with", "again", "today", "order"]
+    with open(path, "w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["sender", "text", "topic"])
+        for number in range(3000):
+            topic = draw.choice(list(about))
+            own = about[topic].split()
+            text = [draw.choice(own if draw.random() < 0.3 else filler) for _ in range(draw.randrange(5, 20))]
+            row = [f"s{draw.randrange(2000)}", " ".join([*text, f"ref{number}"]).capitalize() + ".", topic]
+            table.writerow(row)
+    Path(words).write_text("\n".join([*filler, *" ".join(about.values()).split()]), encoding="utf-8")
+
+
+def write_photos(folder, most):
+    import keras
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    for number, (image, label) in enumerate(zip(digits.images[:most], digits.target, strict=False)):
+        Path(folder, f"digit{label}").mkdir(parents=True, exist_ok=True)
+        large = np.kron(image, np.ones((4, 4)))[..., None] * 15.9
+        keras.utils.save_img(Path(folder, f"digit{label}", f"{number}.png"), large, scale=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", ["tabular", "text", "images"])
+def test_a_recipe_goes_from_files_to_a_served_model(recipe, monkeypatch, tmp_path, capsys):
+    pytest.importorskip("keras")
+    monkeypatch.chdir(tmp_path)
+    write_visits("visits.csv")
+    write_messages("messages.csv", "words.txt")
+    if recipe == "images":
+        write_photos("photos", 400)
+    code = code_of(f"recipe_{recipe}.md")
+    for page, short in (("epochs=40", "epochs=15"), ("epochs=20", "epochs=8")):
+        code = code.replace(page, short)
+    exec(code, found := {"__name__": "page"})
+    assert float(found["tfdp"].accounting.epsilon(found["model"].ledger, 1e-4)) <= 3.0
+    said = " ".join(capsys.readouterr().out.split())
+    unit, labels, least = {
+        "tabular": ("patient", "y", 0.7),
+        "text": ("sender", "y", 0.6),
+        "images": ("record", "labels", 0.5),
+    }[recipe]
+    assert f"add or remove one {unit}" in said
+    assert found["model"].evaluate(found["x"], found[labels], verbose=0)[1] > least
+    served = found["keras"].models.load_model("served.keras")
+    assert ("tfdp_layers" in str(served.get_config())) == (recipe == "images")
+    if recipe == "tabular":
+        assert "of 1200 patients)" in said
+        assert Path("PRIVACY.txt").read_text(encoding="utf-8").startswith("Privacy:     epsilon = ")
+
+
 @pytest.mark.slow
 def test_the_loops_run_as_they_stand(monkeypatch, tmp_path):
     pytest.importorskip("keras")

@@ -8,6 +8,7 @@ import tensorflow as tf
 from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
+from tfdp_layers.accounting.accountant import check_ledger
 from tfdp_layers.batches.units import Units
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.sampling import Sampling, drawing_all
@@ -89,6 +90,7 @@ def metric_release(
 
 def whole_draw(ledger: Ledger, examples: int, rows: int) -> Sampling:
     """The sampling that draws every record, under the ledger's relation. Raises ValueError where it needs all rows."""
+    check_ledger(ledger)
     sampling = drawing_all(ledger.relation or NeighboringRelation.ADD_OR_REMOVE_ONE, examples)
     sampling.draws(examples, np.random.default_rng(), rows=rows)  # draws nothing; checks the numbers
     return sampling

@@ -105,5 +105,5 @@ def test_other_arguments_out_of_range():
 
 
 def test_a_large_delta_is_warned_about():
-    with pytest.warns(UserWarning, match="above 1/examples"):
+    with pytest.warns(UserWarning, match="above 0.01, one over the number of records"):
         affordable_steps(1.0, 0.02, Partition(10), 100, 1.0)

@@ -153,7 +153,7 @@ def test_kinds_of_releases_are_two_fields_and_files_name_them_as_ever(make, unit
 
 @pytest.mark.parametrize(
     "fields",
-    [{"unit": "party"}, {"purpose": "metric "}, {"unit": "unit", "purpose": "whole_data"}, {"unit": ["unit"]}],
+    [{"unit": "party"}, {"purpose": "metric "}, {"unit": ["unit"]}],
     ids=str,
 )
 def test_units_and_purposes_that_nothing_accounts_for_are_refused(fields):

@@ -71,8 +71,8 @@ def test_no_noise_voids_the_statement_and_json_stays_valid():
 def test_declared_sampling_and_a_large_delta_are_noted():
     ledger = ledger_of(release_of(Poisson(600), 1.0, declared=True), 5)
     assert "declared by the caller" in " ".join(str(Statement.from_ledger(ledger, 1e-5)).split())
-    assert "1/examples" not in str(Statement.from_ledger(ledger, 1e-5))
-    assert "above 1/examples" in str(Statement.from_ledger(ledger, 1e-4))
+    assert "1 / number" not in str(Statement.from_ledger(ledger, 1e-5))
+    assert "above 1 / number of records" in str(Statement.from_ledger(ledger, 1e-4))
 
 
 def test_equal_updates_of_several_runs_are_stated_once():

@@ -90,3 +90,31 @@ def test_a_ledger_of_records_takes_no_units():
 def test_bad_ids_are_refused(ids):
     with pytest.raises(ValueError, match="unit_ids"):
         batches(tfdp.sampling.Poisson(4), ids)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (np.where(IDS == 7, np.nan, IDS), r"12 of the 40 `unit_ids` are missing.*an id of its own"),
+        (np.array([None, *IDS[1:]], object), "1 of the 40 `unit_ids` are missing"),
+        (["", *"a" * 39], "1 of the 40 `unit_ids` are missing"),
+        (np.ma.masked_equal(IDS, 7), "12 of the 40 `unit_ids` are missing"),
+        (IDS.astype(float), r"ids\.astype\('int64'\)"),
+        (np.array([*"a" * 39, 3], object), r"ids\.astype\(str\)"),
+        (np.stack([IDS, IDS], axis=1), "Of ids in several columns make one"),
+        (IDS[1:], r"one id for each of the 40 records, shape \(40,\)"),
+    ],
+    ids=["nan", "none", "empty", "masked", "floats", "mixed", "columns", "few"],
+)
+def test_ids_that_name_no_owner_are_refused_with_the_fix(ids, message):
+    with pytest.raises(ValueError, match=message):
+        Units(ids, 40)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [IDS[:, None], IDS.astype(object), IDS.astype(str).astype(object), IDS.astype("S2")],
+    ids=["column", "integers", "strings", "bytes"],
+)
+def test_a_column_of_ids_and_what_pandas_makes_of_them_are_ids(ids):
+    assert np.array_equal(Units(ids, 40).positions, Units(IDS, 40).positions)

@@ -269,7 +269,7 @@ def test_a_delta_out_of_range_is_refused(delta: Any) -> None:
 
 
 def test_a_delta_above_one_over_n_warns_when_training_starts() -> None:
-    with pytest.warns(UserWarning, match="1/examples"):
+    with pytest.warns(UserWarning, match="one over the number of records"):
         Stand().fit(release_of(1.5), 1, 1, [PrivacyBudget(9.0, 2 / EXAMPLES)])
     with warnings.catch_warnings():
         warnings.simplefilter("error")

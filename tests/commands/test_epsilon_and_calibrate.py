@@ -1,15 +1,22 @@
 """`tfdp epsilon` and `tfdp calibrate`: their numbers are the library's, and they load no TensorFlow."""
 
+import io
 import math
 import subprocess
 import sys
+import zipfile
+from pathlib import Path
 
 import dp_accounting
+import h5py
+import numpy as np
 import pytest
 
 from helpers.command_line import RUN, run, run_json
-from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, epsilon
 from tfdp_layers.sampling import FixedSize, Partition, Poisson
+
+SAVED_MODEL = Path(__file__).parents[1] / "data" / "version_0_1.keras"
 
 
 def test_epsilon_is_that_of_dp_accounting(capsys):
@@ -71,7 +78,7 @@ def test_correlated_noise_is_calibrated_and_accounted_alike(capsys):
 
 def test_delta_above_one_over_n_warns_on_stderr(capsys):
     assert run("calibrate", "--epsilon", 2, "--examples", 500, "--batch-size", 50, "--steps", 10, "--delta", 0.01) == 0
-    assert "tfdp: warning: delta=0.01 is above 1/examples=0.002" in capsys.readouterr().err
+    assert "tfdp: warning: delta=0.01 is above 0.002, one over the number of records" in capsys.readouterr().err
 
 
 def test_text_says_what_the_number_means(capsys):
@@ -111,8 +118,50 @@ def test_help_epsilon_and_calibrate_load_no_tensorflow():
 import sys
 from tfdp_layers.commands import cli
 for arguments in (["--help"], ["train", "--help"], ["epsilon", *{RUN}, "--noise-multiplier", "1"],
-                  ["calibrate", "--epsilon", "3", *{RUN}], ["train", "--epsilon", "-1"]):
+                  ["epsilon", "--ledger", {str(SAVED_MODEL)!r}], ["calibrate", "--epsilon", "3", *{RUN}],
+                  ["train", "--epsilon", "-1"]):
     cli.main(arguments)
 assert not {{"tensorflow", "keras"}} & set(sys.modules), "TensorFlow was loaded"
 """
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_the_ledger_in_a_saved_model_is_read(capsys):
+    assert run("epsilon", "--ledger", SAVED_MODEL, "--delta", "1e-3") == 0
+    with zipfile.ZipFile(SAVED_MODEL) as archive, h5py.File(io.BytesIO(archive.read("model.weights.h5"))) as file:
+        ledger = Ledger.from_json(np.asarray(file["vars/privacy_ledger"]).tobytes().decode())
+    assert str(Statement.from_ledger(ledger, 1e-3)) in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [b"hello", b'{"a": 1}', b"PK\x03\x04 no archive", b"\x89HDF\r\n\x1a\n and no more"])
+def test_another_file_is_told_from_a_damaged_ledger(content, tmp_path, capsys):
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    assert run("epsilon", "--ledger", path) == 2
+    said = capsys.readouterr().err
+    assert "is not a ledger, or its beginning is damaged. Give the file" in said or "no whole model file" in said
+    assert "codec" not in said
+    assert path.read_bytes() == content
+
+
+def test_a_folder_of_logs_stands_for_its_ledger_and_a_model_without_one_is_told_so(tmp_path, capsys):
+    ledger = Ledger(tmp_path / "ledger.json")
+    ledger.reserve(ledger.begin(Release((GroupNoise("w", 1.0, 1.5),), Poisson(64), 1000)), 1)
+    ledger.close()
+    assert run("epsilon", "--ledger", tmp_path) == 0
+    with h5py.File(tmp_path / "plain.weights.h5", "w") as file:
+        file["vars/0"] = 1.0
+    assert run("epsilon", "--ledger", tmp_path / "plain.weights.h5") == 2
+    assert "holds a model without a ledger" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["60000", "60,000", "60_000", "6e4", "6.0e4", "+60000"])
+def test_whole_numbers_are_read_as_people_write_them(number, capsys):
+    told = ("--batch-size", 64, "--steps", "300", "--noise-multiplier", 1.3)
+    assert run_json(capsys, "epsilon", "--examples", number, *told)["examples"] == 60_000
+
+
+@pytest.mark.parametrize("number", ["60k", "6,00", "60,0000", "6.5", "6.00005e4", "", "1e999999999", "6e4e4"])
+def test_what_is_no_whole_number_is_refused_with_an_example(number, capsys):
+    assert run("plan", "--examples", number, "--epsilon", 1) == 2
+    assert "give a whole number, for example 60000, 60,000 or 6e4" in capsys.readouterr().err

@@ -38,6 +38,15 @@ def loop(twice: bool) -> None:
 
 
 MISTAKES = {
+    "the class of an optimizer": lambda: tfdp.optimizers.ClippedOptimizer(keras.optimizers.Adam),
+    "a sampler's class": lambda: fit(sampling=tfdp.sampling.Poisson),
+    "ids that are missing": lambda: fit(unit_ids=np.where(Y == 1, np.nan, Y)),
+    "ids as floats": lambda: fit(unit_ids=Y.astype(float)),
+    "a statement without delta": lambda: private().privacy_statement(),
+    "dates in the data": lambda: fit(x=np.full((64, 6), "2025-01-01", "datetime64[D]")),
+    "words as labels": lambda: fit(y=np.array(["yes", "no"] * 32)),
+    "epsilon of a model": lambda: tfdp.accounting.epsilon(private(), 1e-5),
+    "units in one call, records in another": lambda: units_and_records(),
     "an ordinary optimizer": lambda: tfdp.make_private(plain()).compile("adam", LOSS),
     "no budget and no noise given": lambda: fit(private(optimizer=tfdp.optimizers.ClippedOptimizer("adam"))),
     "BatchNormalization": lambda: fit(private(plain(keras.layers.BatchNormalization()))),
@@ -85,6 +94,14 @@ MISTAKES = {
     "KerasTuner over private models": lambda: fit(callbacks=[of_keras_tuner()]),
     "class weights for text labels": lambda: fit(class_weight={"ill": 2.0}),
 }
+
+
+def units_and_records() -> None:
+    """Quantiles of records, charged to a ledger that protects units."""
+    ledger = tfdp.accounting.Ledger()
+    settings: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "noise_multiplier": 9.0}
+    tfdp.preprocessing.quantiles(X, ledger, [0.5], unit_ids=Y, **settings)
+    tfdp.preprocessing.quantiles(X, ledger, [0.5], **settings)
 
 
 def of_keras_tuner() -> Any:

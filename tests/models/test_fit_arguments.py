@@ -88,7 +88,7 @@ def test_data_whose_draws_are_unknown_are_refused_with_the_mend(data):
         batches(x=data, y=None)
 
 
-@pytest.mark.parametrize("sampling", ["poisson", 4, Poisson, {"kind": "poisson"}], ids=str)
+@pytest.mark.parametrize("sampling", ["poisson", 4, {"kind": "poisson"}], ids=str)
 def test_only_a_sampler_is_one(sampling):
     with pytest.raises(ValueError, match="must be a sampler"):
         batches({"sampling": sampling})

@@ -1,6 +1,7 @@
 """What `fit` says of its own prospects, once each: no hope, an end by the budget, a budget left out, broken weights."""
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -19,6 +20,7 @@ def said(model: Any, *callbacks: Any, **options: Any) -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fit(model, *callbacks, **options)
+    assert {Path(one.filename).name for one in caught} <= {"spending.py"}  # that calls fit: the user's line
     return [str(one.message) for one in caught]
 
 

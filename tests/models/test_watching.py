@@ -218,7 +218,5 @@ def test_what_a_callback_writes_into_the_logs_reaches_those_after_it():
 
 
 def test_a_class_in_place_of_a_callback_is_refused():
-    with pytest.raises(
-        ValueError, match=r"holds PrivacyBudget, a class.* Call it: callbacks=\[PrivacyBudget\(\.\.\.\)\]"
-    ):
+    with pytest.raises(ValueError, match=r"callbacks is PrivacyBudget, a class.* Call it: PrivacyBudget\(\.\.\.\)"):
         list(flatten_callbacks([tfdp.callbacks.PrivacyBudget]))

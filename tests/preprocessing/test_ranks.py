@@ -1,11 +1,13 @@
 """Private quantiles: one record's influence on the counts, their noise, what is read from them, and the cost."""
 
+import keras
 import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
 from helpers.normality import assert_normal
-from tfdp_layers.accounting import BudgetExhausted, Ledger, epsilon
+from tfdp_layers.accounting import BudgetExhausted, Ledger, Statement, epsilon
+from tfdp_layers.batches.units import Units
 from tfdp_layers.preprocessing import ranks
 from tfdp_layers.sampling import FixedSize
 
@@ -144,3 +146,46 @@ def test_bad_values_and_settings_are_refused_and_cost_nothing(options):
 def test_probabilities_lie_between_0_and_1(probabilities):
     with pytest.raises(ValueError, match="between 0 and 1"):
         tfdp.preprocessing.quantiles(X, Ledger(), probabilities, lower=LOW, upper=HIGH, noise_multiplier=1.0)
+
+
+def test_a_unit_moves_the_counts_as_one_record_does_however_many_it_owns(monkeypatch):
+    def moved():
+        one = Units([*range(500), *[500] * 50], 550).one_each()
+        return np.linalg.norm(counts(np.concatenate([X, np.full((50, COLUMNS), 0.5)])[one]) - counts(X))
+
+    assert moved() == pytest.approx(BOUND)
+    monkeypatch.setattr(Units, "one_each", lambda units: np.arange(len(units.positions)))  # planted: all of them enter
+    assert moved() == pytest.approx(50 * BOUND)
+
+
+def test_a_ledger_of_units_takes_quantiles_and_normalizations_of_units_alone():
+    ledger, ids = Ledger(), np.arange(500) // 5
+    released(2.0, ledger, unit_ids=ids)
+    assert (ledger.unit, ledger.entries[0].release.examples) == ("unit", 100)
+    assert Ledger.from_json(ledger.to_json()).entries[0].release == ledger.entries[0].release
+    with pytest.raises(ValueError, match=r"protects one unit.*quantiles, vocabulary, release_metric and adapt alike"):
+        released(2.0, ledger)
+    layer = tfdp.layers.PrivateNormalization(3.0, LOW, HIGH)
+    layer.adapt(X.astype("float32"), unit_ids=ids)
+    ledger.merge(layer.ledger)
+    other = tfdp.layers.PrivateNormalization(3.0, LOW, HIGH)
+    other.adapt(X.astype("float32"))
+    with pytest.raises(ValueError, match="protects one unit"):
+        ledger.merge(other.ledger)
+    text = " ".join(str(Statement.from_ledger(ledger, DELTA, "patient")).split())
+    assert "one patient, with all records it owns; add or remove one patient" in text
+    assert "1 noisy sums over all patients" in text
+    assert "one patient moves the sum by at most" in text
+    assert "someone with several ids is protected less" in text
+
+
+def test_a_refused_adapt_leaves_the_layer_free_for_units():
+    ledger, ids = Ledger(), np.arange(500) // 5
+    released(2.0, ledger, unit_ids=ids)
+    layer = tfdp.layers.PrivateNormalization(3.0, LOW, HIGH)
+    model = tfdp.PrivateSequential([keras.Input((COLUMNS,)), layer])
+    model.ledger = ledger
+    with pytest.raises(ValueError, match="protects one unit"):
+        layer.adapt(X.astype("float32"))
+    layer.adapt(X.astype("float32"), unit_ids=ids)
+    assert [entry.release.kind for entry in ledger.entries] == ["unit_whole_data", "unit_whole_data"]

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.instances import refuse_class
 from tfdp_layers.sampling import Sampling
 
 _CHUNK_BYTES = 8 << 20  # what a check reads at once, so that memory-mapped records are never in memory together
@@ -33,14 +34,34 @@ def _array(name: str, leaf: Any) -> np.ndarray:
     array = np.asarray(leaf)  # a view without a copy, of a memory-mapped array too
     if not is_numeric(array.dtype):
         raise ValueError(
-            f"{name} has dtype {array.dtype}, which layers cannot compute with. Encode it as numbers first (for texts:"
-            " keras.layers.TextVectorization; ragged rows: pad them to one length; other numbers: .astype('float32'))."
+            f"{name} has dtype {array.dtype}, which layers cannot compute with. {_as_numbers(name, array)}"
         )
     if array.ndim == 0:
         raise ValueError(
             f"{name} must have a first axis that counts the records. Received a scalar: put it into an array."
         )
     return array
+
+
+def _as_numbers(name: str, array: np.ndarray) -> str:
+    """What to do with records that are no numbers, by what they are."""
+    kind = array.dtype.kind
+    if kind == "O" and array.size and all(isinstance(one, str | bytes) for one in array.flat):
+        kind = "U"
+    if kind in "US" and name == "y":
+        return "Number the classes: (y == 'yes').astype('float32') for two, [CLASSES.index(one) for one in y] for more."
+    if kind in "US":
+        return (
+            "Turn words into numbers before fit, with words that are known beforehand: run StringLookup or"
+            " TextVectorization on the data, not inside of the model, x = lookup(texts), and put it in front of the"
+            " trained model to serve it (docs/recipe_text.md, docs/recipe_tabular.md)."
+        )
+    if kind in "mM":
+        return "Count days from a date that is known beforehand: (x - numpy.datetime64('2020-01-01', 'D')).astype(int)."
+    return (
+        "Columns of several types: encode each one as numbers, then numpy.stack (docs/recipe_tabular.md). Ragged rows:"
+        " pad them to one length. Other numbers: .astype('float32')."
+    )
 
 
 def is_numeric(dtype: np.dtype) -> bool:
@@ -70,9 +91,12 @@ def check_finite(name: str, leaves: Any) -> None:
         if leaf is None or not tf.as_dtype(leaf.dtype).is_floating:
             continue
         if not all(np.isfinite(chunk).all() for chunk in chunks(leaf)):
+            if name == "y":
+                raise ValueError("y holds NaN or infinite values, which are no labels. Leave these records out.")
             raise ValueError(
-                f"{name} holds NaN or infinite values: such a record contributes nothing, and hides mistakes. Replace"
-                " them, or remove these records."
+                f"{name} holds NaN or infinite values: such a record contributes nothing, and hides mistakes. Put a"
+                f" constant in their place, numpy.nan_to_num({name}) say, beside a column that says where"
+                " (docs/recipe_tabular.md)."
             )
 
 
@@ -152,10 +176,12 @@ def chunks(array: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def checked_sampling(sampling: Any) -> Sampling:
+    """The sampler. Raises ValueError for anything else."""
+    refuse_class(sampling, "`sampling`", "256")
     if not isinstance(sampling, Sampling):
         raise ValueError(
-            "sampling says how batches are drawn, and what they cost; there is no default. Pass"
-            f" tfdp_layers.sampling.Poisson(batch_size), for example. Received: sampling={sampling!r}."
+            "`sampling` must be a sampler, which says how batches are drawn, and what they cost; for batches of"
+            f" expected size 256: tfdp.sampling.Poisson(256). Received: sampling={sampling!r}."
         )
     return sampling
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfdp_layers.batches.records import is_numeric
 from tfdp_layers.batches.stores import ArrayStore, Field, Store, drawn_dtype
 from tfdp_layers.batches.written import of_pipeline
+from tfdp_layers.instances import refuse_class
 
 __all__ = ["SourceStore", "as_store", "records"]
 
@@ -83,7 +84,7 @@ def as_store(
 
 def is_source(x: Any) -> bool:
     """Whether these are records by index, which are neither arrays nor batches."""
-    if isinstance(x, list | tuple | Mapping | str | bytes | keras.utils.PyDataset) or hasattr(x, "__array__"):
+    if isinstance(x, list | tuple | Mapping | str | bytes | type | keras.utils.PyDataset) or hasattr(x, "__array__"):
         return False
     return hasattr(x, "__len__") and (hasattr(x, "__getitem__") or hasattr(x, "__getitems__"))
 
@@ -92,6 +93,7 @@ class SourceStore(Store):
     """Records read by index, in threads: see `records`."""
 
     def __init__(self, source: Any, transform: Callable[[Any], Any] | None = None, workers: int | None = None) -> None:
+        refuse_class(source, "The source of records")
         if not is_source(source) and not isinstance(source, list):
             raise ValueError(
                 f"{type(source).__name__} is no source of single records: it needs __len__ and __getitem__(index)."

@@ -1,5 +1,6 @@
 """Which records belong to one unit of privacy (a person, a household), and how one of them is chosen."""
 
+import numbers
 from typing import Any
 
 import numpy as np
@@ -14,18 +15,13 @@ class Units:
     bounded as one record's is; which one it is depends on the unit's own records and on fresh randomness alone.
 
     Args:
-        ids: (records,) integers or strings; records of equal id belong to one unit.
+        ids: (records,) or (records, 1) integers or strings; records of equal id belong to one unit.
 
-    Raises: ValueError unless there is one id a record.
+    Raises: ValueError unless there is one id a record; missing ones (None, NaN, empty strings) are none.
     """
 
     def __init__(self, ids: Any, records: int) -> None:
-        ids = np.asarray(ids)
-        if ids.shape != (records,) or ids.dtype.kind not in "iuSU":
-            raise ValueError(
-                f"`unit_ids` must hold one integer or string for each of the {records} records. Received: shape"
-                f" {ids.shape}, dtype {ids.dtype}."
-            )
+        ids = one_a_record(ids, records)
         _, positions, self._counts = np.unique(ids, return_inverse=True, return_counts=True)
         self._positions = positions.reshape(-1)
         self._order = np.argsort(self._positions, kind="stable")
@@ -43,6 +39,10 @@ class Units:
         """The index of one record, chosen uniformly, of each of these units (distinct positions in 0 ... len - 1)."""
         return self._order[self._starts[units] + rng.integers(0, self._counts[units])]
 
+    def one_each(self) -> np.ndarray:
+        """The index of one record of every unit, chosen uniformly and afresh: (units,), rising."""
+        return np.sort(self.choose(np.arange(len(self)), np.random.default_rng()))
+
     def means(self, values: np.ndarray) -> np.ndarray:
         """The mean of each unit's values: (records,) to (units,), float64, within the range of the unit's values."""
         # Divided first: a sum of quotients can't overflow; clamped because each addition is rounded.
@@ -51,3 +51,51 @@ class Units:
         np.maximum.at(most, self._positions, values)
         means = np.bincount(self._positions, values / self._counts[self._positions], len(self))
         return np.clip(means, least, most)
+
+
+def one_a_record(ids: Any, records: int) -> np.ndarray:
+    """The ids as (records,) integers or strings. Raises ValueError, with the fix, for anything else."""
+    masked = np.ma.count_masked(ids) if isinstance(ids, np.ma.MaskedArray) else 0
+    found = np.asarray(ids)
+    if found.shape == (records, 1):  # a column, as Keras takes labels
+        found = found[:, 0]
+    if found.shape != (records,):
+        fix = " Of ids in several columns make one, for example by joining them with '/'." if found.ndim > 1 else ""
+        raise ValueError(
+            f"`unit_ids` must hold one id for each of the {records} records, shape ({records},). Received shape"
+            f" {found.shape}.{fix}"
+        )
+    missing = masked or _missing(found)
+    if missing:
+        raise ValueError(
+            f"{missing} of the {records} `unit_ids` are missing (None, NaN or empty), and records without an owner"
+            " would be protected as those of one more unit. Leave these records out, or give each of them an id of its"
+            " own."
+        )
+    if found.dtype.kind == "O":  # what pandas makes of strings, and of integers that once had holes
+        values = found.tolist()
+        alike = any(all(isinstance(one, kind) for one in values) for kind in (str, bytes, numbers.Integral))
+        found = np.array(values) if alike else found
+    if found.dtype.kind not in "iuSU":
+        fix = ".astype('int64')" if found.dtype.kind in "fb" else ".astype(str)"
+        raise ValueError(
+            f"`unit_ids` must be integers or strings. Received: dtype {found.dtype}. Convert them: ids{fix}, if that"
+            " keeps different ids apart."
+        )
+    return found
+
+
+def _missing(ids: np.ndarray) -> int:
+    """How many are None, an empty string, or what does not equal itself: NaN, pandas' NA and NaT."""
+    if ids.dtype.kind in "SU":
+        return int(np.sum(ids == ids.dtype.type()))
+    return sum(map(_is_missing, ids.tolist())) if ids.dtype.kind in "fOmM" else 0
+
+
+def _is_missing(one: Any) -> bool:
+    if one is None or one in ("", b""):
+        return True
+    try:
+        return not bool(one == one)
+    except TypeError:  # pandas' NA
+        return True

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 import keras
 import numpy as np
 
+from tfdp_layers.instances import refuse_class
+
 Layer = TypeVar("Layer", bound=keras.layers.Layer)
 _MARK = "_constants_declared_public"
 
@@ -26,6 +28,7 @@ def public(layer: Layer) -> Layer:
     Returns: the layer.
     Raises: ValueError where there is no such layer, or it is not built.
     """
+    refuse_class(layer, "The layer")
     held = [one for one in layer._flatten_layers() if not has_given_constants(one)]
     if not held:
         raise ValueError(

@@ -1,12 +1,12 @@
 """Whether a record's contribution depends on that record alone: proved where it can be, refused, or measured."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import keras
 
+from tfdp_layers.caller import warn
 from tfdp_layers.certificates.interactions import measure_interactions, specs
 from tfdp_layers.certificates.measuring import (
     MEANING,
@@ -133,10 +133,9 @@ def warn_of_measured(model: keras.Model, report: Report) -> None:
         if model.run_eagerly
         else "If you know that this keeps each record to itself, accept it: model.fit(..., accept_measured=True)"
     )
-    warnings.warn(
+    warn(
         f"The independence of records in model {model.name!r} is measured, not proved: {stopped_by(report)}. On"
         f" synthetic records no mixing was found, and the privacy statement says so. {fix}.",
-        stacklevel=2,
     )
 
 

@@ -18,7 +18,7 @@ _COMMANDS = {
     "epsilon": "Print the epsilon of a training run, described or made.",
     "calibrate": "Print the noise multiplier that keeps to a budget.",
     "plan": "Compare batch sizes and epochs by what a budget buys with them.",
-    "tune": "Search settings by private trainings, for the price of one entry in the ledger.",
+    "tune": "On images: search settings by private trainings, for the price of one entry in the ledger.",
     "bench": "Time private steps of a network beside its ordinary ones.",
     "audit": "Attack a private training, and compare what is found with what it claims.",
     "federated": "Simulate parties that do not share their data (`tfdp federated simulate`).",

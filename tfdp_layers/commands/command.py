@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from absl import flags
@@ -41,6 +42,9 @@ class Command:
         """The options of this command alone, not those of every imported module."""
         values = flags.FlagValues()
         self.define(values)
+        for name in values:
+            if isinstance(values[name].parser, flags.IntegerParser):
+                values[name].parser = _WholeNumber()
         return values
 
     def parse(self, arguments: Sequence[str]) -> flags.FlagValues:
@@ -71,6 +75,18 @@ class Command:
             text = flag.help.partition(">: ")[2] if choices else flag.help
             lines += [f"  {_option(name)}{value}", wrapped(text + default, " " * 6, 6)]
         return "\n".join(lines)
+
+
+class _WholeNumber(flags.IntegerParser):
+    """An integer as people write it: 60000, 60_000, 60,000, 6e4."""
+
+    def convert(self, argument: Any) -> int:
+        text = str(argument).strip()
+        if re.fullmatch(r"[+-]?(\d+|\d{1,3}([,_]\d{3})+)", text):
+            return int(text.replace(",", "").replace("_", ""))
+        if re.fullmatch(r"\d+(\.\d+)?[eE]\+?\d{1,2}", text) and Decimal(text) == int(Decimal(text)):
+            return int(Decimal(text))
+        raise ValueError("give a whole number, for example 60000, 60,000 or 6e4")
 
 
 def wrapped(text: str, first: str, indent: int) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from absl import flags
 
 from tfdp_layers.accounting import Epsilon, Ledger, LedgerError, Statement, epsilon
+from tfdp_layers.accounting.stored import is_model_file, ledger_of_model_file
 from tfdp_layers.commands.command import Command, Refusal, fraction, needed, positive, print_json, wrapped
 from tfdp_layers.commands.sampled_run import SampledRun, define_sampled_run
 
@@ -18,18 +19,27 @@ counted in a ledger file. Nothing is trained, and nothing is written.
 Examples:
   tfdp epsilon --examples 60000 --batch-size 2048 --noise-multiplier 1.3 --epochs 40 --delta 1e-5
   tfdp epsilon --ledger logs/ledger.json --delta 1e-5
+  tfdp epsilon --ledger model.keras --delta 1e-5
 
 The noise multiplier is the noise's standard deviation over the bound on what one record adds to the
 summed gradient. Epsilon counts the whole run; the smaller, the more private. It is the smallest
 that a valid accountant (PLD, RDP, ...) proves.
 """
 
+_WHAT = (
+    "Give the file that tfdp.accounting.Ledger('ledger.json') or `tfdp train --log-dir DIR` (DIR/ledger.json) wrote, or"
+    " a model saved by a private model's save (model.keras)."
+)
+
 
 def _define(values: flags.FlagValues) -> None:
     define_sampled_run(values)
     flags.DEFINE_float("noise_multiplier", None, "Noise over the bound on one record.", flag_values=values)
     flags.DEFINE_string(
-        "ledger", None, "A ledger file: prints what was spent there, in place of a described run.", flag_values=values
+        "ledger",
+        None,
+        "A ledger file, or a saved private model: prints what was spent there, in place of a described run.",
+        flag_values=values,
     )
     flags.DEFINE_bool("json", False, "Print one JSON object (an infinite epsilon is null).", flag_values=values)
 
@@ -85,12 +95,22 @@ def _run_ledger(values: flags.FlagValues) -> int:
 
 
 def _read(path: Path) -> Ledger:
-    """Looking at a ledger takes no lock and needs no right to write."""
+    """The ledger of a file, of a folder with a ledger.json, or of a saved model. Looking locks and writes nothing."""
+    path = path / "ledger.json" if (path / "ledger.json").is_file() else path
     try:
+        if path.is_file() and is_model_file(path):
+            return ledger_of_model_file(path)
+        if path.is_file() and not _begins_as_one(path):
+            raise Refusal(f"{path} is not a ledger, or its beginning is damaged. {_WHAT}")
         return Ledger.read(path)
-    except LedgerError as error:
-        hint = "" if path.exists() else " `tfdp train --log-dir DIR` writes DIR/ledger.json."
+    except (LedgerError, OSError) as error:
+        hint = "" if path.is_file() else f" {_WHAT}"
         raise Refusal(f"the ledger cannot be read: {error}{hint}") from error
+
+
+def _begins_as_one(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(64).lstrip().startswith(b'{"format"')
 
 
 def _epsilon(ledger: Ledger, delta: float) -> Epsilon:

@@ -24,7 +24,12 @@ In Python: print(tfdp.plan(60_000, epsilon=2.7, delta=1e-5)).
 
 
 def _define(values: flags.FlagValues) -> None:
-    flags.DEFINE_integer("examples", None, "Number of records of the training data.", flag_values=values)
+    flags.DEFINE_integer(
+        "examples",
+        None,
+        "Number of records of the training data; of persons, where fit gets unit_ids.",
+        flag_values=values,
+    )
     flags.DEFINE_float("epsilon", None, "The budget for the whole run, for example 2.7.", flag_values=values)
     text = "Probability with which the guarantee may fail; choose less than 1 / examples."
     flags.DEFINE_float("delta", 1e-5, text, flag_values=values)

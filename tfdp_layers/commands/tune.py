@@ -30,6 +30,7 @@ from tfdp_layers.zoo.recipes import Recipe
 __all__ = ["COMMAND"]
 
 _DESCRIPTION = """
+For images, on the command's own data sets and networks; for your own, tfdp.tuning.random_search in Python.
 Trains a random number of private models with settings drawn at random, and shows the best one and nothing
 else: the whole search costs the epsilon you give, as one entry of the ledger. How many models were trained
 is as secret as the others. The test set counts as public: its first half chooses, the second half reports.

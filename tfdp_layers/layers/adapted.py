@@ -12,6 +12,8 @@ import tensorflow as tf
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.account import Account
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
+from tfdp_layers.batches.records import checked_sampling
+from tfdp_layers.batches.units import Units
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.rules.rows import check_bound
 from tfdp_layers.sampling import Poisson, Sampling, drawing_all
@@ -65,7 +67,9 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         """What the weights in use, and every earlier `adapt`, cost."""
         return self._paid.ledger
 
-    def adapt(self, data: Any, sampling: Sampling | None = None, examples: int | None = None) -> None:
+    def adapt(
+        self, data: Any, sampling: Sampling | None = None, examples: int | None = None, unit_ids: Any = None
+    ) -> None:
         """Releases one noisy sum over all records, charged before it is made, and uses it from now on.
 
         Args:
@@ -73,18 +77,23 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
             sampling: how the model's `fit` draws, `tfdp.sampling.FixedSize(256)` say: the cost is stated under its
                 neighbouring relation, and a ledger holds one. Each record is used once here whatever it is. Default:
                 Poisson sampling, add or remove one record, as in `fit`.
-            examples: the declared, public number of records; that of the array if left out.
+            examples: the declared, public number of records, or of units; that of the array if left out.
+            unit_ids: (records,), where the ledger of the model protects units, as `fit` with `unit_ids` makes it: of
+                each unit one record enters, chosen at random, so that a unit moves the sum as one record does.
 
         Raises:
-            ValueError: data of no records or of another shape than before, or a sampling of another kind.
+            ValueError: data of no records or of another shape than before, a sampling of another kind, or units where
+                the ledger protects records, or the other way round.
             BudgetExhausted: it would exceed the budget of a ledger of a model that uses the layer; nothing is released.
         """
         check_records(data)
         if not self.built:
             self.build((None, *data.shape[1:]))
         self.check_shape(tuple(data.shape[1:]))
+        if unit_ids is not None:
+            data = data[Units(unit_ids, len(data)).one_each()]
         declared = len(data) if examples is None else examples
-        self._release(data, sampling, declared)
+        self._release(data, sampling, declared, "record" if unit_ids is None else "unit")
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Raises ValueError for records of another shape than the layer was built for."""
@@ -103,13 +112,15 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         """Sets the weights from the noisy `total` over `count` records, which is a declared number."""
         raise NotImplementedError
 
-    def _release(self, data: Any, sampling: Sampling | None, declared: int) -> None:
+    def _release(self, data: Any, sampling: Sampling | None, declared: int, unit: str) -> None:
         stddev = self.noise_multiplier * self.sensitivity
         self.noise_source.rekey()
         source: dict[str, Any] = {"seeded": self.noise_source.seeded, "generator": self.noise_source.generator}
         sampling = Poisson(1) if sampling is None else sampling
-        release = whole_data(self.group, self.sensitivity, stddev, sampling, declared, **source)
+        release = whole_data(self.group, self.sensitivity, stddev, sampling, declared, unit=unit, **source)
         ledger = self._paid.ledger
+        for account in self._paid.users:  # before anything is reserved: a reservation, taken back, keeps its unit
+            account.ledger.check(release)
         token = ledger.begin(release)
         ledger.reserve(token, 1)
         entry = ledger.entry_of(token)
@@ -212,19 +223,15 @@ class _Paid:
         return copied
 
 
-def whole_data(group: str, bound: float, stddev: float, sampling: Sampling, examples: int, **source: Any) -> Release:
+def whole_data(group: str, bound: float, stddev: float, sampling: Sampling, examples: int, **options: Any) -> Release:
     """One noisy sum over all records, of which one record moves `bound`, as a ledger counts it."""
     noise = GroupNoise(group, bound, stddev)
-    return Release((noise,), whole(sampling, examples), examples, purpose="whole_data", **source)
+    return Release((noise,), whole(sampling, examples), examples, purpose="whole_data", **options)
 
 
 def whole(sampling: Sampling, examples: int) -> Sampling:
     """The sampling of the same relation that draws every record, once."""
-    if not isinstance(sampling, Sampling):
-        raise ValueError(
-            f"`sampling` must be a sampler, for example tfdp.sampling.Poisson(256). Received: {sampling!r}."
-        )
-    return drawing_all(sampling.relation, examples)
+    return drawing_all(checked_sampling(sampling).relation, examples)
 
 
 def chunks(data: Any) -> Iterator[np.ndarray]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
+from tfdp_layers.accounting.accountant import check_delta, check_ledger
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
@@ -44,6 +45,7 @@ class Bookkeeping(KerasMixin):
 
     @ledger.setter
     def ledger(self, ledger: Ledger) -> None:
+        check_ledger(ledger)
         if self._privacy.run is not None:
             raise RuntimeError("The ledger can't be exchanged while fit runs: assign it before fit.")
         self._settle_accounts()
@@ -105,16 +107,20 @@ class Bookkeeping(KerasMixin):
         if run.token is not None:
             self.ledger.keep_to(run.token, budget, nominal=nominal)
 
-    def privacy_statement(self, delta: float) -> Statement:
+    def privacy_statement(self, delta: float | None = None, unit_name: str | None = None) -> Statement:
         """What was released, at which epsilon, under which assumptions. Print it, or `.to_json()`.
 
-        Raises: ValueError where weights came without what they cost, where constants changed after `tfdp.public`, or
-            delta is not in (0, 1).
+        Args:
+            delta: needed: the probability with which the guarantee may fail, below 1 / number of records.
+            unit_name: what a unit is ("patient"), where `fit` got `unit_ids`: the word that readers see.
+
+        Raises: ValueError without a delta in (0, 1), for a name that is no word or where records are protected, where
+            weights came without what they cost, or where constants changed after `tfdp.public`.
         """
         self._settle_accounts()
         self._refuse_unpaid_weights()
         refuse_changed_constants(self)
-        statement = Statement.from_ledger(self.ledger, delta)
+        statement = Statement.from_ledger(self.ledger, check_delta(delta), unit_name)
         return replace(statement, notes=(*statement.notes, *self._privacy.remarks))
 
     def _refuse_unpaid_weights(self) -> None:

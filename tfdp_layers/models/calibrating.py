@@ -11,6 +11,7 @@ from tfdp_layers.accounting.calibration import OutOfReachError
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget
 from tfdp_layers.callbacks.steering import flatten_callbacks
+from tfdp_layers.caller import warn
 from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.run import release_of
 from tfdp_layers.optimizers.base import PrivateOptimizer
@@ -152,9 +153,10 @@ def _least_noise(
 
 
 def _nothing_left(target: Budget, spent: float, ledger: Ledger) -> str:
+    where = "" if ledger.path is None else f" {ledger.path}, which outlives this process,"
     return (
         f"Nothing is left of the budget epsilon={target.epsilon:g} at delta={target.delta:g}: the {ledger.steps}"
-        f" releases in the ledger spent epsilon={spent:.4g}. Nothing more was released. With"
+        f" releases in the ledger{where} spent epsilon={spent:.4g}. Nothing more was released. With"
         " noise_multiplier='calibrate' one fit plans to use the whole budget: give all epochs to one fit, a larger"
         " budget to the next, or the optimizer a number."
     )
@@ -174,9 +176,7 @@ def _remember(ledger: Ledger, budget: PrivacyBudget | None) -> None:
         return
     before = _kept_to.get(ledger)
     if before is not None and ledger.budget is None:
-        warnings.warn(
+        warn(
             f"This fit has no PrivacyBudget, and an earlier one on the same ledger kept to epsilon={before.epsilon:g}"
             f" at delta={before.delta:g}: nothing keeps to that now. Add a tfdp.callbacks.PrivacyBudget to callbacks.",
-            UserWarning,
-            stacklevel=2,
         )

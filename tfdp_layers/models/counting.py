@@ -1,13 +1,13 @@
 """The compiled step, counted: reserved in the ledger before it runs, settled after."""
 
 import threading
-import warnings
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.limits import Limit
+from tfdp_layers.caller import warn
 from tfdp_layers.models.run import PrivacyState, Run
 from tfdp_layers.models.workers import Workers
 from tfdp_layers.optimizers.base import PrivateOptimizer
@@ -101,10 +101,8 @@ class CountedStep:
         last = last or (ledger.exhausted(run.token) if count < wanted else None)
         if last is not None and last.token != run.token:
             if run.plan is None or run.made + count < run.plan.steps:  # else it ends then anyhow
-                warnings.warn(
+                warn(
                     f"{last.whose(run.token)} affords {count} more updates: fit ends after them.",
-                    UserWarning,
-                    stacklevel=5,
                 )
             self.stop()
         elif count < wanted:  # before, it is left to the callback that brought the budget

@@ -2,7 +2,6 @@
 
 import inspect
 import sys
-import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,10 +11,12 @@ import numpy as np
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.batches.records import checked_sampling
 from tfdp_layers.batches.sources import is_source
 from tfdp_layers.batches.stores import Store
 from tfdp_layers.callbacks.steering import PUBLIC, flatten_callbacks, of_keras_tuner, refuse_steering
-from tfdp_layers.sampling import Poisson, Sampling
+from tfdp_layers.caller import warn
+from tfdp_layers.sampling import Poisson
 
 _ARRAY_OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "seed")
 
@@ -45,11 +46,7 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
     sampling, batch_size = options["sampling"], arguments.get("batch_size")
     if sampling is None:
         sampling = Poisson(32 if batch_size is None else batch_size)
-    elif not isinstance(sampling, Sampling):
-        raise ValueError(
-            f"`sampling` must be a sampler, for example tfdp.sampling.Poisson(256). Received: {sampling!r}."
-        )
-    elif batch_size is not None and batch_size != sampling.batch_size:
+    elif batch_size is not None and batch_size != checked_sampling(sampling).batch_size:
         raise ValueError(f"batch_size={batch_size} contradicts {sampling}: leave batch_size out.")
     return PrivateBatches(
         x,
@@ -159,11 +156,10 @@ def warn_of_lost_count(callbacks: Any, ledger: Ledger) -> None:
     writers = (keras.callbacks.BackupAndRestore, keras.callbacks.ModelCheckpoint)
     found = next((c for c in flatten_callbacks(callbacks) if isinstance(c, writers)), None)
     if found is not None and ledger.path is None:
-        warnings.warn(
+        warn(
             f"{type(found).__name__} writes checkpoints, and the ledger is in memory: after a crash the steps since the"
             " checkpoint that you go on from are counted nowhere, though other files may hold what they released. Keep"
             " the count in a file: model.ledger = tfdp.accounting.Ledger('ledger.json').",
-            stacklevel=6,
         )
 
 

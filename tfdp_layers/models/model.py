@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from tfdp_layers.instances import refuse_class
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.conversion import clipped_twin, plain_model
 from tfdp_layers.models.training import PrivateTraining
@@ -67,6 +68,12 @@ def make_private(
     if bounding not in (None, "backprop_clipping"):
         raise ValueError(f"`bounding` must be None or 'backprop_clipping'. Received: bounding={bounding!r}.")
     kinds: Any = (keras.Sequential, functional_class())
+    refuse_class(model, "The model")
+    if isinstance(model, keras.layers.Layer) and not isinstance(model, keras.Model):
+        raise ValueError(
+            f"make_private takes a model, and {type(model).__name__} is a layer. Put it into one:"
+            " keras.Sequential([keras.Input(shape), layer])."
+        )
     if not isinstance(model, kinds):
         raise ValueError(
             f"make_private takes Sequential and functional models; {type(model).__name__} defines its own call(), in"

@@ -1,11 +1,11 @@
 """What a `fit` can hope for: whether its gradients can stand out of its noise at all."""
 
 import math
-import warnings
 from collections.abc import Sequence
 
 from tfdp_layers.accounting import Release
 from tfdp_layers.accounting.signal import signal_to_noise
+from tfdp_layers.caller import warn
 from tfdp_layers.sensitivity import SensitivityGroup
 
 HOPELESS = 1.0
@@ -22,12 +22,10 @@ def warn_of_hopeless(release: Release, groups: Sequence[SensitivityGroup], steps
     noise, batch_size = release.noise_multiplier, release.sampling.batch_size
     ratio = signal_to_noise(noise, batch_size, steps, weights, release.noise)
     if ratio < HOPELESS:
-        warnings.warn(
+        warn(
             f"This fit can learn next to nothing: if all {batch_size:,} {release.unit}s of a batch pulled one way"
             f" in all {steps:,} steps, their clipped gradients would add up to {ratio:.2g} of the noise on {weights:,}"
             f" weights (noise multiplier {noise:.4g}). What helps: a larger epsilon, more {release.unit}s, or fewer"
             " weights to train (freeze layers, train a head on features, LoRA). Larger batches or more epochs change"
             " little at a given epsilon.",
-            UserWarning,
-            stacklevel=2,
         )

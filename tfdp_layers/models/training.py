@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.instances import refuse_class
 from tfdp_layers.models.building import settings_of
 from tfdp_layers.models.counting import CountedStep, refuse_changed
 from tfdp_layers.models.crossing import crossings_of, resetting, results_of
@@ -99,6 +100,9 @@ class PrivateTraining(Opening):
                 " it between two calls of fit."
             )
         arguments = bind(super().compile, args, kwargs)
+        for name in ("optimizer", "loss"):
+            for one in keras.tree.flatten(arguments.get(name)):
+                refuse_class(one, f"`{name}`")
         optimizer = keras.optimizers.get(arguments.get("optimizer", "rmsprop"))
         if not isinstance(optimizer, PrivateOptimizer):
             raise ValueError(

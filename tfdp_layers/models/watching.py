@@ -1,13 +1,13 @@
 """What callbacks that this library does not know read of private numbers, and do then."""
 
 import contextlib
-import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
 
 from tfdp_layers.callbacks.steering import PUBLIC, flatten_callbacks
+from tfdp_layers.caller import warn
 from tfdp_layers.models.watched_logs import WatchedLogs
 
 _HOOKS = tuple(name for name in dir(keras.callbacks.Callback) if name.startswith("on_"))
@@ -191,9 +191,7 @@ STEERED = (
 
 def warn_of_steering(sentence: str) -> None:
     """Warns that a callback may have decided by private numbers, after the sentence that says which."""
-    warnings.warn(
+    warn(
         f"{sentence} {STEERED} Decide by public validation data (val_...) or by 'epsilon'. The model's privacy"
         " statement says so, too.",
-        UserWarning,
-        stacklevel=2,
     )

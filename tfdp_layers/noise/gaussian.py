@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
+from tfdp_layers.instances import refuse_class
 from tfdp_layers.noise.memory import NoiseMemory
 from tfdp_layers.noise.normals import PER_COUNTER
 from tfdp_layers.noise.sources import NoiseSource
@@ -26,6 +27,7 @@ def as_correlated(noise: Any) -> Correlated | None:
         return Correlated(noise["decay"])
     if noise is None or isinstance(noise, Correlated):
         return noise
+    refuse_class(noise, "`noise`", "")
     raise ValueError(
         "`noise` is None, for independent noise, or tfdp.noise.Correlated(), for epochs. How much noise there is, is"
         f" `noise_multiplier`, and where it comes from, `noise_source`. Received: noise={noise!r}."

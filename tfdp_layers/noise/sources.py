@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.instances import refuse_class
 from tfdp_layers.noise.normals import PER_COUNTER, counted_normals
 
 _BLOCK = 256
@@ -193,6 +194,7 @@ def as_noise_source(source: str | NoiseSource) -> NoiseSource:
     """A source by its name, "default" or "secure", or a source itself. Raises ValueError for anything else."""
     if isinstance(source, NoiseSource):
         return source
+    refuse_class(source, "`noise_source`")
     if source == "default":
         return NoiseSource()
     if source == "secure":

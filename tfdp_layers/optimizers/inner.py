@@ -4,6 +4,8 @@ from typing import Any
 
 import keras
 
+from tfdp_layers.instances import refuse_class
+
 RATES = {"adam": 0.005}
 """Learning rates of optimizers that are given by name, where those of Keras are not for private training.
 
@@ -14,6 +16,7 @@ it has learned. Measured by `benchmarks/three_lines.py`: docs/choosing.md.
 
 def inner_optimizer(given: Any) -> keras.optimizers.Optimizer:
     """A Keras optimizer, of an instance, a name or a config. A name has the rate of `RATES`, or Keras' own."""
+    refuse_class(given, "The optimizer", otherwise=", or give its name: 'adam'")
     name = given.lower() if isinstance(given, str) else None
     config = {"class_name": name, "config": {"learning_rate": RATES[name]}} if name in RATES else given
     return keras.optimizers.get(config)

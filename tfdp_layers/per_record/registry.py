@@ -1,6 +1,5 @@
 """Which formula says how a layer computes with its weights: by the layer's exact class, or by the class's name."""
 
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.caller import warn
 from tfdp_layers.structure import trained_weights
 from tfdp_layers.uses import CountedLayer
 
@@ -137,9 +137,8 @@ def warn_of_generic(model: keras.Model) -> None:
     for layer in layers_to_record(model):
         if entry_of(layer) is None:
             weights = sum(int(tf.size(v.value)) for v in own_weights(layer))
-            warnings.warn(
+            warn(
                 f"Layer {layer.name!r} ({type(layer).__name__}) has no per-record formula: a gradient of its"
                 f" {weights:,} weights is written out for every record of a batch. Register a formula,"
                 " @tfdp.per_record_formulas, to save that.",
-                stacklevel=3,
             )

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
+from tfdp_layers.batches.units import Units
 from tfdp_layers.metrics import whole_draw
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 
@@ -24,6 +25,7 @@ def quantiles(
     noise_multiplier: float,
     levels: int = 10,
     examples: int | None = None,
+    unit_ids: Any = None,
     noise_source: str | NoiseSource = "secure",
 ) -> np.ndarray:
     """Releases quantiles of each column of private numbers, and charges the ledger before it does.
@@ -32,11 +34,12 @@ def quantiles(
     noise is added to the counts, and all quantiles are read from them.
 
     Formal guarantee: one Gaussian mechanism of this noise multiplier on all records, composed with all else in the
-    ledger, under its neighbouring relation (add-or-remove for an empty one).
+    ledger, under its neighbouring relation (add-or-remove for an empty one), and for its unit.
     Derivation: a record lies in one interval of each halving of each of d columns, so adding or removing it, or
     replacing it by an empty one, moves d * levels counts by 1: an L2 norm of sqrt(d * levels), attained by every record
     without NaN. Counts are whole numbers, so their sums are exact. NaN lies in no interval, and what lies beyond the
-    range in its first or last. However many quantiles are read from the counts, it is post-processing.
+    range in its first or last. Of a unit one record enters, chosen by fresh randomness alone: whichever that is, the
+    unit moves the counts as one record does. However many quantiles are read from the counts, it is post-processing.
 
     The count of the numbers below a point is a sum of at most `levels` noisy ones: its noise has a standard deviation
     of at most noise_multiplier * levels * sqrt(d). A quantile is off by about that many ranks, and by one interval.
@@ -49,12 +52,14 @@ def quantiles(
             magnitude: 2^levels intervals divide it.
         noise_multiplier: the noise's standard deviation over sqrt(d * levels); above 0.
         levels: 1 to 20.
-        examples: the declared, public number of records; that of the values if left out.
+        examples: the declared, public number of records, or of units; that of the values if left out.
+        unit_ids: (records,), for a ledger that protects units: each counts with one of its records, chosen at random.
         noise_source: as in `tfdp.optimizers`.
 
     Returns: (probabilities,) or (probabilities, columns), each column rising.
     Raises:
-        ValueError: values that are no numbers, or settings out of range; nothing is charged.
+        ValueError: values that are no numbers, settings out of range, or a unit that the ledger does not protect;
+            nothing is charged.
         BudgetExhausted, LedgerError: the ledger cannot take the charge; nothing is released.
     Source: counts in a binary tree: Hay, Rastogi, Miklau, Suciu 2010, arXiv:0904.0942, section 4 (with Laplace noise).
 
@@ -66,15 +71,18 @@ def quantiles(
     wanted = _checked(array, probabilities, levels, noise_multiplier)
     columns = array.reshape(len(array), -1)
     low, high = _ends(lower, upper, columns.shape[1])
-    declared, source = len(array) if examples is None else examples, as_noise_source(noise_source)
+    if unit_ids is not None:
+        columns = columns[Units(unit_ids, len(columns)).one_each()]
+    declared, source = len(columns) if examples is None else examples, as_noise_source(noise_source)
     bound = math.sqrt(columns.shape[1] * levels)
     noise = GroupNoise("quantiles", bound, noise_multiplier * bound)
     release = Release(
         (noise,),
-        whole_draw(ledger, declared, len(array)),
+        whole_draw(ledger, declared, len(columns)),
         declared,
         seeded=source.seeded,
         generator=source.generator,
+        unit="record" if unit_ids is None else "unit",
         purpose="whole_data",
     )
     token = ledger.begin(release)

@@ -54,8 +54,8 @@ class Sampling(abc.ABC):
         examples = whole_number("examples", examples, minimum=1)
         if self.batch_size > examples:
             raise ValueError(
-                f"batch_size={self.batch_size} is larger than the data (examples={examples}): no step can draw so many"
-                f" records. Use a batch_size of at most {examples}."
+                f"batch_size={self.batch_size} is larger than the data (examples={examples}; units, where"
+                f" unit_ids are given): no step can draw so many. Use a batch_size of at most {examples}."
             )
 
     def steps_per_epoch(self, examples: int) -> int:

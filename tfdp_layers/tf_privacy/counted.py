@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.accounting import Budget, BudgetExhausted, GroupNoise, Ledger, Release, Statement
+from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.callbacks.steering import logs_first
 from tfdp_layers.tf_privacy.fitting import Data, data_of, refuse_unsound_fit
 from tfdp_layers.tf_privacy.forward import refuse_leaks, refuse_shared_weights
@@ -95,13 +96,13 @@ class Counted:
         run = self._require_run()
         return None if run.limit is None else max(0, run.limit - run.made)
 
-    def privacy_statement(self, delta: float) -> Statement:
+    def privacy_statement(self, delta: float | None = None) -> Statement:
         """What was released, at which epsilon, under which assumptions.
 
-        Raises: ValueError for delta not in (0, 1), or where a weight was trained with another ledger, too.
+        Raises: ValueError without a delta in (0, 1), or where a weight was trained with another ledger, too.
         """
         refuse_other_ledgers(self)
-        return Statement.from_ledger(self.ledger, delta)
+        return Statement.from_ledger(self.ledger, check_delta(delta))
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         """As in Keras, on arrays or `PoissonBatches`; every step is in the ledger before it is made.

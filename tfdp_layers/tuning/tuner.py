@@ -2,7 +2,6 @@
 
 import math
 import random
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ except ImportError as error:
 
 from tfdp_layers.accounting import BudgetExhausted, Ledger, epsilon
 from tfdp_layers.callbacks import PrivacyBudget
+from tfdp_layers.caller import warn
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.tuning.space import Drawn
 
@@ -104,7 +104,7 @@ class PrivateTuner(keras_tuner.Tuner):
         except _BudgetEnded as ended:
             if self._made == 0:
                 raise BudgetExhausted(str(ended)) from ended
-            warnings.warn(f"The budget ended the search after {self._made} trials: {ended}", UserWarning, stacklevel=2)
+            warn(f"The budget ended the search after {self._made} trials: {ended}")
 
     def run_trial(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
         """One trial, under its share of the budget."""

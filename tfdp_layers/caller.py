@@ -1,0 +1,38 @@
+"""The line of the user's code that a warning is about. Loads no TensorFlow."""
+
+import sys
+import warnings
+from types import FrameType
+
+__all__ = ["warn"]
+
+_NOT_USERS = frozenset(
+    ("tfdp_layers", "keras", "tf_keras", "tensorflow", "keras_tuner", "tensorflow_privacy", "dp_accounting")
+) | {"contextlib", "threading", "concurrent", "functools"}
+"""First names of modules that stand between the user's line and ours."""
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warns at the innermost line that is neither this library's nor of Keras or TensorFlow, whoever called whom.
+
+    A count of calls (`stacklevel`) would be wrong as soon as one call more lies between, and Keras calls callbacks from
+    anywhere; `skip_file_prefixes` needs Python 3.12, and one folder.
+
+    Without such a line (in a thread of ours) it is that of the outermost call.
+    """
+    frame = _users(sys._getframe(1))
+    warnings.warn_explicit(
+        message,
+        category,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=frame.f_globals.get("__name__") or "<unknown>",
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+    )
+
+
+def _users(frame: FrameType) -> FrameType:
+    """The innermost frame of the user's, from this one on outwards."""
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).split(".")[0] in _NOT_USERS:
+        frame = frame.f_back
+    return frame
