@@ -1,5 +1,6 @@
 """A machine without data sets, and a run that must not reach training."""
 
+import keras  # before KERAS_HOME points elsewhere: its first import writes a file there
 import pytest
 
 from tfdp_layers.commands import train
@@ -23,6 +24,7 @@ def no_data(tmp_path, monkeypatch):
     def no_network(name):
         raise Exception("URL fetch failure")
 
+    assert keras.config.floatx()
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
     monkeypatch.setattr(datasets, "_DEBIAN", tmp_path / "debian")
     monkeypatch.setattr(datasets, "_download", no_network)
