@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from helpers.accounting_tools import ledger_of, release_of
+from tfdp_layers.accounting import released as released_numbers
 from tfdp_layers.accounting.account import Account, account_of
-from tfdp_layers.models import accounts
 from tfdp_layers.models.accounts import held_by, join_accounts, remember_released
 from tfdp_layers.sampling import Poisson
 
@@ -68,7 +68,7 @@ def test_integers_are_no_released_values():
 
 
 def test_values_that_are_not_recognised_are_seen(monkeypatch):
-    monkeypatch.setattr(accounts, "_digest", lambda held: None)
+    monkeypatch.setattr(released_numbers, "_digest", lambda held: None)
     with pytest.raises(AssertionError):
         test_a_copy_of_released_values_brings_what_they_cost("float32")
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
-from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
+from tfdp_layers.accounting.stored import read_paid_weights, read_stored_ledger, write_paid_weights, write_stored_ledger
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import refuse_changed_constants
-from tfdp_layers.layers.adapted import merge_adaptations
-from tfdp_layers.models.accounts import join_accounts
+from tfdp_layers.layers.adapted import AdaptedLayer, merge_adaptations
+from tfdp_layers.models.accounts import join_accounts, paid_for, remember_loaded
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.models.whole_file import whole_file
 from tfdp_layers.optimizers.base import PrivateOptimizer
@@ -193,21 +193,53 @@ class Bookkeeping(KerasMixin):
         self._privacy.decided("set the weights")
         super().set_weights(weights)
 
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """As in Keras. What the new weights are computed from was paid for, so they are too."""
+        self._settle_accounts()
+        before = [(layer, list(layer.weights)) for layer in self._flatten_layers() if not layer._layers]
+        super().quantize(*args, **kwargs)
+        for layer, weights in before:
+            if any(paid_for(weights)):
+                join_accounts(self._privacy.account, (), layer.weights)
+
     def save_own_variables(self, store: Any) -> None:
         self._settle_accounts()
         self._refuse_unpaid_weights()
         refuse_changed_constants(self)
         super().save_own_variables(store)
         write_stored_ledger(store, self.ledger)
+        write_paid_weights(store, paid_for(self._trained_by_fits()))
+
+    def _trained_by_fits(self) -> list[Any]:
+        """The weights that trainings may release something into: adapted layers know themselves what theirs cost."""
+        adapted = [layer for layer in self._flatten_layers() if isinstance(layer, AdaptedLayer)]
+        theirs = {id(weight) for layer in adapted for weight in layer.weights}
+        return [weight for weight in self.weights if id(weight) not in theirs]
+
+    def _share_cost(self, paid: list[bool] | None) -> None:
+        """Lets weights that are being loaded say what they cost, wherever they go from here: frozen ones, too.
+
+        Args:
+            paid: of each weight, whether a training released something into it; None where the file does not tell.
+        """
+        weights = self._trained_by_fits()
+        if paid is None or len(paid) != len(weights):
+            paid = [True] * len(weights)
+        theirs = [weight for weight, is_paid in zip(weights, paid, strict=True) if is_paid]
+        join_accounts(self._privacy.account, (), theirs)
+        remember_loaded(self._privacy.account, theirs)
 
     def load_own_variables(self, store: Any) -> None:
         """Loads weights; what they cost is merged into the ledger, which never rewinds."""
         # Keras loads the weights of layers after a failure here too (and only warns, with skip_mismatch).
         self._privacy.unpaid = True
         variables, stored = read_stored_ledger(store)
+        paid = read_paid_weights(variables)
         if stored is not None:
             self._settle_accounts()
             self.ledger.merge(stored)
+            if stored.updates:
+                self._share_cost(paid)
         elif not getattr(_loading, "public", False):
             raise ValueError(
                 "These weights were saved without a privacy ledger, so what they cost is not known. If they are public"
