@@ -11,7 +11,16 @@ import numpy as np
 from tfdp_layers.accounting.account import account_of
 from tfdp_layers.accounting.ledger import Ledger
 
-__all__ = ["costs_of", "forget", "is_paid_for", "known_values", "remember", "remember_copies", "remember_later"]
+__all__ = [
+    "are_foreign",
+    "costs_of",
+    "forget",
+    "is_paid_for",
+    "known_values",
+    "remember",
+    "remember_copies",
+    "remember_later",
+]
 
 _SMALLEST = 3
 """Weights of fewer numbers are not recognised by their values: a few zeros may be anyone's."""
@@ -50,6 +59,12 @@ def costs_of(arrays: Iterable[Any]) -> Iterator[Ledger]:
         cost = _released.get(_digest(array) or b"")
         if cost is not None:
             yield cost
+
+
+def are_foreign(arrays: Iterable[Any]) -> bool:
+    """Whether some of these, which were all released once, hold other numbers now, that no training ended with."""
+    _settle()
+    return any(digest is not None and digest not in _released for digest in map(_digest, arrays))
 
 
 def remember_copies(arrays: Iterable[Any], copies: Iterable[Any]) -> None:

@@ -182,3 +182,32 @@ def test_hidden_weights_that_nobody_looks_for_are_seen(monkeypatch):
     monkeypatch.setattr("tfdp_layers.models.features.refuse_hidden", lambda *_: None)
     with pytest.raises(pytest.fail.Exception):
         test_weights_that_a_lambda_hides_are_found_in_the_graph("trained")
+
+
+# Weights that something else changed ---------------------------------------------------------------------------------
+
+
+def notes(model):
+    return [note for note in model.privacy_statement(1e-2).notes if "something else changed" in note]
+
+
+def test_a_statement_says_that_something_else_changed_the_weights_since():
+    plain = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
+    model = fit(tfdp.make_private(plain), run_eagerly=True)
+    twin = tfdp.make_private(plain)
+    kept = model.get_weights()
+    assert notes(model) == []
+    plain.compile("sgd", LOSS)
+    plain.fit(X, Y, verbose=0)  # the mistake: the model that was not made private
+    assert len(notes(model)) == 1
+    model.set_weights(kept)
+    assert notes(model) == []
+    fit(twin, run_eagerly=True)  # privately, in the ledger of both
+    assert notes(model) == []
+
+
+@pytest.mark.slow
+def test_a_change_by_something_else_that_nobody_looks_for_is_seen(monkeypatch):
+    monkeypatch.setattr("tfdp_layers.models.bookkeeping.are_foreign", lambda _: False)
+    with pytest.raises(AssertionError):
+        test_a_statement_says_that_something_else_changed_the_weights_since()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
+from tfdp_layers.accounting.released import are_foreign
 from tfdp_layers.accounting.stored import read_paid_weights, read_stored_ledger, write_paid_weights, write_stored_ledger
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
@@ -20,6 +21,10 @@ from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.structure import KerasMixin
 
 _loading = threading.local()
+_CHANGED = (
+    "The weights are not those with which the last training ended: something else changed them, such as fit of an"
+    " ordinary model that shares them. What that took from private records is not in this statement."
+)
 
 
 class Bookkeeping(KerasMixin):
@@ -108,6 +113,8 @@ class Bookkeeping(KerasMixin):
     def privacy_statement(self, delta: float) -> Statement:
         """What was released, at which epsilon, under which assumptions. Print it, or `.to_json()`.
 
+        A note says so where something other than a private training changed the weights since the last one.
+
         Raises: ValueError where weights came without what they cost, where constants changed after `tfdp.public`, or
             delta is not in (0, 1).
         """
@@ -115,7 +122,10 @@ class Bookkeeping(KerasMixin):
         self._refuse_unpaid_weights()
         refuse_changed_constants(self)
         statement = Statement.from_ledger(self.ledger, delta)
-        return replace(statement, notes=(*statement.notes, *self._privacy.remarks))
+        remarks = list(self._privacy.remarks)
+        if self._privacy.run is None and are_foreign(self._privacy.trained):
+            remarks.append(_CHANGED)
+        return replace(statement, notes=(*statement.notes, *remarks))
 
     def _refuse_unpaid_weights(self) -> None:
         """Raises ValueError where the optimizer was restored without the ledger (tf.train.Checkpoint does that)."""
@@ -173,6 +183,8 @@ class Bookkeeping(KerasMixin):
                 super().load_weights(filepath, *args, **kwargs)
             if not was:
                 self._refuse_unpaid_weights()  # with skip_mismatch Keras warns only
+            if public:
+                self._privacy.trained = []
         except BaseException:
             for variable, value in zip(held, before, strict=True):
                 variable.assign(value)

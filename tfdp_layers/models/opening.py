@@ -41,6 +41,7 @@ from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report, steering
 from tfdp_layers.proof.models import traced_sums, variables_read
 from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.structure import held_by
 
 _OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "sampling_seed")
 
@@ -87,6 +88,7 @@ class Opening(BoundedSums, Bookkeeping):
                 state.stream = stream_after(state.run, self.optimizer, self.ledger)
                 if self.made_in_fit:
                     remember_released(state.account, self.trainable_variables)
+                    state.trained = [held_by(variable) for variable in self.trainable_variables]
                 state.end_run()
 
     def _accepted(
