@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
+from tfdp_layers.models import streams
 
 IDS = np.arange(20, dtype="float32")[:, None]
 Y = np.zeros((20, 1), "float32")
@@ -209,3 +210,22 @@ def test_a_running_model_is_not_compiled_anew_with_a_loss_that_nobody_examined(w
         with model.private_run(IDS, Y, **options), pytest.raises(RuntimeError, match="compile"):
             compile_anew()
     assert model.ledger.steps == 0
+
+
+def test_a_stream_ends_where_other_weights_are_trained():
+    """The numbers that are kept for other weights are left from another step than the last one."""
+    inputs, dense = keras.Input((1,)), keras.layers.Dense(50)
+    model = tfdp.make_private(keras.Model(inputs, dense(inputs)))
+    optimizer = tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(1.0), 1.0, 1.0, noise=CORRELATED)
+    model.compile(optimizer, lambda y, found: keras.ops.mean(0.0 * found, axis=-1), run_eagerly=True)
+    batches = tfdp.PrivateBatches(IDS, Y, tfdp.sampling.Cyclic(2))
+    for trained in (True, True, False, True):
+        dense.bias.trainable = trained
+        model.fit(batches, steps_per_epoch=1, verbose=0)
+    assert [entry.steps for entry in model.ledger.entries] == [2, 1, 1]
+
+
+def test_a_stream_that_does_not_look_at_its_weights_is_seen(monkeypatch):
+    monkeypatch.setattr(streams, "noised", lambda _: [])
+    with pytest.raises(AssertionError):
+        test_a_stream_ends_where_other_weights_are_trained()

@@ -31,6 +31,7 @@ class Stream:
         optimizer: whose memory holds its noise.
         memory: which of the memory's streams it is.
         order: that their draws followed.
+        weights: that the noise was added to: others have numbers of their own in the memory, left from another step.
         made: releases so far: the next draw is that of step `made` in the order of the records.
         process: its number.
     """
@@ -42,6 +43,7 @@ class Stream:
     optimizer: "weakref.ref[PrivateOptimizer]"
     memory: int
     order: Any
+    weights: list[Any]
     made: int
     process: int
 
@@ -59,8 +61,15 @@ class Stream:
         """Whether this run's releases are the next ones of the stream, and the ledger holds all before them."""
         if not self.of(run.batches, optimizer) or self.ledger() is not ledger or run.release != self.release:
             return False
+        if [id(weight) for weight in noised(run)] != [id(weight) for weight in self.weights]:
+            return False
         entry = ledger.entry_of(self.token)
         return entry is not None and entry.steps == self.made
+
+
+def noised(run: "Run") -> list[Any]:
+    """The weights that a run's noise is added to."""
+    return [weight for group in run.groups for weight in group.variables]
 
 
 def settle_correlation(optimizer: PrivateOptimizer, batches: Batches, steps: int, last: Stream | None) -> None:
@@ -106,6 +115,7 @@ def stream_after(run: Any, optimizer: PrivateOptimizer, ledger: Ledger) -> Strea
         weakref.ref(optimizer),
         optimizer.memory.streams,
         run.batches.order,
+        noised(run),
         made,
         os.getpid(),
     )
