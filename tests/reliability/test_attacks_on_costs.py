@@ -176,6 +176,18 @@ def test_weights_that_a_lambda_hides_are_found_in_the_graph(hidden):
     assert model.ledger.steps == 3 + (3 if hidden == "trained" else 1)
 
 
+def test_constants_that_a_lambda_hides_are_refused_until_declared():
+    layer = keras.layers.Normalization()
+    layer.adapt(X)
+    hiding = keras.layers.Lambda(lambda x: layer(x))
+    with pytest.raises(ValueError, match="its function uses 'normalization"):
+        tfdp.features(hiding, X)
+    with pytest.raises(ValueError, match="its function uses 'normalization"):
+        fit(with_head(hiding), run_eagerly=True)
+    tfdp.public(layer)
+    assert tfdp.features(hiding, X).shape == X.shape
+
+
 @pytest.mark.slow
 def test_hidden_weights_that_nobody_looks_for_are_seen(monkeypatch):
     monkeypatch.setattr("tfdp_layers.models.opening.join_accounts", lambda *_: None)
@@ -211,3 +223,9 @@ def test_a_change_by_something_else_that_nobody_looks_for_is_seen(monkeypatch):
     monkeypatch.setattr("tfdp_layers.models.bookkeeping.are_foreign", lambda _: False)
     with pytest.raises(AssertionError):
         test_a_statement_says_that_something_else_changed_the_weights_since()
+
+
+def test_constants_that_nobody_looks_for_are_seen(monkeypatch):
+    monkeypatch.setattr("tfdp_layers.certificates.constants.named_by", lambda _: [])
+    with pytest.raises(pytest.fail.Exception):
+        test_constants_that_a_lambda_hides_are_refused_until_declared()

@@ -229,3 +229,15 @@ def test_a_stream_that_does_not_look_at_its_weights_is_seen(monkeypatch):
     monkeypatch.setattr(streams, "noised", lambda _: [])
     with pytest.raises(AssertionError):
         test_a_stream_ends_where_other_weights_are_trained()
+
+
+class OtherMemory(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch:
+            self.model.optimizer.memory = tfdp.noise.NoiseMemory()
+
+
+def test_the_noise_that_is_kept_is_not_exchanged_in_the_middle_of_a_stream():
+    model = model_of(noise=CORRELATED)
+    with pytest.raises(RuntimeError, match="changed while fit runs"):
+        model.fit(IDS, Y, sampling=tfdp.sampling.Cyclic(10), epochs=2, verbose=0, callbacks=[OtherMemory()])
