@@ -7,6 +7,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
@@ -174,6 +175,42 @@ def test_weights_that_a_lambda_hides_are_found_in_the_graph(hidden):
         tfdp.features(hiding, X)
     model = fit(with_head(hiding))
     assert model.ledger.steps == 3 + (3 if hidden == "trained" else 1)
+
+
+def test_weights_that_a_constraint_reads_bring_what_they_cost():
+    first = fit(tfdp.make_private(keras.Sequential([keras.Input((6,)), keras.layers.Dense(2)])), run_eagerly=True)
+    kernel = first.layers[-1].kernel
+    dense = keras.layers.Dense(2, kernel_constraint=lambda weights: 0.0 * weights + kernel)
+    second = fit(tfdp.make_private(keras.Sequential([keras.Input((6,)), dense])))
+    assert second.ledger.updates == 6
+
+
+class Watching(keras.layers.Layer):
+    """Keeps a mean of what it saw."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.seen = keras.metrics.Mean()
+
+    def call(self, x):
+        self.seen.update_state(x)
+        return x
+
+
+@pytest.mark.slow
+def test_an_exported_model_holds_no_metric_of_records(tmp_path):
+    layer = Watching()
+    model = fit(with_head(layer))
+    assert float(layer.seen.total) != 0.0
+    model.export(tmp_path / "served", verbose=False)
+    held = tf.train.load_checkpoint(str(tmp_path / "served" / "variables" / "variables"))
+    scalars = [
+        held.get_tensor(name)
+        for name, shape in held.get_variable_to_shape_map().items()
+        if shape == [] and name.endswith("VARIABLE_VALUE")
+    ]
+    assert scalars
+    assert not any(scalars)
 
 
 def test_constants_that_a_lambda_hides_are_refused_until_declared():

@@ -241,3 +241,14 @@ def test_the_noise_that_is_kept_is_not_exchanged_in_the_middle_of_a_stream():
     model = model_of(noise=CORRELATED)
     with pytest.raises(RuntimeError, match="changed while fit runs"):
         model.fit(IDS, Y, sampling=tfdp.sampling.Cyclic(10), epochs=2, verbose=0, callbacks=[OtherMemory()])
+
+
+def test_a_run_feeds_no_model_without_weights_which_would_have_no_ledger():
+    model, generator = model_of(), keras.Sequential([keras.layers.Dense(3)])
+    with model.private_run(IDS, Y, batch_size=2, verbose=0) as run:
+        with pytest.raises(ValueError, match="no weights yet"):
+            run.feeds(generator)
+        run.step(next(run))
+        generator(IDS)
+        run.feeds(generator)
+    assert tfdp.make_private(generator).ledger.updates == 1

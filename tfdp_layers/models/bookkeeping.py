@@ -214,6 +214,14 @@ class Bookkeeping(KerasMixin):
             if any(paid_for(weights)):
                 join_accounts(self._privacy.account, (), layer.weights)
 
+    def export(self, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras. Metrics that layers keep start anew: what they hold of records carries no noise."""
+        self._privacy.decided("exported the model")
+        for layer in self._flatten_layers(include_self=False):
+            for metric in layer._metrics:
+                metric.reset_state()
+        return super().export(*args, **kwargs)
+
     def save_own_variables(self, store: Any) -> None:
         self._settle_accounts()
         self._refuse_unpaid_weights()
