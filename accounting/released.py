@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -17,9 +19,11 @@ __all__ = [
     "forget",
     "is_paid_for",
     "known_values",
+    "loading",
     "remember",
     "remember_copies",
     "remember_later",
+    "remember_now",
 ]
 
 _SMALLEST = 3
@@ -30,6 +34,8 @@ _released: dict[bytes, Ledger] = {}
 
 _later: list[Callable[[], None]] = []
 """What is remembered once somebody asks: weights that were being loaded."""
+
+_here = threading.local()
 
 
 def remember(ledger: Ledger, arrays: Iterable[Any]) -> None:
@@ -44,7 +50,7 @@ def remember(ledger: Ledger, arrays: Iterable[Any]) -> None:
     cost = ledger.copy()
     for digest in map(_digest, arrays):
         if digest is not None:
-            _released[digest] = cost
+            _released[digest] = _together(cost, _released.get(digest))
 
 
 def remember_later(remembering: Callable[[], None]) -> None:
@@ -54,7 +60,7 @@ def remember_later(remembering: Callable[[], None]) -> None:
 
 def costs_of(arrays: Iterable[Any]) -> Iterator[Ledger]:
     """What those among these values cost that are copies of released ones."""
-    _settle()
+    remember_now()
     for array in arrays if _released else ():
         cost = _released.get(_digest(array) or b"")
         if cost is not None:
@@ -63,7 +69,7 @@ def costs_of(arrays: Iterable[Any]) -> Iterator[Ledger]:
 
 def are_foreign(arrays: Iterable[Any]) -> bool:
     """Whether some of these, which were all released once, hold other numbers now, that no training ended with."""
-    _settle()
+    remember_now()
     return any(digest is not None and digest not in _released for digest in map(_digest, arrays))
 
 
@@ -80,7 +86,7 @@ def remember_copies(arrays: Iterable[Any], copies: Iterable[Any]) -> None:
 def is_paid_for(array: Any) -> bool:
     """Whether something was released into this object, or it holds a copy of released values."""
     account = account_of(array)
-    return (account is not None and account.ledger.updates > 0) or any(costs_of([array]))
+    return (account is not None and account.ledger.updates > 0) or next(costs_of([array]), None) is not None
 
 
 def known_values(arrays: Iterable[Any]) -> set[bytes]:
@@ -94,8 +100,30 @@ def forget(values: Iterable[bytes]) -> None:
         _released.pop(value, None)
 
 
-def _settle() -> None:
-    while _later:
+def _together(cost: Ledger, known: Ledger | None) -> Ledger:
+    """What holds both: the same numbers may be known from another model, or from several that they were made from."""
+    if known is None or cost.holds(known):
+        return cost
+    if known.holds(cost):
+        return known
+    both = cost.copy()
+    both.merge(known)
+    return both
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """Inside, in this thread, `remember_later` waits: of a model within a model the inner one is loaded last."""
+    earlier, _here.loading = getattr(_here, "loading", False), True
+    try:
+        yield
+    finally:
+        _here.loading = earlier
+
+
+def remember_now() -> None:
+    """Calls what `remember_later` got: the weights that it is about have their numbers."""
+    while _later and not getattr(_here, "loading", False):
         _later.pop()()
 
 

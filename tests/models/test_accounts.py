@@ -37,6 +37,18 @@ def test_a_copy_of_released_values_brings_what_they_cost(dtype):
     assert cost_of(np.asarray(variable), dtype) == 3
 
 
+def test_numbers_that_two_ledgers_paid_for_cost_both():
+    for account in (spent(5), spent(3)):
+        remember_released(account, [keras.Variable(NOISE)])
+    assert cost_of(NOISE) == 8
+    ledger = spent(4).ledger
+    earlier = ledger.copy()
+    ledger.reserve(ledger.begin(release_of(Poisson(600), 1.0)), 1)
+    for one in (Account(ledger), Account(earlier)):
+        remember_released(one, [keras.Variable(-NOISE)])
+    assert cost_of(-NOISE) == 5
+
+
 def test_two_copies_cost_once_and_two_trainings_add_up():
     one, two = released(NOISE), released(2 * NOISE)
     account = Account()

@@ -114,6 +114,20 @@ def test_a_file_that_does_not_tell_which_weights_were_trained_means_all_of_them(
     assert with_head(as_elsewhere(older).get_layer("public")).ledger.updates == 3
 
 
+@pytest.mark.slow
+def test_copies_of_both_a_loaded_model_and_the_one_within_it_are_known(tmp_path):
+    inputs = keras.Input((6,))
+    within = tfdp.make_private(keras.Sequential([keras.Input((6,)), keras.layers.Dense(6, name="within")], name="part"))
+    model = fit(tfdp.PrivateModel(inputs, keras.layers.Dense(6, name="above")(within(inputs))), run_eagerly=True)
+    model.save(tmp_path / "model.keras")
+    loaded = as_elsewhere(tmp_path / "model.keras")
+    for layer in (loaded.get_layer("above"), loaded.get_layer("part").get_layer("within")):
+        copy = keras.layers.Dense(6)
+        copy.build((None, 6))
+        copy.set_weights(layer.get_weights())
+        assert with_head(copy).ledger.updates == 3
+
+
 # Copies that are computed from released weights ----------------------------------------------------------------------
 
 

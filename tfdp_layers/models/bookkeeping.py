@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
-from tfdp_layers.accounting.released import are_foreign
+from tfdp_layers.accounting.released import are_foreign, loading
 from tfdp_layers.accounting.stored import read_paid_weights, read_stored_ledger, write_paid_weights, write_stored_ledger
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
@@ -256,10 +256,11 @@ class Bookkeeping(KerasMixin):
         variables, stored = read_stored_ledger(store)
         paid = read_paid_weights(variables)
         if stored is not None:
-            self._settle_accounts()
-            self.ledger.merge(stored)
-            if stored.updates:
-                self._share_cost(paid)
+            with loading():
+                self._settle_accounts()
+                self.ledger.merge(stored)
+                if stored.updates:
+                    self._share_cost(paid)
         elif not getattr(_loading, "public", False):
             raise ValueError(
                 "These weights were saved without a privacy ledger, so what they cost is not known. If they are public"
