@@ -140,6 +140,7 @@ def lipschitz():
     return model
 
 
+@pytest.mark.slow
 def test_a_served_lipschitz_model_keeps_its_cost():
     assert tfdp.make_private(lipschitz().to_keras()).ledger.updates == 1
 
@@ -191,6 +192,7 @@ def test_weights_that_a_lambda_hides_are_found_in_the_graph(hidden):
     assert model.ledger.steps == 3 + (3 if hidden == "trained" else 1)
 
 
+@pytest.mark.slow
 def test_weights_that_a_constraint_reads_bring_what_they_cost():
     first = fit(tfdp.make_private(keras.Sequential([keras.Input((6,)), keras.layers.Dense(2)])), run_eagerly=True)
     kernel = first.layers[-1].kernel
@@ -254,6 +256,7 @@ def notes(model):
     return [note for note in model.privacy_statement(1e-2).notes if "something else changed" in note]
 
 
+@pytest.mark.slow
 def test_a_statement_says_that_something_else_changed_the_weights_since():
     plain = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
     model = fit(tfdp.make_private(plain), run_eagerly=True)

@@ -225,6 +225,7 @@ def test_a_stream_ends_where_other_weights_are_trained():
     assert [entry.steps for entry in model.ledger.entries] == [2, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_stream_that_does_not_look_at_its_weights_is_seen(monkeypatch):
     monkeypatch.setattr(streams, "noised", lambda _: [])
     with pytest.raises(AssertionError):
@@ -237,12 +238,14 @@ class OtherMemory(keras.callbacks.Callback):
             self.model.optimizer.memory = tfdp.noise.NoiseMemory()
 
 
+@pytest.mark.slow
 def test_the_noise_that_is_kept_is_not_exchanged_in_the_middle_of_a_stream():
     model = model_of(noise=CORRELATED)
     with pytest.raises(RuntimeError, match="changed while fit runs"):
         model.fit(IDS, Y, sampling=tfdp.sampling.Cyclic(10), epochs=2, verbose=0, callbacks=[OtherMemory()])
 
 
+@pytest.mark.slow
 def test_a_run_feeds_no_model_without_weights_which_would_have_no_ledger():
     model, generator = model_of(), keras.Sequential([keras.layers.Dense(3)])
     with model.private_run(IDS, Y, batch_size=2, verbose=0) as run:
