@@ -10,7 +10,7 @@ from typing import Any
 from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting.fields import exactly, nonnegative
-from tfdp_layers.sampling import Sampling, sampling_from_json
+from tfdp_layers.sampling import Sampling, is_sampler, sampling_from_json
 from tfdp_layers.sampling.correlated import Correlated
 
 __all__ = [
@@ -139,8 +139,11 @@ class Release:
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
         self._check_groups()
-        if not isinstance(self.sampling, Sampling):
-            raise ValueError(f"sampling must be one of tfdp_layers.sampling. Received: {self.sampling!r}.")
+        if not is_sampler(self.sampling):
+            raise ValueError(
+                "sampling must be one of tfdp_layers.sampling, and no subclass: what that draws is not what is charged."
+                f" Received: {self.sampling!r}."
+            )
         self.sampling.check(self.examples)
         object.__setattr__(self, "examples", operator.index(self.examples))
         if (self.unit, self.purpose) not in list(_KINDS):

@@ -1,6 +1,7 @@
 """The ledger that is saved among the weights of a model or a layer, so that what they cost goes wherever they go."""
 
 import zipfile
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,22 @@ import numpy as np
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.storage import LedgerError
 
-__all__ = ["STORED_LEDGER", "is_model_file", "ledger_of_model_file", "read_stored_ledger", "write_stored_ledger"]
+__all__ = [
+    "PAID_WEIGHTS",
+    "STORED_LEDGER",
+    "is_model_file",
+    "ledger_of_model_file",
+    "read_paid_weights",
+    "read_stored_ledger",
+    "write_paid_weights",
+    "write_stored_ledger",
+]
 
 STORED_LEDGER = "privacy_ledger"
 """Its name among the variables in the file."""
+
+PAID_WEIGHTS = "privacy_paid_weights"
+"""The name of a flag for each weight: whether a training released something into it."""
 
 
 def write_stored_ledger(store: Any, ledger: Ledger) -> None:
@@ -32,6 +45,20 @@ def read_stored_ledger(store: Any) -> tuple[dict[str, Any], Ledger | None]:
     variables = {name: store[name] for name in store.keys()}  # noqa: SIM118 (an h5 group is no dict)
     stored = variables.pop(STORED_LEDGER, None)
     return variables, None if stored is None else _decoded(stored)
+
+
+def write_paid_weights(store: Any, paid: Sequence[bool]) -> None:
+    """Saves, of each weight of a model in their order, whether a training released something into it."""
+    store[PAID_WEIGHTS] = np.asarray(paid, np.uint8)
+
+
+def read_paid_weights(variables: dict[str, Any]) -> list[bool] | None:
+    """Takes what `write_paid_weights` wrote out of the variables; None where it is missing or damaged."""
+    stored = variables.pop(PAID_WEIGHTS, None)
+    try:
+        return None if stored is None else [bool(flag) for flag in np.asarray(stored, np.uint8).reshape(-1)]
+    except (TypeError, ValueError):
+        return None
 
 
 def ledger_of_model_file(path: Path) -> Ledger:

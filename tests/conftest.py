@@ -22,5 +22,5 @@ def same_weights():
 @pytest.fixture(autouse=True)
 def nothing_released():
     """As in a process of its own: equal weights of other tests are no copies of what was released there."""
-    if "tfdp_layers.models.accounts" in sys.modules:
-        sys.modules["tfdp_layers.models.accounts"]._released.clear()
+    if "tfdp_layers.accounting.released" in sys.modules:
+        sys.modules["tfdp_layers.accounting.released"]._released.clear()

@@ -29,6 +29,18 @@ def test_groups_join_by_the_root_of_squares():
     assert joint_noise_multiplier(uniform) == pytest.approx(1.3)
 
 
+class SaysPoisson(Poisson):
+    """Draws the same records in every step."""
+
+    def draws(self, *args, **options):
+        return iter(lambda: np.arange(600), None)
+
+
+def test_a_sampler_of_ones_own_is_not_charged_as_that_which_it_comes_from():
+    with pytest.raises(ValueError, match="no subclass"):
+        release_of(SaysPoisson(600), 1.0)
+
+
 def test_a_group_without_noise_makes_the_whole_step_unprotected():
     groups = (GroupNoise("a", 1.0, 2.0), GroupNoise("b", 1e-9, 0.0))
     assert joint_noise_multiplier(groups) == 0.0

@@ -56,6 +56,22 @@ def test_a_private_party_needs_a_budget():
         Party("p", push(1.0), SPARSE, np.zeros(SIZE))
 
 
+class Everything(SparseVector):
+    """Uploads all, without noise."""
+
+    def select(self, change, rng, most=None):
+        return LargestValues(1.0).select(change, rng)
+
+
+def test_what_is_uploaded_is_what_is_charged():
+    with pytest.raises(ValueError, match="class of your own"):
+        Party("p", push(1.0), Everything(**vars(SPARSE)), np.zeros(SIZE), COUNT)
+    party = private_party()
+    with pytest.raises(AttributeError):
+        party.selection = SparseVector(1.0, 1e6, 1.0, 0.0)  # the ledger would charge the one before
+    assert party.selection == SPARSE
+
+
 def test_what_was_charged_while_a_party_trained_counts_before_its_tests_start():
     """The training of one party spends from the ledger that both share."""
     ledger, turns = Ledger(), []

@@ -21,7 +21,8 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.clipped_models import CLIPS
 from helpers.spending import _epsilon
-from tfdp_layers.models import accounts, opening
+from tfdp_layers.accounting import released as released_numbers
+from tfdp_layers.models import opening
 from tfdp_layers.noise import NoiseSource
 from tfdp_layers.proof import Report, steering
 
@@ -59,13 +60,13 @@ class BreaksOff(keras.callbacks.Callback):
 @contextlib.contextmanager
 def unproved() -> Any:
     """Inside, `fit` takes on trust that records do not mix: the search is for the spend, and a proof takes a second."""
-    kept = opening.traced_sums, opening.examined, steering.keys_written
+    kept = opening.traced_sums, opening.examined, steering.keys_written, opening.variables_read
     opening.traced_sums, opening.examined = lambda *_: None, lambda *_: Report(())
-    steering.keys_written = lambda _: set()
+    steering.keys_written, opening.variables_read = lambda _: set(), lambda _: ()
     try:
         yield
     finally:
-        opening.traced_sums, opening.examined, steering.keys_written = kept
+        opening.traced_sums, opening.examined, steering.keys_written, opening.variables_read = kept
 
 
 class World:
@@ -83,7 +84,7 @@ class World:
     def run(self, length: int) -> None:
         """Runs the program; after each call all statements are compared with the truth."""
         keras.utils.clear_session(free_memory=False)  # a collection of all garbage takes as long as half a program
-        accounts._released.clear()
+        released_numbers._released.clear()
         self.new()
         for _ in range(length):
             call = self.random.choice(CALLS)

@@ -12,7 +12,7 @@ from dp_accounting.pld import privacy_loss_distribution
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
-from tfdp_layers.models import accounts
+from tfdp_layers.accounting import released as released_numbers
 
 EXAMPLES, BATCH, STEPS = 64, 8, 8
 DELTA = 1e-3
@@ -47,7 +47,7 @@ def forget(model: Any) -> None:
 
     The count of releases goes with it: fit refuses weights that count more of them than the ledger has paid.
     """
-    accounts._released.clear()
+    released_numbers._released.clear()
     model._privacy.account.replace(Ledger())
     if model.optimizer.built:
         model.optimizer.releases.assign(0)

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from helpers.accounting_tools import ledger_of, release_of
+from tfdp_layers.accounting import released as released_numbers
 from tfdp_layers.accounting.account import Account, account_of
-from tfdp_layers.models import accounts
 from tfdp_layers.models.accounts import held_by, join_accounts, remember_released
 from tfdp_layers.sampling import Poisson
 
@@ -35,6 +35,18 @@ def cost_of(value, dtype="float32"):
 def test_a_copy_of_released_values_brings_what_they_cost(dtype):
     variable = released(NOISE, dtype)
     assert cost_of(np.asarray(variable), dtype) == 3
+
+
+def test_numbers_that_two_ledgers_paid_for_cost_both():
+    for account in (spent(5), spent(3)):
+        remember_released(account, [keras.Variable(NOISE)])
+    assert cost_of(NOISE) == 8
+    ledger = spent(4).ledger
+    earlier = ledger.copy()
+    ledger.reserve(ledger.begin(release_of(Poisson(600), 1.0)), 1)
+    for one in (Account(ledger), Account(earlier)):
+        remember_released(one, [keras.Variable(-NOISE)])
+    assert cost_of(-NOISE) == 5
 
 
 def test_two_copies_cost_once_and_two_trainings_add_up():
@@ -68,7 +80,7 @@ def test_integers_are_no_released_values():
 
 
 def test_values_that_are_not_recognised_are_seen(monkeypatch):
-    monkeypatch.setattr(accounts, "_digest", lambda held: None)
+    monkeypatch.setattr(released_numbers, "_digest", lambda held: None)
     with pytest.raises(AssertionError):
         test_a_copy_of_released_values_brings_what_they_cost("float32")
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.clipped_models import CLIPS, compiled
 from tfdp_layers.accounting import Ledger, LedgerError
-from tfdp_layers.models import accounts
+from tfdp_layers.accounting import released as released_numbers
 from tfdp_layers.models.bookkeeping import declared_public
 from tfdp_layers.models.loading import ModelFileError
 
@@ -161,7 +161,7 @@ def test_a_model_file_whose_ledger_is_gone_is_refused_also_where_nothing_is_comp
 
 def test_saying_that_released_weights_are_public_does_not_hide_the_optimizers_count(tmp_path, monkeypatch):
     model, x, y = trained()
-    monkeypatch.setattr(accounts, "_released", {})  # as in another process, which did not see the training
+    monkeypatch.setattr(released_numbers, "_released", {})  # as in another process, which did not see the training
     model.save(tmp_path / "model.keras")
     without_ledger(tmp_path / "model.keras")
     loaded = tfdp.load_model(tmp_path / "model.keras", public=True)

@@ -11,8 +11,8 @@ import tfdp_layers as tfdp
 from helpers.clipped_models import compiled, mlp
 from helpers.variants import slow_but
 from tfdp_layers.accounting import Ledger
+from tfdp_layers.accounting import released as released_numbers
 from tfdp_layers.callbacks import PrivacyBudget
-from tfdp_layers.models import accounts
 
 
 class Calls(keras.callbacks.Callback):
@@ -110,7 +110,7 @@ def test_weights_restored_without_their_cost_are_refused(tmp_path, monkeypatch):
     path = tf.train.Checkpoint(model=model).save(str(tmp_path / "checkpoint"))
     fresh, _, _ = compiled(mlp())
     fresh.optimizer.build(fresh.trainable_variables)
-    monkeypatch.setattr(accounts, "_released", {})  # as in another process, which did not see the training
+    monkeypatch.setattr(released_numbers, "_released", {})  # as in another process, which did not see the training
     tf.train.Checkpoint(model=fresh).restore(path)
     assert releases(fresh) == 3
     with pytest.raises(ValueError, match="without what they cost"):

@@ -6,7 +6,8 @@ import pytest
 
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
-from tfdp_layers.models import accounts, replacement
+from tfdp_layers.accounting import released as released_numbers
+from tfdp_layers.models import replacement
 from tfdp_layers.models.substitutes import groups_for
 
 kl = keras.layers
@@ -345,7 +346,7 @@ def test_what_weights_cost_goes_with_their_copies():
 
 @pytest.mark.slow
 def test_copies_that_lose_their_cost_are_seen(monkeypatch):
-    monkeypatch.setattr(accounts, "_digest", lambda _: None)
+    monkeypatch.setattr(released_numbers, "_digest", lambda _: None)
     test_what_weights_cost_goes_with_their_copies()  # weights say who pays, whatever their values
     monkeypatch.setattr(replacement, "open_account", lambda *_: None)
     with pytest.raises(AssertionError):

@@ -11,6 +11,7 @@ import tfdp_layers as tfdp
 from helpers.clipped_models import CLIPS
 from helpers.variants import slow_but
 from tfdp_layers.accounting import BudgetExhausted, Ledger
+from tfdp_layers.accounting import released as released_numbers
 from tfdp_layers.models import accounts
 
 RNG = np.random.default_rng(0)
@@ -64,7 +65,7 @@ def test_two_models_made_of_one_base_are_charged_to_one_ledger():
 def test_two_models_that_count_apart_are_seen(monkeypatch):
     """The planted bug: weights do not say who pays for them, and nobody looks at their values."""
     monkeypatch.setattr(accounts, "open_account", lambda *_: None)
-    monkeypatch.setattr(accounts, "_digest", lambda _: None)
+    monkeypatch.setattr(released_numbers, "_digest", lambda _: None)
     with pytest.raises(AssertionError):
         test_two_models_made_of_one_base_are_charged_to_one_ledger()
 

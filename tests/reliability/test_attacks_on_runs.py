@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
+from tfdp_layers.models import streams
 
 IDS = np.arange(20, dtype="float32")[:, None]
 Y = np.zeros((20, 1), "float32")
@@ -209,3 +210,48 @@ def test_a_running_model_is_not_compiled_anew_with_a_loss_that_nobody_examined(w
         with model.private_run(IDS, Y, **options), pytest.raises(RuntimeError, match="compile"):
             compile_anew()
     assert model.ledger.steps == 0
+
+
+def test_a_stream_ends_where_other_weights_are_trained():
+    """The numbers that are kept for other weights are left from another step than the last one."""
+    inputs, dense = keras.Input((1,)), keras.layers.Dense(50)
+    model = tfdp.make_private(keras.Model(inputs, dense(inputs)))
+    optimizer = tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(1.0), 1.0, 1.0, noise=CORRELATED)
+    model.compile(optimizer, lambda y, found: keras.ops.mean(0.0 * found, axis=-1), run_eagerly=True)
+    batches = tfdp.PrivateBatches(IDS, Y, tfdp.sampling.Cyclic(2))
+    for trained in (True, True, False, True):
+        dense.bias.trainable = trained
+        model.fit(batches, steps_per_epoch=1, verbose=0)
+    assert [entry.steps for entry in model.ledger.entries] == [2, 1, 1]
+
+
+@pytest.mark.slow
+def test_a_stream_that_does_not_look_at_its_weights_is_seen(monkeypatch):
+    monkeypatch.setattr(streams, "noised", lambda _: [])
+    with pytest.raises(AssertionError):
+        test_a_stream_ends_where_other_weights_are_trained()
+
+
+class OtherMemory(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch:
+            self.model.optimizer.memory = tfdp.noise.NoiseMemory()
+
+
+@pytest.mark.slow
+def test_the_noise_that_is_kept_is_not_exchanged_in_the_middle_of_a_stream():
+    model = model_of(noise=CORRELATED)
+    with pytest.raises(RuntimeError, match="changed while fit runs"):
+        model.fit(IDS, Y, sampling=tfdp.sampling.Cyclic(10), epochs=2, verbose=0, callbacks=[OtherMemory()])
+
+
+@pytest.mark.slow
+def test_a_run_feeds_no_model_without_weights_which_would_have_no_ledger():
+    model, generator = model_of(), keras.Sequential([keras.layers.Dense(3)])
+    with model.private_run(IDS, Y, batch_size=2, verbose=0) as run:
+        with pytest.raises(ValueError, match="no weights yet"):
+            run.feeds(generator)
+        run.step(next(run))
+        generator(IDS)
+        run.feeds(generator)
+    assert tfdp.make_private(generator).ledger.updates == 1

@@ -9,7 +9,7 @@ import pytest
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
 from tfdp_layers.accounting import BudgetExhausted, Ledger, LedgerError, epsilon
-from tfdp_layers.models import accounts
+from tfdp_layers.accounting import released as released_numbers
 from tfdp_layers.tuning import Choice, LogUniform, NoisyMean, NumberOfTrials, SearchFailed, Uniform, random_search
 from tfdp_layers.tuning.trial_ledger import TrialLedger
 
@@ -88,7 +88,7 @@ def test_a_search_is_one_entry_and_the_best_model_is_charged_for_it_alone(exactl
 def told(count, exactly, capsys):
     """All that a search of so many trials leaves behind, but for the values of numbers that were drawn."""
     exactly(count)
-    released = len(accounts._released)
+    released = len(released_numbers._released)
     ledger, score = Ledger(), iter([1.0, 9.0, *[5.0] * 20])  # of the rehearsal, then of the first trial
     best = found(ledger=ledger, objective=lambda model: next(score), verbose=1)
     captured, layers = capsys.readouterr(), [*best.model.layers, best.model, best.model.optimizer]
@@ -102,7 +102,7 @@ def told(count, exactly, capsys):
         "history": best.model.history.history,
         "metrics": best.model.get_metrics_result(),
         "optimizer": int(best.model.optimizer.iterations),
-        "remembered": len(accounts._released) - released,
+        "remembered": len(released_numbers._released) - released,
     }
 
 

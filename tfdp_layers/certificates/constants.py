@@ -1,6 +1,7 @@
 """Constants of preprocessing layers, which `adapt` or the caller set: where they came from, no layer can tell."""
 
 import hashlib
+import inspect
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -105,6 +106,10 @@ def has_given_vocabulary(layer: Any) -> bool:
 
 def refusal_of_constants(layer: keras.layers.Layer) -> str | None:
     """Why the constants may not be used, with the fix; None where they were given as arguments or declared public."""
+    for hidden in named_by(layer):
+        reason = refusal_of_constants(hidden)
+        if reason is not None:
+            return f"its function uses {hidden.name!r} ({type(hidden).__name__}): {reason}"
     declared = vars(layer).get(_MARK)
     if has_given_constants(layer) or (declared is not None and declared == digest(layer)):
         return None
@@ -116,6 +121,17 @@ def refusal_of_constants(layer: keras.layers.Layer) -> str | None:
         " vocabulary=), or declare that it is public: tfdp.public(layer), after it was set; tfdp.layers.DPPCA is a"
         " preprocessing layer that adapts privately."
     )
+
+
+def named_by(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
+    """The layers, and those inside, that the function of a Lambda names, of which Keras does not know."""
+    function = layer.function if isinstance(layer, keras.layers.Lambda) else None
+    if not inspect.isfunction(function):
+        return
+    names = inspect.getclosurevars(function)
+    for value in (*names.nonlocals.values(), *names.globals.values()):
+        if isinstance(value, keras.layers.Layer):
+            yield from value._flatten_layers()
 
 
 def digest(layer: Any) -> str:

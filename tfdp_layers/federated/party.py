@@ -52,7 +52,7 @@ class Party:
         ledger: where tests are counted; give one with a file, or a restarted party forgets what it spent.
         seed: for tests only; it voids the privacy statement. The default is keyed by the operating system.
     Raises:
-        ValueError: a private selection without a budget, or a ledger of records instead of parties.
+        ValueError: a private selection without a budget, or of a subclass; or a ledger of records instead of parties.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Party:
         seed: int | None = None,
     ) -> None:
         self.name = name
-        self.selection = selection
+        self._selection = selection
         self.weights = np.array(weights, dtype=np.float32)
         self.budget = budget
         self.ledger = Ledger() if ledger is None else ledger
@@ -75,6 +75,11 @@ class Party:
         self._release: NumericSparse | None = None
         self._token = ""
         if isinstance(selection, SparseVector):
+            if type(selection) is not SparseVector:
+                raise ValueError(
+                    f"Party {name!r} has a selection of type {type(selection).__name__}: what a class of your own"
+                    " uploads is not what SparseVector is charged for. Use tfdp.federated.SparseVector itself."
+                )
             if budget is None:
                 raise ValueError(
                     f"Party {name!r} uploads privately and needs a budget, for example Budget(epsilon=8.0, delta=1e-5);"
@@ -82,6 +87,11 @@ class Party:
                 )
             self._release = selection.release(len(self.weights), seeded=seed is not None)
             self._token = self.ledger.begin(self._release)
+
+    @property
+    def selection(self) -> LargestValues | RandomAboveThreshold | SparseVector:
+        """What the ledger charges, so it stays: for another one, make another party with the same ledger."""
+        return self._selection
 
     @property
     def halted(self) -> bool:

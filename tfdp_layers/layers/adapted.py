@@ -11,13 +11,14 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.account import Account
+from tfdp_layers.accounting.released import remember
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.batches.records import checked_sampling
 from tfdp_layers.batches.units import Units
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.rules.rows import check_bound
 from tfdp_layers.sampling import Poisson, Sampling, drawing_all
-from tfdp_layers.structure import KerasMixin
+from tfdp_layers.structure import KerasMixin, held_by
 
 _ROWS = 4096
 
@@ -135,6 +136,7 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         self.receipt.assign([*np.frombuffer(bytes.fromhex(entry.uid), np.int32), entry.steps])
         self.use(np.asarray(released), declared)
         ledger.settle(token, 1)
+        remember(ledger, map(held_by, self.weights))
 
     @property
     def adapted(self) -> bool:
@@ -160,6 +162,7 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         super().load_own_variables(variables)
         if stored is not None:
             self.ledger.merge(stored)
+            remember(self.ledger, map(held_by, self.weights))
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"noise_multiplier": self.noise_multiplier}

@@ -9,18 +9,23 @@ from typing import Any
 
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta, check_ledger
-from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
+from tfdp_layers.accounting.released import are_foreign, loading
+from tfdp_layers.accounting.stored import read_paid_weights, read_stored_ledger, write_paid_weights, write_stored_ledger
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import refuse_changed_constants
-from tfdp_layers.layers.adapted import merge_adaptations
-from tfdp_layers.models.accounts import join_accounts
+from tfdp_layers.layers.adapted import AdaptedLayer, merge_adaptations
+from tfdp_layers.models.accounts import join_accounts, paid_for, remember_loaded
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.models.whole_file import whole_file
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.structure import KerasMixin
 
 _loading = threading.local()
+_CHANGED = (
+    "The weights are not those with which the last training ended: something else changed them, such as fit of an"
+    " ordinary model that shares them. What that took from private records is not in this statement."
+)
 
 
 class Bookkeeping(KerasMixin):
@@ -110,6 +115,8 @@ class Bookkeeping(KerasMixin):
     def privacy_statement(self, delta: float | None = None, unit_name: str | None = None) -> Statement:
         """What was released, at which epsilon, under which assumptions. Print it, or `.to_json()`.
 
+        A note says so where something other than a private training changed the weights since the last one.
+
         Args:
             delta: needed: the probability with which the guarantee may fail, below 1 / number of records.
             unit_name: what a unit is ("patient"), where `fit` got `unit_ids`: the word that readers see.
@@ -121,7 +128,10 @@ class Bookkeeping(KerasMixin):
         self._refuse_unpaid_weights()
         refuse_changed_constants(self)
         statement = Statement.from_ledger(self.ledger, check_delta(delta), unit_name)
-        return replace(statement, notes=(*statement.notes, *self._privacy.remarks))
+        remarks = list(self._privacy.remarks)
+        if self._privacy.run is None and are_foreign(self._privacy.trained):
+            remarks.append(_CHANGED)
+        return replace(statement, notes=(*statement.notes, *remarks))
 
     def _refuse_unpaid_weights(self) -> None:
         """Raises ValueError where the optimizer was restored without the ledger (tf.train.Checkpoint does that)."""
@@ -179,6 +189,8 @@ class Bookkeeping(KerasMixin):
                 super().load_weights(filepath, *args, **kwargs)
             if not was:
                 self._refuse_unpaid_weights()  # with skip_mismatch Keras warns only
+            if public:
+                self._privacy.trained = []
         except BaseException:
             for variable, value in zip(held, before, strict=True):
                 variable.assign(value)
@@ -199,21 +211,62 @@ class Bookkeeping(KerasMixin):
         self._privacy.decided("set the weights")
         super().set_weights(weights)
 
+    def quantize(self, *args: Any, **kwargs: Any) -> None:
+        """As in Keras. What the new weights are computed from was paid for, so they are too."""
+        self._settle_accounts()
+        before = [(layer, list(layer.weights)) for layer in self._flatten_layers() if not layer._layers]
+        super().quantize(*args, **kwargs)
+        for layer, weights in before:
+            if any(paid_for(weights)):
+                join_accounts(self._privacy.account, (), layer.weights)
+
+    def export(self, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras. Metrics that layers keep start anew: what they hold of records carries no noise."""
+        self._privacy.decided("exported the model")
+        for layer in self._flatten_layers(include_self=False):
+            for metric in layer._metrics:
+                metric.reset_state()
+        return super().export(*args, **kwargs)
+
     def save_own_variables(self, store: Any) -> None:
         self._settle_accounts()
         self._refuse_unpaid_weights()
         refuse_changed_constants(self)
         super().save_own_variables(store)
         write_stored_ledger(store, self.ledger)
+        write_paid_weights(store, paid_for(self._trained_by_fits()))
+
+    def _trained_by_fits(self) -> list[Any]:
+        """The weights that trainings may release something into: adapted layers know themselves what theirs cost."""
+        adapted = [layer for layer in self._flatten_layers() if isinstance(layer, AdaptedLayer)]
+        theirs = {id(weight) for layer in adapted for weight in layer.weights}
+        return [weight for weight in self.weights if id(weight) not in theirs]
+
+    def _share_cost(self, paid: list[bool] | None) -> None:
+        """Lets weights that are being loaded say what they cost, wherever they go from here: frozen ones, too.
+
+        Args:
+            paid: of each weight, whether a training released something into it; None where the file does not tell.
+        """
+        weights = self._trained_by_fits()
+        if paid is None or len(paid) != len(weights):
+            paid = [True] * len(weights)
+        theirs = [weight for weight, is_paid in zip(weights, paid, strict=True) if is_paid]
+        join_accounts(self._privacy.account, (), theirs)
+        remember_loaded(self._privacy.account, theirs)
 
     def load_own_variables(self, store: Any) -> None:
         """Loads weights; what they cost is merged into the ledger, which never rewinds."""
         # Keras loads the weights of layers after a failure here too (and only warns, with skip_mismatch).
         self._privacy.unpaid = True
         variables, stored = read_stored_ledger(store)
+        paid = read_paid_weights(variables)
         if stored is not None:
-            self._settle_accounts()
-            self.ledger.merge(stored)
+            with loading():
+                self._settle_accounts()
+                self.ledger.merge(stored)
+                if stored.updates:
+                    self._share_cost(paid)
         elif not getattr(_loading, "public", False):
             raise ValueError(
                 "These weights were saved without a privacy ledger, so what they cost is not known. If they are public"

@@ -41,5 +41,5 @@ def settings_of(model: Any, groups: Sequence[SensitivityGroup]) -> Hashable:
     layers = tuple(tuple(getattr(layer, name, None) for name in names) for layer in model._flatten_layers())
     optimizer, together = model.optimizer, int(model.steps_per_execution)
     bounds = stated_bounds(model)
-    noise = (id(optimizer.noise_source), tuple(optimizer.stddevs(groups)), optimizer.correlation)
+    noise = (id(optimizer.noise_source), tuple(optimizer.stddevs(groups)), optimizer.correlation, id(optimizer.memory))
     return id(optimizer), noise, together, layers, bounds

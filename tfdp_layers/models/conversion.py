@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from tfdp_layers.accounting.released import remember_copies
 from tfdp_layers.certificates.constants import has_given_constants
 from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.layers.attention import ClippedMultiHeadAttention
@@ -24,7 +25,7 @@ from tfdp_layers.layers.lipschitz import GroupSort, LipschitzConv2D, LipschitzDe
 from tfdp_layers.layers.lipschitz_base import LipschitzLayer
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 from tfdp_layers.rules.rows import ROUNDING
-from tfdp_layers.structure import inputs_of, outputs_of
+from tfdp_layers.structure import held_by, inputs_of, outputs_of
 
 _OURS = ("gradient_clip", "input_clip", "upstream_clip", "bias_clip", "bound")
 TWINS: dict[type, Any] = {
@@ -70,20 +71,27 @@ def same_layer(layer: Any) -> Any:
 
 
 def plain_model(model: keras.Model) -> keras.Model:
-    """An ordinary Keras model that predicts what `model` predicts: clips of the inputs stay, as Keras operations."""
+    """An ordinary Keras model that predicts what `model` predicts: clips of the inputs stay, as Keras operations.
+
+    The copies of released weights are known for what they are, also where they are computed from these.
+    """
     if not model.built or model.inputs is None:
         raise ValueError(f"Model {model.name!r} is not built: there is nothing to convert yet. Give it a keras.Input.")
     functional = keras.Model(inputs_of(model), outputs_of(model), name=model.name)
     copy = keras.models.clone_model(functional, clone_function=plain_layer)
     for source, target in zip(functional.layers, copy.layers, strict=True):
-        if isinstance(source, FixedFeedback | keras.Model):
-            continue  # its weights were copied as its twin was made; feedback matrices have no place in it
-        if isinstance(source, AdaptedLayer):
+        # The weights of the first two were copied as their twins were made; feedback matrices have no place in them.
+        if isinstance(source, keras.Model) and not isinstance(source, FixedFeedback):
+            continue
+        if isinstance(source, FixedFeedback):
+            pass
+        elif isinstance(source, AdaptedLayer):
             source.copy_to(target)
         elif isinstance(source, LipschitzLayer):
             target.set_weights(source.bounded_weights())
         else:
             target.set_weights(source.get_weights())
+        remember_copies(map(held_by, source.weights), map(held_by, target.weights))
     return copy
 
 

@@ -8,12 +8,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.accounting.released import is_paid_for
 from tfdp_layers.certificates.constants import refusal_of_constants
 from tfdp_layers.layers.adapted import AdaptedLayer
-from tfdp_layers.models.accounts import is_paid_for
 from tfdp_layers.models.kept_features import file_for, writing
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.proof import prove_rows
+from tfdp_layers.structure import held_by
 
 _PROBED = 32
 """Records on which a prefix is measured whose rows could not be proved apart."""
@@ -85,6 +86,7 @@ def computed(
     refuse_mixed(through, x)
     compiled = not any(layer.weights for layer in layers) if jit_compile is None else jit_compile
     step = tf.function(through, autograph=False, jit_compile=compiled, reduce_retracing=not compiled)
+    refuse_hidden(step, x[:batch_size])
     found: np.ndarray | None = None
     for start in range(0, len(x), batch_size):
         rows = x[start : start + batch_size]
@@ -103,7 +105,7 @@ def refuse_private(layer: Any) -> None:
     """Raises ValueError for a prefix that was, or may have been, made from private data."""
     for part in layer._flatten_layers():
         own = (*part._trainable_variables, *part._non_trainable_variables)
-        if isinstance(part, AdaptedLayer | PrivateTraining) or any(map(is_paid_for, own)):
+        if isinstance(part, AdaptedLayer | PrivateTraining) or any(is_paid_for(held_by(weight)) for weight in own):
             raise ValueError(
                 f"{part.name!r} ({type(part).__name__}) in the prefix has a ledger, or holds weights that a private"
                 " training released: features without it would lose what its weights cost. Make it the first layers of"
@@ -112,6 +114,16 @@ def refuse_private(layer: Any) -> None:
         reason = refusal_of_constants(part)
         if reason is not None:
             raise ValueError(f"Layer {part.name!r} ({type(part).__name__}) in the prefix: {reason}")
+
+
+def refuse_hidden(step: Any, rows: np.ndarray) -> None:
+    """Raises ValueError for released weights that the prefix reads, and that none of its layers holds for Keras."""
+    for variable in step.get_concrete_function(tf.convert_to_tensor(rows)).graph.variables:
+        if is_paid_for(variable):
+            raise ValueError(
+                f"The prefix reads {variable.name!r}, which a private training released: features would lose what it"
+                " cost. Make its layer one of the first layers of the private model instead."
+            )
 
 
 def refuse_mixed(through: Any, x: np.ndarray) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from tfdp_layers.accounting.released import remember_now
 from tfdp_layers.models.bookkeeping import declared_public
 from tfdp_layers.models.file_limits import LARGEST, MemoryLimit, ModelFileError
 from tfdp_layers.models.training import PrivateTraining
@@ -82,6 +83,7 @@ def load_model(
         raise ModelFileError(
             f"{path} is not a whole model file: {type(error).__name__}: {error}. Restore it from a backup."
         ) from error
+    remember_now()
     if not isinstance(model, PrivateTraining):
         raise ModelFileError(
             f"{path} holds a {type(model).__name__}, no private model, so nothing is known of what its weights cost."

@@ -133,7 +133,14 @@ class PrivateLoop:
         """Says that a model's weights are computed from what this run releases: a generator's from a critic, say.
 
         It then has the run's ledger: made private and trained further, it adds to what was spent here.
+
+        Raises: ValueError for a model without weights yet, which could not say who pays for them.
         """
+        if not model.built or not model.weights:
+            raise ValueError(
+                f"Model {model.name!r} has no weights yet, so nothing would say what they cost. Build it first: begin"
+                " with keras.Input, or call it once."
+            )
         join_accounts(self._model._privacy.account, model.weights, model.weights)
 
     # This library's side ----------------------------------------------------------------------------------------------

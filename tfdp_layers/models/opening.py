@@ -13,7 +13,7 @@ from tfdp_layers.callbacks.steering import logs_first
 from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
 from tfdp_layers.certificates.interactions import specs
-from tfdp_layers.models.accounts import remember_released
+from tfdp_layers.models.accounts import join_accounts, remember_released
 from tfdp_layers.models.bookkeeping import Bookkeeping
 from tfdp_layers.models.building import build_for, settings_of
 from tfdp_layers.models.calibrating import settle_noise
@@ -39,8 +39,9 @@ from tfdp_layers.models.sums import BoundedSums
 from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report, steering
-from tfdp_layers.proof.models import traced_sums
+from tfdp_layers.proof.models import traced_sums, variables_read
 from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.structure import held_by
 
 _OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "sampling_seed")
 
@@ -87,6 +88,7 @@ class Opening(BoundedSums, Bookkeeping):
                 state.stream = stream_after(state.run, self.optimizer, self.ledger)
                 if self.made_in_fit:
                     remember_released(state.account, self.trainable_variables)
+                    state.trained = [held_by(variable) for variable in self.trainable_variables]
                 state.end_run()
 
     def _accepted(
@@ -178,12 +180,14 @@ class Opening(BoundedSums, Bookkeeping):
             state.independence, state.sums, state.metrics, self.train_function = None, None, None, None
         if state.independence is None or self.run_eagerly:
             function = traced_sums(self, *specs(spec))
+            join_accounts(state.account, variables_read(function), ())
             # Eager metrics may be plain Python, and those of replicas are traced with their own variables.
             metrics = None if run.replicas or self.run_eagerly else steering.traced_metrics(self, function)
             written = [] if metrics is None else steering.written_by_metrics(self, metrics)
             steering.refuse_foreign_writes(self, written)
             if not run.replicas:
                 state.read_after_noise = steering.refuse_steered(self, written)
+                join_accounts(state.account, state.read_after_noise, ())  # of constraints and learning rates
             state.independence = examined(self, function, spec[0], spec[1], run.groups, written)
             state.written_by_sums = steering.keys_written(function)
             # Replicas trace the sums anew, each with variables of its own.

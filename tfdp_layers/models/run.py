@@ -101,6 +101,7 @@ class PrivacyState:
         self.watch: Watch | None = None
         self.stream: Stream | None = None
         self.remarks: list[str] = []
+        self.trained: list[Any] = []  # what holds the weights that the last training ended with
         self._replicas: Replicas | None = None
         self._per_record: PerRecordLoss | None = None
         self._certified: tuple[list[int], list[SensitivityGroup]] | None = None

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfdp_layers.accounting import Ledger, Release
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.noise import NoiseMemory
 from tfdp_layers.optimizers.base import PrivateOptimizer
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ class Stream:
         release, token, ledger: what each of its releases reveals, and where they are counted.
         batches: what they were drawn from.
         optimizer: whose memory holds its noise.
-        memory: which of the memory's streams it is.
+        memory: which memory holds it, and which of its streams it is.
         order: that their draws followed.
+        weights: that the noise was added to: others have numbers of their own in the memory, left from another step.
         made: releases so far: the next draw is that of step `made` in the order of the records.
         process: its number.
     """
@@ -40,8 +42,9 @@ class Stream:
     ledger: "weakref.ref[Ledger]"
     batches: "weakref.ref[Batches]"
     optimizer: "weakref.ref[PrivateOptimizer]"
-    memory: int
+    memory: tuple[NoiseMemory, int]
     order: Any
+    weights: list[Any]
     made: int
     process: int
 
@@ -51,7 +54,8 @@ class Stream:
             self.batches() is batches
             and batches.order is self.order
             and self.optimizer() is optimizer
-            and optimizer.memory.streams == self.memory
+            and optimizer.memory is self.memory[0]
+            and optimizer.memory.streams == self.memory[1]
             and self.process == os.getpid()
         )
 
@@ -59,8 +63,15 @@ class Stream:
         """Whether this run's releases are the next ones of the stream, and the ledger holds all before them."""
         if not self.of(run.batches, optimizer) or self.ledger() is not ledger or run.release != self.release:
             return False
+        if [id(weight) for weight in noised(run)] != [id(weight) for weight in self.weights]:
+            return False
         entry = ledger.entry_of(self.token)
         return entry is not None and entry.steps == self.made
+
+
+def noised(run: "Run") -> list[Any]:
+    """The weights that a run's noise is added to."""
+    return [weight for group in run.groups for weight in group.variables]
 
 
 def settle_correlation(optimizer: PrivateOptimizer, batches: Batches, steps: int, last: Stream | None) -> None:
@@ -104,8 +115,9 @@ def stream_after(run: Any, optimizer: PrivateOptimizer, ledger: Ledger) -> Strea
         weakref.ref(ledger),
         weakref.ref(run.batches),
         weakref.ref(optimizer),
-        optimizer.memory.streams,
+        (optimizer.memory, optimizer.memory.streams),
         run.batches.order,
+        noised(run),
         made,
         os.getpid(),
     )

@@ -44,6 +44,11 @@ def traced_sums(model: Any, x_spec: Any, y_spec: Any, sample_weight_spec: Any = 
     return function.get_concrete_function(x_spec, y_spec, sample_weight_spec)
 
 
+def variables_read(traced: Any) -> Any:
+    """The variables that `traced_sums` reads: those of a layer that a Lambda hides from Keras among them."""
+    return traced.graph.variables
+
+
 def prove_traced(model: Any, traced: Any, written: Iterable[Any] = ()) -> Report:
     """Proves that the sums of `traced_sums` are additive over the records.
 

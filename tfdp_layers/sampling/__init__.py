@@ -8,6 +8,7 @@ from tfdp_layers.sampling.samplers import (
     Poisson,
     TruncatedPoisson,
     drawing_all,
+    is_sampler,
     sampling_from_json,
 )
 
@@ -20,5 +21,6 @@ __all__ = [
     "TruncatedPoisson",
     "drawing_all",
     "entropy_generator",
+    "is_sampler",
     "sampling_from_json",
 ]

@@ -245,6 +245,11 @@ def drawing_all(relation: NeighboringRelation, examples: int) -> Sampling:
     return kinds[relation](examples)
 
 
+def is_sampler(value: Any) -> bool:
+    """Whether it is of exactly one of these types: a subclass may draw otherwise than it is charged."""
+    return type(value) in _KINDS.values()
+
+
 def sampling_from_json(value: Mapping[str, Any]) -> Sampling:
     """Reads what `Sampling.to_json` wrote.
 
