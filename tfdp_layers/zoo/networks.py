@@ -28,9 +28,10 @@ def build(
     "tanh", "adadp", "adal" and "adan" the layers are Keras' own, of the same sizes: the optimizer bounds the records.
 
     Args:
-        model: "cnn" or "mlp", or "scattering": the layer that is trained on features (see `zoo.scattering`).
+        model: one of `recipes.MODELS`, or "scattering": the layer that is trained on features (see `zoo.scattering`).
         dataset: gives the shape of a record and the number of classes.
-        method: one of `tfdp_layers.zoo.recipes.METHODS`; "dfa" is for "mlp" and "dfa_hybrid" for "cnn".
+        method: one of `tfdp_layers.zoo.recipes.METHODS`; "dfa" is for "mlp" and "dfa_hybrid" for "cnn", and "tanh_cnn"
+            for "backprop_clipping" alone.
         recipe: settings; the tuned ones of this model and data set if left out.
 
     Raises:
@@ -45,6 +46,9 @@ def build(
             ],
             name=model,
         )
+    if model == "tanh_cnn":
+        layers = _tanh_cnn(recipe, dataset.x_train.shape[1], dataset.classes)
+        return PrivateSequential([keras.Input(dataset.x_train.shape[1:]), *layers], name=model)
     builders = {"cnn": _cnn, "mlp": _mlp}
     if model not in builders:
         raise ValueError(f"Unknown model {model!r}. Choose one of: {', '.join(builders)}.")
@@ -85,6 +89,25 @@ def _cnn(recipe: Recipe, classes: int, top: Top) -> list[Any]:
         *_convolution(64, 1, recipe, *clips[1]),
         keras.layers.Flatten(),
         *top([64, classes], recipe),
+    ]
+
+
+def _tanh_cnn(recipe: Recipe, size: int, classes: int) -> list[Any]:
+    """The network of Papernot et al. 2021, arXiv:2007.14191, on images normalised one by one without weights.
+
+    Every layer bounds each record's gradient by that gradient's own norm, and distorts nothing else.
+    """
+    kl, clip, tanh = keras.layers, recipe.gradient_clip, recipe.activation
+    padding = "valid" if size >= 28 else "same"
+    return [
+        kl.GroupNormalization(1, center=False, scale=False, epsilon=1e-5),
+        ClippedConv2D(16, 8, strides=2, padding="same", activation=tanh, gradient_clip=clip),
+        kl.MaxPooling2D(2, 1),
+        ClippedConv2D(32, 4, strides=2, padding=padding, activation=tanh, gradient_clip=clip),
+        kl.MaxPooling2D(2, 1),
+        kl.Flatten(),
+        ClippedDense(32, activation=tanh, gradient_clip=clip),
+        ClippedDense(classes, gradient_clip=clip),
     ]
 
 

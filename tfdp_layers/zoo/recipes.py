@@ -21,7 +21,7 @@ __all__ = [
 PER_RECORD = ("dpsgd", "tanh", "adadp", "adal", "adan")
 """Methods that bound each record's gradient of ordinary layers."""
 METHODS = ("backprop_clipping", "dfa", "dfa_hybrid", *PER_RECORD)
-MODELS = ("cnn", "mlp")
+MODELS = ("cnn", "mlp", "tanh_cnn")
 ON_FEATURES = ("scattering",)
 """Models that are trained on fixed features of the images, computed once."""
 
@@ -48,7 +48,7 @@ class Recipe:
         feedback_norm: spectral norm of the feedback matrices, where there are any.
         l2_norm_clip: bound on each record's gradient, for the methods of `PER_RECORD`; after the filter for "tanh".
         active_range: of the tanh filter; see `tfdp.optimizers.TanhFilteredOptimizer`.
-        gradient_clip: bound on each record's gradient by its own norm, or "automatic", for the models of `ON_FEATURES`.
+        gradient_clip: bound on each record's gradient by its own norm, or "automatic"; of "tanh_cnn" and `ON_FEATURES`.
         feature_scales: J of the scatterings whose features are side by side.
         centering_noise: above 0 the features are centered by a mean that is released with this noise multiplier.
         momentum: above 0 the steps are gradient descent with it, at a constant rate, in place of Adam's.
@@ -122,6 +122,9 @@ RECIPES = {
             Measured("digits", 2.7, 0.9583, 0.0028, 3, 0.1),
         ),
     ),
+    "exact": NamedRecipe(
+        "backprop_clipping", "tanh_cnn", "a small network from scratch, each layer bounds gradients by their own norms"
+    ),
     "cnn": NamedRecipe("backprop_clipping", "cnn", "two convolutions and two dense layers, clipped in the layers"),
     "mlp": NamedRecipe("backprop_clipping", "mlp", "two dense layers, clipped in the layers"),
     "dpsgd": NamedRecipe("dpsgd", "cnn", "DP-SGD: the same network of ordinary layers, each record's gradient clipped"),
@@ -132,6 +135,7 @@ RECIPES = {
 
 _MLP = Recipe(100, 2048, 1e-3, scales=(10.0, 40.0), upstream_clips=(1.0, 0.2), activation="relu")
 _CNN = Recipe(60, 2048, 1e-3, scales=(8.0, 8.0, 10.0, 40.0), upstream_clips=(1.0, 1.0, 1.0, 0.2), activation="relu")
+_TANH_CNN = Recipe(40, 2048, 8e-3, scales=(), upstream_clips=(), gradient_clip="automatic")
 _DFA = Recipe(60, 2048, 1e-3, scales=(10.0, 12.0), upstream_clips=(0.1, 0.1), feedback_norm=2.0)
 _HYBRID = replace(
     _CNN, scales=(8.0, 8.0, 10.0, 8.0), upstream_clips=(0.1, 0.1, 0.1, 0.1), activation="tanh", feedback_norm=2.0
@@ -191,6 +195,7 @@ def _for_images(model: str, recipe: Recipe, **digits: Any) -> dict[tuple[str, st
 _RECIPES = {
     "backprop_clipping": _for_images("mlp", _MLP, learning_rate=4e-3)
     | _for_images("cnn", _CNN, learning_rate=4e-3)
+    | _for_images("tanh_cnn", _TANH_CNN)
     | _for_images("scattering", _SCATTERING, learning_rate=4.0, epochs=10, centering_noise=0.0),
     "dfa": _for_images("mlp", _DFA),
     "dfa_hybrid": _for_images("cnn", _HYBRID),
@@ -243,6 +248,10 @@ def check_method(method: str, model: str | None = None) -> None:
         raise ValueError(
             f"Model {model!r} is one layer that clips each record's gradient itself: method 'backprop_clipping'."
             f" Received: {method!r}."
+        )
+    if model == "tanh_cnn" and method != "backprop_clipping":
+        raise ValueError(
+            f"Model 'tanh_cnn' bounds gradients in its layers: method 'backprop_clipping'. Not {method!r}."
         )
     if model == "cnn" and method == "dfa":
         raise ValueError("Method 'dfa' trains dense layers only. Choose method 'dfa_hybrid' for a cnn, or model 'mlp'.")
