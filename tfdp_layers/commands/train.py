@@ -118,11 +118,11 @@ def _optimizer(training: Training) -> Any:
             adaptive_noise=method != "adal",
             noise=correlated,
         )
+    averaged = {"use_ema": True, "ema_momentum": recipe.ema_momentum} if recipe.ema_momentum else {}
     if recipe.momentum:
-        averaged = {"use_ema": True, "ema_momentum": recipe.ema_momentum} if recipe.ema_momentum else {}
         descent = keras.optimizers.SGD(recipe.learning_rate, momentum=recipe.momentum, **averaged)
         return optimizers.NoisyOptimizer(descent, noise, noise=correlated, noise_allocation=recipe.noise_allocation)
-    adam = keras.optimizers.Adam(schedule)
+    adam = keras.optimizers.Adam(recipe.learning_rate if averaged else schedule, **averaged)
     if method == "dpsgd":
         return optimizers.ClippedOptimizer(adam, noise, recipe.l2_norm_clip, noise=correlated)
     if method == "tanh":

@@ -36,7 +36,7 @@ class Recipe:
     Attributes:
         epochs: passes over the data, on average.
         batch_size: expected number of records in a step.
-        learning_rate: where the cosine decay starts; the constant rate with `momentum`.
+        learning_rate: where the cosine decay starts; the constant rate with `momentum` or `ema_momentum`.
         scales: norm that each record's input is brought to before each bounded layer; inside a feedback stack, the
             clips of the activations.
         upstream_clips: bound on each record's upstream gradient, for each bounded layer; in a feedback stack on delta,
@@ -135,7 +135,7 @@ RECIPES = {
 
 _MLP = Recipe(100, 2048, 1e-3, scales=(10.0, 40.0), upstream_clips=(1.0, 0.2), activation="relu")
 _CNN = Recipe(60, 2048, 1e-3, scales=(8.0, 8.0, 10.0, 40.0), upstream_clips=(1.0, 1.0, 1.0, 0.2), activation="relu")
-_TANH_CNN = Recipe(40, 2048, 8e-3, scales=(), upstream_clips=(), gradient_clip="automatic")
+_TANH_CNN = Recipe(40, 2048, 4e-3, (), (), noise_allocation="dimension", gradient_clip="automatic", ema_momentum=0.95)
 _DFA = Recipe(60, 2048, 1e-3, scales=(10.0, 12.0), upstream_clips=(0.1, 0.1), feedback_norm=2.0)
 _HYBRID = replace(
     _CNN, scales=(8.0, 8.0, 10.0, 8.0), upstream_clips=(0.1, 0.1, 0.1, 0.1), activation="tanh", feedback_norm=2.0
