@@ -20,6 +20,7 @@ from tfdp_layers.sampling import FixedSize, Partition, Poisson
 
 kc = keras.callbacks
 X, Y = np.arange(24, dtype="float32").reshape(12, 2), np.arange(12) % 3
+COLUMNS = np.asfortranarray(X)
 NOTHING = dict.fromkeys(("sampling", "examples", "physical_batch_size", "unit_ids", "seed"))
 
 
@@ -106,6 +107,7 @@ SHARED = {
     "a view": (X, (X[2:5], Y[2:5])),
     "a list": (X, [X, Y]),
     "a view turned round": (X, (X[::-1], Y)),
+    "one row of a table whose columns are contiguous": (COLUMNS[:7], (COLUMNS[6:], Y[6:])),
     "the records as private batches": (tfdp.PrivateBatches(X, Y, Poisson(4)), (X[:3], Y[:3])),
     "a tree": ({"a": X, "b": Y}, ({"a": np.ones(3), "b": Y[1:]}, Y)),
     "one of two inputs": ([X, Y], ([np.ones(2), Y], Y)),
@@ -115,6 +117,8 @@ APART = {
     "none": (X, None),
     "a copy": (X, (X.copy(), Y)),  # nobody can tell: what it is worth is the user's to say
     "labels alone": (X, (X.copy(), Y)),
+    "other rows of a table": (X[:6], (X[6:], Y[6:])),
+    "other rows of a table whose columns are contiguous": (COLUMNS[:6], (COLUMNS[6:], Y[6:])),  # as pandas has them
     "other batches": (OWN, tfdp.PrivateBatches(X.copy(), Y, Poisson(4))),
     "a dataset": (X, tf.data.Dataset.from_tensors((X.copy(), Y))),
     "nothing": (X, ()),
@@ -213,3 +217,13 @@ def test_checkpoints_beside_a_ledger_in_memory_are_warned_of(make, tmp_path):
         warnings.simplefilter("error")
         warn_of_lost_count(callbacks, Ledger(tmp_path / "ledger.json"))
         warn_of_lost_count([kc.CSVLogger("log.csv")], Ledger())
+
+
+def test_tensorboard_that_is_not_installed_is_named_before_a_step_is_paid_for(monkeypatch):
+    callbacks = [kc.TensorBoard("logs")]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="pip install tensorboard"):
+        refuse_unsound_fit({"x": X, "callbacks": callbacks})
+    monkeypatch.undo()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    refuse_unsound_fit({"x": X, "callbacks": callbacks})

@@ -75,11 +75,18 @@ def as_store(
     named = {"y": y, "sample_weight": sample_weight, "class_weight": class_weight}
     given = [name for name, value in named.items() if value is not None]
     if given:
+        factors = _FACTORS if "class_weight" in given else ""
         raise ValueError(
             f"{type(x).__name__} gives records one by one, with their labels and weights; {given} cannot be matched to"
-            " them. Make it give (x, y) or (x, y, sample_weight), for instance by tfdp.records(source, transform)."
+            f" them. Make it give (x, y) or (x, y, sample_weight), for instance by tfdp.records(source, transform).{factors}"
         )
     return x if isinstance(x, Store) else SourceStore(x)
+
+
+_FACTORS = (
+    " In the place of class_weight={0: 1.0, 1: 5.0} a weight for each record: dataset.map(lambda x, y: (x, y,"
+    " tf.gather([1.0, 5.0], tf.cast(y, tf.int32)))), or in the transform."
+)
 
 
 def is_source(x: Any) -> bool:

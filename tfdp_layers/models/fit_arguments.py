@@ -1,5 +1,6 @@
 """What `fit` accepts: data that a sampler draws, and callbacks that look at nothing private."""
 
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable
@@ -87,11 +88,23 @@ def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) ->
         )
     if shares_records(arguments.get("x"), validation):
         raise ValueError(
-            "validation_data is the private training data itself; its metrics carry no noise. Give public data."
+            "validation_data is the private training data itself, or some of it; its metrics carry no noise. Give"
+            " public data."
         )
     posing = posing_names(logged)
     for callback in flatten_callbacks(arguments.get("callbacks")):
         refuse_steering(callback, validation is not None, posing)
+        refuse_without_tensorboard(callback)
+
+
+def refuse_without_tensorboard(callback: Any) -> None:
+    """Raises ImportError for Keras' TensorBoard without the package: it would fail after a step that is paid for."""
+    if isinstance(callback, keras.callbacks.TensorBoard) and importlib.util.find_spec("tensorboard") is None:
+        raise ImportError(
+            f"{type(callback).__name__} writes through the package tensorboard, which is not installed (TensorFlow no"
+            " longer brings it). Install it: pip install tensorboard. tfdp.callbacks.PrivacyTensorBoard shows epsilon,"
+            " too."
+        )
 
 
 def logged_names(model: Any) -> list[str]:
@@ -135,7 +148,15 @@ def shares_records(x: Any, validation: Any) -> bool:
     arrays = [
         [np.asarray(a) for a in keras.tree.flatten(data) if hasattr(a, "__array__")] for data in (x, validation[0])
     ]
-    return any(np.may_share_memory(a, b) for a in arrays[0] for b in arrays[1])
+    return any(_share_memory(a, b) for a in arrays[0] for b in arrays[1])
+
+
+def _share_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays have a number in common. Rows of an array whose columns are contiguous only interleave."""
+    try:
+        return np.shares_memory(a, b, max_work=1 << 20)
+    except RuntimeError:  # too hard to tell: then where one begins and the other ends
+        return np.may_share_memory(a, b)
 
 
 def refuse_uncounted_trials(callbacks: Any, ledger: Ledger) -> None:
