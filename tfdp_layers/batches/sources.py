@@ -78,7 +78,7 @@ def as_store(
         factors = _FACTORS if "class_weight" in given else ""
         raise ValueError(
             f"{type(x).__name__} gives records one by one, with their labels and weights; {given} cannot be matched to"
-            f" them. Make it give (x, y) or (x, y, sample_weight), for instance by tfdp.records(source, transform).{factors}"
+            f" them. Make it give (x, y) or (x, y, sample_weight), by tfdp.records(source, transform) say.{factors}"
         )
     return x if isinstance(x, Store) else SourceStore(x)
 
