@@ -47,6 +47,46 @@ def test_hopeless_settings_are_said_once_with_what_helps_and_others_not() -> Non
     assert said(tiny_model(0.0)) == []
 
 
+# Weights --------------------------------------------------------------------------------------------------------------
+
+
+def weighing(clip: float | None) -> Any:
+    layers = [keras.Input((3,)), keras.layers.Dense(1)]
+    model = tfdp.make_private(keras.Sequential(layers))
+    model.compile(tfdp.optimizers.ClippedOptimizer("adam", 1.0, l2_norm_clip=clip), "mse")
+    return model
+
+
+@pytest.mark.parametrize(("clip", "factor"), [(None, 1.0), (1e-3, 1.0), (1e3, 10.0)])
+def test_a_weight_counts_where_gradients_are_not_brought_to_one_length(clip: float | None, factor: float) -> None:
+    keras.utils.set_random_seed(0)
+    model, x, y = weighing(clip), np.ones((1, 3), "float32"), np.full((1, 1), 9.0, "float32")
+    light, heavy = (model.bounded_gradient_sums(x, y, np.full(1, w, "float32")) for w in (1.0, 10.0))
+    for one, ten in zip(light, heavy, strict=True):
+        np.testing.assert_allclose(ten, factor * np.asarray(one), rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("clip", "options", "lost"),
+    [
+        (None, {"class_weight": {0: 1.0, 1: 10.0}}, True),
+        (None, {"sample_weight": np.arange(1.0, 9.0)}, True),
+        (None, {"sample_weight": [2.0] * 4 + [0.0] * 4}, False),
+        (None, {"class_weight": {0: 1.0, 1: 1.0}}, False),
+        (None, {}, False),
+        (10.0, {"class_weight": {0: 1.0, 1: 10.0}}, False),
+    ],
+)
+def test_weights_without_effect_are_said(clip: float | None, options: dict[str, Any], lost: bool) -> None:
+    options = {name: np.array(one) if name == "sample_weight" else one for name, one in options.items()}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        weighing(clip).fit(np.eye(8, 3), np.arange(8) % 2, batch_size=4, epochs=9, verbose=0, **options)
+    told = [one for one in caught if "next to no effect" in str(one.message)]
+    assert len(told) == lost
+    assert all(one.filename == __file__ for one in told)
+
+
 # The budget's end -----------------------------------------------------------------------------------------------------
 
 

@@ -165,6 +165,12 @@ def finite_weights(leaf: np.ndarray) -> np.ndarray:
     return weights
 
 
+def differing(weights: np.ndarray) -> bool:
+    """Whether weights above 0 differ: 0 leaves a record out."""
+    above = weights[weights > 0]
+    return above.size > 1 and bool(above.min() != above.max())
+
+
 def class_factors(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
     """float64 (records,): each record's factor."""
     good = all(isinstance(label, int | np.integer) for label in class_weight)

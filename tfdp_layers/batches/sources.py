@@ -115,7 +115,7 @@ class SourceStore(Store):
         self._pool = ThreadPoolExecutor(workers, "tfdp-records") if workers > 1 else None
         self._workers = workers
         x, y, weight = triple(self._item(0))
-        self._weighted = weight is not None
+        self.weighted = weight is not None
         self.structure, self._names = (shaped(x), shaped(y), np.zeros((), np.float32)), names_of((x, y))
         self.fields = [Field(leaf.shape, leaf.dtype) for leaf in leaves_of(self.structure)]
         self._floating = [tf.as_dtype(field.dtype).is_floating for field in self.fields]
@@ -159,7 +159,7 @@ class SourceStore(Store):
 
     def _read_one(self, index: int) -> list[np.ndarray]:
         x, y, weight = triple(self._item(index))
-        if (weight is not None) != self._weighted:
+        if (weight is not None) != self.weighted:
             raise ValueError(f"Record {index} differs from record 0 in having a sample weight. Give all of them one.")
         weight = np.float32(1) if weight is None else weight
         if (found := names_of((x, y))) != self._names:
