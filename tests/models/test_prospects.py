@@ -1,6 +1,7 @@
 """What `fit` says of its own prospects, once each: no hope, an end by the budget, a budget left out, broken weights."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from helpers.spending import DELTA, STEPS, fit, tiny_model
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.signal import signal_to_noise
 from tfdp_layers.callbacks import PrivacyBudget
+from tfdp_layers.models.prospects import warn_of_lost_weights
 
 
 def said(model: Any, *callbacks: Any, **options: Any) -> list[str]:
@@ -66,25 +68,42 @@ def test_a_weight_counts_where_gradients_are_not_brought_to_one_length(clip: flo
         np.testing.assert_allclose(ten, factor * np.asarray(one), rtol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("clip", "options", "lost"),
-    [
-        (None, {"class_weight": {0: 1.0, 1: 10.0}}, True),
-        (None, {"sample_weight": np.arange(1.0, 9.0)}, True),
-        (None, {"sample_weight": [2.0] * 4 + [0.0] * 4}, False),
-        (None, {"class_weight": {0: 1.0, 1: 1.0}}, False),
-        (None, {}, False),
-        (10.0, {"class_weight": {0: 1.0, 1: 10.0}}, False),
-    ],
-)
-def test_weights_without_effect_are_said(clip: float | None, options: dict[str, Any], lost: bool) -> None:
-    options = {name: np.array(one) if name == "sample_weight" else one for name, one in options.items()}
+FACTORS = {"class_weight": {0: 1.0, 1: 10.0}}
+WEIGHED = {
+    "classes": (None, FACTORS, True),
+    "records": (None, {"sample_weight": np.arange(1.0, 9.0)}, True),
+    "some left out": (None, {"sample_weight": np.array([2.0] * 4 + [0.0] * 4)}, False),
+    "one factor for all": (None, {"class_weight": {0: 1.0, 1: 1.0}}, False),
+    "no weights": (None, {}, False),
+    "a threshold": (10.0, FACTORS, False),
+}
+
+
+def lost(call: Callable[[], Any]) -> int:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        weighing(clip).fit(np.eye(8, 3), np.arange(8) % 2, batch_size=4, epochs=9, verbose=0, **options)
+        call()
     told = [one for one in caught if "next to no effect" in str(one.message)]
-    assert len(told) == lost
     assert all(one.filename == __file__ for one in told)
+    return len(told)
+
+
+@pytest.mark.parametrize("name", WEIGHED)
+def test_weights_without_effect_are_said(name: str) -> None:
+    clip, options, expected = WEIGHED[name]
+    batches = tfdp.PrivateBatches(np.eye(8, 3), np.arange(8) % 2, tfdp.sampling.Poisson(4), **options)
+    assert lost(lambda: warn_of_lost_weights(weighing(clip), batches)) == expected
+
+
+def test_weights_are_lost_in_layers_that_normalise_too_and_fit_says_so() -> None:
+    model = tfdp.PrivateSequential([keras.Input((3,)), tfdp.layers.ClippedDense(1)])
+    model.compile(tfdp.optimizers.NoisyOptimizer("adam", 1.0), "mse")
+    x, y = np.eye(8, 3), np.arange(8) % 2
+    assert lost(lambda: model.fit(x, y, batch_size=4, epochs=2, verbose=0, **FACTORS)) == 1
+    records = tfdp.records([(row, label, 1.0 + label) for row, label in zip(x, y, strict=True)], lambda item: item)
+    assert (
+        lost(lambda: warn_of_lost_weights(model, tfdp.PrivateBatches(records, sampling=tfdp.sampling.Poisson(4)))) == 1
+    )
 
 
 # The budget's end -----------------------------------------------------------------------------------------------------
