@@ -102,7 +102,13 @@ def test_a_batch_size_beside_another_sampler_is_refused():
 
 # Numbers without noise ------------------------------------------------------------------------------------------------
 
+PIPELINE = tf.data.Dataset.from_tensor_slices((X, Y))
+READ, TRAINED = tfdp.records(PIPELINE), PIPELINE.skip(4)
 SHARED = {
+    "the pipeline of the records, in batches": (READ, PIPELINE.batch(4).prefetch(1)),
+    "the pipeline itself": (READ, PIPELINE),
+    "some of the pipeline": (tfdp.PrivateBatches(READ, sampling=Poisson(4)), PIPELINE.take(4).batch(2)),
+    "the pipeline beside another": (READ, tf.data.Dataset.range(3).zip(PIPELINE).map(lambda i, one: one).batch(2)),
     "the arrays": (X, (X, Y)),
     "a view": (X, (X[2:5], Y[2:5])),
     "a list": (X, [X, Y]),
@@ -122,6 +128,8 @@ APART = {
     "other batches": (OWN, tfdp.PrivateBatches(X.copy(), Y, Poisson(4))),
     "a dataset": (X, tf.data.Dataset.from_tensors((X.copy(), Y))),
     "nothing": (X, ()),
+    "another part of the pipeline": (tfdp.records(TRAINED), PIPELINE.take(4).batch(2)),
+    "a pipeline, of arrays": (X, PIPELINE.batch(4)),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -39,11 +39,13 @@ class Store(abc.ABC):
         structure: of a record; the leaves of the trees are `Field` or an array, None where there is nothing.
         fields: the leaves in their order, without None.
         weighted: whether records with weights above 0 may weigh differently.
+        pipeline: gives the tf.data pipeline that they were read from, as long as the caller has it; or None.
     """
 
     structure: tuple[Any, Any, Any]
     fields: list[Field]
     weighted: bool = False
+    pipeline: Callable[[], Any] | None = None
 
     @abc.abstractmethod
     def __len__(self) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,7 +31,10 @@ def of_pipeline(dataset: tf.data.Dataset, cache: str | os.PathLike[str] | None =
     Raises: ValueError for a pipeline that is endless, batched, or whose records differ in shape or hold no numbers.
     """
     check_pipeline(dataset)
-    return records_of(in_memory(dataset) if cache is None else in_files(dataset, Path(cache)), dataset.element_spec)
+    leaves = in_memory(dataset) if cache is None else in_files(dataset, Path(cache))
+    store = records_of(leaves, dataset.element_spec)
+    store.pipeline = weakref.ref(dataset)
+    return store
 
 
 def check_pipeline(dataset: tf.data.Dataset) -> None:

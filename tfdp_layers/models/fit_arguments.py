@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.batches.arrays import PrivateBatches
@@ -142,13 +143,26 @@ def shares_records(x: Any, validation: Any) -> bool:
         if validation is x:
             return True
         store = getattr(x, "_store", None)
+        if isinstance(validation, tf.data.Dataset):
+            return store is not None and reads(validation, store)
         x = None if store is None else store.structure[0]
+    if isinstance(x, Store) and isinstance(validation, tf.data.Dataset):
+        return reads(validation, x)
     if not isinstance(validation, list | tuple) or not validation:
         return False
     arrays = [
         [np.asarray(a) for a in keras.tree.flatten(data) if hasattr(a, "__array__")] for data in (x, validation[0])
     ]
     return any(_share_memory(a, b) for a in arrays[0] for b in arrays[1])
+
+
+def reads(dataset: tf.data.Dataset, store: Store) -> bool:
+    """Whether a pipeline goes on from the very one that these records were read from, by batch or take, say.
+
+    Two parts of one pipeline, `skip(n)` to train on and `take(n)`, read none of each other.
+    """
+    source = None if store.pipeline is None else store.pipeline()
+    return source is not None and (dataset is source or any(reads(one, store) for one in dataset._inputs()))
 
 
 def _share_memory(a: np.ndarray, b: np.ndarray) -> bool:
