@@ -55,6 +55,10 @@ MISTAKES = {
     "the rate given to the private optimizer": lambda: tfdp.optimizers.ClippedOptimizer("adam", learning_rate=0.01),
     "a draw taken for a pair": lambda: pairs(),
     "class weights for a pipeline": lambda: fit(x=tfdp.records(PIPELINE), y=None, class_weight={0: 1.0, 1: 5.0}),
+    "AUC of private records": lambda: tfdp.release_metric(0.8, private().ledger, stddev=0.01),
+    "validation on the private pipeline": lambda: fit(
+        x=tfdp.records(PIPELINE), y=None, validation_data=PIPELINE.batch(9)
+    ),
     "strings in a pipeline": lambda: tfdp.records(PIPELINE.map(lambda x, y: ({"word": tf.as_string(x)}, y))),
     "a model file that is not there": lambda: tfdp.load_model("nowhere.keras"),
     "a normalization that was adapted": lambda: fit(adapted()),
