@@ -75,19 +75,24 @@ def _as_numbers(name: str, leaf: Any, array: np.ndarray) -> str:
             "Count days from a date that is known beforehand:"
             f" ({name} - numpy.datetime64('2020-01-01', 'D')).astype(int)."
         )
-    columns = _without_numbers(leaf)
+    columns = _columns_without_numbers(leaf)
+    if columns == []:
+        return (
+            f"Its columns are numbers that may be missing: put a constant where they are, then {name}.astype('float32')"
+            " (docs/recipe_tabular.md)."
+        )
+    named = f" (no numbers: {', '.join(columns)})" if columns else ""
     return (
-        f"Columns of several types{columns}: encode each one as numbers, then numpy.stack (docs/recipe_tabular.md)."
+        f"Columns of several types{named}: encode each one as numbers, then numpy.stack (docs/recipe_tabular.md)."
         " Ragged rows: pad them to one length. Other numbers: .astype('float32')."
     )
 
 
-def _without_numbers(frame: Any) -> str:
-    """The columns of a data frame that hold no numbers, in words; nothing for what is no data frame."""
+def _columns_without_numbers(frame: Any) -> list[str] | None:
+    """The columns of a data frame that hold no numbers; None for what is no data frame."""
     if not hasattr(getattr(frame, "dtypes", None), "items"):
-        return ""
-    names = [str(column) for column, dtype in frame.dtypes.items() if getattr(dtype, "kind", "O") not in "biuf"]
-    return f" (no numbers: {', '.join(names)})" if names else ""
+        return None
+    return [str(column) for column, dtype in frame.dtypes.items() if getattr(dtype, "kind", "O") not in "biuf"]
 
 
 def is_numeric(dtype: np.dtype) -> bool:

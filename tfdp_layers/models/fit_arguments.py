@@ -167,8 +167,9 @@ def reads(dataset: tf.data.Dataset, store: Store) -> bool:
 
 def _share_memory(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether two arrays have a number in common. Rows of an array whose columns are contiguous only interleave."""
+    work: Any = 1 << 20  # NumPy's own types know of -1 and 0 alone
     try:
-        return np.shares_memory(a, b, max_work=1 << 20)
+        return np.shares_memory(a, b, max_work=work)
     except RuntimeError:  # too hard to tell: then where one begins and the other ends
         return np.may_share_memory(a, b)
 

@@ -67,10 +67,8 @@ def load_model(
     import_registered()
     path, limit = Path(path), MemoryLimit(max_bytes)
     if not path.is_file():
-        raise ModelFileError(
-            f"There is no file {path}{', which is a folder' if path.is_dir() else ''} (from {Path.cwd()}). Give the"
-            " path of a file *.keras that model.save wrote."
-        )
+        what = f"{path} is a folder" if path.is_dir() else f"There is no file {path}"
+        raise ModelFileError(f"{what} (from {Path.cwd()}). Give the path of a file *.keras that model.save wrote.")
     try:
         with zipfile.ZipFile(path) as archive:
             limit.check_members(archive)
