@@ -312,7 +312,8 @@ class Ledger(View):
         if self._state.is_copy:
             raise LedgerError(
                 f"This is a copy of the ledger of the data set {self.dataset!r}: what it counted would be missing in"
-                f" the data set's own. Assign that one: model.ledger = Ledger(path, dataset={self.dataset!r})."
+                " the data set's own. Assign that one: model.ledger = tfdp.accounting.Ledger(path,"
+                f" dataset={self.dataset!r})."
             )
 
     def _add(self, segment: Segment, steps: int, ahead: int = 0) -> None:

@@ -155,7 +155,8 @@ class LockedFile:
             self._file.close()
             raise LedgerError(
                 f"Another ledger (in this process or another) is writing {self._path}, and counts would be lost if two"
-                " did. Wait for it, close it (ledger.close()), or give each run its own file and merge them."
+                " did. Wait for it, close it (ledger.close(), or model.ledger.close() where a cell of a notebook runs"
+                " again), or give each run its own file and merge them."
             ) from error
         except OSError as error:
             self._file.close()

@@ -104,7 +104,9 @@ def _centred(values: Any, lower: float, upper: float) -> np.ndarray:
     if array.ndim != 1 or not len(array) or array.dtype.kind not in "biuf":
         raise ValueError(
             "values must be one number or boolean a record, shape (records,), for example"
-            f" model.predict(x).argmax(-1) == y. Received shape {array.shape} of dtype {array.dtype}."
+            f" model.predict(x).argmax(-1) == y. Received shape {array.shape} of dtype {array.dtype}. What is no mean"
+            " over records (AUC, F1, recall) is computed from released means: docs/guarantee.md, One ledger for a data"
+            " set."
         )
     half = (upper - lower) / 2.0
     centred = np.clip(array.astype(np.float64), lower, upper) - (lower + upper) / 2.0

@@ -209,6 +209,16 @@ NAN = np.where(numbered() == 7, np.nan, 123456.0)
 INFINITE = np.where(numbered() == 7, np.inf, 1.0).astype(np.float16)
 
 
+class Frame:
+    """A data frame as far as a check looks at one: its columns' types, and all of it as objects."""
+
+    def __init__(self, **types: str) -> None:
+        self.dtypes = {name: np.dtype(kind) for name, kind in types.items()}
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
+        return np.array([[None] * len(self.dtypes)] * RECORDS, dtype=object)
+
+
 @pytest.mark.parametrize(
     ("x", "y", "options", "message"),
     [
@@ -230,7 +240,14 @@ INFINITE = np.where(numbered() == 7, np.inf, 1.0).astype(np.float16)
         (None, None, {}, "array"),
         (np.float32(1), None, {}, "scalar"),
         (NAN, None, {}, "NaN"),
+        (Frame(age="i8", ward="O"), None, {}, r"several types \(no numbers: ward\)"),
+        (Frame(age="i8", income="f8"), None, {}, r"then x\.astype\('float32'\)"),
         (numbered(), INFINITE, {}, "y holds NaN or inf"),
+        ({"age": numbered(), "income": NAN}, None, {}, r"x\['income'\] holds NaN.*nan_to_num\(x\['income'\]\)"),
+        (numbered(), [ONES, INFINITE], {}, r"y\[1\] holds NaN"),
+        ({"age": numbered(), "ward": np.array(["a"] * RECORDS)}, None, {}, r"x\['ward'\] has dtype.*It holds strings"),
+        ({"day": np.zeros(RECORDS, "datetime64[s]")}, None, {}, r"\(x\['day'\] - numpy.datetime64"),
+        ({"age": numbered(), "income": numbered(49)}, None, {}, r"x\['age'\] 50, x\['income'\] 49\."),
         (numbered(), None, {"sampling": Poisson(51)}, "51"),
         (numbered(), None, {"sampling": None}, "sampling"),
         (numbered(), None, {"sampling": "poisson"}, "sampling"),

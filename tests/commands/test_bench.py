@@ -46,6 +46,30 @@ def test_bad_input_is_refused(capsys, arguments, says):
     assert says in capsys.readouterr().err
 
 
+def test_a_model_of_strings_and_one_that_cannot_be_loaded_are_refused_in_a_few_lines(capsys, tmp_path):
+    class Own(kl.Layer):
+        def call(self, x):
+            return x
+
+    path, words = tmp_path / "model.keras", kl.StringLookup(vocabulary=["a"], output_mode="one_hot")
+    keras.Sequential([keras.Input((1,), dtype="string"), words, kl.Dense(2)]).save(path)
+    assert run("bench", "--keras-model", path, *SHORT) == 2
+    assert "takes strings" in capsys.readouterr().err
+    saved(path, Own(), kl.Flatten(), kl.Dense(2))
+    assert run("bench", "--keras-model", path, *SHORT) == 2
+    said = capsys.readouterr().err
+    assert "'Own'" in said
+    assert len(said) < 800
+
+
+def test_a_private_model_is_timed_as_the_network_that_it_is(capsys, tmp_path):
+    import tfdp_layers as tfdp
+
+    path = tmp_path / "model.keras"
+    tfdp.make_private(keras.Sequential([keras.Input((3,)), kl.Dense(2)])).save(path)
+    assert list(run_json(capsys, "bench", "--keras-model", path, "--ways", "flat", *SHORT)["ways"]) == ["keras", "flat"]
+
+
 def test_a_model_that_leaves_sizes_open_is_refused(capsys, tmp_path):
     path = tmp_path / "model.keras"
     keras.Sequential([keras.Input((None, 3)), kl.LSTM(2)]).save(path)

@@ -37,8 +37,31 @@ def loop(twice: bool) -> None:
         next(run)
 
 
+def pairs() -> None:
+    with private().private_run(X, Y, batch_size=16, verbose=0) as run:
+        for x, y in run:
+            run.step((x, y))
+
+
+def adapted() -> Any:
+    layer = keras.layers.Normalization()
+    layer.adapt(X)
+    return private(plain(layer))
+
+
+PIPELINE = tf.data.Dataset.from_tensor_slices((X, Y))
 MISTAKES = {
     "the class of an optimizer": lambda: tfdp.optimizers.ClippedOptimizer(keras.optimizers.Adam),
+    "the rate given to the private optimizer": lambda: tfdp.optimizers.ClippedOptimizer("adam", learning_rate=0.01),
+    "a draw taken for a pair": lambda: pairs(),
+    "class weights for a pipeline": lambda: fit(x=tfdp.records(PIPELINE), y=None, class_weight={0: 1.0, 1: 5.0}),
+    "AUC of private records": lambda: tfdp.release_metric(0.8, private().ledger, stddev=0.01),
+    "validation on the private pipeline": lambda: fit(
+        x=tfdp.records(PIPELINE), y=None, validation_data=PIPELINE.batch(9)
+    ),
+    "strings in a pipeline": lambda: tfdp.records(PIPELINE.map(lambda x, y: ({"word": tf.as_string(x)}, y))),
+    "a model file that is not there": lambda: tfdp.load_model("nowhere.keras"),
+    "a normalization that was adapted": lambda: fit(adapted()),
     "a sampler's class": lambda: fit(sampling=tfdp.sampling.Poisson),
     "ids that are missing": lambda: fit(unit_ids=np.where(Y == 1, np.nan, Y)),
     "ids as floats": lambda: fit(unit_ids=Y.astype(float)),

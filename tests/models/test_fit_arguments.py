@@ -20,6 +20,7 @@ from tfdp_layers.sampling import FixedSize, Partition, Poisson
 
 kc = keras.callbacks
 X, Y = np.arange(24, dtype="float32").reshape(12, 2), np.arange(12) % 3
+COLUMNS = np.asfortranarray(X)
 NOTHING = dict.fromkeys(("sampling", "examples", "physical_batch_size", "unit_ids", "seed"))
 
 
@@ -101,11 +102,18 @@ def test_a_batch_size_beside_another_sampler_is_refused():
 
 # Numbers without noise ------------------------------------------------------------------------------------------------
 
+PIPELINE = tf.data.Dataset.from_tensor_slices((X, Y))
+READ, TRAINED = tfdp.records(PIPELINE), PIPELINE.skip(4)
 SHARED = {
+    "the pipeline of the records, in batches": (READ, PIPELINE.batch(4).prefetch(1)),
+    "the pipeline itself": (READ, PIPELINE),
+    "some of the pipeline": (tfdp.PrivateBatches(READ, sampling=Poisson(4)), PIPELINE.take(4).batch(2)),
+    "the pipeline beside another": (READ, tf.data.Dataset.range(3).zip(PIPELINE).map(lambda i, one: one).batch(2)),
     "the arrays": (X, (X, Y)),
     "a view": (X, (X[2:5], Y[2:5])),
     "a list": (X, [X, Y]),
     "a view turned round": (X, (X[::-1], Y)),
+    "one row of a table whose columns are contiguous": (COLUMNS[:7], (COLUMNS[6:], Y[6:])),
     "the records as private batches": (tfdp.PrivateBatches(X, Y, Poisson(4)), (X[:3], Y[:3])),
     "a tree": ({"a": X, "b": Y}, ({"a": np.ones(3), "b": Y[1:]}, Y)),
     "one of two inputs": ([X, Y], ([np.ones(2), Y], Y)),
@@ -115,9 +123,13 @@ APART = {
     "none": (X, None),
     "a copy": (X, (X.copy(), Y)),  # nobody can tell: what it is worth is the user's to say
     "labels alone": (X, (X.copy(), Y)),
+    "other rows of a table": (X[:6], (X[6:], Y[6:])),
+    "other rows of a table whose columns are contiguous": (COLUMNS[:6], (COLUMNS[6:], Y[6:])),  # as pandas has them
     "other batches": (OWN, tfdp.PrivateBatches(X.copy(), Y, Poisson(4))),
     "a dataset": (X, tf.data.Dataset.from_tensors((X.copy(), Y))),
     "nothing": (X, ()),
+    "another part of the pipeline": (tfdp.records(TRAINED), PIPELINE.take(4).batch(2)),
+    "a pipeline, of arrays": (X, PIPELINE.batch(4)),
 }
 
 
@@ -213,3 +225,13 @@ def test_checkpoints_beside_a_ledger_in_memory_are_warned_of(make, tmp_path):
         warnings.simplefilter("error")
         warn_of_lost_count(callbacks, Ledger(tmp_path / "ledger.json"))
         warn_of_lost_count([kc.CSVLogger("log.csv")], Ledger())
+
+
+def test_tensorboard_that_is_not_installed_is_named_before_a_step_is_paid_for(monkeypatch):
+    callbacks = [kc.TensorBoard("logs")]
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ImportError, match="pip install tensorboard"):
+        refuse_unsound_fit({"x": X, "callbacks": callbacks})
+    monkeypatch.undo()
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    refuse_unsound_fit({"x": X, "callbacks": callbacks})

@@ -208,6 +208,19 @@ def test_a_loss_that_was_not_certified_takes_no_step(run):
     assert run.made == 2
 
 
+def test_a_draw_is_no_pair_and_a_second_loop_over_a_run_is_reported(run):
+    with pytest.raises(TypeError, match=r"run.step\(batch\)"):
+        _, _ = next(run)
+    run.step(run._batch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for batch in run:  # goes on where the first one ended
+            run.step(batch)
+    with pytest.warns(UserWarning, match="All 4 steps of this run are made") as told:
+        assert not list(run)
+    assert told[0].filename == __file__
+
+
 def test_a_step_inside_of_a_compiled_function_is_refused(run):
     batch = next(run)
     with pytest.raises(RuntimeError, match="outside"):

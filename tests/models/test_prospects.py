@@ -1,6 +1,7 @@
 """What `fit` says of its own prospects, once each: no hope, an end by the budget, a budget left out, broken weights."""
 
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from helpers.spending import DELTA, STEPS, fit, tiny_model
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.signal import signal_to_noise
 from tfdp_layers.callbacks import PrivacyBudget
+from tfdp_layers.models.prospects import warn_of_lost_weights
 
 
 def said(model: Any, *callbacks: Any, **options: Any) -> list[str]:
@@ -45,6 +47,63 @@ def test_hopeless_settings_are_said_once_with_what_helps_and_others_not() -> Non
     assert "on 10 weights" in sentence
     assert said(tiny_model()) == []
     assert said(tiny_model(0.0)) == []
+
+
+# Weights --------------------------------------------------------------------------------------------------------------
+
+
+def weighing(clip: float | None) -> Any:
+    layers = [keras.Input((3,)), keras.layers.Dense(1)]
+    model = tfdp.make_private(keras.Sequential(layers))
+    model.compile(tfdp.optimizers.ClippedOptimizer("adam", 1.0, l2_norm_clip=clip), "mse")
+    return model
+
+
+@pytest.mark.parametrize(("clip", "factor"), [(None, 1.0), (1e-3, 1.0), (1e3, 10.0)])
+def test_a_weight_counts_where_gradients_are_not_brought_to_one_length(clip: float | None, factor: float) -> None:
+    keras.utils.set_random_seed(0)
+    model, x, y = weighing(clip), np.ones((1, 3), "float32"), np.full((1, 1), 9.0, "float32")
+    light, heavy = (model.bounded_gradient_sums(x, y, np.full(1, w, "float32")) for w in (1.0, 10.0))
+    for one, ten in zip(light, heavy, strict=True):
+        np.testing.assert_allclose(ten, factor * np.asarray(one), rtol=1e-3)
+
+
+FACTORS = {"class_weight": {0: 1.0, 1: 10.0}}
+WEIGHED = {
+    "classes": (None, FACTORS, True),
+    "records": (None, {"sample_weight": np.arange(1.0, 9.0)}, True),
+    "some left out": (None, {"sample_weight": np.array([2.0] * 4 + [0.0] * 4)}, False),
+    "one factor for all": (None, {"class_weight": {0: 1.0, 1: 1.0}}, False),
+    "no weights": (None, {}, False),
+    "a threshold": (10.0, FACTORS, False),
+}
+
+
+def lost(call: Callable[[], Any]) -> int:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call()
+    told = [one for one in caught if "next to no effect" in str(one.message)]
+    assert all(one.filename == __file__ for one in told)
+    return len(told)
+
+
+@pytest.mark.parametrize("name", WEIGHED)
+def test_weights_without_effect_are_said(name: str) -> None:
+    clip, options, expected = WEIGHED[name]
+    batches = tfdp.PrivateBatches(np.eye(8, 3), np.arange(8) % 2, tfdp.sampling.Poisson(4), **options)
+    assert lost(lambda: warn_of_lost_weights(weighing(clip), batches)) == expected
+
+
+def test_weights_are_lost_in_layers_that_normalise_too_and_fit_says_so() -> None:
+    model = tfdp.PrivateSequential([keras.Input((3,)), tfdp.layers.ClippedDense(1)])
+    model.compile(tfdp.optimizers.NoisyOptimizer("adam", 1.0), "mse")
+    x, y = np.eye(8, 3), np.arange(8) % 2
+    assert lost(lambda: model.fit(x, y, batch_size=4, epochs=2, verbose=0, **FACTORS)) == 1
+    records = tfdp.records([(row, label, 1.0 + label) for row, label in zip(x, y, strict=True)], lambda item: item)
+    assert (
+        lost(lambda: warn_of_lost_weights(model, tfdp.PrivateBatches(records, sampling=tfdp.sampling.Poisson(4)))) == 1
+    )
 
 
 # The budget's end -----------------------------------------------------------------------------------------------------

@@ -86,6 +86,10 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         self._process = os.getpid()
         self._draws = self._indices()
 
+    @property
+    def weighted(self) -> bool:
+        return self._store.weighted
+
     def __getitem__(self, index: int) -> tuple[Any, Any, Any]:
         """A fresh draw, whatever `index`."""
         return self._pack(self._rows(self._next(*self._draws), pad=False))

@@ -46,6 +46,11 @@ class Batches(abc.ABC):
         super().__setattr__(name, value)
 
     @property
+    def weighted(self) -> bool:
+        """Whether records are known to weigh differently."""
+        return False
+
+    @property
     def piece(self) -> int | None:
         """Rows that a step computes at once; None: all. At most `LONGEST_SUM` where batches are larger."""
         if self.sampling.batch_size <= LONGEST_SUM:

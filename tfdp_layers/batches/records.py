@@ -1,6 +1,5 @@
 """Records in arrays, checked before anything is drawn from them: shapes, dtypes, finite values, weights, classes."""
 
-import itertools
 import math
 import mmap
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,22 @@ _CHUNK_BYTES = 8 << 20  # what a check reads at once, so that memory-mapped reco
 
 
 def arrays(name: str, structure: Any) -> Any:
-    return keras.tree.map_structure(lambda leaf: _array(name, leaf), keras.tree.lists_to_tuples(structure))
+    called = {id(leaf): path for path, leaf in leaves_by_name(name, structure)}
+    return keras.tree.map_structure(
+        lambda leaf: _array(called.get(id(leaf), name), leaf), keras.tree.lists_to_tuples(structure)
+    )
+
+
+def leaves_by_name(name: str, structure: Any) -> Iterator[tuple[str, Any]]:
+    """Each array of nested ones, after what the caller would write for it: x, x['age'], y[1]."""
+    if isinstance(structure, Mapping):
+        for key in structure:
+            yield from leaves_by_name(f"{name}[{key!r}]", structure[key])
+    elif isinstance(structure, list | tuple):
+        for place, part in enumerate(structure):
+            yield from leaves_by_name(f"{name}[{place}]", part)
+    else:
+        yield name, structure
 
 
 def _array(name: str, leaf: Any) -> np.ndarray:
@@ -34,7 +48,7 @@ def _array(name: str, leaf: Any) -> np.ndarray:
     array = np.asarray(leaf)  # a view without a copy, of a memory-mapped array too
     if not is_numeric(array.dtype):
         raise ValueError(
-            f"{name} has dtype {array.dtype}, which layers cannot compute with. {_as_numbers(name, array)}"
+            f"{name} has dtype {array.dtype}, which layers cannot compute with. {_as_numbers(name, leaf, array)}"
         )
     if array.ndim == 0:
         raise ValueError(
@@ -43,25 +57,42 @@ def _array(name: str, leaf: Any) -> np.ndarray:
     return array
 
 
-def _as_numbers(name: str, array: np.ndarray) -> str:
+def _as_numbers(name: str, leaf: Any, array: np.ndarray) -> str:
     """What to do with records that are no numbers, by what they are."""
     kind = array.dtype.kind
     if kind == "O" and array.size and all(isinstance(one, str | bytes) for one in array.flat):
         kind = "U"
-    if kind in "US" and name == "y":
+    if kind in "US" and name[0] == "y":
         return "Number the classes: (y == 'yes').astype('float32') for two, [CLASSES.index(one) for one in y] for more."
     if kind in "US":
         return (
-            "Turn words into numbers before fit, with words that are known beforehand: run StringLookup or"
-            " TextVectorization on the data, not inside of the model, x = lookup(texts), and put it in front of the"
-            " trained model to serve it (docs/recipe_text.md, docs/recipe_tabular.md)."
+            "It holds strings. Turn words into numbers before fit, with words that are known beforehand: run"
+            f" StringLookup or TextVectorization on the data, not inside of the model, {name} = lookup(texts), and put"
+            " it in front of the trained model to serve it (docs/recipe_text.md, docs/recipe_tabular.md)."
         )
     if kind in "mM":
-        return "Count days from a date that is known beforehand: (x - numpy.datetime64('2020-01-01', 'D')).astype(int)."
+        return (
+            "Count days from a date that is known beforehand:"
+            f" ({name} - numpy.datetime64('2020-01-01', 'D')).astype(int)."
+        )
+    columns = _columns_without_numbers(leaf)
+    if columns == []:
+        return (
+            f"Its columns are numbers that may be missing: put a constant where they are, then {name}.astype('float32')"
+            " (docs/recipe_tabular.md)."
+        )
+    named = f" (no numbers: {', '.join(columns)})" if columns else ""
     return (
-        "Columns of several types: encode each one as numbers, then numpy.stack (docs/recipe_tabular.md). Ragged rows:"
-        " pad them to one length. Other numbers: .astype('float32')."
+        f"Columns of several types{named}: encode each one as numbers, then numpy.stack (docs/recipe_tabular.md)."
+        " Ragged rows: pad them to one length. Other numbers: .astype('float32')."
     )
+
+
+def _columns_without_numbers(frame: Any) -> list[str] | None:
+    """The columns of a data frame that hold no numbers; None for what is no data frame."""
+    if not hasattr(getattr(frame, "dtypes", None), "items"):
+        return None
+    return [str(column) for column, dtype in frame.dtypes.items() if getattr(dtype, "kind", "O") not in "biuf"]
 
 
 def is_numeric(dtype: np.dtype) -> bool:
@@ -74,12 +105,16 @@ def is_numeric(dtype: np.dtype) -> bool:
 
 def common_length(**named: Any) -> int:
     lengths = {
-        name: [len(leaf) for leaf in keras.tree.flatten(leaves)] for name, leaves in named.items() if leaves is not None
+        path: len(leaf)
+        for name, leaves in named.items()
+        for path, leaf in leaves_by_name(name, leaves)
+        if leaf is not None
     }
-    distinct = set(itertools.chain.from_iterable(lengths.values()))
+    distinct = set(lengths.values())
     if len(distinct) > 1:
         raise ValueError(
-            f"x and y must hold the same records, so their first axes must agree. Received lengths: {lengths}."
+            f"x and y must hold the same records, so their first axes must agree. Received lengths:"
+            f" {', '.join(f'{path} {length:,}' for path, length in lengths.items())}."
         )
     if distinct in (set(), {0}):
         raise ValueError("The data are empty, so nothing can be drawn from them. Pass at least one record.")
@@ -87,15 +122,15 @@ def common_length(**named: Any) -> int:
 
 
 def check_finite(name: str, leaves: Any) -> None:
-    for leaf in keras.tree.flatten(leaves):
+    for path, leaf in leaves_by_name(name, leaves):
         if leaf is None or not tf.as_dtype(leaf.dtype).is_floating:
             continue
         if not all(np.isfinite(chunk).all() for chunk in chunks(leaf)):
             if name == "y":
-                raise ValueError("y holds NaN or infinite values, which are no labels. Leave these records out.")
+                raise ValueError(f"{path} holds NaN or infinite values, which are no labels. Leave these records out.")
             raise ValueError(
-                f"{name} holds NaN or infinite values: such a record contributes nothing, and hides mistakes. Put a"
-                f" constant in their place, numpy.nan_to_num({name}) say, beside a column that says where"
+                f"{path} holds NaN or infinite values: such a record contributes nothing, and hides mistakes. Put a"
+                f" constant in their place, numpy.nan_to_num({path}) say, beside a column that says where"
                 " (docs/recipe_tabular.md)."
             )
 
@@ -133,6 +168,12 @@ def finite_weights(leaf: np.ndarray) -> np.ndarray:
             " that are negative, NaN or infinite. Clip or replace them."
         )
     return weights
+
+
+def differing(weights: np.ndarray) -> bool:
+    """Whether weights above 0 differ: 0 leaves a record out."""
+    above = weights[weights > 0]
+    return above.size > 1 and bool(above.min() != above.max())
 
 
 def class_factors(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:

@@ -75,11 +75,18 @@ def as_store(
     named = {"y": y, "sample_weight": sample_weight, "class_weight": class_weight}
     given = [name for name, value in named.items() if value is not None]
     if given:
+        factors = _FACTORS if "class_weight" in given else ""
         raise ValueError(
             f"{type(x).__name__} gives records one by one, with their labels and weights; {given} cannot be matched to"
-            " them. Make it give (x, y) or (x, y, sample_weight), for instance by tfdp.records(source, transform)."
+            f" them. Make it give (x, y) or (x, y, sample_weight), by tfdp.records(source, transform) say.{factors}"
         )
     return x if isinstance(x, Store) else SourceStore(x)
+
+
+_FACTORS = (
+    " In the place of class_weight={0: 1.0, 1: 5.0} a weight for each record: dataset.map(lambda x, y: (x, y,"
+    " tf.gather([1.0, 5.0], tf.cast(y, tf.int32)))), or in the transform."
+)
 
 
 def is_source(x: Any) -> bool:
@@ -108,7 +115,7 @@ class SourceStore(Store):
         self._pool = ThreadPoolExecutor(workers, "tfdp-records") if workers > 1 else None
         self._workers = workers
         x, y, weight = triple(self._item(0))
-        self._weighted = weight is not None
+        self.weighted = weight is not None
         self.structure, self._names = (shaped(x), shaped(y), np.zeros((), np.float32)), names_of((x, y))
         self.fields = [Field(leaf.shape, leaf.dtype) for leaf in leaves_of(self.structure)]
         self._floating = [tf.as_dtype(field.dtype).is_floating for field in self.fields]
@@ -152,7 +159,7 @@ class SourceStore(Store):
 
     def _read_one(self, index: int) -> list[np.ndarray]:
         x, y, weight = triple(self._item(index))
-        if (weight is not None) != self._weighted:
+        if (weight is not None) != self.weighted:
             raise ValueError(f"Record {index} differs from record 0 in having a sample weight. Give all of them one.")
         weight = np.float32(1) if weight is None else weight
         if (found := names_of((x, y))) != self._names:

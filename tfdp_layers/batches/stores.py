@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -15,6 +15,7 @@ from tfdp_layers.batches.records import (
     check_finite,
     class_factors,
     common_length,
+    differing,
     finite_weights,
     is_mapped,
     weights_of,
@@ -37,10 +38,14 @@ class Store(abc.ABC):
     Attributes:
         structure: of a record; the leaves of the trees are `Field` or an array, None where there is nothing.
         fields: the leaves in their order, without None.
+        weighted: whether records with weights above 0 may weigh differently.
+        pipeline: gives the tf.data pipeline that they were read from, as long as the caller has it; or None.
     """
 
     structure: tuple[Any, Any, Any]
     fields: list[Field]
+    weighted: bool = False
+    pipeline: Callable[[], Any] | None = None
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -80,6 +85,8 @@ class ArrayStore(Store):
         if class_weight is not None:
             factors = class_factors(y, class_weight)
             weights = keras.tree.map_structure(lambda leaf: finite_weights(leaf * factors), weights)
+        if sample_weight is not None or class_weight is not None:
+            self.weighted = any(map(differing, keras.tree.flatten(weights)))
         self.structure = (x, y, weights)
         self._leaves = [leaf for leaf in keras.tree.flatten(self.structure) if leaf is not None]
         self.fields = [Field(leaf.shape[1:], drawn_dtype(leaf.dtype)) for leaf in self._leaves]

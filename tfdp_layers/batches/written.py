@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.batches.records import leaves_by_name
 from tfdp_layers.batches.stores import ArrayStore
 
 _TOGETHER = 256  # records that are read at once
@@ -29,26 +31,39 @@ def of_pipeline(dataset: tf.data.Dataset, cache: str | os.PathLike[str] | None =
     Raises: ValueError for a pipeline that is endless, batched, or whose records differ in shape or hold no numbers.
     """
     check_pipeline(dataset)
-    return records_of(in_memory(dataset) if cache is None else in_files(dataset, Path(cache)), dataset.element_spec)
+    leaves = in_memory(dataset) if cache is None else in_files(dataset, Path(cache))
+    store = records_of(leaves, dataset.element_spec)
+    store.pipeline = weakref.ref(dataset)
+    return store
 
 
 def check_pipeline(dataset: tf.data.Dataset) -> None:
     if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
         raise ValueError("The dataset is endless. Leave out .repeat(): each record is read once, then drawn by index.")
     leaves = keras.tree.flatten(dataset.element_spec)
-    for leaf in leaves:
+    for path, leaf in named_specs(dataset.element_spec):
         if not isinstance(leaf, tf.TensorSpec) or not (
             leaf.dtype.is_floating or leaf.dtype.is_integer or leaf.dtype.is_bool
         ):
             raise ValueError(
-                f"Records must be dense numbers. Received: {leaf}. Make ragged or sparse tensors dense, and turn"
-                " strings into numbers (keras.layers.TextVectorization, StringLookup), in dataset.map."
+                f"Records must be dense numbers. {path} is {leaf}. Make ragged or sparse tensors dense, turn strings"
+                " into numbers (keras.layers.TextVectorization, StringLookup; tf.cast(y == 'yes', tf.float32) for"
+                " labels), and leave out what the model does not take, in dataset.map (docs/data.md)."
             )
     if all(leaf.shape.rank and leaf.shape[0] is None for leaf in leaves):
         raise ValueError(
             f"The dataset gives batches, or records of unknown shape: {dataset.element_spec}. Give single records"
             " (dataset.unbatch(), or leave out .batch), of a fixed shape (tf.ensure_shape in dataset.map)."
         )
+
+
+def named_specs(spec: Any) -> Iterator[tuple[str, Any]]:
+    """Each part of a record by name: x['age'], y, sample_weight."""
+    if isinstance(spec, tuple) and len(spec) in (2, 3):
+        for name, part in zip(("x", "y", "sample_weight"), spec, strict=False):
+            yield from leaves_by_name(name, part)
+    else:
+        yield from leaves_by_name("x", spec)
 
 
 def batches_of(dataset: tf.data.Dataset) -> Iterator[list[np.ndarray]]:

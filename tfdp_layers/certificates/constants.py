@@ -118,8 +118,8 @@ def refusal_of_constants(layer: keras.layers.Layer) -> str | None:
     return (
         "its state was learned by adapt(), without noise, or set later; if that was private data, the model gives it"
         " away. Give the state as constants known from public sources (mean=, variance=, bin_boundaries=,"
-        " vocabulary=), or declare that it is public: tfdp.public(layer), after it was set; tfdp.layers.DPPCA is a"
-        " preprocessing layer that adapts privately."
+        " vocabulary=), or declare that it is public: tfdp.public(layer), after it was set; or learn it with noise:"
+        f" {_learned_with_noise(layer)} (docs/data.md)."
     )
 
 
@@ -132,6 +132,15 @@ def named_by(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
     for value in (*names.nonlocals.values(), *names.globals.values()):
         if isinstance(value, keras.layers.Layer):
             yield from value._flatten_layers()
+
+
+def _learned_with_noise(layer: keras.layers.Layer) -> str:
+    """What takes the place of `adapt`, for a budget."""
+    if isinstance(layer, keras.layers.Normalization):
+        return "tfdp.layers.PrivateNormalization"
+    if isinstance(layer, keras.layers.Discretization):
+        return "tfdp.preprocessing.quantiles"
+    return "tfdp.preprocessing.vocabulary"
 
 
 def digest(layer: Any) -> str:

@@ -128,9 +128,14 @@ def _loaded(name: str) -> Any:
     if not Path(name).is_file():
         raise Refusal(f"--keras-model {name}: there is no such file.")
     try:
-        return keras.models.load_model(name, compile=False)
+        model = keras.models.load_model(name, compile=False)
     except (OSError, TypeError, ValueError) as error:
-        raise Refusal(f"--keras-model {name} cannot be loaded: {error}") from error
+        last = str(error).strip().split("\n\n")[-1].removeprefix("Exception encountered: ")
+        raise Refusal(
+            f"--keras-model {name} cannot be loaded: {last[:300]} What a file names must be Keras' or this library's:"
+            " a model with layers of your own is timed in Python, by benchmarks of yours around fit."
+        ) from error
+    return model.to_keras() if hasattr(model, "to_keras") else model
 
 
 def _private(way: str, network: Any) -> Any:
@@ -164,6 +169,11 @@ def _records(model: Any, count: int) -> tuple[Any, Any]:
     def like(tensor: Any) -> Any:
         if None in tensor.shape[1:]:
             raise Refusal(f"Input {tensor.name!r} leaves sizes open ({tensor.shape}): build the model with fixed ones.")
+        if keras.backend.standardize_dtype(tensor.dtype) == "string":
+            raise Refusal(
+                f"Input {tensor.name!r} takes strings, and private training takes numbers: save the model without the"
+                " layer that turns words into numbers, which runs before fit (docs/recipe_text.md)."
+            )
         shape = (count, *tensor.shape[1:])
         if keras.backend.is_int_dtype(tensor.dtype):
             return rng.integers(0, 2, shape).astype(tensor.dtype)

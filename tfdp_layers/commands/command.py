@@ -59,7 +59,10 @@ class Command:
         except (flags.Error, ValueError) as error:
             raise Refusal(f"{_with_dashes(str(error))}\n`tfdp {self.name} --help` lists the options.") from error
         if len(rest) > 1:
-            raise Refusal(f"unexpected argument {rest[1]!r}. Options start with --; see `tfdp {self.name} --help`.")
+            raise Refusal(
+                f"unexpected argument {rest[1]!r}. Options start with --, and several values of one are joined by"
+                f" commas; see `tfdp {self.name} --help`."
+            )
         return values
 
     def help(self) -> str:

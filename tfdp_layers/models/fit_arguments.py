@@ -1,5 +1,6 @@
 """What `fit` accepts: data that a sampler draws, and callbacks that look at nothing private."""
 
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Iterable
@@ -7,6 +8,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.batches.arrays import PrivateBatches
@@ -87,11 +89,23 @@ def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) ->
         )
     if shares_records(arguments.get("x"), validation):
         raise ValueError(
-            "validation_data is the private training data itself; its metrics carry no noise. Give public data."
+            "validation_data is the private training data itself, or some of it; its metrics carry no noise. Give"
+            " public data."
         )
     posing = posing_names(logged)
     for callback in flatten_callbacks(arguments.get("callbacks")):
         refuse_steering(callback, validation is not None, posing)
+        refuse_without_tensorboard(callback)
+
+
+def refuse_without_tensorboard(callback: Any) -> None:
+    """Raises ImportError for Keras' TensorBoard without the package: it would fail after a step that is paid for."""
+    if isinstance(callback, keras.callbacks.TensorBoard) and importlib.util.find_spec("tensorboard") is None:
+        raise ImportError(
+            f"{type(callback).__name__} writes through the package tensorboard, which is not installed (TensorFlow no"
+            " longer brings it). Install it: pip install tensorboard. tfdp.callbacks.PrivacyTensorBoard shows epsilon,"
+            " too."
+        )
 
 
 def logged_names(model: Any) -> list[str]:
@@ -129,13 +143,35 @@ def shares_records(x: Any, validation: Any) -> bool:
         if validation is x:
             return True
         store = getattr(x, "_store", None)
+        if isinstance(validation, tf.data.Dataset):
+            return store is not None and reads(validation, store)
         x = None if store is None else store.structure[0]
+    if isinstance(x, Store) and isinstance(validation, tf.data.Dataset):
+        return reads(validation, x)
     if not isinstance(validation, list | tuple) or not validation:
         return False
     arrays = [
         [np.asarray(a) for a in keras.tree.flatten(data) if hasattr(a, "__array__")] for data in (x, validation[0])
     ]
-    return any(np.may_share_memory(a, b) for a in arrays[0] for b in arrays[1])
+    return any(_share_memory(a, b) for a in arrays[0] for b in arrays[1])
+
+
+def reads(dataset: tf.data.Dataset, store: Store) -> bool:
+    """Whether a pipeline goes on from the very one that these records were read from, by batch or take, say.
+
+    Two parts of one pipeline, `skip(n)` to train on and `take(n)`, read none of each other.
+    """
+    source = None if store.pipeline is None else store.pipeline()
+    return source is not None and (dataset is source or any(reads(one, store) for one in dataset._inputs()))
+
+
+def _share_memory(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays have a number in common. Rows of an array whose columns are contiguous only interleave."""
+    work: Any = 1 << 20  # NumPy's own types know of -1 and 0 alone
+    try:
+        return np.shares_memory(a, b, max_work=work)
+    except RuntimeError:  # too hard to tell: then where one begins and the other ends
+        return np.may_share_memory(a, b)
 
 
 def refuse_uncounted_trials(callbacks: Any, ledger: Ledger) -> None:

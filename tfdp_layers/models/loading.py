@@ -67,6 +67,9 @@ def load_model(
     """
     import_registered()
     path, limit = Path(path), MemoryLimit(max_bytes)
+    if not path.is_file():
+        what = f"{path} is a folder" if path.is_dir() else f"There is no file {path}"
+        raise ModelFileError(f"{what} (from {Path.cwd()}). Give the path of a file *.keras that model.save wrote.")
     try:
         with zipfile.ZipFile(path) as archive:
             limit.check_members(archive)
@@ -115,7 +118,9 @@ def _refuse_unknown_name(config: Mapping[str, Any], custom_objects: Mapping[str,
     known = isinstance(module, str) and module in _MODULES
     if isinstance(name, str) and name not in _CODE and (known or (module is None and name in _VALUES)):
         return
+    shown = f"{module}.{name}" if module else name
+    given = f"{{{name!r}: {name}}}" if isinstance(name, str) and name.isidentifier() else "{name: class}"
     raise ModelFileError(
-        f"The model file names {module!r}, {name!r}, which is not on the list of what may be loaded: it could run code."
-        " If it is yours, pass it as custom_objects={name: class}."
+        f"The model file names {shown!r}, which is not on the list of what may be loaded: it could run code. If it is"
+        f" yours, load it by tfdp.load_model(path, custom_objects={given})."
     )

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.caller import warn
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.fit_arguments import shares_records
 
@@ -22,6 +23,12 @@ class DrawnBatch:
     def __init__(self, loop: "PrivateLoop", data: Any) -> None:
         self._loop, self._data = loop, data
         self._copies: list[Any] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        raise TypeError(
+            "A draw is stepped as a whole, and gives its records to nobody: for batch in run: run.step(batch). Copies"
+            " to look at, which are not private: x, y, sample_weight = batch.records()."
+        )
 
     def records(self) -> Any:
         """Copies, as NumPy arrays, of the drawn (x, y, sample_weight): NOT private, nor is how many there are.
@@ -75,7 +82,15 @@ class PrivateLoop:
     # The loop's side --------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> "PrivateLoop":
+        if self._steps and not self._ended and self._is_over():
+            warn(
+                f"All {self._steps} steps of this run are made: one `for batch in run` goes through all epochs, and"
+                " run.epoch says how many have ended. Another one steps no more. Leave the outer loop out."
+            )
         return self
+
+    def _is_over(self) -> bool:
+        return bool(self._model.stop_training or self._steps >= self.planned)
 
     def __next__(self) -> DrawnBatch:
         """The next draw. Raises RuntimeError where the last one was not stepped, or the run has ended."""
@@ -86,7 +101,7 @@ class PrivateLoop:
                     "The last draw was not stepped: whether a step is made would depend on what was drawn, and its cost"
                     " is then unknown. Step on every draw: run.step(batch); or leave the loop."
                 )
-            if self._model.stop_training or self._steps >= self.planned:
+            if self._is_over():
                 raise StopIteration
             with self._ending():
                 if not self._begun:

@@ -1,11 +1,15 @@
-"""What a `fit` can hope for: whether its gradients can stand out of its noise at all."""
+"""What a `fit` can hope for: whether its gradients can stand out of its noise, and weights of records count, at all."""
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from tfdp_layers.accounting import Release
 from tfdp_layers.accounting.signal import signal_to_noise
+from tfdp_layers.batches.base import Batches
 from tfdp_layers.caller import warn
+from tfdp_layers.clipping.norm_clips import AutomaticClipping
+from tfdp_layers.layers.gradient_clip import AUTOMATIC
 from tfdp_layers.sensitivity import SensitivityGroup
 
 HOPELESS = 1.0
@@ -28,4 +32,21 @@ def warn_of_hopeless(release: Release, groups: Sequence[SensitivityGroup], steps
             f" weights (noise multiplier {noise:.4g}). What helps: a larger epsilon, more {release.unit}s, or fewer"
             " weights to train (freeze layers, train a head on features, LoRA). Larger batches or more epochs change"
             " little at a given epsilon.",
+        )
+
+
+def warn_of_lost_weights(model: Any, batches: Batches) -> None:
+    """Warns where records weigh differently and every gradient is brought to one length, after its weight came in.
+
+    (w g) / (||w g|| + stability) is g / ||g|| but for the stability: a record of weight 10 pulls as one of weight 1.
+    """
+    normalised = isinstance(model.optimizer.bounding, AutomaticClipping)
+    normalised |= any(getattr(layer, "gradient_clip", None) == AUTOMATIC for layer in model._flatten_layers())
+    if batches.weighted and normalised:
+        warn(
+            "Class and sample weights have next to no effect in this fit: automatic clipping brings every record's"
+            " gradient to one length, whatever its weight. Give a threshold that weighted gradients seldom reach, for"
+            " weights up to 10 ClippedOptimizer('adam', l2_norm_clip=10.0) say (layers: gradient_clip=10.0); or leave"
+            " the weights out, and lower the probability from which on you decide for the rare class"
+            " (docs/choosing.md)."
         )

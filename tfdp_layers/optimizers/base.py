@@ -18,7 +18,7 @@ from tfdp_layers.noise import (
     as_noise_source,
     check_allocation,
 )
-from tfdp_layers.optimizers.inner import inner_optimizer, refuse_wrapped
+from tfdp_layers.optimizers.inner import inner_optimizer, refuse_options, refuse_wrapped
 from tfdp_layers.optimizers.noise_multiplier import CALIBRATE, NoiseMultiplier
 from tfdp_layers.optimizers.release_limit import UNLIMITED, ReleaseLimit
 from tfdp_layers.sensitivity import SensitivityGroup
@@ -48,6 +48,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
     Raises:
         ValueError: for a noise multiplier that is negative, not finite, or no number; for a wrapped optimizer that
             scales losses or accumulates gradients by itself, or is private already.
+        TypeError: for an argument of the wrapped optimizer, such as learning_rate, or an unknown one.
     """
 
     def __init__(
@@ -59,8 +60,10 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         noise_allocation: Allocation = "uniform",
         noise_source: str | NoiseSource = "default",
         name: str | None = None,
+        **others: Any,
     ) -> None:
         inner = inner_optimizer(optimizer)
+        refuse_options(others, type(self).__name__, inner)
         if isinstance(inner, PrivateOptimizer):
             raise ValueError(
                 f"{type(inner).__name__} is private already: noise added twice is no more private. Wrap a plain Keras"
@@ -238,7 +241,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         raise RuntimeError(
             f"{type(self).__name__} steps only inside a tfdp.PrivateModel or tfdp.PrivateSequential: the gradients"
             " given to it here were not bounded, and no privacy would be left. Use tfdp.make_private(model) and compile"
-            " that."
+            " that; a loop of your own steps by run.step(batch) (docs/loops.md)."
         )
 
     # What Keras asks of an optimizer, passed on to the wrapped one ----------------------------------------------------

@@ -1,5 +1,6 @@
 """The ordinary Keras optimizer that a private one wraps."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import keras
@@ -20,6 +21,17 @@ def inner_optimizer(given: Any) -> keras.optimizers.Optimizer:
     name = given.lower() if isinstance(given, str) else None
     config = {"class_name": name, "config": {"learning_rate": RATES[name]}} if name in RATES else given
     return keras.optimizers.get(config)
+
+
+def refuse_options(given: Mapping[str, Any], wrapper: str, inner: keras.optimizers.Optimizer) -> None:
+    """Raises TypeError for arguments that a private optimizer does not have: they may be the wrapped one's."""
+    if given:
+        names, cls = ", ".join(sorted(given)), type(inner).__name__
+        example = ", ".join(f"{name}=..." for name in sorted(given))
+        raise TypeError(
+            f"{wrapper} has no argument {names}. What the wrapped optimizer takes is given to it:"
+            f" {wrapper}(keras.optimizers.{cls}({example}))."
+        )
 
 
 def refuse_wrapped(inner: keras.optimizers.Optimizer) -> None:

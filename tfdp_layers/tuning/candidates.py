@@ -134,8 +134,8 @@ def _choices(name: str, space: Mapping[str, Any], fit: Mapping[str, Any]) -> lis
         values = [1 if value is None and name == "epochs" else value]
     elif fit.get(name) is not None or not isinstance(space[name], Choice):
         raise ValueError(
-            f"{name} decides what a trial costs, so that every value is paid for: give a list of values in space, or"
-            " one value for all trials, not both."
+            f"{name} decides what a trial costs, so that every value is paid for: give a list of values in space"
+            f" (tfdp tune: --vary {name}=A,B), or one value for all trials, not both, and no range."
         )
     else:
         values = list(dict.fromkeys(space[name].values))
