@@ -30,7 +30,8 @@ def plan(training: Training, model: Any) -> str:
         "partition": "each: fresh disjoint batches in every epoch",
         "cyclic": "each: the same disjoint batches in every epoch",
     }[options.sampling]
-    steps = f"{STEPS.get(options.method, 'Adam')}, learning rate {recipe.learning_rate:g} with cosine decay"
+    steps = f"{STEPS.get(options.method, 'Adam')}, learning rate {recipe.learning_rate:g}"
+    steps += "" if recipe.ema_momentum else " with cosine decay"
     if recipe.momentum:
         steps = f"gradient descent with momentum {recipe.momentum:g}, learning rate {recipe.learning_rate:g}"
     if recipe.ema_momentum:
