@@ -36,6 +36,7 @@ from tfdp_layers.models.replicas import Replicas, refuse_unreplicated, refuse_un
 from tfdp_layers.models.run import Run, release_of
 from tfdp_layers.models.streams import begin_stream, settle_correlation, stream_after
 from tfdp_layers.models.sums import BoundedSums
+from tfdp_layers.models.turns import Turns
 from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report, steering
@@ -102,7 +103,7 @@ class Opening(BoundedSums, Bookkeeping):
         batches = as_batches(arguments, own | {"seed": own["sampling_seed"]})
         check_labels(self, self._privacy.loss, arguments.get("y"))
         refuse_unsound_strategy(self, arguments)
-        arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(self))
+        arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(self), Turns(self._privacy))
         arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
         for name in ("x", "y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)
