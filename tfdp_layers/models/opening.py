@@ -186,9 +186,8 @@ class Opening(BoundedSums, Bookkeeping):
             metrics = None if run.replicas or self.run_eagerly else steering.traced_metrics(self, function)
             written = [] if metrics is None else steering.written_by_metrics(self, metrics)
             steering.refuse_foreign_writes(self, written)
-            if not run.replicas:
-                state.read_after_noise = steering.refuse_steered(self, written)
-                join_accounts(state.account, state.read_after_noise, ())  # of constraints and learning rates
+            state.read_after_noise = steering.refuse_steered(self, written)
+            join_accounts(state.account, state.read_after_noise, ())  # of constraints and learning rates
             state.independence = examined(self, function, spec[0], spec[1], run.groups, written)
             state.written_by_sums = steering.keys_written(function)
             # Replicas trace the sums anew, each with variables of its own.

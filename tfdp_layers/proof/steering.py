@@ -119,8 +119,10 @@ def refuse_steered(model: Any, written: Iterable[Any]) -> list[Any]:
             " the released weights would tell it. Write it in TensorFlow operations."
         )
     read = [outer for outer, within in graph.captures if within.dtype == tf.resource]
-    private = {resource_key(handle_of(v)) for v in [*written_by_records(model), *written]}
-    if any(resource_key(handle_of(v)) in private for v in [*read, *model.optimizer.variables]):
+    private = {resource_key(handle_of(v)) for v in written}
+    private |= {resource_key(handle) for v in written_by_records(model) for handle in handles_of(v)}
+    own = [handle for v in model.optimizer.variables for handle in handles_of(v)]
+    if any(resource_key(handle_of(v)) in private for v in [*read, *own]):
         raise steered(model.name)
     return list(graph.variables)
 
