@@ -30,7 +30,7 @@ class OutOfReachError(ValueError):
 
 
 _TOLERANCE = 5e-4  # Of the noise multiplier; epsilon then lies within about 1e-3 below its target.
-_MOST_NOISE = 1e7
+_LEAST_NOISE, _MOST_NOISE = 1e-2, 1e7
 _LEAST_LEFT = 0.01  # Of a budget: what is left of a spent one affords any release, with endless noise.
 _COARSE = 4.0  # Interval of the privacy loss distributions while searching, in units of the final one.
 
@@ -58,7 +58,8 @@ def calibrate_noise_multiplier(
         noise: how it is correlated over the steps (`tfdp.noise.Correlated`); None where it is independent.
 
     Returns:
-        Noise standard deviation over the bound on one record's contribution to the sum, all groups joined.
+        Noise standard deviation over the bound on one record's contribution to the sum, all groups joined; at least
+        0.01, also where the target asks for less.
     Raises:
         ValueError: an argument out of range, another relation in the ledger, or a target that no noise reaches.
     """
@@ -261,7 +262,10 @@ def _estimate(counts: Counter[DpEvent], relation: NeighboringRelation, delta: fl
 
 
 def _least(cost: Callable[[float], float], target: float, guess: float, tolerance: float, stride: float = 2.0) -> float:
-    """The smallest value, to a relative tolerance, whose cost (falling) is at most the target."""
+    """The smallest value from `_LEAST_NOISE` on, to a relative tolerance, whose cost (falling) is at most the target.
+
+    A delta above the chance that a record is drawn at all asks for no noise: without an end the search would go on.
+    """
     high = guess
     while cost(high) > target:
         high *= stride
@@ -272,8 +276,11 @@ def _least(cost: Callable[[float], float], target: float, guess: float, toleranc
                 " delta, or fewer steps."
             )
     low = high / stride
-    while low > 1.0 / _MOST_NOISE and cost(low) <= target:
-        high, low = low, low / stride
+    while high > _LEAST_NOISE and cost(max(low, _LEAST_NOISE)) <= target:
+        stride = min(stride**2, 2.0)
+        high, low = max(low, _LEAST_NOISE), low / stride
+    if high <= _LEAST_NOISE:
+        return high
     while high > low * (1.0 + tolerance):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if cost(middle) <= target else (middle, high)

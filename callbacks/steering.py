@@ -27,20 +27,21 @@ def flatten_callbacks(callbacks: Any) -> Iterable[Any]:
     return found
 
 
-def logs_first(callbacks: Any, own: keras.callbacks.Callback | None = None) -> Any:
+def logs_first(callbacks: Any, *own: keras.callbacks.Callback) -> Any:
     """The callbacks with those that add to the logs (`adds_to_logs`) first, so that all others see what they add.
 
-    Keras hands one dict of logs along the list. Order is kept otherwise; a keras CallbackList is changed in place.
+    Keras hands one dict of logs along the list. Order is kept otherwise, but for those that say `comes_last`; a keras
+    CallbackList is changed in place.
 
     Args:
-        own: one of this library's, to be added in place of others of its kind.
+        own: some of this library's, to be added in place of others of their kinds.
     """
 
-    def rank(callback: keras.callbacks.Callback) -> bool:
-        return not getattr(callback, "adds_to_logs", False)
+    def rank(callback: keras.callbacks.Callback) -> tuple[bool, bool]:
+        return getattr(callback, "comes_last", False), not getattr(callback, "adds_to_logs", False)
 
-    others = [one for one in flatten_callbacks(callbacks) if own is None or type(one) is not type(own)]
-    ordered = sorted([*others, *([] if own is None else [own])], key=rank)
+    kinds = [type(one) for one in own]
+    ordered = sorted([*(one for one in flatten_callbacks(callbacks) if type(one) not in kinds), *own], key=rank)
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks.callbacks[:] = ordered
         return callbacks

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from helpers.accounting_tools import ledger_of, release_of
 from tfdp_layers.accounting import affordable_steps, calibrate_noise_multiplier, epsilon
+from tfdp_layers.accounting.calibration import _least
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 
 EXAMPLES = 60_000
@@ -107,3 +108,25 @@ def test_other_arguments_out_of_range():
 def test_a_large_delta_is_warned_about():
     with pytest.warns(UserWarning, match="above 0.01, one over the number of records"):
         affordable_steps(1.0, 0.02, Partition(10), 100, 1.0)
+
+
+@pytest.mark.parametrize("stride", [1.002, 1.05, 2.0])
+@pytest.mark.parametrize("least", [0.0, 0.003, 0.01, 0.0123, 1.0, 37.0, 1e6])
+def test_the_search_for_noise_ends_also_where_none_is_needed(least, stride):
+    asked = []
+
+    def cost(noise):
+        asked.append(noise)
+        return 1.0 if noise >= least else 2.0
+
+    found = _least(cost, 1.0, 1.0, tolerance=5e-4, stride=stride)
+    assert cost(found) <= 1.0
+    assert found <= max(least, 0.01) * (1 + 1e-3)
+    assert min(asked) >= 0.01
+    assert len(asked) < 60
+
+
+@pytest.mark.slow
+def test_a_delta_above_the_chance_of_being_drawn_needs_no_noise():
+    with pytest.warns(UserWarning, match="above"):
+        assert calibrate_noise_multiplier(0.1324, 0.0985, Poisson(13), 825, 1) == 0.01

@@ -59,6 +59,7 @@ class Fit:
         self.stopped += 1
 
     def __call__(self):
+        self.run.begun = True  # as `Turns` says it
         return self.call(iter(()))
 
 

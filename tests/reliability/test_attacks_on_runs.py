@@ -5,6 +5,7 @@ import threading
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 from tfdp_layers.models import streams
@@ -122,6 +123,41 @@ def test_the_compiled_step_takes_no_rows_that_no_sampler_drew():
     model.fit(IDS, Y, batch_size=10, verbose=0, callbacks=[watching])
     assert len(errors) == 2
     assert model.ledger.steps == 4
+
+
+def test_functions_that_keras_calls_between_steps_make_none():
+    model = model_of()
+
+    def scheduled(epoch, rate):
+        own_rows(model)
+        return rate
+
+    def validation():
+        while True:
+            own_rows(model)
+            yield IDS[:4], Y[:4]
+
+    for options in (
+        {"callbacks": [keras.callbacks.LearningRateScheduler(scheduled)]},
+        {"validation_data": validation(), "validation_steps": 1},
+    ):
+        spent = model.ledger.steps
+        with pytest.raises(RuntimeError, match="was called by something other"):
+            model.fit(IDS, Y, batch_size=20, verbose=0, **options)
+        assert model.ledger.steps - spent == ("validation_data" in options)  # the loop's own step
+
+
+def test_python_code_in_a_learning_rate_is_refused():
+    model = model_of()
+
+    class Steered(keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step):
+            return tf.numpy_function(lambda: model.metrics[0].result().numpy(), [], tf.float32)
+
+    model.optimizer.learning_rate = Steered()
+    with pytest.raises(ValueError, match="runs Python code"):
+        model.fit(IDS, Y, batch_size=20, verbose=0)
+    assert model.ledger.steps == 0
 
 
 def test_streams_of_two_models_on_the_same_batches_follow_their_own_order():

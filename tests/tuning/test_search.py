@@ -346,3 +346,15 @@ def test_a_trial_that_is_not_the_best_states_nothing(exactly):
     best.model.privacy_statement(1e-3)
     with pytest.raises(ValueError, match="ledger"):
         kept[-2].privacy_statement(1e-3)
+
+
+def test_a_build_that_charges_the_ledger_of_the_search_is_refused():
+    ledger = Ledger()
+
+    def releasing(settings):
+        tfdp.preprocessing.quantiles(X, ledger, [0.5], lower=-3.0, upper=3.0, noise_multiplier=5.0)
+        return build(settings)
+
+    with pytest.raises(ValueError, match="would count the trials"):
+        found(releasing, ledger=ledger)
+    assert [entry.release.purpose for entry in ledger.entries] == ["whole_data"]  # and no search

@@ -19,13 +19,13 @@ from tfdp_layers.certificates.measuring import (
 from tfdp_layers.clipping.bounding import SCOPE
 from tfdp_layers.proof import Finding, Report
 from tfdp_layers.proof.models import prove_traced, traced_sums
+from tfdp_layers.proof.steering import PYTHON, nodes_of
 from tfdp_layers.sensitivity import SensitivityGroup
 
 if TYPE_CHECKING:
     from tfdp_layers.models.training import PrivateTraining
 
 _BOUND = "the optimizer's own bound goes over the records in loops, which are tested and not proved"
-_PYTHON = {"EagerPyFunc", "PyFunc", "PyFuncStateless"}
 
 EAGER = Report((Finding("sums", "unknown", "run_eagerly=True runs Python anew in every step: one trace was proved"),))
 """What is known of steps that are not compiled, where a trace of them is proved."""
@@ -113,9 +113,7 @@ def stopped_by(report: Report) -> str:
 
 def refuse_python(model: "PrivateTraining", function: Any) -> None:
     """Raises ValueError where the traced sums call Python code, which may do anything with the records."""
-    graph = function.graph.as_graph_def()
-    nodes = [*graph.node, *(node for one in graph.library.function for node in one.node_def)]
-    found = next((node for node in nodes if node.op in _PYTHON), None)
+    found = next((node for node in nodes_of(function.graph) if node.op in PYTHON), None)
     if found is not None:
         raise ValueError(
             f"Operation {found.name!r} of type {found.op} in model {model.name!r} runs Python code on the records in"

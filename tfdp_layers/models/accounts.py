@@ -28,8 +28,9 @@ def join_accounts(account: Account, variables: Iterable[Any], trained: Iterable[
     for cost in costs_of(held):
         if not account.ledger.holds(cost):
             account.ledger.merge(cost)
-    for variable in trained:
-        open_account(held_by(variable), account)
+    for held_one in map(held_by, trained):
+        for one in (held_one, *getattr(held_one, "values", ())):  # a graph of replicas reads one of its copies
+            open_account(one, account)
 
 
 def remember_released(account: Account, variables: Iterable[Any]) -> None:

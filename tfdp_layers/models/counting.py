@@ -134,10 +134,12 @@ def ahead_of(run: Run) -> int:
 def refuse_foreign_call(state: PrivacyState, run: Run, iterator: Any) -> None:
     """Raises RuntimeError unless the running `fit`, or the loop of `private_run`, calls the step on its own draws.
 
-    A callback, another thread or the body of a loop would step on rows that no sampler drew, charged as a draw.
+    A callback, another thread, the body of a loop, a scheduler's function or a generator of validation data would step
+    on rows that no sampler drew, charged as a draw.
     """
     hooked = state.watch is not None and state.watch.running
-    if not (iterator is run.offered if run.looped else run.thread == threading.get_ident() and not hooked):
+    begun, run.begun = run.begun, run.begun and run.thread != threading.get_ident()
+    if not begun or not (iterator is run.offered if run.looped else run.thread == threading.get_ident() and not hooked):
         raise RuntimeError(
             "The compiled step was called by something other than the training that runs: on which records, and how"
             " they were drawn, is unknown, and so is the cost. Let fit call it, or write run.step(batch) in the loop of"

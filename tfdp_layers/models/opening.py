@@ -36,6 +36,7 @@ from tfdp_layers.models.replicas import Replicas, refuse_unreplicated, refuse_un
 from tfdp_layers.models.run import Run, release_of
 from tfdp_layers.models.streams import begin_stream, settle_correlation, stream_after
 from tfdp_layers.models.sums import BoundedSums
+from tfdp_layers.models.turns import Turns
 from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report, steering
@@ -102,7 +103,7 @@ class Opening(BoundedSums, Bookkeeping):
         batches = as_batches(arguments, own | {"seed": own["sampling_seed"]})
         check_labels(self, self._privacy.loss, arguments.get("y"))
         refuse_unsound_strategy(self, arguments)
-        arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(self))
+        arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(self), Turns(self._privacy))
         arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
         for name in ("x", "y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)
@@ -186,9 +187,8 @@ class Opening(BoundedSums, Bookkeeping):
             metrics = None if run.replicas or self.run_eagerly else steering.traced_metrics(self, function)
             written = [] if metrics is None else steering.written_by_metrics(self, metrics)
             steering.refuse_foreign_writes(self, written)
-            if not run.replicas:
-                state.read_after_noise = steering.refuse_steered(self, written)
-                join_accounts(state.account, state.read_after_noise, ())  # of constraints and learning rates
+            state.read_after_noise = steering.refuse_steered(self, written)
+            join_accounts(state.account, state.read_after_noise, ())  # of constraints and learning rates
             state.independence = examined(self, function, spec[0], spec[1], run.groups, written)
             state.written_by_sums = steering.keys_written(function)
             # Replicas trace the sums anew, each with variables of its own.

@@ -35,6 +35,7 @@ class Run:
         start: the step of a fixed order at which its draws begin.
         looped: whether the loop is the caller's own.
         offered: what such a loop lets its next step draw from.
+        begun: whether the loop, and nothing else, makes the next call of the step: see `Turns`.
         thread: that of `fit`, which makes its steps.
         made: releases that it made.
         drawn: draws that were taken for them.
@@ -56,7 +57,7 @@ class Run:
         self.settings: Hashable = None
         self.looped, self.offered, self.thread = False, None, threading.get_ident()
         self.start = self.made = self.drawn = 0
-        self.broken = self.outspent = False
+        self.begun = self.broken = self.outspent = False
 
     def count(self, made: int, drawn: int, broken: bool = False) -> None:
         """Counts the releases of one call of the step, and the draws taken for them."""

@@ -154,7 +154,7 @@ class Watch:
 
 def is_unknown(callback: Any) -> bool:
     """Whether a callback is neither Keras' nor this library's: what it does is not known."""
-    if isinstance(callback, keras.callbacks.LambdaCallback):
+    if isinstance(callback, keras.callbacks.LambdaCallback | keras.callbacks.LearningRateScheduler):
         return True
     return type(callback).__module__.split(".")[0] not in ("keras", "tfdp_layers", "tensorflow")
 

@@ -13,6 +13,9 @@ import tensorflow as tf
 from tfdp_layers.proof.proving import handle_of, outermost, resource_key
 from tfdp_layers.proof.state import handles_written_by, written_handles
 
+PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
+"""Operations that run Python code in a graph."""
+
 
 def written_by_records(model: Any) -> list[Any]:
     """The variables that a step writes with what depends on records: the metrics', the loss tracker's among them.
@@ -109,11 +112,25 @@ def refuse_steered(model: Any, written: Iterable[Any]) -> list[Any]:
                 variable.constraint(variable)
 
     graph = tf.function(after_noise, autograph=False).get_concrete_function().graph
+    if any(node.op in PYTHON for node in nodes_of(graph)):
+        raise ValueError(
+            f"A learning rate, regularizer or constraint of model {model.name!r} runs Python code (tf.py_function or"
+            " tf.numpy_function) in every step: what it reads there, a metric of the records say, cannot be seen, and"
+            " the released weights would tell it. Write it in TensorFlow operations."
+        )
     read = [outer for outer, within in graph.captures if within.dtype == tf.resource]
-    private = {resource_key(handle_of(v)) for v in [*written_by_records(model), *written]}
-    if any(resource_key(handle_of(v)) in private for v in [*read, *model.optimizer.variables]):
+    private = {resource_key(handle_of(v)) for v in written}
+    private |= {resource_key(handle) for v in written_by_records(model) for handle in handles_of(v)}
+    own = [handle for v in model.optimizer.variables for handle in handles_of(v)]
+    if any(resource_key(handle_of(v)) in private for v in [*read, *own]):
         raise steered(model.name)
     return list(graph.variables)
+
+
+def nodes_of(graph: Any) -> list[Any]:
+    """All operations of a graph and of the functions that it calls, as TensorFlow writes them into files."""
+    written = graph.as_graph_def()
+    return [*written.node, *(node for function in written.library.function for node in function.node_def)]
 
 
 def steered(name: str) -> ValueError:

@@ -108,8 +108,15 @@ def random_search(
         one.known["seeded"] = randomness is not None
     ledger.lock()  # what it holds stays what the noise is found for
     search.find_noise(number, target, ledger)
+    spent = ledger.steps
     with counting_nothing() as fresh:
         search.rehearse(fresh)
+        if ledger.steps != spent:
+            raise ValueError(
+                "build or the objective charged the ledger of the search: with every trial it would be charged again,"
+                " beyond the budget, and its entries would count the trials, which is secret. Release such numbers"
+                " before the search."
+            )
         if verbose:
             print(_said(number, target, candidates), flush=True)
         best = search.paid(number, ledger, fresh)
