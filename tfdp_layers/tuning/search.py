@@ -111,12 +111,7 @@ def random_search(
     spent = ledger.steps
     with counting_nothing() as fresh:
         search.rehearse(fresh)
-        if ledger.steps != spent:
-            raise ValueError(
-                "build or the objective charged the ledger of the search: with every trial it would be charged again,"
-                " beyond the budget, and its entries would count the trials, which is secret. Release such numbers"
-                " before the search."
-            )
+        refuse_charged(ledger, spent)
         if verbose:
             print(_said(number, target, candidates), flush=True)
         best = search.paid(number, ledger, fresh)
@@ -132,6 +127,16 @@ def random_search(
 
 Output = tuple[PrivateTraining, dict[str, Any], float]
 """Of a trial: its model, the settings that were drawn for it, and its noise multiplier."""
+
+
+def refuse_charged(ledger: Ledger, before: int) -> None:
+    """Raises ValueError where the rehearsal charged the ledger of the search, which held `before` releases."""
+    if ledger.steps != before:
+        raise ValueError(
+            "build or the objective charged the ledger of the search: with every trial it would be charged again,"
+            " beyond the budget, and its entries would count the trials, which is secret. Release such numbers"
+            " before the search."
+        )
 
 
 @dataclass(frozen=True)
