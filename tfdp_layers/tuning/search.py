@@ -108,10 +108,8 @@ def random_search(
         one.known["seeded"] = randomness is not None
     ledger.lock()  # what it holds stays what the noise is found for
     search.find_noise(number, target, ledger)
-    spent = ledger.steps
     with counting_nothing() as fresh:
-        search.rehearse(fresh)
-        refuse_charged(ledger, spent)
+        search.rehearse(fresh, ledger)
         if verbose:
             print(_said(number, target, candidates), flush=True)
         best = search.paid(number, ledger, fresh)
@@ -163,12 +161,12 @@ class _Search:
         for candidate in self.candidates:
             candidate.scale = scale
 
-    def rehearse(self, fresh: Callable[[], None]) -> None:
+    def rehearse(self, fresh: Callable[[], None], ledger: Ledger) -> None:
         """One trial on made-up records, and one model more: raises what is wrong with the arguments.
 
         Notes what is known of the noise, and whether it is proved that records do not mix.
         """
-        settings = draw_settings(self.space, self.randomness)
+        settings, spent = draw_settings(self.space, self.randomness), ledger.steps
         fresh()
         model, candidate = self._built(settings), self._candidate(settings)
         source = model.optimizer.noise_source
@@ -188,6 +186,7 @@ class _Search:
             self._charge(self._built(settings), candidate)  # refuses a build that goes on from an earlier trial
         finally:
             forget_released(released_values(model.trainable_variables))
+        refuse_charged(ledger, spent)
 
     def paid(self, number: NumberOfTrials, ledger: Ledger, fresh: Callable[[], None]) -> Best[Output] | None:
         """Charges the ledger for the search, then makes it. Raises as `Ledger.reserve`."""
