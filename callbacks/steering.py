@@ -1,7 +1,7 @@
 """Which callbacks decide something, and by what: a number without noise may not steer a training."""
 
 import string
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -15,23 +15,31 @@ PUBLIC = ("epsilon", "nominal_epsilon", "learning_rate", "lr")
 """Names in the logs of numbers that are public."""
 
 
-def flatten_callbacks(callbacks: Any) -> Iterable[Any]:
-    """The callbacks of a list, a keras CallbackList, or a single one. Raises ValueError for a class of callbacks."""
-    if callbacks is None:
-        return []
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        return callbacks.callbacks
-    found = list(tf.nest.flatten(callbacks))
-    for one in found:
+def flatten_callbacks(callbacks: Any) -> list[Any]:
+    """The callbacks of a single one, a list, or a keras CallbackList, also of lists inside of these.
+
+    Raises: ValueError for a class of callbacks, and for a CallbackList of the caller's own kind.
+    """
+    found: list[Any] = []
+    for one in tf.nest.flatten([] if callbacks is None else callbacks):
         refuse_class(one, "One of callbacks")
+        if not isinstance(one, keras.callbacks.CallbackList):
+            found.append(one)
+        elif type(one) is keras.callbacks.CallbackList:
+            found += flatten_callbacks(one.callbacks)
+        else:
+            raise ValueError(
+                f"callbacks has {type(one).__name__}, a CallbackList with code of its own, which would run around this"
+                " library's checks. Give a list of callbacks; what it does belongs in a callback."
+            )
     return found
 
 
-def logs_first(callbacks: Any, *own: keras.callbacks.Callback) -> Any:
+def logs_first(callbacks: Any, *own: keras.callbacks.Callback) -> list[Any]:
     """The callbacks with those that add to the logs (`adds_to_logs`) first, so that all others see what they add.
 
-    Keras hands one dict of logs along the list. Order is kept otherwise, but for those that say `comes_last`; a keras
-    CallbackList is changed in place.
+    Keras hands one dict of logs along the list. Order is kept otherwise, but for those that say `comes_last`. The list
+    is a new one: what is appended to the caller's own while `fit` runs was looked at by nobody, and never runs.
 
     Args:
         own: some of this library's, to be added in place of others of their kinds.
@@ -41,11 +49,7 @@ def logs_first(callbacks: Any, *own: keras.callbacks.Callback) -> Any:
         return getattr(callback, "comes_last", False), not getattr(callback, "adds_to_logs", False)
 
     kinds = [type(one) for one in own]
-    ordered = sorted([*(one for one in flatten_callbacks(callbacks) if type(one) not in kinds), *own], key=rank)
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        callbacks.callbacks[:] = ordered
-        return callbacks
-    return ordered
+    return sorted([*(one for one in flatten_callbacks(callbacks) if type(one) not in kinds), *own], key=rank)
 
 
 def refuse_steering(callback: keras.callbacks.Callback, validated: bool = True, posing: Sequence[str] = ()) -> None:

@@ -180,7 +180,7 @@ HARMLESS = [
 @pytest.mark.parametrize("callback", STEERING, ids=lambda c: f"{type(c).__name__}-{getattr(c, 'monitor', '')}")
 def test_a_callback_that_decides_by_private_numbers_is_refused_however_it_is_given(callback):
     name = type(callback).__name__
-    for given in (callback, [kc.History(), callback], kc.CallbackList([callback]), ([callback],)):
+    for given in (callback, [kc.History(), callback], kc.CallbackList([callback]), ([callback],), [kc.CallbackList([callback])]):
         with pytest.raises(ValueError, match=name):
             refuse_unsound_fit({"x": X, "callbacks": given})
 
@@ -206,11 +206,21 @@ def test_callbacks_that_add_to_the_logs_come_first_and_order_is_kept_otherwise()
     assert list(flatten_callbacks([one, [two]])) == [one, two]
 
 
-def test_keras_own_list_of_callbacks_is_put_in_order_in_place():
+def test_keras_own_list_of_callbacks_is_put_in_order_and_what_is_appended_later_does_not_run():
     one, first = kc.Callback(), Adds()
-    given = kc.CallbackList([one, first])
-    assert logs_first(given) is given
-    assert [c for c in given.callbacks if c in (one, first)] == [first, one]
+    given = kc.CallbackList([one, [first]])
+    ordered = logs_first([given, kc.CallbackList([kc.History()])])
+    assert ordered[:2] == [first, one]
+    given.callbacks.append(kc.Callback())
+    assert len(ordered) == 3
+
+
+def test_a_list_of_callbacks_of_ones_own_kind_would_run_code_that_nobody_watches():
+    class Own(kc.CallbackList):
+        def on_train_batch_begin(self, batch, logs=None): ...
+
+    with pytest.raises(ValueError, match="Own, a CallbackList with code of its own"):
+        logs_first([Own([])])
 
 
 # Checkpoints ---------------------------------------------------------------------------------------------------------

@@ -63,3 +63,12 @@ def test_draws_follow_one_another_without_a_number_in_common(count: int) -> None
     assert np.isfinite(together).all()
     counter = np.asarray(source._generator.state)[0] - np.int64(SeededNoise(5)._fresh_state()[0])
     assert counter >= 3 * -(-count // 4)
+
+
+@pytest.mark.parametrize("count", [5, normals.COMPILED + 1])
+def test_draws_that_a_compiled_step_holds_go_on_as_those_outside_of_one(count: int) -> None:
+    source, same = SeededNoise(5), SeededNoise(5)
+    draw = tf.function(lambda: source.normal([count]), jit_compile=True)
+    for _ in range(3):
+        np.testing.assert_allclose(np.asarray(draw()), np.asarray(same.normal([count])), rtol=0, atol=3e-6)
+    np.testing.assert_array_equal(source._generator.state, same._generator.state)

@@ -125,6 +125,18 @@ def test_the_compiled_step_takes_no_rows_that_no_sampler_drew():
     assert model.ledger.steps == 4
 
 
+def test_a_callback_that_is_appended_while_fit_runs_makes_no_step():
+    model = model_of()
+    listed = keras.callbacks.CallbackList([])
+    late = keras.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: own_rows(model))
+    appends = keras.callbacks.LambdaCallback(on_train_begin=lambda logs: listed.callbacks.append(late))
+    listed.callbacks.append(appends)
+    history = model.fit(IDS, Y, batch_size=2, epochs=1, verbose=0, callbacks=listed)
+    assert late in listed.callbacks
+    assert len(history.history["loss"]) == 1
+    assert model.ledger.steps == 10
+
+
 def test_functions_that_keras_calls_between_steps_make_none():
     model = model_of()
 

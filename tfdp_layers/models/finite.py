@@ -11,18 +11,11 @@ class FiniteWeights(keras.callbacks.Callback):
 
     It comes before callbacks that write checkpoints, so that these keep the last good one.
 
-    Args:
-        model: the one in `fit`.
-
     Raises: FloatingPointError from `fit` where a weight is NaN or infinite.
     """
 
     # Before all that do not add to the logs.
     adds_to_logs = True
-
-    def __init__(self, model: keras.Model) -> None:
-        super().__init__()
-        self.set_model(model)  # Keras does it, but for callbacks in a CallbackList of the caller's
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Raises FloatingPointError, see the class."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting import Ledger
@@ -18,6 +17,7 @@ from tfdp_layers.batches.sources import is_source
 from tfdp_layers.batches.stores import Store
 from tfdp_layers.callbacks.steering import PUBLIC, flatten_callbacks, of_keras_tuner, refuse_steering
 from tfdp_layers.caller import warn
+from tfdp_layers.overlap import overlap
 from tfdp_layers.sampling import Poisson
 
 _ARRAY_OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "seed")
@@ -150,10 +150,7 @@ def shares_records(x: Any, validation: Any) -> bool:
         return reads(validation, x)
     if not isinstance(validation, list | tuple) or not validation:
         return False
-    arrays = [
-        [np.asarray(a) for a in keras.tree.flatten(data) if hasattr(a, "__array__")] for data in (x, validation[0])
-    ]
-    return any(_share_memory(a, b) for a in arrays[0] for b in arrays[1])
+    return overlap(keras.tree.flatten(x), keras.tree.flatten(validation[0]))
 
 
 def reads(dataset: tf.data.Dataset, store: Store) -> bool:
@@ -163,15 +160,6 @@ def reads(dataset: tf.data.Dataset, store: Store) -> bool:
     """
     source = None if store.pipeline is None else store.pipeline()
     return source is not None and (dataset is source or any(reads(one, store) for one in dataset._inputs()))
-
-
-def _share_memory(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays have a number in common. Rows of an array whose columns are contiguous only interleave."""
-    work: Any = 1 << 20  # NumPy's own types know of -1 and 0 alone
-    try:
-        return np.shares_memory(a, b, max_work=work)
-    except RuntimeError:  # too hard to tell: then where one begins and the other ends
-        return np.may_share_memory(a, b)
 
 
 def refuse_uncounted_trials(callbacks: Any, ledger: Ledger) -> None:

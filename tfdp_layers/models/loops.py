@@ -165,11 +165,10 @@ class PrivateLoop:
         """Inside, the loop may step. Callbacks begin before and end after; where it raises, no more of them run."""
         model, arguments = self._model, self._arguments
         callbacks, verbose = arguments["callbacks"], arguments.get("verbose", "auto")
-        if not isinstance(callbacks, keras.callbacks.CallbackList):
-            params = {"epochs": arguments.get("epochs", 1), "steps": arguments["steps_per_epoch"], "verbose": verbose}
-            callbacks = keras.callbacks.CallbackList(
-                callbacks, add_history=True, add_progbar=verbose != 0, model=model, **params
-            )
+        params = {"epochs": arguments.get("epochs", 1), "steps": arguments["steps_per_epoch"], "verbose": verbose}
+        callbacks = keras.callbacks.CallbackList(
+            callbacks, add_history=True, add_progbar=verbose != 0, model=model, **params
+        )
         self._callbacks = callbacks
         model.stop_training = False
         self._function = model.make_train_function()

@@ -103,7 +103,7 @@ class Opening(BoundedSums, Bookkeeping):
         batches = as_batches(arguments, own | {"seed": own["sampling_seed"]})
         check_labels(self, self._privacy.loss, arguments.get("y"))
         refuse_unsound_strategy(self, arguments)
-        arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(self), Turns(self._privacy))
+        arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(), Turns(self._privacy))
         arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
         for name in ("x", "y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)

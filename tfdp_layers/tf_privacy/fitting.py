@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.callbacks.steering import flatten_callbacks, refuse_steering
+from tfdp_layers.overlap import overlap
 from tfdp_layers.sampling import Partition, Sampling
 from tfdp_layers.tf_privacy.draws import PoissonBatches, records_of
 from tfdp_layers.tf_privacy.mechanism import Mechanism
@@ -131,5 +131,4 @@ def _share_records(x: Any, validation: Any) -> bool:
     if not isinstance(validation, list | tuple) or not validation:
         return False
     x = x._arrays[0] if isinstance(x, PoissonBatches) else x
-    arrays = [[np.asarray(a) for a in tf.nest.flatten(data) if hasattr(a, "__array__")] for data in (x, validation[0])]
-    return any(np.may_share_memory(a, b) for a in arrays[0] for b in arrays[1])
+    return overlap(tf.nest.flatten(x), tf.nest.flatten(validation[0]))

@@ -1,0 +1,136 @@
+"""What private training costs beside its gradients: noise, the main thread's work from step to step, and start-up.
+
+Run: python benchmarks/overheads.py [--what noise,steps,start_up] [--rounds 5]
+
+- noise: processor time a number of a draw of 800,000, by TensorFlow's operations, by our kernels, by both compiled.
+- steps: processor time of the main thread alone from one step's end to the next one's, of a network of one weight.
+- start_up: wall and processor time of a process from its first import to the end of its first step, benchmark model m1
+  (step_time.py), ordinary, private with a given noise, and with the noise that `fit` finds for a budget.
+
+Rounds are interleaved; printed are medians, with the smallest and largest.
+"""
+
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from absl import app, flags
+from step_time import layers, random_records
+
+import tfdp_layers as tfdp
+from tfdp_layers.noise import normals
+
+FLAGS = flags.FLAGS
+flags.DEFINE_list("what", ["noise", "steps", "start_up"], "What to time.")
+flags.DEFINE_integer("rounds", 5, "Interleaved rounds.")
+flags.DEFINE_string("first_step", "", "For a process of its own: make a first step of this kind of training.")
+
+KINDS = ("keras", "given noise", "budget")
+NUMBERS, STEPS, WARMING = 800_000, 200, 20
+
+
+def told(times: Sequence[float], scale: float, unit: str) -> str:
+    return f"{statistics.median(times) * scale:.2f} {unit} ({min(times) * scale:.2f}-{max(times) * scale:.2f})"
+
+
+def noise() -> None:
+    """Nanoseconds a number of every way to draw."""
+    state, counters = tf.constant([1, 2, 3], tf.int64), NUMBERS // normals.PER_COUNTER
+    bits = [tf.constant(word) for word in normals._bits_kernel(counters)(state)]
+    ways: dict[str, Callable[[], Any]] = {
+        "TensorFlow's operations": tf.function(lambda: normals._plain(state, counters)),
+        "TensorFlow's operations, compiled": tf.function(lambda: normals._plain(state, counters), jit_compile=True),
+        "tf.random.stateless_normal": tf.function(lambda: tf.random.stateless_normal([NUMBERS], [1, 2])),
+        "our kernels": lambda: normals._compiled(state, counters),
+        "of these: Philox": lambda: normals._bits_kernel(counters)(state),
+        "of these: Box and Muller": lambda: normals._normal_kernel(*bits),
+    }
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(20 * FLAGS.rounds + 1):
+        for name, draw in ways.items():
+            start = time.process_time()
+            draw()
+            times[name].append(time.process_time() - start)
+    for name, found in times.items():
+        print(f"noise    {name:34} {told(found[1:], 1e9 / NUMBERS, 'ns a number')}", flush=True)
+
+
+class Ends(keras.callbacks.Callback):
+    """Processor time of this thread at the end of every step."""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self.times: list[float] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.times.append(time.thread_time())
+
+    def median(self) -> float:
+        pairs = zip(self.times[WARMING:], self.times[WARMING + 1 :], strict=False)
+        return statistics.median(after - before for before, after in pairs)
+
+
+def steps() -> None:
+    """Milliseconds of the main thread from step to step, of an ordinary and a private network."""
+    x, y = random_records((1,), 16 * STEPS)
+    found: dict[str, list[float]] = {"keras": [], "private": []}
+    models = {}
+    for kind in found:
+        network = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+        models[kind] = network if kind == "keras" else tfdp.make_private(network)
+        rate = keras.optimizers.SGD(0.0)
+        models[kind].compile(rate if kind == "keras" else tfdp.optimizers.ClippedOptimizer(rate, 1.0), "mse")
+    for number in range(FLAGS.rounds + 1):
+        for kind, model in models.items():
+            ends = Ends()
+            model.fit(x, y, batch_size=16, steps_per_epoch=STEPS, verbose=0, callbacks=[ends])
+            found[kind] += [ends.median()] if number else []
+    for kind, times in found.items():
+        print(f"steps    {kind:34} {told(times, 1e3, 'ms of the main thread')}", flush=True)
+
+
+def first_step(kind: str) -> None:
+    """A first step, in a process that times itself as a whole."""
+    model: Any = keras.Sequential(layers("m1", False, ""))
+    optimizer, callbacks = "adam", []
+    if kind != "keras":
+        model = tfdp.make_private(model)
+        noise = {"noise_multiplier": 1.0} if kind == "given noise" else {}
+        optimizer = tfdp.optimizers.ClippedOptimizer("adam", **noise)
+        callbacks = [] if noise else [tfdp.callbacks.PrivacyBudget(epsilon=3.0, delta=1e-5)]
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    x, y = random_records((28, 28, 1), 2048)
+    model.fit(x, y, batch_size=256, steps_per_epoch=1, verbose=0, callbacks=callbacks)
+
+
+def start_up() -> None:
+    """Seconds of processes that make one step each. An ordinary one also imports this library's benchmark: little."""
+    times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
+    for _ in range(FLAGS.rounds):
+        for kind in KINDS:
+            before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            subprocess.run([sys.executable, __file__, f"--first_step={kind}"], check=True, env=os.environ)
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            times[kind].append((time.perf_counter() - start, processor))
+    for kind, found in times.items():
+        wall, processor = zip(*found, strict=True)
+        print(f"start-up {kind:34} {told(wall, 1, 's')}, processor {told(processor, 1, 's')}", flush=True)
+
+
+def main(_: list[str]) -> None:
+    if FLAGS.first_step:
+        first_step(FLAGS.first_step)
+        return
+    for what in FLAGS.what:
+        {"noise": noise, "steps": steps, "start_up": start_up}[what]()
+
+
+if __name__ == "__main__":
+    app.run(main)
