@@ -1,38 +1,37 @@
 """What private training costs beside its gradients: noise, the main thread's work from step to step, and start-up.
 
-Run: python benchmarks/overheads.py [--what noise,steps,start_up] [--rounds 5]
+Run: python benchmarks/overheads.py [--what noise,steps,start_up] [--rounds 7]
 
 - noise: processor time a number of a draw of 800,000, by TensorFlow's operations, by our kernels, by both compiled.
 - steps: processor time of the main thread alone from one step's end to the next one's, of a network of one weight.
-- start_up: wall and processor time of a process from its first import to the end of its first step, benchmark model m1
-  (step_time.py), ordinary, private with a given noise, and with the noise that `fit` finds for a budget.
+- start_up: wall and processor time of a process that makes one step of the 26k-weight CNN (first_step.py): ordinary,
+  private with a given noise, and with the noise that `fit` finds for a budget.
 
-Rounds are interleaved; printed are medians, with the smallest and largest.
+Rounds (a flag of step_time.py) are interleaved; printed are medians, with the smallest and largest.
 """
 
-import os
 import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import keras
 import tensorflow as tf
 from absl import app, flags
-from step_time import layers, random_records
+from step_time import random_records
 
 import tfdp_layers as tfdp
 from tfdp_layers.noise import normals
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("what", ["noise", "steps", "start_up"], "What to time.")
-flags.DEFINE_integer("rounds", 5, "Interleaved rounds.")
-flags.DEFINE_string("first_step", "", "For a process of its own: make a first step of this kind of training.")
 
 KINDS = ("keras", "given noise", "budget")
+FIRST_STEP = Path(__file__).with_name("first_step.py")
 NUMBERS, STEPS, WARMING = 800_000, 200, 20
 
 
@@ -44,10 +43,11 @@ def noise() -> None:
     """Nanoseconds a number of every way to draw."""
     state, counters = tf.constant([1, 2, 3], tf.int64), NUMBERS // normals.PER_COUNTER
     bits = [tf.constant(word) for word in normals._bits_kernel(counters)(state)]
+    drawn = tf.function(lambda seed: tf.random.stateless_normal([NUMBERS], seed))
     ways: dict[str, Callable[[], Any]] = {
         "TensorFlow's operations": tf.function(lambda: normals._plain(state, counters)),
         "TensorFlow's operations, compiled": tf.function(lambda: normals._plain(state, counters), jit_compile=True),
-        "tf.random.stateless_normal": tf.function(lambda: tf.random.stateless_normal([NUMBERS], [1, 2])),
+        "tf.random.stateless_normal": lambda: drawn(state[:2]),
         "our kernels": lambda: normals._compiled(state, counters),
         "of these: Philox": lambda: normals._bits_kernel(counters)(state),
         "of these: Box and Muller": lambda: normals._normal_kernel(*bits),
@@ -95,27 +95,13 @@ def steps() -> None:
         print(f"steps    {kind:34} {told(times, 1e3, 'ms of the main thread')}", flush=True)
 
 
-def first_step(kind: str) -> None:
-    """A first step, in a process that times itself as a whole."""
-    model: Any = keras.Sequential(layers("m1", False, ""))
-    optimizer, callbacks = "adam", []
-    if kind != "keras":
-        model = tfdp.make_private(model)
-        noise = {"noise_multiplier": 1.0} if kind == "given noise" else {}
-        optimizer = tfdp.optimizers.ClippedOptimizer("adam", **noise)
-        callbacks = [] if noise else [tfdp.callbacks.PrivacyBudget(epsilon=3.0, delta=1e-5)]
-    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    x, y = random_records((28, 28, 1), 2048)
-    model.fit(x, y, batch_size=256, steps_per_epoch=1, verbose=0, callbacks=callbacks)
-
-
 def start_up() -> None:
-    """Seconds of processes that make one step each. An ordinary one also imports this library's benchmark: little."""
+    """Seconds of processes that make one step each."""
     times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
     for _ in range(FLAGS.rounds):
         for kind in KINDS:
             before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-            subprocess.run([sys.executable, __file__, f"--first_step={kind}"], check=True, env=os.environ)
+            subprocess.run([sys.executable, str(FIRST_STEP), kind], check=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
             times[kind].append((time.perf_counter() - start, processor))
@@ -125,9 +111,6 @@ def start_up() -> None:
 
 
 def main(_: list[str]) -> None:
-    if FLAGS.first_step:
-        first_step(FLAGS.first_step)
-        return
     for what in FLAGS.what:
         {"noise": noise, "steps": steps, "start_up": start_up}[what]()
 

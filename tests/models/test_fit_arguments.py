@@ -180,7 +180,8 @@ HARMLESS = [
 @pytest.mark.parametrize("callback", STEERING, ids=lambda c: f"{type(c).__name__}-{getattr(c, 'monitor', '')}")
 def test_a_callback_that_decides_by_private_numbers_is_refused_however_it_is_given(callback):
     name = type(callback).__name__
-    for given in (callback, [kc.History(), callback], kc.CallbackList([callback]), ([callback],), [kc.CallbackList([callback])]):
+    listed = kc.CallbackList([callback])
+    for given in (callback, [kc.History(), callback], listed, ([callback],), [listed]):
         with pytest.raises(ValueError, match=name):
             refuse_unsound_fit({"x": X, "callbacks": given})
 

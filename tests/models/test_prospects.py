@@ -8,12 +8,14 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.spending import DELTA, STEPS, fit, tiny_model
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.signal import signal_to_noise
 from tfdp_layers.callbacks import PrivacyBudget
+from tfdp_layers.models import sums
 from tfdp_layers.models.prospects import warn_of_lost_weights
 
 
@@ -70,7 +72,8 @@ def test_a_weight_counts_where_gradients_are_not_brought_to_one_length(clip: flo
 
 FACTORS = {"class_weight": {0: 1.0, 1: 10.0}}
 WEIGHED = {
-    "classes": (None, FACTORS, True),
+    "classes": (None, FACTORS, False),
+    "classes and records": (None, FACTORS | {"sample_weight": np.arange(1.0, 9.0)}, True),
     "records": (None, {"sample_weight": np.arange(1.0, 9.0)}, True),
     "some left out": (None, {"sample_weight": np.array([2.0] * 4 + [0.0] * 4)}, False),
     "one factor for all": (None, {"class_weight": {0: 1.0, 1: 1.0}}, False),
@@ -104,6 +107,46 @@ def test_weights_are_lost_in_layers_that_normalise_too_and_fit_says_so() -> None
     assert (
         lost(lambda: warn_of_lost_weights(model, tfdp.PrivateBatches(records, sampling=tfdp.sampling.Poisson(4)))) == 1
     )
+
+
+def counted(x: Any, y: Any, weights: Any, largest: float | None = 10.0) -> np.ndarray:
+    """The bounded sum of gradients of a model in a `fit` whose heaviest class weighs so much."""
+    keras.utils.set_random_seed(0)
+    model = weighing(None)
+    model._privacy.largest_weight = largest
+    return np.concatenate([np.ravel(one) for one in model.bounded_gradient_sums(x, y, weights)])
+
+
+def test_factors_of_classes_count_once_gradients_are_of_one_length() -> None:
+    x, y = np.ones((1, 3), "float32"), np.full((1, 1), 900.0, "float32")
+    heavy, light, none = (counted(x, y, np.array([w], "float32")) for w in (10.0, 1.0, 0.0))
+    np.testing.assert_allclose(light, 0.1 * heavy, rtol=1e-3)
+    assert not none.any()
+    np.testing.assert_allclose(counted(x, y, np.array([1.0], "float32"), None), heavy, rtol=1e-3)
+
+
+@pytest.mark.parametrize("weight", [11.0, 1e30, np.inf, np.nan, -1.0, -1e30])
+def test_no_weight_makes_a_record_count_for_more_than_one(weight: float) -> None:
+    x, y = np.ones((1, 3), "float32"), np.full((1, 1), 900.0, "float32")
+    assert np.linalg.norm(counted(x, y, np.array([weight], "float32"))) <= 1.0
+
+
+def test_a_share_that_is_not_held_below_one_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "shares", lambda weights, losses, largest: tf.abs(weights) / largest)
+    with pytest.raises(AssertionError):
+        test_no_weight_makes_a_record_count_for_more_than_one(11.0)
+
+
+def test_a_second_fit_with_other_factors_is_traced_with_them() -> None:
+    model, x, y = weighing(None), np.eye(8, 3, dtype="float32"), np.arange(8, dtype="float32") % 2
+    traced = []
+    for largest in (10.0, 5.0):
+        model.fit(x, y, batch_size=4, verbose=0, class_weight={0: 1.0, 1: largest})
+        assert model._privacy.independence.proved
+        traced.append(model._privacy.sums)
+    batch = (tf.ones((1, 3)), tf.constant([900.0]), tf.constant([5.0]))
+    half, whole = (np.asarray(function(*batch)[0][0]) for function in traced)
+    np.testing.assert_allclose(half, 0.5 * whole, rtol=1e-3)
 
 
 # The budget's end -----------------------------------------------------------------------------------------------------

@@ -90,6 +90,10 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     def weighted(self) -> bool:
         return self._store.weighted
 
+    @property
+    def largest_weight(self) -> float | None:
+        return self._store.largest_weight
+
     def __getitem__(self, index: int) -> tuple[Any, Any, Any]:
         """A fresh draw, whatever `index`."""
         return self._pack(self._rows(self._next(*self._draws), pad=False))

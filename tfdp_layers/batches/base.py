@@ -51,6 +51,11 @@ class Batches(abc.ABC):
         return False
 
     @property
+    def largest_weight(self) -> float | None:
+        """The largest weight of a record, where public constants alone say it: the largest of `class_weight`."""
+        return None
+
+    @property
     def piece(self) -> int | None:
         """Rows that a step computes at once; None: all. At most `LONGEST_SUM` where batches are larger."""
         if self.sampling.batch_size <= LONGEST_SUM:

@@ -39,12 +39,14 @@ class Store(abc.ABC):
         structure: of a record; the leaves of the trees are `Field` or an array, None where there is nothing.
         fields: the leaves in their order, without None.
         weighted: whether records with weights above 0 may weigh differently.
+        largest_weight: of a record, where factors of classes alone, which are public, make its weight.
         pipeline: gives the tf.data pipeline that they were read from, as long as the caller has it; or None.
     """
 
     structure: tuple[Any, Any, Any]
     fields: list[Field]
     weighted: bool = False
+    largest_weight: float | None = None
     pipeline: Callable[[], Any] | None = None
 
     @abc.abstractmethod
@@ -83,6 +85,8 @@ class ArrayStore(Store):
             check_finite(name, leaf)
         weights = weights_of(sample_weight, y, self._length)
         if class_weight is not None:
+            if sample_weight is None:
+                self.largest_weight = max(map(float, class_weight.values()), default=1.0) or None
             factors = class_factors(y, class_weight)
             weights = keras.tree.map_structure(lambda leaf: finite_weights(leaf * factors), weights)
         if sample_weight is not None or class_weight is not None:

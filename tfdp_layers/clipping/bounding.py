@@ -7,7 +7,7 @@ import dataclasses
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 
@@ -33,6 +33,9 @@ class Bounding(abc.ABC):
 
     allow_generic: bool = dataclasses.field(default=False, kw_only=True)
 
+    weighs: ClassVar[bool] = False
+    """Whether a record's share scales its bounded gradient: where the bound undoes what its weight did to the loss."""
+
     @abc.abstractmethod
     def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
         """The groups of weights and their bounds; a group without variables is a statistic (see `sums`)."""
@@ -43,7 +46,8 @@ class Bounding(abc.ABC):
 
         Args:
             parts: what each record adds, by the variable's id; a variable without an entry is not used.
-            present: (batch,) float32, 0.0 for rows of padding.
+            present: (batch,) float32, 0.0 for rows of padding; 1.0 for records, or where this `weighs`, what a record
+                counts for, in [0, 1].
         """
 
 

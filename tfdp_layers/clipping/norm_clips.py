@@ -43,8 +43,12 @@ class FlatClipping(Bounding):
     def sums(self, groups: Sequence[SensitivityGroup], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
         found = []
         for group in groups:
-            found += bounded_sums(group.variables, parts, functools.partial(self.scales, bound=group.bound))[0]
+            found += bounded_sums(group.variables, parts, self.scales_of(group.bound, present))[0]
         return found
+
+    def scales_of(self, bound: float, present: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
+        """`scales` as a function of the norms alone."""
+        return functools.partial(self.scales, bound=bound)
 
 
 @dataclass(frozen=True)
@@ -82,17 +86,25 @@ class PerLayerClipping(FlatClipping):
 class AutomaticClipping(FlatClipping):
     """Normalises each record's gradient: s_i = l2_norm_clip / (||g_i|| + stability). No threshold to tune.
 
+    A record's weight leaves the direction of its gradient, and is lost when that is normalised. Where the largest
+    weight is public, s_i is therefore multiplied by w_i / largest, between 0 and 1.
+
     Guarantee: ||s_i g_i|| < l2_norm_clip. The value of l2_norm_clip only scales the learning rate.
     Source: Bu et al. 2022, arXiv:2206.07136, "AUTO-S".
     """
 
     stability: float = STABILITY
 
+    weighs = True
+
     def __post_init__(self) -> None:
         check_bound(l2_norm_clip=self.l2_norm_clip, stability=self.stability)
 
     def scales(self, norms: tf.Tensor, bound: float) -> tf.Tensor:
         return automatic_scales(norms, bound, self.stability)
+
+    def scales_of(self, bound: float, present: tf.Tensor) -> Callable[[tf.Tensor], tf.Tensor]:
+        return lambda norms: self.scales(norms, bound) * present
 
 
 @dataclass(frozen=True, eq=False)

@@ -141,6 +141,7 @@ class Opening(BoundedSums, Bookkeeping):
         settle_noise(self.optimizer, self.ledger, batches, groups, plan, arguments)
         self.optimizer.noise_source.rekey()
         self.optimizer._lift_limit()
+        state.largest_weight = batches.largest_weight
         run = state.run = Run(batches, groups, release_of(batches, groups, self.optimizer), replicas, plan)
         warn_of_hopeless(run.release, groups, plan.steps)
         warn_of_lost_weights(self, batches)
@@ -177,7 +178,7 @@ class Opening(BoundedSums, Bookkeeping):
         state = self._privacy
         variables, pieces = tuple(map(id, self.trainable_variables)), run.batches.piece
         parts = (self.optimizer, self.optimizer.inner_optimizer, self.optimizer.noise_source)
-        traced = (run.release, pieces, int(self.steps_per_execution), parts, variables, str(spec))
+        traced = (run.release, pieces, int(self.steps_per_execution), parts, variables, str(spec), state.largest_weight)
         if state.traced != traced:
             state.independence, state.sums, state.metrics, self.train_function = None, None, None, None
         if state.independence is None or self.run_eagerly:

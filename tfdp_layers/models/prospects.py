@@ -39,14 +39,15 @@ def warn_of_lost_weights(model: Any, batches: Batches) -> None:
     """Warns where records weigh differently and every gradient is brought to one length, after its weight came in.
 
     (w g) / (||w g|| + stability) is g / ||g|| but for the stability: a record of weight 10 pulls as one of weight 1.
+    The optimizer's clip multiplies by the weight once more where the largest is public; layers don't.
     """
-    normalised = isinstance(model.optimizer.bounding, AutomaticClipping)
+    normalised = isinstance(model.optimizer.bounding, AutomaticClipping) and batches.largest_weight is None
     normalised |= any(getattr(layer, "gradient_clip", None) == AUTOMATIC for layer in model._flatten_layers())
     if batches.weighted and normalised:
         warn(
             "Class and sample weights have next to no effect in this fit: automatic clipping brings every record's"
-            " gradient to one length, whatever its weight. Give a threshold that weighted gradients seldom reach, for"
-            " weights up to 10 ClippedOptimizer('adam', l2_norm_clip=10.0) say (layers: gradient_clip=10.0); or leave"
-            " the weights out, and lower the probability from which on you decide for the rare class"
-            " (docs/choosing.md)."
+            " gradient to one length, whatever its weight. With ClippedOptimizer, class_weight and arrays count all the"
+            " same. Else give a threshold that weighted gradients seldom reach, for weights up to 10 l2_norm_clip=10.0"
+            " say (layers: gradient_clip=10.0); or leave the weights out, and decide for the rare class by the"
+            " highest scores (docs/choosing.md)."
         )

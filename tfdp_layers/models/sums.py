@@ -89,7 +89,8 @@ class BoundedSums(KerasMixin):
         if others:
             parts = record.contributions(gradients[len(own) :])
             with tf.name_scope(SCOPE):
-                found = bounding.sums(others, parts, present(sample_weight, losses))
+                largest = self._privacy.largest_weight if bounding.weighs else None
+                found = bounding.sums(others, parts, shares(sample_weight, losses, largest))
             variables = [v for group in others for v in group.variables]
             sums |= {id(v): g for v, g in zip(variables, found, strict=False)}
             statistics = found[len(variables) :]
@@ -216,3 +217,16 @@ def present(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
         return tf.ones_like(losses)
     flags = [tf.cast(w != 0, tf.float32) for w in keras.tree.flatten(sample_weight)]
     return tf.reduce_max([tf.reduce_max(f, axis=list(range(1, len(f.shape)))) for f in flags], axis=0)
+
+
+def shares(sample_weight: Any, losses: tf.Tensor, largest: float | None) -> tf.Tensor:
+    """What each row counts for: `present`, or where the largest weight is public, weight / largest: (batch,) in [0, 1].
+
+    Whatever the weights hold, no row counts for more than one record: what is no number counts as the largest.
+    """
+    there = present(sample_weight, losses)
+    if sample_weight is None or largest is None:
+        return there
+    (weights,) = keras.tree.flatten(sample_weight)
+    relative = tf.cast(weights, tf.float32) / largest
+    return tf.where(relative < 1.0, tf.maximum(relative, 0.0), there)
