@@ -161,7 +161,7 @@ def check_delta(delta: Any) -> float:
             " 1 / number of records, for example delta=1e-5."
         )
     try:
-        value = float(delta)
+        value = math.nan if isinstance(delta, str | bytes) else float(delta)
     except (TypeError, ValueError):
         value = math.nan
     if not 0.0 < value < 1.0:

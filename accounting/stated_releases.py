@@ -47,7 +47,8 @@ class StatedRelease:
     def rows(self, unit: str = Release.unit) -> list[str]:
         """Lines of the text; `unit` is the word for what a step draws. Names of groups stay as they are."""
         whole = self.kind.endswith("whole_data")
-        what = f"noisy sums over all {unit}s" if whole else "noisy gradient sums"
+        sums = "noisy sum" if self.steps == 1 else "noisy sums"
+        what = f"{sums} over all {unit}s" if whole else sums.replace("noisy", "noisy gradient")
         rows = [
             row("Released", f"{self.steps} {what}, noise multiplier {self.noise_multiplier:.6g}"),
             row("Sampling", f"{self.sampling} (expected batch {self.batch_size} of {self.examples} {unit}s)"),

@@ -121,7 +121,7 @@ def test_epsilon_is_a_number_that_knows_its_meaning():
     assert epsilon(ledger_of(release_of(Poisson(600), 0.0), 1), 1e-5) == math.inf
 
 
-@pytest.mark.parametrize("delta", [0.0, 1.0, -1e-5, 2.0, math.nan, None, "x"])
+@pytest.mark.parametrize("delta", ["1e-5", 0.0, 1.0, -1e-5, 2.0, math.nan, None, "x"])
 def test_delta_must_lie_between_0_and_1(delta):
     with pytest.raises(ValueError, match="strictly between 0 and 1"):
         epsilon(Ledger(), delta)
