@@ -1,11 +1,12 @@
 """Step time of methods that bound each record's gradient of ordinary layers, over ordinary Keras training.
 
-Run: python benchmarks/per_record_time.py [--models m1,m2,m3,m4]
+Run: python benchmarks/per_record_time.py [--models m1,m2,m3,m4,lstm,stacked,convlstm]
          [--methods flat,per_layer,automatic,adaptive,tanh,adadp] [--rounds 5] [--steps 12] [--json]
 
 As `step_time.py`: through `fit`'s compiled step, noise included, SGD, in interleaved rounds; AdaDP takes its own step,
 and is timed with its clamps in force. m4: a transformer block (vocabulary 10,000, 128 tokens, width 64, two heads, 674k
-weights) at batch 64; the others as there, at batch 256.
+weights) at batch 64; the others as there, at batch 256. lstm: `LSTM(64)` on 32 steps of 32 numbers, stacked: the same
+cell in `StackedRNNCells`, convlstm: `ConvLSTM2D(8, 3)` on 6 images of 16 x 16: not among those timed by default.
 """
 
 import json
@@ -28,9 +29,14 @@ flags.DEFINE_list("methods", list(METHODS), "Methods to time.")
 
 def network(name: str) -> keras.Model:
     """An ordinary benchmark network."""
+    kl = keras.layers
+    if name in ("lstm", "stacked"):
+        cell = kl.LSTM(64) if name == "lstm" else kl.RNN(kl.StackedRNNCells([kl.LSTMCell(64)]))
+        return keras.Sequential([keras.Input((32, 32)), cell, kl.Dense(10)])
+    if name == "convlstm":
+        return keras.Sequential([keras.Input((6, 16, 16, 1)), kl.ConvLSTM2D(8, 3), kl.Flatten(), kl.Dense(10)])
     if name != "m4":
         return keras.Sequential(layers(name, False, ""))
-    kl = keras.layers
     tokens = keras.Input((128,), dtype="int32")
     hidden = kl.Embedding(10_000, 64)(tokens)
     normal = kl.LayerNormalization()(hidden)
