@@ -231,6 +231,7 @@ def test_a_mean_that_the_budget_does_not_cover_is_refused(capsys, no_training):
         ("learning_rate=-1", "takes float"),
         ("feature_scales=2", "takes tuple"),
         ("momentum=True", "takes float"),
+        ("mirrored=1", "takes bool"),
     ],
 )
 def test_settings_that_no_recipe_has_are_refused(capsys, no_training, setting, message):

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+import tfdp_layers as tfdp
 from helpers.variants import slow_but
 from tfdp_layers.layers import DPCentering
 from tfdp_layers.zoo import datasets, networks, recipes, scattering
@@ -35,3 +36,13 @@ def test_features_have_a_largest_norm_and_no_weights(name, scales):
     assert joined.ledger is head.ledger or joined.ledger.steps == head.ledger.steps
     np.testing.assert_allclose(joined(x), head(found.x_train), atol=1e-3)
     assert isinstance(joined, keras.Model)
+
+
+def test_mirrored_features_are_the_mean_over_an_image_and_its_mirror_image(tmp_path):
+    x = np.random.default_rng(0).random((40, 8, 8, 2)).astype("float32")
+    plain, mirrored = (scattering.prefix(x.shape[1:], (1, 2), way) for way in (False, True))
+    found = tfdp.features(mirrored, x)
+    np.testing.assert_allclose(found, (plain(x) + plain(x[:, :, ::-1])) / 2, atol=1e-4)
+    np.testing.assert_allclose(mirrored(x[:, :, ::-1]), found, atol=1e-4)
+    mirrored.save(tmp_path / "mirrored.keras")
+    np.testing.assert_allclose(keras.models.load_model(tmp_path / "mirrored.keras")(x), found, atol=1e-4)

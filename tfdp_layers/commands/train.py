@@ -62,13 +62,13 @@ def _run(values: flags.FlagValues) -> int:
 
 def _on_features(training: Training) -> Training:
     """The training with features in place of the images, where its model takes those."""
-    scales = training.recipe.feature_scales
-    if not scales:
+    recipe = training.recipe
+    if not recipe.feature_scales:
         return training
     from tfdp_layers.zoo import scattering
 
     print("Computing the features, once.", flush=True)
-    model = scattering.prefix(training.data.x_train.shape[1:], scales)
+    model = scattering.prefix(training.data.x_train.shape[1:], recipe.feature_scales, recipe.mirrored)
     data = scattering.on_features(training.loaded, model, training.options.cache_dir)
     return replace(training, data=held_out(data, training.options.holdout), features=model)
 

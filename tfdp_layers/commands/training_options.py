@@ -178,8 +178,8 @@ def _setting(text: str) -> tuple[str, Any]:
     except (ValueError, SyntaxError):
         found = value
     kind = getattr(fields[name].type, "__name__", str(fields[name].type)).partition("[")[0]
-    types: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "tuple": tuple}
-    fits = isinstance(found, types.get(kind, (int, float, str))) and not isinstance(found, bool)
+    types: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "tuple": tuple, "bool": bool}
+    fits = isinstance(found, types.get(kind, (int, float, str))) and isinstance(found, bool) == (kind == "bool")
     if not fits or (isinstance(found, int | float) and not 0 <= found < math.inf):
         raise Refusal(f"--setting {name} takes {kind}. Received: {value!r}.")
     return name, found

@@ -50,6 +50,7 @@ class Recipe:
         active_range: of the tanh filter; see `tfdp.optimizers.TanhFilteredOptimizer`.
         gradient_clip: bound on each record's gradient by its own norm, or "automatic"; of "tanh_cnn" and `ON_FEATURES`.
         feature_scales: J of the scatterings whose features are side by side.
+        mirrored: whether features are the mean over an image and its mirror image.
         centering_noise: above 0 the features are centered by a mean that is released with this noise multiplier.
         momentum: above 0 the steps are gradient descent with it, at a constant rate, in place of Adam's.
         ema_momentum: above 0 the weights that are tested and saved are the exponential mean of the released ones.
@@ -70,6 +71,7 @@ class Recipe:
     active_range: float = 0.01
     gradient_clip: float | str | None = None
     feature_scales: tuple[int, ...] = ()
+    mirrored: bool = False
     centering_noise: float = 0.0
     momentum: float = 0.0
     ema_momentum: float = 0.0
@@ -156,6 +158,7 @@ _SCATTERING = Recipe(
     momentum=0.9,
     ema_momentum=0.9,
 )
+_CIFAR: dict[str, Any] = {"feature_scales": (2, 3), "mirrored": True, "gradient_clip": 5.0, "batch_size": 4096}
 _MIDDLE = 2.7
 _AT_EPSILON: dict[tuple[str, str], dict[float, dict[str, Any]]] = {
     ("scattering", "mnist"): {
@@ -164,9 +167,9 @@ _AT_EPSILON: dict[tuple[str, str], dict[float, dict[str, Any]]] = {
         8.0: {"feature_scales": (2, 3), "learning_rate": 14.0, "batch_size": 4096, "epochs": 30},
     },
     ("scattering", "cifar10"): {
-        1.0: {"feature_scales": (2, 3), "gradient_clip": 5.0, "learning_rate": 0.02, "batch_size": 4096},
-        3.0: {"feature_scales": (2, 3), "gradient_clip": 5.0, "learning_rate": 0.05, "batch_size": 4096},
-        8.0: {"feature_scales": (2, 3), "gradient_clip": 5.0, "learning_rate": 0.1, "batch_size": 4096},
+        1.0: _CIFAR | {"learning_rate": 0.025},
+        3.0: _CIFAR | {"learning_rate": 0.05},
+        8.0: _CIFAR | {"learning_rate": 0.12},
     },
     ("scattering", "fashion_mnist"): {
         1.0: {"gradient_clip": 2.5, "learning_rate": 0.19},

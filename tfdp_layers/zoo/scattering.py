@@ -21,22 +21,33 @@ _GROUPS = (27, 31, 9, 1)
 2021."""
 
 
-def prefix(shape: Sequence[int], scales: Sequence[int]) -> keras.Model:
+def prefix(shape: Sequence[int], scales: Sequence[int], mirrored: bool = False) -> keras.Model:
     """(batch, height, width, channels) -> (batch, features), without weights.
 
     Every scale's scattering, zeros around images that 2^J does not divide, normalised within each image.
+
+    Args:
+        mirrored: whether they are the mean over an image and its mirror image. Where classes look alike in a mirror,
+            that keeps what tells them apart and leaves out half of the rest, and with it half of the noise that counts.
     """
     images = keras.Input(tuple(shape))
-    parts = []
-    for scale in scales:
-        missing = [-size % 2**scale for size in shape[:2]]
-        padded = keras.layers.ZeroPadding2D([(n // 2, n - n // 2) for n in missing])(images)
-        found = Scattering2D(scale)(padded)
-        colours = shape[-1]
-        groups = colours * next(n for n in _GROUPS if found.shape[-1] // colours % n == 0)
-        norm = keras.layers.GroupNormalization(groups, center=False, scale=False, epsilon=1e-5)
-        parts.append(keras.layers.Flatten()(norm(found)))
-    return keras.Model(images, keras.layers.Concatenate()(parts) if len(parts) > 1 else parts[0])
+    parts = [_scattered(images, scale) for scale in scales]
+    found = keras.layers.Concatenate()(parts) if len(parts) > 1 else parts[0]
+    model = keras.Model(images, found)
+    if not mirrored:
+        return model
+    return keras.Model(images, keras.layers.Average()([found, model(keras.ops.flip(images, axis=2))]))
+
+
+def _scattered(images: Any, scale: int) -> Any:
+    """Scattering at one scale, flat, in groups of channels of mean 0 and mean square 1 within each image."""
+    *size, colours = images.shape[1:]
+    missing = [-n % 2**scale for n in size]
+    padded = keras.layers.ZeroPadding2D([(n // 2, n - n // 2) for n in missing])(images)
+    found = Scattering2D(scale)(padded)
+    groups = colours * next(n for n in _GROUPS if found.shape[-1] // colours % n == 0)
+    norm = keras.layers.GroupNormalization(groups, center=False, scale=False, epsilon=1e-5)
+    return keras.layers.Flatten()(norm(found))
 
 
 def head(recipe: Recipe, features: int, classes: int) -> list[Any]:
