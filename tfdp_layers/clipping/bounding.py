@@ -37,9 +37,13 @@ class Bounding(abc.ABC):
     def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
         """The groups of weights and their bounds; a group without variables is a statistic (see `sums`)."""
 
+    def statistics_of_rows(self, tables: Sequence[tuple[str, Any]]) -> list[SensitivityGroup]:
+        """Statistics of the rows of tables, (path, variable) each, that records look up: none, but for `RowCounts`."""
+        return []
+
     @abc.abstractmethod
     def sums(self, groups: Sequence[SensitivityGroup], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
-        """The bounded sum of each variable of the groups, in order; then one scalar for each statistic.
+        """The bounded sum of each variable of the groups, in order; then each statistic, of its group's shape.
 
         Args:
             parts: what each record adds, by the variable's id; a variable without an entry is not used.

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfdp_layers.per_record.formulas import lora_scale, refuse_quantized
 from tfdp_layers.per_record.recording import Recorder
-from tfdp_layers.per_record.registry import per_record_formulas
+from tfdp_layers.per_record.registry import entry_of, per_record_formulas
 
 kl = keras.layers
 
@@ -46,3 +46,11 @@ def reversible_embedding(layer: keras.layers.Layer, record: Recorder, inputs: tf
 
 if hasattr(kl, "ReversibleEmbedding"):
     per_record_formulas(kl.ReversibleEmbedding)(reversible_embedding)
+
+
+def table_of(layer: keras.layers.Layer) -> Any:
+    """The table whose rows an embedding looks up, if it trains it; None of other layers."""
+    entry = entry_of(layer)
+    if entry is None or entry.formula not in (embedding, reversible_embedding):
+        return None
+    return next((v for v in layer.trainable_variables if v is getattr(layer, "_embeddings", None)), None)
