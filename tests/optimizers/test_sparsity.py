@@ -211,6 +211,25 @@ def test_a_model_without_a_large_table_is_refused_before_anything_is_spent():
     assert model.ledger.steps == 0
 
 
+class Tokens(kl.Layer):
+    """A layer made of an embedding."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.table = kl.Embedding(ROWS, UNITS, name="table")
+
+    def call(self, inputs):
+        return self.table(inputs)
+
+
+@pytest.mark.slow
+def test_tables_in_layers_of_ones_own_are_counted():
+    inputs = keras.Input((LENGTH,), dtype="int32")
+    model = private(model=keras.Model(inputs, kl.Dense(3)(kl.Flatten()(Tokens(name="tokens")(inputs)))))
+    assert [g.name for g in model.sensitivities() if not g.variables] == [RowCounts.STATISTIC + "tokens/table"]
+    assert not np.any(moves(model, *data(), batch_size=8, epochs=2)[0], axis=2).all()
+
+
 @pytest.mark.skipif(not hasattr(kl, "ReversibleEmbedding"), reason="this Keras has none")
 def test_a_tied_table_is_refused_before_anything_is_spent():
     inputs, table = keras.Input((LENGTH,), dtype="int32"), kl.ReversibleEmbedding(ROWS, UNITS)

@@ -67,9 +67,9 @@ def row_counts(table: Any, parts: Contributions, present: tf.Tensor) -> tf.Tenso
         return tf.zeros(table.shape[:1], tf.float32)
     if type(part) is not Lookups:
         raise ValueError(
-            f"Table {table.path!r} is not only looked up: it also gives the logits (tied), or all records look up the"
-            " same rows of it. Then rows that no record looks up have gradients too, and `sparsity_preserving` would"
-            " drop them. Leave it out; or untie the table; or leave tables of this size out:"
+            f"Table {table.path!r} is not only looked up by each record: it also gives the logits (tied), or all"
+            " records look up the same rows, or a layer without a formula uses it. So what the counts select would not"
+            " be the rows that have gradients. Leave `sparsity_preserving` out; or leave tables of this size out of it:"
             f" tfdp.noise.SparsityPreserving(smallest_table={table.shape[0] + 1})."
         )
     _, ids = part.in_order()

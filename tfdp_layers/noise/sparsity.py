@@ -6,7 +6,7 @@ import math
 import numbers
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 
@@ -14,7 +14,8 @@ from tfdp_layers.instances import refuse_class
 from tfdp_layers.noise.gaussian import add_noise
 from tfdp_layers.noise.sources import NoiseSource
 
-Gradient = tf.Tensor | tf.IndexedSlices
+Gradient: TypeAlias = Any
+"""A `tf.Tensor`, or of a table some rows alone: `tf.IndexedSlices`."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def add_noise_to_selected(
     places = sorted(set(counted.values()))
     counts = add_noise(source, [sums[i] for i in places], [stddevs[i] for i in places])
     noisy: dict[int, Gradient] = dict(zip(places, counts, strict=True))
-    chosen = {table: noisy[count] > threshold * stddevs[count] for table, count in counted.items()}
+    chosen: dict[int, Any] = {table: noisy[count] > threshold * stddevs[count] for table, count in counted.items()}
     others = [i for i in range(len(sums)) if i not in noisy]
     dense = tf.__internal__.get_enclosing_xla_context() is not None
     rows = {} if dense else {table: tf.where(selected)[:, 0] for table, selected in chosen.items()}

@@ -1,5 +1,6 @@
 """How Keras' embeddings compute with their weights, also where the table gives the logits (tied)."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -48,9 +49,11 @@ if hasattr(kl, "ReversibleEmbedding"):
     per_record_formulas(kl.ReversibleEmbedding)(reversible_embedding)
 
 
-def table_of(layer: keras.layers.Layer) -> Any:
-    """The table whose rows an embedding looks up, if it trains it; None of other layers."""
-    entry = entry_of(layer)
-    if entry is None or entry.formula not in (embedding, reversible_embedding):
-        return None
-    return next((v for v in layer.trainable_variables if v is getattr(layer, "_embeddings", None)), None)
+def tables_of(path: str, layer: Any) -> Iterator[tuple[str, Any]]:
+    """(path, table) of each embedding in the layer, or that it is, which trains the table whose rows it looks up."""
+    for part in layer._flatten_layers():
+        entry = entry_of(part)
+        if entry is None or entry.formula not in (embedding, reversible_embedding):
+            continue
+        name = path if part is layer else f"{path}/{part.name}"
+        yield from ((name, v) for v in part.trainable_variables if v is part._embeddings)
