@@ -29,9 +29,11 @@ flags.DEFINE_list("optimizers", ["sgd", "adam"], "Of the timing.")
 flags.DEFINE_integer("rounds", 3, "Interleaved rounds, of the timing.")
 flags.DEFINE_integer("steps", 8, "Steps a round, of the timing.")
 flags.DEFINE_list("seeds", ["0", "1", "2"], "Of data and weights, of the accuracy.")
-flags.DEFINE_list("selections", ["0.1/4"], "Share of the noise and threshold, of the accuracy.")
-flags.DEFINE_list("vocabularies", ["2000", "20000"], "Words, of the accuracy.")
-flags.DEFINE_list("records", ["50000"], "Training records, of the accuracy.")
+flags.DEFINE_list("selections", ["0.3/2", "0.1/2", "0.1/4"], "Share of the noise and threshold, of the accuracy.")
+flags.DEFINE_list("vocabularies", ["20000"], "Words, of the accuracy.")
+flags.DEFINE_float("silent", 0.001, "Share of the words, the most frequent, that pull nowhere, of the accuracy.")
+flags.DEFINE_integer("draw", 2048, "Records a step, of the accuracy.")
+flags.DEFINE_list("records", ["200000"], "Training records, of the accuracy.")
 
 CLASSES, EPSILON, DELTA = 4, 3.0, 1e-5
 
@@ -77,7 +79,7 @@ def texts(records: int, words: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     odds = 1.0 / (1.0 + np.arange(words))
     x = rng.choice(words, (records, FLAGS.length), p=odds / odds.sum()).astype("int32")
     pull = np.random.default_rng(1000).normal(size=(words, CLASSES))
-    pull[: words // 100] = 0.0  # the most frequent words say nothing, as in texts
+    pull[: int(FLAGS.silent * words)] = 0.0
     return x, np.argmax(pull[x].sum(axis=1), axis=1)
 
 
@@ -98,7 +100,7 @@ def measure_accuracy() -> None:
     for words in map(int, FLAGS.vocabularies):
         for records in map(int, FLAGS.records):
             budget = lambda: [tfdp.callbacks.PrivacyBudget(EPSILON, DELTA)]  # noqa: E731
-            common = {"batch_size": 1024, "epochs": 10}
+            common = {"batch_size": FLAGS.draw, "epochs": 10}
             ways: dict[str, tuple[Callable[[keras.Model], keras.Model], dict]] = {
                 "Keras": (lambda model: compiled(model, keras.optimizers.Adam(0.005)), common)
             }

@@ -142,7 +142,7 @@ def test_a_size_that_is_known_only_when_it_runs_gives_the_same_numbers(shape):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        *[({"noise_share": bad}, "noise_share") for bad in (0.0, 1.0, -0.1, np.nan, True, "0.1")],
+        *[({"noise_share": bad}, "noise_share") for bad in (0.0, 0.95, 1.0, -0.1, np.nan, True, "0.1")],
         *[({"threshold": bad}, "threshold") for bad in (-1.0, np.inf, np.nan, None)],
         *[({"smallest_table": bad}, "smallest_table") for bad in (0, 2.5, True)],
     ],

@@ -29,10 +29,12 @@ class SparsityPreserving:
     Args:
         noise_share: of the precision 1 / z^2 of a step, what the counts get, all tables together; the gradients get
             the rest. The noise on a count has standard deviation z sqrt(tables / noise_share), and that on the
-            gradients is 1 / sqrt(1 - noise_share) times what it is without counts: 1.054 for 0.1.
+            gradients is 1 / sqrt(1 - noise_share) times what it is without counts: 1.195 for 0.3. (The
+            source's sigma_1 / sigma_2 is sqrt((1 - noise_share) / noise_share) for one table: 1.53.)
         threshold: in standard deviations of the count's noise. Of the rows that no record looks up, a share
-            Q(threshold) is selected all the same and gets noise alone, Q the upper tail of a normal number: 32 of a
-            million rows at 4.
+            Q(threshold) is selected all the same and gets noise alone, Q the upper tail of a normal number: 2.3% at 2,
+            0.003% at 4. A row that m records look up, n rows each, is selected with probability 1/2 where m is
+            threshold sqrt(n) times that deviation.
         smallest_table: tables of fewer rows are trained as without this: a count would cost more than it saves.
 
     Formal guarantee: a step costs what it costs without selection, one Gaussian mechanism of noise multiplier z. Proof:
@@ -40,26 +42,26 @@ class SparsityPreserving:
         of bounds 1 and S_g, of noise multiplier (sum (bound / stddev)^2)^(-1/2) = z. Zeroing the rows whose released
         count is too small is post-processing. What a step does has the same distribution: the noise of a row is
         independent of all counts, so it need not be drawn where it is thrown away. That holds for every sampler.
-    Raises: ValueError for a share not between 0 and 1, a threshold that is negative or not finite, or a smallest table
-        that is no integer of at least 1.
+    Raises: ValueError for a share that is not above 0 and at most 0.9, a threshold that is negative or not finite, or
+        a smallest table that is no integer of at least 1.
     Source: Ghazi et al. 2023, Sparsity-preserving differentially private training of large embedding models,
         arXiv:2311.08357, algorithm 1 ("DP-AdaFEST"), with its contribution clip C1 at 1.
     """
 
-    noise_share: float = 0.1
-    threshold: float = 4.0
+    noise_share: float = 0.3
+    threshold: float = 2.0
     smallest_table: int = 1000
 
     def __post_init__(self) -> None:
-        if not is_number(self.noise_share) or not 0.0 < self.noise_share < 1.0:
+        if not is_number(self.noise_share) or not 0.0 < self.noise_share <= 0.9:
             raise ValueError(
-                "`noise_share` must be between 0 and 1: the counts' share of a step's precision, which the gradients"
-                f" lack. Received: noise_share={self.noise_share!r}. Use for example noise_share=0.1."
+                "`noise_share` must be above 0 and at most 0.9: the counts' share of a step's precision, which the"
+                f" gradients lack. Received: noise_share={self.noise_share!r}. Use for example noise_share=0.3."
             )
         if not is_number(self.threshold) or not 0.0 <= self.threshold < math.inf:
             raise ValueError(
                 "`threshold` must be a finite number, 0 or more: in standard deviations of the count's noise. Received:"
-                f" threshold={self.threshold!r}. Use for example threshold=4.0."
+                f" threshold={self.threshold!r}. Use for example threshold=2.0."
             )
         size = self.smallest_table
         if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:

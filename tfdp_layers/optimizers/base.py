@@ -206,8 +206,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         Past the limit nothing is released and nothing changes: by selection, since assertions vanish under XLA.
 
         Args:
-            sums: summed gradients, aligned with `variables`, then one scalar for each group without variables; each
-                record's part bounded as `groups` state. Those in float64 are rounded after the noise.
+            sums: summed gradients, aligned with `variables`, then one of its shape for each group without variables;
+                each record's part bounded as `groups` state. Those in float64 are rounded after the noise.
             variables: the trainable variables, each in exactly one group.
             groups: bounds from which the noise is scaled.
             batch_size: the EXPECTED batch size, public; never the drawn one.
