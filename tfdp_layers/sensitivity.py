@@ -35,6 +35,7 @@ class SensitivityGroup:
             one step. Per-record loss per unit of weight; never divided by a batch size.
         role: see `Role`.
         shape: of what is released, where there are no variables.
+        counts: the table whose rows a statistic counts, if it counts any.
     """
 
     name: str
@@ -42,6 +43,7 @@ class SensitivityGroup:
     bound: float
     role: Role = Role.LAYER
     shape: tuple[int, ...] = ()
+    counts: Any = None
 
     @property
     def self_bounded(self) -> bool:

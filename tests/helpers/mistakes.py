@@ -108,6 +108,9 @@ MISTAKES = {
     "gradient accumulation by Keras": lambda: tfdp.optimizers.ClippedOptimizer(
         keras.optimizers.Adam(gradient_accumulation_steps=4), 1.0
     ),
+    "sparsity_preserving without a large table": lambda: fit(
+        private(optimizer=tfdp.optimizers.ClippedOptimizer("adam", 1.0, sparsity_preserving=True))
+    ),
     "a negative noise multiplier": lambda: tfdp.optimizers.ClippedOptimizer("adam", -1.0),
     "add_loss over the batch": lambda: fit(private(plain(keras.layers.ActivityRegularization(0.1)))),
     "calibrate with arguments exchanged": lambda: tfdp.accounting.calibrate_noise_multiplier(

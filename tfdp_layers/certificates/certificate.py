@@ -12,6 +12,7 @@ from tfdp_layers.certificates.mixing import refuse_mixing
 from tfdp_layers.certificates.ownership import refuse_overridden, refuse_overridden_steps, refuse_tied_behind_keras
 from tfdp_layers.certificates.uses import uses_of_layers
 from tfdp_layers.clipping.bounding import Bounding
+from tfdp_layers.per_record.embeddings import tables_of
 from tfdp_layers.sensitivity import SensitivityGroup, checked, groups_of, has_bound, parts_of, refuse_inner_weights
 from tfdp_layers.structure import is_container, trained_weights
 from tfdp_layers.uses import CountedLayer
@@ -49,6 +50,7 @@ def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[lis
     refuse_hidden_calls(model, followed, uses)
     groups: list[SensitivityGroup] = []
     others: list[tuple[str, tuple[Any, ...]]] = []
+    tables: list[tuple[str, Any]] = []
     taken: set[int] = set()
     for path, layer in leaf_layers(model):
         variables = tuple(trained_weights(layer))
@@ -64,8 +66,9 @@ def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[lis
             left = tuple(v for v in variables if id(v) not in taken)
             taken.update(map(id, left))
             others += [(path, left)] if left else []
+            tables += [(name, table) for name, table in tables_of(path, layer) if any(table is v for v in left)]
     if bounding is not None:
-        groups += [checked(group) for group in bounding.groups(others)]
+        groups += [checked(group) for group in [*bounding.groups(others), *bounding.statistics_of_rows(tables)]]
     check_cover(model, groups)
     return groups, uses
 

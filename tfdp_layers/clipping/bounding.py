@@ -7,7 +7,7 @@ import dataclasses
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import tensorflow as tf
 
@@ -33,16 +33,22 @@ class Bounding(abc.ABC):
 
     allow_generic: bool = dataclasses.field(default=False, kw_only=True)
 
-    weighs: ClassVar[bool] = False
-    """Whether a record's share scales its bounded gradient: where the bound undoes what its weight did to the loss."""
+    @property
+    def weighs(self) -> bool:
+        """Whether a record's share scales its bounded gradient: where the bound undoes what its weight did to the loss."""
+        return False
 
     @abc.abstractmethod
     def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
         """The groups of weights and their bounds; a group without variables is a statistic (see `sums`)."""
 
+    def statistics_of_rows(self, tables: Sequence[tuple[str, Any]]) -> list[SensitivityGroup]:
+        """Statistics of the rows of tables, (path, variable) each, that records look up: none, but for `RowCounts`."""
+        return []
+
     @abc.abstractmethod
     def sums(self, groups: Sequence[SensitivityGroup], parts: Contributions, present: tf.Tensor) -> list[tf.Tensor]:
-        """The bounded sum of each variable of the groups, in order; then one scalar for each statistic.
+        """The bounded sum of each variable of the groups, in order; then each statistic, of its group's shape.
 
         Args:
             parts: what each record adds, by the variable's id; a variable without an entry is not used.

@@ -95,7 +95,9 @@ class AutomaticClipping(FlatClipping):
 
     stability: float = STABILITY
 
-    weighs = True
+    @property
+    def weighs(self) -> bool:
+        return True
 
     def __post_init__(self) -> None:
         check_bound(l2_norm_clip=self.l2_norm_clip, stability=self.stability)

@@ -22,9 +22,11 @@ gave 28% of the test images, and 0.54 gave 12%: chance is 10%.
 
 def warn_of_hopeless(release: Release, groups: Sequence[SensitivityGroup], steps: int) -> None:
     """Warns where not even gradients that all point one way could stand out of the noise of so many steps."""
-    weights = sum(math.prod(v.shape) for group in groups for v in group.variables)
+    # Of tables whose rows are selected nobody knows beforehand how many rows get noise: the others alone are counted.
+    selected = {id(group.counts) for group in groups}
+    weights = sum(math.prod(v.shape) for group in groups for v in group.variables if id(v) not in selected)
     noise, batch_size = release.noise_multiplier, release.sampling.batch_size
-    ratio = signal_to_noise(noise, batch_size, steps, weights, release.noise)
+    ratio = signal_to_noise(noise, batch_size, steps, max(1, weights), release.noise)
     if ratio < HOPELESS:
         warn(
             f"This fit can learn next to nothing: if all {batch_size:,} {release.unit}s of a batch pulled one way"
@@ -41,7 +43,9 @@ def warn_of_lost_weights(model: Any, batches: Batches) -> None:
     (w g) / (||w g|| + stability) is g / ||g|| but for the stability: a record of weight 10 pulls as one of weight 1.
     The optimizer's clip multiplies by the weight once more where the largest is public; layers don't.
     """
-    normalised = isinstance(model.optimizer.bounding, AutomaticClipping) and batches.largest_weight is None
+    bounding = model.optimizer.bounding
+    normalised = isinstance(getattr(bounding, "of_gradients", bounding), AutomaticClipping)
+    normalised &= batches.largest_weight is None
     normalised |= any(getattr(layer, "gradient_clip", None) == AUTOMATIC for layer in model._flatten_layers())
     if batches.weighted and normalised:
         warn(

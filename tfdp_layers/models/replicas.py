@@ -187,6 +187,11 @@ def refuse_unsound_strategy(model: keras.Model, arguments: Mapping[str, Any]) ->
     if strategy is None:
         return
     optimizer = model.optimizer
+    if optimizer.selection is not None:
+        raise ValueError(
+            f"sparsity_preserving is for one device, and the model was made under {type(strategy).__name__}. Make it"
+            " outside of the strategy, or leave sparsity_preserving out."
+        )
     for one in (optimizer, optimizer.inner_optimizer):
         if one._distribution_strategy is not strategy:
             raise ValueError(

@@ -10,6 +10,7 @@ from tfdp_layers.noise.gaussian import (
 )
 from tfdp_layers.noise.memory import NoiseMemory
 from tfdp_layers.noise.sources import NoiseSource, SecureNoise, SeededNoise, as_noise_source
+from tfdp_layers.noise.sparsity import SparsityPreserving, add_noise_to_selected, as_sparsity_preserving, mapped
 from tfdp_layers.sampling.correlated import Correlated
 
 __all__ = [
@@ -19,10 +20,14 @@ __all__ = [
     "NoiseSource",
     "SecureNoise",
     "SeededNoise",
+    "SparsityPreserving",
     "add_noise",
+    "add_noise_to_selected",
     "allocated_stddevs",
     "as_correlated",
     "as_noise_source",
+    "as_sparsity_preserving",
     "check_allocation",
+    "mapped",
     "stddevs_beside_statistics",
 ]

@@ -84,21 +84,28 @@ STATISTIC_SHARE = 0.01
 
 
 def stddevs_beside_statistics(
-    groups: Sequence[SensitivityGroup], noise_multiplier: float, allocation: Allocation = "uniform"
+    groups: Sequence[SensitivityGroup],
+    noise_multiplier: float,
+    allocation: Allocation = "uniform",
+    counts_share: float = 0.0,
 ) -> list[float]:
-    """As `allocated_stddevs`; groups without variables share `STATISTIC_SHARE` of the precision, weights the rest."""
-    statistics = [group for group in groups if not group.variables]
-    if not statistics:
-        return allocated_stddevs(groups, noise_multiplier, allocation)
+    """As `allocated_stddevs` for the weights, which get what statistics leave of the precision 1 / z^2.
+
+    Groups without variables share `STATISTIC_SHARE` of it, and those among them that count rows `counts_share`. A group
+    that gets the share w of the precision has noise of z / sqrt(w) times its bound, so that together they make z.
+    """
+    counts = [group for group in groups if group.counts is not None]
+    statistics = [group for group in groups if not group.variables and group.counts is None]
     weights = [group for group in groups if group.variables]
-    rest = noise_multiplier / (1.0 - STATISTIC_SHARE) ** 0.5
-    part = noise_multiplier / STATISTIC_SHARE**0.5
+    beside = [(statistics, STATISTIC_SHARE), (counts, counts_share)]
+    rest = 1.0 - sum(share for some, share in beside if some)
     found = dict(
-        [
-            *zip(map(id, weights), allocated_stddevs(weights, rest, allocation), strict=True),
-            *zip(map(id, statistics), allocated_stddevs(statistics, part), strict=True),
-        ]
+        zip(map(id, weights), allocated_stddevs(weights, noise_multiplier / rest**0.5, allocation), strict=True)
     )
+    for some, share in beside:
+        if some:
+            stddevs = allocated_stddevs(some, noise_multiplier / share**0.5)
+            found |= zip(map(id, some), stddevs, strict=True)
     return [found[id(group)] for group in groups]
 
 
@@ -111,10 +118,11 @@ def add_noise(
     """Adds Gaussian noise of the given standard deviation to each tensor of sums; zero adds nothing.
 
     Args:
+        sums: of sizes that may be known only when it runs.
         correlation: None for independent noise. With it the noise is stddev (z_t - decay z_{t-1}), of the numbers that
             the memory keeps. The standard deviations of a stream must stay what they are: see `Correlated`.
     """
-    sizes = [math.prod(total.shape) if stddev > 0 else 0 for total, stddev in zip(sums, stddevs, strict=True)]
+    sizes = [entries(total) if stddev > 0 else 0 for total, stddev in zip(sums, stddevs, strict=True)]
     # One draw for all: many small ones cost as much again in calls. What rounds it up to whole counters is left over.
     over = -sum(sizes) % PER_COUNTER
     drawn = source.normal([sum(sizes) + over])
@@ -123,6 +131,16 @@ def add_noise(
         drawn = memory.correlated(drawn, noise)
     parts = tf.split(drawn, [*sizes, over])[:-1]
     return [
-        source.perturbed(total, stddev, tf.reshape(part, total.shape)) if stddev > 0 else tf.convert_to_tensor(total)
+        source.perturbed(total, stddev, like(part, total)) if stddev > 0 else tf.convert_to_tensor(total)
         for total, stddev, part in zip(sums, stddevs, parts, strict=True)
     ]
+
+
+def like(numbers: tf.Tensor, total: tf.Tensor) -> tf.Tensor:
+    """The numbers in the shape of `total`."""
+    return tf.reshape(numbers, total.shape if total.shape.is_fully_defined() else tf.shape(total))
+
+
+def entries(total: tf.Tensor) -> int | tf.Tensor:
+    """The number of entries: an int where it is known."""
+    return math.prod(total.shape) if total.shape.is_fully_defined() else tf.size(total, tf.int64)

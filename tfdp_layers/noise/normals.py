@@ -23,7 +23,7 @@ _INCREMENTS = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 
 
-def counted_normals(state: tf.Tensor, count: int) -> tf.Tensor:
+def counted_normals(state: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
     """Independent standard normal numbers, float32 (count,).
 
     They are the same, but for rounding, whether the draw is compiled or not.
@@ -31,11 +31,13 @@ def counted_normals(state: tf.Tensor, count: int) -> tf.Tensor:
     Args:
         state: int64 (3,), as `tf.random.Generator` keeps it for Philox: a counter (lower half first) and a key. Values
             of the counter from this one on are used, one for each `PER_COUNTER` numbers.
+        count: an int, or an int64 scalar: XLA would compile each of its values anew, and does not see it.
     """
     counters = -(-count // PER_COUNTER)
-    draw = _compiled if count >= COMPILED else _plain
+    known = isinstance(count, int)
+    draw = _compiled if known and count >= COMPILED else _plain
     numbers = tf.concat(draw(state, counters), axis=0)
-    return numbers if count % PER_COUNTER == 0 else numbers[:count]
+    return numbers if known and count % PER_COUNTER == 0 else numbers[:count]
 
 
 def box_muller(first: tf.Tensor, second: tf.Tensor, turn: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
@@ -77,7 +79,7 @@ def _polynomial_turn(bits: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.where((quadrant == 1) | (quadrant == 2), -along, along), tf.where(quadrant > 1, -across, across)
 
 
-def _plain(state: tf.Tensor, counters: int) -> tuple[tf.Tensor, ...]:
+def _plain(state: tf.Tensor, counters: int | tf.Tensor) -> tuple[tf.Tensor, ...]:
     words = tf.bitcast(state, tf.uint64)
     bits = tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=[counters, PER_COUNTER], key=words[2:], counter=words[:2], alg=_PHILOX, dtype=tf.uint32

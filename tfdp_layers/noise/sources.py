@@ -51,8 +51,11 @@ class NoiseSource:
             else:
                 self._generator.state.assign(self._fresh_state())
 
-    def normal(self, shape: Sequence[int]) -> tf.Tensor:
-        """Independent standard normal float32 numbers of this shape, fresh at every execution."""
+    def normal(self, shape: Sequence[int | tf.Tensor]) -> tf.Tensor:
+        """Independent standard normal float32 numbers of this shape, fresh at every execution.
+
+        A size may be an int64 scalar that is known only when it runs, but not under XLA.
+        """
         if self._generator is None:
             self.rekey()
         assert self._generator is not None
@@ -133,11 +136,10 @@ class SecureNoise(NoiseSource):
     def rekey(self) -> None:
         """Does nothing: every step has a key of its own."""
 
-    def normal(self, shape: Sequence[int]) -> tf.Tensor:
+    def normal(self, shape: Sequence[int | tf.Tensor]) -> tf.Tensor:
         """Independent standard normal float64 numbers of this shape, fresh at every execution."""
-        count = math.prod(shape)
-        drawn = tf.numpy_function(lambda: secure_normal(count), [], tf.float64)
-        return tf.reshape(tf.ensure_shape(drawn, [count]), shape)
+        drawn = tf.numpy_function(secure_normal, [tf.cast(math.prod(shape), tf.int64)], tf.float64)
+        return tf.reshape(drawn, shape)
 
     def perturbed(self, total: tf.Tensor, stddev: float, noise: tf.Tensor) -> tf.Tensor:
         spacing = 2.0 ** (math.floor(math.log2(stddev)) - _GRID_BITS)

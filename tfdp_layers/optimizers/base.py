@@ -12,11 +12,14 @@ from tfdp_layers.noise import (
     Correlated,
     NoiseMemory,
     NoiseSource,
+    SparsityPreserving,
     add_noise,
+    add_noise_to_selected,
     allocated_stddevs,
     as_correlated,
     as_noise_source,
     check_allocation,
+    mapped,
 )
 from tfdp_layers.optimizers.inner import inner_optimizer, refuse_options, refuse_wrapped
 from tfdp_layers.optimizers.noise_multiplier import CALIBRATE, NoiseMultiplier
@@ -166,21 +169,26 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         return None
 
     @property
+    def selection(self) -> SparsityPreserving | None:
+        """Which rows of large tables a step moves; None for all."""
+        return None
+
+    @property
     def nominal_noise_multiplier(self) -> float | None:
         """What the publication accounts with where the printed algorithm is used and does not keep to it, else None."""
         return None
 
     def after_noise(
         self,
-        means: list[tf.Tensor],
+        means: list[Any],
         statistics: Sequence[tf.Tensor],
         variables: Sequence[Any],
         groups: Sequence[SensitivityGroup],
-    ) -> list[tf.Tensor]:
+    ) -> list[Any]:
         """The gradients for the wrapped optimizer, from the released means (noisy sums over the expected batch size).
 
         Args:
-            means: aligned with `variables`.
+            means: aligned with `variables`; of a table whose rows are selected, `tf.IndexedSlices` (`noise.mapped`).
             statistics: released means of the groups without variables.
         """
         return means
@@ -198,8 +206,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         Past the limit nothing is released and nothing changes: by selection, since assertions vanish under XLA.
 
         Args:
-            sums: summed gradients, aligned with `variables`, then one scalar for each group without variables; each
-                record's part bounded as `groups` state. Those in float64 are rounded after the noise.
+            sums: summed gradients, aligned with `variables`, then one of its shape for each group without variables;
+                each record's part bounded as `groups` state. Those in float64 are rounded after the noise.
             variables: the trainable variables, each in exactly one group.
             groups: bounds from which the noise is scaled.
             batch_size: the EXPECTED batch size, public; never the drawn one.
@@ -212,19 +220,22 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         noises = list(zip(groups, self.stddevs(groups), strict=True))
         scale = {id(v): stddev for group, stddev in noises for v in group.variables}
         stddevs = [scale[id(v)] for v in variables] + [stddev for group, stddev in noises if not group.variables]
+        counted = places_of_counts(variables, groups)
 
         def step() -> tf.Tensor:
-            def add() -> list[tf.Tensor]:
+            def add() -> list[Any]:
+                if self.selection is not None:
+                    return add_noise_to_selected(self.noise_source, sums, stddevs, counted, self.selection.threshold)
                 options = {} if self.correlation is None else {"correlation": (self.memory, self.correlation)}
                 return add_noise(self.noise_source, sums, stddevs, **options)
 
             noisy = self.workers.noisy(add, sums) if self.workers else add()
-            means = [tf.cast(total, tf.float32) / batch_size for total in noisy]
+            means = [mapped(lambda total: tf.cast(total, tf.float32) / batch_size, total) for total in noisy]
             if self._observer is not None:
-                self._observer(means)
+                self._observer([tf.convert_to_tensor(mean) for mean in means])
             released = self.after_noise(means[: len(variables)], means[len(variables) :], variables, groups)
             extra = weight_terms() if weight_terms else [None] * len(released)
-            gradients = [g if e is None else g + e for g, e in zip(released, extra, strict=True)]
+            gradients = [g if e is None else tf.convert_to_tensor(g) + e for g, e in zip(released, extra, strict=True)]
             self.inner_optimizer.apply(gradients, list(variables))
             self._iterations.assign_add(1)
             self._limit.variable.assign_sub(1)
@@ -297,3 +308,10 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "PrivateOptimizer":
         inner = keras.saving.deserialize_keras_object(config["optimizer"], custom_objects=custom_objects)
         return cls(**(config | {"optimizer": inner}))
+
+
+def places_of_counts(variables: Sequence[Any], groups: Sequence[SensitivityGroup]) -> dict[int, int]:
+    """Among the sums of `release`: the place of each table that is counted, to that of its counts."""
+    place = {id(v): i for i, v in enumerate(variables)}
+    statistics = enumerate((group for group in groups if not group.variables), start=len(variables))
+    return {place[id(group.counts)]: i for i, group in statistics if group.counts is not None}

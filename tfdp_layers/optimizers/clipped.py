@@ -8,7 +8,8 @@ import tensorflow as tf
 
 from tfdp_layers.clipping.bounding import Bounding
 from tfdp_layers.clipping.norm_clips import AdaptiveClipping, AutomaticClipping, FlatClipping, PerLayerClipping
-from tfdp_layers.noise import stddevs_beside_statistics
+from tfdp_layers.clipping.row_counts import RowCounts
+from tfdp_layers.noise import SparsityPreserving, as_sparsity_preserving, mapped, stddevs_beside_statistics
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.optimizers.noise_multiplier import CALIBRATE
 from tfdp_layers.sensitivity import Role, SensitivityGroup
@@ -29,13 +30,16 @@ class ClippedOptimizer(PrivateOptimizer):
             threshold that starts at l2_norm_clip and follows a quantile of the norms (Andrew et al. 2021).
         target_quantile, threshold_rate: of "adaptive": the fraction of records below the threshold that it moves to,
             and how fast (a factor exp(-rate * distance) a step).
+        sparsity_preserving: True, or a `tfdp.noise.SparsityPreserving`: of large embeddings a step moves, and adds
+            noise to, only those rows that enough records look up, by a noisy count.
         allow_generic: lets layers without a per-record formula take the slow way (a warning names them); without it
             they are refused.
         noise_allocation, noise_source, name: see `PrivateOptimizer`.
 
     Formal guarantee: each step is one Gaussian mechanism of the given noise multiplier on sums to which one record adds
-    at most the bounds of `model.sensitivities()`, the noisy count of "adaptive" included.
-    Raises: ValueError for an unknown clipping or a bound that is not positive and finite.
+    at most the bounds of `model.sensitivities()`, the noisy count of "adaptive" and those of rows included.
+    Raises: ValueError for an unknown clipping, a bound that is not positive and finite, or `sparsity_preserving` with
+        correlated noise.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class ClippedOptimizer(PrivateOptimizer):
         *,
         target_quantile: float = 0.5,
         threshold_rate: float = 0.2,
+        sparsity_preserving: bool | SparsityPreserving = False,
         allow_generic: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -67,9 +72,12 @@ class ClippedOptimizer(PrivateOptimizer):
                 f" target_quantile={target_quantile!r}, threshold_rate={threshold_rate!r}."
             )
         options = {"threshold": self.current_threshold} if clipping == "adaptive" else {}
-        bounding = kinds[clipping](l2_norm_clip, allow_generic=allow_generic, **options)
+        bounding: Bounding = kinds[clipping](l2_norm_clip, allow_generic=allow_generic, **options)
+        selection = as_sparsity_preserving(sparsity_preserving, beside=kwargs.get("noise"))
+        if selection is not None:
+            bounding = RowCounts(bounding, selection.smallest_table, allow_generic=allow_generic)
         super().__init__(optimizer, noise_multiplier, **kwargs)
-        self._bounding = bounding
+        self._bounding, self._selection = bounding, selection
         self.l2_norm_clip, self.clipping, self.allow_generic = l2_norm_clip, clipping, bool(allow_generic)
         self.target_quantile, self.threshold_rate = float(target_quantile), float(threshold_rate)
         self.threshold: Any = None
@@ -77,6 +85,10 @@ class ClippedOptimizer(PrivateOptimizer):
     @property
     def bounding(self) -> Bounding:
         return self._bounding
+
+    @property
+    def selection(self) -> SparsityPreserving | None:
+        return self._selection
 
     def current_threshold(self) -> Any:
         """Where the threshold of "adaptive" stands: at its start until the optimizer is built."""
@@ -90,32 +102,41 @@ class ClippedOptimizer(PrivateOptimizer):
                 self.threshold = self.add_variable((), dtype="float32", initializer=start, name="clipping_threshold")
 
     def stddevs(self, groups: Sequence[SensitivityGroup]) -> list[float]:
-        """The noise of each group; statistics get a small fixed share of the precision, weights the rest."""
-        return stddevs_beside_statistics(groups, self.multiplier.number, self.noise_allocation)
+        """The noise of each group; statistics get a fixed share of the precision, weights the rest."""
+        share = 0.0 if self._selection is None else self._selection.noise_share
+        return stddevs_beside_statistics(groups, self.multiplier.number, self.noise_allocation, share)
 
     def after_noise(
         self,
-        means: list[tf.Tensor],
+        means: list[Any],
         statistics: Sequence[tf.Tensor],
         variables: Sequence[Any],
         groups: Sequence[SensitivityGroup],
-    ) -> list[tf.Tensor]:
+    ) -> list[Any]:
         """Under "adaptive" back to the units of the weights, by the threshold, which then moves."""
-        if not statistics:
+        if self.threshold is None or not statistics:
             return means
         clipped = {id(v) for group in groups if group.role is Role.OPTIMIZER for v in group.variables}
         threshold = tf.convert_to_tensor(self.threshold.value)
-        scaled = [m * threshold if id(v) in clipped else m for m, v in zip(means, variables, strict=True)]
+        scaled = [
+            mapped(lambda mean: mean * threshold, m) if id(v) in clipped else m
+            for m, v in zip(means, variables, strict=True)
+        ]
         below = statistics[0] + 0.5
         step = -self.threshold_rate * tf.clip_by_value(below - self.target_quantile, -1.0, 1.0)
         self.threshold.assign(tf.clip_by_value(threshold * tf.exp(step), 1e-8, 1e8))
         return scaled
 
     def get_config(self) -> dict[str, Any]:
-        return super().get_config() | {
-            "l2_norm_clip": self.l2_norm_clip,
-            "clipping": self.clipping,
-            "target_quantile": self.target_quantile,
-            "threshold_rate": self.threshold_rate,
-            "allow_generic": self.allow_generic,
-        }
+        selection = {} if self._selection is None else {"sparsity_preserving": self._selection.config()}
+        return (
+            super().get_config()
+            | selection
+            | {
+                "l2_norm_clip": self.l2_norm_clip,
+                "clipping": self.clipping,
+                "target_quantile": self.target_quantile,
+                "threshold_rate": self.threshold_rate,
+                "allow_generic": self.allow_generic,
+            }
+        )

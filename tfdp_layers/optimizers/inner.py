@@ -25,6 +25,11 @@ def inner_optimizer(given: Any) -> keras.optimizers.Optimizer:
 
 def refuse_options(given: Mapping[str, Any], wrapper: str, inner: keras.optimizers.Optimizer) -> None:
     """Raises TypeError for arguments that a private optimizer does not have: they may be the wrapped one's."""
+    if "sparsity_preserving" in given:
+        raise TypeError(
+            f"{wrapper} does not select rows of embeddings: only ClippedOptimizer counts what each record looks up. Use"
+            " tfdp.optimizers.ClippedOptimizer(..., sparsity_preserving=True), or leave it out."
+        )
     if given:
         names, cls = ", ".join(sorted(given)), type(inner).__name__
         example = ", ".join(f"{name}=..." for name in sorted(given))

@@ -261,14 +261,18 @@ class Lookups(Contribution):
     def factors(self) -> tuple[tf.Tensor, ...]:
         return (self.u,)
 
+    def in_order(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """(order, ids) of each record's positions, sorted by id: (batch, positions) both."""
+        order = tf.argsort(self.ids, axis=1)
+        return order, tf.gather(self.ids, order, batch_dims=1)
+
     def distinct(self) -> tuple[tf.Tensor, tf.Tensor]:
         """(ids, sums) of each record's distinct tokens: (batch, positions), (batch, positions, units).
 
         What is unused of the positions has a negative id and a sum of zero.
         """
         batch, positions = tf.shape(self.ids)[0], tf.shape(self.ids)[1]
-        order = tf.argsort(self.ids, axis=1)
-        ids = tf.gather(self.ids, order, batch_dims=1)
+        order, ids = self.in_order()
         u = tf.gather(self.u, order, batch_dims=1)
         first = tf.concat([tf.zeros((batch, 1), tf.int32), tf.cast(ids[:, 1:] != ids[:, :-1], tf.int32)], 1)
         slots = tf.reshape(tf.cumsum(first, axis=1) + tf.range(batch)[:, tf.newaxis] * positions, (-1,))

@@ -1,5 +1,6 @@
 """How Keras' embeddings compute with their weights, also where the table gives the logits (tied)."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -7,7 +8,7 @@ import tensorflow as tf
 
 from tfdp_layers.per_record.formulas import lora_scale, refuse_quantized
 from tfdp_layers.per_record.recording import Recorder
-from tfdp_layers.per_record.registry import per_record_formulas
+from tfdp_layers.per_record.registry import entry_of, per_record_formulas
 
 kl = keras.layers
 
@@ -46,3 +47,13 @@ def reversible_embedding(layer: keras.layers.Layer, record: Recorder, inputs: tf
 
 if hasattr(kl, "ReversibleEmbedding"):
     per_record_formulas(kl.ReversibleEmbedding)(reversible_embedding)
+
+
+def tables_of(path: str, layer: Any) -> Iterator[tuple[str, Any]]:
+    """(path, table) of each embedding in the layer, or that it is, which trains the table whose rows it looks up."""
+    for part in layer._flatten_layers():
+        entry = entry_of(part)
+        if entry is None or entry.formula not in (embedding, reversible_embedding):
+            continue
+        name = path if part is layer else f"{path}/{part.name}"
+        yield from ((name, v) for v in part.trainable_variables if v is part._embeddings)
