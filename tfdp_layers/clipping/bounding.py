@@ -35,7 +35,7 @@ class Bounding(abc.ABC):
 
     @property
     def weighs(self) -> bool:
-        """Whether a record's share scales its bounded gradient: where the bound undoes what its weight did to the loss."""
+        """Whether a record's share scales its bounded gradient: where the bound undoes what its weight did."""
         return False
 
     @abc.abstractmethod
