@@ -150,7 +150,7 @@ class PrivateTraining(Opening):
                 gradient of the mean of their losses is bounded as one contribution. 1 if left out.
             views: each drawn record enters a step so often, for random layers of the model (`RandomFlip`, say) to
                 change each time: bounded alike. 1 if left out.
-            physical_batch_size: splits a drawn batch into pieces of this many records inside one step.
+            physical_batch_size: splits a drawn batch into pieces of this many rows inside one step.
             sampling_seed: for tests; voids the statement.
             accept_measured: where it cannot be proved that records do not mix, it is measured, with a warning; True
                 accepts that without one. See `tfdp.check_independence`.
