@@ -285,7 +285,7 @@ def _part(release: Release, steps: int) -> str:
 def rows_in_words(records_per_unit: int, views: int) -> str:
     """How many rows of each drawn one entered a step together, with {unit} for its word; empty for one."""
     parts = [f"with up to {records_per_unit} of its records"] if records_per_unit > 1 else []
-    parts += [f"{views} times, in random views"] if views > 1 else []
+    parts += [f"{views} times, once for each view"] if views > 1 else []
     each = ", each record " if len(parts) > 1 else ""
     if not parts:
         return ""

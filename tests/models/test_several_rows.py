@@ -1,6 +1,7 @@
 """Trainings in which each record or unit enters a step with several rows: what they count, charge, state and refuse."""
 
 import json
+import warnings
 
 import keras
 import numpy as np
@@ -10,6 +11,7 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon
+from tfdp_layers.models.prospects import warn_of_equal_views
 
 kl = keras.layers
 RNG = np.random.default_rng(0)
@@ -83,7 +85,6 @@ def loop_over_units(rows_of_unit):
 
 
 OPTIONS = {
-    "whole": ({}, {}),
     "pieces": ({"physical_batch_size": 20}, {}),
     "views": ({"views": 2}, {}),
     "compiled by XLA": ({"physical_batch_size": 20}, {"jit_compile": True}),
@@ -91,7 +92,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["pieces"], OPTIONS))
+@pytest.mark.parametrize("name", slow_but([], OPTIONS))
 def test_a_step_is_that_of_a_loop_over_units(name):
     fit, options = OPTIONS[name]
     model, _ = one_step(compiled(**options), records_per_unit=6, **fit)
@@ -100,6 +101,7 @@ def test_a_step_is_that_of_a_loop_over_units(name):
         np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_random_layers_draw_anew_for_each_view():
     model = compiled(kl.RandomTranslation(0.4, 0.4, seed=1), kl.RandomFlip(seed=2))
     seen = np.asarray(model.layers[1](model.layers[0](np.repeat(X[:1], 8, axis=0), training=True), training=True))
@@ -108,8 +110,21 @@ def test_random_layers_draw_anew_for_each_view():
     release = report[0].ledger.entries[0].release
     assert (release.unit, release.views, release.independence) == ("record", 3, "proved")
     text = " ".join(str(model.privacy_statement(1e-3)).split())
-    assert "each drawn record entered 3 times, in random views" in text
+    assert "each drawn record entered 3 times, once for each view" in text
     assert "One record is one person" in text
+
+
+def test_views_that_nothing_changes_are_warned_of():
+    def said(model, x=X, y=Y, views=2):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            warn_of_equal_views(model, tfdp.PrivateBatches(x, y, tfdp.sampling.Poisson(4), views=views))
+        return [str(one.message)[:7] for one in caught]
+
+    assert said(compiled()) == ["views=2"]
+    assert said(compiled(), views=1) == said(compiled(kl.RandomFlip())) == said(compiled(kl.Dropout(0.1))) == []
+    records = tfdp.records(list(zip(X, Y, strict=True)), lambda item: item)
+    assert said(compiled(), records, None) == []
 
 
 @pytest.mark.slow

@@ -100,6 +100,10 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     def weighted(self) -> bool:
         return self._store.weighted
 
+    @property
+    def redrawn(self) -> bool:
+        return self._store.redrawn
+
     def __getitem__(self, index: int) -> tuple[Any, Any, Any]:
         """A fresh draw, whatever `index`."""
         return self._batch(self._next(*self._draws), pad=False)

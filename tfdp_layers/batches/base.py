@@ -62,6 +62,11 @@ class Batches(abc.ABC):
         return self.records_per_unit * self.views
 
     @property
+    def redrawn(self) -> bool:
+        """Whether a record may hold other numbers at each read, as by a random transform."""
+        return False
+
+    @property
     def piece(self) -> int | None:
         """Records or units that a step computes at once; None: all. At most `LONGEST_SUM` where batches are larger."""
         size = self.physical_batch_size

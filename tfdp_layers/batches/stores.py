@@ -39,12 +39,14 @@ class Store(abc.ABC):
         structure: of a record; the leaves of the trees are `Field` or an array, None where there is nothing.
         fields: the leaves in their order, without None.
         weighted: whether records with weights above 0 may weigh differently.
+        redrawn: whether a record may hold other numbers at each read.
         pipeline: gives the tf.data pipeline that they were read from, as long as the caller has it; or None.
     """
 
     structure: tuple[Any, Any, Any]
     fields: list[Field]
     weighted: bool = False
+    redrawn: bool = False
     pipeline: Callable[[], Any] | None = None
 
     @abc.abstractmethod

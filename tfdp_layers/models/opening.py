@@ -33,7 +33,7 @@ from tfdp_layers.models.fit_arguments import (
 from tfdp_layers.models.labels import check_label_shapes, check_labels
 from tfdp_layers.models.lockstep import agree
 from tfdp_layers.models.planning import plan_of
-from tfdp_layers.models.prospects import warn_of_hopeless, warn_of_lost_weights
+from tfdp_layers.models.prospects import warn_of_equal_views, warn_of_hopeless, warn_of_lost_weights
 from tfdp_layers.models.replicas import Replicas, refuse_unreplicated, refuse_unsound_strategy
 from tfdp_layers.models.run import Run, release_of
 from tfdp_layers.models.streams import begin_stream, settle_correlation, stream_after
@@ -147,6 +147,7 @@ class Opening(BoundedSums, Bookkeeping):
         run = state.run = Run(batches, groups, release_of(batches, groups, self.optimizer), replicas, plan)
         warn_of_hopeless(run.release, groups, plan.steps)
         warn_of_lost_weights(self, batches)
+        warn_of_equal_views(self, batches)
         report = self._check_trace(run, spec)
         run.release = replace(run.release, independence=in_words(report))
         run.token, run.settings = self._open(run), settings_of(self, groups)
