@@ -44,6 +44,9 @@ _KINDS = {
     ("record", "metric"): "metric",
     ("unit", "metric"): "unit_metric",
 }
+_COUNTS = ("records_per_unit", "views")
+"""Fields of a release that files leave out where they are 1."""
+
 # Files name kinds from this list, never modules to import.
 KINDS = {kind: unit_and_purpose for unit_and_purpose, kind in _KINDS.items()}
 
@@ -99,8 +102,8 @@ class Release:
     first, so that a record moves the sum by at most half the range (`tfdp.release_metric`).
 
     Where its records are units (people, say), a unit may own many: of each unit that is drawn one record enters, chosen
-    at random (for a metric, the mean of the unit's own numbers). So a group's bound on one record bounds the unit,
-    `examples` and `batch_size` count units, and neighbours differ in a whole unit.
+    at random, or several as one contribution (for a metric, the mean of the unit's own numbers). So a group's bound on
+    one record bounds the unit, `examples` and `batch_size` count units, and neighbours differ in a whole unit.
 
     Attributes:
         groups: disjoint groups of weights that together hold every trainable weight, at least one; for a metric one,
@@ -117,11 +120,13 @@ class Release:
         independence: of a step, how it is known that a record's contribution depends on that record alone: "proved",
             "measured" (then also what stopped the proof), or empty where this library did not look.
         noise: how the noise of consecutive steps is correlated; None where it is independent.
+        records_per_unit: of a step, how many records of a unit entered it at most, bounded together.
+        views: of a step, how often each record of a draw entered it, bounded together.
 
     Raises:
         ValueError: no groups, two of one name, a nominal noise multiplier that is negative or not finite, flags that
-            are not booleans, an unknown generator, unit or purpose, a data set that the sampling refuses, or noise that
-            may not be correlated on its draws.
+            are not booleans, an unknown generator, unit or purpose, a data set that the sampling refuses, noise that
+            may not be correlated on its draws, or counts of rows below 1 or of what has none.
     """
 
     groups: tuple[GroupNoise, ...]
@@ -135,6 +140,8 @@ class Release:
     purpose: str = "step"
     independence: str = ""
     noise: Correlated | None = None
+    records_per_unit: int = 1
+    views: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
@@ -163,6 +170,7 @@ class Release:
         if not isinstance(self.independence, str):
             raise ValueError(f"independence must be text. Received: {self.independence!r}.")
         self._check_noise()
+        self._check_rows()
         for field in ("seeded", "declared"):
             if not isinstance(getattr(self, field), bool):
                 raise ValueError(f"{field} must be True or False. Received: {getattr(self, field)!r}.")
@@ -185,6 +193,14 @@ class Release:
                 f" noise={self.noise!r} for {self.purpose!r}."
             )
         self.sampling.charges(1, self.examples, self.noise)
+
+    def _check_rows(self) -> None:
+        for field in _COUNTS:
+            count = getattr(self, field)
+            if type(count) is not int or count < 1 or (count > 1 and self.purpose != "step"):
+                raise ValueError(f"{field} must be an integer of at least 1, and 1 but for steps. Received: {count!r}.")
+        if self.records_per_unit > 1 and self.unit != "unit":
+            raise ValueError(f"records_per_unit={self.records_per_unit} is for units. Received: unit={self.unit!r}.")
 
     @property
     def kind(self) -> str:
@@ -238,6 +254,7 @@ class Release:
         optional |= {"generator": self.generator} if self.generator != "default" else {}
         optional |= {"independence": self.independence} if self.independence else {}
         optional |= {} if self.noise is None else {"decay": self.noise.decay}
+        optional |= {name: getattr(self, name) for name in _COUNTS if getattr(self, name) != 1}
         return optional | {
             "kind": self.kind,
             "groups": [asdict(group) for group in self.groups],
@@ -254,7 +271,7 @@ class Release:
         if not isinstance(kind, str) or kind not in KINDS:
             raise ValueError(f"Unknown kind of release: {kind!r}. Known kinds: {[*KINDS]}.")
         unit, purpose = KINDS[kind]
-        optional = {"nominal_noise_multiplier", "generator", "independence", "decay"} & set(value)
+        optional = {"nominal_noise_multiplier", "generator", "independence", "decay", *_COUNTS} & set(value)
         exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"} | optional)
         if value.get("nominal_noise_multiplier", 0) is None:
             raise ValueError("A release's nominal_noise_multiplier must be a number, or left out. Received: None.")
@@ -274,6 +291,7 @@ class Release:
             purpose=purpose,
             independence=value.get("independence", ""),
             noise=Correlated(nonnegative("decay", value["decay"])) if "decay" in value else None,
+            **{name: value[name] for name in _COUNTS if name in value},
         )
 
 

@@ -31,6 +31,7 @@ class StatedRelease:
       independence: how it is known that records do not mix; see `Release`.
       decay: of correlated noise; None where the noise is independent.
       joint_noise_multiplier: of correlated noise, that of one mechanism which reveals as much as all these updates.
+      records_per_unit, views: rows that entered together for each drawn one; see `Release`.
     """
 
     sampling: str
@@ -43,6 +44,8 @@ class StatedRelease:
     independence: str = ""
     decay: float | None = None
     joint_noise_multiplier: float | None = None
+    records_per_unit: int = 1
+    views: int = 1
 
     def rows(self, unit: str = Release.unit) -> list[str]:
         """Lines of the text; `unit` is the word for what a step draws. Names of groups stay as they are."""
@@ -53,6 +56,9 @@ class StatedRelease:
             row("Released", f"{self.steps} {what}, noise multiplier {self.noise_multiplier:.6g}"),
             row("Sampling", f"{self.sampling} (expected batch {self.batch_size} of {self.examples} {unit}s)"),
         ]
+        together = rows_in_words(self.records_per_unit, self.views)
+        if together:
+            rows.append(row("Together", together.format(unit=unit)))
         if self.decay is not None:
             rows.append(
                 row(
@@ -222,7 +228,7 @@ def stated(entries: list[Entry], unit: str | None = None) -> tuple[Stated, ...]:
             tests[release] = tests.get(release, 0) + entry.steps
             continue
         groups = tuple((group.name, group.bound, group.stddev) for group in release.groups)
-        what = (release.kind, release.unit, release.independence)
+        what = (release.kind, release.unit, release.independence, release.records_per_unit, release.views)
         key = (release.sampling, release.examples, release.noise, groups, *what)
         steps.setdefault(key, []).append(entry)
     updates = [_stated_release(entries, unit) for entries in steps.values()]
@@ -256,6 +262,8 @@ def _stated_release(entries: list[Entry], unit: str | None) -> StatedRelease:
         independence=release.independence,
         decay=None if release.noise is None else release.noise.decay,
         joint_noise_multiplier=joint,
+        records_per_unit=release.records_per_unit,
+        views=release.views,
     )
 
 
@@ -270,7 +278,22 @@ def _part(release: Release, steps: int) -> str:
     text = f"at most {steps} {what}, noise multiplier {release.noise_multiplier:.6g}, {release.drawn} ({drawn})"
     if release.purpose != "step":
         return text
+    together = rows_in_words(release.records_per_unit, release.views)
+    text += f"; {together}" if together else ""
     return f"{text}; that no {{unit}} reaches another's contribution is {release.independence or 'not stated'}"
+
+
+def rows_in_words(records_per_unit: int, views: int) -> str:
+    """How many rows of each drawn one entered a step together, with {unit} for its word; empty for one."""
+    parts = [f"with up to {records_per_unit} of its records"] if records_per_unit > 1 else []
+    parts += [f"{views} times, once for each view"] if views > 1 else []
+    each = ", each record " if len(parts) > 1 else ""
+    if not parts:
+        return ""
+    return (
+        f"each drawn {{unit}} entered {each.join(parts)}; the gradient of the mean of their losses was bounded as one"
+        " contribution"
+    )
 
 
 def _stated_tests(release: NumericSparse, count: int) -> StatedTests:

@@ -65,6 +65,10 @@ MISTAKES = {
     "a sampler's class": lambda: fit(sampling=tfdp.sampling.Poisson),
     "ids that are missing": lambda: fit(unit_ids=np.where(Y == 1, np.nan, Y)),
     "ids as floats": lambda: fit(unit_ids=Y.astype(float)),
+    "several records of a person, without ids": lambda: fit(records_per_unit=2),
+    "several rows through a layer with its own bound": lambda: fit(
+        private(plain(tfdp.layers.ClippedDense(3, gradient_clip=1.0))), views=2
+    ),
     "a statement without delta": lambda: private().privacy_statement(),
     "dates in the data": lambda: fit(x=np.full((64, 6), "2025-01-01", "datetime64[D]")),
     "words as labels": lambda: fit(y=np.array(["yes", "no"] * 32)),

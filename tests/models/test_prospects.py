@@ -132,7 +132,7 @@ def test_no_weight_makes_a_record_count_for_more_than_one(weight: float) -> None
 
 
 def test_a_share_that_is_not_held_below_one_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums, "shares", lambda weights, losses, largest: tf.abs(weights) / largest)
+    monkeypatch.setattr(sums, "counts", lambda weights, losses, largest: tf.abs(weights) / largest)
     with pytest.raises(AssertionError):
         test_no_weight_makes_a_record_count_for_more_than_one(11.0)
 

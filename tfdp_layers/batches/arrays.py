@@ -18,6 +18,7 @@ import tensorflow as tf
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.generators import alive, generated
 from tfdp_layers.batches.records import checked_examples, checked_physical, checked_sampling
+from tfdp_layers.batches.rows import lay_out, records_of, refuse_counts
 from tfdp_layers.batches.slices import STAMPS, Share, fill
 from tfdp_layers.batches.sources import as_store
 from tfdp_layers.batches.stores import summary_of
@@ -43,7 +44,12 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     than that; the other samplings need exactly `examples` rows. `class_weight` multiplies the weights; classes it
     does not name keep 1. `unit_ids` (records,) says which records belong to one person: then batch size and
     `examples` count units, every drawn unit enters with one of its records, chosen afresh, and the guarantee is for
-    all records of a unit together, at no more noise.
+    all records of a unit together, at no more noise. With `records_per_unit` it enters with up to so many of them,
+    chosen afresh without replacement. With `views` each drawn record enters so often, for random layers of the model,
+    or a random `transform` of `tfdp.records`, to change each time (De et al. 2022, arXiv:2204.13650, section 3.2).
+    Where these give R > 1 rows for each drawn record or unit, a batch holds (drawn, R, ...) of x, y and weights; rows
+    of a unit with fewer records are some of its own again, with weight 0. The gradient of the mean of the rows' losses
+    is then bounded as one contribution, so neither number changes noise or cost.
 
     Guarantee: every batch is a fresh draw (of `Cyclic`: the next batch of its one order), whatever index is asked for:
     a loader may fetch an item twice, prefetch or shuffle and nothing is replayed. The generator is keyed by the
@@ -69,11 +75,15 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         class_weight: Mapping[int, float] | None = None,
         examples: int | None = None,
         unit_ids: Any = None,
+        records_per_unit: int = 1,
+        views: int = 1,
         seed: int | None = None,
     ) -> None:
         super().__init__()
         self._store = as_store(x, y, sample_weight, class_weight)
         self.sampling = checked_sampling(sampling)
+        refuse_counts(records_per_unit, views, unit_ids)
+        self.records_per_unit, self.views = int(records_per_unit), int(views)
         self.per_unit = unit_ids is not None
         self._units = Units(unit_ids, len(self._store)) if self.per_unit else None
         self._drawable = len(self._store if self._units is None else self._units)
@@ -94,9 +104,13 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     def largest_weight(self) -> float | None:
         return self._store.largest_weight
 
+    @property
+    def redrawn(self) -> bool:
+        return self._store.redrawn
+
     def __getitem__(self, index: int) -> tuple[Any, Any, Any]:
         """A fresh draw, whatever `index`."""
-        return self._pack(self._rows(self._next(*self._draws), pad=False))
+        return self._batch(self._next(*self._draws), pad=False)
 
     def stream(self, pad: bool | None = None) -> Iterator[tuple[Any, Any, Any]]:
         """Endless fresh draws, as NumPy batches; `Partition` starts a new permutation, and drops no record of it.
@@ -104,7 +118,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         Without `pad` a batch has the rows drawn, at least 1; with `pad` a multiple of about batch_size / 8. It always
         has `sampling.largest` rows if there is such a constant. With `pad`, also a multiple of `physical_batch_size`.
         """
-        return (self._pack(leaves) for leaves in self._row_stream(bool(pad)))
+        return (self._batch(drawn, bool(pad)) for drawn in self._index_stream())
 
     def dataset(self, pad: bool = False, start: int = 0) -> tf.data.Dataset:
         """`stream(pad)` as a tf.data.Dataset with a signature fixed beforehand, two batches ahead.
@@ -131,7 +145,8 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
 
             @tf.autograph.experimental.do_not_convert
             def one(index: tf.Tensor) -> Any:
-                mine = indices[:count][index * height : (index + 1) * height]
+                rows_each = self.rows_each
+                mine = indices[:count][index * height * rows_each : (index + 1) * height * rows_each]
                 return gather(mine, height, static), tf.stack([checksum, index])
 
             return share.numbers().map(one)
@@ -141,7 +156,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     def _drawn(self, pad: bool, start: int = 0) -> tf.data.Dataset:
         """Draws: indices (at least count,), how many of them count, the batch's rows, and a checksum, all int64."""
         # Several draws a call of the generator: each call costs as much as gathering a small batch.
-        together = max(1, min(16, _DRAWN_AHEAD // self.sampling.batch_size))
+        together = max(1, min(16, _DRAWN_AHEAD // (self.sampling.batch_size * self.rows_each)))
         signature = (tf.TensorSpec((together, None), tf.int64), *[tf.TensorSpec((together,), tf.int64)] * 3)
         return generated(self, lambda batches: batches._draws_of(together, pad, start), signature).unbatch()
 
@@ -154,14 +169,16 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
             indices = np.zeros((together, max(1, counts.max())), np.int64)
             for row, one in zip(indices, drawn, strict=True):
                 row[: len(one)] = one
-            rows = [self._padded(max(count, 1), pad) for count in counts.tolist()]
+            rows = [self._padded(max(count // self.rows_each, 1), pad) for count in counts.tolist()]
             yield indices, counts, np.array(rows), np.array([zlib.crc32(one.tobytes()) % STAMPS for one in drawn])
 
     def _gather(self) -> Gather:
         with self._lock:
             tensors = self._store.tensors()
         if tensors is not None:
-            return lambda drawn, rows, static: self._pack([fill(tf.gather(t, drawn), rows, static) for t in tensors])
+            return self._laid_out(
+                lambda drawn, rows, static: [fill(tf.gather(t, drawn), rows, static) for t in tensors]
+            )
         return self._read_by_rows()
 
     def _read_by_rows(self) -> Gather:
@@ -170,10 +187,22 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         def read(drawn: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
             return alive(reference)._store.take(drawn, int(rows))
 
-        def batch(drawn: tf.Tensor, rows: tf.Tensor, static: int | None) -> Any:
+        def take(drawn: tf.Tensor, rows: tf.Tensor, static: int | None) -> list[tf.Tensor]:
             taken = tf.numpy_function(read, [drawn, rows], [tf.as_dtype(field.dtype) for field in fields])
-            shaped = [tf.ensure_shape(t, (static, *field.shape)) for t, field in zip(taken, fields, strict=True)]
-            return self._pack(shaped)
+            return [tf.ensure_shape(t, (static, *field.shape)) for t, field in zip(taken, fields, strict=True)]
+
+        return self._laid_out(take)
+
+    def _laid_out(self, take: Callable[..., list[tf.Tensor]]) -> Gather:
+        """The batches of what `take` gives as rows: (indices, rows, static rows) -> the leaves."""
+        each = self.rows_each
+        if each == 1:
+            return lambda drawn, rows, static: self._pack(take(drawn, rows, static))
+
+        def batch(drawn: tf.Tensor, units: Any, static: int | None) -> Any:
+            rows, static = units * each, None if static is None else static * each
+            present = fill(tf.cast(drawn >= 0, tf.float32), rows, static)
+            return lay_out(self._pack(take(records_of(drawn), rows, static)), present, each)
 
         return batch
 
@@ -201,7 +230,11 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
             )
         with self._lock:
             drawn = next(draws)
-            return drawn if self._units is None else self._units.choose(drawn, rng)
+            if self._units is not None and self.records_per_unit > 1:
+                drawn = self._units.choose_several(drawn, self.records_per_unit, rng).reshape(-1)
+            elif self._units is not None:
+                drawn = self._units.choose(drawn, rng)
+            return drawn if self.views == 1 else np.repeat(drawn, self.views)
 
     def _index_stream(self, start: int = 0) -> Iterator[np.ndarray]:
         draws = self._indices(start)
@@ -224,12 +257,15 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
             found.update(part)
         return found.hexdigest()
 
-    def _row_stream(self, pad: bool) -> Iterator[list[np.ndarray]]:
-        return (self._rows(drawn, pad) for drawn in self._index_stream())
-
-    def _rows(self, drawn: np.ndarray, pad: bool) -> list[np.ndarray]:
-        rows = self._padded(max(len(drawn), 1), pad)
-        return self._store.take(drawn, rows)
+    def _batch(self, drawn: np.ndarray, pad: bool) -> Any:
+        each = self.rows_each
+        rows = self._padded(max(len(drawn) // each, 1), pad) * each
+        if each == 1:
+            return self._pack(self._store.take(drawn, rows))
+        batch = self._pack(self._store.take(records_of(drawn), rows))
+        present = np.zeros(rows, np.float32)
+        present[: len(drawn)] = drawn >= 0
+        return lay_out(batch, present, each)
 
     def _pack(self, leaves: Iterable[Any]) -> Any:
         rest = iter(leaves)

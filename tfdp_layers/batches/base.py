@@ -18,7 +18,10 @@ LONGEST_IN_ANY_ORDER = 256
 """Records that may be added in float32 in whatever order a pipeline gives; more are put in random order."""
 
 
-_FIXED = ("sampling", "examples", "physical_batch_size", "seeded", "declared", "per_unit")
+_FIXED = (
+    *("sampling", "examples", "physical_batch_size", "seeded", "declared", "per_unit"),
+    *("records_per_unit", "views"),
+)
 
 
 class Batches(abc.ABC):
@@ -26,7 +29,8 @@ class Batches(abc.ABC):
 
     Attributes: `sampling`; `examples`, the declared public number of records; `physical_batch_size`, rows computed at
     once (None: all); `seeded`, draws that a seed repeats (it voids the statement); `declared`, drawn by the caller's
-    pipeline instead of by this library; `per_unit`, at most one record of each unit in a draw, numbers in units.
+    pipeline instead of by this library; `per_unit`, numbers in units, of each of which a draw holds at most
+    `records_per_unit` records; `views`, how often each record of a draw enters.
     """
 
     sampling: Sampling
@@ -35,6 +39,8 @@ class Batches(abc.ABC):
     seeded: bool = False
     declared: bool = False
     per_unit: bool = False
+    records_per_unit: int = 1
+    views: int = 1
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Raises AttributeError for what a `fit` was certified and charged by: it stays what it was made with."""
@@ -56,11 +62,22 @@ class Batches(abc.ABC):
         return None
 
     @property
+    def rows_each(self) -> int:
+        """Rows of each drawn record or unit. Where it is above 1, batches hold (records or units, rows_each, ...)."""
+        return self.records_per_unit * self.views
+
+    @property
+    def redrawn(self) -> bool:
+        """Whether a record may hold other numbers at each read, as by a random transform."""
+        return False
+
+    @property
     def piece(self) -> int | None:
-        """Rows that a step computes at once; None: all. At most `LONGEST_SUM` where batches are larger."""
-        if self.sampling.batch_size <= LONGEST_SUM:
-            return self.physical_batch_size
-        return min(LONGEST_SUM, self.physical_batch_size or LONGEST_SUM)
+        """Records or units that a step computes at once; None: all. At most `LONGEST_SUM` where batches are larger."""
+        size = self.physical_batch_size
+        if size is not None:
+            size = max(1, size // self.rows_each)
+        return size if self.sampling.batch_size <= LONGEST_SUM else min(LONGEST_SUM, size or LONGEST_SUM)
 
     @property
     def order(self) -> Any:

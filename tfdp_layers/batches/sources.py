@@ -115,7 +115,7 @@ class SourceStore(Store):
         self._pool = ThreadPoolExecutor(workers, "tfdp-records") if workers > 1 else None
         self._workers = workers
         x, y, weight = triple(self._item(0))
-        self.weighted = weight is not None
+        self.weighted, self.redrawn = weight is not None, True
         self.structure, self._names = (shaped(x), shaped(y), np.zeros((), np.float32)), names_of((x, y))
         self.fields = [Field(leaf.shape, leaf.dtype) for leaf in leaves_of(self.structure)]
         self._floating = [tf.as_dtype(field.dtype).is_floating for field in self.fields]

@@ -40,6 +40,7 @@ class Store(abc.ABC):
         fields: the leaves in their order, without None.
         weighted: whether records with weights above 0 may weigh differently.
         largest_weight: of a record, where factors of classes alone, which are public, make its weight.
+        redrawn: whether a record may hold other numbers at each read.
         pipeline: gives the tf.data pipeline that they were read from, as long as the caller has it; or None.
     """
 
@@ -47,6 +48,7 @@ class Store(abc.ABC):
     fields: list[Field]
     weighted: bool = False
     largest_weight: float | None = None
+    redrawn: bool = False
     pipeline: Callable[[], Any] | None = None
 
     @abc.abstractmethod

@@ -1,18 +1,21 @@
-"""Which records belong to one unit of privacy (a person, a household), and how one of them is chosen."""
+"""Which records belong to one unit of privacy (a person, a household), and how some of them are chosen."""
 
 import numbers
 from typing import Any
 
 import numpy as np
 
+from tfdp_layers.batches.rows import absent
+
 __all__ = ["Units"]
 
 
 class Units:
-    """Draws one record of each drawn unit.
+    """Draws one record of each drawn unit, or several that enter a step together.
 
-    Guarantee: whatever records a unit owns, a draw holds at most one of them, so the unit's contribution to a step is
-    bounded as one record's is; which one it is depends on the unit's own records and on fresh randomness alone.
+    Guarantee: whatever records a unit owns, a draw holds at most so many of them, in the unit's own rows, so that what
+    they add together can be bounded as one record's gradient is; which ones depends on the unit's own records and on
+    fresh randomness alone.
 
     Args:
         ids: (records,) or (records, 1) integers or strings; records of equal id belong to one unit.
@@ -38,6 +41,24 @@ class Units:
     def choose(self, units: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The index of one record, chosen uniformly, of each of these units (distinct positions in 0 ... len - 1)."""
         return self._order[self._starts[units] + rng.integers(0, self._counts[units])]
+
+    def choose_several(self, units: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+        """Up to `count` records of each of these units, chosen uniformly without replacement: (units, count).
+
+        A unit with fewer records enters with all of them; its other rows hold some of the same, marked `absent`.
+        Source: Floyd's sampling (Bentley and Floyd 1987, "A sample of brilliance", CACM 30(9)), for all units at once.
+        """
+        owned = self._counts[units]
+        chosen = np.zeros((len(units), count), np.int64)
+        for place in range(count):
+            # The last index that this place may get; it is taken where the one that was drawn is chosen already.
+            last = owned - np.minimum(count, owned) + place
+            there = last < owned
+            drawn = rng.integers(0, np.where(there, last, 0) + 1)
+            taken = np.any(chosen[:, :place] == drawn[:, np.newaxis], axis=1)
+            chosen[:, place] = np.where(there, np.where(taken, last, drawn), 0)
+        records = self._order[self._starts[units][:, np.newaxis] + chosen]
+        return np.where(np.arange(count) < owned[:, np.newaxis], records, absent(records))
 
     def one_each(self) -> np.ndarray:
         """The index of one record of every unit, chosen uniformly and afresh: (units,), rising."""

@@ -91,10 +91,19 @@ def eager(model: "PrivateTraining", x: Any, y: Any) -> tuple[list[tf.Tensor], tf
 
 
 def called(function: Any, x: Any, y: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """The sums of a batch and each record's loss, by the function of `traced_sums`."""
+    """The sums of a batch and each record's loss, by the function of `traced_sums`.
+
+    Where that takes several rows of each record, each is given as so many equal ones.
+    """
     rows = len(keras.tree.flatten(x)[0])
-    weights = function.structured_input_signature[0][2]
-    ones = keras.tree.map_structure(lambda spec: tf.ones([rows]) if isinstance(spec, tf.TensorSpec) else None, weights)
+    specs, _, weights = function.structured_input_signature[0]
+    given, taken = keras.tree.flatten(x)[0].shape, keras.tree.flatten(specs)[0].shape
+    extra = [taken[1]] if len(taken) > len(given) else []
+    if extra:
+        x, y = keras.tree.map_structure(lambda t: tf.repeat(tf.expand_dims(t, 1), extra[0], axis=1), (x, y))
+    ones = keras.tree.map_structure(
+        lambda spec: tf.ones([rows, *extra]) if isinstance(spec, tf.TensorSpec) else None, weights
+    )
     sums, losses, _ = function(x, y, ones)
     return list(sums), losses
 

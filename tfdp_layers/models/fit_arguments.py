@@ -20,7 +20,8 @@ from tfdp_layers.caller import warn
 from tfdp_layers.overlap import overlap
 from tfdp_layers.sampling import Poisson
 
-_ARRAY_OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "seed")
+OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "records_per_unit", "views")
+"""What `fit` of a private model takes beside Keras' arguments, for data of its own."""
 
 
 def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
@@ -29,7 +30,7 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
     Raises: ValueError for data that no sampler draws, and for options that contradict each other.
     """
     x = arguments.get("x")
-    given = [name for name in _ARRAY_OPTIONS if options[name] is not None]
+    given = [name for name in (*OPTIONS, "seed") if options.get(name) is not None]
     if isinstance(x, Batches):
         given += [n for n in ("y", "batch_size", "sample_weight", "class_weight") if arguments.get(n) is not None]
         if given:
@@ -59,6 +60,7 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
         class_weight=arguments.get("class_weight"),
         examples=options["examples"],
         unit_ids=options["unit_ids"],
+        **{name: options[name] for name in ("records_per_unit", "views") if options.get(name) is not None},
         seed=options["seed"],
     )
 

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.caller import warn
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.fit_arguments import shares_records
@@ -138,7 +139,8 @@ class PrivateLoop:
             data = batch._data
             if public is not None:
                 self._refuse_records(batch, public)
-                data = (data, checked_public(public, data))
+                each = self._run.batches.rows_each
+                data = (data, checked_public(public, flat_specs(data, each)))
             with self._ending():
                 self._batch = None  # before the step: one that breaks off may have released
                 self._callbacks_and_step(data)

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.callbacks.steering import logs_first
 from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
@@ -19,6 +20,7 @@ from tfdp_layers.models.building import build_for, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.finite import FiniteWeights
 from tfdp_layers.models.fit_arguments import (
+    OPTIONS,
     as_batches,
     bind,
     logged_names,
@@ -31,11 +33,11 @@ from tfdp_layers.models.fit_arguments import (
 from tfdp_layers.models.labels import check_label_shapes, check_labels
 from tfdp_layers.models.lockstep import agree
 from tfdp_layers.models.planning import plan_of
-from tfdp_layers.models.prospects import warn_of_hopeless, warn_of_lost_weights
+from tfdp_layers.models.prospects import warn_of_equal_views, warn_of_hopeless, warn_of_lost_weights
 from tfdp_layers.models.replicas import Replicas, refuse_unreplicated, refuse_unsound_strategy
 from tfdp_layers.models.run import Run, release_of
 from tfdp_layers.models.streams import begin_stream, settle_correlation, stream_after
-from tfdp_layers.models.sums import BoundedSums
+from tfdp_layers.models.sums import BoundedSums, refuse_own_bounds
 from tfdp_layers.models.turns import Turns
 from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.per_record.registry import warn_of_generic
@@ -43,8 +45,6 @@ from tfdp_layers.proof import Report, steering
 from tfdp_layers.proof.models import traced_sums, variables_read
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import held_by
-
-_OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "sampling_seed")
 
 
 class Opening(BoundedSums, Bookkeeping):
@@ -68,7 +68,7 @@ class Opening(BoundedSums, Bookkeeping):
         Gives: the drawn batches, for Keras, and the arguments of Keras' `fit` by name, without the data.
         Raises: ValueError for data, callbacks or arguments that would break the guarantee, naming the fix.
         """
-        own = {name: kwargs.pop(name, None) for name in _OPTIONS}
+        own = {name: kwargs.pop(name, None) for name in (*OPTIONS, "sampling_seed")}
         accept_measured = bool(kwargs.pop("accept_measured", False))
         batches, arguments = self._accepted(bind(super().fit, args, kwargs), own, refuse)
         state = self._privacy
@@ -132,10 +132,13 @@ class Opening(BoundedSums, Bookkeeping):
         """Certifies the model, and opens what this `fit` will release in the ledger."""
         state = self._privacy
         self.optimizer.workers = None if replicas is None else replicas.workers
-        self._prepare(spec, replicas)
+        rows = flat_specs(spec, batches.rows_each)
+        self._prepare(rows, replicas)
         refuse_late_names(logged_names(self), state.posing)
-        check_label_shapes(getattr(self, "outputs", None) or (), state.loss_of(self._names_of_outputs()), spec[1])
+        check_label_shapes(getattr(self, "outputs", None) or (), state.loss_of(self._names_of_outputs()), rows[1])
         groups, workers = self._certify(), self.optimizer.workers
+        if batches.rows_each > 1:
+            refuse_own_bounds(groups)
         plan = plan_of(self, arguments, restores=workers is None or workers.chief)
         settle_correlation(self.optimizer, batches, plan.steps, state.stream)
         settle_noise(self.optimizer, self.ledger, batches, groups, plan, arguments)
@@ -145,6 +148,7 @@ class Opening(BoundedSums, Bookkeeping):
         run = state.run = Run(batches, groups, release_of(batches, groups, self.optimizer), replicas, plan)
         warn_of_hopeless(run.release, groups, plan.steps)
         warn_of_lost_weights(self, batches)
+        warn_of_equal_views(self, batches)
         report = self._check_trace(run, spec)
         run.release = replace(run.release, independence=in_words(report))
         run.token, run.settings = self._open(run), settings_of(self, groups)
@@ -182,15 +186,18 @@ class Opening(BoundedSums, Bookkeeping):
         if state.traced != traced:
             state.independence, state.sums, state.metrics, self.train_function = None, None, None, None
         if state.independence is None or self.run_eagerly:
-            function = traced_sums(self, *specs(spec))
+            each = run.batches.rows_each
+            x, y, weights = specs(spec)
+            function = traced_sums(self, x, y, weights, each)
             join_accounts(state.account, variables_read(function), ())
             # Eager metrics may be plain Python, and those of replicas are traced with their own variables.
-            metrics = None if run.replicas or self.run_eagerly else steering.traced_metrics(self, function)
+            metrics = None if run.replicas or self.run_eagerly else steering.traced_metrics(self, function, each)
             written = [] if metrics is None else steering.written_by_metrics(self, metrics)
             steering.refuse_foreign_writes(self, written)
             state.read_after_noise = steering.refuse_steered(self, written)
             join_accounts(state.account, state.read_after_noise, ())  # of constraints and learning rates
-            state.independence = examined(self, function, spec[0], spec[1], run.groups, written)
+            rows = flat_specs(spec, each)
+            state.independence = examined(self, function, rows[0], rows[1], run.groups, written)
             state.written_by_sums = steering.keys_written(function)
             # Replicas trace the sums anew, each with variables of its own.
             state.sums, state.metrics = None if metrics is None else function, metrics

@@ -1,4 +1,4 @@
-"""What a `fit` can hope for: whether its gradients can stand out of its noise, and weights of records count, at all."""
+"""What a `fit` can hope for: whether its gradients stand out of its noise at all, weights count, and views differ."""
 
 import math
 from collections.abc import Sequence
@@ -54,4 +54,16 @@ def warn_of_lost_weights(model: Any, batches: Batches) -> None:
             " same. Else give a threshold that weighted gradients seldom reach, for weights up to 10 l2_norm_clip=10.0"
             " say (layers: gradient_clip=10.0); or leave the weights out, and decide for the rare class by the"
             " highest scores (docs/choosing.md)."
+        )
+
+
+def warn_of_equal_views(model: Any, batches: Batches) -> None:
+    """Warns where each record enters several times and nothing changes it: equal gradients have their mean."""
+    random = any("seed_generator" in variable.path for variable in model.non_trainable_variables)
+    if batches.views > 1 and not random and not batches.redrawn:
+        warn(
+            f"views={batches.views} computes each record {batches.views} times, and nothing that Keras knows of makes"
+            " the views differ: a step costs that much more and gains nothing. Begin the model with random layers"
+            " (keras.layers.RandomFlip, RandomTranslation), give tfdp.records a random transform, or leave views out."
+            " Random numbers of a layer of your own are not seen here."
         )

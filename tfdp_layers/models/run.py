@@ -79,6 +79,8 @@ def release_of(batches: Batches, groups: Sequence[SensitivityGroup], optimizer: 
         noise=optimizer.correlation,
         generator=optimizer.noise_source.generator,
         unit="unit" if batches.per_unit else "record",
+        records_per_unit=batches.records_per_unit,
+        views=batches.views,
     )
 
 

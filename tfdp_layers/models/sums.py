@@ -1,11 +1,22 @@
-"""The bounded sums of a private model: what a step would release before its noise."""
+"""The bounded sums of a private model: what a step would release before its noise.
 
+A record or unit may come as several rows (`Batches.rows_each`): several of its records, several random views of one.
+The model sees rows; each row's loss gets its share of the mean over its unit's rows (`batches/rows.py`), and what the
+rows of a unit add to a gradient is joined into one contribution (`per_record/joining.py`) before anything bounds it.
+So a unit adds clip(gradient of the mean of its rows' losses). Data sets that differ in one unit differ in that unit's
+rows, which enter its own contribution and no other: whoever draws units as they are accounted, and bounds each
+contribution by S, releases sums that one unit moves by at most S, however many rows it has.
+Source: De et al. 2022, arXiv:2204.13650, section 3.2 (views); McMahan et al. 2018, arXiv:1710.06963 (units).
+"""
+
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfdp_layers.batches.rows import flat, shares
 from tfdp_layers.certificates.certificate import sensitivity_groups
 from tfdp_layers.certificates.uses import recorded
 from tfdp_layers.clipping.bounding import SCOPE
@@ -28,11 +39,13 @@ class BoundedSums(KerasMixin):
         """
         return sensitivity_groups(self, self._bounding)
 
-    def bounded_gradient_sums(self, x: Any, y: Any, sample_weight: Any = None) -> list[tf.Tensor]:
+    def bounded_gradient_sums(self, x: Any, y: Any, sample_weight: Any = None, rows_each: int = 1) -> list[tf.Tensor]:
         """What a step on exactly these records would release before noise and division: NOT private.
 
         Args:
             x, y, sample_weight: a batch, as `fit` takes them; first axis (batch,).
+            rows_each: rows of each record or unit; above 1 the first axes are (batch, rows_each), as `PrivateBatches`
+                draws them with `records_per_unit` or `views`.
 
         Returns: one float32 tensor for each of `trainable_variables`, in their order.
         """
@@ -40,7 +53,7 @@ class BoundedSums(KerasMixin):
         x, y = keras.tree.map_structure(tf.convert_to_tensor, (x, y))
         if sample_weight is not None:
             sample_weight = keras.tree.map_structure(tf.convert_to_tensor, sample_weight)
-        return self._sums_and_losses(x, y, sample_weight)[0][: len(self.trainable_variables)]
+        return self._sums_and_losses(x, y, sample_weight, rows_each)[0][: len(self.trainable_variables)]
 
     def _groups(self) -> list[SensitivityGroup]:
         """The certified groups: those of the running `fit`, or else of the model as it is."""
@@ -65,9 +78,19 @@ class BoundedSums(KerasMixin):
         """Each record's own loss in training mode, (batch,): NOT private."""
         return self._privacy.loss_of(self._names_of_outputs())(y, self(x, training=True), sample_weight)
 
-    def _sums_and_losses(self, x: Any, y: Any, sample_weight: Any) -> tuple[list[tf.Tensor], tf.Tensor, Any]:
-        """Bounded sums (of gradients, then of statistics), per-record losses (batch,), and predictions."""
-        bounding = self._bounding
+    def _sums_and_losses(
+        self, x: Any, y: Any, sample_weight: Any, each: int = 1
+    ) -> tuple[list[tf.Tensor], tf.Tensor, Any]:
+        """Bounded sums (of gradients, then of statistics), losses (batch,), and predictions of all rows.
+
+        Args:
+            each: rows of each record or unit; above 1 the data are (batch, each, ...), and a loss is the rows' mean.
+        """
+        bounding, held = self._bounding, sample_weight
+        if each > 1:
+            refuse_own_bounds(self._groups())
+            sample_weight = shares(sample_weight, keras.tree.flatten(x)[0], each)
+            x, y = flat((x, y), each)
         others = [] if bounding is None else [g for g in self._groups() if not g.self_bounded]
         elsewhere = {id(v) for group in others for v in group.variables}
         own = [v for v in self.trainable_variables if id(v) not in elsewhere]
@@ -87,10 +110,11 @@ class BoundedSums(KerasMixin):
         sums = {id(v): tf.convert_to_tensor(g) for v, g in zip(own, gradients, strict=False)}
         statistics: list[tf.Tensor] = []
         if others:
-            parts = record.contributions(gradients[len(own) :])
+            parts = record.contributions(gradients[len(own) :], each)
+            losses = losses if each == 1 else tf.reduce_sum(tf.reshape(losses, (-1, each)), axis=1)
             with tf.name_scope(SCOPE):
                 largest = self._privacy.largest_weight if bounding.weighs else None
-                found = bounding.sums(others, parts, shares(sample_weight, losses, largest))
+                found = bounding.sums(others, parts, counts(held, losses, largest))
             variables = [v for group in others for v in group.variables]
             sums |= {id(v): g for v, g in zip(variables, found, strict=False)}
             statistics = found[len(variables) :]
@@ -110,16 +134,18 @@ class BoundedSums(KerasMixin):
 
     def _piece(self, x: Any, y: Any, sample_weight: Any) -> list[tf.Tensor]:
         """Sums over one piece of a drawn batch; updates the metrics."""
-        function = self._privacy.sums or self._sums_and_losses
+        each = self._privacy.require_run().batches.rows_each
+        function = self._privacy.sums or functools.partial(self._sums_and_losses, each=each)
         sums, losses, y_pred = function(x, y, sample_weight)
-        rows_present = present(sample_weight, losses)
-        rows = tf.reduce_sum(rows_present)
-        self._loss_tracker.update_state(tf.math.divide_no_nan(tf.reduce_sum(losses), rows), sample_weight=rows)
-        (self._privacy.metrics or self._update_metrics)(x, y, y_pred, sample_weight, rows_present)
+        count = tf.reduce_sum(present(sample_weight, losses))
+        self._loss_tracker.update_state(tf.math.divide_no_nan(tf.reduce_sum(losses), count), sample_weight=count)
+        x, y, sample_weight = flat((x, y, sample_weight), each)
+        metrics = self._privacy.metrics or self._update_metrics
+        metrics(x, y, y_pred, sample_weight, present(sample_weight, losses))
         return sums
 
     def _piecewise(self, x: Any, y: Any, sample_weight: Any, size: int) -> list[tf.Tensor]:
-        """Sums over a drawn batch in pieces of `size` records, so that memory does not grow with the batch.
+        """Sums over a drawn batch in pieces of `size` records or units, so that memory does not grow with the batch.
 
         Pieces are added in float64: so rounding does not grow with the batch either, but for that of each piece.
         """
@@ -145,7 +171,7 @@ class BoundedSums(KerasMixin):
         return tf.while_loop(lambda start, _: start < rows, body, [tf.constant(0), zeros], parallel_iterations=1)[1]
 
     def _update_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any, present: tf.Tensor) -> None:
-        """Updates compiled metrics with the records of a draw; rows of padding (weight zero) do not count."""
+        """Updates compiled metrics with the rows of a draw; rows of padding (weight zero) do not count."""
         compiled = self._compile_metrics
         if compiled is None:
             return
@@ -211,6 +237,17 @@ def update(metric: Any, y_true: Any, prediction: Any, weight: Any) -> None:
         ) from error
 
 
+def refuse_own_bounds(groups: Sequence[SensitivityGroup]) -> None:
+    """Raises ValueError where a layer bounds each row by itself: several rows of one unit would add several bounds."""
+    for group in groups:
+        if group.self_bounded:
+            raise ValueError(
+                f"Layer {group.name!r} bounds each row by itself, so several rows of one record or unit would add"
+                " several times its bound. Leave records_per_unit and views at 1; or use an ordinary Keras layer, with"
+                " tfdp.optimizers.ClippedOptimizer, which bounds the rows of one together."
+            )
+
+
 def present(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
     """Which rows are records rather than padding: 1.0 where any weight is not zero, (batch,)."""
     if sample_weight is None:
@@ -219,14 +256,16 @@ def present(sample_weight: Any, losses: tf.Tensor) -> tf.Tensor:
     return tf.reduce_max([tf.reduce_max(f, axis=list(range(1, len(f.shape)))) for f in flags], axis=0)
 
 
-def shares(sample_weight: Any, losses: tf.Tensor, largest: float | None) -> tf.Tensor:
+def counts(sample_weight: Any, losses: tf.Tensor, largest: float | None) -> tf.Tensor:
     """What each row counts for: `present`, or where the largest weight is public, weight / largest: (batch,) in [0, 1].
 
-    Whatever the weights hold, no row counts for more than one record: what is no number counts as the largest.
+    Of several rows the heaviest counts. Whatever the weights hold, none counts for more than one record: what is no
+    number counts as the largest.
     """
     there = present(sample_weight, losses)
     if sample_weight is None or largest is None:
         return there
     (weights,) = keras.tree.flatten(sample_weight)
     relative = tf.cast(weights, tf.float32) / largest
-    return tf.where(relative < 1.0, tf.maximum(relative, 0.0), there)
+    relative = tf.where(relative < 1.0, tf.maximum(relative, 0.0), tf.ones_like(relative))
+    return there * tf.reduce_max(relative, axis=list(range(1, len(relative.shape))))

@@ -129,6 +129,8 @@ class PrivateTraining(Opening):
         examples: int | None = None,
         physical_batch_size: int | None = None,
         unit_ids: Any = None,
+        records_per_unit: int | None = None,
+        views: int | None = None,
         sampling_seed: int | None = None,
         accept_measured: bool = False,
         **kwargs: Any,
@@ -144,7 +146,11 @@ class PrivateTraining(Opening):
             examples: the declared, public number of records; the length of the arrays if left out.
             unit_ids: (records,), which records belong to one person; then the guarantee is for all of them together,
                 and batch size and `examples` count persons: see `tfdp.PrivateBatches`.
-            physical_batch_size: splits a drawn batch into pieces of this many records inside one step.
+            records_per_unit: with `unit_ids`, up to so many records of each drawn person enter a step together: the
+                gradient of the mean of their losses is bounded as one contribution. 1 if left out.
+            views: each drawn record enters a step so often, for random layers of the model (`RandomFlip`, say) to
+                change each time: bounded alike. 1 if left out.
+            physical_batch_size: splits a drawn batch into pieces of this many rows inside one step.
             sampling_seed: for tests; voids the statement.
             accept_measured: where it cannot be proved that records do not mix, it is measured, with a warning; True
                 accepts that without one. See `tfdp.check_independence`.
@@ -153,7 +159,8 @@ class PrivateTraining(Opening):
             ValueError: for data, callbacks or arguments that would break the guarantee, naming the fix.
         """
         own = {"sampling": sampling, "examples": examples, "physical_batch_size": physical_batch_size}
-        own |= {"unit_ids": unit_ids, "sampling_seed": sampling_seed, "accept_measured": accept_measured}
+        own |= {"unit_ids": unit_ids, "records_per_unit": records_per_unit, "views": views}
+        own |= {"sampling_seed": sampling_seed, "accept_measured": accept_measured}
         with self._training(args, kwargs | own) as (dataset, arguments):
             arguments |= {"x": dataset, "shuffle": False}
             workers = self.optimizer.workers

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.per_record.contributions import Contribution, Stored
+from tfdp_layers.per_record.joining import grouped
 
 
 class PerRecordCall:
@@ -54,15 +55,19 @@ class PerRecordCall:
         with keras.StatelessScope(state_mapping=list(zip(self.variables, values, strict=True))) as scope:
             return call(*args, **(options | kwargs)), scope
 
-    def contributions(self, *upstream: tf.Tensor) -> list[Contribution]:
-        """The gradients of every record for the gradients at the outputs."""
+    def contributions(self, *upstream: tf.Tensor, each: int = 1) -> list[Contribution]:
+        """The gradients of every record for the gradients at the outputs; of units of `each` rows, added up."""
         rows = [leaf for leaf, varies in zip(self.leaves, self.is_rows, strict=True) if varies]
+        if each > 1:
+            rows, upstream = [grouped(leaf, each) for leaf in rows], tuple(grouped(u, each) for u in upstream)
+
+        def batch(row: tf.Tensor) -> tf.Tensor:
+            return row[tf.newaxis] if each == 1 else row
 
         def one(row: tuple[list[tf.Tensor], list[tf.Tensor]]) -> list[tf.Tensor]:
-            inputs, gradients = iter(row[0]), [u[tf.newaxis] for u in row[1]]
+            inputs, gradients = iter(row[0]), [batch(u) for u in row[1]]
             leaves = [
-                next(inputs)[tf.newaxis] if varies else leaf
-                for leaf, varies in zip(self.leaves, self.is_rows, strict=True)
+                batch(next(inputs)) if varies else leaf for leaf, varies in zip(self.leaves, self.is_rows, strict=True)
             ]
             values = [tf.identity(tf.convert_to_tensor(v)) for v in self.variables]
             with tf.GradientTape(watch_accessed_variables=False) as tape:

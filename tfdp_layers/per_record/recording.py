@@ -13,6 +13,7 @@ from tfdp_layers.per_record.agreement import agreeing
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, constant, positions
 from tfdp_layers.per_record.einsum import einsum_contribution
 from tfdp_layers.per_record.generic import PerRecordCall
+from tfdp_layers.per_record.joining import joined
 from tfdp_layers.per_record.registry import entry_of, layers_to_record, no_formula, own_weights
 from tfdp_layers.per_record.tables import Rows, merged
 from tfdp_layers.rules.einsum import explicit
@@ -21,7 +22,10 @@ from tfdp_layers.structure import trained_weights
 
 @dataclass(frozen=True)
 class Use:
-    """One use of weights: where its upstream gradients are taken, and what those make of it."""
+    """One use of weights: where its upstream gradients are taken, and what those make of it.
+
+    `contributions` takes them in order, and `each`, how many rows a unit has: see `joined`.
+    """
 
     layer: str
     variables: tuple[Any, ...]
@@ -137,7 +141,11 @@ class Recorder:
         """Remembers a use of one variable whose upstream gradients are those of watched tensors."""
         if self.idle:
             return
-        self.uses.append(Use(self.layer, (variable,), tuple(watched), lambda *u: [contribution(*u)]))
+
+        def contributions(*u: tf.Tensor, each: int) -> list[Contribution]:
+            return [joined(contribution(*u), each)]
+
+        self.uses.append(Use(self.layer, (variable,), tuple(watched), contributions))
 
     def note(
         self, variable: keras.Variable, outputs: tf.Tensor, contribution: Callable[[tf.Tensor], Contribution]
@@ -192,12 +200,16 @@ class Recorder:
         """The variables used, each once, in the order of first use."""
         return list({id(v): v for use in self.uses for v in use.variables}.values())
 
-    def contributions(self, upstream: Sequence[tf.Tensor]) -> dict[int, Contribution]:
-        """What each record adds to each variable's gradient, by the variable's id; uses of one variable merged."""
+    def contributions(self, upstream: Sequence[tf.Tensor], each: int = 1) -> dict[int, Contribution]:
+        """What each record adds to each variable's gradient, by the variable's id; uses of one variable merged.
+
+        Args:
+            each: rows of each record or unit, joined into one contribution: see `joined`.
+        """
         rest = iter(upstream)
         found: dict[int, list[Contribution]] = {}
         for use in self.uses:
-            for contribution in use.contributions(*[next(rest) for _ in use.watched]):
+            for contribution in use.contributions(*[next(rest) for _ in use.watched], each=each):
                 found.setdefault(id(contribution.variable), []).append(contribution)
         return {key: merged(uses) for key, uses in found.items()}
 

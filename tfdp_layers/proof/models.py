@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.proof.proving import prove
 from tfdp_layers.proof.report import Report
 from tfdp_layers.proof.steering import written_by_records
@@ -23,22 +24,25 @@ def prove_sums(model: Any, x_spec: Any, y_spec: Any, sample_weight_spec: Any = N
     return prove_traced(model, traced_sums(model, x_spec, y_spec, sample_weight_spec))
 
 
-def traced_sums(model: Any, x_spec: Any, y_spec: Any, sample_weight_spec: Any = None) -> Any:
+def traced_sums(model: Any, x_spec: Any, y_spec: Any, sample_weight_spec: Any = None, each: int = 1) -> Any:
     """The bounded sums of a private model, traced for any number of records: a function of (x, y, sample_weight).
 
     Steps call this very function, which is never traced again: what is proved of it holds for them.
+
+    Args:
+        each: rows of each record; above 1 the specs are of (records, each, ...): see `_sums_and_losses`.
 
     Returns: a `ConcreteFunction` to what `_sums_and_losses` returns.
     """
     model._require_private()
     if not model.built:
-        model.build(keras.tree.map_structure(lambda spec: (None, *spec.shape[1:]), x_spec))
+        model.build(keras.tree.map_structure(lambda spec: (None, *spec.shape[1:]), flat_specs(x_spec, each)))
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     model._groups()  # certified beforehand: within the trace it would name operations anew
 
     def sums_and_losses(x: Any, y: Any, sample_weight: Any) -> Any:
-        return model._sums_and_losses(x, y, sample_weight)
+        return model._sums_and_losses(x, y, sample_weight, each)
 
     function = tf.function(sums_and_losses, autograph=False, jit_compile=model.jit_compile or None)
     return function.get_concrete_function(x_spec, y_spec, sample_weight_spec)

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.proof.proving import handle_of, outermost, resource_key
 from tfdp_layers.proof.state import handles_written_by, written_handles
 
@@ -28,15 +29,16 @@ def written_by_records(model: Any) -> list[Any]:
     return [variable for metric in metrics for variable in metric.variables]
 
 
-def traced_metrics(model: Any, sums: Any) -> Any:
+def traced_metrics(model: Any, sums: Any, each: int = 1) -> Any:
     """The update of the compiled metrics, traced for any number of records, for steps to call: see `_update_metrics`.
 
     Args:
         sums: of `traced_sums`, on records as the steps get them: the metrics are built for them.
+        each: rows of each record, as there; metrics count rows.
 
     Returns: a `ConcreteFunction` of (x, y, y_pred, sample_weight, present).
     """
-    x, y, weights = sums.structured_input_signature[0]
+    x, y, weights = flat_specs(sums.structured_input_signature[0], each)
     _, losses, y_pred = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), sums.structured_outputs)
     compiled = model._compile_metrics
     if compiled is not None and not compiled.built:

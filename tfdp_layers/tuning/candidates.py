@@ -12,15 +12,15 @@ from tfdp_layers.accounting import Budget, GroupNoise, Release
 from tfdp_layers.accounting.calibration import estimated_noise_multiplier
 from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.models.calibrating import rounded_up
-from tfdp_layers.models.fit_arguments import as_batches
+from tfdp_layers.models.fit_arguments import OPTIONS, as_batches
 from tfdp_layers.optimizers.noise_multiplier import NoiseMultiplier
 from tfdp_layers.tuning.space import Choice
 
 __all__ = ["Candidate", "candidates_of"]
 
 _COSTLY = ("batch_size", "epochs")
-_OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids")
 _ARRAYS = ("sample_weight", "class_weight")
 _HOPELESS = "This fit can learn next to nothing"
 
@@ -60,6 +60,8 @@ class Candidate:
             seeded=self.batches.seeded,
             declared=self.batches.declared,
             unit="unit" if self.batches.per_unit else "record",
+            records_per_unit=self.batches.records_per_unit,
+            views=self.batches.views,
         )
         known = self.known | {"seeded": release.seeded or self.known.get("seeded", False)}
         return replace(release, **known)
@@ -91,8 +93,10 @@ class Candidate:
         def zeros(leaf: Any) -> Any:
             return None if leaf is None else tf.zeros((rows, *(size or 1 for size in leaf.shape[1:])), leaf.dtype)
 
-        x, y, _ = keras.tree.map_structure(zeros, spec)
-        made = Candidate(PrivateBatches(x, y, sampling, self.batches.physical_batch_size), 1, {}, self.relative)
+        each = self.batches.rows_each
+        x, y, _ = keras.tree.map_structure(zeros, flat_specs(spec, each))
+        batches = PrivateBatches(x, y, sampling, self.batches.physical_batch_size, views=each)
+        made = Candidate(batches, 1, {}, self.relative)
         made.scale, made.known = self.scale, self.known
         return made
 
@@ -104,17 +108,17 @@ def candidates_of(
 
     Raises ValueError for arguments that `fit` of a trial does not take, and data that no sampler draws.
     """
-    unknown = sorted(set(fit) - {*_COSTLY, *_OPTIONS, *_ARRAYS})
+    unknown = sorted(set(fit) - {*_COSTLY, *OPTIONS, *_ARRAYS})
     if unknown:
         raise ValueError(
-            f"A trial's fit takes {[*_COSTLY, *_OPTIONS, *_ARRAYS]}; received {unknown} too. Callbacks see trials that"
+            f"A trial's fit takes {[*_COSTLY, *OPTIONS, *_ARRAYS]}; received {unknown} too. Callbacks see trials that"
             " nobody may see, and what a trial prints would count them."
         )
     costly = {name: _choices(name, space, fit) for name in _COSTLY}
     pairs = [(size, epochs) for size in costly["batch_size"] for epochs in costly["epochs"]]
     found = []
     for size, epochs in pairs:
-        options = dict.fromkeys((*_OPTIONS, "seed")) | {name: fit[name] for name in _OPTIONS if name in fit}
+        options = dict.fromkeys((*OPTIONS, "seed")) | {name: fit[name] for name in OPTIONS if name in fit}
         arguments = {"x": x, "y": y, **{name: fit[name] for name in _ARRAYS if name in fit}}
         batches = as_batches(arguments | ({} if size is None else {"batch_size": size}), options)
         settings = {name: value for name, value in (("batch_size", size), ("epochs", epochs)) if name in space}

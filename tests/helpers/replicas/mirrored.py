@@ -78,7 +78,7 @@ def two_replicas_equal_one_device() -> None:
             {"physical_batch_size": 2},
             {"steps_per_execution": 3},
         ),
-        (plain, lambda: ADADP(0.01, 0.0, scale_estimator="query"), {"unit_ids": np.arange(12)} | seen, {}),
+        (plain, lambda: ADADP(0.01, 0.0, scale_estimator="query"), {"unit_ids": np.arange(12), "views": 2} | seen, {}),
     ]
     for made, optimizer, fit, options in cases:
         one, told = trained(made, optimizer, contextlib.nullcontext(), fit, **options)
