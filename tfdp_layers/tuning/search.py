@@ -119,7 +119,7 @@ def random_search(
             " are not told of, as failures may depend on records: try `build` and the objective on public data."
         )
     model, settings, noise = best.output
-    charge_elsewhere(model._privacy.account, model.trainable_variables, ledger)
+    charge_elsewhere(model, ledger)
     return Found(model, settings, judge.shown(best.score), noise)
 
 
@@ -185,7 +185,7 @@ class _Search:
         try:
             self._charge(self._built(settings), candidate)  # refuses a build that goes on from an earlier trial
         finally:
-            forget_released(released_values(model.trainable_variables))
+            forget_released(released_values(model))
         refuse_charged(ledger, spent)
 
     def paid(self, number: NumberOfTrials, ledger: Ledger, fresh: Callable[[], None]) -> Best[Output] | None:
@@ -220,7 +220,7 @@ class _Search:
             model.history = keras.callbacks.History()  # its numbers carry no noise
             model.reset_metrics()
         finally:
-            ended |= released_values(model.trainable_variables)
+            ended |= released_values(model)
             model._privacy.unpaid = True  # for whoever kept it: the search pays for the best alone
         return score, (model, settings, model.optimizer.multiplier.number)
 
