@@ -65,6 +65,7 @@ def test_the_optimizers_state_costs_what_was_released_into_it(tmp_path):
     assert set_to(moments(tfdp.load_model(path))).ledger.updates == 2
 
 
+@pytest.mark.slow
 def test_what_lora_learned_costs_the_same_once_it_is_merged(tmp_path):
     model = fit(ordinary(lora=True))
     assert set_to(kernels(model)).ledger.updates == 2
@@ -76,6 +77,7 @@ def test_what_lora_learned_costs_the_same_once_it_is_merged(tmp_path):
     assert set_to(kernels(loaded)).ledger.updates == 2
 
 
+@pytest.mark.slow
 def test_copies_of_state_and_of_merged_weights_would_be_seen_to_cost_nothing(monkeypatch, tmp_path):
     """The bug that the tests above are there for."""
     monkeypatch.setattr(opening, "released_by", lambda model: model.trainable_variables)
