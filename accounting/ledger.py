@@ -10,7 +10,7 @@ from typing import Any
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.ledger_format import checked_count
-from tfdp_layers.accounting.limits import Limit
+from tfdp_layers.accounting.limits import Limit, Sparing
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.segment import Segment
@@ -69,7 +69,7 @@ class Ledger(View):
         self._segments: dict[str, Segment] = {}
         self._own: dict[AnyRelease, str] = {}
         self._kept: dict[str, list[Limit]] = {}
-        self._threads = threading.RLock()
+        self._threads, self.spared = threading.RLock(), Sparing()
         _ledgers.add(self)
         if dataset is not None or budget is not None:
             wanted = None if budget is None else Budget.of(budget)
@@ -161,6 +161,7 @@ class Ledger(View):
         """
         steps, ahead = checked_count("steps", steps), checked_count("ahead", ahead)
         with self._threads:
+            self.spared.refuse()
             segment, limits = self._ready(token), self._limits()
             entries = self._state.entries
             segment.require(entries, limits, steps if least is None else min(least, steps))
@@ -243,6 +244,7 @@ class Ledger(View):
             LedgerError: the file cannot be written, or another ledger holds it.
         """
         with self._threads:
+            self.spared.refuse()
             self._state.identity.refuse_costs_of(other._state.identity, self.path)
             self._state.lock()
             for release in other.releases:

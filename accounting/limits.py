@@ -1,12 +1,15 @@
 """What bounds the releases of a ledger: its data set's budget, and those of the trainings that run on it."""
 
+import contextlib
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tfdp_layers.accounting.budget import Affordability, Budget, BudgetExhausted
 from tfdp_layers.accounting.entries import Entries
 from tfdp_layers.accounting.releases import AnyRelease
 
-__all__ = ["Limit"]
+__all__ = ["Limit", "Sparing"]
 
 
 @dataclass(frozen=True)
@@ -68,3 +71,29 @@ class Limit:
             f" is spent by all that was trained and released so far, and {steps} more of these releases would exceed it"
             f" ({affordable} fit). Nothing was released. {fix}{others}"
         )
+
+
+class Sparing:
+    """Keeps threads from charging a ledger while code of the caller runs whose number of runs must not show in it."""
+
+    def __init__(self) -> None:
+        self._why: dict[int, str] = {}
+
+    @contextlib.contextmanager
+    def by(self, why: str) -> Iterator[None]:
+        """Inside, this thread reserves and merges nothing: both raise ValueError, which says why. It may settle."""
+        here = threading.get_ident()
+        before = self._why.get(here)
+        self._why[here] = why
+        try:
+            yield
+        finally:
+            del self._why[here]
+            if before is not None:
+                self._why[here] = before
+
+    def refuse(self) -> None:
+        """Raises ValueError in a thread that may not charge now."""
+        why = self._why.get(threading.get_ident())
+        if why is not None:
+            raise ValueError(why)

@@ -123,6 +123,7 @@ MISTAKES = {
     "sample weights for positions": lambda: fit(sample_weight=np.ones((64, 2))),
     "KerasTuner over private models": lambda: fit(callbacks=[of_keras_tuner()]),
     "class weights for text labels": lambda: fit(class_weight={"ill": 2.0}),
+    "a private model saved as .h5": lambda: private().save("model.h5"),
 }
 
 

@@ -34,7 +34,7 @@ def test_a_loop_makes_the_steps_of_fit_to_the_last_bit(options):
         callbacks = [PrivacyBudget(50.0, DELTA), Noting(told[name])]
         call(model, X, Y, **settings(epochs=epochs, callbacks=callbacks, validation_data=public))
         told[name].append(str(model.privacy_statement(DELTA)))
-        forget_released(released_values(model.trainable_variables))  # both end with the same, which one alone pays for
+        forget_released(released_values(model))  # both end with the same, which one alone pays for
         return model
 
     fitted, looped = train(PrivateTraining.fit, "fit"), train(loop, "loop")

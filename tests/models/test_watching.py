@@ -105,6 +105,33 @@ def warned(model, *callbacks, **options):
     return [str(w.message) for w in caught if "and then" in str(w.message)]
 
 
+class Posing(keras.callbacks.Callback):
+    """Hands a number on under the name of a public one."""
+
+    def __init__(self, name, number):
+        super().__init__()
+        self.name, self.number = name, number
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs[self.name] = self.number(logs)
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "reported"),
+    [
+        ("val_loss", lambda logs: logs["loss"], True),
+        pytest.param("mine", lambda logs: logs["loss"], False, marks=pytest.mark.slow),
+        pytest.param("val_loss", lambda logs: 0.0, False, marks=pytest.mark.slow),
+    ],
+)
+def test_a_private_number_under_a_public_name_is_reported(name, number, reported):
+    model = model_of()
+    others = keras.callbacks.EarlyStopping(monitor="val_loss", mode="min", patience=9)
+    found = warned(model, Posing(name, number), others, validation_data=PUBLIC)
+    assert len(found) == reported
+    assert ("and then wrote 'val_loss' into the logs" in str(model.privacy_statement(1e-2))) == reported
+
+
 @pytest.mark.parametrize(
     "read", slow_but([READS[n] for n in ("by name", "items", "merged")], READS.values()), ids=READS
 )

@@ -6,8 +6,10 @@ import sys
 
 import numpy as np
 import pytest
+from dp_accounting import NonPrivateDpEvent
 from scipy import stats
 
+from tfdp_layers.accounting.composition import smallest_epsilon
 from tfdp_layers.sampling import (
     Cyclic,
     FixedSize,
@@ -234,6 +236,17 @@ def test_multipliers_out_of_range():
     for multiplier in (-1.0, math.nan):
         with pytest.raises(ValueError, match="noise_multiplier must be at least 0"):
             Poisson(30).event(multiplier, 300)
+
+
+@pytest.mark.parametrize("kind", [Poisson, TruncatedPoisson, FixedSize, Partition])
+def test_extreme_multipliers_cost_at_least_what_they_cost(kind):
+    """Accountants overflow there; less noise costs more, and none is infinite."""
+    for least in (1e-300, 1e-160, 1e-13):
+        assert type(kind(60).event(least, 60_000)) is NonPrivateDpEvent
+    for most in (1e8, 1e30, 1e160, 1e300):
+        event = kind(60).event(most, 60_000)
+        assert event == kind(60).event(1e7, 60_000)
+        assert 0.0 <= smallest_epsilon({event: 10}, kind.relation, 1e-9)[0] < 1e-3
 
 
 def test_steps_and_charges():

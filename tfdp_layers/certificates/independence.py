@@ -19,7 +19,7 @@ from tfdp_layers.certificates.measuring import (
 from tfdp_layers.clipping.bounding import SCOPE
 from tfdp_layers.proof import Finding, Report
 from tfdp_layers.proof.models import prove_traced, traced_sums
-from tfdp_layers.proof.steering import PYTHON, nodes_of
+from tfdp_layers.proof.outside import PYTHON, nodes_of
 from tfdp_layers.sensitivity import SensitivityGroup
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Which of a process' models share what they spend: those that share weights, or copies of released weights."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from tfdp_layers.accounting import Ledger
@@ -38,35 +38,50 @@ def remember_released(account: Account, variables: Iterable[Any]) -> None:
     remember(account.ledger, map(held_by, variables))
 
 
-def remember_loaded(account: Account, variables: Iterable[Any]) -> None:
+def remember_loaded(account: Account, variables: Callable[[], Iterable[Any]]) -> None:
     """Remembers what values that are being loaded cost, once they are there.
 
     Frozen weights are among them: a training of another process may have ended with them.
     """
-    held = list(variables)
-    remember_later(lambda: remember_released(account, held))
+    remember_later(lambda: remember_released(account, variables()))
 
 
-def released_values(trained: Iterable[Any]) -> set[bytes]:
-    """By what the values of these weights are remembered."""
-    return known_values(map(held_by, trained))
+def released_by(model: Any) -> list[Any]:
+    """What a training of a private model released, and what Keras computes from that alone, each as NumPy reads it.
+
+    The weights that it trains; the optimizer's state, with its moments and moving averages of weights; and the weights
+    of layers with LoRA as Keras hands them out and writes them, with what was learned added to what was frozen.
+    """
+    learning = [layer for layer in layers_with_lora(model) if layer.trainable_variables]
+    merged = [getattr(layer, name) for layer in learning for name in ("kernel", "embeddings") if hasattr(layer, name)]
+    return [*model.trainable_variables, *model.optimizer.variables, *merged]
+
+
+def layers_with_lora(model: Any) -> list[Any]:
+    """The layers whose frozen weights are handed out, and written, with what LoRA learned added to them."""
+    return [layer for layer in model._flatten_layers() if getattr(layer, "lora_enabled", False)]
+
+
+def released_values(model: Any) -> set[bytes]:
+    """By what the values are remembered that a training of this model ended with."""
+    return known_values(map(held_by, released_by(model)))
 
 
 def forget_released(values: Iterable[bytes]) -> None:
-    """Forgets what `released_values` gave: nobody else may hold a copy of these weights."""
+    """Forgets what `released_values` gave: nobody else may hold a copy of these."""
     forget(values)
 
 
-def charge_elsewhere(account: Account, trained: Iterable[Any], ledger: Ledger) -> None:
-    """Lets a ledger that holds already what a training cost, by an entry of another kind, be the one of its weights.
+def charge_elsewhere(model: Any, ledger: Ledger) -> None:
+    """Lets a ledger that holds already what a training cost, by an entry of another kind, be the one of its model.
 
     Nothing is merged: counting the training's own releases there, too, would charge them twice.
     """
-    weights = list(trained)
-    forget_released(released_values(weights))
+    account = model._privacy.account
+    forget_released(released_values(model))
     account.replace(ledger)
     account.unpaid = False
-    remember_released(account, weights)
+    remember_released(account, released_by(model))
 
 
 def paid_for(variables: Iterable[Any]) -> list[bool]:

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+from keras.src.backend.common import global_state
+
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta, check_ledger
 from tfdp_layers.accounting.released import are_foreign, loading
@@ -15,13 +18,23 @@ from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer, merge_adaptations
-from tfdp_layers.models.accounts import join_accounts, paid_for, remember_loaded
+from tfdp_layers.models.accounts import join_accounts, layers_with_lora, paid_for, remember_loaded
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.models.whole_file import whole_file
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.structure import KerasMixin
 
 _loading = threading.local()
+_UNPAID = (
+    "These weights were saved without a privacy ledger, so what they cost is not known. If they are public (never"
+    " computed from private records), say so: load_weights(path, public=True), or tfdp.load_model(path, public=True)."
+    " If a private training made them, load the file that it saved, by model.save or model.save_weights."
+)
+_HDF5 = (
+    "An HDF5 file (.h5) holds no privacy ledger: a private model from it would not state what its weights cost. Use"
+    " model.save('model.keras') and tfdp.load_model, or save_weights('model.weights.h5') and load_weights; to publish,"
+    " model.to_keras().save(path)."
+)
 _CHANGED = (
     "The weights are not those with which the last training ended: something else changed them, such as fit of an"
     " ordinary model that shares them. What that took from private records is not in this statement."
@@ -160,8 +173,24 @@ class Bookkeeping(KerasMixin):
 
     # Files ------------------------------------------------------------------------------------------------------------
 
+    def get_config(self) -> dict[str, Any]:
+        """As in Keras. Raises ValueError while Keras writes an HDF5 file (.h5), which would hold no ledger."""
+        refuse_hdf5()
+        return dict(super().get_config())
+
+    @classmethod
+    def from_config(cls, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras. Raises ValueError while Keras reads an HDF5 file (.h5), which holds no ledger."""
+        refuse_hdf5()
+        return super().from_config(*args, **kwargs)
+
     def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
-        """As in Keras; an interrupted save leaves an earlier file as it was."""
+        """As in Keras; an interrupted save leaves an earlier file as it was.
+
+        Raises: ValueError for an HDF5 file (.h5), which would hold no ledger.
+        """
+        if isinstance(filepath, str | os.PathLike) and os.fspath(filepath).endswith((".h5", ".hdf5")):
+            raise ValueError(_HDF5)  # before Keras empties a file that is there
         self._privacy.decided("saved the model")
         with whole_file(filepath, overwrite) as path:
             super().save(path, overwrite, *args, **kwargs)
@@ -184,9 +213,13 @@ class Bookkeeping(KerasMixin):
         self._privacy.decided("loaded weights")
         held, was = [*self.variables, *self._optimizer_variables()], self._privacy.unpaid
         before = [variable.numpy() for variable in held]
+        self._privacy.asked = False
         try:
             with declared_public(public):
                 super().load_weights(filepath, *args, **kwargs)
+            asked = self._privacy.asked or public
+            if not asked and not all(map(np.array_equal, before, (variable.numpy() for variable in held))):
+                raise ValueError(_UNPAID)  # Keras reads files of other formats past `load_own_variables`
             if not was:
                 self._refuse_unpaid_weights()  # with skip_mismatch Keras warns only
             if public:
@@ -234,7 +267,10 @@ class Bookkeeping(KerasMixin):
         refuse_changed_constants(self)
         super().save_own_variables(store)
         write_stored_ledger(store, self.ledger)
-        write_paid_weights(store, paid_for(self._trained_by_fits()))
+        mixed = {id(w) for layer in layers_with_lora(self) if any(paid_for(layer.weights)) for w in layer.weights}
+        weights = self._trained_by_fits()
+        paid = zip(weights, paid_for(weights), strict=True)
+        write_paid_weights(store, [is_paid or id(weight) in mixed for weight, is_paid in paid])
 
     def _trained_by_fits(self) -> list[Any]:
         """The weights that trainings may release something into: adapted layers know themselves what theirs cost."""
@@ -253,12 +289,12 @@ class Bookkeeping(KerasMixin):
             paid = [True] * len(weights)
         theirs = [weight for weight, is_paid in zip(weights, paid, strict=True) if is_paid]
         join_accounts(self._privacy.account, (), theirs)
-        remember_loaded(self._privacy.account, theirs)
+        remember_loaded(self._privacy.account, lambda: [*theirs, *self._optimizer_variables()])
 
     def load_own_variables(self, store: Any) -> None:
         """Loads weights; what they cost is merged into the ledger, which never rewinds."""
         # Keras loads the weights of layers after a failure here too (and only warns, with skip_mismatch).
-        self._privacy.unpaid = True
+        self._privacy.unpaid = self._privacy.asked = True
         variables, stored = read_stored_ledger(store)
         paid = read_paid_weights(variables)
         if stored is not None:
@@ -268,11 +304,7 @@ class Bookkeeping(KerasMixin):
                 if stored.updates:
                     self._share_cost(paid)
         elif not getattr(_loading, "public", False):
-            raise ValueError(
-                "These weights were saved without a privacy ledger, so what they cost is not known. If they are public"
-                " (never computed from private records), say so: load_weights(path, public=True), or"
-                " tfdp.load_model(path, public=True). If a private training made them, load the file that it saved."
-            )
+            raise ValueError(_UNPAID)
         self._privacy.unpaid = False
         super().load_own_variables(variables)
 
@@ -285,3 +317,9 @@ def declared_public(public: bool) -> Iterator[None]:
         yield
     finally:
         _loading.public = earlier
+
+
+def refuse_hdf5() -> None:
+    """Raises ValueError where Keras writes or reads its older format, HDF5, which knows weights and nothing beside."""
+    if global_state.get_global_attribute("use_legacy_config", False):
+        raise ValueError(_HDF5)

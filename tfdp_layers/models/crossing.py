@@ -22,7 +22,14 @@ def crossings_of(model: Any) -> Crossings:
         return [*written_by_records(model), *seeds]
 
     replicas = model._privacy.require_run().replicas
-    return Crossings(model.name, kept, None if replicas is None else own, model._privacy.written_by_sums)
+    return Crossings(
+        model.name,
+        kept,
+        None if replicas is None else own,
+        model._privacy.written_by_sums,
+        hidden=lambda: written_by_records(model),
+        ended=lambda: bool(model.stop_training),
+    )
 
 
 def results_of(model: Any) -> dict[str, Any]:
@@ -41,6 +48,21 @@ def resetting(model: Any) -> Iterator[None]:
     with crossings_of(model).of_records():
         yield
         refuse_kept([*model.metrics, *getattr(model._compile_metrics, "metrics", ())])
+
+
+@contextlib.contextmanager
+def asking(model: Any) -> Iterator[None]:
+    """Around the results of metrics between two steps, where those of the caller's own run their Python: as above."""
+    metrics = [*model.metrics, *getattr(model._compile_metrics, "metrics", ())]
+    if (
+        all(type(one).__module__.split(".")[0] == "keras" for one in metrics)
+        or model._privacy.run is None
+        or not tf.executing_eagerly()
+    ):
+        yield
+        return
+    with crossings_of(model).of_records():
+        yield
 
 
 def refuse_kept(metrics: Iterable[Any]) -> None:

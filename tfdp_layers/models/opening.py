@@ -14,7 +14,7 @@ from tfdp_layers.callbacks.steering import logs_first
 from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
 from tfdp_layers.certificates.interactions import specs
-from tfdp_layers.models.accounts import join_accounts, remember_released
+from tfdp_layers.models.accounts import join_accounts, released_by, remember_released
 from tfdp_layers.models.bookkeeping import Bookkeeping
 from tfdp_layers.models.building import build_for, settings_of
 from tfdp_layers.models.calibrating import settle_noise
@@ -88,7 +88,7 @@ class Opening(BoundedSums, Bookkeeping):
             finally:
                 state.stream = stream_after(state.run, self.optimizer, self.ledger)
                 if self.made_in_fit:
-                    remember_released(state.account, self.trainable_variables)
+                    remember_released(state.account, released_by(self))
                     state.trained = [held_by(variable) for variable in self.trainable_variables]
                 state.end_run()
 

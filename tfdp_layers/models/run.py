@@ -101,7 +101,7 @@ class PrivacyState:
         self.read_after_noise: list[Any] = []
         self.written_by_sums: set[int] = set()
         self.accept_measured = False
-        self.posing = False
+        self.posing = self.asked = False  # asked: whether a file that is being loaded was asked for a ledger
         self.watch: Watch | None = None
         self.stream: Stream | None = None
         self.remarks: list[str] = []

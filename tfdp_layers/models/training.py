@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfdp_layers.instances import refuse_class
 from tfdp_layers.models.building import settings_of
 from tfdp_layers.models.counting import CountedStep, refuse_changed
-from tfdp_layers.models.crossing import crossings_of, resetting, results_of
+from tfdp_layers.models.crossing import asking, crossings_of, resetting, results_of
 from tfdp_layers.models.fit_arguments import bind
 from tfdp_layers.models.lockstep import fit_together
 from tfdp_layers.models.loops import PrivateLoop, refuse_unlooped
@@ -68,6 +68,11 @@ class PrivateTraining(Opening):
         """As in Keras. Raises ValueError, inside of `fit`, where a metric writes more than itself, or keeps numbers."""
         with resetting(self):
             super().reset_metrics()
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        """As in Keras. Raises ValueError, inside of `fit`, where a metric's result changes more than the metric."""
+        with asking(self):
+            return dict(super().get_metrics_result())
 
     def _local_sums(self, data: Any) -> list[tf.Tensor]:
         """Sums over a drawn batch, or over a replica's slice of it; updates the metrics."""

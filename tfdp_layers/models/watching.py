@@ -73,13 +73,22 @@ class Watch:
                 kwargs["logs"] = logs
             else:
                 args = (*args[:-1], logs)
+            before = dict(given)
             try:
-                return self._decided_in(callback, lambda: hook(*args, **kwargs))
+                return self._decided_in(callback, lambda: self._written_by(hook, args, kwargs, before, logs))
             finally:  # what a callback writes is seen by those after it
                 given.clear()
                 given.update(logs.unread())
 
         return call
+
+    def _written_by(self, hook: Callable[..., Any], args: Any, kwargs: Any, before: Any, logs: WatchedLogs) -> Any:
+        """Calls a hook; what it writes under the name of a public number, other callbacks take for one."""
+        found = hook(*args, **kwargs)
+        for name, value in logs.unread().items():
+            if not self._private(name) and before.get(name, self) is not value:
+                self.decided(f"wrote {name!r} into the logs, by which others may decide")
+        return found
 
     def _decided_in(self, callback: Any, hook: Callable[[], Any]) -> Any:
         before, self._touched = self._steering(), True

@@ -24,6 +24,7 @@ from tfdp_layers.noise import (
 from tfdp_layers.optimizers.inner import inner_optimizer, refuse_options, refuse_wrapped
 from tfdp_layers.optimizers.noise_multiplier import CALIBRATE, NoiseMultiplier
 from tfdp_layers.optimizers.release_limit import UNLIMITED, ReleaseLimit
+from tfdp_layers.proof.steering import made_here, refuse_outside
 from tfdp_layers.sensitivity import SensitivityGroup
 
 
@@ -236,7 +237,9 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
             released = self.after_noise(means[: len(variables)], means[len(variables) :], variables, groups)
             extra = weight_terms() if weight_terms else [None] * len(released)
             gradients = [g if e is None else tf.convert_to_tensor(g) + e for g, e in zip(released, extra, strict=True)]
-            self.inner_optimizer.apply(gradients, list(variables))
+            with made_here() as operations:
+                self.inner_optimizer.apply(gradients, list(variables))
+            refuse_outside(operations, f"The update of the wrapped optimizer {self.inner_optimizer.name!r}")
             self._iterations.assign_add(1)
             self._limit.variable.assign_sub(1)
             self._limit.reserved.assign_sub(1)

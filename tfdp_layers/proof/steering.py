@@ -11,11 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.batches.rows import flat_specs
+from tfdp_layers.proof.outside import outside
 from tfdp_layers.proof.proving import handle_of, outermost, resource_key
 from tfdp_layers.proof.state import handles_written_by, written_handles
-
-PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
-"""Operations that run Python code in a graph."""
 
 
 def written_by_records(model: Any) -> list[Any]:
@@ -56,6 +54,8 @@ def written_by_metrics(model: Any, update: Any) -> list[Any]:
 
     Args:
         update: of `traced_metrics`.
+
+    Raises: ValueError for metrics that take or keep numbers outside of variables.
     """
 
     def results() -> None:
@@ -64,6 +64,7 @@ def written_by_metrics(model: Any, update: Any) -> list[Any]:
 
     found = []
     for graph in (update.graph, tf.function(results, autograph=False).get_concrete_function().graph):
+        refuse_outside(graph.get_operations(), f"A metric of model {model.name!r}")
         written = written_handles(graph)
         found += [outer for outer, inner in graph.captures if inner.name in written]
     return found
@@ -114,12 +115,7 @@ def refuse_steered(model: Any, written: Iterable[Any]) -> list[Any]:
                 variable.constraint(variable)
 
     graph = tf.function(after_noise, autograph=False).get_concrete_function().graph
-    if any(node.op in PYTHON for node in nodes_of(graph)):
-        raise ValueError(
-            f"A learning rate, regularizer or constraint of model {model.name!r} runs Python code (tf.py_function or"
-            " tf.numpy_function) in every step: what it reads there, a metric of the records say, cannot be seen, and"
-            " the released weights would tell it. Write it in TensorFlow operations."
-        )
+    refuse_outside(graph.get_operations(), f"A learning rate, regularizer or constraint of model {model.name!r}")
     read = [outer for outer, within in graph.captures if within.dtype == tf.resource]
     private = {resource_key(handle_of(v)) for v in written}
     private |= {resource_key(handle) for v in written_by_records(model) for handle in handles_of(v)}
@@ -129,10 +125,20 @@ def refuse_steered(model: Any, written: Iterable[Any]) -> list[Any]:
     return list(graph.variables)
 
 
-def nodes_of(graph: Any) -> list[Any]:
-    """All operations of a graph and of the functions that it calls, as TensorFlow writes them into files."""
-    written = graph.as_graph_def()
-    return [*written.node, *(node for function in written.library.function for node in function.node_def)]
+def refuse_outside(operations: Iterable[Any], who: str) -> None:
+    """Raises ValueError where operations take or keep numbers that no variable holds: see `proof.outside`.
+
+    Args:
+        who: what they are part of, to name it.
+    """
+    kind = outside(operations)
+    if kind is not None:
+        raise ValueError(
+            f"{who} runs Python code (tf.py_function or tf.numpy_function), or takes or keeps numbers outside of"
+            f" variables (operation {kind}), in every step: whether numbers of the records without noise, as metrics"
+            " hold them, go that way into the released weights cannot be seen. Write it in TensorFlow operations on"
+            " variables; what needs Python can be computed from the trained model after fit."
+        )
 
 
 def steered(name: str) -> ValueError:
@@ -154,6 +160,8 @@ class Crossings:
         kept: to the variables that only a release may move, or that it reads.
         own: to those that records may write, where not all that they write was examined beforehand: on replicas.
         examined: of `keys_written`: what the sums write was proved or measured to depend on no record.
+        hidden: to the variables of metrics: while an eager release runs, which may be any Python, they hold zeros.
+        ended: whether the training is told to stop.
     """
 
     def __init__(
@@ -162,8 +170,11 @@ class Crossings:
         kept: Callable[[], Iterable[Any]],
         own: Callable[[], Iterable[Any]] | None = None,
         examined: Set[int] = frozenset(),
+        hidden: Callable[[], Iterable[Any]] = lambda: (),
+        ended: Callable[[], bool] = lambda: False,
     ) -> None:
         self._name, self._kept, self._own, self._examined = name, kept, own, examined
+        self._hidden, self._ended = hidden, ended
         self._written: set[int] = set()
         self._read: set[int] = set()
 
@@ -174,14 +185,22 @@ class Crossings:
         Raises: ValueError at its end, where a release that came before reads what was written here.
         """
         if tf.executing_eagerly():
-            before = values(self._watched())
+            before, ended = values(self._watched()), self._ended()
             yield
             if values(self._watched()) != before:
                 raise steered(self._name)
+            if self._ended() and not ended:
+                raise ValueError(
+                    f"Code of model {self._name!r} that sees records, such as a metric's, ended the training: when it"
+                    " ends would tell what it saw, which carries no noise. Leave model.stop_training to callbacks that"
+                    " decide by public numbers."
+                )
             return
         with made_here() as operations:
             yield
         written = {resource_key(outermost(t)) for t in handles_written_by(operations)} - self._examined
+        if self._own is not None:
+            refuse_outside(operations, f"A metric of model {self._name!r}")
         if self._own is not None and written - {resource_key(h) for v in self._own() for h in handles_of(v)}:
             raise foreign(self._name)
         self._written |= written
@@ -191,7 +210,8 @@ class Crossings:
     def of_release(self) -> Iterator[None]:
         """Inside, noise is added and weights move. Raises as `of_records`."""
         if tf.executing_eagerly():
-            yield
+            with zeroed(self._hidden()):
+                yield
             return
         with made_here() as operations:
             yield
@@ -209,13 +229,30 @@ class Crossings:
 
 
 @contextlib.contextmanager
+def zeroed(variables: Iterable[Any]) -> Iterator[None]:
+    """Inside, these variables hold zeros."""
+    held = [(variable, variable.numpy()) for variable in variables]
+    try:
+        for variable, value in held:
+            variable.assign(np.zeros_like(value))
+        yield
+    finally:
+        for variable, value in held:
+            variable.assign(value)
+
+
+@contextlib.contextmanager
 def made_here() -> Iterator[list[Any]]:
     """The operations that are made inside, in the graph that is being traced.
 
-    Not those between processes: they hold a token in common, which orders them and carries no number.
+    Not those between processes: they hold a token in common, which orders them and carries no number. An eager call
+    makes none.
     """
-    graph = tf.compat.v1.get_default_graph()
     made: list[Any] = []
+    if tf.executing_eagerly():
+        yield made
+        return
+    graph = tf.compat.v1.get_default_graph()
     before = len(graph.get_operations())
     yield made
     made.extend(one for one in graph.get_operations()[before:] if not one.type.startswith("Collective"))

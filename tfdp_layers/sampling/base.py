@@ -14,6 +14,8 @@ from dp_accounting import DpEvent, NeighboringRelation, NonPrivateDpEvent, NoOpD
 
 from tfdp_layers.sampling.correlated import Correlated
 
+_LEAST_NOISE, _MOST_NOISE = 1e-12, 1e7
+
 
 def entropy_generator(seed: int | None = None) -> np.random.Generator:
     """Returns a counter-based generator (Philox) keyed by the operating system's entropy.
@@ -69,7 +71,8 @@ class Sampling(abc.ABC):
         Args:
             noise_multiplier: noise standard deviation over the L2 bound on ONE record's contribution to the released
                 SUM, all groups of a step already joined. 0 gives NonPrivateDpEvent, infinity (nothing released)
-                NoOpDpEvent.
+                NoOpDpEvent. Beyond 1e-12 to 1e7 accountants overflow: less counts as 0, and more as 1e7, which is never
+                less than it costs, since less noise costs more.
             examples: the declared, public number of records.
             noise: how the noise of the steps is correlated; None where it is independent.
 
@@ -85,10 +88,11 @@ class Sampling(abc.ABC):
                 f"noise_multiplier must be at least 0. Received: {noise_multiplier!r}. Use the ratio of the noise's"
                 " standard deviation to the bound on one record's contribution."
             )
-        if multiplier == 0:
+        if multiplier < _LEAST_NOISE:
             return NonPrivateDpEvent()
         if math.isinf(multiplier):
             return NoOpDpEvent()
+        multiplier = min(multiplier, _MOST_NOISE)
         if noise is not None:
             self.charges(1, examples, noise)
             return noise.event(multiplier)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tfdp_layers.accounting import Budget, BudgetExhausted, GroupNoise, Ledger, Release, Statement
@@ -29,6 +30,7 @@ class Run:
     Attributes:
         limit: of all steps; past it none is made. None: no limit.
         outspent: whether its budget refuses steps that it had planned.
+        begun: whether Keras' loop, and nothing else, makes the next step.
     """
 
     mechanism: Mechanism
@@ -38,6 +40,24 @@ class Run:
     made: int = 0
     limit: int | None = None
     outspent: bool = False
+    begun: bool = False
+
+
+class Turns(keras.callbacks.Callback):
+    """Tells the run, as the last callback before each step, that Keras' loop makes it.
+
+    Schedulers, generators of validation data and other callbacks could step on rows that nobody drew.
+    """
+
+    comes_last = True
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self._run = run
+
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """See the class."""
+        self._run.begun = True
 
 
 class Counted:
@@ -140,7 +160,7 @@ class Counted:
             weight._tfdp_ledger = self.ledger
         self._tfdp_run = Run(mechanism, release, token, planned)
         self._tfdp_traced = mechanism
-        arguments["callbacks"] = logs_first(arguments.get("callbacks"))
+        arguments["callbacks"] = logs_first(arguments.get("callbacks"), Turns(self._tfdp_run))
         try:
             return super().fit(**(arguments | data.arguments()))  # type: ignore[misc]
         finally:
@@ -195,6 +215,12 @@ class CountedStep:
 
     def __call__(self, iterator: Any) -> Any:
         run, ledger = self.model._require_run(), self.model.ledger
+        begun, run.begun = run.begun, False
+        if not begun:
+            raise RuntimeError(
+                "The compiled step was called by something other than the fit that runs: on which records, and how they"
+                " were drawn, is unknown, and so is the cost. Let fit call it."
+            )
         if mechanism_of(self.model) != run.mechanism:
             raise RuntimeError(
                 "The noise, the clip or num_microbatches was changed while fit runs: the ledger states others."
@@ -234,8 +260,6 @@ def with_ledger(model: Any, ledger: Ledger | None = None) -> Any:
         model.compile("sgd", loss)
         model.fit(x, y, batch_size=250, epochs=15, callbacks=[tfdp.callbacks.PrivacyBudget(3.0, 1e-5)])
     """
-    import keras
-
     if not keras.__version__.startswith("2."):
         raise ImportError(
             f"Keras {keras.__version__} is here, on which tensorflow-privacy does not run: tfdp.make_private(model)"

@@ -106,10 +106,10 @@ def random_search(
     search = _Search(build, chosen, candidates, judge, draws)
     for one in candidates:
         one.known["seeded"] = randomness is not None
-    ledger.lock()  # what it holds stays what the noise is found for
     search.find_noise(number, target, ledger)
     with counting_nothing() as fresh:
-        search.rehearse(fresh, ledger)
+        with ledger.spared.by(_CHARGED):
+            search.rehearse(fresh)
         if verbose:
             print(_said(number, target, candidates), flush=True)
         best = search.paid(number, ledger, fresh)
@@ -119,7 +119,7 @@ def random_search(
             " are not told of, as failures may depend on records: try `build` and the objective on public data."
         )
     model, settings, noise = best.output
-    charge_elsewhere(model._privacy.account, model.trainable_variables, ledger)
+    charge_elsewhere(model, ledger)
     return Found(model, settings, judge.shown(best.score), noise)
 
 
@@ -127,14 +127,10 @@ Output = tuple[PrivateTraining, dict[str, Any], float]
 """Of a trial: its model, the settings that were drawn for it, and its noise multiplier."""
 
 
-def refuse_charged(ledger: Ledger, before: int) -> None:
-    """Raises ValueError where the rehearsal charged the ledger of the search, which held `before` releases."""
-    if ledger.steps != before:
-        raise ValueError(
-            "build or the objective charged the ledger of the search: with every trial it would be charged again,"
-            " beyond the budget, and its entries would count the trials, which is secret. Release such numbers"
-            " before the search."
-        )
+_CHARGED = (
+    "build or the objective charged the ledger of the search: with every trial it would be charged again, beyond the"
+    " budget, and its entries would count the trials, which is secret. Release such numbers before the search."
+)
 
 
 @dataclass(frozen=True)
@@ -156,17 +152,18 @@ class _Search:
 
     def find_noise(self, number: NumberOfTrials, target: Budget, ledger: Ledger) -> None:
         """Sets the least noise with which the search keeps to the budget, and to the ledger's own."""
+        ledger.lock()  # what it holds stays what the noise is found for
         targets = [target, *([ledger.budget] if ledger.budget else [])]
         scale = max(calibrate_release(one, lambda scale: self.selection(number, scale), ledger) for one in targets)
         for candidate in self.candidates:
             candidate.scale = scale
 
-    def rehearse(self, fresh: Callable[[], None], ledger: Ledger) -> None:
+    def rehearse(self, fresh: Callable[[], None]) -> None:
         """One trial on made-up records, and one model more: raises what is wrong with the arguments.
 
         Notes what is known of the noise, and whether it is proved that records do not mix.
         """
-        settings, spent = draw_settings(self.space, self.randomness), ledger.steps
+        settings = draw_settings(self.space, self.randomness)
         fresh()
         model, candidate = self._built(settings), self._candidate(settings)
         source = model.optimizer.noise_source
@@ -185,8 +182,7 @@ class _Search:
         try:
             self._charge(self._built(settings), candidate)  # refuses a build that goes on from an earlier trial
         finally:
-            forget_released(released_values(model.trainable_variables))
-        refuse_charged(ledger, spent)
+            forget_released(released_values(model))
 
     def paid(self, number: NumberOfTrials, ledger: Ledger, fresh: Callable[[], None]) -> Best[Output] | None:
         """Charges the ledger for the search, then makes it. Raises as `Ledger.reserve`."""
@@ -194,7 +190,7 @@ class _Search:
         ledger.reserve(token, 1)
         ended: set[bytes] = set()
         try:
-            with silence():
+            with silence(), ledger.spared.by(_CHARGED):
                 best = best_of(number.draw(self.randomness), lambda: self.trial(fresh, ended))
                 keras.utils.set_random_seed(self.randomness.getrandbits(32))
         finally:
@@ -220,7 +216,7 @@ class _Search:
             model.history = keras.callbacks.History()  # its numbers carry no noise
             model.reset_metrics()
         finally:
-            ended |= released_values(model.trainable_variables)
+            ended |= released_values(model)
             model._privacy.unpaid = True  # for whoever kept it: the search pays for the best alone
         return score, (model, settings, model.optimizer.multiplier.number)
 

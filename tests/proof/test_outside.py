@@ -1,0 +1,58 @@
+"""Operations that take or keep numbers where no variable shows it are told from those that do not."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+from tfdp_layers.proof.outside import outside
+
+VARIABLE = tf.Variable(1.0)
+GENERATOR = tf.random.Generator.from_seed(1)
+
+
+def python():
+    return tf.numpy_function(lambda: 1.0, [], tf.float64)
+
+
+OUTSIDE = {
+    "PyFunc": python,
+    "EagerPyFunc": lambda: tf.py_function(lambda: 1.0, [], tf.float32),
+    "Timestamp": tf.timestamp,
+    "Stage": lambda: tf.raw_ops.Stage(values=[tf.constant(1.0)], shared_name="here"),
+    "Unstage": lambda: tf.raw_ops.Unstage(dtypes=[tf.float32], shared_name="here"),
+    "WriteFile": lambda: tf.io.write_file("there", "1"),
+    "ReadFile": lambda: tf.io.read_file("there"),
+    "AnonymousMutableHashTableOfTensors": lambda: tf.raw_ops.AnonymousMutableHashTableOfTensors(
+        key_dtype=tf.int64, value_dtype=tf.float32
+    ),
+}
+INSIDE = {
+    "variables": lambda: VARIABLE.assign_add(VARIABLE * 2.0),
+    "random numbers": lambda: (
+        tf.random.shuffle(tf.random.normal((4,))) + tf.random.uniform((4,)) + GENERATOR.normal(())
+    ),
+    "messages and checks": lambda: (tf.print(VARIABLE), tf.debugging.assert_positive(VARIABLE)),
+    "loops": lambda: tf.while_loop(lambda i: i < 3.0, lambda i: (i + VARIABLE,), [0.0]),
+    "arithmetic": lambda: tf.linalg.inv(tf.eye(3)) + keras.ops.softmax(tf.eye(3)),
+}
+WITHIN = {
+    "itself": lambda build: build(),
+    "of a function": lambda build: tf.function(lambda: (build(), tf.constant(1))[1])(),
+    "of a branch": lambda build: tf.cond(VARIABLE > 0.0, lambda: (build(), 1)[1], lambda: 2),
+}
+
+
+def found_in(build):
+    function = tf.function(lambda: (build(), tf.constant(1))[1], autograph=False)
+    return outside(function.get_concrete_function().graph.get_operations())
+
+
+@pytest.mark.parametrize("within", WITHIN)
+@pytest.mark.parametrize("kind", OUTSIDE)
+def test_what_goes_past_variables_is_found_in_every_function_that_is_called(kind, within):
+    assert found_in(lambda: WITHIN[within](OUTSIDE[kind])) == kind
+
+
+@pytest.mark.parametrize("kind", INSIDE)
+def test_what_is_followed_by_handles_or_reads_nothing_is_let_in(kind):
+    assert found_in(INSIDE[kind]) is None

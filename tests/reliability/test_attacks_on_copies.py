@@ -1,0 +1,121 @@
+"""Files and copies by which released numbers lost what they cost bring it along, or are refused."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from tfdp_layers.accounting import released as released_numbers
+from tfdp_layers.models import opening
+
+X = np.random.default_rng(0).normal(size=(12, 6)).astype("float32")
+Y = np.zeros((12, 4), "float32")
+
+
+def ordinary(lora=False, name=None):
+    layers = [keras.layers.Dense(6, use_bias=False), keras.layers.Dense(4, use_bias=False)]
+    model = keras.Sequential([keras.Input((6,)), *layers], name=name)
+    for layer in layers if lora else ():
+        layer.enable_lora(2)
+    return model
+
+
+def fit(model):
+    private = tfdp.make_private(model)
+    inner = keras.optimizers.SGD(0.1, momentum=0.9)
+    private.compile(tfdp.optimizers.ClippedOptimizer(inner, 1.0), "mse", run_eagerly=True)
+    private.fit(X, Y, batch_size=4, steps_per_epoch=2, verbose=0, accept_measured=True)
+    assert private.ledger.updates == 2
+    return private
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return fit(ordinary())
+
+
+def set_to(arrays):
+    """A new private model whose weights are these."""
+    model = ordinary()
+    model.set_weights([np.asarray(array) for array in arrays])
+    return tfdp.make_private(model)
+
+
+def moments(model):
+    return model.optimizer.inner_optimizer.momentums
+
+
+def kernels(model):
+    return [layer.kernel for layer in model.layers if layer.weights]
+
+
+def written_by_keras(model, path):
+    """The weights of an ordinary model on the same layers, by way of a file of it."""
+    keras.Sequential([keras.Input((6,)), *(layer for layer in model.layers if layer.weights)]).save_weights(path)
+    copy = ordinary()
+    copy.load_weights(path)
+    return copy.get_weights()
+
+
+def test_the_optimizers_state_costs_what_was_released_into_it(tmp_path):
+    model, path = fit(ordinary()), tmp_path / "model.keras"
+    assert set_to(moments(model)).ledger.updates == 2
+    model.save(path)
+    released_numbers._released.clear()  # as another process sees it
+    assert set_to(moments(tfdp.load_model(path))).ledger.updates == 2
+
+
+@pytest.mark.slow
+def test_what_lora_learned_costs_the_same_once_it_is_merged(tmp_path):
+    model = fit(ordinary(lora=True))
+    assert set_to(kernels(model)).ledger.updates == 2
+    assert set_to(written_by_keras(model, tmp_path / "w.weights.h5")).ledger.updates == 2
+    model.save(tmp_path / "model.keras")
+    released_numbers._released.clear()
+    loaded = tfdp.load_model(tmp_path / "model.keras")
+    assert tfdp.make_private(loaded.to_keras()).ledger.updates == 2
+    assert set_to(kernels(loaded)).ledger.updates == 2
+
+
+@pytest.mark.slow
+def test_copies_of_state_and_of_merged_weights_would_be_seen_to_cost_nothing(monkeypatch, tmp_path):
+    """The bug that the tests above are there for."""
+    monkeypatch.setattr(opening, "released_by", lambda model: model.trainable_variables)
+    assert set_to(moments(fit(ordinary()))).ledger.updates == 0
+    assert set_to(kernels(fit(ordinary(lora=True)))).ledger.updates == 0
+
+
+def test_a_private_model_does_not_go_into_a_file_without_a_ledger(trained, tmp_path):
+    path = tmp_path / "model.h5"
+    path.write_bytes(b"an earlier file")
+    with pytest.raises(ValueError, match="holds no privacy ledger"):
+        trained.save(path)
+    assert path.read_bytes() == b"an earlier file"
+    around = keras.Sequential([keras.Input((6,)), trained, keras.layers.Dense(2)])
+    for model in (trained, around):
+        with pytest.raises(ValueError, match="holds no privacy ledger"):
+            keras.saving.save_model(model, tmp_path / "other.h5")
+    trained.to_keras().save(path)  # to publish
+    assert keras.models.load_model(path, compile=False).count_params() == trained.count_params()
+
+
+def test_weights_of_a_file_that_is_asked_for_no_ledger_are_refused(tmp_path):
+    path = tmp_path / "model.h5"
+    ordinary(name="one").save(path)
+    model = tfdp.make_private(ordinary(name="one"))
+    before = model.get_weights()
+    with pytest.raises(ValueError, match="saved without a privacy ledger"):
+        model.load_weights(path)
+    for value, was in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(value, was)
+    model.load_weights(path, public=True)
+    assert not np.array_equal(model.get_weights()[0], before[0])
+
+
+def test_a_private_model_of_an_older_file_is_refused(trained, tmp_path, monkeypatch):
+    path = tmp_path / "model.h5"
+    with monkeypatch.context() as before:
+        before.setattr("tfdp_layers.models.bookkeeping.refuse_hdf5", lambda: None)
+        keras.saving.save_model(trained, path)
+    with pytest.raises(ValueError, match="holds no privacy ledger"):
+        keras.models.load_model(path, {"PrivateModel": tfdp.PrivateModel}, compile=False)

@@ -1,0 +1,47 @@
+"""Only Keras' loop makes a step: whatever else calls it has rows that nobody drew."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+
+tfp = pytest.importorskip("tensorflow_privacy")
+tk = tf.keras
+X, Y = np.zeros((40, 6), "float32"), np.zeros(40, "int64")
+
+
+def own_rows(model):
+    model.train_function(iter(tf.data.Dataset.from_tensors((X[:1], Y[:1]))))
+
+
+def scheduler(model):
+    def scheduled(epoch, rate):
+        own_rows(model)
+        return rate
+
+    return {"callbacks": [tk.callbacks.LearningRateScheduler(scheduled)]}
+
+
+def validation(model):
+    def rows():
+        while True:
+            own_rows(model)
+            yield X[:4], Y[:4]
+
+    return {"validation_data": rows(), "validation_steps": 1}
+
+
+def callback(model):
+    return {"callbacks": [tk.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: own_rows(model))]}
+
+
+@pytest.mark.parametrize(("options", "made"), [(scheduler, 0), (validation, 2), (callback, 0)])
+def test_what_keras_calls_between_steps_makes_none(options, made):
+    layers = [tk.Input((6,)), tk.layers.Dense(3)]
+    model = tfp.DPSequential(l2_norm_clip=0.5, noise_multiplier=1.5, layers=layers, use_xla=False)
+    model = tfdp.tf_privacy.with_ledger(model)
+    model.compile("sgd", tk.losses.SparseCategoricalCrossentropy(from_logits=True))
+    with pytest.raises(RuntimeError, match="called by something other"):
+        model.fit(X, Y, batch_size=20, verbose=0, **options(model))
+    assert model.ledger.steps == made  # the loop's own
