@@ -17,7 +17,7 @@ from tfdp_layers.certificates.constants import refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer, merge_adaptations
 from tfdp_layers.models.accounts import join_accounts, paid_for, remember_loaded
 from tfdp_layers.models.run import PrivacyState
-from tfdp_layers.models.whole_file import whole_file
+from tfdp_layers.models.whole_file import refuse_without_ledger, whole_file
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.structure import KerasMixin
 
@@ -145,8 +145,9 @@ class Bookkeeping(KerasMixin):
         if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > self.ledger.updates:
             raise ValueError(
                 f"The optimizer counts {int(optimizer.releases.numpy())} releases and the ledger"
-                f" {self.ledger.updates}: weights were restored without what they cost. Restore with load_weights or"
-                " load_model, or merge the ledger of the earlier run: model.ledger.merge(...)."
+                f" {self.ledger.updates}: weights were restored without what they cost, or another model was trained"
+                " with this optimizer. Restore with load_weights or load_model, or merge the ledger of the earlier run:"
+                " model.ledger.merge(...); give each model an optimizer of its own."
             )
 
     def audit(self, x: Any, y: Any, canaries: Canaries | int = 500, **options: Any) -> Any:
@@ -161,7 +162,8 @@ class Bookkeeping(KerasMixin):
     # Files ------------------------------------------------------------------------------------------------------------
 
     def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
-        """As in Keras; an interrupted save leaves an earlier file as it was."""
+        """As in Keras; an interrupted save leaves an earlier file as it was. Raises ValueError for an .h5 file."""
+        refuse_without_ledger(filepath)
         self._privacy.decided("saved the model")
         with whole_file(filepath, overwrite) as path:
             super().save(path, overwrite, *args, **kwargs)
