@@ -58,9 +58,9 @@ def test_numbers_as_objects_and_complex_numbers_and_sparse_matrices():
         def __getitem__(self, index):
             return X[index]
 
-    refused(made(), r"numbers, held as Python objects: x.astype\('float32'\)", x=X.astype(object))
-    refused(made(), r"numbers, held as Python objects: y.astype", y=Y.astype(object))
-    refused(made(), "real and imaginary parts", x=X.astype("complex64"))
+    refused(made(), r"entries are numbers: encode them by x.astype\('float32'\)", x=X.astype(object))
+    refused(made(), r"entries are numbers: encode them by y.astype", y=Y.astype(object))
+    refused(made(), "Encode complex numbers by two columns", x=X.astype("complex64"))
     refused(made(), r"x is a Sparse, a sparse matrix. Make it dense: x.toarray\(\)", x=Sparse())
 
 

@@ -83,11 +83,11 @@ def _as_numbers(name: str, leaf: Any, array: np.ndarray) -> str:
             f" ({name} - numpy.datetime64('2020-01-01', 'D')).astype(int)."
         )
     if kind == "c":
-        return "Complex numbers: give real and imaginary parts as columns of their own."
+        return "Encode complex numbers by two columns, their real and imaginary parts."
     columns = _columns_without_numbers(leaf)
     numbers = array.size and all(isinstance(one, int | float | np.number | np.bool_) for one in array.flat)
     if numbers:
-        return f"Its entries are numbers, held as Python objects: {name}.astype('float32')."
+        return f"Its entries are numbers: encode them by {name}.astype('float32')."
     if columns == []:
         return (
             f"Its columns are numbers that may be missing: put a constant where they are, then {name}.astype('float32')"
