@@ -9,6 +9,7 @@ from typing import Any
 
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.calibration import estimated_noise_multiplier
+from tfdp_layers.accounting.shown import Shown
 from tfdp_layers.accounting.signal import signal_to_noise
 from tfdp_layers.sampling import Poisson, Sampling
 
@@ -45,7 +46,7 @@ class PlannedRun:
 
 
 @dataclass(frozen=True)
-class RunPlan:
+class RunPlan(Shown):
     """A table, and the row to start from. Prints as text.
 
     Attributes:

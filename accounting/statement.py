@@ -14,6 +14,7 @@ from tfdp_layers.accounting.events import GENERATORS
 from tfdp_layers.accounting.ledger import Entry, Ledger
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.releases import records_released
+from tfdp_layers.accounting.shown import Shown
 from tfdp_layers.accounting.stated_releases import (
     Stated,
     StatedMetric,
@@ -95,7 +96,7 @@ _PARTY_EXCLUSIONS = (
 
 
 @dataclass(frozen=True)
-class Statement:
+class Statement(Shown):
     """A privacy statement; `str` gives a block of text for people, `to_json` one for programs.
 
     Attributes:

@@ -89,4 +89,6 @@ class View:
         relation = self.relation.name if self.relation else None
         named = f", dataset={self.dataset!r}" if self.dataset is not None else ""
         counts = f"entries={len(self._state.entries)}, steps={self.steps}"
-        return f"{type(self).__name__}(path={str(self.path)!r}{named}, {counts}, relation={relation})"
+        path = None if self.path is None else str(self.path)
+        budget = f", budget=({self.budget.epsilon:g}, {self.budget.delta:g})" if self.budget is not None else ""
+        return f"{type(self).__name__}(path={path!r}{named}{budget}, {counts}, relation={relation})"

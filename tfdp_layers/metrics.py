@@ -101,6 +101,11 @@ def _centred(values: Any, lower: float, upper: float) -> np.ndarray:
     if not 0.0 < upper - lower < math.inf:
         raise ValueError(f"lower must lie a finite way below upper. Received: lower={lower!r}, upper={upper!r}.")
     array = np.asarray(values)
+    if array.ndim == 2 and array.shape[1] == 1:
+        raise ValueError(
+            f"values must be one number or boolean a record, shape (records,). Received shape {array.shape}: give the"
+            " column, values[:, 0]."
+        )
     if array.ndim != 1 or not len(array) or array.dtype.kind not in "biuf":
         raise ValueError(
             "values must be one number or boolean a record, shape (records,), for example"

@@ -1,5 +1,6 @@
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,6 +15,7 @@ from tfdp_layers.accounting import (
     UnitRelease,
     epsilon,
 )
+from tfdp_layers.accounting.planning import PlannedRun, RunPlan
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 
 GROUPS = (GroupNoise("conv/kernel", 0.5, 1.5), GroupNoise("dense/kernel", 2.0, 6.0))
@@ -128,3 +130,12 @@ def test_sums_over_all_records_are_stated_per_record():
     text, _ = text_of(Release((GroupNoise("record_pca", 0.5, 1.5),), Poisson(600), 600, purpose="whole_data"))
     assert "3 noisy sums over all records" in text
     assert "record_pca: one record moves the sum" in text
+
+
+def test_a_notebook_shows_a_statement_and_a_plan_as_print_does():
+    run = PlannedRun(60, 10, 100, 1.0, 2.0, 3.0, 0.5, None)
+    statement = text_of(Release((GroupNoise("kernel", 0.5, 1.5),), Poisson(60), 600))[1]
+    for value in (statement, RunPlan(600, 1.0, 1e-5, None, (run,), run)):
+        shown = []
+        value._repr_pretty_(SimpleNamespace(text=shown.append), False)  # the name by which IPython asks
+        assert shown == [str(value)] != [repr(value)]

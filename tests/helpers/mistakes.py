@@ -122,9 +122,31 @@ MISTAKES = {
     ),
     "sample weights for positions": lambda: fit(sample_weight=np.ones((64, 2))),
     "KerasTuner over private models": lambda: fit(callbacks=[of_keras_tuner()]),
+    "y forgotten": lambda: fit(y=None),
+    "a label under another name": lambda: fit(two_outputs(), y={"ill": Y, "aged": Y}),
+    "labels of -1 and 1": lambda: fit(private(head(), loss="binary_crossentropy"), y=np.where(Y == 1, 1, -1)),
+    "a hinge loss of Keras": lambda: fit(private(head(), loss="hinge"), y=np.where(Y == 1, 1.0, -1.0)),
+    "numbers as Python objects": lambda: fit(x=X.astype(object)),
+    "all layers frozen": lambda: fit(private(frozen())),
+    "class weights 'balanced'": lambda: fit(class_weight="balanced"),
     "class weights for text labels": lambda: fit(class_weight={"ill": 2.0}),
     "a private model saved as .h5": lambda: private().save("model.h5"),
 }
+
+
+def head() -> Any:
+    return keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)])
+
+
+def two_outputs() -> Any:
+    inputs = keras.Input((6,))
+    return private(keras.Model(inputs, [keras.layers.Dense(3, name=name)(inputs) for name in ("ill", "old")]))
+
+
+def frozen() -> Any:
+    model = plain()
+    model.trainable = False
+    return model
 
 
 def units_and_records() -> None:

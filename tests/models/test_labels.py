@@ -1,11 +1,15 @@
 """Labels that the loss cannot take are refused in our own words, before anything is spent."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
-from tfdp_layers.models.labels import check_labels
+from tfdp_layers.models.labels import check_label_shapes, check_labels
+from tfdp_layers.per_record.losses import PerRecordLoss
 
 SPARSE = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
@@ -92,3 +96,81 @@ def test_labels_that_the_loss_takes_are_taken(loss, labels, units):
     made = model(loss, units)
     made.fit(X, labels, batch_size=4, verbose=0)
     assert made.ledger.steps == 3
+
+
+# Which label is for which output -----------------------------------------------------------------------------------
+
+
+def two(loss):
+    inputs = keras.Input((2,))
+    made = tfdp.PrivateModel(inputs, [keras.layers.Dense(1, name=name)(inputs) for name in ("high", "wide")])
+    made.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0), loss, run_eagerly=True)
+    return made
+
+
+ONE = X[:, :1]
+
+
+@pytest.mark.parametrize(
+    ("loss", "labels", "says"),
+    [
+        ("mse", {"high": ONE, "width": ONE}, r"y names \['width'\].*Give a dict of labels by name"),
+        ("mse", ONE, r"y holds 1 arrays, for 2 outputs"),
+        ("mse", [ONE, ONE, ONE], r"y holds 3 arrays, for 2 outputs"),
+        ("mse", {"high": ONE}, r"no labels for the outputs \['wide'\]"),
+        ({"wide": "mse"}, {"high": ONE}, r"no labels for the outputs \['wide'\]"),
+        ("mse", None, r"no labels for the outputs \['high', 'wide'\].*model.fit\(x, y\)"),
+    ],
+)
+def test_labels_that_belong_to_no_output_are_refused_and_never_taken_by_their_order(loss, labels, says):
+    made = two(loss)
+    with pytest.raises(ValueError, match=says):
+        made.fit(X, labels, batch_size=4, verbose=0)
+    assert made.ledger.steps == 0
+
+
+@pytest.mark.parametrize("given", [(X, None), ((X, CLASSES), None)])
+def test_a_forgotten_y_is_asked_for(given):
+    with pytest.raises(ValueError, match=r"no labels for the outputs .*model.fit\(x, y\)"):
+        model("mse").fit(*given, batch_size=4, verbose=0)
+
+
+def test_each_output_gets_its_own_label():
+    loss = PerRecordLoss("mse", None, ["b", "a"])
+    by_name, by_key = {"a": ONE + 3.0, "b": ONE}, {"p": ONE, "q": ONE + 3.0}
+    assert [one[0, 0] for one in loss.labels(by_name, [ONE, ONE])] == [0.0, 3.0]
+    assert [one[0, 0] for one in loss.labels(by_key, {"p": ONE, "q": ONE})] == [0.0, 3.0]
+    assert [one[0, 0] for one in loss.labels([ONE, ONE + 3.0], [ONE, ONE])] == [0.0, 3.0]
+    only = PerRecordLoss({"a": "mse"}, None, ["b", "a"])
+    assert only.labels(ONE, [ONE, ONE])[0] is None
+    assert only.labels({"a": ONE}, [ONE, ONE])[1] is ONE
+    assert PerRecordLoss("mse", None, ["a"]).labels({"any": ONE}, ONE) == [ONE]
+
+
+@pytest.mark.parametrize("loss", ["binary_crossentropy", keras.losses.BinaryCrossentropy(from_logits=True)])
+def test_labels_of_minus_one_are_refused_by_a_binary_crossentropy(loss):
+    one_output = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    check_labels(one_output, loss, np.array([0.0, 0.3, 1.0]))
+    check_labels(one_output, "mse", np.array([-1.0, 1.0]))
+    for bad in ([-1, 1], [0, 2], [1, 2]):
+        with pytest.raises(ValueError, match="labels from 0 to 1"):
+            check_labels(one_output, loss, np.array(bad))
+
+
+@pytest.mark.parametrize(
+    ("loss", "activation", "warns"),
+    [
+        ("sparse_categorical_crossentropy", None, True),
+        (keras.losses.SparseCategoricalCrossentropy(), None, True),
+        (SPARSE, None, False),
+        ("sparse_categorical_crossentropy", "softmax", False),
+        ("mse", None, False),
+    ],
+)
+def test_a_loss_of_probabilities_over_an_output_without_activation_is_warned_of(loss, activation, warns):
+    outputs = keras.layers.Dense(3, activation)(keras.Input((2,)))
+    labels = tf.TensorSpec((None, 3) if loss == "mse" else (None,))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        check_label_shapes(outputs, PerRecordLoss(loss, None, ["out"]), labels)
+    assert [("from_logits=True" in str(one.message)) for one in caught] == [True] * warns

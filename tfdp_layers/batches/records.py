@@ -40,6 +40,7 @@ def _array(name: str, leaf: Any) -> np.ndarray:
             f"{name} holds a {type(leaf).__name__}: its rows have no common shape that padding could fill. Make it"
             " dense, with .to_tensor(), tf.sparse.to_dense or .filled()."
         )
+    refuse_sparse(name, leaf)
     if not hasattr(leaf, "__array__"):
         raise ValueError(
             f"{name} must be an array, or a dict, list or tuple of arrays (one for each input or output). Received a"
@@ -55,6 +56,12 @@ def _array(name: str, leaf: Any) -> np.ndarray:
             f"{name} must have a first axis that counts the records. Received a scalar: put it into an array."
         )
     return array
+
+
+def refuse_sparse(name: str, given: Any) -> None:
+    """Raises ValueError for SciPy's sparse matrices, which look like sources of records."""
+    if hasattr(given, "nnz") and hasattr(given, "toarray"):
+        raise ValueError(f"{name} is a {type(given).__name__}, a sparse matrix. Make it dense: {name}.toarray().")
 
 
 def _as_numbers(name: str, leaf: Any, array: np.ndarray) -> str:
@@ -75,7 +82,12 @@ def _as_numbers(name: str, leaf: Any, array: np.ndarray) -> str:
             "Count days from a date that is known beforehand:"
             f" ({name} - numpy.datetime64('2020-01-01', 'D')).astype(int)."
         )
+    if kind == "c":
+        return "Encode complex numbers by two columns, their real and imaginary parts."
     columns = _columns_without_numbers(leaf)
+    numbers = array.size and all(isinstance(one, int | float | np.number | np.bool_) for one in array.flat)
+    if numbers:
+        return f"Its entries are numbers: encode them by {name}.astype('float32')."
     if columns == []:
         return (
             f"Its columns are numbers that may be missing: put a constant where they are, then {name}.astype('float32')"
@@ -103,6 +115,10 @@ def is_numeric(dtype: np.dtype) -> bool:
     return dtype.isnative and (kind.is_floating or kind.is_integer or kind.is_bool)
 
 
+_NAMED_LENGTHS = 8
+"""How many arrays an error names; a list of records would be a list of thousands."""
+
+
 def common_length(**named: Any) -> int:
     lengths = {
         path: len(leaf)
@@ -112,9 +128,12 @@ def common_length(**named: Any) -> int:
     }
     distinct = set(lengths.values())
     if len(distinct) > 1:
+        first = list(lengths.items())[:_NAMED_LENGTHS]
+        others = f", and {len(lengths) - len(first):,} other arrays" if len(lengths) > len(first) else ""
+        many = " A list of single records goes to fit as tfdp.records(the_list)." if others else ""
         raise ValueError(
             f"x and y must hold the same records, so their first axes must agree. Received lengths:"
-            f" {', '.join(f'{path} {length:,}' for path, length in lengths.items())}."
+            f" {', '.join(f'{path} {length:,}' for path, length in first)}{others}.{many}"
         )
     if distinct in (set(), {0}):
         raise ValueError("The data are empty, so nothing can be drawn from them. Pass at least one record.")
@@ -178,6 +197,12 @@ def differing(weights: np.ndarray) -> bool:
 
 def class_factors(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
     """float64 (records,): each record's factor."""
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(
+            "class_weight must map integer classes to finite factors of at least 0, such as {0: 1.0, 1: 5.0}. Received:"
+            f" {class_weight!r}. Factors counted from the private labels, 'balanced' say, are private numbers: take the"
+            " classes' shares from elsewhere (docs/choosing.md, Rare classes)."
+        )
     good = all(isinstance(label, int | np.integer) for label in class_weight)
     if not good or not all(math.isfinite(factor) and factor >= 0 for factor in class_weight.values()):
         raise ValueError(

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.batches.records import is_numeric
+from tfdp_layers.batches.records import is_numeric, refuse_sparse
 from tfdp_layers.batches.stores import ArrayStore, Field, Store, drawn_dtype
 from tfdp_layers.batches.written import of_pipeline
 from tfdp_layers.instances import refuse_class
@@ -70,6 +70,7 @@ def as_store(
     x: Any, y: Any = None, sample_weight: Any = None, class_weight: Mapping[int, float] | None = None
 ) -> Store:
     """The records of arrays, or of a source that holds labels and weights itself."""
+    refuse_sparse("x", x)
     if not isinstance(x, Store) and not is_source(x):
         return ArrayStore(x, y, sample_weight, class_weight)
     named = {"y": y, "sample_weight": sample_weight, "class_weight": class_weight}

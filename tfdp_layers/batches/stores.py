@@ -87,9 +87,9 @@ class ArrayStore(Store):
             check_finite(name, leaf)
         weights = weights_of(sample_weight, y, self._length)
         if class_weight is not None:
+            factors = class_factors(y, class_weight)
             if sample_weight is None:
                 self.largest_weight = max(map(float, class_weight.values()), default=1.0) or None
-            factors = class_factors(y, class_weight)
             weights = keras.tree.map_structure(lambda leaf: finite_weights(leaf * factors), weights)
         if sample_weight is not None or class_weight is not None:
             self.weighted = any(map(differing, keras.tree.flatten(weights)))

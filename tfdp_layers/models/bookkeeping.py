@@ -158,8 +158,9 @@ class Bookkeeping(KerasMixin):
         if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > self.ledger.updates:
             raise ValueError(
                 f"The optimizer counts {int(optimizer.releases.numpy())} releases and the ledger"
-                f" {self.ledger.updates}: weights were restored without what they cost. Restore with load_weights or"
-                " load_model, or merge the ledger of the earlier run: model.ledger.merge(...)."
+                f" {self.ledger.updates}: weights were restored without what they cost, or another model was trained"
+                " with this optimizer. Restore with load_weights or load_model, or merge the ledger of the earlier run:"
+                " model.ledger.merge(...); give each model an optimizer of its own."
             )
 
     def audit(self, x: Any, y: Any, canaries: Canaries | int = 500, **options: Any) -> Any:

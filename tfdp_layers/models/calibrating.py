@@ -154,6 +154,13 @@ def _least_noise(
 
 def _nothing_left(target: Budget, spent: float, ledger: Ledger) -> str:
     where = "" if ledger.path is None else f" {ledger.path}, which outlives this process,"
+    if target == ledger.budget:
+        return (
+            f"Nothing is left of the budget of the data set {ledger.dataset!r}, epsilon={target.epsilon:g} at"
+            f" delta={target.delta:g}: the {ledger.steps} releases in the ledger{where} spent epsilon={spent:.4g}."
+            " Nothing more was released, and no PrivacyBudget raises what was fixed for the data set. The models that"
+            " were trained may be used for ever; a further one needs other records."
+        )
     return (
         f"Nothing is left of the budget epsilon={target.epsilon:g} at delta={target.delta:g}: the {ledger.steps}"
         f" releases in the ledger{where} spent epsilon={spent:.4g}. Nothing more was released. With"

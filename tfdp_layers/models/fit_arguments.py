@@ -72,6 +72,9 @@ def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) ->
         arguments: of `fit`, by name.
         logged: names that training metrics start with: of the model's outputs and of its metrics.
     """
+    epochs = arguments.get("epochs", 1)
+    if isinstance(epochs, bool) or not hasattr(epochs, "__index__"):
+        raise ValueError(f"epochs must be an integer. Received: {epochs!r} of type {type(epochs).__name__}.")
     if arguments.get("validation_split"):
         raise ValueError(
             "validation_split carves the validation data out of the private data: its metrics are computed without"

@@ -1,31 +1,47 @@
 """Whether labels are what the loss takes, said before anything is spent."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
+from tfdp_layers.caller import warn
 from tfdp_layers.per_record.losses import PerRecordLoss, is_sparse
 
 _ENTRY_BY_ENTRY = (
     *("mean_squared_error", "mean_absolute_error", "mean_absolute_percentage_error", "mean_squared_logarithmic_error"),
     *("binary_crossentropy", "binary_focal_crossentropy", "huber", "log_cosh", "poisson", "kl_divergence"),
-    *("hinge", "squared_hinge", "categorical_hinge", "cosine_similarity"),
+    *("categorical_hinge", "cosine_similarity"),
 )
+_HINGES = ("hinge", "squared_hinge")
+_OF_TWO = ("binary_crossentropy", "binary_focal_crossentropy")
 _ONE_HOT = ("categorical_crossentropy", "categorical_focal_crossentropy")
+_OF_PROBABILITIES = (*_OF_TWO, *_ONE_HOT, "sparse_categorical_crossentropy")
 
 
 def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
-    """Raises ValueError if integer class labels lie outside what a single-output classifier can predict.
+    """Raises ValueError if labels lie outside what a single-output classifier can predict.
 
-    The message says how many classes there are, nothing of the records; that it is raised at all is not covered by the
-    guarantee.
+    Class numbers lie in 0 ... classes - 1, the labels of a binary cross-entropy in 0 to 1: others, such as -1 and 1,
+    have a loss without a minimum. The message says how many classes there are, nothing of the records; that it is
+    raised at all is not covered by the guarantee.
     """
-    if not is_sparse(loss) or not hasattr(y, "shape") or not model.built or len(model.outputs) != 1:
+    if not hasattr(y, "shape") or not model.built or len(model.outputs) != 1:
+        return
+    of_two = _name(keras.losses.get(loss) if isinstance(loss, str) else loss) in _OF_TWO
+    if not (is_sparse(loss) or of_two):
         return
     classes = model.outputs[0].shape[-1]
     values = np.asarray(y)
+    if of_two:
+        alike = classes == 1 or values.ndim == len(model.outputs[0].shape)  # else `check_label_shapes` speaks up
+        if alike and values.size and (values.min() < 0 or values.max() > 1):
+            raise ValueError(
+                "binary_crossentropy takes labels from 0 to 1, and some of y lie outside. Recode them, for example"
+                " (y > 0).astype('float32') for labels of -1 and 1; or, for more than two classes,"
+                " keras.losses.SparseCategoricalCrossentropy and a unit for each class."
+            )
+        return
     if len(values.shape) == len(model.outputs[0].shape) and values.shape[-1] != 1:
         return  # no class numbers: see `check_label_shapes`
     if classes and values.size and (values.min() < 0 or values.max() >= classes):
@@ -35,19 +51,22 @@ def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
         )
 
 
-def check_label_shapes(outputs: Sequence[Any], loss: PerRecordLoss, y: Any) -> None:
-    """Raises ValueError where labels have another shape than a loss of Keras takes for an output, with the fix.
+def check_label_shapes(outputs: Any, loss: PerRecordLoss, y: Any) -> None:
+    """Raises ValueError where labels are missing, belong to no output, or have a shape that a loss of Keras won't take.
+
+    Warns where a loss takes probabilities and the output's last layer has no activation.
 
     Args:
-        outputs: the model's, with shapes (None, ...).
+        outputs: the model's, in its own structure, with shapes (None, ...).
         loss: the compiled one, taken apart.
         y: structure of specs of the labels, with shapes (None, ...); None without labels.
     """
-    labels = [] if y is None else loss.flatten(y)
-    for output, one, label, name in zip(outputs, loss.losses, labels, loss.names, strict=False):
+    labels = loss.labels(y, outputs)
+    for output, one, label, name in zip(keras.tree.flatten(outputs), loss.losses, labels, loss.names, strict=False):
         predicted, given = getattr(output, "shape", None), getattr(label, "shape", None)
         if one is not None and predicted and given is not None and getattr(given, "rank", 0) is not None:
             _check(tuple(predicted), tuple(given), one, name)
+            _warn_of_logits(output, one, name)
 
 
 def _check(predicted: tuple[int | None, ...], given: tuple[int | None, ...], loss: Any, name: str) -> None:
@@ -55,6 +74,12 @@ def _check(predicted: tuple[int | None, ...], given: tuple[int | None, ...], los
     kind = _name(loss)
     wide = predicted[-1] is not None and predicted[-1] > 1
     numbers = _agree(given, predicted[:-1]) or _agree(given, (*predicted[:-1], 1))
+    if kind in _HINGES:
+        raise ValueError(
+            f"Keras' {kind} asks whether all labels of a batch are 0 or 1, so each record's loss depends on the others'"
+            " labels and no bound holds. Write it for single records, with labels of -1 and 1: loss=lambda y, p:"
+            " keras.ops.mean(keras.ops.maximum(1 - y * p, 0), axis=-1)."
+        )
     called = f"The labels of output {name!r} have shape {_shaped(given)}, and {kind}"
     if is_sparse(loss) and not numbers:
         if wide and _agree(given, predicted):
@@ -74,6 +99,18 @@ def _check(predicted: tuple[int | None, ...], given: tuple[int | None, ...], los
     flat = len(given) == len(predicted) - 1 and wide
     if kind in _ENTRY_BY_ENTRY and (flat or (len(given) == len(predicted) and not _broadcast(given, predicted))):
         raise ValueError(f"{called} takes {_shaped(predicted)}, as wide as the output. {_WIDTH}")
+
+
+def _warn_of_logits(output: Any, loss: Any, name: str) -> None:
+    """A loss of probabilities clips what lies outside of 0 to 1: such a training spends the budget on very little."""
+    layer = getattr(getattr(output, "_keras_history", None), "operation", None)
+    bare = getattr(layer, "activation", None) is keras.activations.linear
+    if bare and _name(loss) in _OF_PROBABILITIES and not getattr(loss, "from_logits", False):
+        warn(
+            f"{_name(loss)} takes probabilities from 0 to 1, and output {name!r} is a {type(layer).__name__} without an"
+            " activation: its numbers have any size. Use from_logits=True, as in"
+            " keras.losses.SparseCategoricalCrossentropy(from_logits=True), or an activation, 'softmax' or 'sigmoid'."
+        )
 
 
 _WIDTH = "Recode the labels, or give the last layer as many units as a label has numbers."

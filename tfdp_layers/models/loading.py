@@ -67,9 +67,7 @@ def load_model(
     """
     import_registered()
     path, limit = Path(path), MemoryLimit(max_bytes)
-    if not path.is_file():
-        what = f"{path} is a folder" if path.is_dir() else f"There is no file {path}"
-        raise ModelFileError(f"{what} (from {Path.cwd()}). Give the path of a file *.keras that model.save wrote.")
+    _refuse_no_model(path)
     try:
         with zipfile.ZipFile(path) as archive:
             limit.check_members(archive)
@@ -93,6 +91,18 @@ def load_model(
             " Load it with keras.saving.load_model, and tfdp.make_private(model) if they are public."
         )
     return model
+
+
+def _refuse_no_model(path: Path) -> None:
+    """Raises ModelFileError where there is no file, or one of another format."""
+    if not path.is_file():
+        what = f"{path} is a folder" if path.is_dir() else f"There is no file {path}"
+        raise ModelFileError(f"{what} (from {Path.cwd()}). Give the path of a file *.keras that model.save wrote.")
+    if path.suffix in (".h5", ".hdf5"):
+        raise ModelFileError(
+            f"{path} is an HDF5 file: Keras' older format for models, which holds no ledger, or weights alone. Save the"
+            " model as *.keras; weights go into a model that is there: model.load_weights(path)."
+        )
 
 
 def _refuse_unknown(config: Any, custom_objects: Mapping[str, Any]) -> None:

@@ -19,6 +19,15 @@ class PrivateModel(PrivateTraining, keras.Model):
     `predict`, `save`. See `PrivateTraining` for the guarantee.
     """
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        if not args and "inputs" not in kwargs:
+            raise ValueError(
+                f"{type(self).__name__} needs inputs and outputs: a private model is a functional one, since the uses"
+                " of a layer can't be counted in a call() of your own. Write x = keras.Input(shape) and"
+                " tfdp.PrivateModel(x, layers(x)); or tfdp.make_private(keras_model)."
+            )
+        super().__init__(*args, **kwargs)
+
     def to_keras(self) -> keras.Model:
         """An ordinary Keras model with copies of the weights, which needs nothing of this library to load and
         predict.

@@ -44,7 +44,7 @@ from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report, steering
 from tfdp_layers.proof.models import traced_sums, variables_read
 from tfdp_layers.sensitivity import SensitivityGroup
-from tfdp_layers.structure import held_by
+from tfdp_layers.structure import held_by, outputs_of
 
 
 class Opening(BoundedSums, Bookkeeping):
@@ -135,7 +135,7 @@ class Opening(BoundedSums, Bookkeeping):
         rows = flat_specs(spec, batches.rows_each)
         self._prepare(rows, replicas)
         refuse_late_names(logged_names(self), state.posing)
-        check_label_shapes(getattr(self, "outputs", None) or (), state.loss_of(self._names_of_outputs()), rows[1])
+        check_label_shapes(outputs_of(self), state.loss_of(self._names_of_outputs()), rows[1])
         groups, workers = self._certify(), self.optimizer.workers
         if batches.rows_each > 1:
             refuse_own_bounds(groups)
@@ -173,6 +173,11 @@ class Opening(BoundedSums, Bookkeeping):
     def _certify(self) -> list[SensitivityGroup]:
         """The groups of weights and their bounds. Raises ValueError, naming the layer, where no bound holds."""
         groups, self._privacy.uses = certified(self, self._bounding)
+        if not groups:
+            raise ValueError(
+                f"Model {self.name!r} has no weights to train: all its layers are frozen (trainable=False), or have"
+                " none. Leave one trainable, a last Dense say, and compile again."
+            )
         if self._bounding is not None:
             warn_of_generic(self)
         return groups

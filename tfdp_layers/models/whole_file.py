@@ -12,6 +12,7 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator
     """The path to write a file of weights or a model to, so that at any moment there is the old file or the new one.
 
     Yields `path` itself where it is not a local file ending in .keras or .weights.h5, or may not be overwritten.
+    Raises: FileNotFoundError where its folder does not exist.
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
     local = text.endswith((".keras", ".weights.h5")) and "://" not in text
@@ -19,6 +20,8 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator
         yield path
         return
     target = Path(os.path.realpath(text))
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"The folder {target.parent} of {target.name} does not exist. Create it first.")
     temporary = target.with_name(f".partial.{target.name}")
     try:
         yield temporary

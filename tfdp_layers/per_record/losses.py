@@ -49,8 +49,42 @@ class PerRecordLoss:
             raise ValueError(f"`{argument}` must be a list or dict with one entry for each output {self.names}.")
         return [value] * len(self.names)
 
+    def labels(self, y: Any, outputs: Any) -> list[Any]:
+        """The labels of each output, in the order of the outputs; None for an output without a loss.
+
+        Args:
+            y: the labels, or their specs: one array, a list or tuple in the order of the outputs, or a dict by name.
+            outputs: predictions in the model's own structure; the keys of a dict name outputs, too.
+
+        Raises: ValueError where labels and outputs with a loss do not belong together one to one. By order alone, a
+            label with a misspelt name would train another output.
+        """
+        wanted = [name for name, loss in zip(self.names, self.losses, strict=True) if loss is not None]
+        fix = f"Give a dict of labels by name, or a list with one entry for each output: {self.names}."
+        keyed = isinstance(y, dict) and isinstance(outputs, dict) and set(y) == set(outputs)
+        if isinstance(y, dict) and not keyed and len(self.names) > 1:
+            unknown = sorted(map(str, set(y) - set(self.names)))
+            if unknown:
+                raise ValueError(f"y names {unknown}, which the model has no outputs for. {fix}")
+            found = [y.get(name) for name in self.names]
+        else:
+            found = keras.tree.flatten(y)
+            if not any(map(_given, found)):
+                found = [None] * len(self.names)
+            if len(found) == 1 and len(wanted) == 1:
+                found = [found[0] if name in wanted else None for name in self.names]
+        if len(found) != len(self.names):
+            raise ValueError(f"y holds {len(found)} arrays, for {len(self.names)} outputs. {fix}")
+        missing = [name for name, one in zip(self.names, found, strict=True) if name in wanted and not _given(one)]
+        if missing:
+            raise ValueError(
+                f"There are no labels for the outputs {missing}, and the loss compares each prediction with one. Give"
+                " them: model.fit(x, y), with one argument for each, or records of (x, y)."
+            )
+        return found
+
     def flatten(self, structure: Any) -> list[Any]:
-        """The leaves of labels, predictions or weights in the order of the outputs."""
+        """The leaves of predictions or weights in the order of the outputs."""
         if isinstance(structure, dict) and set(structure) <= set(self.names):
             return [structure.get(name) for name in self.names]
         leaves = keras.tree.flatten(structure)
@@ -61,13 +95,18 @@ class PerRecordLoss:
         total: tf.Tensor | float = 0.0
         weights = [None] * len(self.names) if sample_weight is None else self.flatten(sample_weight)
         for loss, factor, y_true, prediction, weight in zip(
-            self.losses, self.weights, self.flatten(y), self.flatten(y_pred), weights, strict=True
+            self.losses, self.weights, self.labels(y, y_pred), self.flatten(y_pred), weights, strict=True
         ):
             if loss is not None:
                 total += factor * one_output(loss, y_true, prediction, weight)
         if isinstance(total, float):
             raise ValueError("The model is compiled without a loss: give model.compile one, for example loss='mse'.")
         return total
+
+
+def _given(label: Any) -> bool:
+    """Whether there is a label, or the spec of one; a pipeline of x alone has a spec of nothing."""
+    return label is not None and not (isinstance(label, tf.TypeSpec) and not hasattr(label, "shape"))
 
 
 def as_loss(loss: Any) -> keras.losses.Loss | Callable[..., Any] | None:

@@ -26,7 +26,11 @@ class ImageFolder:
     ) -> None:
         if color_mode not in _CHANNELS:
             raise ValueError(f"color_mode must be one of {sorted(_CHANNELS)}. Received: {color_mode!r}.")
-        if len(image_size) != 2 or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in image_size):
+        if (
+            not isinstance(image_size, tuple | list)
+            or len(image_size) != 2
+            or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in image_size)
+        ):
             raise ValueError(f"image_size must be (height, width), both of at least 1. Received: {image_size!r}.")
         self.image_size, self._channels, self._interpolation = tuple(image_size), _CHANNELS[color_mode], interpolation
         if not Path(folder).is_dir():

@@ -1,0 +1,137 @@
+"""Slips of a first training that are refused in words of our own, with the fix, before anything is spent."""
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from tfdp_layers.batches.sources import as_store
+from tfdp_layers.models.fit_arguments import refuse_unsound_fit
+from tfdp_layers.models.loading import ModelFileError
+
+X, Y = np.random.default_rng(0).normal(size=(40, 3)).astype("float32"), np.arange(40)[:, None] % 2
+
+
+def made(optimizer=None, loss="mse"):
+    model = tfdp.make_private(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
+    model.compile(optimizer or tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0), loss, run_eagerly=True)
+    return model
+
+
+def refused(model, says, kind=ValueError, x=X, y=Y, **options):
+    with pytest.raises(kind, match=says):
+        model.fit(x, y, **({"batch_size": 8, "verbose": 0} | options))
+    assert model.ledger.steps == 0
+
+
+@pytest.mark.parametrize("factors", ["balanced", [1.0, 2.0]])
+def test_class_weights_that_are_no_mapping(factors):
+    refused(made(), r"must map integer classes.*\{0: 1.0, 1: 5.0\}", class_weight=factors)
+
+
+@pytest.mark.parametrize("epochs", ["2", 2.0, True, None])
+def test_epochs_that_are_no_integer(epochs):
+    refused(made(), "epochs must be an integer", epochs=epochs)
+
+
+def test_epochs_of_numpy_are_taken():
+    refuse_unsound_fit({"epochs": np.int64(2)})
+
+
+def test_a_list_of_records_is_named_in_one_line():
+    with pytest.raises(ValueError, match=r"and 72 other arrays.*tfdp.records\(the_list\)") as refusal:
+        made().fit(list(zip(X, Y, strict=True)), batch_size=8)
+    assert len(str(refusal.value)) < 400
+    assert len(as_store(tfdp.records(list(zip(X, Y, strict=True))))) == 40  # as it says
+
+
+def test_numbers_as_objects_and_complex_numbers_and_sparse_matrices():
+    class Sparse:
+        nnz, shape = 3, (40, 3)
+
+        def toarray(self):
+            return X
+
+        def __len__(self):
+            return 40
+
+        def __getitem__(self, index):
+            return X[index]
+
+    refused(made(), r"entries are numbers: encode them by x.astype\('float32'\)", x=X.astype(object))
+    refused(made(), r"entries are numbers: encode them by y.astype", y=Y.astype(object))
+    refused(made(), "Encode complex numbers by two columns", x=X.astype("complex64"))
+    refused(made(), r"x is a Sparse, a sparse matrix. Make it dense: x.toarray\(\)", x=Sparse())
+
+
+def test_nothing_to_train():
+    model = made()
+    model.trainable = False
+    refused(model, "has no weights to train")
+
+
+def test_a_call_of_ones_own():
+    class Own(tfdp.PrivateModel):
+        def __init__(self):
+            super().__init__()
+
+    with pytest.raises(ValueError, match=r"Own needs inputs and outputs.*make_private"):
+        Own()
+
+
+@pytest.mark.parametrize("loss", ["hinge", keras.losses.SquaredHinge()])
+def test_hinges_of_keras_look_at_all_labels(loss):
+    refused(made(loss=loss), "depends on the others' labels.*keras.ops.maximum")
+
+
+@pytest.mark.slow
+def test_the_hinge_that_is_named_in_its_place_trains():
+    model = made(loss=lambda y, p: keras.ops.mean(keras.ops.maximum(1 - y * p, 0), axis=-1))
+    model.fit(X, 2.0 * Y - 1.0, batch_size=20, verbose=0)
+    assert model.ledger.steps == 2
+
+
+@pytest.mark.slow
+def test_an_optimizer_for_two_models():
+    first = made()
+    first.fit(X, Y, batch_size=20, verbose=0)
+    refused(made(first.optimizer), "another model was trained with this optimizer")
+
+
+def test_the_older_format_of_keras_has_no_ledger(tmp_path):
+    model = made()
+    for name in ("model.h5", "model.hdf5"):
+        with pytest.raises(ValueError, match=r"holds no privacy ledger.*model\.keras"):
+            model.save(tmp_path / name)
+        assert not list(tmp_path.iterdir())
+        (tmp_path / name).touch()
+        with pytest.raises(ModelFileError, match="holds no ledger"):
+            tfdp.load_model(tmp_path / name)
+        (tmp_path / name).unlink()
+
+
+def test_a_folder_that_is_missing(tmp_path):
+    for save, name in ((made().save, "m.keras"), (made().save_weights, "m.weights.h5")):
+        with pytest.raises(FileNotFoundError, match=f"The folder .*nowhere of {name} does not exist"):
+            save(tmp_path / "nowhere" / name)
+
+
+@pytest.mark.slow
+def test_the_budget_of_a_data_set_is_called_so(tmp_path):
+    ledger = tfdp.accounting.Ledger(tmp_path / "loans.json", dataset="loans", budget=(1.0, 1e-3))
+    assert "budget=(1, 0.001)" in repr(ledger)
+    for turn in range(2):
+        model = made(tfdp.optimizers.ClippedOptimizer("sgd"))
+        model.ledger = ledger
+        budget = tfdp.callbacks.PrivacyBudget(1.0 + turn, 1e-3)
+        if turn:
+            with pytest.raises(tfdp.accounting.BudgetExhausted, match="of the data set 'loans', epsilon=1 at"):
+                model.fit(X, Y, batch_size=20, callbacks=[budget], verbose=0)
+        else:
+            model.fit(X, Y, batch_size=20, callbacks=[budget], verbose=0)
+    ledger.close()
+
+
+def test_a_metric_of_one_column():
+    with pytest.raises(ValueError, match=r"give the column, values\[:, 0\]"):
+        tfdp.release_metric(np.ones((40, 1)), tfdp.accounting.Ledger(), stddev=0.1)
