@@ -247,3 +247,24 @@ def test_what_a_callback_writes_into_the_logs_reaches_those_after_it():
 def test_a_class_in_place_of_a_callback_is_refused():
     with pytest.raises(ValueError, match=r"callbacks is PrivacyBudget, a class.* Call it: PrivacyBudget\(\.\.\.\)"):
         list(flatten_callbacks([tfdp.callbacks.PrivacyBudget]))
+
+
+@pytest.mark.parametrize("deciding", slow_but(["stopping"], ["stopping", "checkpoint"]))
+def test_what_a_known_callback_decides_by_stays_what_fit_accepted(deciding, tmp_path):
+    def private(_, logs):
+        callback.monitor = "loss"
+
+    kept = str(tmp_path / "best.keras")
+    made = {
+        "stopping": lambda: keras.callbacks.EarlyStopping("val_loss"),
+        "checkpoint": lambda: keras.callbacks.ModelCheckpoint(kept, "val_loss", save_best_only=True),
+    }
+    callback = made[deciding]()
+    for changes in ([], [keras.callbacks.LambdaCallback(on_epoch_begin=private)]):
+        fit = {"epochs": 1, "batch_size": 4, "validation_data": PUBLIC, "callbacks": [*changes, callback], "verbose": 0}
+        if not changes:
+            model_of().fit(X, Y, **fit)
+            continue
+        with pytest.raises(ValueError, match="decided by 'val_loss' when fit began, and now by 'loss'"):
+            model_of().fit(X, Y, **fit)
+    assert not {name for name in vars(callback) if name.startswith("on_")}

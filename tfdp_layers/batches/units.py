@@ -82,6 +82,7 @@ def one_a_record(ids: Any, records: int) -> np.ndarray:
         found = found[:, 0]
     if found.shape != (records,):
         fix = " Of ids in several columns make one, for example by joining them with '/'." if found.ndim > 1 else ""
+        fix = f" A column is given itself: unit_ids=table[{ids!r}]." if isinstance(ids, str) else fix
         raise ValueError(
             f"`unit_ids` must hold one id for each of the {records} records, shape ({records},). Received shape"
             f" {found.shape}.{fix}"

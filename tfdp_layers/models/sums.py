@@ -217,7 +217,8 @@ class BoundedSums(KerasMixin):
     def _require_private(self) -> None:
         if not isinstance(getattr(self, "optimizer", None), PrivateOptimizer):
             raise ValueError(
-                "Compile the model first: model.compile(optimizer=tfdp.optimizers.NoisyOptimizer(...), loss=...)."
+                "Compile the model first, after make_private if that is where it comes from, with an optimizer of this"
+                " library: model.compile(tfdp.optimizers.ClippedOptimizer('adam'), loss=...)."
             )
 
 

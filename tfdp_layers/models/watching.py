@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.callbacks.steering import PUBLIC, flatten_callbacks
+from tfdp_layers.callbacks.steering import PUBLIC, decides_by, flatten_callbacks
 from tfdp_layers.caller import warn
 from tfdp_layers.models.watched_logs import WatchedLogs
 
@@ -32,6 +32,7 @@ class Watch:
     ) -> None:
         self._model, self._private, self._report = model, private, report
         self._callbacks = list({id(one): one for one in flatten_callbacks(callbacks) if is_unknown(one)}.values())
+        self._deciding = [(one, name) for one in flatten_callbacks(callbacks) if (name := decides_by(one)) is not None]
         self._read: dict[int, dict[str, None]] = {id(one): {} for one in self._callbacks}
         self._running: list[Any] = []
         self._settings: Any = None
@@ -44,9 +45,13 @@ class Watch:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Inside, hooks of unknown callbacks get logs that note what is read."""
+        """Inside, hooks of unknown callbacks get logs that note what is read, and others decide by what they did."""
         changed = []
         try:
+            for callback, accepted in self._deciding:
+                for name in overridden(callback):
+                    changed.append((callback, name, vars(callback).get(name)))
+                    vars(callback)[name] = as_accepted(callback, getattr(callback, name), accepted)
             for callback in self._callbacks:
                 for name in overridden(callback):
                     changed.append((callback, name, vars(callback).get(name)))
@@ -159,6 +164,21 @@ class Watch:
         self._reported = True
         who = f"callback {type(callback).__name__}" if hasattr(callback, "on_train_begin") else "loop"
         self._report(f"The {who} read {', '.join(map(repr, read))} and then {what}.")
+
+
+def as_accepted(callback: Any, hook: Callable[..., Any], accepted: str) -> Callable[..., Any]:
+    """The hook, which raises ValueError once the callback decides by another number than `fit` let it in with."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found = decides_by(callback)
+        if found != accepted:
+            raise ValueError(
+                f"{type(callback).__name__} decided by {accepted!r} when fit began, and now by {found!r}: something"
+                " changed that while fit ran. Set it before fit, which refuses numbers of the private data."
+            )
+        return hook(*args, **kwargs)
+
+    return call
 
 
 def is_unknown(callback: Any) -> bool:
