@@ -142,7 +142,7 @@ def test_the_models_ledger_holds_the_cost_of_both(sampling):
     assert float(epsilon(model.ledger, DELTA)) == pytest.approx(float(epsilon(both, DELTA)))
     assert float(epsilon(both, DELTA)) > alone
     text = str(model.privacy_statement(DELTA))
-    assert "1 noisy sums over all records" in " ".join(text.split())
+    assert "1 noisy sum over all records" in " ".join(text.split())
     model.layers[0].adapt(X, sampling)
     assert model.ledger.steps == 7
 

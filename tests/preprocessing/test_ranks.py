@@ -174,7 +174,7 @@ def test_a_ledger_of_units_takes_quantiles_and_normalizations_of_units_alone():
         ledger.merge(other.ledger)
     text = " ".join(str(Statement.from_ledger(ledger, DELTA, "patient")).split())
     assert "one patient, with all records it owns; add or remove one patient" in text
-    assert "1 noisy sums over all patients" in text
+    assert "1 noisy sum over all patients" in text
     assert "one patient moves the sum by at most" in text
     assert "someone with several ids is protected less" in text
 
