@@ -40,7 +40,7 @@ def test_features_have_a_largest_norm_and_no_weights(name, scales):
 
 def test_mirrored_features_are_the_mean_over_an_image_and_its_mirror_image(tmp_path):
     x = np.random.default_rng(0).random((40, 8, 8, 2)).astype("float32")
-    plain, mirrored = (scattering.prefix(x.shape[1:], (1, 2), way) for way in (False, True))
+    plain, mirrored = (scattering.prefix(x.shape[1:], (1, 2), mirrored=way) for way in (False, True))
     found = tfdp.features(mirrored, x)
     np.testing.assert_allclose(found, (plain(x) + plain(x[:, :, ::-1])) / 2, atol=1e-4)
     np.testing.assert_allclose(mirrored(x[:, :, ::-1]), found, atol=1e-4)

@@ -168,7 +168,7 @@ _AT_EPSILON: dict[tuple[str, str], dict[float, dict[str, Any]]] = {
     },
     ("scattering", "cifar10"): {
         1.0: _CIFAR | {"learning_rate": 0.025},
-        3.0: _CIFAR | {"learning_rate": 0.05},
+        3.0: _CIFAR | {"learning_rate": 0.06},
         8.0: _CIFAR | {"learning_rate": 0.12},
     },
     ("scattering", "fashion_mnist"): {
