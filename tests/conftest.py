@@ -24,3 +24,11 @@ def nothing_released():
     """As in a process of its own: equal weights of other tests are no copies of what was released there."""
     if "tfdp_layers.accounting.released" in sys.modules:
         sys.modules["tfdp_layers.accounting.released"]._released.clear()
+
+
+@pytest.fixture(autouse=True)
+def no_device_left_over():
+    """`tf.map_fn` leaves one behind where what it maps raises, and then no later test can enter a strategy's scope."""
+    yield
+    if "tensorflow.python.ops.variable_scope" in sys.modules:
+        sys.modules["tensorflow.python.ops.variable_scope"].get_variable_scope()._caching_device = None
