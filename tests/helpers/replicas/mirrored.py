@@ -105,7 +105,7 @@ def correlated_noise_takes_back_a_part_of_the_last_steps_once() -> None:
         wide = wide_model(noise=tfdp.noise.Correlated(0.8))
     noise = stream_noise(*wide)
     assert is_correlated(noise, 0.8)
-    assert not is_correlated(noise, 0.7)
+    assert not is_correlated(noise, 0.5)  # 0.7 is too near for so few weights: one run in some hundred passes it
 
 
 def noise_on_every_replica_is_seen() -> None:
