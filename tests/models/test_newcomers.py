@@ -35,7 +35,7 @@ def test_epochs_that_are_no_integer(epochs):
 
 
 def test_epochs_of_numpy_are_taken():
-    refuse_unsound_fit({"epochs": np.int64(2)})
+    assert refuse_unsound_fit({"epochs": np.int64(2)}) is None
 
 
 def test_a_list_of_records_is_named_in_one_line():

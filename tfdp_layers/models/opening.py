@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.callbacks.steering import logs_first
+from tfdp_layers.callbacks.turns import Turns
 from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
 from tfdp_layers.certificates.interactions import specs
@@ -38,7 +39,6 @@ from tfdp_layers.models.replicas import Replicas, refuse_unreplicated, refuse_un
 from tfdp_layers.models.run import Run, release_of
 from tfdp_layers.models.streams import begin_stream, settle_correlation, stream_after
 from tfdp_layers.models.sums import BoundedSums, refuse_own_bounds
-from tfdp_layers.models.turns import Turns
 from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report, steering
@@ -103,7 +103,8 @@ class Opening(BoundedSums, Bookkeeping):
         batches = as_batches(arguments, own | {"seed": own["sampling_seed"]})
         check_labels(self, self._privacy.loss, arguments.get("y"))
         refuse_unsound_strategy(self, arguments)
-        arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(), Turns(self._privacy))
+        turns = Turns(lambda: self._privacy.run)
+        arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(), turns)
         arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
         for name in ("x", "y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)

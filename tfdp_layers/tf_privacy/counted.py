@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfdp_layers.accounting import Budget, BudgetExhausted, GroupNoise, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.callbacks.steering import logs_first
+from tfdp_layers.callbacks.turns import Turns
 from tfdp_layers.tf_privacy.fitting import Data, data_of, refuse_unsound_fit
 from tfdp_layers.tf_privacy.forward import refuse_leaks, refuse_shared_weights
 from tfdp_layers.tf_privacy.mechanism import Mechanism, mechanism_of
@@ -30,7 +31,7 @@ class Run:
     Attributes:
         limit: of all steps; past it none is made. None: no limit.
         outspent: whether its budget refuses steps that it had planned.
-        begun: whether Keras' loop, and nothing else, makes the next step.
+        begun: whether Keras' loop, and nothing else, makes the next step: see `Turns`.
     """
 
     mechanism: Mechanism
@@ -41,23 +42,6 @@ class Run:
     limit: int | None = None
     outspent: bool = False
     begun: bool = False
-
-
-class Turns(keras.callbacks.Callback):
-    """Tells the run, as the last callback before each step, that Keras' loop makes it.
-
-    Schedulers, generators of validation data and other callbacks could step on rows that nobody drew.
-    """
-
-    comes_last = True
-
-    def __init__(self, run: Run) -> None:
-        super().__init__()
-        self._run = run
-
-    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
-        """See the class."""
-        self._run.begun = True
 
 
 class Counted:
@@ -160,7 +144,7 @@ class Counted:
             weight._tfdp_ledger = self.ledger
         self._tfdp_run = Run(mechanism, release, token, planned)
         self._tfdp_traced = mechanism
-        arguments["callbacks"] = logs_first(arguments.get("callbacks"), Turns(self._tfdp_run))
+        arguments["callbacks"] = logs_first(arguments.get("callbacks"), Turns(lambda: self._tfdp_run))
         try:
             return super().fit(**(arguments | data.arguments()))  # type: ignore[misc]
         finally:

@@ -1,10 +1,11 @@
 """When a training's loop is about to make a step."""
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
 
-from tfdp_layers.models.run import PrivacyState
+__all__ = ["Turns"]
 
 
 class Turns(keras.callbacks.Callback):
@@ -15,16 +16,17 @@ class Turns(keras.callbacks.Callback):
     hook that is watched.
 
     Args:
-        state: of the model.
+        run: gives what counts the steps, whose attribute `begun` becomes True; None where nothing is counted now.
     """
 
     comes_last = True
 
-    def __init__(self, state: PrivacyState) -> None:
+    def __init__(self, run: Callable[[], Any]) -> None:
         super().__init__()
-        self._state = state
+        self._run = run
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """See the class."""
-        if self._state.run is not None:  # a list of callbacks may go on to another model
-            self._state.run.begun = True
+        run = self._run()
+        if run is not None:  # a list of callbacks may go on to another model
+            run.begun = True
