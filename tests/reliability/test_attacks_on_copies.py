@@ -1,5 +1,6 @@
 """Files and copies by which released numbers lost what they cost bring it along, or are refused."""
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -119,3 +120,54 @@ def test_a_private_model_of_an_older_file_is_refused(trained, tmp_path, monkeypa
         keras.saving.save_model(trained, path)
     with pytest.raises(ValueError, match="holds no privacy ledger"):
         keras.models.load_model(path, {"PrivateModel": tfdp.PrivateModel}, compile=False)
+
+
+def clipped(private_fit=True):
+    """An ordinary model of layers that bound themselves, on which a private one was trained."""
+    layers = [keras.layers.Dense(6), tfdp.layers.ClippedDense(4)]
+    model = keras.Sequential([keras.Input((6,)), *layers])
+    model.layers[0].trainable = False
+    if private_fit:
+        fit(model)
+    return model
+
+
+def in_another_process(model, path):
+    """What a private model states whose layers an ordinary one wrote to a file, whole or weights alone."""
+    released_numbers._released.clear()
+    if path.suffix == ".keras":
+        model.save(path)
+        return tfdp.make_private(keras.models.load_model(path, compile=False))
+    model.save_weights(path)
+    other = clipped(private_fit=False)
+    other.load_weights(path)
+    return tfdp.make_private(other)
+
+
+def test_layers_that_bound_themselves_bring_their_cost_by_way_of_an_ordinary_model(tmp_path, monkeypatch):
+    model = clipped()
+    for name in ("m.keras", "m.weights.h5"):
+        assert in_another_process(model, tmp_path / name).ledger.updates == 2
+    with pytest.raises(ValueError, match="holds no privacy ledger"):
+        model.save(tmp_path / "m.h5")
+    paid = in_another_process(model, tmp_path / "again.keras")  # and from there on, copies of their values
+    again = clipped(private_fit=False)
+    again.set_weights(paid.get_weights())
+    assert tfdp.make_private(again).ledger.updates == 2
+    clipped(private_fit=False).save(tmp_path / "unpaid.h5")
+    monkeypatch.setattr("tfdp_layers.layers.carried.write_stored_ledger", lambda store, ledger: None)
+    assert in_another_process(model, tmp_path / "planted.keras").ledger.updates == 0  # what a mistake would show
+
+
+def test_a_private_model_saves_one_ledger(tmp_path):
+    model = clipped()
+    private = tfdp.make_private(model)
+    private.save_weights(tmp_path / "m.weights.h5")
+    with h5py.File(tmp_path / "m.weights.h5") as file:
+        names: list[str] = []
+        file.visit(names.append)
+    assert sum(name.endswith("privacy_ledger") for name in names) == 1
+    other = clipped(private_fit=False)
+    loaded = tfdp.make_private(other)
+    loaded.load_weights(tmp_path / "m.weights.h5")
+    assert loaded.ledger.updates == 2

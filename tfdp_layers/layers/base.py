@@ -7,14 +7,14 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdp_layers.layers.carried import PaidLayer
 from tfdp_layers.layers.gradient_clip import Clip, GradientClip, chosen_clip, with_bounded_gradient
 from tfdp_layers.rules.rows import Rule, bound_upstream, check_bound, scale_rows, select_rows
-from tfdp_layers.uses import CountedLayer
 from tfdp_layers.uses import count_uses as count_uses
 from tfdp_layers.uses import inspect_uses as inspect_uses
 
 
-class BoundedLayer(CountedLayer):
+class BoundedLayer(PaidLayer):
     """Mixin for a Keras layer whose weight gradient is bounded per record inside its own backward pass.
 
     Formal guarantee: for every record, whatever it holds and whatever the weights are, the gradient of that record's
@@ -97,7 +97,7 @@ class BoundedLayer(CountedLayer):
         return super().get_config() | {"input_clip": self.input_clip, "upstream_clip": self.upstream_clip}
 
 
-class UpstreamBoundedLayer(CountedLayer):
+class UpstreamBoundedLayer(PaidLayer):
     """Mixin for a Keras layer whose weight gradient is bounded by a clip on the way back alone: the forward pass is
     that of Keras.
 

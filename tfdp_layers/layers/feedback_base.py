@@ -12,9 +12,9 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.activations import derivative_bound
+from tfdp_layers.layers.carried import PaidLayer
 from tfdp_layers.rules.rows import L2, check_bound, scale_rows, select_rows
 from tfdp_layers.structure import KerasMixin
-from tfdp_layers.uses import CountedLayer
 
 DISTRIBUTIONS = ("gaussian", "orthogonal")
 ALIGNED = "aligned"
@@ -223,7 +223,7 @@ class FixedFeedback(KerasMixin):
         }
 
 
-class FeedbackLayer(FixedFeedback, CountedLayer):
+class FeedbackLayer(FixedFeedback, PaidLayer):
     """Mixin with the arguments that dense layers of feedback alignment share.
 
     Args (keyword only, beside those of `FixedFeedback`):

@@ -9,14 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.layers.base import size
+from tfdp_layers.layers.carried import PaidLayer
 from tfdp_layers.rules.rows import L2, bound_upstream, check_bound
-from tfdp_layers.uses import CountedLayer
 
 _UNIT = 2.0**-24
 """The unit roundoff of float32."""
 
 
-class LipschitzLayer(CountedLayer):
+class LipschitzLayer(PaidLayer):
     """Mixin for a Keras layer whose kernel stretches no vector, so that norms known at the ends of a model are known at
     every layer, and no record's gradient is looked at.
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from keras.src.backend.common import global_state
 
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta, check_ledger
@@ -18,6 +17,7 @@ from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer, merge_adaptations
+from tfdp_layers.layers.carried import HDF5, refuse_hdf5, saving_whole
 from tfdp_layers.models.accounts import join_accounts, layers_with_lora, paid_for, remember_loaded
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.models.whole_file import whole_file
@@ -29,11 +29,6 @@ _UNPAID = (
     "These weights were saved without a privacy ledger, so what they cost is not known. If they are public (never"
     " computed from private records), say so: load_weights(path, public=True), or tfdp.load_model(path, public=True)."
     " If a private training made them, load the file that it saved, by model.save or model.save_weights."
-)
-_HDF5 = (
-    "An HDF5 file (.h5) holds no privacy ledger: a private model from it would not state what its weights cost. Use"
-    " model.save('model.keras') and tfdp.load_model, or save_weights('model.weights.h5') and load_weights; to publish,"
-    " model.to_keras().save(path)."
 )
 _CHANGED = (
     "The weights are not those with which the last training ended: something else changed them, such as fit of an"
@@ -191,15 +186,15 @@ class Bookkeeping(KerasMixin):
         Raises: ValueError for an HDF5 file (.h5), which would hold no ledger.
         """
         if isinstance(filepath, str | os.PathLike) and os.fspath(filepath).endswith((".h5", ".hdf5")):
-            raise ValueError(_HDF5)  # before Keras empties a file that is there
+            raise ValueError(HDF5)  # before Keras empties a file that is there
         self._privacy.decided("saved the model")
-        with whole_file(filepath, overwrite) as path:
+        with saving_whole(), whole_file(filepath, overwrite) as path:
             super().save(path, overwrite, *args, **kwargs)
 
     def save_weights(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
         """As in Keras; an interrupted save leaves an earlier file as it was."""
         self._privacy.decided("saved the weights")
-        with whole_file(filepath, overwrite) as path:
+        with saving_whole(), whole_file(filepath, overwrite) as path:
             super().save_weights(path, overwrite, *args, **kwargs)
 
     def load_weights(self, filepath: str | os.PathLike[str], *args: Any, public: bool = False, **kwargs: Any) -> None:
@@ -318,9 +313,3 @@ def declared_public(public: bool) -> Iterator[None]:
         yield
     finally:
         _loading.public = earlier
-
-
-def refuse_hdf5() -> None:
-    """Raises ValueError where Keras writes or reads its older format, HDF5, which knows weights and nothing beside."""
-    if global_state.get_global_attribute("use_legacy_config", False):
-        raise ValueError(_HDF5)

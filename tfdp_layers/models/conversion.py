@@ -8,7 +8,7 @@ from tfdp_layers.accounting.released import remember_copies
 from tfdp_layers.certificates.constants import has_given_constants
 from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.layers.attention import ClippedMultiHeadAttention
-from tfdp_layers.layers.base import BoundedLayer, CountedLayer, UpstreamBoundedLayer
+from tfdp_layers.layers.base import BoundedLayer, UpstreamBoundedLayer
 from tfdp_layers.layers.conv import (
     BoundedConvolution,
     ClippedConv1D,
@@ -26,6 +26,7 @@ from tfdp_layers.layers.lipschitz_base import LipschitzLayer
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 from tfdp_layers.rules.rows import ROUNDING
 from tfdp_layers.structure import held_by, inputs_of, outputs_of
+from tfdp_layers.uses import CountedLayer
 
 _OURS = ("gradient_clip", "input_clip", "upstream_clip", "bias_clip", "bound")
 TWINS: dict[type, Any] = {

@@ -1,0 +1,85 @@
+"""Layers that carry what their weights cost into every file that they are saved in."""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from keras.src.backend.common import global_state
+
+from tfdp_layers.accounting import Ledger
+from tfdp_layers.accounting.account import Account, account_of, open_account
+from tfdp_layers.accounting.released import costs_of, remember, remember_later
+from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
+from tfdp_layers.structure import held_by
+from tfdp_layers.uses import CountedLayer
+
+HDF5 = (
+    "An HDF5 file (.h5) holds no privacy ledger: a private model from it would not state what its weights cost. Use"
+    " model.save('model.keras') and tfdp.load_model, or save_weights('model.weights.h5') and load_weights; to publish,"
+    " model.to_keras().save(path)."
+)
+_saving = threading.local()
+
+
+class PaidLayer(CountedLayer):
+    """Mixin for a layer that bounds itself: where something was released into its weights, its ledger is saved with it.
+
+    A private model saves the ledger of all its weights. An ordinary Keras model saves none, so each layer of this kind
+    in it does, and whoever loads that file trains on with the cost: `make_private` finds it by the weights.
+    """
+
+    def save_own_variables(self, store: Any) -> None:
+        """As in Keras, with the ledger of the weights if they cost something."""
+        super().save_own_variables(store)
+        cost = None if getattr(_saving, "whole", False) else cost_of(self)
+        if cost is not None:
+            write_stored_ledger(store, cost)
+
+    def load_own_variables(self, store: Any) -> None:
+        """As in Keras. Weights that were saved with a ledger bring it into that of every private model of the layer."""
+        variables, cost = read_stored_ledger(store)
+        super().load_own_variables(variables)
+        if cost is None:
+            return
+        account = Account()
+        account.ledger.merge(cost)
+        for weight in self.weights:
+            open_account(held_by(weight), account)
+        remember_later(lambda: remember(account.ledger, map(held_by, self.weights)))  # some of sublayers come later
+
+    def get_config(self) -> dict[str, Any]:
+        """As in Keras. Raises ValueError while Keras writes an HDF5 file (.h5) of weights that cost something."""
+        if global_state.get_global_attribute("use_legacy_config", False) and cost_of(self) is not None:
+            refuse_hdf5()
+        return dict(super().get_config())
+
+
+def cost_of(layer: Any) -> Ledger | None:
+    """What was released into a layer's weights, or into those that they are copies of; None without any."""
+    held = [held_by(weight) for weight in layer.weights]
+    accounts = {id(one.root): one for one in map(account_of, held) if one is not None}
+    ledgers = [one.ledger for one in accounts.values() if one.ledger.updates]
+    ledgers += [cost for cost in costs_of(held) if not any(one.holds(cost) for one in ledgers)]
+    if len(ledgers) < 2:
+        return ledgers[0] if ledgers else None
+    together = ledgers[0].copy()
+    for ledger in ledgers[1:]:
+        together.merge(ledger)
+    return together
+
+
+@contextlib.contextmanager
+def saving_whole() -> Iterator[None]:
+    """Inside, in this thread, layers save no ledger: the model that is saved holds that of all its weights."""
+    earlier, _saving.whole = getattr(_saving, "whole", False), True
+    try:
+        yield
+    finally:
+        _saving.whole = earlier
+
+
+def refuse_hdf5() -> None:
+    """Raises ValueError where Keras writes or reads its older format, HDF5, which knows weights and nothing beside."""
+    if global_state.get_global_attribute("use_legacy_config", False):
+        raise ValueError(HDF5)
