@@ -30,6 +30,7 @@ _CLASSES = {
         "ClippedLayerNormalization",
         "ClippedMultiHeadAttention",
         "DPCentering",
+        "DPWhitening",
         "DPPCA",
         "DirectFeedback",
         "FeedbackDense",

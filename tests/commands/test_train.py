@@ -178,17 +178,18 @@ def test_a_recipe_on_features_trains_and_saves_a_model_of_images(capsys, tmp_pat
     import tfdp_layers as tfdp
 
     file = tmp_path / "model.keras"
-    options = ["--recipe", "scattering", "--setting", "centering_noise=30", "--log-dir", tmp_path / "logs"]
+    options = ["--recipe", "scattering", "--setting", "centering_noise=30", "--setting", "whitening_noise=30"]
+    options += ["--log-dir", tmp_path / "logs"]
     result = run_json(capsys, *TRAIN, *options, "--epochs", 2, "--save", file)
     assert (result["model"], result["method"]) == ("scattering", "backprop_clipping")
     data = datasets.load("digits")
     model = tfdp.load_model(file)
     assert model.input_shape == (None, 8, 8, 1)
     assert result["steps"] == 2 * math.ceil(1437 / 256)
-    assert model.ledger.steps == result["steps"] + 1, "the steps and the mean that centers"
+    assert model.ledger.steps == result["steps"] + 4, "the steps, the mean that centers, and three second moments"
     assert float(epsilon(model.ledger, 1e-5)) == pytest.approx(result["epsilon"], rel=1e-6)
     spent = run_json(capsys, "epsilon", "--ledger", tmp_path / "logs" / "ledger.json")
-    assert (spent["epsilon"], spent["steps"]) == (result["epsilon"], result["steps"] + 1)
+    assert (spent["epsilon"], spent["steps"]) == (result["epsilon"], result["steps"] + 4)
     found = np.mean(model.predict(data.x_test, verbose=0).argmax(-1) == data.y_test)
     assert found == pytest.approx(result["test_accuracy"], abs=1e-3)
 
@@ -199,14 +200,14 @@ def test_a_recipe_on_features_keeps_them_centers_them_and_tests_the_mean_of_the_
     adapt = train._adapt
     monkeypatch.setattr(train, "_adapt", lambda training, model: adapted.append(model) or adapt(training, model))
     options = ["--recipe", "scattering", "--cache-dir", kept, "--holdout", 300, "--setting", "feature_scales=(1,)"]
-    options += ["--setting", "centering_noise=30"]
+    options += ["--setting", "centering_noise=30", "--setting", "whitening_noise=30"]
     result = run_json(capsys, *TRAIN, *options, "--epochs", 3, "--setting", "gradient_clip=1")
     assert (result["examples"], result["steps"], result["holdout"]) == (1137, 3 * 5, 300)
     assert len(list(kept.iterdir())) == 2
     assert 1.9 < result["epsilon"] <= 2
     (model,) = adapted
     assert next(entry.release.purpose for entry in model.ledger.entries) == "whole_data"
-    assert model.ledger.steps == 3 * 5 + 1
+    assert model.ledger.steps == 3 * 5 + 2
     inner = model.optimizer.inner_optimizer
     assert inner.use_ema
     np.testing.assert_array_equal(model.get_weights()[-2], inner._model_variables_moving_average[0])
@@ -218,7 +219,7 @@ def test_a_mean_that_the_budget_does_not_cover_is_refused(capsys, no_training):
     assert run(*line, "--epsilon", 1, "--noise-multiplier", 5) == 2
     said = " ".join(capsys.readouterr().err.split())
     assert "--epsilon 1 is spent before the training" in said
-    assert "leave the mean out: --setting centering_noise=0." in said
+    assert "leave them out: --setting centering_noise=0 --setting whitening_noise=0." in said
 
 
 @pytest.mark.parametrize(

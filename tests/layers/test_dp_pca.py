@@ -24,7 +24,7 @@ HOSTILE = [np.nan, np.inf, -np.inf, 3e38, 1e19, 1e-40, 0.0, 5.0]
 
 
 def moments(x):
-    return np.asarray(dp_pca.second_moments(x, CLIP))
+    return np.asarray(dp_pca.second_moments(x, FEATURES, CLIP))
 
 
 def test_it_releases_the_matrix_of_clipped_records():

@@ -1,13 +1,15 @@
 """Features of the command's model: the same for a record whatever the others, bounded, and public."""
 
+from dataclasses import replace
+
 import keras
 import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
-from tfdp_layers.layers import DPCentering
-from tfdp_layers.zoo import datasets, networks, recipes, scattering
+from tfdp_layers.sampling import Poisson
+from tfdp_layers.zoo import datasets, networks, preparation, recipes, scattering
 
 SHAPES = {"mnist": (28, 28, 1), "cifar10": (32, 32, 3), "digits": (8, 8, 1)}
 SCALES = [(1, 2), (1, 2, 3)]
@@ -26,16 +28,23 @@ def test_features_have_a_largest_norm_and_no_weights(name, scales):
     norms = np.linalg.norm(found.x_train.astype("float32"), axis=1)
     assert np.all(norms <= 1.001 * np.sqrt(found.x_train.shape[1]))
     head = networks.build("scattering", found)
-    for layer in head.layers:
-        if isinstance(layer, DPCentering):
-            assert np.max(norms) <= layer.l2_norm_clip * (1 + 1e-3), "the mean's clip distorts no record"
-            layer.adapt(found.x_train)
     (group,) = head.sensitivities()
     assert group.bound == recipes.recipe_for("scattering", name).gradient_clip
-    joined = scattering.whole(prefix, head)
-    assert joined.ledger is head.ledger or joined.ledger.steps == head.ledger.steps
-    np.testing.assert_allclose(joined(x), head(found.x_train), atol=1e-3)
-    assert isinstance(joined, keras.Model)
+    blocks = scattering.blocks(SHAPES[name], scales)
+    assert sum(positions * channels for positions, channels in blocks) == found.x_train.shape[1]
+    recipe = replace(recipes.recipe_for("scattering", "mnist"), whitening_noise=1e-9, centering_noise=1e-9)
+    prepared = preparation.preparation(recipe, blocks)
+    assert prepared is not None
+    assert np.max(norms) <= prepared.layers[1].l2_norm_clip * (1 + 1e-3), "the mean's clip distorts no record"
+    prepared.ledger = head.ledger
+    preparation.adapt(prepared, found.x_train, Poisson(1))
+    assert head.ledger.steps == 1 + len(scales)
+    white = preparation.apply(prepared, found.x_train)
+    np.testing.assert_allclose(np.mean(white, axis=0), 0.0, atol=0.05)  # in half precision
+    joined = scattering.whole(prefix, prepared, head)
+    assert joined.ledger.steps == head.ledger.steps
+    np.testing.assert_allclose(joined(x), head(white), atol=1e-2)
+    assert preparation.preparation(replace(recipe, whitening_noise=0.0, centering_noise=0.0), blocks) is None
 
 
 def test_mirrored_features_are_the_mean_over_an_image_and_its_mirror_image(tmp_path):

@@ -47,7 +47,7 @@ def _run(values: flags.FlagValues) -> int:
     training = _on_features(prepare(options))
     model = compiled(training)
     print(plan(training, model), flush=True)
-    seconds = _fit(training, model)
+    training, seconds = _fit(training, model)
     accuracy = model.evaluate(
         training.data.x_test, training.data.y_test, batch_size=_EVALUATION_BATCH, verbose=0, return_dict=True
     )["accuracy"]
@@ -79,7 +79,7 @@ def _whole(training: Training, model: Any) -> Any:
         return model
     from tfdp_layers.zoo import scattering
 
-    return scattering.whole(training.features, model)
+    return scattering.whole(training.features, training.prepared, model)
 
 
 def compiled(training: Training) -> Any:
@@ -131,20 +131,20 @@ def _optimizer(training: Training) -> Any:
     return optimizers.NoisyOptimizer(adam, noise, noise=correlated, noise_allocation=recipe.noise_allocation)
 
 
-def _fit(training: Training, model: Any) -> float:
-    """Trains; returns the seconds that it took, evaluations in between included."""
+def _fit(training: Training, model: Any) -> tuple[Training, float]:
+    """Trains; returns what it trained on, and the seconds that it took, evaluations in between included."""
     import keras
 
     from tfdp_layers.callbacks import BudgetExhausted
 
-    options, data = training.options, training.data
+    options = training.options
     try:
         callbacks = _callbacks(options)
         if training.recipe.ema_momentum:
             callbacks.append(keras.callbacks.SwapEMAWeights())
         _open_ledger(training, model)
-        _adapt(training, model)
-        started = time.perf_counter()
+        training = _adapt(training, model)
+        data, started = training.data, time.perf_counter()
         model.fit(
             data.x_train,
             data.y_train,
@@ -158,7 +158,7 @@ def _fit(training: Training, model: Any) -> float:
             # Without a terminal, Keras' progress bar would print a line for every update of it.
             verbose=1 if sys.stdout.isatty() else 2,
         )
-        return time.perf_counter() - started
+        return training, time.perf_counter() - started
     except (BudgetExhausted, LedgerError) as error:
         raise Refusal(str(error)) from error
     except KeyboardInterrupt:
@@ -189,13 +189,22 @@ def _open_ledger(training: Training, model: Any) -> None:
         model.ledger = Ledger(training.options.log_dir / "ledger.json")
 
 
-def _adapt(training: Training, model: Any) -> None:
-    """Lets the layers that pay for what they take from the data do so."""
-    from tfdp_layers.layers.adapted import AdaptedLayer
+def _adapt(training: Training, model: Any) -> Training:
+    """The training on features as what is released of them all makes them, where the recipe says so: paid for here."""
+    if training.features is None:
+        return training
+    from tfdp_layers.zoo import preparation, scattering
 
-    for layer in model.layers:
-        if isinstance(layer, AdaptedLayer):
-            layer.adapt(training.data.x_train, training.sampling)
+    recipe, data = training.recipe, training.data
+    prepared = preparation.preparation(
+        recipe, scattering.blocks(training.features.input_shape[1:], recipe.feature_scales)
+    )
+    if prepared is None:
+        return training
+    prepared.ledger = model.ledger
+    preparation.adapt(prepared, data.x_train, training.sampling)
+    x_train, x_test = (preparation.apply(prepared, x) for x in (data.x_train, data.x_test))
+    return replace(training, data=replace(data, x_train=x_train, x_test=x_test), prepared=prepared)
 
 
 def _save(model: Any, path: Path) -> None:

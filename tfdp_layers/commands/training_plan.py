@@ -29,6 +29,8 @@ class Training:
     """The data set with the records that `data` holds out."""
     features: Any = None
     """The public model whose outputs `data` holds in place of images, if it does."""
+    prepared: Any = None
+    """The private model whose outputs on these `data` holds, once they were centered and whitened."""
 
     @property
     def examples(self) -> int:
@@ -60,11 +62,13 @@ def prepare(options: TrainingOptions) -> Training:
         sampling.check(examples)
         ledger = existing_ledger(options.log_dir)
         noise = options.noise_multiplier
-        before = with_centering(ledger, recipe, sampling, examples)
-        if recipe.centering_noise and epsilon(before, options.delta) >= options.epsilon:
+        before = with_preparation(ledger, recipe, sampling, examples)
+        prepared = recipe.centering_noise or recipe.whitening_noise
+        if prepared and epsilon(before, options.delta) >= options.epsilon:
             raise Refusal(
-                f"--epsilon {options.epsilon:g} is spent before the training, by earlier runs and by the mean of the"
-                " features. Give a larger one, another --model, or leave the mean out: --setting centering_noise=0."
+                f"--epsilon {options.epsilon:g} is spent before the training, by earlier runs and by the mean and"
+                " second moments of the features. Give a larger one, another --model, or leave them out:"
+                " --setting centering_noise=0 --setting whitening_noise=0."
             )
         if noise is None:
             steps = recipe.epochs * sampling.steps_per_epoch(examples)
@@ -76,14 +80,16 @@ def prepare(options: TrainingOptions) -> Training:
         raise Refusal(str(error)) from error
 
 
-def with_centering(ledger: Ledger, recipe: Recipe, sampling: Sampling, examples: int) -> Ledger:
-    """What was spent, and what the mean of the features will cost."""
-    if not recipe.centering_noise:
-        return ledger
+def with_preparation(ledger: Ledger, recipe: Recipe, sampling: Sampling, examples: int) -> Ledger:
+    """What was spent, and what the mean and the second moments of the features will cost."""
     from tfdp_layers.layers.adapted import whole_data
 
+    noises = [("noisy mean", recipe.centering_noise)]
+    noises += [("noisy second moments", recipe.whitening_noise)] * len(recipe.feature_scales)
     planned = ledger.copy()
-    planned.reserve(planned.begin(whole_data("noisy mean", 1.0, recipe.centering_noise, sampling, examples)), 1)
+    for group, noise in noises:
+        if noise:
+            planned.reserve(planned.begin(whole_data(group, 1.0, noise, sampling, examples)), 1)
     return planned
 
 

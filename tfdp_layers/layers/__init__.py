@@ -7,6 +7,7 @@ from tfdp_layers.layers.dense import ClippedDense
 from tfdp_layers.layers.direct_feedback import DirectFeedback
 from tfdp_layers.layers.dp_centering import DPCentering
 from tfdp_layers.layers.dp_pca import DPPCA
+from tfdp_layers.layers.dp_whitening import DPWhitening
 from tfdp_layers.layers.einsum import ClippedEinsumDense
 from tfdp_layers.layers.embedding import ClippedEmbedding
 from tfdp_layers.layers.feedback_dense import FeedbackDense, FeedbackOutput
@@ -32,6 +33,7 @@ __all__ = [
     "ClippedLayerNormalization",
     "ClippedMultiHeadAttention",
     "DPCentering",
+    "DPWhitening",
     "DirectFeedback",
     "FeedbackDense",
     "FeedbackOutput",

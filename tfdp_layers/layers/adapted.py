@@ -237,6 +237,6 @@ def whole(sampling: Sampling, examples: int) -> Sampling:
     return drawing_all(checked_sampling(sampling).relation, examples)
 
 
-def chunks(data: Any) -> Iterator[np.ndarray]:
-    for start in range(0, len(data), _ROWS):
-        yield np.asarray(data[start : start + _ROWS])
+def chunks(data: Any, rows: int = _ROWS) -> Iterator[np.ndarray]:
+    for start in range(0, len(data), min(rows, _ROWS)):
+        yield np.asarray(data[start : start + min(rows, _ROWS)])

@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.layers.adapted import NormClipped, chunks
+from tfdp_layers.layers.adapted import NormClipped
+from tfdp_layers.layers.second_moments import matrix_of, second_moments
 from tfdp_layers.noise import NoiseSource
-from tfdp_layers.rules.rows import L2
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -84,7 +84,7 @@ class DPPCA(NormClipped):
             raise ValueError(f"adapt got records of {math.prod(shape)} features; the layer has {features}.")
 
     def total(self, data: Any) -> tf.Tensor:
-        return second_moments(data, self.l2_norm_clip)
+        return second_moments(data, self.projection.shape[0], self.l2_norm_clip)
 
     @property
     def sensitivity(self) -> float:
@@ -104,26 +104,7 @@ class DPPCA(NormClipped):
         return super().get_config() | {"components": self.components}
 
 
-def second_moments(data: Any, clip: float) -> tf.Tensor:
-    """The diagonal of sum_i x_i x_i^T, then sqrt(2) times what is above it, in float64: (d (d + 1) / 2,).
-
-    Each record moves the vector by at most clip^2: `L2` keeps a relative margin of 2^-16 below the clip, which float64
-    rounding of the sum does not use up before 1e10 records.
-    """
-    features, rule = math.prod(data.shape[1:]), L2(clip)
-    total = tf.zeros((features, features), tf.float64)
-    for rows in chunks(data):
-        clipped = tf.cast(rule(tf.reshape(tf.cast(rows, tf.float32), (-1, features))), tf.float64)
-        total += tf.matmul(clipped, clipped, transpose_a=True)
-    above = tf.gather_nd(total, tf.constant(np.argwhere(np.triu(np.ones((features, features), bool), 1))))
-    return tf.concat([tf.linalg.diag_part(total), math.sqrt(2.0) * above], 0)
-
-
 def leading_eigenvectors(moments: np.ndarray, features: int, components: int) -> np.ndarray:
     """Orthonormal columns, from the vector of `second_moments`: (features, components)."""
-    matrix = np.zeros((features, features))
-    matrix[np.triu_indices(features, 1)] = moments[features:] / math.sqrt(2.0)
-    matrix += matrix.T
-    matrix[np.diag_indices(features)] = moments[:features]
-    _, vectors = np.linalg.eigh(matrix)
+    _, vectors = np.linalg.eigh(matrix_of(moments, features))
     return vectors[:, : -components - 1 : -1]

@@ -39,13 +39,8 @@ def build(
     """
     recipe = recipe_for(model, dataset.name, method) if recipe is None else recipe
     if model in ON_FEATURES:
-        return PrivateSequential(
-            [
-                keras.Input(dataset.x_train.shape[1:]),
-                *scattering.head(recipe, dataset.x_train.shape[-1], dataset.classes),
-            ],
-            name=model,
-        )
+        layers = scattering.head(recipe, dataset.classes)
+        return PrivateSequential([keras.Input(dataset.x_train.shape[1:]), *layers], name=model)
     if model == "tanh_cnn":
         layers = _tanh_cnn(recipe, dataset.x_train.shape[1], dataset.classes)
         return PrivateSequential([keras.Input(dataset.x_train.shape[1:]), *layers], name=model)

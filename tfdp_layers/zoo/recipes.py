@@ -52,6 +52,8 @@ class Recipe:
         feature_scales: J of the scatterings whose features are side by side.
         mirrored: whether features are the mean over an image and its mirror image.
         centering_noise: above 0 the features are centered by a mean that is released with this noise multiplier.
+        whitening_noise: above 0 the channels of the features are whitened by second moments that are released with this
+            noise multiplier, for each scale.
         momentum: above 0 the steps are gradient descent with it, at a constant rate, in place of Adam's.
         ema_momentum: above 0 the weights that are tested and saved are the exponential mean of the released ones.
     """
@@ -73,6 +75,7 @@ class Recipe:
     feature_scales: tuple[int, ...] = ()
     mirrored: bool = False
     centering_noise: float = 0.0
+    whitening_noise: float = 0.0
     momentum: float = 0.0
     ema_momentum: float = 0.0
 
@@ -155,6 +158,7 @@ _SCATTERING = Recipe(
     gradient_clip=0.1,
     feature_scales=(1, 2, 3),
     centering_noise=30.0,
+    whitening_noise=20.0,
     momentum=0.9,
     ema_momentum=0.9,
 )
@@ -202,7 +206,7 @@ _RECIPES = {
     "backprop_clipping": _for_images("mlp", _MLP, learning_rate=4e-3)
     | _for_images("cnn", _CNN, learning_rate=4e-3)
     | _for_images("tanh_cnn", _TANH_CNN)
-    | _for_images("scattering", _SCATTERING, learning_rate=4.0, epochs=10, centering_noise=0.0),
+    | _for_images("scattering", _SCATTERING, learning_rate=4.0, epochs=10, centering_noise=0.0, whitening_noise=0.0),
     "dfa": _for_images("mlp", _DFA),
     "dfa_hybrid": _for_images("cnn", _HYBRID),
 } | {

@@ -1,20 +1,19 @@
 """The model on fixed wavelet features: what is computed once, what is trained, and the two together."""
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from tfdp_layers.layers import ClippedDense, DPCentering, Scattering2D
+from tfdp_layers.layers import ClippedDense, Scattering2D
 from tfdp_layers.models.features import features
 from tfdp_layers.models.model import PrivateModel
 from tfdp_layers.zoo.datasets import Dataset
 from tfdp_layers.zoo.recipes import Recipe
 
-__all__ = ["head", "on_features", "prefix", "whole"]
+__all__ = ["blocks", "head", "on_features", "prefix", "whole"]
 
 _GROUPS = (27, 31, 9, 1)
 """Of the normalization within an image, for each colour; the first that divides its channels. 27: Tramer and Boneh
@@ -50,11 +49,21 @@ def _scattered(images: Any, scale: int) -> Any:
     return keras.layers.Flatten()(norm(found))
 
 
-def head(recipe: Recipe, features: int, classes: int) -> list[Any]:
-    """One dense layer, each record's gradient clipped by its own norm; below it the features are centered."""
-    # No clip of the mean distorts: within an image every group's mean square is at most 1.
-    centering = [DPCentering(recipe.centering_noise, math.sqrt(features))] if recipe.centering_noise else []
-    return [*centering, ClippedDense(classes, gradient_clip=recipe.gradient_clip, kernel_initializer="zeros")]
+def blocks(shape: Sequence[int], scales: Sequence[int]) -> list[tuple[int, int]]:
+    """(places, channels) of each scale's features, as they stand side by side."""
+    height, width, colours = shape
+    found = []
+    for scale in scales:
+        step = 2**scale
+        channels = Scattering2D(scale).compute_output_shape((None, step, step, colours))[-1]
+        assert channels is not None
+        found.append((-(-height // step) * -(-width // step), channels))
+    return found
+
+
+def head(recipe: Recipe, classes: int) -> list[Any]:
+    """One dense layer, each record's gradient clipped by its own norm."""
+    return [ClippedDense(classes, gradient_clip=recipe.gradient_clip, kernel_initializer="zeros")]
 
 
 def on_features(data: Dataset, model: keras.Model, cache: Path | None = None) -> Dataset:
@@ -66,9 +75,14 @@ def on_features(data: Dataset, model: keras.Model, cache: Path | None = None) ->
     return dataclasses.replace(data, x_train=x_train, x_test=x_test)
 
 
-def whole(model: keras.Model, trained: keras.Model) -> PrivateModel:
-    """The features and the layers trained on them, as one model of images with the ledger of those layers."""
+def whole(model: keras.Model, prepared: keras.Model | None, trained: keras.Model) -> PrivateModel:
+    """The features, what was learned of them once, and the layers trained on that, as one model of images.
+
+    Its ledger is that of the trained layers.
+    """
     outputs = model.outputs[0]
+    if prepared is not None:
+        outputs = prepared(outputs)
     for layer in trained.layers:
         outputs = layer(outputs)
     joined = PrivateModel(model.inputs[0], outputs, name=trained.name)
