@@ -14,7 +14,7 @@ import pytest
 from helpers.command_line import TRAIN, run, run_json
 from helpers.variants import slow_but
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, affordable_steps, epsilon
-from tfdp_layers.commands import cli, train
+from tfdp_layers.commands import cli, train, training_options
 from tfdp_layers.commands.training_options import TrainingOptions
 from tfdp_layers.sampling import Poisson
 from tfdp_layers.zoo import datasets, recipes
@@ -238,6 +238,11 @@ def test_a_mean_that_the_budget_does_not_cover_is_refused(capsys, no_training):
 def test_settings_that_no_recipe_has_are_refused(capsys, no_training, setting, message):
     assert run(*TRAIN, "--setting", setting) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_whole_number_is_a_number():
+    name, found = training_options._setting("learning_rate=4")
+    assert (name, found, type(found)) == ("learning_rate", 4.0, float)
 
 
 def test_more_records_held_out_than_there_are_and_no_folder_for_features_are_refused(capsys, no_training, tmp_path):

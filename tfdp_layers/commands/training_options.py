@@ -182,7 +182,7 @@ def _setting(text: str) -> tuple[str, Any]:
     fits = isinstance(found, types.get(kind, (int, float, str))) and isinstance(found, bool) == (kind == "bool")
     if not fits or (isinstance(found, int | float) and not 0 <= found < math.inf):
         raise Refusal(f"--setting {name} takes {kind}. Received: {value!r}.")
-    return name, found
+    return name, float(found) if kind == "float" else found
 
 
 def _path(value: str | None) -> Path | None:
