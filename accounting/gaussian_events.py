@@ -10,6 +10,9 @@ from dp_accounting import (
     SampledWithoutReplacementDpEvent,
 )
 
+from tfdp_layers.accounting.owned_records import HAS_PLD
+from tfdp_layers.sampling.owners import OwnerDpEvent
+
 __all__ = ["Counts", "canonical", "exact_gaussian", "is_sampled_gaussian", "sampled_gaussian"]
 
 Counts = tuple[tuple[DpEvent, int], ...]
@@ -35,12 +38,16 @@ def exact_gaussian(counts: Counts) -> float | None:
 
 def is_sampled_gaussian(event: DpEvent) -> bool:
     """Whether privacy loss distributions support it under add-or-remove: a Gaussian on a Poisson draw or on all."""
+    if isinstance(event, OwnerDpEvent):
+        return HAS_PLD
     plain = isinstance(event, PoissonSampledDpEvent) and isinstance(event.event, GaussianDpEvent)
     return plain or isinstance(event, GaussianDpEvent) or hasattr(event, "truncated_batch_size")
 
 
 def sampled_gaussian(event: DpEvent) -> tuple[float, float]:
     """(sampling probability, noise multiplier) of an event that PLD supports."""
+    if isinstance(event, OwnerDpEvent):
+        return event.sampling_probability, event.noise_multiplier
     if isinstance(event, PoissonSampledDpEvent):
         return event.sampling_probability, event.event.noise_multiplier
     if isinstance(event, SampledWithoutReplacementDpEvent):

@@ -26,12 +26,13 @@ class StatedRelease:
       steps: updates made.
       noise_multiplier: noise over one record's contribution, all groups joined.
       groups: (name, bound, stddev) of each group; see `GroupNoise` for the units.
-      kind: "step" or "unit_step", updates of an optimizer; "whole_data" or "unit_whole_data",
+      kind: "step", "unit_step" or "owner_step", updates of an optimizer; "whole_data" or "unit_whole_data",
         sums over all of them beside.
       independence: how it is known that records do not mix; see `Release`.
       decay: of correlated noise; None where the noise is independent.
       joint_noise_multiplier: of correlated noise, that of one mechanism which reveals as much as all these updates.
       records_per_unit, views: rows that entered together for each drawn one; see `Release`.
+      records_per_owner: how many of the records one owner owns at most.
     """
 
     sampling: str
@@ -46,9 +47,12 @@ class StatedRelease:
     joint_noise_multiplier: float | None = None
     records_per_unit: int = 1
     views: int = 1
+    records_per_owner: int = 1
 
     def rows(self, unit: str = Release.unit) -> list[str]:
-        """Lines of the text; `unit` is the word for what a step draws. Names of groups stay as they are."""
+        """Lines of the text; `unit` is the word for whom it protects. Names of groups stay as they are."""
+        owned = self.kind == "owner_step"
+        owner, unit = unit, "record" if owned else unit
         whole = self.kind.endswith("whole_data")
         sums = "noisy sum" if self.steps == 1 else "noisy sums"
         what = f"{sums} over all {unit}s" if whole else sums.replace("noisy", "noisy gradient")
@@ -56,6 +60,8 @@ class StatedRelease:
             row("Released", f"{self.steps} {what}, noise multiplier {self.noise_multiplier:.6g}"),
             row("Sampling", f"{self.sampling} (expected batch {self.batch_size} of {self.examples} {unit}s)"),
         ]
+        if owned:
+            rows.append(row("Owners", owners_in_words(self.records_per_owner).format(owner=owner)))
         together = rows_in_words(self.records_per_unit, self.views)
         if together:
             rows.append(row("Together", together.format(unit=unit)))
@@ -228,7 +234,8 @@ def stated(entries: list[Entry], unit: str | None = None) -> tuple[Stated, ...]:
             tests[release] = tests.get(release, 0) + entry.steps
             continue
         groups = tuple((group.name, group.bound, group.stddev) for group in release.groups)
-        what = (release.kind, release.unit, release.independence, release.records_per_unit, release.views)
+        counts = (release.records_per_unit, release.views, release.records_per_owner)
+        what = (release.kind, release.unit, release.independence, *counts)
         key = (release.sampling, release.examples, release.noise, groups, *what)
         steps.setdefault(key, []).append(entry)
     updates = [_stated_release(entries, unit) for entries in steps.values()]
@@ -252,7 +259,9 @@ def _stated_release(entries: list[Entry], unit: str | None) -> StatedRelease:
     if release.noise is not None:
         joint = exact_gaussian(((release.event(), sum(entry.charges for entry in entries)),))
     return StatedRelease(
-        sampling=release.sampling.describe(release.examples, unit or release.unit),
+        sampling=release.sampling.describe(
+            release.examples, release.counted if release.unit == "owner" else unit or release.unit
+        ),
         batch_size=release.sampling.batch_size,
         examples=release.examples,
         steps=sum(entry.steps for entry in entries),
@@ -264,6 +273,7 @@ def _stated_release(entries: list[Entry], unit: str | None) -> StatedRelease:
         joint_noise_multiplier=joint,
         records_per_unit=release.records_per_unit,
         views=release.views,
+        records_per_owner=release.records_per_owner,
     )
 
 
@@ -274,13 +284,17 @@ def _trials(selection: Selection) -> tuple[str, ...]:
 
 def _part(release: Release, steps: int) -> str:
     what = "noisy gradient sums" if release.purpose == "step" else f"noisy means {release.groups[0].name!r}"
-    drawn = f"expected batch {release.sampling.batch_size} of {release.examples} {{unit}}s"
+    owned = release.unit == "owner"
+    word = "record" if owned else "{unit}"
+    drawn = f"expected batch {release.sampling.batch_size} of {release.examples} {word}s"
     text = f"at most {steps} {what}, noise multiplier {release.noise_multiplier:.6g}, {release.drawn} ({drawn})"
     if release.purpose != "step":
         return text
     together = rows_in_words(release.records_per_unit, release.views)
+    together = together.replace("{unit}", word)
     text += f"; {together}" if together else ""
-    return f"{text}; that no {{unit}} reaches another's contribution is {release.independence or 'not stated'}"
+    text += f"; {owners_in_words(release.records_per_owner)}".replace("{owner}", "{unit}") if owned else ""
+    return f"{text}; that no {word} reaches another's contribution is {release.independence or 'not stated'}"
 
 
 def rows_in_words(records_per_unit: int, views: int) -> str:
@@ -294,6 +308,12 @@ def rows_in_words(records_per_unit: int, views: int) -> str:
         f"each drawn {{unit}} entered {each.join(parts)}; the gradient of the mean of their losses was bounded as one"
         " contribution"
     )
+
+
+def owners_in_words(records_per_owner: int) -> str:
+    """How many of the records one owner owns, with {owner} for its word."""
+    records = "record" if records_per_owner == 1 else "records"
+    return f"no {{owner}} owns more than {records_per_owner} {records} of them, alone or with others"
 
 
 def _stated_tests(release: NumericSparse, count: int) -> StatedTests:
