@@ -238,8 +238,8 @@ class Release:
 
     @property
     def relation(self) -> NeighboringRelation:
-        """The neighbouring relation of `event`."""
-        return self.sampling.relation
+        """The neighbouring relation of `event`: that of the sampling, and for owners that of emptied records."""
+        return NeighboringRelation.REPLACE_SPECIAL if self.unit == "owner" else self.sampling.relation
 
     @property
     def drawn(self) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dp_accounting import (
     DpEvent,
     GaussianDpEvent,
+    NeighboringRelation,
     NoOpDpEvent,
     PoissonSampledDpEvent,
     SampledWithoutReplacementDpEvent,
@@ -13,7 +14,7 @@ from dp_accounting import (
 from tfdp_layers.accounting.owned_records import HAS_PLD
 from tfdp_layers.sampling.owners import OwnerDpEvent
 
-__all__ = ["Counts", "canonical", "exact_gaussian", "is_sampled_gaussian", "sampled_gaussian"]
+__all__ = ["Counts", "canonical", "exact_gaussian", "is_sampled_gaussian", "of_draws", "sampled_gaussian"]
 
 Counts = tuple[tuple[DpEvent, int], ...]
 """Distinct events, and how often each was released."""
@@ -34,6 +35,16 @@ def exact_gaussian(counts: Counts) -> float | None:
             return None
         precision += count / multiplier**2
     return precision**-0.5
+
+
+def of_draws(relation: NeighboringRelation) -> NeighboringRelation:
+    """The relation by which dp-accounting knows what Poisson draws cost: of emptied records that of removed ones.
+
+    A record that contributes nothing, drawn or not, changes the sum as one that is not there: both data sets of either
+    relation give the same two distributions. Gaussian mechanisms on all records are asked for by no relation.
+    """
+    special = relation is NeighboringRelation.REPLACE_SPECIAL
+    return NeighboringRelation.ADD_OR_REMOVE_ONE if special else relation
 
 
 def is_sampled_gaussian(event: DpEvent) -> bool:

@@ -19,7 +19,6 @@ HAS_PLD = hasattr(pld_pmf, "create_pmf_pessimistic_connect_dots_fixed_gap")
 _TAIL = 1e-22  # Probability per step of the losses beyond the grid: it is counted as a certain loss.
 _NEWTON = 60
 _FURTHEST = 2e4  # Deviations of the noise: Renyi divergences of orders whose integrand lies further out are left out.
-_STEP = 0.1
 _REACH = 15.0  # Deviations beyond which a Gaussian density integrates to less than 1e-50.
 
 
@@ -176,17 +175,17 @@ def owner_rdp(event: OwnerDpEvent, orders: tuple[float, ...]) -> np.ndarray:
     of cos(s y / 2)^k at most. With the steps below the errors are below 1e-15 of the integrals; 1e-12 is added.
     """
     largest = float(shifts(event)[0][-1]) / event.noise_multiplier
-    cap = -_least_log_ratio(event)
+    cap, coarsest = -_least_log_ratio(event), min(0.1, 0.14 * event.noise_multiplier)
     found = np.full(len(orders), math.inf)
     for place, order in enumerate(orders):
         if order * largest > _FURTHEST:
             continue
         # Beyond order times the largest slope the integrand falls at least as a Gaussian density does.
-        found[place] = _log_mean(event, order, -_REACH, order * largest + _REACH, _STEP)
+        found[place] = _log_mean(event, order, -_REACH, order * largest + _REACH, coarsest)
         if found[place] < cap * (order - 1.0):
             growth = 0.5 + 0.14 * event.records * (order - 1.0) / event.noise_multiplier**2
             y = min(event.noise_multiplier, 6.3 / math.sqrt(growth))
-            step = min(_STEP, 2.0 * math.pi * y / (40.0 + growth * y**2))
+            step = min(coarsest, 2.0 * math.pi * y / (40.0 + growth * y**2))
             other = _log_mean(event, 1.0 - order, -(order * largest + _REACH), _REACH, step)
             found[place] = max(found[place], min(other, cap * (order - 1.0)))
         found[place] = max(found[place], 0.0) / (order - 1.0)

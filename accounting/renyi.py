@@ -7,7 +7,7 @@ import numpy as np
 from dp_accounting import DpEvent, NeighboringRelation
 from dp_accounting.rdp import rdp_privacy_accountant
 
-from tfdp_layers.accounting.gaussian_events import Counts, exact_gaussian
+from tfdp_layers.accounting.gaussian_events import Counts, exact_gaussian, of_draws
 from tfdp_layers.accounting.owned_records import owner_rdp
 from tfdp_layers.accounting.quiet import quiet
 from tfdp_layers.accounting.selection import SelectionDpEvent, selected_rdp
@@ -77,7 +77,7 @@ def _rdp_at(event: DpEvent, relation: NeighboringRelation, orders: tuple[float, 
         divergences = owner_rdp(event, orders)
         divergences.setflags(write=False)
         return divergences
-    accountant = rdp_privacy_accountant.RdpAccountant(list(orders), neighboring_relation=relation)
+    accountant = rdp_privacy_accountant.RdpAccountant(list(orders), neighboring_relation=of_draws(relation))
     if not accountant.supports(event):
         return np.full(len(orders), math.inf)
     with quiet():

@@ -194,9 +194,12 @@ def test_a_ledger_keeps_and_states_owners_and_mixes_them_with_no_others():
     assert epsilon(read, 1e-5) == epsilon(ledger, 1e-5)
     with pytest.raises(ValueError, match=r"protects one owner.*owners="):
         ledger.begin(release_of(Poisson(50), 2.0, 1000))
+    assert epsilon(ledger, 1e-5).relation is NeighboringRelation.REPLACE_SPECIAL
     more = ledger_of(owned(Poisson(50), 2.0, 3), 10)
-    more.reserve(more.begin(owned(Poisson(50), 2.0, 1)), 10)
-    assert epsilon(more, 1e-5) > epsilon(ledger, 1e-5)
+    for further in (owned(Poisson(50), 2.0, 1), owned(Partition(50), 20.0, 2)):  # all are of emptied records
+        before = epsilon(more, 1e-5)
+        more.reserve(more.begin(further), 10)
+        assert epsilon(more, 1e-5) > before
     for wrong in ({"unit": "record", "records_per_owner": 2}, {"unit": "owner", "records_per_owner": 0}):
         with pytest.raises(ValueError, match="records_per_owner"):
             Release(ledger.releases[0].groups, Poisson(50), 1000, **wrong)
