@@ -50,7 +50,7 @@ def trained(x: np.ndarray, y: np.ndarray, owners: np.ndarray, limit: int, seed: 
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(tfdp.optimizers.ClippedOptimizer("adam"), loss, metrics=["accuracy"])
     budget = tfdp.callbacks.PrivacyBudget(epsilon=EPSILON, delta=DELTA)
-    options = {"batch_size": len(x) // 8, "epochs": FLAGS.epochs, "callbacks": [budget], "verbose": 0}
+    options = {"batch_size": -(-len(x) // 8), "epochs": FLAGS.epochs, "callbacks": [budget], "verbose": 0}
     model.fit(x, y, owners=owners, records_per_owner=limit, **options)
     return model
 
