@@ -22,10 +22,9 @@ from tfdp_layers.accounting.stated_releases import (
     StatedSelection,
     StatedTests,
     StatedVocabulary,
-    rounded_up,
-    row,
     stated,
 )
+from tfdp_layers.accounting.wording import rounded_up, row
 
 __all__ = ["StatedMetric", "StatedRelease", "StatedSelection", "StatedTests", "StatedVocabulary", "Statement"]
 

@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from helpers.accounting_tools import ledger_of, release_of
 from helpers.variants import slow_but
-from tfdp_layers.accounting import Ledger, Release, affordable_steps, calibrate_noise_multiplier, epsilon
+from tfdp_layers.accounting import Ledger, Release, Selection, affordable_steps, calibrate_noise_multiplier, epsilon
 from tfdp_layers.accounting.loss_distributions import pld_epsilon, pld_interval
 from tfdp_layers.accounting.owned_records import owner_pld, owner_profiles, owner_rdp, shifts
 from tfdp_layers.accounting.renyi import rdp_epsilon
@@ -203,6 +203,15 @@ def test_a_ledger_keeps_and_states_owners_and_mixes_them_with_no_others():
     for wrong in ({"unit": "record", "records_per_owner": 2}, {"unit": "owner", "records_per_owner": 0}):
         with pytest.raises(ValueError, match="records_per_owner"):
             Release(ledger.releases[0].groups, Poisson(50), 1000, **wrong)
+
+
+def test_the_best_of_several_trainings_is_accounted_for_owners():
+    trained = owned(Poisson(50), 4.0, 3)
+    best = Selection((((trained, 40),),), mean=3.0)
+    assert best.unit == "owner"
+    assert epsilon(ledger_of(best, 1), 1e-5) > epsilon(ledger_of(trained, 40), 1e-5)
+    read = Ledger.from_json(ledger_of(best, 1).to_json())
+    assert read.releases == (best,)
 
 
 @pytest.mark.slow
