@@ -55,10 +55,14 @@ class SampledRun:
     def release(self, noise_multiplier: float) -> Release:
         """What each step releases with this noise."""
         groups = (GroupNoise("all weights", 1.0, noise_multiplier),)
-        owners = (
-            {} if self.records_per_owner is None else {"unit": "owner", "records_per_owner": self.records_per_owner}
+        return Release(
+            groups,
+            self.sampling,
+            self.examples,
+            noise=self.noise,
+            unit="record" if self.records_per_owner is None else "owner",
+            records_per_owner=self.records_per_owner or 1,
         )
-        return Release(groups, self.sampling, self.examples, noise=self.noise, **owners)
 
     def describe(self) -> str:
         """How records are drawn and noise is correlated, in words."""
