@@ -105,10 +105,10 @@ def pld_interval(counts: Counts) -> float:
 def _jumps(event: DpEvent) -> tuple[np.ndarray, np.ndarray]:
     """By how many deviations of the noise a step moves, and with which probability; 0 with what is left of 1."""
     probability, multiplier = sampled_gaussian(event)
-    counts, probabilities = (
-        shifts(event) if isinstance(event, OwnerDpEvent) else (np.array([1.0]), np.array([probability]))
-    )
-    return counts / multiplier, probabilities
+    if isinstance(event, OwnerDpEvent):
+        counts, chances = shifts(event)
+        return counts / multiplier, np.maximum(np.exp(chances), np.finfo(float).tiny)
+    return np.array([1.0 / multiplier]), np.array([probability])
 
 
 def _extent(jumps: np.ndarray, probabilities: np.ndarray) -> float:

@@ -18,16 +18,15 @@ HAS_PLD = hasattr(pld_pmf, "create_pmf_pessimistic_connect_dots_fixed_gap")
 
 _TAIL = 1e-22  # Probability per step of the losses beyond the grid: it is counted as a certain loss.
 _NEWTON = 60
-_FURTHEST = 2e4  # Deviations of the noise: Renyi divergences of orders whose integrand lies further out are left out.
+_MOST_POINTS = 200_000  # of an integral for one order
 _REACH = 15.0  # Deviations beyond which a Gaussian density integrates to less than 1e-50.
 
 
 def shifts(event: OwnerDpEvent) -> tuple[np.ndarray, np.ndarray]:
-    """How many of the owner's records are drawn, 1, 2, ..., and with which probability each."""
+    """How many of the owner's records are drawn, 1, 2, ..., and the logarithm of the probability of each."""
     counts = np.arange(1, event.records + 1)
-    probabilities = stats.binom.pmf(counts, event.records, event.sampling_probability)
-    drawn = probabilities > 0.0
-    return counts[drawn].astype(np.float64), probabilities[drawn]
+    # Logarithms: the chance of a draw of many may be no float, and Renyi divergences rest on it.
+    return counts.astype(np.float64), stats.binom.logpmf(counts, event.records, event.sampling_probability)
 
 
 def owner_profiles(epsilon: Any, event: OwnerDpEvent) -> tuple[np.ndarray, np.ndarray]:
@@ -55,28 +54,25 @@ def owner_profiles(epsilon: Any, event: OwnerDpEvent) -> tuple[np.ndarray, np.nd
 
 
 def _with_records(epsilon: np.ndarray, event: OwnerDpEvent) -> np.ndarray:
-    counts, probabilities = shifts(event)
     deltas = -np.expm1(np.minimum(epsilon, 0.0))  # below log p_0 every x counts, and L > e^epsilon everywhere
     inside = epsilon > _least_log_ratio(event)
     x = _root(epsilon[inside], event, above=False)
     sums = np.zeros_like(x)
-    for count, probability in zip(counts, probabilities, strict=True):
-        sums += probability * gaussian_profile(_log_ratio(x, count, event), event.noise_multiplier / count)
+    for count, chance in zip(*shifts(event), strict=True):
+        sums += math.exp(chance) * gaussian_profile(_log_ratio(x, count, event), event.noise_multiplier / count)
     deltas[inside] = np.maximum(sums, deltas[inside])
     return _falling(deltas)
 
 
 def _without_records(epsilon: np.ndarray, event: OwnerDpEvent) -> np.ndarray:
-    counts, probabilities = shifts(event)
     deltas = np.zeros_like(epsilon)
     inside = -epsilon > _least_log_ratio(event)
     least = epsilon[inside]
     x = _root(-least, event, above=True)
     sums = np.zeros_like(x)
-    for count, probability in zip(counts, probabilities, strict=True):
+    for count, chance in zip(*shifts(event), strict=True):
         logs = _log_ratio(x, count, event)
-        weight = np.exp(least + logs + math.log(probability))
-        sums += weight * gaussian_profile(-logs, event.noise_multiplier / count)
+        sums += np.exp(least + logs + chance) * gaussian_profile(-logs, event.noise_multiplier / count)
     deltas[inside] = np.maximum(sums, -np.expm1(np.minimum(least, 0.0)))
     return _falling(deltas)
 
@@ -98,9 +94,9 @@ def _root(logarithms: np.ndarray, event: OwnerDpEvent, above: bool) -> np.ndarra
     Newton's method on log sum_{j > 0} p_j e^(l_j(x)) = log(e^t - p_0), a convex, rising function of slope s at least,
     from where one term alone reaches the value: the sum does before, so the steps go down and never pass the root.
     """
-    counts, probabilities = shifts(event)
+    counts, chances = shifts(event)
     slopes = counts / event.noise_multiplier
-    offsets = np.log(probabilities) - 0.5 * slopes**2
+    offsets = chances - 0.5 * slopes**2
     goal = logarithms + np.log(-np.expm1(_least_log_ratio(event) - logarithms))
     x = np.full(goal.shape, np.inf)
     for slope, offset in zip(slopes, offsets, strict=True):
@@ -165,7 +161,7 @@ def _largest_loss(event: OwnerDpEvent, order: int) -> float:
 
 
 def owner_rdp(event: OwnerDpEvent, orders: tuple[float, ...]) -> np.ndarray:
-    """The Renyi divergence of one step at these orders, the larger of both; infinity where it was not integrated.
+    """The Renyi divergence of one step at these orders, the larger of both.
 
     The divergences are log E L^a / (a - 1) and log E L^(1 - a) / (a - 1), over x ~ N(0, 1); the latter is at most
     -log p_0, as L > p_0. They are integrated by the trapezoidal rule of step h, whose error is at most about
@@ -173,12 +169,14 @@ def owner_rdp(event: OwnerDpEvent, orders: tuple[float, ...]) -> np.ndarray:
     grows by e^(y^2 / 2), and |L|^a does not grow. L is a polynomial in e^(s x) whose zeros are negative numbers (those
     of (1 - q + q w)^k are, and e^(-j^2 s^2 / 2) is a multiplier sequence of Polya and Schur), so |L| falls by a factor
     of cos(s y / 2)^k at most. With the steps below the errors are below 1e-15 of the integrals; 1e-12 is added.
+    Where an integral would reach too far, a bound stands for it: a k^2 / (2 z^2), of all records in every draw
+    (divergences are quasi-convex, so the mixture's is at most that of its furthest Gaussian), or -log p_0.
     """
-    largest = float(shifts(event)[0][-1]) / event.noise_multiplier
+    largest = event.records / event.noise_multiplier
     cap, coarsest = -_least_log_ratio(event), min(0.1, 0.14 * event.noise_multiplier)
-    found = np.full(len(orders), math.inf)
+    found = np.asarray(orders, dtype=np.float64) * largest**2 / 2.0
     for place, order in enumerate(orders):
-        if order * largest > _FURTHEST:
+        if order * largest > _MOST_POINTS * coarsest:
             continue
         # Beyond order times the largest slope the integrand falls at least as a Gaussian density does.
         found[place] = _log_mean(event, order, -_REACH, order * largest + _REACH, coarsest)
@@ -186,17 +184,19 @@ def owner_rdp(event: OwnerDpEvent, orders: tuple[float, ...]) -> np.ndarray:
             growth = 0.5 + 0.14 * event.records * (order - 1.0) / event.noise_multiplier**2
             y = min(event.noise_multiplier, 6.3 / math.sqrt(growth))
             step = min(coarsest, 2.0 * math.pi * y / (40.0 + growth * y**2))
-            other = _log_mean(event, 1.0 - order, -(order * largest + _REACH), _REACH, step)
-            found[place] = max(found[place], min(other, cap * (order - 1.0)))
+            other = cap * (order - 1.0)
+            if order * largest <= _MOST_POINTS * step:
+                other = min(other, _log_mean(event, 1.0 - order, -(order * largest + _REACH), _REACH, step))
+            found[place] = max(found[place], other)
         found[place] = max(found[place], 0.0) / (order - 1.0)
     return found
 
 
 def _log_mean(event: OwnerDpEvent, power: float, low: float, high: float, step: float) -> float:
     """log E L(x)^power over x ~ N(0, 1)."""
-    counts, probabilities = shifts(event)
+    counts, chances = shifts(event)
     slopes = np.append(counts, 0.0) / event.noise_multiplier
-    offsets = np.append(np.log(probabilities), _least_log_ratio(event)) - 0.5 * slopes**2
+    offsets = np.append(chances, _least_log_ratio(event)) - 0.5 * slopes**2
     grid = np.arange(low, high + step, step)
     logs, _ = _log_sum(grid, slopes, offsets)
     return float(special.logsumexp(power * logs - 0.5 * grid**2) + math.log(step / math.sqrt(2.0 * math.pi))) + 1e-12

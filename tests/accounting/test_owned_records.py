@@ -8,13 +8,13 @@ import pytest
 from dp_accounting import GaussianDpEvent, NeighboringRelation, get_epsilon_gaussian
 from dp_accounting.pld import privacy_loss_distribution
 from scipy.special import logsumexp
-from scipy.stats import norm
+from scipy.stats import binom, norm
 
 from helpers.accounting_tools import ledger_of, release_of
 from helpers.variants import slow_but
 from tfdp_layers.accounting import Ledger, Release, Selection, affordable_steps, calibrate_noise_multiplier, epsilon
 from tfdp_layers.accounting.loss_distributions import pld_epsilon, pld_interval
-from tfdp_layers.accounting.owned_records import owner_pld, owner_profiles, owner_rdp, shifts
+from tfdp_layers.accounting.owned_records import owner_pld, owner_profiles, owner_rdp
 from tfdp_layers.accounting.renyi import rdp_epsilon
 from tfdp_layers.sampling import Cyclic, FixedSize, Partition, Poisson, TruncatedPoisson
 from tfdp_layers.sampling.correlated import Correlated
@@ -25,6 +25,12 @@ EPSILONS = np.array([-3.0, -0.5, -0.01, 0.0, 0.01, 0.3, 1.0, 2.0, 4.0])
 GRID = np.linspace(-30.0, 30.0, 20_001)
 CASES = [(2, 0.1, 1.0), (3, 0.5, 0.7), (4, 0.9, 3.0), (2, 0.01, 0.5)]
 QUICK_AND_SLOW = slow_but(CASES[:2], [*CASES, (5, 0.02, 0.4), (30, 0.01, 5.0)], several=True)
+
+
+def drawn(event: OwnerDpEvent) -> tuple[np.ndarray, np.ndarray]:
+    """How many records of the owner are drawn, and the probability of each."""
+    counts = np.arange(1.0, event.records + 1)
+    return counts, binom.pmf(counts, event.records, event.sampling_probability)
 
 
 def density(contributions, probability: float, stddev: float) -> np.ndarray:
@@ -91,6 +97,18 @@ def test_a_discretised_step_is_never_below_the_profile_and_close_to_it(records, 
         np.testing.assert_allclose(deltas, profiles[order], atol=1e-3 * probability * records)
 
 
+def test_hardly_any_noise_and_chances_that_are_no_floats_cost_no_less_than_they_must():
+    """The chance that all 200 records are drawn is 1e-600, and with this noise it decides the divergence."""
+    event = OwnerDpEvent(1e-3, 200, 0.1)
+    (found,) = owner_rdp(event, (2.0,))
+    furthest = 2.0 * 200 * math.log(1e-3) + (200 / 0.1) ** 2  # the term of 200 drawn records alone
+    assert furthest <= found <= (200 / 0.1) ** 2
+    for noise in (1e-6, 1e-12):
+        alone = rdp_epsilon(((OwnerDpEvent(0.01, 1, noise), 10),), ADD_OR_REMOVE, 1e-5)
+        both = rdp_epsilon(((OwnerDpEvent(0.01, 2, noise), 10),), ADD_OR_REMOVE, 1e-5)
+        assert both == pytest.approx(4.0 * alone, rel=1e-3)
+
+
 @pytest.mark.slow
 def test_two_steps_cost_what_quadrature_says():
     """The true delta at the stated epsilon is at most the stated one, and a little below that epsilon it is above."""
@@ -100,7 +118,7 @@ def test_two_steps_cost_what_quadrature_says():
     for _ in range(6):
         event = OwnerDpEvent(float(rng.uniform(0.02, 0.8)), int(rng.integers(2, 5)), float(rng.uniform(0.8, 3.0)))
         stated = pld_epsilon(((event, 2),), ADD_OR_REMOVE, delta)
-        counts, chances = shifts(event)
+        counts, chances = drawn(event)
         q = norm.pdf(line)
         p = (1.0 - chances.sum()) * q + chances @ norm.pdf(line[None, :], counts[:, None] / event.noise_multiplier)
         p, q = np.outer(p, p), np.outer(q, q)
@@ -114,7 +132,7 @@ def test_two_steps_cost_what_quadrature_says():
 
 def test_it_is_what_dp_accounting_says_of_the_mixture():
     event, interval = OwnerDpEvent(0.03, 3, 1.2), 0.02
-    chances = [1.0 - float(shifts(event)[1].sum()), *shifts(event)[1]]
+    chances = [1.0 - float(drawn(event)[1].sum()), *drawn(event)[1]]
     theirs = privacy_loss_distribution.from_mixture_gaussian_mechanism(
         1.2, [0.0, 1.0, 2.0, 3.0], chances, value_discretization_interval=interval
     )
@@ -127,7 +145,7 @@ def test_it_is_what_dp_accounting_says_of_the_mixture():
 @pytest.mark.parametrize(("records", "probability", "stddev"), [(2, 0.1, 1.0), (4, 0.5, 2.0)])
 def test_renyi_divergences_are_the_integrals_and_prove_a_larger_epsilon(records, probability, stddev):
     event, orders = OwnerDpEvent(probability, records, stddev), (1.1, 2.0, 3.5, 16.0)
-    counts, chances = shifts(event)
+    counts, chances = drawn(event)
 
     line, step = np.linspace(-60.0, 120.0, 180_001, retstep=True)
     jumps = counts[:, None] / stddev
