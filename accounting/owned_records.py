@@ -164,7 +164,8 @@ def owner_rdp(event: OwnerDpEvent, orders: tuple[float, ...]) -> np.ndarray:
     """The Renyi divergence of one step at these orders, the larger of both.
 
     The divergences are log E L^a / (a - 1) and log E L^(1 - a) / (a - 1), over x ~ N(0, 1); the latter is at most
-    -log p_0, as L > p_0. They are integrated by the trapezoidal rule of step h, whose error is at most about
+    -log p_0, as L > p_0. (Of one record the former is known to be the larger; of several it was wherever we looked, but
+    both are computed.) They are integrated by the trapezoidal rule of step h, whose error is at most about
     e^(-2 pi y / h) times the integrals of the integrand's size over the lines x + i y and x - i y. There a density
     grows by e^(y^2 / 2), and |L|^a does not grow. L is a polynomial in e^(s x) whose zeros are negative numbers (those
     of (1 - q + q w)^k are, and e^(-j^2 s^2 / 2) is a multiplier sequence of Polya and Schur), so |L| falls by a factor

@@ -76,6 +76,7 @@ def test_correlated_noise_is_calibrated_and_accounted_alike(capsys):
     assert "--decay is of --noise correlated" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_owners_are_calibrated_and_accounted_alike(capsys):
     run_of = ["--examples", 2000, "--batch-size", 50, "--steps", 40, "--records-per-owner", 3]
     found = run_json(capsys, "calibrate", *run_of, "--epsilon", 3, "--delta", 1e-4)
