@@ -159,8 +159,8 @@ class Statement(Shown):
         Args:
           ledger: `model.ledger`, or the data set's own.
           delta: below 1 / number of records, or of units.
-          unit_name: what a unit is, "patient" say, where the ledger protects units: it stands in the text in place of
-            "unit", and changes nothing else.
+          unit_name: what a unit or owner is, "patient" say, where the ledger protects these: it stands in the text in
+            place of "unit" or "owner", and changes nothing else.
 
         Raises:
           ValueError: delta is not in (0, 1); or a name that is no word, or for a ledger that protects records.

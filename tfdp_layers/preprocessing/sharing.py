@@ -71,6 +71,7 @@ def limit_owners(
     Example:
         kept, report = tfdp.preprocessing.limit_owners(owners, records_per_owner=2)
         model.fit(x[kept], y[kept], owners=owners[kept], records_per_owner=2, callbacks=[budget])
+        # Of a list of lists: owners=[owners[record] for record in kept]
     """
     limit, seed = checked_limit(records_per_owner), whole_number("seed", seed, minimum=0)
     if order not in _ORDERS:
