@@ -43,6 +43,7 @@ def calibrate_noise_multiplier(
     steps: int,
     ledger: Ledger | None = None,
     noise: Correlated | None = None,
+    records_per_owner: int = 1,
 ) -> float:
     """Returns the smallest noise multiplier, to about 1e-3, with which `steps` steps keep to the target.
 
@@ -56,6 +57,7 @@ def calibrate_noise_multiplier(
         steps: of the optimizer, from a fresh start of the sampler.
         ledger: what was released before; None for nothing.
         noise: how it is correlated over the steps (`tfdp.noise.Correlated`); None where it is independent.
+        records_per_owner: how many of the records one owner owns at most, as `fit(..., owners=...)` takes it.
 
     Returns:
         Noise standard deviation over the bound on one record's contribution to the sum, all groups joined; at least
@@ -66,9 +68,8 @@ def calibrate_noise_multiplier(
     delta = _check_target(target_epsilon, target_delta, sampling, examples)
     if isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 1:
         raise ValueError(f"steps must be an integer of at least 1. Received: {steps!r}.")
-    plan = _Plan(
-        sampling, examples, delta, _before(ledger, sampling, examples), settled(sampling, noise, steps, examples)
-    )
+    before, noise = _before(ledger, sampling, examples), settled(sampling, noise, steps, examples)
+    plan = _Plan(sampling, examples, delta, before, noise, records_per_owner=records_per_owner)
     spent = plan.epsilon(1.0, 0)
     if spent >= target_epsilon:
         raise OutOfReachError(
@@ -87,13 +88,15 @@ def estimated_noise_multiplier(
     examples: int,
     steps: int,
     noise: Correlated | None = None,
+    records_per_owner: int = 1,
 ) -> float:
     """About what `calibrate_noise_multiplier` returns, to about 1%, in a fraction of its time: for comparisons.
 
     NOT a guarantee. Raises ValueError for an argument out of range, or a target that no noise reaches.
     """
     delta = _check_target(target_epsilon, target_delta, sampling, examples)
-    run = _Plan(sampling, examples, delta, Counter(), settled(sampling, noise, steps, examples))
+    noise = settled(sampling, noise, steps, examples)
+    run = _Plan(sampling, examples, delta, Counter(), noise, records_per_owner=records_per_owner)
     guess = _least(lambda z: run.epsilon(z, steps, math.inf), target_epsilon, 1.0, tolerance=0.02)
     return _least(lambda z: run.epsilon(z, steps, _COARSE), target_epsilon, guess, tolerance=0.01, stride=1.03)
 
@@ -142,6 +145,7 @@ def affordable_steps(
     maximum: int = 10_000_000,
     noise: Correlated | None = None,
     held: int = 0,
+    records_per_owner: int = 1,
 ) -> int:
     """Returns the largest number of further steps, at most `maximum`, whose epsilon is at most the target.
 
@@ -154,6 +158,7 @@ def affordable_steps(
         maximum: where the search ends.
         noise: how it is correlated over the steps, with its decay; None where it is independent.
         held: how many releases of the same segment the ledger holds: the further ones go on after them.
+        records_per_owner: see `calibrate_noise_multiplier`.
 
     Raises:
         ValueError: an argument out of range, or another neighbouring relation in the ledger.
@@ -166,9 +171,10 @@ def affordable_steps(
         )
     if isinstance(maximum, bool) or not hasattr(maximum, "__index__") or maximum < 0:
         raise ValueError(f"maximum must be an integer of at least 0. Received: {maximum!r}.")
-    event, charges = sampling.event(noise_multiplier, examples, noise), sampling.charges(held, examples, noise)
+    event = sampling.event(noise_multiplier, examples, noise, records_per_owner)
+    charges = sampling.charges(held, examples, noise)
     before = without_segment(_before(ledger, sampling, examples), event, charges)
-    plan = _Plan(sampling, examples, delta, before, noise, held)
+    plan = _Plan(sampling, examples, delta, before, noise, held, records_per_owner)
 
     def fits(steps: int, interval: float | None = None) -> bool:
         return plan.epsilon(noise_multiplier, steps, interval) <= target_epsilon
@@ -190,10 +196,11 @@ class _Plan:
     before: Counter[DpEvent]
     noise: Correlated | None = None
     held: int = 0
+    records_per_owner: int = 1
 
     def epsilon(self, noise_multiplier: float, steps: int, interval: float | None = None) -> float:
         """The smallest that an accountant proves after so many steps; with an interval near it, see `_estimate`."""
-        event = self.sampling.event(noise_multiplier, self.examples, self.noise)
+        event = self.sampling.event(noise_multiplier, self.examples, self.noise, self.records_per_owner)
         counts = self.before + Counter({event: self.sampling.charges(self.held + steps, self.examples, self.noise)})
         if interval is not None:
             return _estimate(counts, self.sampling.relation, self.delta, interval)
@@ -231,10 +238,9 @@ def _check_target(target_epsilon: float, target_delta: float, sampling: Sampling
 def _before(ledger: Ledger | None, sampling: Sampling, examples: int) -> Counter[DpEvent]:
     if ledger is None:
         return Counter()
-    # Whom it protects, a record or a unit, changes no number.
-    ledger.check(
-        Release((GroupNoise("any", 1.0, 1.0),), sampling, examples, unit="unit" if ledger.unit == "unit" else "record")
-    )
+    # Whom it protects, a record, a unit or an owner, changes no number of what it holds.
+    unit = ledger.unit if ledger.unit in ("unit", "owner") else "record"
+    ledger.check(Release((GroupNoise("any", 1.0, 1.0),), sampling, examples, unit=unit))
     return events_of(ledger)
 
 

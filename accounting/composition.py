@@ -14,7 +14,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, NeighboringRelation, NonPriv
 
 from tfdp_layers.accounting import pure
 from tfdp_layers.accounting.failures import without_failures
-from tfdp_layers.accounting.gaussian_events import Counts, canonical, exact_gaussian
+from tfdp_layers.accounting.gaussian_events import Counts, canonical, exact_gaussian, of_draws
 from tfdp_layers.accounting.loss_distributions import SMALLEST_DELTA, pld_epsilon
 from tfdp_layers.accounting.quiet import quiet
 from tfdp_layers.accounting.renyi import ZCDP_ORDERS, convert_rdp, rdp_epsilon, zcdp_epsilon
@@ -86,6 +86,7 @@ def _analytic_epsilon(multiplier: float, delta: float) -> float:
 
 
 def _require_relation(relation: NeighboringRelation) -> None:
+    relation = of_draws(relation)
     installed = importlib.metadata.version("dp-accounting")
     version = tuple(int(part) for part in installed.split(".")[:2])
     if relation is not NeighboringRelation.ADD_OR_REMOVE_ONE and version < _DECLARED_RELATIONS_SINCE:

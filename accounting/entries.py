@@ -102,18 +102,18 @@ class Entries:
     def refuse_mixing(self, release: AnyRelease) -> None:
         """Raises ValueError where a release has another neighbouring relation, or unit, than these."""
         first = next((row.release for row in self._rows.values()), release)
+        if first.unit != release.unit:
+            raise ValueError(
+                f"This ledger protects one {first.unit}, but {release.kind!r} releases protect one {release.unit}: an"
+                " epsilon over both would mean nothing. Give unit_ids=... in every call on these records, to fit,"
+                " quantiles, vocabulary, release_metric and adapt alike, or in none, and owners=... in every fit or in"
+                " none; or use a new ledger (and report two guarantees)."
+            )
         if first.relation is not release.relation:
             raise ValueError(
                 f"This ledger counts under {first.relation.name}, but {release.drawn!r} is accounted under"
                 f" {release.relation.name}: an epsilon over both would mean nothing. Use a sampling of the same"
                 " relation, or a new ledger (and report two guarantees)."
-            )
-        if first.unit != release.unit:
-            raise ValueError(
-                f"This ledger protects one {first.unit}, but {release.kind!r} releases protect one {release.unit}: an"
-                " epsilon over both would mean nothing. Give unit_ids=... in every call on these records, to fit,"
-                " quantiles, vocabulary, release_metric and adapt alike, or in none; or use a new ledger (and report"
-                " two guarantees)."
             )
 
     def put(self, uid: str, row: Row, steps: int) -> Entry:

@@ -43,8 +43,9 @@ _KINDS = {
     ("unit", "whole_data"): "unit_whole_data",
     ("record", "metric"): "metric",
     ("unit", "metric"): "unit_metric",
+    ("owner", "step"): "owner_step",
 }
-_COUNTS = ("records_per_unit", "views")
+_COUNTS = ("records_per_unit", "views", "records_per_owner")
 """Fields of a release that files leave out where they are 1."""
 
 # Files name kinds from this list, never modules to import.
@@ -105,6 +106,10 @@ class Release:
     at random, or several as one contribution (for a metric, the mean of the unit's own numbers). So a group's bound on
     one record bounds the unit, `examples` and `batch_size` count units, and neighbours differ in a whole unit.
 
+    Where its records have owners, one or several each, steps draw records and `examples` counts them, and neighbours
+    differ in all records that one owner owns, alone or with others: they hold the same, public records and owners, and
+    in one of them each of these records is emptied, so that it contributes nothing.
+
     Attributes:
         groups: disjoint groups of weights that together hold every trainable weight, at least one; for a metric one,
             named as it.
@@ -115,18 +120,20 @@ class Release:
         nominal_noise_multiplier: what the publication of the method accounts with, where that is not true; None where
             the method has no other figure than `noise_multiplier`.
         generator: where the noise came from, one of `GENERATORS`.
-        unit: "record", or "unit".
+        unit: "record", "unit", or "owner".
         purpose: "step", "whole_data" or "metric".
         independence: of a step, how it is known that a record's contribution depends on that record alone: "proved",
             "measured" (then also what stopped the proof), or empty where this library did not look.
         noise: how the noise of consecutive steps is correlated; None where it is independent.
         records_per_unit: of a step, how many records of a unit entered it at most, bounded together.
         views: of a step, how often each record of a draw entered it, bounded together.
+        records_per_owner: how many of the records that are drawn from one owner owns at most.
 
     Raises:
         ValueError: no groups, two of one name, a nominal noise multiplier that is negative or not finite, flags that
             are not booleans, an unknown generator, unit or purpose, a data set that the sampling refuses, noise that
-            may not be correlated on its draws, or counts of rows below 1 or of what has none.
+            may not be correlated on its draws, draws that do not hide an owner, or counts of rows below 1 or of what
+            has none.
     """
 
     groups: tuple[GroupNoise, ...]
@@ -142,6 +149,7 @@ class Release:
     noise: Correlated | None = None
     records_per_unit: int = 1
     views: int = 1
+    records_per_owner: int = 1
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
@@ -201,11 +209,20 @@ class Release:
                 raise ValueError(f"{field} must be an integer of at least 1, and 1 but for steps. Received: {count!r}.")
         if self.records_per_unit > 1 and self.unit != "unit":
             raise ValueError(f"records_per_unit={self.records_per_unit} is for units. Received: unit={self.unit!r}.")
+        if self.records_per_owner > 1 and self.unit != "owner":
+            raise ValueError(f"records_per_owner={self.records_per_owner} is for owners, not for one {self.unit}.")
+        if self.unit == "owner":
+            self.sampling.refuse_owners()
 
     @property
     def kind(self) -> str:
-        """What files and statements call it: its purpose, with "unit_" before it where units are protected."""
+        """What files and statements call it: its purpose, after "unit_" or "owner_" where these are protected."""
         return _KINDS[self.unit, self.purpose]
+
+    @property
+    def counted(self) -> str:
+        """What is drawn, and what `examples` counts: "record" or "unit"."""
+        return "record" if self.unit == "owner" else self.unit
 
     @property
     def noise_multiplier(self) -> float:
@@ -221,8 +238,8 @@ class Release:
 
     @property
     def relation(self) -> NeighboringRelation:
-        """The neighbouring relation of `event`."""
-        return self.sampling.relation
+        """The neighbouring relation of `event`: that of the sampling, and for owners that of emptied records."""
+        return NeighboringRelation.REPLACE_SPECIAL if self.unit == "owner" else self.sampling.relation
 
     @property
     def drawn(self) -> str:
@@ -241,7 +258,7 @@ class Release:
 
     def event(self) -> DpEvent:
         """The accounting event of one charge, under `relation`."""
-        return self.sampling.event(self.noise_multiplier, self.examples, self.noise)
+        return self.sampling.event(self.noise_multiplier, self.examples, self.noise, self.records_per_owner)
 
     def charges(self, steps: int) -> int:
         """How many events `steps` consecutive releases cost, from a fresh start of the sampler."""

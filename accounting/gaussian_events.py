@@ -5,12 +5,16 @@ from collections.abc import Mapping
 from dp_accounting import (
     DpEvent,
     GaussianDpEvent,
+    NeighboringRelation,
     NoOpDpEvent,
     PoissonSampledDpEvent,
     SampledWithoutReplacementDpEvent,
 )
 
-__all__ = ["Counts", "canonical", "exact_gaussian", "is_sampled_gaussian", "sampled_gaussian"]
+from tfdp_layers.accounting.owned_records import HAS_PLD
+from tfdp_layers.sampling.owners import OwnerDpEvent
+
+__all__ = ["Counts", "canonical", "exact_gaussian", "is_sampled_gaussian", "of_draws", "sampled_gaussian"]
 
 Counts = tuple[tuple[DpEvent, int], ...]
 """Distinct events, and how often each was released."""
@@ -33,14 +37,28 @@ def exact_gaussian(counts: Counts) -> float | None:
     return precision**-0.5
 
 
+def of_draws(relation: NeighboringRelation) -> NeighboringRelation:
+    """The relation by which dp-accounting knows what Poisson draws cost: of emptied records that of removed ones.
+
+    A record that contributes nothing, drawn or not, changes the sum as one that is not there: both data sets of either
+    relation give the same two distributions. Gaussian mechanisms on all records are asked for by no relation.
+    """
+    special = relation is NeighboringRelation.REPLACE_SPECIAL
+    return NeighboringRelation.ADD_OR_REMOVE_ONE if special else relation
+
+
 def is_sampled_gaussian(event: DpEvent) -> bool:
     """Whether privacy loss distributions support it under add-or-remove: a Gaussian on a Poisson draw or on all."""
+    if isinstance(event, OwnerDpEvent):
+        return HAS_PLD
     plain = isinstance(event, PoissonSampledDpEvent) and isinstance(event.event, GaussianDpEvent)
     return plain or isinstance(event, GaussianDpEvent) or hasattr(event, "truncated_batch_size")
 
 
 def sampled_gaussian(event: DpEvent) -> tuple[float, float]:
     """(sampling probability, noise multiplier) of an event that PLD supports."""
+    if isinstance(event, OwnerDpEvent):
+        return event.sampling_probability, event.noise_multiplier
     if isinstance(event, PoissonSampledDpEvent):
         return event.sampling_probability, event.event.noise_multiplier
     if isinstance(event, SampledWithoutReplacementDpEvent):

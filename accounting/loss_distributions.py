@@ -3,12 +3,15 @@
 import functools
 import math
 
+import numpy as np
 from dp_accounting import DpEvent, NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution
 
 from tfdp_layers.accounting.fixed_size import is_fixed_size, sampled_pld
 from tfdp_layers.accounting.gaussian_events import Counts, is_sampled_gaussian, sampled_gaussian
+from tfdp_layers.accounting.owned_records import owner_pld, shifts
 from tfdp_layers.accounting.quiet import quiet
+from tfdp_layers.sampling.owners import OwnerDpEvent
 
 __all__ = ["SMALLEST_DELTA", "composed_pld", "has_pld", "pld_epsilon", "pld_interval"]
 
@@ -67,6 +70,8 @@ def has_pld(counts: Counts, relation: NeighboringRelation) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _pld_of(event: DpEvent, interval: float) -> privacy_loss_distribution.PrivacyLossDistribution:
+    if isinstance(event, OwnerDpEvent):
+        return owner_pld(event, interval)
     if hasattr(event, "truncated_batch_size"):
         return privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
             dataset_size=event.dataset_size,
@@ -88,25 +93,36 @@ def pld_interval(counts: Counts) -> float:
     """
     finest, widest, composed = 1e-3, 0.0, 0.0
     for event, count in counts:
-        probability, multiplier = sampled_gaussian(event)
-        finest = min(finest, probability / (10.0 * multiplier))
-        extent = _extent(probability, multiplier)
+        jumps, probabilities = _jumps(event)
+        finest = min(finest, float(probabilities @ jumps) / 10.0)
+        extent = _extent(jumps, probabilities)
         widest = max(widest, extent)
-        composed += extent + _drift(probability, multiplier, count)
+        composed += extent + _drift(jumps, probabilities, count)
     wanted = max(finest, widest / _MOST_STEP_POINTS, composed / _MOST_COMPOSED_POINTS)
     return 2.0 ** math.floor(math.log2(wanted))  # Powers of two: equal intervals for nearly equal runs.
 
 
-def _extent(probability: float, multiplier: float) -> float:
+def _jumps(event: DpEvent) -> tuple[np.ndarray, np.ndarray]:
+    """By how many deviations of the noise a step moves, and with which probability; 0 with what is left of 1."""
+    probability, multiplier = sampled_gaussian(event)
+    if isinstance(event, OwnerDpEvent):
+        counts, chances = shifts(event)
+        return counts / multiplier, np.maximum(np.exp(chances), np.finfo(float).tiny)
+    return np.array([1.0 / multiplier]), np.array([probability])
+
+
+def _extent(jumps: np.ndarray, probabilities: np.ndarray) -> float:
     """Largest loss of one step, tails cut at ten deviations. Decides cost and tightness, never validity."""
-    exponent = 0.5 / multiplier**2 + 10.0 / multiplier
-    return math.log1p(probability * math.expm1(exponent)) if exponent < 700.0 else exponent
+    exponents = 0.5 * jumps**2 + 10.0 * jumps
+    small = math.log1p(float(probabilities @ np.expm1(np.minimum(exponents, 700.0))))
+    return max(small, float(np.max(np.where(exponents < 700.0, 0.0, exponents + np.log(probabilities)))))
 
 
-def _drift(probability: float, multiplier: float, count: int) -> float:
+def _drift(jumps: np.ndarray, probabilities: np.ndarray, count: int) -> float:
     """Rough mean and ten deviations of the composed loss. Decides cost and tightness, never validity."""
-    full = 0.5 / multiplier**2
-    chi_square = probability**2 * math.expm1(min(2.0 * full, 700.0))
-    mean = min(probability * full, chi_square)
-    variance = min(probability * (full**2 + 2.0 * full), 2.0 * chi_square)
+    full = 0.5 * jumps**2
+    products = np.expm1(np.minimum(np.outer(jumps, jumps), 700.0))
+    chi_square = float(probabilities @ products @ probabilities)
+    mean = min(float(probabilities @ full), chi_square)
+    variance = min(float(probabilities @ (full**2 + 2.0 * full)), 2.0 * chi_square)
     return count * mean + 10.0 * math.sqrt(count * variance)

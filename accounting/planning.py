@@ -56,6 +56,7 @@ class RunPlan(Shown):
         recommended: the least epochs, then the smallest batch, with 90% of the signal that the budget can buy and 500
             steps; where no row has both, the most signal. A rule of thumb: what a network makes of the signal, no
             accounting knows.
+        records_per_owner: how many of the records one owner owns at most; None where it is for one record.
     """
 
     examples: int
@@ -64,10 +65,12 @@ class RunPlan(Shown):
     weights: int | None
     runs: tuple[PlannedRun, ...]
     recommended: PlannedRun
+    records_per_owner: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON values."""
-        given = {name: getattr(self, name) for name in ("examples", "epsilon", "delta", "weights")}
+        names = ("examples", "epsilon", "delta", "weights", "records_per_owner")
+        given = {name: getattr(self, name) for name in names}
         return given | {"runs": [asdict(run) for run in self.runs], "recommended": asdict(self.recommended)}
 
     def __str__(self) -> str:
@@ -90,7 +93,8 @@ class RunPlan(Shown):
             f" budget can buy, in {best.steps:,} steps. (The fewest epochs, then the smallest batch, with 90% and 500"
             " steps: a rule of thumb. What a network makes of the signal, no accounting knows.)"
         )
-        title = f"{self.examples:,} records, epsilon {self.epsilon:g} at delta {self.delta:g}:"
+        owned = f" for each owner of at most {self.records_per_owner} of them" if self.records_per_owner else ""
+        title = f"{self.examples:,} records, epsilon {self.epsilon:g} at delta {self.delta:g}{owned}:"
         paragraphs = (textwrap.fill(text, _WIDTH) for text in (explained, advice))
         return "\n".join([title, "", f"  {lines[0]}", *marked, "", *paragraphs])
 
@@ -109,6 +113,7 @@ def plan(
     epochs: Sequence[int] | None = None,
     weights: int | None = None,
     sampling: Callable[[int], Sampling] = Poisson,
+    records_per_owner: int | None = None,
 ) -> RunPlan:
     """Compares trainings of several batch sizes and epochs that keep to one budget. Trains nothing; takes seconds.
 
@@ -119,6 +124,7 @@ def plan(
         epochs: 10 to 80 if left out.
         weights: how many are trained; sets the scale of the signals.
         sampling: a kind of sampler.
+        records_per_owner: how many of the records one owner owns at most, where `fit` gets `owners`.
 
     Raises: ValueError for an argument out of range.
 
@@ -130,22 +136,28 @@ def plan(
     sizes = _checked("batch_sizes", batch_sizes or [max(1, 2 ** round(math.log2(examples / s))) for s in _SHARES])
     lengths = _checked("epochs", epochs or _EPOCHS)
     d = 1 if weights is None else _checked("weights", [weights])[0]
+    owned = 1 if records_per_owner is None else _checked("records_per_owner", [records_per_owner])[0]
+    if records_per_owner is not None:
+        sampling(1).refuse_owners()
     drawn = {size: sampling(size) for size in sizes if size <= examples}
     if not drawn:
         raise ValueError(f"No batch size of {sizes} fits into {examples} records. Give smaller batch_sizes.")
 
+    def needed(sampler: Sampling, steps: int) -> float:
+        given = (budget.epsilon, budget.delta, sampler, examples, steps)
+        return estimated_noise_multiplier(*given, records_per_owner=owned)
+
     def run(size: int, length: int) -> PlannedRun:
         steps = length * drawn[size].steps_per_epoch(examples)
-        noise = estimated_noise_multiplier(budget.epsilon, budget.delta, drawn[size], examples, steps)
+        noise = needed(drawn[size], steps)
         step, whole = (signal_to_noise(noise, size, count, d) for count in (1, steps))
         return PlannedRun(size, length, steps, noise, step, whole, whole / most, None)
 
-    one = estimated_noise_multiplier(budget.epsilon, budget.delta, sampling(examples), examples, 1)
-    most = signal_to_noise(one, examples, 1, d)
+    most = signal_to_noise(needed(sampling(examples), 1), examples, 1, d)
     runs = _with_gains([run(size, length) for size in drawn for length in lengths])
     enough = [run for run in runs if run.share >= _ENOUGH_SIGNAL and run.steps >= _ENOUGH_STEPS]
     best = min(enough, key=lambda run: (run.epochs, run.batch_size), default=max(runs, key=lambda run: run.signal))
-    return RunPlan(examples, budget.epsilon, budget.delta, weights, tuple(runs), best)
+    return RunPlan(examples, budget.epsilon, budget.delta, weights, tuple(runs), best, records_per_owner)
 
 
 def _with_gains(runs: Sequence[PlannedRun]) -> list[PlannedRun]:

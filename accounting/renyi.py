@@ -7,9 +7,11 @@ import numpy as np
 from dp_accounting import DpEvent, NeighboringRelation
 from dp_accounting.rdp import rdp_privacy_accountant
 
-from tfdp_layers.accounting.gaussian_events import Counts, exact_gaussian
+from tfdp_layers.accounting.gaussian_events import Counts, exact_gaussian, of_draws
+from tfdp_layers.accounting.owned_records import owner_rdp
 from tfdp_layers.accounting.quiet import quiet
 from tfdp_layers.accounting.selection import SelectionDpEvent, selected_rdp
+from tfdp_layers.sampling.owners import OwnerDpEvent
 
 __all__ = ["ZCDP_ORDERS", "convert_rdp", "estimated_epsilon", "rdp_curve", "rdp_epsilon", "rdp_of", "zcdp_epsilon"]
 
@@ -71,7 +73,11 @@ def _rdp_at(event: DpEvent, relation: NeighboringRelation, orders: tuple[float, 
         divergences = np.asarray(orders, dtype=np.float64) / (2.0 * gaussian**2)
         divergences.setflags(write=False)
         return divergences
-    accountant = rdp_privacy_accountant.RdpAccountant(list(orders), neighboring_relation=relation)
+    if isinstance(event, OwnerDpEvent):
+        divergences = owner_rdp(event, orders)
+        divergences.setflags(write=False)
+        return divergences
+    accountant = rdp_privacy_accountant.RdpAccountant(list(orders), neighboring_relation=of_draws(relation))
     if not accountant.supports(event):
         return np.full(len(orders), math.inf)
     with quiet():

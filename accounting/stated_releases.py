@@ -1,7 +1,5 @@
 """What a privacy statement says of the releases: equal ones together, and in words."""
 
-import math
-import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +9,7 @@ from tfdp_layers.accounting.gaussian_events import exact_gaussian
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.selection import Selection
 from tfdp_layers.accounting.token_selection import TokenSelection
-
-_WIDTH = 96
+from tfdp_layers.accounting.wording import distribution, owners_in_words, rounded_up, row, rows_in_words
 
 
 @dataclass(frozen=True)
@@ -26,12 +23,13 @@ class StatedRelease:
       steps: updates made.
       noise_multiplier: noise over one record's contribution, all groups joined.
       groups: (name, bound, stddev) of each group; see `GroupNoise` for the units.
-      kind: "step" or "unit_step", updates of an optimizer; "whole_data" or "unit_whole_data",
+      kind: "step", "unit_step" or "owner_step", updates of an optimizer; "whole_data" or "unit_whole_data",
         sums over all of them beside.
       independence: how it is known that records do not mix; see `Release`.
       decay: of correlated noise; None where the noise is independent.
       joint_noise_multiplier: of correlated noise, that of one mechanism which reveals as much as all these updates.
       records_per_unit, views: rows that entered together for each drawn one; see `Release`.
+      records_per_owner: how many of the records one owner owns at most.
     """
 
     sampling: str
@@ -46,9 +44,12 @@ class StatedRelease:
     joint_noise_multiplier: float | None = None
     records_per_unit: int = 1
     views: int = 1
+    records_per_owner: int = 1
 
     def rows(self, unit: str = Release.unit) -> list[str]:
-        """Lines of the text; `unit` is the word for what a step draws. Names of groups stay as they are."""
+        """Lines of the text; `unit` is the word for whom it protects. Names of groups stay as they are."""
+        owned = self.kind == "owner_step"
+        owner, unit = unit, "record" if owned else unit
         whole = self.kind.endswith("whole_data")
         sums = "noisy sum" if self.steps == 1 else "noisy sums"
         what = f"{sums} over all {unit}s" if whole else sums.replace("noisy", "noisy gradient")
@@ -56,6 +57,8 @@ class StatedRelease:
             row("Released", f"{self.steps} {what}, noise multiplier {self.noise_multiplier:.6g}"),
             row("Sampling", f"{self.sampling} (expected batch {self.batch_size} of {self.examples} {unit}s)"),
         ]
+        if owned:
+            rows.append(row("Owners", owners_in_words(self.records_per_owner).format(owner=owner)))
         together = rows_in_words(self.records_per_unit, self.views)
         if together:
             rows.append(row("Together", together.format(unit=unit)))
@@ -191,12 +194,6 @@ class StatedSelection:
         return [row("Released", text), *(row("Trial", trial.replace("{unit}", unit)) for trial in self.trials)]
 
 
-def distribution(shape: float) -> str:
-    """The name of the distribution of the number of trials."""
-    named = {0.0: "logarithmic", 1.0: "geometric", math.inf: "Poisson"}
-    return named.get(shape, f"truncated negative binomial (shape {shape:g})")
-
-
 Stated = StatedRelease | StatedTests | StatedMetric | StatedSelection | StatedVocabulary
 
 
@@ -228,7 +225,8 @@ def stated(entries: list[Entry], unit: str | None = None) -> tuple[Stated, ...]:
             tests[release] = tests.get(release, 0) + entry.steps
             continue
         groups = tuple((group.name, group.bound, group.stddev) for group in release.groups)
-        what = (release.kind, release.unit, release.independence, release.records_per_unit, release.views)
+        counts = (release.records_per_unit, release.views, release.records_per_owner)
+        what = (release.kind, release.unit, release.independence, *counts)
         key = (release.sampling, release.examples, release.noise, groups, *what)
         steps.setdefault(key, []).append(entry)
     updates = [_stated_release(entries, unit) for entries in steps.values()]
@@ -252,7 +250,9 @@ def _stated_release(entries: list[Entry], unit: str | None) -> StatedRelease:
     if release.noise is not None:
         joint = exact_gaussian(((release.event(), sum(entry.charges for entry in entries)),))
     return StatedRelease(
-        sampling=release.sampling.describe(release.examples, unit or release.unit),
+        sampling=release.sampling.describe(
+            release.examples, release.counted if release.unit == "owner" else unit or release.unit
+        ),
         batch_size=release.sampling.batch_size,
         examples=release.examples,
         steps=sum(entry.steps for entry in entries),
@@ -264,6 +264,7 @@ def _stated_release(entries: list[Entry], unit: str | None) -> StatedRelease:
         joint_noise_multiplier=joint,
         records_per_unit=release.records_per_unit,
         views=release.views,
+        records_per_owner=release.records_per_owner,
     )
 
 
@@ -274,26 +275,17 @@ def _trials(selection: Selection) -> tuple[str, ...]:
 
 def _part(release: Release, steps: int) -> str:
     what = "noisy gradient sums" if release.purpose == "step" else f"noisy means {release.groups[0].name!r}"
-    drawn = f"expected batch {release.sampling.batch_size} of {release.examples} {{unit}}s"
+    owned = release.unit == "owner"
+    word = "record" if owned else "{unit}"
+    drawn = f"expected batch {release.sampling.batch_size} of {release.examples} {word}s"
     text = f"at most {steps} {what}, noise multiplier {release.noise_multiplier:.6g}, {release.drawn} ({drawn})"
     if release.purpose != "step":
         return text
     together = rows_in_words(release.records_per_unit, release.views)
+    together = together.replace("{unit}", word)
     text += f"; {together}" if together else ""
-    return f"{text}; that no {{unit}} reaches another's contribution is {release.independence or 'not stated'}"
-
-
-def rows_in_words(records_per_unit: int, views: int) -> str:
-    """How many rows of each drawn one entered a step together, with {unit} for its word; empty for one."""
-    parts = [f"with up to {records_per_unit} of its records"] if records_per_unit > 1 else []
-    parts += [f"{views} times, once for each view"] if views > 1 else []
-    each = ", each record " if len(parts) > 1 else ""
-    if not parts:
-        return ""
-    return (
-        f"each drawn {{unit}} entered {each.join(parts)}; the gradient of the mean of their losses was bounded as one"
-        " contribution"
-    )
+    text += f"; {owners_in_words(release.records_per_owner)}".replace("{owner}", "{unit}") if owned else ""
+    return f"{text}; that no {word} reaches another's contribution is {release.independence or 'not stated'}"
 
 
 def _stated_tests(release: NumericSparse, count: int) -> StatedTests:
@@ -306,17 +298,3 @@ def _stated_tests(release: NumericSparse, count: int) -> StatedTests:
         query_scale=release.query_scale,
         value_scale=release.value_scale,
     )
-
-
-def row(label: str, text: str) -> str:
-    """A labelled paragraph."""
-    return textwrap.fill(text, _WIDTH, initial_indent=f"{label + ':':13}", subsequent_indent=" " * 13)
-
-
-def rounded_up(value: float) -> str:
-    """Four significant digits, never below the value: a statement may not say less than the truth."""
-    if not 0 < value < math.inf:
-        return f"{value:g}"
-    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
-    text = f"{value:.4g}"
-    return text if float(text) >= value else f"{float(text) + unit:.4g}"

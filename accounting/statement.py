@@ -22,10 +22,9 @@ from tfdp_layers.accounting.stated_releases import (
     StatedSelection,
     StatedTests,
     StatedVocabulary,
-    rounded_up,
-    row,
     stated,
 )
+from tfdp_layers.accounting.wording import rounded_up, row
 
 __all__ = ["StatedMetric", "StatedRelease", "StatedSelection", "StatedTests", "StatedVocabulary", "Statement"]
 
@@ -56,7 +55,24 @@ _UNIT_ASSUMPTIONS = (
     " them: both stand in this statement, and how many {unit}s there are is not hidden.",
     *_ASSUMPTIONS[2:],
 )
-_UNITS = {NumericSparse.unit: "one party's whole data set", "unit": "one {unit}, with all records it owns"}
+_OWNER_ASSUMPTIONS = (
+    "Who owns which record is public, and as the owners that training was given say; an owner under several names is"
+    " protected less.",
+    "Which records were trained on, of those that there are, was decided by who owns which, or by chance, and never by"
+    " what records hold.",
+    "The number of records and the batch size, in records, are public: both stand in this statement.",
+    *_ASSUMPTIONS[2:],
+)
+_OWNER_RELATION = (
+    "empty all records of one {unit}: data sets of the same, public records and owners are neighbours when every"
+    " record that one {unit} owns, alone or with others, is replaced in the second by an empty record that contributes"
+    " nothing, and all others stay as they were. (That a record is there, and whose it is, is not hidden)"
+)
+_UNITS = {
+    NumericSparse.unit: "one party's whole data set",
+    "unit": "one {unit}, with all records it owns",
+    "owner": "what all records hold that one {unit} owns, alone or with others",
+}
 _NAMES = re.compile(r"[^\W\d_][\w -]{0,39}")
 _COVERED = "the released weights, the optimizer's state, the noise multiplier, the number of steps, and epsilon"
 _MORE = {
@@ -87,6 +103,7 @@ _PARTY_ASSUMPTIONS = (
     "The initial weights do not depend on the party's data, or their own privacy cost is in this ledger.",
     "The keys of noise and selection are secret and were used once.",
 )
+_ASSUMED = {NumericSparse.unit: _PARTY_ASSUMPTIONS, "unit": _UNIT_ASSUMPTIONS, "owner": _OWNER_ASSUMPTIONS}
 _PARTY_COVERED = "every upload of this party, what the server and the other parties compute from them, and epsilon"
 _PARTY_EXCLUSIONS = (
     "The party's local weights, and its training loss and metrics.",
@@ -142,8 +159,8 @@ class Statement(Shown):
         Args:
           ledger: `model.ledger`, or the data set's own.
           delta: below 1 / number of records, or of units.
-          unit_name: what a unit is, "patient" say, where the ledger protects units: it stands in the text in place of
-            "unit", and changes nothing else.
+          unit_name: what a unit or owner is, "patient" say, where the ledger protects these: it stands in the text in
+            place of "unit" or "owner", and changes nothing else.
 
         Raises:
           ValueError: delta is not in (0, 1); or a name that is no word, or for a ledger that protects records.
@@ -153,17 +170,18 @@ class Statement(Shown):
         word = _word(ledger, unit_name)
         spent, nominal = epsilon_of(ledger, delta), nominal_epsilon(ledger, delta)
         entries = [entry for entry in ledger.entries if entry.steps]
-        party, unit = ledger.unit == NumericSparse.unit, ledger.unit == "unit"
+        party = ledger.unit == NumericSparse.unit
         purposes = {entry.release.purpose for entry in entries}
         metrics, searches = "metric" in purposes, "selection" in purposes
-        assumed = _PARTY_ASSUMPTIONS if party else _UNIT_ASSUMPTIONS if unit else _ASSUMPTIONS
+        assumed = _ASSUMED.get(ledger.unit or "", _ASSUMPTIONS)
         assumptions = tuple(text.replace("{unit}", word) for text in assumed)
         relation = "nothing was released" if spent.relation is None else _RELATIONS[spent.relation]
+        relation = {NumericSparse.unit: _PARTY_RELATION, "owner": _OWNER_RELATION}.get(ledger.unit or "", relation)
         return cls(
             epsilon=float(spent),
             delta=spent.delta,
             accountant=spent.accountant,
-            relation=_PARTY_RELATION if party else relation.replace("{unit}", word),
+            relation=relation.replace("{unit}", word),
             meaning=_meaning(float(spent), spent.delta),
             privacy_unit=_UNITS.get(ledger.unit or "", "one record").replace("{unit}", word),
             steps=ledger.updates,
@@ -172,7 +190,7 @@ class Statement(Shown):
             assumptions=assumptions + (_METRIC_ASSUMPTION,) * metrics + (_SEARCH_ASSUMPTION,) * searches,
             exclusions=_PARTY_EXCLUSIONS if party else _EXCLUSIONS + _SEARCH_EXCLUSIONS * searches,
             void=_void(entries, float(spent)),
-            notes=_notes(entries, spent.delta, word),
+            notes=_notes(entries, spent.delta, "record" if ledger.unit == "owner" else word),
             nominal_epsilon=None if nominal is None else float(nominal),
             dataset=ledger.dataset,
             budget=None if ledger.budget is None else (ledger.budget.epsilon, ledger.budget.delta),
@@ -246,15 +264,16 @@ def _void(entries: list[Entry], epsilon: float) -> tuple[str, ...]:
 
 def _word(ledger: Ledger, unit_name: str | None) -> str:
     """The word for what a step draws. Raises ValueError for a name that is none, or not of units."""
-    units = ledger.unit == "unit"
+    units = ledger.unit in ("unit", "owner")
     if unit_name is None:
-        return "unit" if units else "record"
+        return str(ledger.unit) if units else "record"
     if not isinstance(unit_name, str) or not _NAMES.fullmatch(unit_name) or unit_name == "record":
         raise ValueError(f"unit_name is what one unit is called, for example 'patient'. Received: {unit_name!r}.")
     if not units:
         raise ValueError(
             f"unit_name={unit_name!r}, and this ledger protects one {ledger.unit or 'record'}. To protect all records"
-            f" of a {unit_name} together, train with model.fit(..., unit_ids=ids), one {unit_name}'s id a record."
+            f" of a {unit_name} together, train with model.fit(..., unit_ids=ids), one {unit_name}'s id a record, or"
+            " owners=, where a record belongs to several."
         )
     return unit_name
 

@@ -55,7 +55,7 @@ class View:
 
     @property
     def unit(self) -> str | None:
-        """Whose replacement the entries are accounted for: "record", "party" (its whole data set), None while empty."""
+        """Whom the entries protect: "record", "unit", "owner", "party" (its whole data set), None while empty."""
         return next((row.release.unit for row in self._state.entries.rows), None)
 
     @property

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfdp_layers.accounting import Epsilon, Statement, nominal_epsilon
 from tfdp_layers.accounting.accountant import check_delta, events_of
 from tfdp_layers.accounting.renyi import convert_rdp, rdp_curve
-from tfdp_layers.accounting.stated_releases import rounded_up
+from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.callbacks.spending import Spending
 
 __all__ = ["PrivacyTensorBoard"]

@@ -133,6 +133,8 @@ def test_records_from_anywhere_train_and_constants_are_paid_for():
     assert all(abs(found["median"] - 8.0) < 0.5)
     ledger = found["model"].ledger
     assert ledger.steps == ledger.updates + 3
+    assert f"Kept {found['report'].records_kept} of" in (DOCS / "data.md").read_text(encoding="utf-8")
+    assert found["mail"].ledger.releases[0].records_per_owner == 2
     assert 1.9 < float(found["tfdp"].accounting.epsilon(ledger, 1e-5)) <= 2.0
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tfdp_layers.accounting import calibrate_noise_multiplier, plan
 from tfdp_layers.accounting.signal import signal_to_noise
-from tfdp_layers.sampling import Partition, Poisson
+from tfdp_layers.sampling import FixedSize, Partition, Poisson
 
 GIVEN = {"examples": 6_000, "epsilon": 2.0, "delta": 1e-5}
 
@@ -76,3 +76,19 @@ def test_text_and_json_say_the_same(table):
 def test_numbers_out_of_range_are_refused(wrong, says):
     with pytest.raises(ValueError, match=says):
         plan(**(GIVEN | wrong))
+
+
+@pytest.mark.slow
+def test_owners_are_planned_for_all_their_records():
+    found = plan(**GIVEN, batch_sizes=[64], epochs=[5], records_per_owner=3)
+    noise = calibrate_noise_multiplier(2.0, 1e-5, Poisson(64), 6_000, 5 * 94, records_per_owner=3)
+    assert found.runs[0].noise_multiplier == pytest.approx(noise, rel=0.015)
+    assert str(found).startswith("6,000 records, epsilon 2 at delta 1e-05 for each owner of at most 3 of them:")
+    assert found.to_json()["records_per_owner"] == 3
+
+
+def test_draws_that_do_not_hide_an_owner_are_not_planned():
+    with pytest.raises(ValueError, match="not known here"):
+        plan(**GIVEN, sampling=FixedSize, records_per_owner=1)
+    with pytest.raises(ValueError, match="records_per_owner must be whole numbers"):
+        plan(**GIVEN, records_per_owner=0)

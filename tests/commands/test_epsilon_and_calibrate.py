@@ -76,6 +76,22 @@ def test_correlated_noise_is_calibrated_and_accounted_alike(capsys):
     assert "--decay is of --noise correlated" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_owners_are_calibrated_and_accounted_alike(capsys):
+    run_of = ["--examples", 2000, "--batch-size", 50, "--steps", 40, "--records-per-owner", 3]
+    found = run_json(capsys, "calibrate", *run_of, "--epsilon", 3, "--delta", 1e-4)
+    assert 2.99 < found["epsilon"] <= 3
+    assert (found["records_per_owner"], found["relation"]) == (3, "replace_special")
+    noise = ["--delta", 1e-4, "--noise-multiplier", found["noise_multiplier"]]
+    assert run_json(capsys, "epsilon", *run_of, *noise)["epsilon"] == found["epsilon"]
+    assert run("epsilon", *run_of, *noise) == 0
+    text = capsys.readouterr().out
+    assert "what all records hold that one owner owns" in " ".join(text.split())
+    assert "an owner has at most 3 of them" in " ".join(text.split())
+    assert run("epsilon", *run_of, *noise, "--sampling", "truncated_poisson") == 2
+    assert "not known here" in capsys.readouterr().err
+
+
 def test_delta_above_one_over_n_warns_on_stderr(capsys):
     assert run("calibrate", "--epsilon", 2, "--examples", 500, "--batch-size", 50, "--steps", 10, "--delta", 0.01) == 0
     assert "tfdp: warning: delta=0.01 is above 0.002, one over the number of records" in capsys.readouterr().err

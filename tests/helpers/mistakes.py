@@ -66,6 +66,8 @@ MISTAKES = {
     "ids that are missing": lambda: fit(unit_ids=np.where(Y == 1, np.nan, Y)),
     "ids as floats": lambda: fit(unit_ids=Y.astype(float)),
     "several records of a person, without ids": lambda: fit(records_per_unit=2),
+    "owners of several records": lambda: fit(owners=np.stack([np.arange(64), Y], axis=1)),
+    "ids in several columns": lambda: fit(unit_ids=np.stack([np.arange(64), Y], axis=1)),
     "several rows through a layer with its own bound": lambda: fit(
         private(plain(tfdp.layers.ClippedDense(3, gradient_clip=1.0))), views=2
     ),

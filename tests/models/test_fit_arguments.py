@@ -42,12 +42,12 @@ def test_every_option_reaches_the_batches():
     weights, ids = np.linspace(0, 1, 12), np.arange(12) // 2
     everyone = {"sampling": FixedSize(12), "seed": 1}
     made = batches(everyone | {"physical_batch_size": 2}, sample_weight=weights)
-    assert (made.examples, made.physical_batch_size, made.seeded, made.per_unit) == (12, 2, True, False)
+    assert (made.examples, made.physical_batch_size, made.seeded, made.unit) == (12, 2, True, "record")
     x, _, drawn = batches(everyone, sample_weight=weights)[0]
     np.testing.assert_allclose(drawn, weights[x[:, 0].astype(int) // 2], rtol=1e-6)
     assert batches({"examples": 100}, batch_size=4).examples == 100
     units = batches({"unit_ids": ids}, batch_size=4)
-    assert (units.examples, units.per_unit) == (6, True)
+    assert (units.examples, units.unit) == (6, "unit")
     _, y, drawn = batches(everyone, class_weight={0: 1.0, 1: 2.0, 2: 3.0})[0]
     np.testing.assert_allclose(drawn, 1.0 + y)
 

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.generators import alive, generated
+from tfdp_layers.batches.owners import Owners, checked_limit
 from tfdp_layers.batches.records import checked_examples, checked_physical, checked_sampling
 from tfdp_layers.batches.rows import lay_out, records_of, refuse_counts
 from tfdp_layers.batches.slices import STAMPS, Share, fill
@@ -51,6 +52,12 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     of a unit with fewer records are some of its own again, with weight 0. The gradient of the mean of the rows' losses
     is then bounded as one contribution, so neither number changes noise or cost.
 
+    `owners` says which people each record belongs to, where it may be several (the sender and the receivers of a
+    message): (records,), (records, most), or a list of lists. Records are drawn one by one, as without owners, and the
+    guarantee is for what all records hold that one person owns, alone or with others: at most `records_per_owner` of
+    them, which is checked. That a record is there, and whose it is, counts as public: see `Release`. 1 costs what a
+    record costs, more of them more; `tfdp.preprocessing.limit_owners` chooses records that keep to it.
+
     Guarantee: every batch is a fresh draw (of `Cyclic`: the next batch of its one order), whatever index is asked for:
     a loader may fetch an item twice, prefetch or shuffle and nothing is replayed. The generator is keyed by the
     operating system unless `seed` is given (tests only: it voids the statement). Safe to use from several threads. Not
@@ -77,6 +84,8 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         unit_ids: Any = None,
         records_per_unit: int = 1,
         views: int = 1,
+        owners: Any = None,
+        records_per_owner: int | None = None,
         seed: int | None = None,
     ) -> None:
         super().__init__()
@@ -84,8 +93,9 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         self.sampling = checked_sampling(sampling)
         refuse_counts(records_per_unit, views, unit_ids)
         self.records_per_unit, self.views = int(records_per_unit), int(views)
-        self.per_unit = unit_ids is not None
-        self._units = Units(unit_ids, len(self._store)) if self.per_unit else None
+        self._units = None if unit_ids is None else Units(unit_ids, len(self._store))
+        self.records_per_owner = self._checked_owners(owners, records_per_owner)
+        self.unit = "owner" if owners is not None else "record" if unit_ids is None else "unit"
         self._drawable = len(self._store if self._units is None else self._units)
         self.examples = checked_examples(self.sampling, self._drawable if examples is None else examples)
         self.physical_batch_size = checked_physical(physical_batch_size)
@@ -95,6 +105,25 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._draws = self._indices()
+
+    def _checked_owners(self, owners: Any, records_per_owner: Any) -> int:
+        """How many records an owner owns at most. Raises ValueError where one owns more, or draws do not hide them."""
+        if owners is None and records_per_owner is not None:
+            raise ValueError(
+                f"records_per_owner={records_per_owner!r} needs to know who owns each record: give owners, too. Records"
+                " of one owner each are told apart by unit_ids, with records_per_unit."
+            )
+        if owners is None:
+            return 1
+        if self._units is not None:
+            raise ValueError(
+                "unit_ids and owners are two ways to say whom a record belongs to, with two guarantees. Give unit_ids"
+                " where each record belongs to one person; owners where one may belong to several."
+            )
+        self.sampling.refuse_owners()
+        limit = checked_limit(1 if records_per_owner is None else records_per_owner)
+        Owners(owners, len(self._store)).refuse_more(limit)
+        return limit
 
     @property
     def weighted(self) -> bool:

@@ -19,8 +19,8 @@ LONGEST_IN_ANY_ORDER = 256
 
 
 _FIXED = (
-    *("sampling", "examples", "physical_batch_size", "seeded", "declared", "per_unit"),
-    *("records_per_unit", "views"),
+    *("sampling", "examples", "physical_batch_size", "seeded", "declared", "unit"),
+    *("records_per_unit", "views", "records_per_owner"),
 )
 
 
@@ -29,8 +29,9 @@ class Batches(abc.ABC):
 
     Attributes: `sampling`; `examples`, the declared public number of records; `physical_batch_size`, rows computed at
     once (None: all); `seeded`, draws that a seed repeats (it voids the statement); `declared`, drawn by the caller's
-    pipeline instead of by this library; `per_unit`, numbers in units, of each of which a draw holds at most
-    `records_per_unit` records; `views`, how often each record of a draw enters.
+    pipeline instead of by this library; `unit`, whom a `Release` protects: of a "unit" numbers are in units, of each of
+    which a draw holds at most `records_per_unit` records, an "owner" owns at most `records_per_owner` of all records;
+    `views`, how often each record of a draw enters.
     """
 
     sampling: Sampling
@@ -38,9 +39,10 @@ class Batches(abc.ABC):
     physical_batch_size: int | None = None
     seeded: bool = False
     declared: bool = False
-    per_unit: bool = False
+    unit: str = "record"
     records_per_unit: int = 1
     views: int = 1
+    records_per_owner: int = 1
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Raises AttributeError for what a `fit` was certified and charged by: it stays what it was made with."""

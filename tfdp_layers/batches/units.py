@@ -7,7 +7,7 @@ import numpy as np
 
 from tfdp_layers.batches.rows import absent
 
-__all__ = ["Units"]
+__all__ = ["Units", "missing", "named"]
 
 
 class Units:
@@ -81,37 +81,49 @@ def one_a_record(ids: Any, records: int) -> np.ndarray:
     if found.shape == (records, 1):  # a column, as Keras takes labels
         found = found[:, 0]
     if found.shape != (records,):
-        fix = " Of ids in several columns make one, for example by joining them with '/'." if found.ndim > 1 else ""
+        fix = (
+            " Of ids in several columns make one, for example by joining them with '/'; where each record belongs to"
+            " several people, give them to fit as owners=."
+        )
+        fix = fix if found.ndim > 1 else ""
         fix = f" A column is given itself: unit_ids=table[{ids!r}]." if isinstance(ids, str) else fix
         raise ValueError(
             f"`unit_ids` must hold one id for each of the {records} records, shape ({records},). Received shape"
             f" {found.shape}.{fix}"
         )
-    missing = masked or _missing(found)
-    if missing:
+    holes = masked or int(np.sum(missing(found)))
+    if holes:
         raise ValueError(
-            f"{missing} of the {records} `unit_ids` are missing (None, NaN or empty), and records without an owner"
+            f"{holes} of the {records} `unit_ids` are missing (None, NaN or empty), and records without an owner"
             " would be protected as those of one more unit. Leave these records out, or give each of them an id of its"
             " own."
         )
-    if found.dtype.kind == "O":  # what pandas makes of strings, and of integers that once had holes
-        values = found.tolist()
+    return named(found, "unit_ids")
+
+
+def named(ids: np.ndarray, argument: str) -> np.ndarray:
+    """Ids (n,), none of them missing, as integers or strings. Raises ValueError, with the fix, for anything else."""
+    if ids.dtype.kind == "O":  # what pandas makes of strings, and of integers that once had holes
+        values = ids.tolist()
         alike = any(all(isinstance(one, kind) for one in values) for kind in (str, bytes, numbers.Integral))
-        found = np.array(values) if alike else found
-    if found.dtype.kind not in "iuSU":
-        fix = ".astype('int64')" if found.dtype.kind in "fb" else ".astype(str)"
+        ids = np.array(values) if alike else ids
+    if ids.dtype.kind not in "iuSU":
+        fix = ".astype('int64')" if ids.dtype.kind in "fb" else ".astype(str)"
+        fix += " (pandas: 'Int64', where some are missing)" if ids.dtype.kind == "f" and argument == "owners" else ""
         raise ValueError(
-            f"`unit_ids` must be integers or strings. Received: dtype {found.dtype}. Convert them: ids{fix}, if that"
+            f"`{argument}` must be integers or strings. Received: dtype {ids.dtype}. Convert them: ids{fix}, if that"
             " keeps different ids apart."
         )
-    return found
+    return ids
 
 
-def _missing(ids: np.ndarray) -> int:
-    """How many are None, an empty string, or what does not equal itself: NaN, pandas' NA and NaT."""
+def missing(ids: np.ndarray) -> np.ndarray:
+    """Which are None, an empty string, or what does not equal itself: NaN, pandas' NA and NaT. (n,) booleans."""
     if ids.dtype.kind in "SU":
-        return int(np.sum(ids == ids.dtype.type()))
-    return sum(map(_is_missing, ids.tolist())) if ids.dtype.kind in "fOmM" else 0
+        return np.asarray(ids == ids.dtype.type())
+    if ids.dtype.kind in "fOmM":
+        return np.fromiter(map(_is_missing, ids.tolist()), bool, len(ids))
+    return np.zeros(len(ids), bool)
 
 
 def _is_missing(one: Any) -> bool:

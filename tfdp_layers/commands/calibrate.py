@@ -31,7 +31,8 @@ def _run(values: flags.FlagValues) -> int:
     needed("epsilon", target, "the budget for the whole run, for example --epsilon 2.7.")
     run = SampledRun.from_options(values)
     try:
-        noise = calibrate_noise_multiplier(target, run.delta, run.sampling, run.examples, run.steps, noise=run.noise)
+        given = (target, run.delta, run.sampling, run.examples, run.steps)
+        noise = calibrate_noise_multiplier(*given, noise=run.noise, records_per_owner=run.records_per_owner or 1)
         ledger = Ledger()
         ledger.reserve(ledger.begin(run.release(noise)), run.steps)
         reached = epsilon(ledger, run.delta)

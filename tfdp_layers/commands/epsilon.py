@@ -62,14 +62,15 @@ def _run(values: flags.FlagValues) -> int:
     print(f"epsilon = {float(spent):.6g} at delta = {run.delta:g} (by {spent.accountant})")
     print(wrapped(f"Run: {run.steps} steps at noise multiplier {noise:g}", "", 4))
     print(wrapped(f"Sampling: {run.describe()}", "", 4))
-    print(wrapped(f"Protects one record; {statement.relation}", "", 4))
+    print(wrapped(f"Protects {statement.privacy_unit}; {statement.relation}", "", 4))
     for note in statement.notes:
         print(wrapped(f"Note: {note}", "", 4))
     return 0
 
 
 def _run_ledger(values: flags.FlagValues) -> int:
-    given = [name for name in ("examples", "batch_size", "noise_multiplier", "steps", "epochs") if values[name].present]
+    given = ["examples", "batch_size", "noise_multiplier", "steps", "epochs", "records_per_owner"]
+    given = [name for name in given if values[name].present]
     if given or any(values[name].present for name in ("sampling", "noise", "decay")):
         raise Refusal("--ledger says all about its run: leave out every other option but --delta and --json.")
     delta = fraction("delta", values.delta, "the probability with which the guarantee may fail")

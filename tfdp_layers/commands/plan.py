@@ -39,6 +39,8 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("epochs", None, lengths, flag_values=values)
     flags.DEFINE_integer("weights", None, "How many weights are trained: the scale of the signals.", flag_values=values)
     flags.DEFINE_enum("sampling", "poisson", list(SAMPLINGS), SAMPLING_HELP, flag_values=values)
+    owned = "How many of the records one person owns at most, alone or with others, where fit gets owners."
+    flags.DEFINE_integer("records_per_owner", None, owned, flag_values=values)
     flags.DEFINE_string("plot", None, "Writes the signals as a picture, too (needs matplotlib).", flag_values=values)
     flags.DEFINE_bool("json", False, "Print one JSON object.", flag_values=values)
 
@@ -58,6 +60,7 @@ def _run(values: flags.FlagValues) -> int:
             epochs=_numbers("epochs", values.epochs),
             weights=whole("weights", values.weights, "the number of weights that are trained"),
             sampling=SAMPLINGS[values.sampling],
+            records_per_owner=whole("records_per_owner", values.records_per_owner, "how many records one owner owns"),
         )
     except (ValueError, NotImplementedError) as error:
         raise Refusal(str(error)) from error

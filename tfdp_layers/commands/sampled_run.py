@@ -30,6 +30,7 @@ class SampledRun:
     steps: int
     delta: float
     noise: Correlated | None = None
+    records_per_owner: int | None = None
 
     @classmethod
     def from_options(cls, values: flags.FlagValues) -> "SampledRun":
@@ -40,45 +41,64 @@ class SampledRun:
         needed("batch_size", batch_size, "the expected number of records in a step, for example --batch-size 2048.")
         delta = fraction("delta", values.delta, "the probability with which the guarantee may fail")
         sampling = SAMPLINGS[values.sampling](batch_size)
+        owned = whole("records_per_owner", values.records_per_owner, "how many records one owner owns at most")
         try:
+            if owned is not None:
+                sampling.refuse_owners()
             per_epoch = sampling.steps_per_epoch(examples)
             steps, noise = _steps(values, per_epoch), correlation(values)
             noise = None if noise is None else sampling.settled(noise, steps, examples)
         except ValueError as error:
             raise Refusal(str(error)) from error
-        return cls(sampling, examples, steps, delta, noise)
+        return cls(sampling, examples, steps, delta, noise, owned)
 
     def release(self, noise_multiplier: float) -> Release:
         """What each step releases with this noise."""
         groups = (GroupNoise("all weights", 1.0, noise_multiplier),)
-        return Release(groups, self.sampling, self.examples, noise=self.noise)
+        return Release(
+            groups,
+            self.sampling,
+            self.examples,
+            noise=self.noise,
+            unit="record" if self.records_per_owner is None else "owner",
+            records_per_owner=self.records_per_owner or 1,
+        )
 
     def describe(self) -> str:
         """How records are drawn and noise is correlated, in words."""
         noise = f"; correlated noise, decay {self.noise.number:g}" if self.noise else ""
-        return self.sampling.describe(self.examples) + noise
+        owners = f"; an owner has at most {self.records_per_owner} of them" if self.records_per_owner else ""
+        return self.sampling.describe(self.examples) + noise + owners
 
     def to_json(self) -> dict[str, Any]:
         """The run as JSON values."""
         return {
             "delta": self.delta,
-            "relation": self.sampling.relation.name.lower(),
+            "relation": self.release(1.0).relation.name.lower(),
             "sampling": self.sampling.kind,
             "examples": self.examples,
             "batch_size": self.sampling.batch_size,
             "steps": self.steps,
             "decay": None if self.noise is None else self.noise.decay,
+            "records_per_owner": self.records_per_owner,
         }
 
 
 def define_sampled_run(values: flags.FlagValues) -> None:
-    """Defines --sampling, --examples, --batch-size, --steps, --epochs and --delta."""
+    """Defines --sampling, --examples, --batch-size, --steps, --epochs, --records-per-owner and --delta."""
     flags.DEFINE_enum("sampling", "poisson", list(SAMPLINGS), SAMPLING_HELP, flag_values=values)
     define_correlation(values)
     flags.DEFINE_integer("examples", None, "Number of records of the training data.", flag_values=values)
     flags.DEFINE_integer("batch_size", None, "Expected number of records in a step.", flag_values=values)
     flags.DEFINE_integer("steps", None, "Number of training steps.", flag_values=values)
     flags.DEFINE_integer("epochs", None, "Number of epochs, in place of --steps.", flag_values=values)
+    flags.DEFINE_integer(
+        "records_per_owner",
+        None,
+        "How many of the records one person owns at most, alone or with others, where fit gets owners; it protects them"
+        " all. Left out, it protects one record.",
+        flag_values=values,
+    )
     flags.DEFINE_float(
         "delta",
         1e-5,

@@ -127,7 +127,7 @@ class Bookkeeping(KerasMixin):
 
         Args:
             delta: needed: the probability with which the guarantee may fail, below 1 / number of records.
-            unit_name: what a unit is ("patient"), where `fit` got `unit_ids`: the word that readers see.
+            unit_name: what a unit is ("patient"), where `fit` got `unit_ids` or `owners`: the word that readers see.
 
         Raises: ValueError without a delta in (0, 1), for a name that is no word or where records are protected, where
             weights came without what they cost, or where constants changed after `tfdp.public`.

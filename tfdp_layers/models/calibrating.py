@@ -98,8 +98,7 @@ def _calibrate(
             " delta below 1 / number of records. Or give the optimizer a number: noise_multiplier=1.0."
         )
     ledger.lock()
-    unit = "unit" if batches.per_unit else "record"
-    ledger.check(Release((GroupNoise("any", 1.0, 1.0),), batches.sampling, batches.examples, unit=unit))
+    ledger.check(Release((GroupNoise("any", 1.0, 1.0),), batches.sampling, batches.examples, unit=batches.unit))
     accounted = (ledger.as_published() if budget.accept_nominal else None) or ledger
     targets = [Budget(budget.epsilon, budget.delta), *([ledger.budget] if ledger.budget else [])]
     correlation = optimizer.correlation
@@ -108,7 +107,10 @@ def _calibrate(
     spent = float(epsilon(accounted, budget.delta)) if accounted.steps else 0.0
     beside = f", beside epsilon {spent:.4g} that the ledger holds" if spent else ""
     of_noise = "" if correlation is None else f" with correlated noise, decay {correlation.number:g}"
-    drawn = f"{batches.sampling.batch_size:,} of {batches.examples:,} {'units' if batches.per_unit else 'records'}"
+    drawn = (
+        f"{batches.sampling.batch_size:,} of {batches.examples:,} {'units' if batches.unit == 'unit' else 'records'}"
+    )
+    drawn += f" (an owner has at most {batches.records_per_owner})" if batches.unit == "owner" else ""
     return (
         f"Noise multiplier {optimizer.multiplier.number:.{_DIGITS}g}: epsilon {budget.epsilon:g} at delta"
         f" {budget.delta:g} after {plan}, {drawn} each by {batches.sampling.kind} sampling{of_noise}{beside}."
@@ -139,7 +141,14 @@ def _least_noise(
         with warnings.catch_warnings():  # of a large delta the callback warns
             warnings.simplefilter("ignore", UserWarning)
             found = calibrate_noise_multiplier(
-                target.epsilon, target.delta, batches.sampling, batches.examples, steps, ledger, noise
+                target.epsilon,
+                target.delta,
+                batches.sampling,
+                batches.examples,
+                steps,
+                ledger,
+                noise,
+                batches.records_per_owner,
             )
     except OutOfReachError as error:
         if not spent:

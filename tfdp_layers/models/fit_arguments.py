@@ -20,7 +20,10 @@ from tfdp_layers.caller import warn
 from tfdp_layers.overlap import overlap
 from tfdp_layers.sampling import Poisson
 
-OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "records_per_unit", "views")
+OPTIONS = (
+    *("sampling", "examples", "physical_batch_size"),
+    *("unit_ids", "records_per_unit", "views", "owners", "records_per_owner"),
+)
 """What `fit` of a private model takes beside Keras' arguments, for data of its own."""
 
 
@@ -60,6 +63,8 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
         class_weight=arguments.get("class_weight"),
         examples=options["examples"],
         unit_ids=options["unit_ids"],
+        owners=options.get("owners"),
+        records_per_owner=options.get("records_per_owner"),
         **{name: options[name] for name in ("records_per_unit", "views") if options.get(name) is not None},
         seed=options["seed"],
     )

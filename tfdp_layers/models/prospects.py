@@ -29,9 +29,9 @@ def warn_of_hopeless(release: Release, groups: Sequence[SensitivityGroup], steps
     ratio = signal_to_noise(noise, batch_size, steps, max(1, weights), release.noise)
     if ratio < HOPELESS:
         warn(
-            f"This fit can learn next to nothing: if all {batch_size:,} {release.unit}s of a batch pulled one way"
+            f"This fit can learn next to nothing: if all {batch_size:,} {release.counted}s of a batch pulled one way"
             f" in all {steps:,} steps, their clipped gradients would add up to {ratio:.2g} of the noise on {weights:,}"
-            f" weights (noise multiplier {noise:.4g}). What helps: a larger epsilon, more {release.unit}s, or fewer"
+            f" weights (noise multiplier {noise:.4g}). What helps: a larger epsilon, more {release.counted}s, or fewer"
             " weights to train (freeze layers, train a head on features, LoRA). Larger batches or more epochs change"
             " little at a given epsilon.",
         )

@@ -78,9 +78,10 @@ def release_of(batches: Batches, groups: Sequence[SensitivityGroup], optimizer: 
         nominal_noise_multiplier=optimizer.nominal_noise_multiplier,
         noise=optimizer.correlation,
         generator=optimizer.noise_source.generator,
-        unit="unit" if batches.per_unit else "record",
+        unit=batches.unit,
         records_per_unit=batches.records_per_unit,
         views=batches.views,
+        records_per_owner=batches.records_per_owner,
     )
 
 

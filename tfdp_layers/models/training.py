@@ -136,6 +136,8 @@ class PrivateTraining(Opening):
         unit_ids: Any = None,
         records_per_unit: int | None = None,
         views: int | None = None,
+        owners: Any = None,
+        records_per_owner: int | None = None,
         sampling_seed: int | None = None,
         accept_measured: bool = False,
         **kwargs: Any,
@@ -155,6 +157,11 @@ class PrivateTraining(Opening):
                 gradient of the mean of their losses is bounded as one contribution. 1 if left out.
             views: each drawn record enters a step so often, for random layers of the model (`RandomFlip`, say) to
                 change each time: bounded alike. 1 if left out.
+            owners: (records,), (records, most) or a list of lists: the people that each record belongs to, where it may
+                be several. Records are drawn as without, and the guarantee is for what all records of one person hold:
+                see `tfdp.PrivateBatches`.
+            records_per_owner: with `owners`, how many records one of them owns at most, which is checked; 1 if left
+                out. See `tfdp.preprocessing.limit_owners`.
             physical_batch_size: splits a drawn batch into pieces of this many rows inside one step.
             sampling_seed: for tests; voids the statement.
             accept_measured: where it cannot be proved that records do not mix, it is measured, with a warning; True
@@ -165,6 +172,7 @@ class PrivateTraining(Opening):
         """
         own = {"sampling": sampling, "examples": examples, "physical_batch_size": physical_batch_size}
         own |= {"unit_ids": unit_ids, "records_per_unit": records_per_unit, "views": views}
+        own |= {"owners": owners, "records_per_owner": records_per_owner}
         own |= {"sampling_seed": sampling_seed, "accept_measured": accept_measured}
         with self._training(args, kwargs | own) as (dataset, arguments):
             arguments |= {"x": dataset, "shuffle": False}

@@ -1,6 +1,7 @@
-"""What data must be prepared by, learned privately: each mechanism charges a ledger before it releases anything."""
+"""What data must be prepared by: learned privately, charged before it is released; or chosen by what is public."""
 
 from tfdp_layers.preprocessing.ranks import quantiles
+from tfdp_layers.preprocessing.sharing import LimitedOwners, limit_owners
 from tfdp_layers.preprocessing.tokens import vocabulary
 
-__all__ = ["quantiles", "vocabulary"]
+__all__ = ["LimitedOwners", "limit_owners", "quantiles", "vocabulary"]

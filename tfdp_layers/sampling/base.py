@@ -65,7 +65,9 @@ class Sampling(abc.ABC):
         self.check(examples)
         return -(-int(examples) // self.batch_size)
 
-    def event(self, noise_multiplier: float, examples: int, noise: Correlated | None = None) -> DpEvent:
+    def event(
+        self, noise_multiplier: float, examples: int, noise: Correlated | None = None, records_per_owner: int = 1
+    ) -> DpEvent:
         """Returns what ONE charge costs, to be accounted under `relation`.
 
         Args:
@@ -75,10 +77,12 @@ class Sampling(abc.ABC):
                 less than it costs, since less noise costs more.
             examples: the declared, public number of records.
             noise: how the noise of the steps is correlated; None where it is independent.
+            records_per_owner: how many of the records, at most, change together between neighbours: all that one
+                person owns, alone or with others. Above 1 for samplers that `refuse_owners` lets pass.
 
         Raises:
-            ValueError: a negative multiplier or NaN, a data set that `check` refuses, or noise that may not be
-                correlated on these draws.
+            ValueError: a negative multiplier or NaN, a data set that `check` refuses, noise that may not be
+                correlated on these draws, or several records of an owner on draws that do not hide them.
         """
         self.check(examples)
         # int and numpy scalars inside dp-accounting's events silently lose compositions: Python floats only.
@@ -93,6 +97,10 @@ class Sampling(abc.ABC):
         if math.isinf(multiplier):
             return NoOpDpEvent()
         multiplier = min(multiplier, _MOST_NOISE)
+        if records_per_owner != 1:
+            self.refuse_owners()
+            records = whole_number("records_per_owner", records_per_owner, minimum=1)
+            return self._event_of_owner(multiplier, int(examples), noise, records)
         if noise is not None:
             self.charges(1, examples, noise)
             return noise.event(multiplier)
@@ -101,6 +109,20 @@ class Sampling(abc.ABC):
     @abc.abstractmethod
     def _event(self, noise_multiplier: float, examples: int) -> DpEvent:
         """`event` for a finite positive multiplier."""
+
+    def _event_of_owner(
+        self, noise_multiplier: float, examples: int, noise: Correlated | None, records: int
+    ) -> DpEvent:
+        """`event` for a finite positive multiplier, and several records of an owner."""
+        raise NotImplementedError
+
+    def refuse_owners(self) -> None:
+        """Raises ValueError where it is not known what a draw hides of all records of an owner, emptied together."""
+        raise ValueError(
+            f"What {type(self).__name__} sampling hides of all records of one owner together is not known here: it is"
+            " accounted for one record in another relation than emptied ones. Where records have owners, use"
+            " tfdp.sampling.Poisson (the cheapest), Partition or Cyclic."
+        )
 
     def charges(self, steps: int, examples: int, noise: Correlated | None = None) -> int:
         """How many events `steps` consecutive updates cost, counted from a fresh start of the sampler and the noise.

@@ -18,6 +18,7 @@ from dp_accounting import (
 
 from tfdp_layers.sampling.base import Sampling, whole_number
 from tfdp_layers.sampling.correlated import Correlated
+from tfdp_layers.sampling.owners import OwnerDpEvent
 
 # A cap this many standard deviations above the mean is exceeded with probability 1e-9: it costs nothing measurable.
 _CAP_DEVIATIONS = 6.0
@@ -27,7 +28,9 @@ _CAP_DEVIATIONS = 6.0
 class Poisson(Sampling):
     """Draws every record independently with probability batch_size / examples.
 
-    Guarantee: add-or-remove one record; one step is a Poisson-subsampled Gaussian mechanism.
+    Guarantee: add-or-remove one record; one step is a Poisson-subsampled Gaussian mechanism. An emptied record, which
+    contributes nothing, changes as much as a removed one, so the same holds for all records of an owner emptied
+    together: see `OwnerDpEvent`.
     Source: Abadi et al. 2016, arXiv:1607.00133; Mironov, Talwar, Zhang 2019, arXiv:1908.10530.
     """
 
@@ -36,6 +39,17 @@ class Poisson(Sampling):
 
     def _event(self, noise_multiplier: float, examples: int) -> DpEvent:
         return PoissonSampledDpEvent(float(self.batch_size / examples), GaussianDpEvent(noise_multiplier))
+
+    def _event_of_owner(
+        self, noise_multiplier: float, examples: int, noise: Correlated | None, records: int
+    ) -> DpEvent:
+        self.charges(1, examples, noise)
+        if self.batch_size == examples:  # all of them, always
+            return GaussianDpEvent(noise_multiplier / records)
+        return OwnerDpEvent(float(self.batch_size / examples), records, noise_multiplier)
+
+    def refuse_owners(self) -> None:
+        """All records of an owner are drawn independently of all others."""
 
     def _check_rows(self, rows: int, examples: int) -> None:
         """Any number: each row is drawn with the declared probability, whatever the others do."""
@@ -140,12 +154,25 @@ class FixedSize(Sampling):
 
 
 class _InPasses(Sampling):
-    """Disjoint batches of all records, pass after pass: one Gaussian mechanism for each pass STARTED, by zero-out."""
+    """Disjoint batches of all records, pass after pass: one Gaussian mechanism for each pass STARTED, by zero-out.
+
+    Several records of one owner, k at most, all zeroed out: given the order, which is the same for both data sets, what
+    the owner adds to the releases is the sum of what k single records add, so by the triangle inequality it is at most
+    k times as long: the noise multiplier counts as z / k. That is attained by equal records that come in one batch.
+    """
 
     relation: ClassVar[NeighboringRelation] = NeighboringRelation.REPLACE_SPECIAL
 
     def _event(self, noise_multiplier: float, examples: int) -> DpEvent:
         return GaussianDpEvent(noise_multiplier)
+
+    def _event_of_owner(
+        self, noise_multiplier: float, examples: int, noise: Correlated | None, records: int
+    ) -> DpEvent:
+        return self.event(noise_multiplier / records, examples, noise)
+
+    def refuse_owners(self) -> None:
+        """Zeroing out several records is zeroing them out one after the other."""
 
     def _charges(self, steps: int, examples: int) -> int:
         """How many passes `steps` consecutive updates start: the visits of a record that is in the first batch of each.

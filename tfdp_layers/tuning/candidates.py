@@ -59,9 +59,10 @@ class Candidate:
             self.batches.examples,
             seeded=self.batches.seeded,
             declared=self.batches.declared,
-            unit="unit" if self.batches.per_unit else "record",
+            unit=self.batches.unit,
             records_per_unit=self.batches.records_per_unit,
             views=self.batches.views,
+            records_per_owner=self.batches.records_per_owner,
         )
         known = self.known | {"seeded": release.seeded or self.known.get("seeded", False)}
         return replace(release, **known)
@@ -125,7 +126,12 @@ def candidates_of(
         one = Candidate(batches, epochs, settings)
         if len(pairs) > 1:  # any shares are sound; these make trials of about equal cost
             one.relative = estimated_noise_multiplier(
-                target.epsilon / 2, target.delta, batches.sampling, batches.examples, one.steps
+                target.epsilon / 2,
+                target.delta,
+                batches.sampling,
+                batches.examples,
+                one.steps,
+                records_per_owner=batches.records_per_owner,
             )
         found.append(one)
     return tuple(found)

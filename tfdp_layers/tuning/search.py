@@ -88,7 +88,7 @@ def random_search(
         verbose: 0 prints nothing.
         randomness: for tests; voids the statement. The default is the operating system's.
         fit: further arguments of `fit`: epochs, batch_size or sampling, sample_weight, class_weight, examples,
-            unit_ids, records_per_unit, views, physical_batch_size.
+            unit_ids, records_per_unit, views, owners, records_per_owner, physical_batch_size.
 
     Raises, before anything is spent:
         ValueError: an argument out of range, or a model that cannot be searched; what `build`, `fit` and `evaluate`
