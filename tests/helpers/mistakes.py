@@ -43,6 +43,13 @@ def pairs() -> None:
             run.step((x, y))
 
 
+def spent() -> None:
+    """More was released before than the budget of this fit."""
+    model = private(optimizer=tfdp.optimizers.ClippedOptimizer("adam"))
+    tfdp.release_metric(np.ones(64), model.ledger, stddev=0.01)
+    fit(model, callbacks=[tfdp.callbacks.PrivacyBudget(1.0, 1e-4)])
+
+
 def adapted() -> Any:
     layer = keras.layers.Normalization()
     layer.adapt(X)
@@ -89,6 +96,7 @@ MISTAKES = {
     "x and y of different length": lambda: fit(y=Y[:60]),
     "batch size above the records": lambda: fit(batch_size=100),
     "a budget that is too small": lambda: fit(callbacks=[tfdp.callbacks.PrivacyBudget(0.1, 1e-5)]),
+    "a budget that is spent": lambda: spent(),
     "a fractional batch size": lambda: fit(batch_size=2.5),
     "a model that is not built": lambda: fit(tfdp.make_private(keras.Sequential([keras.layers.Dense(3)]))),
     "fit before compile": lambda: fit(tfdp.make_private(plain())),

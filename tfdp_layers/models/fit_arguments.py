@@ -19,6 +19,7 @@ from tfdp_layers.callbacks.steering import PUBLIC, flatten_callbacks, of_keras_t
 from tfdp_layers.caller import warn
 from tfdp_layers.overlap import overlap
 from tfdp_layers.sampling import Poisson
+from tfdp_layers.structure import inputs_of, outputs_of
 
 OPTIONS = ("sampling", "examples", "physical_batch_size", "unit_ids", "records_per_unit", "views")
 """What `fit` of a private model takes beside Keras' arguments, for data of its own."""
@@ -63,6 +64,20 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
         **{name: options[name] for name in ("records_per_unit", "views") if options.get(name) is not None},
         seed=options["seed"],
     )
+
+
+def unwrap(arguments: dict[str, Any], model: keras.Model) -> None:
+    """Puts x in the place of [x], and y of [y], where the model has one input, or output, and no list of them.
+
+    Keras takes both, and warns of the list in each trace: a private training makes several.
+    """
+    if not model.built:
+        return
+    for name, expected in (("x", inputs_of(model)), ("y", outputs_of(model))):
+        given = arguments.get(name)
+        alone = isinstance(given, list | tuple) and len(given) == 1 and hasattr(given[0], "shape")
+        if alone and not keras.tree.is_nested(expected):
+            arguments[name] = given[0]
 
 
 def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) -> None:

@@ -29,6 +29,7 @@ from tfdp_layers.models.fit_arguments import (
     refuse_late_names,
     refuse_uncounted_trials,
     refuse_unsound_fit,
+    unwrap,
     warn_of_lost_count,
 )
 from tfdp_layers.models.labels import check_label_shapes, check_labels
@@ -99,6 +100,7 @@ class Opening(BoundedSums, Bookkeeping):
         self._require_private()
         if refuse is not None:
             refuse(self)
+        unwrap(arguments, self)
         refuse_unsound_fit(arguments, logged_names(self))
         batches = as_batches(arguments, own | {"seed": own["sampling_seed"]})
         check_labels(self, self._privacy.loss, arguments.get("y"))
