@@ -56,6 +56,7 @@ def adapted() -> Any:
     return private(plain(layer))
 
 
+LAST = keras.layers.Dense(3)
 PIPELINE = tf.data.Dataset.from_tensor_slices((X, Y))
 MISTAKES = {
     "the class of an optimizer": lambda: tfdp.optimizers.ClippedOptimizer(keras.optimizers.Adam),
@@ -78,6 +79,10 @@ MISTAKES = {
     ),
     "a statement without delta": lambda: private().privacy_statement(),
     "dates in the data": lambda: fit(x=np.full((64, 6), "2025-01-01", "datetime64[D]")),
+    "ids beyond an embedding's table": lambda: fit(
+        private(keras.Sequential([keras.Input((6,)), keras.layers.Embedding(9, 2), keras.layers.Flatten(), LAST])),
+        x=np.full((64, 6), 9),
+    ),
     "words as labels": lambda: fit(y=np.array(["yes", "no"] * 32)),
     "epsilon of a model": lambda: tfdp.accounting.epsilon(private(), 1e-5),
     "units in one call, records in another": lambda: units_and_records(),

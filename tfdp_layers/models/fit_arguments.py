@@ -14,7 +14,7 @@ from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.records import checked_sampling
 from tfdp_layers.batches.sources import is_source
-from tfdp_layers.batches.stores import Store
+from tfdp_layers.batches.stores import ArrayStore, Store
 from tfdp_layers.callbacks.steering import PUBLIC, flatten_callbacks, of_keras_tuner, refuse_steering
 from tfdp_layers.caller import warn
 from tfdp_layers.overlap import overlap
@@ -64,6 +64,12 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
         **{name: options[name] for name in ("records_per_unit", "views") if options.get(name) is not None},
         seed=options["seed"],
     )
+
+
+def arrays_of(batches: Batches) -> Any:
+    """The inputs that batches are drawn from, in the caller's structure; None where they are not arrays."""
+    store = getattr(batches, "_store", None)
+    return store.structure[0] if isinstance(store, ArrayStore) else None
 
 
 def unwrap(arguments: dict[str, Any], model: keras.Model) -> None:
