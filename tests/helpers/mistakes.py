@@ -56,7 +56,12 @@ def adapted() -> Any:
     return private(plain(layer))
 
 
-LAST = keras.layers.Dense(3)
+class Own(keras.losses.Loss):
+    def call(self, y: Any, p: Any) -> Any:
+        return keras.ops.mean(keras.ops.square(keras.ops.cast(y, p.dtype) - p), axis=-1)
+
+
+LAST, ONE = keras.layers.Dense(3), keras.layers.Dense(1)
 PIPELINE = tf.data.Dataset.from_tensor_slices((X, Y))
 MISTAKES = {
     "the class of an optimizer": lambda: tfdp.optimizers.ClippedOptimizer(keras.optimizers.Adam),
@@ -83,6 +88,10 @@ MISTAKES = {
         private(keras.Sequential([keras.Input((6,)), keras.layers.Embedding(9, 2), keras.layers.Flatten(), LAST])),
         x=np.full((64, 6), 9),
     ),
+    "the budget as an argument of fit": lambda: fit(epsilon=2.7),
+    "a whole model given to PrivateModel": lambda: tfdp.PrivateModel(plain()),
+    "a list of batches": lambda: fit(x=[(X[:32], Y[:32]), (X[32:], Y[32:])], y=None),
+    "flat labels in a loss of your own": lambda: fit(private(keras.Sequential([keras.Input((6,)), ONE]), loss=Own())),
     "words as labels": lambda: fit(y=np.array(["yes", "no"] * 32)),
     "epsilon of a model": lambda: tfdp.accounting.epsilon(private(), 1e-5),
     "units in one call, records in another": lambda: units_and_records(),

@@ -43,8 +43,10 @@ def test_epochs_of_numpy_are_taken():
 
 def test_a_list_of_records_is_named_in_one_line():
     with pytest.raises(ValueError, match=r"and 72 other arrays.*tfdp.records\(the_list\)") as refusal:
-        made().fit(list(zip(X, Y, strict=True)), batch_size=8)
+        tfdp.PrivateBatches(list(zip(X, Y, strict=True)), None, tfdp.sampling.Poisson(8))
     assert len(str(refusal.value)) < 400
+    for pairs in (list(zip(X, Y, strict=True)), [(X[:20], Y[:20]), (X[20:], Y[20:])]):  # records, and batches
+        refused(made(), r"x is a list of \d+ tuples.*tfdp.records\(the_list\).*numpy.concatenate", x=pairs, y=None)
     assert len(as_store(tfdp.records(list(zip(X, Y, strict=True))))) == 40  # as it says
 
 
@@ -186,3 +188,70 @@ def test_a_failed_write_names_the_file_that_was_asked_for(tmp_path, named):
         written()
     assert ".partial." not in str(refusal.value)
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("model.keras", "the older one")]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"units_ids": X}, "fit got an unexpected argument 'units_ids'. Did you mean 'unit_ids'"),
+        ({"batchsize": 8}, "Did you mean 'batch_size'"),
+        ({"epsilon": 3.0}, r"'epsilon'. A budget is a callback: callbacks=\[tfdp"),
+        ({"workers": 4}, r"unexpected argument 'workers'\.$"),
+    ],
+)
+def test_an_argument_that_fit_does_not_have(given, says):
+    refused(made(), says, TypeError, **given)
+    with pytest.raises(TypeError, match=says), made().private_run(X, Y, **given):
+        pass
+
+
+def test_what_is_no_model_and_what_is_one_already():
+    plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    for private in (tfdp.PrivateModel, tfdp.PrivateSequential):
+        with pytest.raises(ValueError, match=r"is a model already. Write tfdp.make_private\(model\)"):
+            private(plain)
+    assert tfdp.PrivateSequential([plain]).layers == [plain]  # a model within a model
+    with pytest.raises(ValueError, match=r"Received: list. Make one: keras.Sequential\(layers\)"):
+        tfdp.make_private(plain.layers)
+    with pytest.raises(ValueError, match=r"Received: str. Make one: keras.models.load_model\(path\)"):
+        tfdp.make_private("plain.keras")
+
+
+def test_a_name_that_is_elsewhere():
+    for name, place in (("PrivacyBudget", "callbacks"), ("Ledger", "accounting"), ("ClippedDense", "layers")):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'. It is in .*: tfdp.{place}.{name}$"):
+            getattr(tfdp, name)
+    for name in ("Nowhere", "_private"):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'$"):
+            getattr(tfdp, name)
+
+
+class Squares(keras.losses.Loss):
+    """A loss of one's own: Keras does not bring labels and predictions to one shape for it."""
+
+    def call(self, y, p):
+        return keras.ops.mean(keras.ops.square(y - p), axis=-1)
+
+
+def test_labels_that_a_loss_of_ones_own_compares_with_all_records():
+    refused(made(loss=Squares()), r"Records are not independent.*Give y\[:, None\]", y=Y[:, 0])
+    mixing = made(loss=lambda y, p: keras.ops.mean((y - p) ** 2, -1) / keras.ops.max(p))
+    with pytest.raises(ValueError, match="not independent") as refusal:
+        mixing.fit(X, Y, batch_size=8, verbose=0)
+    assert "y[:, None]" not in str(refusal.value)
+
+
+@pytest.mark.slow
+def test_the_labels_that_are_named_in_their_place_train():
+    model = made(loss=Squares())
+    model.fit(X, Y[:, 0][:, None], batch_size=20, verbose=0)
+    assert model.ledger.steps == 2
+
+
+def test_a_generator_is_told_how_to_become_a_pipeline():
+    def rows():
+        yield from zip(X, Y, strict=True)
+
+    for given in (rows, rows()):
+        with pytest.raises(ValueError, match=r"tf.data.Dataset.from_generator\(function, output_signature"):
+            tfdp.records(given)

@@ -1,5 +1,6 @@
 """What `fit` accepts: data that a sampler draws, and callbacks that look at nothing private."""
 
+import difflib
 import importlib.util
 import inspect
 import sys
@@ -76,9 +77,18 @@ def unwrap(arguments: dict[str, Any], model: keras.Model) -> None:
     """Puts x in the place of [x], and y of [y], where the model has one input, or output, and no list of them.
 
     Keras takes both, and warns of the list in each trace: a private training makes several.
+
+    Raises: ValueError for a list of records, or of batches, which Keras would read as one input after the other.
     """
     if not model.built:
         return
+    x = arguments.get("x")
+    if isinstance(x, list) and len(x) > 1 and isinstance(x[0], tuple) and not keras.tree.is_nested(inputs_of(model)):
+        raise ValueError(
+            f"x is a list of {len(x):,} tuples, and the model has one input. Records (x, y) go to fit as"
+            " tfdp.records(the_list); of batches make arrays, x = numpy.concatenate([x for x, y in the_list]), and y"
+            " alike."
+        )
     for name, expected in (("x", inputs_of(model)), ("y", outputs_of(model))):
         given = arguments.get(name)
         alone = isinstance(given, list | tuple) and len(given) == 1 and hasattr(given[0], "shape")
@@ -214,5 +224,17 @@ def warn_of_lost_count(callbacks: Any, ledger: Ledger) -> None:
 
 
 def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a Keras method by name, without copying its signature."""
-    return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
+    """The arguments of a Keras method by name, without copying its signature.
+
+    Raises: TypeError for an argument that neither it nor this library knows, with the one that may have been meant.
+    """
+    signature = inspect.signature(function)
+    known = [*signature.parameters, *OPTIONS, "accept_measured"]
+    unknown = [name for name in kwargs if name not in known]
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], known, 1, 0.7)
+        meant = f" Did you mean {close[0]!r}?" if close else ""
+        if unknown[0] in ("budget", "epsilon", "delta", "target_epsilon", "target_delta"):
+            meant = " A budget is a callback: callbacks=[tfdp.callbacks.PrivacyBudget(epsilon=2.7, delta=1e-5)]."
+        raise TypeError(f"{function.__name__} got an unexpected argument {unknown[0]!r}.{meant}")
+    return dict(signature.bind(*args, **kwargs).arguments)
