@@ -91,8 +91,9 @@ def unwrap(arguments: dict[str, Any], model: keras.Model) -> None:
         )
     for name, expected in (("x", inputs_of(model)), ("y", outputs_of(model))):
         given = arguments.get(name)
-        alone = isinstance(given, list | tuple) and len(given) == 1 and hasattr(given[0], "shape")
-        if alone and not keras.tree.is_nested(expected):
+        if not isinstance(given, list | tuple) or len(given) != 1 or keras.tree.is_nested(expected):
+            continue
+        if hasattr(given[0], "shape"):
             arguments[name] = given[0]
 
 

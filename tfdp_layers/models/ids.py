@@ -44,5 +44,6 @@ def _looked_up(model: keras.Model, x: Any) -> Iterator[tuple[str, np.ndarray, li
     else:
         leaves = keras.tree.flatten(x)
         given = [("x" if len(leaves) == 1 else f"x[{place}]", leaf) for place, leaf in enumerate(leaves)]
-    if len(given) == len(found):
-        yield from ((name, leaf, one) for (name, leaf), one in zip(given, found, strict=True) if hasattr(leaf, "dtype"))
+    for (name, leaf), one in zip(given, found, strict=True) if len(given) == len(found) else ():
+        if isinstance(leaf, np.ndarray):
+            yield name, leaf, one
