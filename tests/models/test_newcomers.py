@@ -255,3 +255,33 @@ def test_a_generator_is_told_how_to_become_a_pipeline():
     for given in (rows, rows()):
         with pytest.raises(ValueError, match=r"tf.data.Dataset.from_generator\(function, output_signature"):
             tfdp.records(given)
+
+
+def test_a_model_with_a_lambda_as_loss_is_loaded_without_it(tmp_path):
+    model, file = made(loss=lambda y, p: keras.ops.mean(keras.ops.abs(y - p), axis=-1)), tmp_path / "m.keras"
+    tfdp.release_metric(np.ones(40), model.ledger, stddev=0.1)
+    model.save(file)
+    with pytest.raises(ModelFileError, match=r"holds code .__lambda__.*load_model\(path, compile=False\)"):
+        tfdp.load_model(file)
+    loaded = tfdp.load_model(file, compile=False)
+    assert not loaded.compiled
+    assert loaded.ledger.updates == 0
+    assert [entry.steps for entry in loaded.ledger.entries] == [1]
+    within = made()  # code in a layer is code whatever is left out
+    hidden = tfdp.make_private(
+        keras.Sequential([keras.Input((3,)), keras.layers.Lambda(lambda x: x), *within.layers[1:]])
+    )
+    hidden.save(file)
+    with pytest.raises(ModelFileError, match="holds code"):
+        tfdp.load_model(file, compile=False)
+
+
+def test_groups_are_shown_without_their_numbers_and_none_is_no_optimizer():
+    (group,) = made().sensitivities()
+    assert repr(group).startswith(
+        "SensitivityGroup(name='layers clipped together', bound=1, role=OPTIMIZER, variables: "
+    )
+    assert "dense" in repr(group)
+    assert "array" not in repr(group)
+    with pytest.raises(ValueError, match="got None"):
+        tfdp.optimizers.ClippedOptimizer(None)
