@@ -66,6 +66,7 @@ PIPELINE = tf.data.Dataset.from_tensor_slices((X, Y))
 MISTAKES = {
     "the class of an optimizer": lambda: tfdp.optimizers.ClippedOptimizer(keras.optimizers.Adam),
     "the rate given to the private optimizer": lambda: tfdp.optimizers.ClippedOptimizer("adam", learning_rate=0.01),
+    "a run that was not entered": lambda: list(private().private_run(X, Y, batch_size=16)),
     "a draw taken for a pair": lambda: pairs(),
     "class weights for a pipeline": lambda: fit(x=tfdp.records(PIPELINE), y=None, class_weight={0: 1.0, 1: 5.0}),
     "AUC of private records": lambda: tfdp.release_metric(0.8, private().ledger, stddev=0.01),

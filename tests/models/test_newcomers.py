@@ -285,3 +285,11 @@ def test_groups_are_shown_without_their_numbers_and_none_is_no_optimizer():
     assert "array" not in repr(group)
     with pytest.raises(ValueError, match="got None"):
         tfdp.optimizers.ClippedOptimizer(None)
+
+
+def test_a_run_that_was_not_entered():
+    run = made().private_run(X, Y, batch_size=8)
+    with pytest.raises(TypeError, match=r"Enter it: with model.private_run\(...\) as run"):
+        iter(run)
+    with pytest.raises(AttributeError, match=r"no 'step' yet. Enter it"):
+        _ = run.step
