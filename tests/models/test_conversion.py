@@ -230,6 +230,7 @@ class Block(keras.layers.Layer):
         return self.normed(self.inner(x))
 
 
+@pytest.mark.slow
 def test_lora_inside_of_a_layer_is_in_the_plain_model_and_its_cost_is_known():
     block = Block()
     model = tfdp.make_private(keras.Sequential([keras.Input((3,)), block, keras.layers.Dense(2)]))
