@@ -137,7 +137,8 @@ def read_ledger(text: str, path: Path | None) -> Content:
     except (ValueError, OverflowError, RecursionError) as error:
         raise LedgerError(
             f"{path or 'This text'} is not a ledger that can be trusted: {error}. It was left as it is. Restore it from"
-            " a backup; a new ledger forgets what was spent, and every epsilon stated from it would be too small."
+            " a backup, or give another path if it never was a ledger: a new one forgets what was spent, and every"
+            " epsilon stated from it would be too small."
         ) from error
 
 

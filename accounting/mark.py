@@ -85,7 +85,7 @@ def refuse_loss(mark: Mark | None, content: Content | None, path: Path) -> None:
     elif mark.sequence and content is None:
         raise LedgerError(
             f"The ledger {path} is missing: its mark says that it counted {mark.steps} releases. A new one would forget"
-            f" them. {_FIX}"
+            f" them: of other records (made-up ones, say) give it another name. {_FIX}"
         )
     elif mark.sequence and content is not None:
         _refuse_older(mark, content, path)

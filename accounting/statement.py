@@ -48,6 +48,8 @@ _ASSUMPTIONS = (
     "Validation data are public.",
     "The seeds of sampling and noise are secret and were used once.",
     "No setting was chosen by looking at unprotected numbers of this or an earlier run on the same data.",
+    "All that was released of these data is in this ledger: a model of the same data whose training another ledger"
+    " counts (of a comparison, of each fold) adds its epsilon to this one.",
 )
 _UNIT_ASSUMPTIONS = (
     "The {unit} of each record is as the ids that training was given say; someone with several ids is protected less.",

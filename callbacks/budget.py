@@ -212,6 +212,13 @@ class PrivacyBudget(keras.callbacks.Callback):
     def _nothing_left(self) -> str:
         curve = self._spending.curve
         releases, spent, more = self._spending.releases, float(curve.at(0)), float(curve.at(1))
+        if not releases:
+            return (
+                f"The budget epsilon={self.epsilon:g} at delta={self.delta:g} is smaller than what one release costs"
+                f" with this noise, epsilon={more:.4g}. Nothing was released. Let fit find the noise"
+                " (noise_multiplier='calibrate', the default), or use more of it, a larger budget, or a smaller"
+                " batch_size."
+            )
         return (
             f"Nothing is left of the budget epsilon={self.epsilon:g} at delta={self.delta:g}: the {releases} releases"
             f" in the ledger spent epsilon={spent:.4g}, and one more would make it {more:.4g}. Nothing more was"

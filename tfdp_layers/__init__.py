@@ -4,6 +4,7 @@ Public names are imported on first use, so that `tfdp_layers.accounting` and `tf
 TensorFlow. `keras.models.load_model` finds the classes all the same: see `stand_ins`.
 """
 
+import contextlib
 import importlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,7 +109,15 @@ else:  # What runs: names are imported on first use. Type checkers may not see i
             return getattr(importlib.import_module(f"tfdp_layers.{_NAMES[name]}"), name)
         if name in _MODULES:
             return importlib.import_module(f"tfdp_layers.{_MODULES[name]}")
-        raise AttributeError(f"module 'tfdp_layers' has no attribute {name!r}")
+        raise AttributeError(f"module 'tfdp_layers' has no attribute {name!r}{_elsewhere(name)}")
+
+    def _elsewhere(name: str) -> str:
+        """Where a public name is that was looked for at the top."""
+        for module in _MODULES if name[:1] != "_" else ():
+            with contextlib.suppress(Exception):  # one whose packages are not installed
+                if name in importlib.import_module(f"tfdp_layers.{_MODULES[module]}").__all__:
+                    return f". It is in tfdp_layers.{module}: tfdp.{module}.{name}"
+        return ""
 
     def __dir__() -> list[str]:
         return sorted(__all__)

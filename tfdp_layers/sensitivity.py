@@ -45,6 +45,11 @@ class SensitivityGroup:
     shape: tuple[int, ...] = ()
     counts: Any = None
 
+    def __repr__(self) -> str:
+        """In one line: of the variables their paths, not the numbers that they hold."""
+        held = ", ".join(getattr(one, "path", type(one).__name__) for one in self.variables) or f"shape {self.shape}"
+        return f"SensitivityGroup(name={self.name!r}, bound={self.bound:g}, role={self.role.name}, variables: {held})"
+
     @property
     def self_bounded(self) -> bool:
         """Whether the layer's own backward pass enforces the bound, rather than the optimizer's clipping."""

@@ -8,6 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from helpers.accounting_tools import ledger_of, release_of
+from helpers.variants import slow_but
 from tfdp_layers.accounting import EpsilonCurve, GroupNoise, Ledger, Release, composition, epsilon
 from tfdp_layers.accounting.loss_distributions import pld_epsilon, pld_interval
 from tfdp_layers.accounting.renyi import convert_rdp, rdp_curve, rdp_epsilon, zcdp_epsilon
@@ -216,3 +217,15 @@ def test_hardly_any_noise_has_a_large_epsilon_and_no_overflow(sampling, multipli
     ledger.reserve(ledger.begin(Release((GroupNoise("all", 1.0, multiplier),), sampling, 1000)), 3)
     # One Gaussian mechanism on a record that is surely drawn costs about 1 / (2 z^2); no sampling helps here.
     assert 0.4 / multiplier**2 < float(epsilon(ledger, 1e-5)) < math.inf
+
+
+@pytest.mark.parametrize("multiplier", slow_but([0.1], [0.05, 0.1, 0.2]))
+def test_large_epsilons_take_few_points_and_stay_exact(multiplier):
+    """A baseline of epsilon 1,000 took half a minute: losses are large, and were cut as finely as small ones."""
+    counts = ((release_of(Poisson(100), multiplier, examples=600).event(), 6),)
+    interval = pld_interval(counts)
+    assert 0.5 / multiplier**2 / interval < 10_000
+    chosen, finer, coarser = (pld_epsilon(counts, ADD_REMOVE, 1e-5, interval * k) for k in (1, 0.25, 16))
+    assert (
+        finer <= chosen * (1 + 1e-9) <= finer * (1 + 1e-5) < coarser
+    )  # above the truth by a hair; 16 times would tell

@@ -41,7 +41,12 @@ def test_a_statement_says_what_whom_and_how(sampling, words):
     assert spent <= float(shown[1]) <= 1.001 * spent  # four digits, rounded up: never less than the truth
     for part in (words, "one record", "50 noisy gradient sums", "conv/kernel", "0.5, noise stddev 1.5", "600", "60000"):
         assert part in text
-    for part in ("One record is one person", "Training loss", "seeds of sampling and noise are secret"):
+    for part in (
+        "One record is one person",
+        "All that was released of these data",
+        "Training loss",
+        "seeds of sampling and noise are secret",
+    ):
         assert part in text
     assert "NOT HOLD" not in text
     assert "Note:" not in text

@@ -38,6 +38,13 @@ def tokens(*layers: Any, length: int = 6, lora: bool = False) -> Case:
     return model, ids(length)
 
 
+def integers() -> Case:
+    """As lookups inside of a model give them, one-hot or counted: Keras multiplies them by a kernel of floats."""
+    a = keras.Input((6,), dtype="int32")
+    both = [kl.Dense(3, activation="tanh")(a), kl.EinsumDense("ab,bc->ac", 2, bias_axes="c")(a)]
+    return keras.Model(a, kl.Concatenate()(both)), ids(6)
+
+
 MASKED = tf.constant([[0, 0, 1, 2, 0, 3], [1, 2, 0, 0, 0, 0], [1, 1, 1, 1, 1, 2]], tf.int32)
 
 
@@ -204,6 +211,7 @@ CASES: dict[str, Callable[[], Case]] = {
     "dense": lambda: stack((5,), kl.Dense(4, activation="tanh"), kl.Dense(3, use_bias=False)),
     "dense over positions": lambda: stack((2, 3, 4), kl.Dense(4), kl.Dense(30)),
     "dense by gram": lambda: stack((2, 30), kl.Dense(30)),
+    "integers": integers,
     "einsum": lambda: stack(
         (7, 6),
         kl.EinsumDense("abc,cde->abde", (7, 2, 3), bias_axes="de"),

@@ -43,16 +43,30 @@ def pairs() -> None:
             run.step((x, y))
 
 
+def spent() -> None:
+    """More was released before than the budget of this fit."""
+    model = private(optimizer=tfdp.optimizers.ClippedOptimizer("adam"))
+    tfdp.release_metric(np.ones(64), model.ledger, stddev=0.01)
+    fit(model, callbacks=[tfdp.callbacks.PrivacyBudget(1.0, 1e-4)])
+
+
 def adapted() -> Any:
     layer = keras.layers.Normalization()
     layer.adapt(X)
     return private(plain(layer))
 
 
+class Own(keras.losses.Loss):
+    def call(self, y: Any, p: Any) -> Any:
+        return keras.ops.mean(keras.ops.square(keras.ops.cast(y, p.dtype) - p), axis=-1)
+
+
+LAST, ONE = keras.layers.Dense(3), keras.layers.Dense(1)
 PIPELINE = tf.data.Dataset.from_tensor_slices((X, Y))
 MISTAKES = {
     "the class of an optimizer": lambda: tfdp.optimizers.ClippedOptimizer(keras.optimizers.Adam),
     "the rate given to the private optimizer": lambda: tfdp.optimizers.ClippedOptimizer("adam", learning_rate=0.01),
+    "a run that was not entered": lambda: list(private().private_run(X, Y, batch_size=16)),
     "a draw taken for a pair": lambda: pairs(),
     "class weights for a pipeline": lambda: fit(x=tfdp.records(PIPELINE), y=None, class_weight={0: 1.0, 1: 5.0}),
     "AUC of private records": lambda: tfdp.release_metric(0.8, private().ledger, stddev=0.01),
@@ -73,6 +87,14 @@ MISTAKES = {
     ),
     "a statement without delta": lambda: private().privacy_statement(),
     "dates in the data": lambda: fit(x=np.full((64, 6), "2025-01-01", "datetime64[D]")),
+    "ids beyond an embedding's table": lambda: fit(
+        private(keras.Sequential([keras.Input((6,)), keras.layers.Embedding(9, 2), keras.layers.Flatten(), LAST])),
+        x=np.full((64, 6), 9),
+    ),
+    "the budget as an argument of fit": lambda: fit(epsilon=2.7),
+    "a whole model given to PrivateModel": lambda: tfdp.PrivateModel(plain()),
+    "a list of batches": lambda: fit(x=[(X[:32], Y[:32]), (X[32:], Y[32:])], y=None),
+    "flat labels in a loss of your own": lambda: fit(private(keras.Sequential([keras.Input((6,)), ONE]), loss=Own())),
     "words as labels": lambda: fit(y=np.array(["yes", "no"] * 32)),
     "epsilon of a model": lambda: tfdp.accounting.epsilon(private(), 1e-5),
     "units in one call, records in another": lambda: units_and_records(),
@@ -91,6 +113,7 @@ MISTAKES = {
     "x and y of different length": lambda: fit(y=Y[:60]),
     "batch size above the records": lambda: fit(batch_size=100),
     "a budget that is too small": lambda: fit(callbacks=[tfdp.callbacks.PrivacyBudget(0.1, 1e-5)]),
+    "a budget that is spent": lambda: spent(),
     "a fractional batch size": lambda: fit(batch_size=2.5),
     "a model that is not built": lambda: fit(tfdp.make_private(keras.Sequential([keras.layers.Dense(3)]))),
     "fit before compile": lambda: fit(tfdp.make_private(plain())),

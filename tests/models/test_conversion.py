@@ -213,3 +213,33 @@ def test_the_cost_of_an_adapted_layer_goes_with_its_copy():
     assert twin.ledger is not layer.ledger
     assert twin.ledger.holds(layer.ledger)
     assert twin.ledger.steps == 1
+
+
+class Block(keras.layers.Layer):
+    """A layer of two, as the blocks of published models are: its configuration knows of no LoRA inside."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.inner, self.normed = keras.layers.Dense(4), keras.layers.LayerNormalization()
+
+    def build(self, shape):
+        self.inner.build(shape)
+        self.normed.build((*shape[:-1], 4))
+
+    def call(self, x):
+        return self.normed(self.inner(x))
+
+
+@pytest.mark.slow
+def test_lora_inside_of_a_layer_is_in_the_plain_model_and_its_cost_is_known():
+    block = Block()
+    model = tfdp.make_private(keras.Sequential([keras.Input((3,)), block, keras.layers.Dense(2)]))
+    block.inner.enable_lora(2, lora_alpha=3)
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0), "mse", run_eagerly=True)
+    x = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
+    model.fit(x, x[:, :2], batch_size=8, verbose=0)
+    plain = model.to_keras()
+    assert np.any(block.inner.lora_kernel_b)
+    np.testing.assert_array_equal(plain(x), model(x))
+    assert plain.layers[1].inner.lora_alpha == 3
+    assert tfdp.make_private(plain).ledger.steps == 1

@@ -69,6 +69,7 @@ def model(loss, units=3):
         (keras.losses.CategoricalCrossentropy(True), ONE_HOT, 4, r"shape \(records, 3\).*takes \(records, 4\)"),
         ("mse", ONE_HOT, 2, r"mean_squared_error takes \(records, 2\), as wide as the output"),
         ("binary_crossentropy", CLASSES, 3, r"takes \(records, 3\)"),
+        ("mse", ONE_HOT, 1, r"shape \(records, 3\).*mean_squared_error takes \(records, 1\)"),
     ],
 )
 def test_labels_of_another_shape_are_refused_before_anything_is_spent(loss, labels, units, says):

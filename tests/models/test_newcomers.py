@@ -1,13 +1,16 @@
 """Slips of a first training that are refused in words of our own, with the fix, before anything is spent."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
 from tfdp_layers.batches.sources import as_store
-from tfdp_layers.models.fit_arguments import refuse_unsound_fit
+from tfdp_layers.models.fit_arguments import refuse_unsound_fit, unwrap
 from tfdp_layers.models.loading import ModelFileError
+from tfdp_layers.models.whole_file import whole_file
 
 X, Y = np.random.default_rng(0).normal(size=(40, 3)).astype("float32"), np.arange(40)[:, None] % 2
 
@@ -40,8 +43,10 @@ def test_epochs_of_numpy_are_taken():
 
 def test_a_list_of_records_is_named_in_one_line():
     with pytest.raises(ValueError, match=r"and 72 other arrays.*tfdp.records\(the_list\)") as refusal:
-        made().fit(list(zip(X, Y, strict=True)), batch_size=8)
+        tfdp.PrivateBatches(list(zip(X, Y, strict=True)), None, tfdp.sampling.Poisson(8))
     assert len(str(refusal.value)) < 400
+    for pairs in (list(zip(X, Y, strict=True)), [(X[:20], Y[:20]), (X[20:], Y[20:])]):  # records, and batches
+        refused(made(), r"x is a list of \d+ tuples.*tfdp.records\(the_list\).*numpy.concatenate", x=pairs, y=None)
     assert len(as_store(tfdp.records(list(zip(X, Y, strict=True))))) == 40  # as it says
 
 
@@ -135,3 +140,164 @@ def test_the_budget_of_a_data_set_is_called_so(tmp_path):
 def test_a_metric_of_one_column():
     with pytest.raises(ValueError, match=r"give the column, values\[:, 0\]"):
         tfdp.release_metric(np.ones((40, 1)), tfdp.accounting.Ledger(), stddev=0.1)
+
+
+def test_noise_too_small_for_the_budget_and_a_spent_one():
+    budget = tfdp.callbacks.PrivacyBudget(0.1, 1e-3)
+    refused(
+        made(),
+        r"epsilon=0.1 .*smaller than what one release costs",
+        tfdp.accounting.BudgetExhausted,
+        callbacks=[budget],
+    )
+    model = made(tfdp.optimizers.ClippedOptimizer("sgd"))
+    tfdp.release_metric(np.ones(40), model.ledger, stddev=0.02, name="accuracy")
+    spent = float(tfdp.accounting.epsilon(model.ledger, 1e-3))
+    # A hair is left, for which no noise is large enough: the search's own error, with other advice, is not shown.
+    with pytest.raises(tfdp.accounting.BudgetExhausted, match="Nothing is left") as refusal:
+        model.fit(X, Y, batch_size=8, callbacks=[tfdp.callbacks.PrivacyBudget(spent * 1.0001, 1e-3)], verbose=0)
+    assert refusal.value.__suppress_context__
+    assert model.ledger.steps == 1
+
+
+def test_a_list_of_one_array_is_that_array():
+    given = {"x": [X], "y": (Y,)}
+    unwrap(given, made())
+    assert given["x"] is X
+    assert given["y"] is Y
+    inputs = keras.Input((3,))
+    of_lists = tfdp.make_private(keras.Model([inputs], [keras.layers.Dense(1)(inputs)]))
+    given = {"x": [X], "y": [Y]}
+    unwrap(given, of_lists)
+    assert given == {"x": [X], "y": [Y]}
+
+
+@pytest.mark.slow
+def test_a_list_of_one_array_trains_without_the_warnings_of_keras():
+    """It warns of the structure once for each trace of a training."""
+    model = made()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "The structure of `inputs`")
+        model.fit([X], [Y], batch_size=20, verbose=0)
+    assert model.ledger.steps == 2
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_failed_write_names_the_file_that_was_asked_for(tmp_path, named):
+    file = tmp_path / "model.keras"
+    file.write_text("the older one")
+
+    def written():
+        with whole_file(file) as partial:
+            partial.write_text("half")
+            raise OSError(28, "No space left on device", *([str(partial)] if named else []))
+
+    with pytest.raises(OSError, match=r"No space left on device: '.*/model\.keras'") as refusal:
+        written()
+    assert ".partial." not in str(refusal.value)
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("model.keras", "the older one")]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"units_ids": X}, "fit got an unexpected argument 'units_ids'. Did you mean 'unit_ids'"),
+        ({"batchsize": 8}, "Did you mean 'batch_size'"),
+        ({"epsilon": 3.0}, r"'epsilon'. A budget is a callback: callbacks=\[tfdp"),
+        ({"workers": 4}, r"unexpected argument 'workers'\.$"),
+    ],
+)
+def test_an_argument_that_fit_does_not_have(given, says):
+    refused(made(), says, TypeError, **given)
+    with pytest.raises(TypeError, match=says), made().private_run(X, Y, **given):
+        pass
+
+
+def test_what_is_no_model_and_what_is_one_already():
+    plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    for private in (tfdp.PrivateModel, tfdp.PrivateSequential):
+        with pytest.raises(ValueError, match=r"is a model already. Write tfdp.make_private\(model\)"):
+            private(plain)
+    assert tfdp.PrivateSequential([plain]).layers == [plain]  # a model within a model
+    with pytest.raises(ValueError, match=r"Received: list. Make one: keras.Sequential\(layers\)"):
+        tfdp.make_private(plain.layers)
+    with pytest.raises(ValueError, match=r"Received: str. Make one: keras.models.load_model\(path\)"):
+        tfdp.make_private("plain.keras")
+
+
+def test_a_name_that_is_elsewhere():
+    for name, place in (("PrivacyBudget", "callbacks"), ("Ledger", "accounting"), ("ClippedDense", "layers")):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'. It is in .*: tfdp.{place}.{name}$"):
+            getattr(tfdp, name)
+    for name in ("Nowhere", "_private"):
+        with pytest.raises(AttributeError, match=f"no attribute '{name}'$"):
+            getattr(tfdp, name)
+
+
+class Squares(keras.losses.Loss):
+    """A loss of one's own: Keras does not bring labels and predictions to one shape for it."""
+
+    def call(self, y, p):
+        return keras.ops.mean(keras.ops.square(y - p), axis=-1)
+
+
+def test_labels_that_a_loss_of_ones_own_compares_with_all_records():
+    refused(made(loss=Squares()), r"Records are not independent.*Give y\[:, None\]", y=Y[:, 0])
+    mixing = made(loss=lambda y, p: keras.ops.mean((y - p) ** 2, -1) / keras.ops.max(p))
+    with pytest.raises(ValueError, match="not independent") as refusal:
+        mixing.fit(X, Y, batch_size=8, verbose=0)
+    assert "y[:, None]" not in str(refusal.value)
+
+
+@pytest.mark.slow
+def test_the_labels_that_are_named_in_their_place_train():
+    model = made(loss=Squares())
+    model.fit(X, Y[:, 0][:, None], batch_size=20, verbose=0)
+    assert model.ledger.steps == 2
+
+
+def test_a_generator_is_told_how_to_become_a_pipeline():
+    def rows():
+        yield from zip(X, Y, strict=True)
+
+    for given in (rows, rows()):
+        with pytest.raises(ValueError, match=r"tf.data.Dataset.from_generator\(function, output_signature"):
+            tfdp.records(given)
+
+
+def test_a_model_with_a_lambda_as_loss_is_loaded_without_it(tmp_path):
+    model, file = made(loss=lambda y, p: keras.ops.mean(keras.ops.abs(y - p), axis=-1)), tmp_path / "m.keras"
+    tfdp.release_metric(np.ones(40), model.ledger, stddev=0.1)
+    model.save(file)
+    with pytest.raises(ModelFileError, match=r"holds code .__lambda__.*load_model\(path, compile=False\)"):
+        tfdp.load_model(file)
+    loaded = tfdp.load_model(file, compile=False)
+    assert not loaded.compiled
+    assert loaded.ledger.updates == 0
+    assert [entry.steps for entry in loaded.ledger.entries] == [1]
+    within = made()  # code in a layer is code whatever is left out
+    hidden = tfdp.make_private(
+        keras.Sequential([keras.Input((3,)), keras.layers.Lambda(lambda x: x), *within.layers[1:]])
+    )
+    hidden.save(file)
+    with pytest.raises(ModelFileError, match="holds code"):
+        tfdp.load_model(file, compile=False)
+
+
+def test_groups_are_shown_without_their_numbers_and_none_is_no_optimizer():
+    (group,) = made().sensitivities()
+    assert repr(group).startswith(
+        "SensitivityGroup(name='layers clipped together', bound=1, role=OPTIMIZER, variables: "
+    )
+    assert "dense" in repr(group)
+    assert "array" not in repr(group)
+    with pytest.raises(ValueError, match="got None"):
+        tfdp.optimizers.ClippedOptimizer(None)
+
+
+def test_a_run_that_was_not_entered():
+    run = made().private_run(X, Y, batch_size=8)
+    with pytest.raises(TypeError, match=r"Enter it: with model.private_run\(...\) as run"):
+        iter(run)
+    with pytest.raises(AttributeError, match=r"no 'step' yet. Enter it"):
+        _ = run.step

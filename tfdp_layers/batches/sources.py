@@ -103,9 +103,13 @@ class SourceStore(Store):
     def __init__(self, source: Any, transform: Callable[[Any], Any] | None = None, workers: int | None = None) -> None:
         refuse_class(source, "The source of records")
         if not is_source(source) and not isinstance(source, list):
+            made = ""
+            if callable(source) or hasattr(source, "__next__"):
+                made = " A generator becomes one by tf.data.Dataset.from_generator(function, output_signature=...)."
             raise ValueError(
-                f"{type(source).__name__} is no source of single records: it needs __len__ and __getitem__(index)."
-                " Arrays go to fit as they are; a stream of batches to tfdp.declare_sampling."
+                f"{type(source).__name__} is no source of single records: it needs __len__ and __getitem__(index), or"
+                f" to be a tf.data pipeline.{made} Arrays go to fit as they are; a stream of batches to"
+                " tfdp.declare_sampling."
             )
         if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
             raise ValueError(f"workers is a number of threads, 0 or more. Received: {workers!r}.")

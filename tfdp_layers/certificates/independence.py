@@ -21,6 +21,7 @@ from tfdp_layers.proof import Finding, Report
 from tfdp_layers.proof.models import prove_traced, traced_sums
 from tfdp_layers.proof.outside import PYTHON, nodes_of
 from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.structure import outputs_of
 
 if TYPE_CHECKING:
     from tfdp_layers.models.training import PrivateTraining
@@ -78,11 +79,27 @@ def examined(
     refuse_python(model, function)
     if report.status == "mixed":
         found = "" if report.layer else f"{culprit(model, synthetic_inputs(model, inputs_like(model, x)))}; "
-        raise ValueError(f"Records are not independent in model {model.name!r}: {found}{stopped_by(report)}. {MEANING}")
+        raise ValueError(
+            f"Records are not independent in model {model.name!r}: {found}{stopped_by(report)}. {MEANING}"
+            f"{of_flat_labels(model, y)}"
+        )
     measure(model, function, x, y, groups)
     if not report.proved:
         measure_interactions(model, function, x, y, groups)
     return EAGER if report.proved and model.run_eagerly else report
+
+
+def of_flat_labels(model: "PrivateTraining", y: Any) -> str:
+    """What is likely to mix records where labels (records,) meet outputs (records, 1) in a loss of the caller's own."""
+    outputs = keras.tree.flatten(outputs_of(model)) if model.built else []
+    for label, output in zip(keras.tree.flatten(y), outputs, strict=False):
+        shape = getattr(label, "shape", None)
+        if shape is not None and len(output.shape) == len(shape) + 1 and output.shape[-1] == 1:
+            return (
+                " The labels have one axis less than the predictions, whose last axis is 1: a loss that subtracts one"
+                " from the other compares each record with all. Give y[:, None], or compare p[:, 0] in the loss."
+            )
+    return ""
 
 
 def but_for_the_bound(report: Report) -> Report:

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.certificates.lookups import hold_ids
 from tfdp_layers.certificates.uses import recorded
 from tfdp_layers.layers.base import inspect_uses
 from tfdp_layers.per_record.losses import is_sparse
@@ -154,21 +155,24 @@ def inputs_like(model: "PrivateTraining", x: Any) -> Any:
 
 def synthetic_inputs(model: "PrivateTraining", x: Any, rows: int = _ROWS, seed: int = 0, scale: float = 1.0) -> Any:
     """Random rows like `x`: normal numbers, or integers below the smallest vocabulary; given tensors are kept (first
-    rows).
+    rows). Floating-point numbers that an embedding looks up lie within its table.
     """
     rng = np.random.default_rng(seed)
     limits = [layer.input_dim for layer in model._flatten_layers() if isinstance(layer, keras.layers.Embedding)]
+    leaves = keras.tree.flatten(x)
 
-    def fill(spec: Any) -> tf.Tensor:
+    def fill(spec: Any, looked_up: bool) -> tf.Tensor:
         if not isinstance(spec, tf.TensorSpec):
             return tf.convert_to_tensor(spec[:rows])
         shape = [rows] + [8 if d is None else d for d in spec.shape[1:]]
         dtype = tf.as_dtype(spec.dtype)
-        if dtype.is_floating:
+        if dtype.is_floating and not looked_up:
             return tf.constant(scale * rng.normal(size=shape), dtype)
         return tf.cast(tf.constant(rng.integers(0, min([*limits, 2 if dtype.is_bool else 100]), shape)), dtype)
 
-    return keras.tree.map_structure(fill, x)
+    return keras.tree.pack_sequence_as(
+        x, [fill(*one) for one in zip(leaves, hold_ids(model, len(leaves)), strict=True)]
+    )
 
 
 def output_shapes(model: "PrivateTraining", x: Any) -> list[Any]:

@@ -150,10 +150,10 @@ def _least_noise(
                 noise,
                 batches.records_per_owner,
             )
-    except OutOfReachError as error:
+    except OutOfReachError:
         if not spent:
             raise
-        raise BudgetExhausted(_nothing_left(target, spent, ledger)) from error
+        raise BudgetExhausted(_nothing_left(target, spent, ledger)) from None
     before = [r.noise_multiplier for r in ledger.releases if isinstance(r, Release) and r.purpose == "step"]
     left = 1.0 - spent / target.epsilon
     if left < _LEAST_LEFT and before and found > _MOST_STRETCHED * max(before):

@@ -91,9 +91,20 @@ def plain_model(model: keras.Model) -> keras.Model:
         elif isinstance(source, LipschitzLayer):
             target.set_weights(source.bounded_weights())
         else:
+            enable_same_lora(source, target)
             target.set_weights(source.get_weights())
         remember_copies(map(held_by, source.weights), map(held_by, target.weights))
     return copy
+
+
+def enable_same_lora(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
+    """Gives each part of a copied layer the LoRA factors of its model: the layer's configuration does not tell of them.
+
+    Without them the copy of an attention or of a block of a published model has fewer weights.
+    """
+    for one, copied in zip(source._flatten_layers(), target._flatten_layers(), strict=False):
+        if getattr(one, "lora_enabled", False) and not getattr(copied, "lora_enabled", True):
+            copied.enable_lora(one.lora_rank, lora_alpha=one.lora_alpha)
 
 
 def plain_layer(layer: keras.layers.Layer) -> Any:

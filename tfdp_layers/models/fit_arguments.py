@@ -1,5 +1,6 @@
 """What `fit` accepts: data that a sampler draws, and callbacks that look at nothing private."""
 
+import difflib
 import importlib.util
 import inspect
 import sys
@@ -14,11 +15,12 @@ from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.records import checked_sampling
 from tfdp_layers.batches.sources import is_source
-from tfdp_layers.batches.stores import Store
+from tfdp_layers.batches.stores import ArrayStore, Store
 from tfdp_layers.callbacks.steering import PUBLIC, flatten_callbacks, of_keras_tuner, refuse_steering
 from tfdp_layers.caller import warn
 from tfdp_layers.overlap import overlap
 from tfdp_layers.sampling import Poisson
+from tfdp_layers.structure import inputs_of, outputs_of
 
 OPTIONS = (
     *("sampling", "examples", "physical_batch_size"),
@@ -68,6 +70,36 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
         **{name: options[name] for name in ("records_per_unit", "views") if options.get(name) is not None},
         seed=options["seed"],
     )
+
+
+def arrays_of(batches: Batches) -> Any:
+    """The inputs that batches are drawn from, in the caller's structure; None where they are not arrays."""
+    store = getattr(batches, "_store", None)
+    return store.structure[0] if isinstance(store, ArrayStore) else None
+
+
+def unwrap(arguments: dict[str, Any], model: keras.Model) -> None:
+    """Puts x in the place of [x], and y of [y], where the model has one input, or output, and no list of them.
+
+    Keras takes both, and warns of the list in each trace: a private training makes several.
+
+    Raises: ValueError for a list of records, or of batches, which Keras would read as one input after the other.
+    """
+    if not model.built:
+        return
+    x = arguments.get("x")
+    if isinstance(x, list) and len(x) > 1 and isinstance(x[0], tuple) and not keras.tree.is_nested(inputs_of(model)):
+        raise ValueError(
+            f"x is a list of {len(x):,} tuples, and the model has one input. Records (x, y) go to fit as"
+            " tfdp.records(the_list); of batches make arrays, x = numpy.concatenate([x for x, y in the_list]), and y"
+            " alike."
+        )
+    for name, expected in (("x", inputs_of(model)), ("y", outputs_of(model))):
+        given = arguments.get(name)
+        if not isinstance(given, list | tuple) or len(given) != 1 or keras.tree.is_nested(expected):
+            continue
+        if hasattr(given[0], "shape"):
+            arguments[name] = given[0]
 
 
 def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) -> None:
@@ -198,5 +230,17 @@ def warn_of_lost_count(callbacks: Any, ledger: Ledger) -> None:
 
 
 def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a Keras method by name, without copying its signature."""
-    return dict(inspect.signature(function).bind(*args, **kwargs).arguments)
+    """The arguments of a Keras method by name, without copying its signature.
+
+    Raises: TypeError for an argument that neither it nor this library knows, with the one that may have been meant.
+    """
+    signature = inspect.signature(function)
+    known = [*signature.parameters, *OPTIONS, "accept_measured"]
+    unknown = [name for name in kwargs if name not in known]
+    if unknown:
+        close = difflib.get_close_matches(unknown[0], known, 1, 0.7)
+        meant = f" Did you mean {close[0]!r}?" if close else ""
+        if unknown[0] in ("budget", "epsilon", "delta", "target_epsilon", "target_delta"):
+            meant = " A budget is a callback: callbacks=[tfdp.callbacks.PrivacyBudget(epsilon=2.7, delta=1e-5)]."
+        raise TypeError(f"{function.__name__} got an unexpected argument {unknown[0]!r}.{meant}")
+    return dict(signature.bind(*args, **kwargs).arguments)

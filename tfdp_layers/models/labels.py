@@ -135,4 +135,7 @@ def _agree(a: tuple[int | None, ...], b: tuple[int | None, ...]) -> bool:
 
 
 def _broadcast(a: tuple[int | None, ...], b: tuple[int | None, ...]) -> bool:
-    return all(m == n or m in (None, 1) or n in (None, 1) for m, n in zip(a, b, strict=True))
+    """Whether a label of shape `a` is repeated to the prediction's shape `b`. One prediction for several labels is not:
+    it would be trained towards all of them.
+    """
+    return all(m == n or m in (None, 1) or n is None for m, n in zip(a, b, strict=True))

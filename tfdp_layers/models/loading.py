@@ -56,7 +56,7 @@ def load_model(
     Args:
         path: a file `*.keras`.
         custom_objects: classes and functions of your own by name.
-        compile: whether to restore the optimizer and the loss too.
+        compile: whether to restore the optimizer and the loss too; False takes none of what `compile` was given.
         public: says that weights saved without a ledger were not computed from private records.
         max_bytes: of the file's members, unpacked; of the arrays in its weights; and of the variables that are made,
             model and optimizer together. Each of the three may be as large; 4 GiB unless given.
@@ -73,6 +73,8 @@ def load_model(
             limit.check_members(archive)
             config = json.loads(archive.read("config.json"))
             limit.check_arrays(archive)
+        if not compile and isinstance(config, dict):
+            config.pop("compile_config", None)  # as Keras does: none of it is made
         _refuse_unknown(config, dict(custom_objects or {}))
         with declared_public(public), limit.of_variables():
             model = keras.saving.load_model(
@@ -128,6 +130,13 @@ def _refuse_unknown_name(config: Mapping[str, Any], custom_objects: Mapping[str,
     known = isinstance(module, str) and module in _MODULES
     if isinstance(name, str) and name not in _CODE and (known or (module is None and name in _VALUES)):
         return
+    if isinstance(name, str) and name in _CODE:
+        raise ModelFileError(
+            f"The model file holds code ({name}: a lambda, say, as a loss or in a layer), which is never run from a"
+            " file. What was given to compile is left out by tfdp.load_model(path, compile=False): compile anew. Give"
+            " functions names, def loss(y, p), to save them by name. A file of your own that you trust is also loaded"
+            " by keras.models.load_model(path, safe_mode=False)."
+        )
     shown = f"{module}.{name}" if module else name
     given = f"{{{name!r}: {name}}}" if isinstance(name, str) and name.isidentifier() else "{name: class}"
     raise ModelFileError(

@@ -309,6 +309,28 @@ def _as_rows(given: Any, wanted: Any) -> Any:
     return rows
 
 
+class LoopBlock(contextlib.AbstractContextManager[PrivateLoop]):
+    """What `private_run` gives: entered by `with`, it is the loop."""
+
+    def __init__(self, block: contextlib.AbstractContextManager[PrivateLoop]) -> None:
+        self._block = block
+
+    def __enter__(self) -> PrivateLoop:
+        return self._block.__enter__()
+
+    def __exit__(self, *raised: Any) -> bool | None:
+        return self._block.__exit__(*raised)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"private_run has no {name!r} yet. {_ENTER}")
+
+    def __iter__(self) -> Any:
+        raise TypeError(f"private_run is no loop yet. {_ENTER}")
+
+
+_ENTER = "Enter it: with model.private_run(...) as run: for batch in run: run.step(batch)."
+
+
 def refuse_unlooped(model: Any) -> None:
     """Raises ValueError for a model that does not step once a call on one device."""
     if model._distribute_strategy is not None:

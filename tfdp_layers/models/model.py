@@ -1,5 +1,6 @@
 """Keras models whose `fit` is private."""
 
+import os
 from typing import Any
 
 import keras
@@ -20,6 +21,7 @@ class PrivateModel(PrivateTraining, keras.Model):
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        refuse_model(self, args)
         if not args and "inputs" not in kwargs:
             raise ValueError(
                 f"{type(self).__name__} needs inputs and outputs: a private model is a functional one, since the uses"
@@ -43,12 +45,46 @@ class PrivateSequential(PrivateTraining, keras.Sequential):
     `tfdp.PrivateSequential([...])`. See `PrivateTraining` for the guarantee.
     """
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        refuse_model(self, args)
+        super().__init__(*args, **kwargs)
+
     def to_keras(self) -> keras.Model:
         """An ordinary Keras model with copies of the weights, which needs nothing of this library to load and
         predict.
         """
         self._privacy.decided("took the weights")
         return plain_model(self)
+
+
+def refuse_model(made: keras.Model, args: tuple[Any, ...]) -> None:
+    """Raises ValueError where a model is given alone, in the place of what a model is made of."""
+    if len(args) == 1 and isinstance(args[0], keras.Model):
+        raise ValueError(
+            f"{type(made).__name__} is made of inputs and outputs, or of a list of layers, and"
+            f" {type(args[0]).__name__} is a model already. Write tfdp.make_private(model)."
+        )
+
+
+def refuse_no_model(model: Any) -> None:
+    """Raises ValueError unless it is a built Sequential or functional model."""
+    kinds: Any = (keras.Sequential, functional_class())
+    refuse_class(model, "The model")
+    if isinstance(model, keras.layers.Layer) and not isinstance(model, keras.Model):
+        raise ValueError(
+            f"make_private takes a model, and {type(model).__name__} is a layer. Put it into one:"
+            " keras.Sequential([keras.Input(shape), layer])."
+        )
+    if not isinstance(model, keras.Model):
+        made = "keras.models.load_model(path)" if isinstance(model, str | os.PathLike) else "keras.Sequential(layers)"
+        raise ValueError(f"make_private takes a Keras model. Received: {type(model).__name__}. Make one: {made}.")
+    if not isinstance(model, kinds):
+        raise ValueError(
+            f"make_private takes Sequential and functional models; {type(model).__name__} defines its own call(), in"
+            " which the uses of a layer can't be counted. Write it as a functional model."
+        )
+    if not model.built or model.inputs is None:
+        raise ValueError(f"Model {model.name!r} is not built: give it a keras.Input as its first layer.")
 
 
 def make_private(
@@ -76,21 +112,8 @@ def make_private(
     """
     if bounding not in (None, "backprop_clipping"):
         raise ValueError(f"`bounding` must be None or 'backprop_clipping'. Received: bounding={bounding!r}.")
-    kinds: Any = (keras.Sequential, functional_class())
-    refuse_class(model, "The model")
-    if isinstance(model, keras.layers.Layer) and not isinstance(model, keras.Model):
-        raise ValueError(
-            f"make_private takes a model, and {type(model).__name__} is a layer. Put it into one:"
-            " keras.Sequential([keras.Input(shape), layer])."
-        )
-    if not isinstance(model, kinds):
-        raise ValueError(
-            f"make_private takes Sequential and functional models; {type(model).__name__} defines its own call(), in"
-            " which the uses of a layer can't be counted. Write it as a functional model."
-        )
+    refuse_no_model(model)
     origin = model
-    if not model.built or model.inputs is None:
-        raise ValueError(f"Model {model.name!r} is not built: give it a keras.Input as its first layer.")
     if bounding == "backprop_clipping":
         clips = {"gradient_clip": gradient_clip, "input_clip": input_clip, "upstream_clip": upstream_clip}
         source, model = (

@@ -22,6 +22,7 @@ from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.finite import FiniteWeights
 from tfdp_layers.models.fit_arguments import (
     OPTIONS,
+    arrays_of,
     as_batches,
     bind,
     logged_names,
@@ -29,8 +30,10 @@ from tfdp_layers.models.fit_arguments import (
     refuse_late_names,
     refuse_uncounted_trials,
     refuse_unsound_fit,
+    unwrap,
     warn_of_lost_count,
 )
+from tfdp_layers.models.ids import check_ids
 from tfdp_layers.models.labels import check_label_shapes, check_labels
 from tfdp_layers.models.lockstep import agree
 from tfdp_layers.models.planning import plan_of
@@ -99,9 +102,11 @@ class Opening(BoundedSums, Bookkeeping):
         self._require_private()
         if refuse is not None:
             refuse(self)
+        unwrap(arguments, self)
         refuse_unsound_fit(arguments, logged_names(self))
         batches = as_batches(arguments, own | {"seed": own["sampling_seed"]})
         check_labels(self, self._privacy.loss, arguments.get("y"))
+        check_ids(self, arrays_of(batches))
         refuse_unsound_strategy(self, arguments)
         turns = Turns(lambda: self._privacy.run)
         arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(), turns)

@@ -14,7 +14,7 @@ from tfdp_layers.models.counting import CountedStep, refuse_changed
 from tfdp_layers.models.crossing import asking, crossings_of, resetting, results_of
 from tfdp_layers.models.fit_arguments import bind
 from tfdp_layers.models.lockstep import fit_together
-from tfdp_layers.models.loops import PrivateLoop, refuse_unlooped
+from tfdp_layers.models.loops import LoopBlock, PrivateLoop, refuse_unlooped
 from tfdp_layers.models.opening import Opening
 from tfdp_layers.models.replicas import StepParts
 from tfdp_layers.models.run import PrivacyState
@@ -183,8 +183,7 @@ class PrivateTraining(Opening):
             self._privacy.account.replace(ledger, by_fit=True)
             return history
 
-    @contextlib.contextmanager
-    def private_run(self, *args: Any, **kwargs: Any) -> Iterator[PrivateLoop]:
+    def private_run(self, *args: Any, **kwargs: Any) -> LoopBlock:
         """A training whose loop is the caller's own; what `fit` refuses, charges and stops, this does by the same code.
 
             with model.private_run(x, y, batch_size=256, epochs=10, callbacks=[budget]) as run:
@@ -197,6 +196,10 @@ class PrivateTraining(Opening):
         Gives: a `PrivateLoop`, which says what the guarantee covers. Callbacks, epochs and validation are those of
         `fit`. The block may be left early; an exception inside ends the run, and what was stepped stays counted.
         """
+        return LoopBlock(self._private_run(args, kwargs))
+
+    @contextlib.contextmanager
+    def _private_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Iterator[PrivateLoop]:
         with self._training(args, kwargs, refuse_unlooped) as (dataset, arguments):
             loop = PrivateLoop(self, dataset, arguments)
             with loop.open():

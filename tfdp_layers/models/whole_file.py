@@ -12,7 +12,7 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator
     """The path to write a file of weights or a model to, so that at any moment there is the old file or the new one.
 
     Yields `path` itself where it is not a local file ending in .keras or .weights.h5, or may not be overwritten.
-    Raises: FileNotFoundError where its folder does not exist.
+    Raises: FileNotFoundError where its folder does not exist; an OSError of writing names `path`.
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
     local = text.endswith((".keras", ".weights.h5")) and "://" not in text
@@ -28,7 +28,10 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+        # Keras and the system name the file that was written, or none: the user knows the other one.
+        if isinstance(error, OSError) and error.errno and error.filename in (None, str(temporary)):
+            error.filename = str(target)
         raise

@@ -20,7 +20,12 @@ def inner_optimizer(given: Any) -> keras.optimizers.Optimizer:
     refuse_class(given, "The optimizer", otherwise=", or give its name: 'adam'")
     name = given.lower() if isinstance(given, str) else None
     config = {"class_name": name, "config": {"learning_rate": RATES[name]}} if name in RATES else given
-    return keras.optimizers.get(config)
+    found = keras.optimizers.get(config)
+    if found is None:
+        raise ValueError(
+            "A private optimizer wraps one of Keras, and got None. Give its name, 'adam' say, or an object."
+        )
+    return found
 
 
 def refuse_options(given: Mapping[str, Any], wrapper: str, inner: keras.optimizers.Optimizer) -> None:

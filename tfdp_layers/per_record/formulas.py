@@ -16,6 +16,7 @@ kl = keras.layers
 @per_record_formulas(kl.Dense)
 def dense(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor, training: bool | None = None) -> Any:
     refuse_quantized(layer)
+    inputs = as_floats(layer, inputs)
     outputs = record.product(layer._kernel, inputs)
     if layer.lora_enabled:
         low = record.product(layer.lora_kernel_a, inputs)
@@ -26,6 +27,7 @@ def dense(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor, traini
 @per_record_formulas(kl.EinsumDense)
 def einsum_dense(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor, training: bool | None = None) -> Any:
     refuse_quantized(layer)
+    inputs = as_floats(layer, inputs)
     outputs = record.einsum(layer.equation, layer._kernel, inputs)
     if layer.lora_enabled:
         first, second = low_rank_equations(layer.equation, layer.name)
@@ -131,6 +133,11 @@ def channel_offset(layer: keras.layers.Layer, record: Recorder, outputs: tf.Tens
 def channels_to(values: tf.Tensor, last: bool) -> Any:
     """Moves the channels to the last axis, or to the first after the batch."""
     return keras.ops.moveaxis(values, 1, -1) if last else keras.ops.moveaxis(values, -1, 1)
+
+
+def as_floats(layer: keras.layers.Layer, inputs: tf.Tensor) -> tf.Tensor:
+    """Integers, as from a lookup in front of the layer, in the type in which Keras multiplies them by the kernel."""
+    return inputs if inputs.dtype.is_floating else tf.cast(inputs, layer.compute_dtype)
 
 
 def lora_scale(layer: keras.layers.Layer) -> float:
