@@ -25,6 +25,8 @@ class NoiseSource:
     generator, nor a defence against attacks on floating-point noise (Mironov 2012); `SecureNoise` is both.
 
     The state lives in memory only: it is never saved, copied or pickled, since a copied state would replay its noise.
+    For the same reason a forked process draws a key of its own; what was compiled before does not, and no training
+    goes on in one.
     """
 
     seeded = False
@@ -33,6 +35,7 @@ class NoiseSource:
 
     def __init__(self) -> None:
         self._generator: tf.random.Generator | None = None
+        self._process = os.getpid()
 
     @property
     def generator(self) -> str:
@@ -45,6 +48,7 @@ class NoiseSource:
 
     def rekey(self) -> None:
         """Draws a fresh key; compiled steps that use this source go on with it."""
+        self._process = os.getpid()
         with tf.init_scope():
             if self._generator is None:
                 self._generator = tf.random.Generator.from_state(self._fresh_state(), alg="philox")
@@ -56,7 +60,7 @@ class NoiseSource:
 
         A size may be an int64 scalar that is known only when it runs, but not under XLA.
         """
-        if self._generator is None:
+        if self._generator is None or self._process != os.getpid():
             self.rekey()
         assert self._generator is not None
         count = math.prod(shape)
