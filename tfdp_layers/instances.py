@@ -1,8 +1,10 @@
-"""An object where a class of it was given: the commonest slip of those who write Keras. Loads no TensorFlow."""
+"""What an object is: a class given in its place, and methods that it has in the place of its class's. Loads no
+TensorFlow.
+"""
 
 from typing import Any
 
-__all__ = ["refuse_class"]
+__all__ = ["refuse_class", "replaced"]
 
 
 def refuse_class(given: Any, argument: str, example: str = "...", otherwise: str = "") -> None:
@@ -18,3 +20,8 @@ def refuse_class(given: Any, argument: str, example: str = "...", otherwise: str
             f"{argument} is {given.__name__}, a class, and not an object of it. Call it:"
             f" {given.__name__}({example}){otherwise}."
         )
+
+
+def replaced(thing: Any) -> list[str]:
+    """The methods of its class that an object has others in the place of, by assignment: `thing.release = ...`."""
+    return sorted(name for name in vars(thing) if callable(getattr(type(thing), name, None)))

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.forks import in_fork
@@ -29,3 +30,72 @@ def test_a_training_does_not_go_on_in_a_fork(eager):
         assert "A training goes on, with its draws and noise, in a forked process" in said
         run.step(batch)
     assert model.ledger.steps == 2
+
+
+def first_record(pad=False, start=0):
+    """Batches of one and the same record, whose place is unknown beforehand."""
+    signature = (tf.TensorSpec((None, 3)), tf.TensorSpec((None, 1)), tf.TensorSpec((None,)))
+    same = (X[:1], Y[:1], np.ones(1, "float32"))
+    return tf.data.Dataset.from_generator(lambda: iter([same] * 9), output_signature=signature)
+
+
+class OwnDraws(tfdp.PrivateBatches):
+    def dataset(self, pad=False, start=0):
+        return first_record()
+
+
+def replaced_draws():
+    batches = tfdp.PrivateBatches(X, Y, tfdp.sampling.Poisson(1))
+    batches.dataset = first_record
+    return batches
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: OwnDraws(X, Y, tfdp.sampling.Poisson(1)), "OwnDraws is a class of your own"),
+        (replaced_draws, r"PrivateBatches has a dataset\(\) of its own"),
+    ],
+)
+def test_draws_by_other_code_are_not_charged_as_this_librarys(make, why):
+    """Three steps on one record, at q = 1, were stated as draws of 1 of 40."""
+    model = model_of()
+    with pytest.raises(ValueError, match=f"{why}: how it draws is unknown"):
+        model.fit(make(), steps_per_epoch=3, verbose=0)
+    assert model.ledger.steps == 0
+
+
+@pytest.mark.parametrize("name", ["release", "stddevs"])
+def test_a_release_replaced_on_the_optimizer_is_refused(name):
+    """With a `release` of its own the weights moved by bare sums, and the ledger held nothing."""
+    optimizer = tfdp.optimizers.ClippedOptimizer("sgd", 1.0)
+    setattr(optimizer, name, getattr(optimizer, name))
+    with pytest.raises(ValueError, match=rf"overrides {name}\(\)"):
+        model_of(optimizer).fit(X, Y, verbose=0)
+
+
+class Exchanges(keras.callbacks.Callback):
+    def __init__(self, thing, name):
+        super().__init__()
+        self.thing, self.name = thing, name
+
+    def on_epoch_begin(self, epoch, logs=None):
+        setattr(self.thing, self.name, getattr(self.thing, self.name))
+
+
+def test_nothing_that_releases_is_replaced_while_fit_runs():
+    for name in ("release", "noise_source.normal"):
+        model = model_of(run_eagerly=True)
+        *owner, method = name.split(".")
+        thing = getattr(model.optimizer, owner[0]) if owner else model.optimizer
+        with pytest.raises(RuntimeError, match="was changed while fit runs"):
+            model.fit(X, Y, verbose=0, callbacks=[Exchanges(thing, method)], accept_measured=True)
+        assert model.ledger.steps == 0
+
+
+@pytest.mark.parametrize("attribute", ["normal", "perturbed", "seeded"])
+def test_a_source_with_a_method_of_its_own_is_stated_as_the_callers(attribute):
+    source = tfdp.noise.SeededNoise(0) if attribute == "seeded" else tfdp.noise.NoiseSource()
+    assert source.generator == "default"
+    setattr(source, attribute, False if attribute == "seeded" else lambda *given: tf.zeros(given[0]))
+    assert source.generator == "custom"

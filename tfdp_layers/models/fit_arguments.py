@@ -12,11 +12,13 @@ import tensorflow as tf
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.batches.declared import DeclaredBatches
 from tfdp_layers.batches.records import checked_sampling
 from tfdp_layers.batches.sources import is_source
 from tfdp_layers.batches.stores import Store
 from tfdp_layers.callbacks.steering import PUBLIC, flatten_callbacks, of_keras_tuner, refuse_steering
 from tfdp_layers.caller import warn
+from tfdp_layers.instances import replaced
 from tfdp_layers.overlap import overlap
 from tfdp_layers.sampling import Poisson
 
@@ -38,6 +40,7 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
                 f"{type(x).__name__} holds its labels, weights and sampling already; fit got {given} as well. Give them"
                 f" to {type(x).__name__} instead."
             )
+        refuse_foreign_draws(x)
         return x
     if x is None or hasattr(x, "element_spec") or isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__"):
         raise ValueError(
@@ -63,6 +66,18 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
         **{name: options[name] for name in ("records_per_unit", "views") if options.get(name) is not None},
         seed=options["seed"],
     )
+
+
+def refuse_foreign_draws(batches: Batches) -> None:
+    """Raises ValueError for batches that code other than this library's draws: of a subclass, or put on the object."""
+    foreign = replaced(batches)
+    if foreign or type(batches) not in (PrivateBatches, DeclaredBatches):
+        what = f"has a {foreign[0]}() of its own" if foreign else "is a class of your own"
+        raise ValueError(
+            f"{type(batches).__name__} {what}: how it draws is unknown, and it would be charged as PrivateBatches"
+            " draws. Change records one by one, tfdp.records(source, transform=...); or declare how your own code"
+            " draws: tfdp.declare_sampling(iterable, sampling, examples=n)."
+        )
 
 
 def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) -> None:

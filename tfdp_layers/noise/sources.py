@@ -40,7 +40,9 @@ class NoiseSource:
     @property
     def generator(self) -> str:
         """What the privacy statement calls it: one of `tfdp_layers.accounting.events.GENERATORS`."""
-        # By exact type: a subclass may draw from anything.
+        # By exact type: a subclass may draw from anything, and so may an object with a method or flag of its own.
+        if any(hasattr(type(self), name) for name in vars(self)):
+            return "custom"
         return {NoiseSource: "default", SeededNoise: "default", SecureNoise: "secure"}.get(type(self), "custom")
 
     def _fresh_state(self) -> np.ndarray:
