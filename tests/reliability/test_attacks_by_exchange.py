@@ -7,6 +7,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.forks import in_fork
+from helpers.variants import slow_but
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype("float32")
 Y = np.ones((40, 1), "float32")
@@ -19,7 +20,7 @@ def model_of(optimizer=None, **options):
     return model
 
 
-@pytest.mark.parametrize("eager", [True, False])
+@pytest.mark.parametrize("eager", slow_but([True], [True, False]))
 def test_a_training_does_not_go_on_in_a_fork(eager):
     """Parent and child stepped with the same noise, on the draws that lay ready."""
     model = model_of(run_eagerly=eager)
@@ -99,3 +100,42 @@ def test_a_source_with_a_method_of_its_own_is_stated_as_the_callers(attribute):
     assert source.generator == "default"
     setattr(source, attribute, False if attribute == "seeded" else lambda *given: tf.zeros(given[0]))
     assert source.generator == "custom"
+
+
+class Copied:
+    """Gives a new array whenever it is asked for one, as a data frame of several types does."""
+
+    shape = X.shape
+
+    def __len__(self):
+        return len(X)
+
+    def __array__(self, dtype=None, copy=None):
+        return X.copy()
+
+
+@pytest.mark.parametrize("make", slow_but([Copied], [Copied, lambda: tf.Variable(X)]))
+@pytest.mark.parametrize("way", slow_but(["batches"], ["arrays", "batches"]))
+def test_private_records_that_make_arrays_when_asked_are_no_public_ones(make, way):
+    """`EarlyStopping` stopped by their metrics, and as public rows they were added without noise."""
+    records, model = make(), model_of()
+    given = {"x": records, "y": Y, "batch_size": 10}
+    if way == "batches":
+        given = {"x": tfdp.PrivateBatches(records, Y, tfdp.sampling.Poisson(10))}
+    with pytest.raises(ValueError, match="is the private training data itself"):
+        model.fit(**given, validation_data=(records, Y), verbose=0)
+    with model.private_run(**given, verbose=0) as run:
+        batch = next(run)
+        with pytest.raises(ValueError, match="`public` holds private records"):
+            run.step(batch, public=(records, Y))
+
+
+def test_a_declared_pipeline_is_no_public_one():
+    pipeline = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10)
+    model = model_of()
+    batches = tfdp.declare_sampling(pipeline, tfdp.sampling.Partition(10), examples=40)
+    for validation in (pipeline, pipeline.take(2), batches):
+        with pytest.raises(ValueError, match="is the private training data itself, or some of it"):
+            model.fit(batches, validation_data=validation, verbose=0)
+    public = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10)
+    assert "val_loss" in model.fit(batches, validation_data=public, verbose=0).history

@@ -159,27 +159,33 @@ def refuse_late_names(logs: Iterable[str], posing: bool) -> None:
 
 def shares_records(x: Any, validation: Any) -> bool:
     """Whether the validation data are the training data, or a view of some of them."""
-    if isinstance(x, Batches):
-        if validation is x:
-            return True
-        store = getattr(x, "_store", None)
-        if isinstance(validation, tf.data.Dataset):
-            return store is not None and reads(validation, store)
-        x = None if store is None else store.structure[0]
-    if isinstance(x, Store) and isinstance(validation, tf.data.Dataset):
-        return reads(validation, x)
+    held = getattr(x, "_store", x)
+    source = read_from(held)
+    if source is not None and validation is source:
+        return True
+    if isinstance(validation, Batches):
+        return validation is x
+    if isinstance(validation, tf.data.Dataset):
+        return reads(validation, source)
     if not isinstance(validation, list | tuple) or not validation:
         return False
+    if isinstance(held, Store):
+        x = [held.structure[0], *(leaf() for leaf in held.given)]
     return overlap(keras.tree.flatten(x), keras.tree.flatten(validation[0]))
 
 
-def reads(dataset: tf.data.Dataset, store: Store) -> bool:
-    """Whether a pipeline goes on from the very one that these records were read from, by batch or take, say.
+def read_from(held: Any) -> Any:
+    """The pipeline that records or declared batches come from, if they do, and the caller still has it."""
+    pipeline = getattr(held, "pipeline", None) if isinstance(held, Store | Batches) else None
+    return None if pipeline is None else pipeline()
+
+
+def reads(dataset: tf.data.Dataset, source: Any) -> bool:
+    """Whether a pipeline goes on from the very one that records were read from, by batch or take, say.
 
     Two parts of one pipeline, `skip(n)` to train on and `take(n)`, read none of each other.
     """
-    source = None if store.pipeline is None else store.pipeline()
-    return source is not None and (dataset is source or any(reads(one, store) for one in dataset._inputs()))
+    return source is not None and (dataset is source or any(reads(one, source) for one in dataset._inputs()))
 
 
 def refuse_uncounted_trials(callbacks: Any, ledger: Ledger) -> None:
