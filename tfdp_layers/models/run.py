@@ -98,6 +98,7 @@ class PrivacyState:
         self.uses: Counter[int] | None = None
         self.independence: Report | None = None
         self.sums: Any = None
+        self.program: str | None = None
         self.largest_weight: float | None = None
         self.metrics: Any = None
         self.read_after_noise: list[Any] = []
