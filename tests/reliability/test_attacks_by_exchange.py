@@ -8,6 +8,7 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.forks import in_fork
 from helpers.variants import slow_but
+from tfdp_layers import sensitivity
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype("float32")
 Y = np.ones((40, 1), "float32")
@@ -139,3 +140,35 @@ def test_a_declared_pipeline_is_no_public_one():
             model.fit(batches, validation_data=validation, verbose=0)
     public = tf.data.Dataset.from_tensor_slices((X, Y)).batch(10)
     assert "val_loss" in model.fit(batches, validation_data=public, verbose=0).history
+
+
+def bounded():
+    layer = tfdp.layers.ClippedDense(1, input_clip=1.0, upstream_clip=0.1)
+    inputs = keras.Input((3,))
+    model = tfdp.make_private(keras.Model(inputs, layer(inputs)))
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), "mse")
+    return model, layer
+
+
+@pytest.mark.parametrize("name", ["linear", "sensitivity"])
+def test_a_layer_with_a_method_of_its_own_has_no_bound(name):
+    """A `linear` of 100 times the product moved the weights by 70 times the bound."""
+    model, layer = bounded()
+    linear = layer.linear
+    own = {"linear": lambda x: 100.0 * linear(x), "sensitivity": lambda: 1e-3}
+    setattr(layer, name, own[name])
+    with pytest.raises(ValueError, match=rf"has a {name}\(\) that was put on the object"):
+        model.sensitivities()
+    with pytest.raises(ValueError, match=rf"has a {name}\(\) that was put on the object"):
+        model.fit(X, Y, verbose=0)
+
+
+def test_a_method_put_on_a_layer_breaks_the_bound_that_its_class_keeps(monkeypatch):
+    """What the refusal is there for: without it a record exceeds the bound."""
+    monkeypatch.setattr(sensitivity, "refuse_replaced", lambda path, layer: None)
+    model, layer = bounded()
+    (group,) = model.sensitivities()
+    linear = layer.linear
+    layer.linear = lambda x: 100.0 * linear(x)
+    sums = model.bounded_gradient_sums(X[:1] * 1e3, Y[:1] * 1e3)
+    assert tf.linalg.global_norm(sums) > 50.0 * group.bound
