@@ -2,6 +2,7 @@
 TensorFlow.
 """
 
+import functools
 from typing import Any
 
 __all__ = ["refuse_class", "replaced"]
@@ -24,4 +25,10 @@ def refuse_class(given: Any, argument: str, example: str = "...", otherwise: str
 
 def replaced(thing: Any) -> list[str]:
     """The methods of its class that an object has others in the place of, by assignment: `thing.release = ...`."""
-    return sorted(name for name in vars(thing) if callable(getattr(type(thing), name, None)))
+    return sorted(vars(thing).keys() & methods_of(type(thing)))
+
+
+@functools.lru_cache(maxsize=256)
+def methods_of(kind: type) -> frozenset[str]:
+    """The names of a class's methods: looked up for each layer while `fit` runs, so looked for once."""
+    return frozenset(name for name in dir(kind) if callable(getattr(kind, name, None)))

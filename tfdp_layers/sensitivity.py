@@ -123,7 +123,7 @@ def refuse_replaced(path: str, layer: Any) -> None:
     A bound is registered for what the class computes: another function's gradient may be of any size.
     """
     for one in layer._flatten_layers():
-        for name in set(replaced(one)) - _OF_KERAS:
+        for name in sorted({*replaced(one)} - _OF_KERAS):
             raise ValueError(
                 f"Layer {path!r} ({type(layer).__name__}) has a {name}() that was put on the object {one.name!r}: the"
                 " bound is stated for what the class computes. Take it off; or write a layer class, and register its"
