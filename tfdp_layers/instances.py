@@ -25,7 +25,8 @@ def refuse_class(given: Any, argument: str, example: str = "...", otherwise: str
 
 def replaced(thing: Any) -> list[str]:
     """The methods of its class that an object has others in the place of, by assignment: `thing.release = ...`."""
-    return sorted(vars(thing).keys() & methods_of(type(thing)))
+    kind: Any = type(thing)  # mypy takes a class for nothing that can be hashed
+    return sorted(vars(thing).keys() & methods_of(kind))
 
 
 @functools.lru_cache(maxsize=256)
