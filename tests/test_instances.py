@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from tfdp_layers.instances import replaced
 
 X = np.zeros((8, 2), "float32")
 MODEL = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
@@ -80,3 +81,21 @@ def test_a_name_of_units_needs_units():
         model.privacy_statement(1e-5, unit_name="patient")
     with pytest.raises(ValueError, match="for example 'patient'"):
         model.privacy_statement(1e-5, unit_name="a\nPrivacy: epsilon = 0")
+
+
+def test_methods_that_were_put_on_an_object_are_named():
+    class Thing:
+        size = 1
+
+        def __init__(self):
+            self.kept = len
+
+        def act(self):
+            return self.size
+
+    thing = Thing()
+    assert replaced(thing) == []
+    thing.size, thing.other = 2, len
+    assert replaced(thing) == []
+    thing.act = lambda: 3
+    assert replaced(thing) == ["act"]

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from tfdp_layers.instances import replaced
+
 if TYPE_CHECKING:
     import keras
 
@@ -101,7 +103,11 @@ def parts_of(layer: "keras.layers.Layer") -> dict[str, Any]:
 
 
 def groups_of(path: str, layer: "keras.layers.Layer", uses: int) -> Iterator[SensitivityGroup]:
-    """The groups of a layer with a registered bound. Raises ValueError for a bound out of range."""
+    """The groups of a layer with a registered bound.
+
+    Raises: ValueError for a bound out of range, and for methods of its own, of which none was registered.
+    """
+    refuse_replaced(path, layer)
     stated = _BOUNDS[type(layer)](layer)
     if not isinstance(stated, Sequence):
         refuse_inner_weights(path, layer)
@@ -110,6 +116,24 @@ def groups_of(path: str, layer: "keras.layers.Layer", uses: int) -> Iterator[Sen
         name = f"{path}/{part.name}" if part.name else path
         # A shared layer's gradients add up over its uses, and so do their norms in the worst case.
         yield checked(SensitivityGroup(name, part.variables, part.bound * uses))
+
+
+_OF_KERAS = {"build", "quantize"}
+"""Methods that Keras itself puts on every layer."""
+
+
+def refuse_replaced(path: str, layer: Any) -> None:
+    """Raises ValueError where a method was put on the layer itself, or on one inside of it.
+
+    A bound is registered for what the class computes: another function's gradient may be of any size.
+    """
+    for one in layer._flatten_layers():
+        for name in sorted({*replaced(one)} - _OF_KERAS):
+            raise ValueError(
+                f"Layer {path!r} ({type(layer).__name__}) has a {name}() that was put on the object {one.name!r}: the"
+                " bound is stated for what the class computes. Take it off; or write a layer class, and register its"
+                " bound: tfdp.sensitivity_of (docs/extending.md)."
+            )
 
 
 def refuse_inner_weights(path: str, layer: Any) -> None:

@@ -264,6 +264,7 @@ class Frame:
         (numbered(), {"a": ONES, "b": ONES}, {"sample_weight": {"a": ONES}}, "structure of y"),
         (numbered(), ONES, {"class_weight": {0: -1.0}}, "at least 0"),
         (numbered(), ONES, {"class_weight": {"cat": 1.0}}, "integer classes"),
+        (numbered(), ONES, {"class_weight": {0: None}}, "finite factors"),
         (numbered(), ONES / 3, {"class_weight": {0: 1.0}}, "one-hot"),
         (numbered(), numbered(), {"class_weight": {0: 1.0}}, "one-hot"),
         (numbered(), None, {"class_weight": {0: 1.0}}, "sample_weight"),

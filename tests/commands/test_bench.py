@@ -1,5 +1,7 @@
 """`tfdp bench`: private steps of a network beside its ordinary ones."""
 
+import zipfile
+
 import keras
 import pytest
 
@@ -60,6 +62,9 @@ def test_a_model_of_strings_and_one_that_cannot_be_loaded_are_refused_in_a_few_l
     said = capsys.readouterr().err
     assert "'Own'" in said
     assert len(said) < 800
+    zipfile.ZipFile(path, "w").close()
+    assert run("bench", "--keras-model", path, *SHORT) == 2
+    assert "cannot be loaded" in capsys.readouterr().err
 
 
 def test_a_private_model_is_timed_as_the_network_that_it_is(capsys, tmp_path):

@@ -72,7 +72,9 @@ def opening(ledgers, plans=(PLAN, PLAN), refuses=None):
                 raise refuses
             return ledger.begin(plan["release"])
 
-        return agree(batches[number], plan["release"], plan["together"], ledger, opens, workers)
+        return agree(
+            batches[number], plan["release"], plan["together"], ledger, opens, workers, plan.get("program", ["a", {}])
+        )
 
     return on_both(work), batches, opened
 
@@ -118,6 +120,7 @@ def test_a_seed_stays():
         ("records", {"x": X + (np.arange(24) == 23).reshape(12, 2)}),
         ("pieces", {"pieces": 2}),
         ("steps", {"together": 2}),
+        ("program", {"program": ["a", {"learning_rate": 0.1}]}),
     ],
 )
 def test_a_worker_that_differs_is_refused_on_both_and_nothing_is_counted(name, other, tmp_path):

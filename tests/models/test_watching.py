@@ -157,6 +157,29 @@ def test_every_decision_is_reported_once_in_whichever_hook(decision, at):
     assert any(words in note for note in model.privacy_statement(1e-2).notes)
 
 
+ASKED = {
+    "evaluate": lambda model, x, y: model.evaluate(x, y, verbose=0),
+    "predict": lambda model, x, y: model.predict(x=x[:4], verbose=0),
+    "test_on_batch": lambda model, x, y: model.test_on_batch(x, y),
+}
+
+
+@pytest.mark.parametrize("name", slow_but(["evaluate"], ASKED))
+def test_numbers_of_training_records_that_the_model_gives_are_private_as_the_logs_are(name):
+    def asking(data):
+        def ask(model):
+            ASKED[name](model, *data)
+            stop(model)
+
+        return Hooked(lambda logs: None, ask)
+
+    (found,) = warned(model_of(), asking((X, Y)))
+    assert f"read '{name}() of the training records' and then stopped the training" in found
+    model = model_of()
+    model.evaluate(X, Y, verbose=0)  # outside of fit everything is the caller's own
+    assert not warned(model, asking(PUBLIC))
+
+
 @pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
 def test_a_file_written_after_a_look_is_reported(name, tmp_path):
     def save(model):

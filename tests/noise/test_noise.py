@@ -9,8 +9,9 @@ import tensorflow as tf
 from scipy import stats
 
 import tfdp_layers as tfdp
+from helpers.forks import in_fork
 from helpers.normality import assert_normal
-from tfdp_layers.noise import SecureNoise, SeededNoise, add_noise, sources
+from tfdp_layers.noise import NoiseSource, SecureNoise, SeededNoise, add_noise, sources
 from tfdp_layers.noise.normals import box_muller
 
 LAST = 2**32 - 1
@@ -142,3 +143,17 @@ def test_secure_noise_is_named_kept_and_refused_under_xla(tmp_path: Any) -> None
         loaded.fit(x, y, batch_size=2, verbose=0)
     with pytest.raises(ValueError, match="'default', 'secure'"):
         tfdp.optimizers.NoisyOptimizer("sgd", 1.0, noise_source="strong")
+
+
+def test_a_fork_draws_noise_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two releases of one noise give away the difference of their sums."""
+    source = NoiseSource()
+
+    def numbers() -> list[float]:
+        return source.normal([3]).numpy().tolist()
+
+    numbers()
+    assert in_fork(numbers) != repr(numbers())
+    process = os.getpid()
+    monkeypatch.setattr(sources.os, "getpid", lambda: process)  # planted: a fork is not noticed
+    assert in_fork(numbers) == repr(numbers())

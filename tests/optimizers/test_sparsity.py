@@ -201,6 +201,10 @@ def test_the_config_says_it_only_where_it_was_given():
 def test_what_is_not_proved_or_makes_no_sense_is_refused():
     with pytest.raises(ValueError, match=r"correlated noise takes back"):
         tfdp.optimizers.ClippedOptimizer("sgd", 1.0, noise=tfdp.noise.Correlated(), sparsity_preserving=True)
+    later = optimizer()
+    later.noise = tfdp.noise.Correlated(0.5)  # it was stated, and the noise was independent
+    with pytest.raises(ValueError, match=r"correlated noise takes back"):
+        private(later).fit(*data(), sampling=tfdp.sampling.Cyclic(8), verbose=0)
     for kind in (tfdp.optimizers.TanhFilteredOptimizer, tfdp.optimizers.NoisyOptimizer):
         with pytest.raises(TypeError, match=rf"{kind.__name__} does not select rows"):
             kind("sgd", sparsity_preserving=True)

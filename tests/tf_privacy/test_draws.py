@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 import tfdp_layers as tfdp
+from helpers.forks import in_fork
 from tfdp_layers.tf_privacy.draws import PoissonBatches, rows_for
 
 X, Y = np.arange(1, 401, dtype="float32").reshape(200, 2), np.arange(200)
@@ -65,3 +66,9 @@ def test_a_copy_that_would_replay_its_draws_is_refused():
 def test_models_of_keras_3_are_sent_to_make_private():
     with pytest.raises(ImportError, match="make_private"):
         tfdp.tf_privacy.with_ledger(keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)]))
+
+
+def test_a_fork_does_not_draw_what_its_parent_draws():
+    batches = PoissonBatches(X, Y, 20)
+    assert "PoissonBatches makes draws in a forked process" in in_fork(lambda: next(batches._batches()))
+    assert len(next(batches._batches())) == 3

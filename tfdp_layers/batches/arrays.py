@@ -25,8 +25,11 @@ from tfdp_layers.batches.sources import as_store
 from tfdp_layers.batches.stores import summary_of
 from tfdp_layers.batches.units import Units
 from tfdp_layers.sampling import Sampling, entropy_generator
+from tfdp_layers.sampling.forks import refuse_fork
 
 _DRAWN_AHEAD = 1 << 16  # records: so many indices are drawn at once
+
+_OTHER_PROCESS = "Leave use_multiprocessing=False (threads are safe), or construct it in that process."
 
 Gather = Callable[[Any, Any, int | None], Any]
 """Indices (drawn,), rows, and the rows where they are known beforehand, to a batch filled up to so many rows."""
@@ -251,12 +254,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         return self.sampling.draws(self.examples, self._rng, rows=self._drawable), self._rng
 
     def _next(self, draws: Iterator[np.ndarray], rng: np.random.Generator) -> np.ndarray:
-        if os.getpid() != self._process:
-            raise RuntimeError(
-                "PrivateBatches was used in a forked process: every fork would replay the same draws, which are"
-                " accounted as independent. Leave use_multiprocessing=False (threads are safe), or construct it in that"
-                " process."
-            )
+        refuse_fork(self._process, "PrivateBatches makes draws", _OTHER_PROCESS)
         with self._lock:
             drawn = next(draws)
             if self._units is not None and self.records_per_unit > 1:

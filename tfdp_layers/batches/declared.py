@@ -2,6 +2,7 @@
 
 import itertools
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -21,7 +22,11 @@ _NO_BATCHES = "The dataset has no batches, so nothing can be trained on. Give on
 
 
 class DeclaredBatches(Batches):
-    """Batches of a pipeline that the caller declares to be drawn by `sampling`; made by `declare_sampling`."""
+    """Batches of a pipeline that the caller declares to be drawn by `sampling`; made by `declare_sampling`.
+
+    Attributes:
+        pipeline: gives that pipeline, as long as the caller has it; None for lists of batches.
+    """
 
     declared = True
 
@@ -43,6 +48,7 @@ class DeclaredBatches(Batches):
             )
         if isinstance(dataset, tf.data.Dataset) and dataset.cardinality() == 0:
             raise ValueError(_NO_BATCHES)
+        self.pipeline = weakref.ref(dataset) if hasattr(dataset, "__weakref__") else None
         self._dataset = self._endless(dataset)
         self._check_elements(self._dataset.element_spec)
 

@@ -204,7 +204,8 @@ def class_factors(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
             " classes' shares from elsewhere (docs/choosing.md, Rare classes)."
         )
     good = all(isinstance(label, int | np.integer) for label in class_weight)
-    if not good or not all(math.isfinite(factor) and factor >= 0 for factor in class_weight.values()):
+    numbers = all(isinstance(factor, int | float | np.number) for factor in class_weight.values())
+    if not good or not numbers or not all(math.isfinite(one) and one >= 0 for one in class_weight.values()):
         raise ValueError(
             "class_weight must map integer classes to finite factors of at least 0, such as {0: 1.0, 1: 5.0}."
             f" Received: {class_weight!r}."

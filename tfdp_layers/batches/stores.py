@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -42,6 +43,7 @@ class Store(abc.ABC):
         largest_weight: of a record, where factors of classes alone, which are public, make its weight.
         redrawn: whether a record may hold other numbers at each read.
         pipeline: gives the tf.data pipeline that they were read from, as long as the caller has it; or None.
+        given: each gives what x was made an array from, as long as the caller has it.
     """
 
     structure: tuple[Any, Any, Any]
@@ -50,6 +52,7 @@ class Store(abc.ABC):
     largest_weight: float | None = None
     redrawn: bool = False
     pipeline: Callable[[], Any] | None = None
+    given: Sequence[Callable[[], Any]] = ()
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -81,6 +84,7 @@ class ArrayStore(Store):
     def __init__(
         self, x: Any, y: Any = None, sample_weight: Any = None, class_weight: Mapping[int, float] | None = None
     ) -> None:
+        self.given = [weakref.ref(leaf) for leaf in keras.tree.flatten(x) if hasattr(leaf, "__weakref__")]
         x, y = arrays("x", x), None if y is None else arrays("y", y)
         self._length = common_length(x=x, y=y)
         for name, leaf in (("x", x), ("y", y)):

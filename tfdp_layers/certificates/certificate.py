@@ -13,7 +13,15 @@ from tfdp_layers.certificates.ownership import refuse_overridden, refuse_overrid
 from tfdp_layers.certificates.uses import uses_of_layers
 from tfdp_layers.clipping.bounding import Bounding
 from tfdp_layers.per_record.embeddings import tables_of
-from tfdp_layers.sensitivity import SensitivityGroup, checked, groups_of, has_bound, parts_of, refuse_inner_weights
+from tfdp_layers.sensitivity import (
+    SensitivityGroup,
+    checked,
+    groups_of,
+    has_bound,
+    parts_of,
+    refuse_inner_weights,
+    refuse_replaced,
+)
 from tfdp_layers.structure import is_container, trained_weights
 from tfdp_layers.uses import CountedLayer
 
@@ -87,6 +95,7 @@ def stated_bounds(model: keras.Model) -> tuple[tuple[str, float], ...]:
 def own_groups(path: str, layer: Any, uses: int, followed: Mapping[int, Followed]) -> list[SensitivityGroup]:
     """The groups of a layer that bounds itself, or whose bound follows from its neighbours'; none for others."""
     if id(layer) in followed:
+        refuse_replaced(path, layer)
         refuse_inner_weights(path, layer)
         return [checked(SensitivityGroup(path, tuple(layer.trainable_variables), followed[id(layer)].bound))]
     return list(groups_of(path, layer, uses)) if has_bound(layer) else []

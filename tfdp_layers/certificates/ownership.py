@@ -33,7 +33,7 @@ def refuse_overridden_steps(model: keras.Model) -> None:
         for name in names:
             owner = next((kind for kind in type(thing).__mro__ if name in vars(kind)), None)
             foreign = owner is not None and owner.__module__.split(".")[0] not in _LIBRARIES
-            if foreign or (thing is model and name in vars(thing)):
+            if foreign or (thing is not None and name in vars(thing)):
                 raise ValueError(
                     f"{type(thing).__name__} overrides {name}(), which the privacy of a step rests on: what it does"
                     " with records is not bounded, and a loss computed there is never used. Leave it as it is: augment"

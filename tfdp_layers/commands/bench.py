@@ -129,7 +129,7 @@ def _loaded(name: str) -> Any:
         raise Refusal(f"--keras-model {name}: there is no such file.")
     try:
         model = keras.models.load_model(name, compile=False)
-    except (OSError, TypeError, ValueError) as error:
+    except (KeyError, OSError, TypeError, ValueError) as error:
         last = str(error).strip().split("\n\n")[-1].removeprefix("Exception encountered: ")
         raise Refusal(
             f"--keras-model {name} cannot be loaded: {last[:300]} What a file names must be Keras' or this library's:"

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.certificates.certificate import stated_bounds
+from tfdp_layers.instances import replaced
 from tfdp_layers.sensitivity import SensitivityGroup
 
 
@@ -41,5 +42,6 @@ def settings_of(model: Any, groups: Sequence[SensitivityGroup]) -> Hashable:
     layers = tuple(tuple(getattr(layer, name, None) for name in names) for layer in model._flatten_layers())
     optimizer, together = model.optimizer, int(model.steps_per_execution)
     bounds = stated_bounds(model)
-    noise = (id(optimizer.noise_source), tuple(optimizer.stddevs(groups)), optimizer.correlation, id(optimizer.memory))
-    return id(optimizer), noise, together, layers, bounds
+    source = (id(optimizer.noise_source), optimizer.noise_source.generator)
+    noise = (source, tuple(optimizer.stddevs(groups)), optimizer.correlation, id(optimizer.memory))
+    return id(optimizer), tuple(replaced(optimizer)), noise, together, layers, bounds

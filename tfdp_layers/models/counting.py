@@ -11,12 +11,15 @@ from tfdp_layers.caller import warn
 from tfdp_layers.models.run import PrivacyState, Run
 from tfdp_layers.models.workers import Workers
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.sampling.forks import refuse_fork
 from tfdp_layers.sensitivity import SensitivityGroup
 
 Step = Callable[[Any], Any]
 
 ASKED_EVERY = 32
 """Calls: to ask a small network's settings takes 0.2 ms."""
+
+_OTHER_PROCESS = "Call fit in the process that is to train, on a model made there: by multiprocessing's 'spawn'."
 
 MOST_AHEAD = 32
 """Releases: a write takes a few tenths of a millisecond, or several on a slow disk."""
@@ -137,6 +140,7 @@ def refuse_foreign_call(state: PrivacyState, run: Run, iterator: Any) -> None:
     A callback, another thread, the body of a loop, a scheduler's function or a generator of validation data would step
     on rows that no sampler drew, charged as a draw.
     """
+    refuse_fork(run.process, "A training goes on, with its draws and noise,", _OTHER_PROCESS)
     hooked = state.watch is not None and state.watch.running
     begun, run.begun = run.begun, run.begun and run.thread != threading.get_ident()
     if not begun or not (iterator is run.offered if run.looped else run.thread == threading.get_ident() and not hooked):

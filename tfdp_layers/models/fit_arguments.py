@@ -13,11 +13,13 @@ import tensorflow as tf
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.batches.declared import DeclaredBatches
 from tfdp_layers.batches.records import checked_sampling
 from tfdp_layers.batches.sources import is_source
 from tfdp_layers.batches.stores import ArrayStore, Store
 from tfdp_layers.callbacks.steering import PUBLIC, flatten_callbacks, of_keras_tuner, refuse_steering
 from tfdp_layers.caller import warn
+from tfdp_layers.instances import replaced
 from tfdp_layers.overlap import overlap
 from tfdp_layers.sampling import Poisson
 from tfdp_layers.structure import inputs_of, outputs_of
@@ -43,6 +45,7 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
                 f"{type(x).__name__} holds its labels, weights and sampling already; fit got {given} as well. Give them"
                 f" to {type(x).__name__} instead."
             )
+        refuse_foreign_draws(x)
         return x
     if x is None or hasattr(x, "element_spec") or isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__"):
         raise ValueError(
@@ -100,6 +103,18 @@ def unwrap(arguments: dict[str, Any], model: keras.Model) -> None:
             continue
         if hasattr(given[0], "shape"):
             arguments[name] = given[0]
+
+
+def refuse_foreign_draws(batches: Batches) -> None:
+    """Raises ValueError for batches that code other than this library's draws: of a subclass, or put on the object."""
+    foreign = replaced(batches)
+    if foreign or type(batches) not in (PrivateBatches, DeclaredBatches):
+        what = f"has a {foreign[0]}() of its own" if foreign else "is a class of your own"
+        raise ValueError(
+            f"{type(batches).__name__} {what}: how it draws is unknown, and it would be charged as PrivateBatches"
+            " draws. Change records one by one, tfdp.records(source, transform=...); or declare how your own code"
+            " draws: tfdp.declare_sampling(iterable, sampling, examples=n)."
+        )
 
 
 def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) -> None:
@@ -181,27 +196,33 @@ def refuse_late_names(logs: Iterable[str], posing: bool) -> None:
 
 def shares_records(x: Any, validation: Any) -> bool:
     """Whether the validation data are the training data, or a view of some of them."""
-    if isinstance(x, Batches):
-        if validation is x:
-            return True
-        store = getattr(x, "_store", None)
-        if isinstance(validation, tf.data.Dataset):
-            return store is not None and reads(validation, store)
-        x = None if store is None else store.structure[0]
-    if isinstance(x, Store) and isinstance(validation, tf.data.Dataset):
-        return reads(validation, x)
+    held = getattr(x, "_store", x)
+    source = read_from(held)
+    if source is not None and validation is source:
+        return True
+    if isinstance(validation, Batches):
+        return validation is x
+    if isinstance(validation, tf.data.Dataset):
+        return reads(validation, source)
     if not isinstance(validation, list | tuple) or not validation:
         return False
+    if isinstance(held, Store):
+        x = [held.structure[0], *(leaf() for leaf in held.given)]
     return overlap(keras.tree.flatten(x), keras.tree.flatten(validation[0]))
 
 
-def reads(dataset: tf.data.Dataset, store: Store) -> bool:
-    """Whether a pipeline goes on from the very one that these records were read from, by batch or take, say.
+def read_from(held: Any) -> Any:
+    """The pipeline that records or declared batches come from, if they do, and the caller still has it."""
+    pipeline = getattr(held, "pipeline", None) if isinstance(held, Store | Batches) else None
+    return None if pipeline is None else pipeline()
+
+
+def reads(dataset: tf.data.Dataset, source: Any) -> bool:
+    """Whether a pipeline goes on from the very one that records were read from, by batch or take, say.
 
     Two parts of one pipeline, `skip(n)` to train on and `take(n)`, read none of each other.
     """
-    source = None if store.pipeline is None else store.pipeline()
-    return source is not None and (dataset is source or any(reads(one, store) for one in dataset._inputs()))
+    return source is not None and (dataset is source or any(reads(one, source) for one in dataset._inputs()))
 
 
 def refuse_uncounted_trials(callbacks: Any, ledger: Ledger) -> None:

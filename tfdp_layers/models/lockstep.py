@@ -26,17 +26,25 @@ _OF_THE_CHIEF = (
 
 
 def agree(
-    batches: Batches, release: Release, together: int, ledger: Ledger, opened: Callable[[], str], workers: Workers
+    batches: Batches,
+    release: Release,
+    together: int,
+    ledger: Ledger,
+    opened: Callable[[], str],
+    workers: Workers,
+    program: Any = None,
 ) -> tuple[str | None, Ledger]:
     """Opens the run on all workers, or on none.
 
-    The chief opens its ledger, and sends what it is going to release, a copy of the ledger, a digest of its records,
-    and the key of the draws. The others compare: each must release the same from the same records.
+    The chief opens its ledger, and sends what it is going to release, a copy of the ledger, digests of its records and
+    of its step, and the key of the draws. The others compare: each must release the same from the same records. Were a
+    record's part another one on another worker, it would depend on the slice that it is in, and so on all others.
 
     Args:
         together: Keras' `steps_per_execution`.
         ledger: this worker's.
         opened: opens the run in the chief's ledger, and returns its token; called by the chief alone.
+        program: what this worker's steps compute, as JSON values: see `program_of`.
 
     Returns: the chief's token (None on the others), and the ledger to go on with: on the others a copy of the chief's.
     Raises: ValueError on all where a worker differs; on the others ChiefStoppedError where the chief's ledger refuses.
@@ -46,7 +54,7 @@ def agree(
             f"With several workers {type(batches).__name__} would be drawn by every worker anew, and no draw would be"
             " common to them. Give arrays (memory-mapped ones too), or tfdp.PrivateBatches, the same on every worker."
         )
-    plan = [unnamed(release), batches.digest(), batches.physical_batch_size, together]
+    plan = planned(batches, release, together, program)
     token, sent = None, ""
     if workers.chief:
         try:
@@ -59,11 +67,7 @@ def agree(
         sent = json.dumps([plan, ledger.to_json(), key])
     theirs, text, key = json.loads(workers.text(sent))
     copy = Ledger.from_json(text)
-    differs = [
-        name
-        for name, mine, his in zip(("release", "records", "pieces", "steps"), plan, theirs, strict=True)
-        if mine != his
-    ]
+    differs = [name for name, mine in plan.items() if mine != theirs[name]]
     if not workers.chief and not copy.holds(ledger):
         differs.append("ledger")
     if workers.any(bool(differs)):
@@ -75,6 +79,13 @@ def agree(
     if key is not None:
         batches._rekey(key)
     return token, ledger if workers.chief else copy
+
+
+def planned(batches: PrivateBatches, release: Release, together: int, program: Any) -> dict[str, Any]:
+    """What must be the same on all workers, as JSON values, by the names that errors call it."""
+    values = [unnamed(release), batches.digest(), batches.physical_batch_size, together, program]
+    names = ("release", "records", "pieces", "steps", "program")
+    return dict(json.loads(json.dumps(dict(zip(names, values, strict=True)), default=str)))
 
 
 def unnamed(release: Release) -> str:

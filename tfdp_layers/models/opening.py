@@ -46,6 +46,7 @@ from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report, steering
 from tfdp_layers.proof.models import traced_sums, variables_read
+from tfdp_layers.proof.programs import program_of, settings_after_noise
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import held_by, outputs_of
 
@@ -201,6 +202,7 @@ class Opening(BoundedSums, Bookkeeping):
             x, y, weights = specs(spec)
             function = traced_sums(self, x, y, weights, each)
             join_accounts(state.account, variables_read(function), ())
+            state.program = program_of(function) if self.optimizer.workers else None
             # Eager metrics may be plain Python, and those of replicas are traced with their own variables.
             metrics = None if run.replicas or self.run_eagerly else steering.traced_metrics(self, function, each)
             written = [] if metrics is None else steering.written_by_metrics(self, metrics)
@@ -231,6 +233,9 @@ class Opening(BoundedSums, Bookkeeping):
         workers = self.optimizer.workers
         if workers is None:
             return opened()
-        token, ledger = agree(batches, release, int(self.steps_per_execution), self.ledger, opened, workers)
+        optimizer = self.optimizer.inner_optimizer
+        program = [self._privacy.program, settings_after_noise(optimizer, self.trainable_variables)]
+        together = int(self.steps_per_execution)
+        token, ledger = agree(batches, release, together, self.ledger, opened, workers, program)
         self._privacy.account.replace(ledger, by_fit=True)
         return token

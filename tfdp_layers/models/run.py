@@ -1,6 +1,7 @@
 """What a private model remembers beside its weights, and one `fit` of it."""
 
 import copy
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -36,7 +37,7 @@ class Run:
         looped: whether the loop is the caller's own.
         offered: what such a loop lets its next step draw from.
         begun: whether the loop, and nothing else, makes the next call of the step: see `Turns`.
-        thread: that of `fit`, which makes its steps.
+        thread, process: those of `fit`, which make its steps.
         made: releases that it made.
         drawn: draws that were taken for them.
         broken: whether a step was broken off, so that it is not known what it released.
@@ -55,7 +56,8 @@ class Run:
         self.batches, self.groups, self.release, self.replicas = batches, groups, release, replicas
         self.token: str | None = None
         self.settings: Hashable = None
-        self.looped, self.offered, self.thread = False, None, threading.get_ident()
+        self.looped, self.offered = False, None
+        self.thread, self.process = threading.get_ident(), os.getpid()
         self.start = self.made = self.drawn = 0
         self.begun = self.broken = self.outspent = False
 
@@ -97,6 +99,7 @@ class PrivacyState:
         self.uses: Counter[int] | None = None
         self.independence: Report | None = None
         self.sums: Any = None
+        self.program: str | None = None
         self.largest_weight: float | None = None
         self.metrics: Any = None
         self.read_after_noise: list[Any] = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tfdp_layers.accounting import Ledger, Release
 from tfdp_layers.batches.base import Batches
-from tfdp_layers.noise import NoiseMemory
+from tfdp_layers.noise import NoiseMemory, as_sparsity_preserving
 from tfdp_layers.optimizers.base import PrivateOptimizer
 
 if TYPE_CHECKING:
@@ -82,6 +82,7 @@ def settle_correlation(optimizer: PrivateOptimizer, batches: Batches, steps: int
     if optimizer.noise is None:
         optimizer.correlation = None
         return
+    as_sparsity_preserving(optimizer.selection, beside=optimizer.noise)  # it may have been assigned since
     if optimizer.noise.decay is None and last is not None and last.of(batches, optimizer):
         optimizer.correlation = last.release.noise
         return

@@ -14,6 +14,7 @@ from tfdp_layers.models.counting import CountedStep, refuse_changed
 from tfdp_layers.models.crossing import asking, crossings_of, resetting, results_of
 from tfdp_layers.models.fit_arguments import bind
 from tfdp_layers.models.lockstep import fit_together
+from tfdp_layers.models.looking import Looking
 from tfdp_layers.models.loops import LoopBlock, PrivateLoop, refuse_unlooped
 from tfdp_layers.models.opening import Opening
 from tfdp_layers.models.replicas import StepParts
@@ -22,7 +23,7 @@ from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.sampling import Sampling
 
 
-class PrivateTraining(Opening):
+class PrivateTraining(Looking, Opening):
     """Mixin for Keras models: `fit` draws records by a sampler, bounds each one's influence, adds noise, and keeps the
     ledger.
 

@@ -18,7 +18,8 @@ class Watch:
 
     Whether a decision depended on what was read, nobody can see from outside: so a callback that reads private numbers
     and stops the training, changes the learning rate or takes the weights is reported, once, and nothing is refused.
-    Not seen: numbers that it takes from elsewhere (the model's metrics, the history), and decisions of other kinds.
+    What it reads: the logs, and what `evaluate` and `predict` of the model say of the training records. Not seen:
+    numbers that it takes from elsewhere (the model's metrics, the history), and decisions of other kinds.
 
     Args:
         model: in `fit`.
@@ -150,6 +151,10 @@ class Watch:
     def note(self, loop: Any, name: str) -> None:
         """The body of the loop read a private number, or records, called this."""
         self._read[id(loop)].setdefault(name)
+
+    def asked(self, name: str) -> None:
+        """Whoever runs, a hook or the body of a loop, asked the model for numbers of the records, called this."""
+        self._read[id(self._running[-1])].setdefault(name)
 
     def logs(self, loop: Any, given: dict[str, Any]) -> WatchedLogs:
         """Logs for the body of the loop, which note what is read."""

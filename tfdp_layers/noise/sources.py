@@ -25,6 +25,8 @@ class NoiseSource:
     generator, nor a defence against attacks on floating-point noise (Mironov 2012); `SecureNoise` is both.
 
     The state lives in memory only: it is never saved, copied or pickled, since a copied state would replay its noise.
+    For the same reason a forked process draws a key of its own; what was compiled before does not, and no training
+    goes on in one.
     """
 
     seeded = False
@@ -33,11 +35,14 @@ class NoiseSource:
 
     def __init__(self) -> None:
         self._generator: tf.random.Generator | None = None
+        self._process = os.getpid()
 
     @property
     def generator(self) -> str:
         """What the privacy statement calls it: one of `tfdp_layers.accounting.events.GENERATORS`."""
-        # By exact type: a subclass may draw from anything.
+        # By exact type: a subclass may draw from anything, and so may an object with a method or flag of its own.
+        if any(hasattr(type(self), name) for name in vars(self)):
+            return "custom"
         return {NoiseSource: "default", SeededNoise: "default", SecureNoise: "secure"}.get(type(self), "custom")
 
     def _fresh_state(self) -> np.ndarray:
@@ -45,6 +50,7 @@ class NoiseSource:
 
     def rekey(self) -> None:
         """Draws a fresh key; compiled steps that use this source go on with it."""
+        self._process = os.getpid()
         with tf.init_scope():
             if self._generator is None:
                 self._generator = tf.random.Generator.from_state(self._fresh_state(), alg="philox")
@@ -56,7 +62,7 @@ class NoiseSource:
 
         A size may be an int64 scalar that is known only when it runs, but not under XLA.
         """
-        if self._generator is None:
+        if self._generator is None or self._process != os.getpid():
             self.rekey()
         assert self._generator is not None
         count = math.prod(shape)

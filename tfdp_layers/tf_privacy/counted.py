@@ -1,8 +1,9 @@
 """A model of tensorflow-privacy whose `fit` is counted in a ledger."""
 
 import inspect
+import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -12,6 +13,7 @@ from tfdp_layers.accounting import Budget, BudgetExhausted, GroupNoise, Ledger, 
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.callbacks.steering import logs_first
 from tfdp_layers.callbacks.turns import Turns
+from tfdp_layers.sampling.forks import refuse_fork
 from tfdp_layers.tf_privacy.fitting import Data, data_of, refuse_unsound_fit
 from tfdp_layers.tf_privacy.forward import refuse_leaks, refuse_shared_weights
 from tfdp_layers.tf_privacy.mechanism import Mechanism, mechanism_of
@@ -32,6 +34,7 @@ class Run:
         limit: of all steps; past it none is made. None: no limit.
         outspent: whether its budget refuses steps that it had planned.
         begun: whether Keras' loop, and nothing else, makes the next step: see `Turns`.
+        process: that of `fit`.
     """
 
     mechanism: Mechanism
@@ -42,6 +45,7 @@ class Run:
     limit: int | None = None
     outspent: bool = False
     begun: bool = False
+    process: int = field(default_factory=os.getpid)
 
 
 class Counted:
@@ -199,6 +203,7 @@ class CountedStep:
 
     def __call__(self, iterator: Any) -> Any:
         run, ledger = self.model._require_run(), self.model.ledger
+        refuse_fork(run.process, "A training goes on, with its draws and noise,", "Call fit in the other process.")
         begun, run.begun = run.begun, False
         if not begun:
             raise RuntimeError(

@@ -1,6 +1,7 @@
 """Poisson draws that tensorflow-privacy's `fit` can train on."""
 
 import math
+import os
 import threading
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -9,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.sampling import Poisson, entropy_generator
+from tfdp_layers.sampling.forks import refuse_fork
 
 __all__ = ["PoissonBatches", "rows_for"]
 
@@ -40,7 +42,8 @@ class PoissonBatches:
         seed: for tests only: draws that can be predicted void the statement.
 
     Raises: ValueError for a batch_size that is no integer of 1 to the number of records, and for arrays of different
-        length; TypeError on pickling or copying, since a copied generator would replay its draws.
+        length; TypeError on pickling or copying, and RuntimeError in a forked process, since a copied generator would
+        replay its draws.
     Source: Abadi et al. 2016, arXiv:1607.00133; Hoeffding 1963, Theorem 1 (the tail).
     """
 
@@ -57,6 +60,7 @@ class PoissonBatches:
         self._arrays = (x, y, weights.astype("float32"))
         self._draws = self.sampling.draws(self.examples, entropy_generator(seed))
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def __len__(self) -> int:
         """Steps that draw every record once on average."""
@@ -71,6 +75,7 @@ class PoissonBatches:
 
     def _batches(self) -> Iterator[Any]:
         while True:
+            refuse_fork(self._process, "PoissonBatches makes draws", "Construct it in that process.")
             with self._lock:  # whoever starts a second iterator replays nothing
                 drawn = next(self._draws)[: self.rows]  # in random order, so that this is a uniform subset
             yield tf.nest.map_structure(lambda leaf, drawn=drawn: self._filled(leaf[drawn]), self._arrays)

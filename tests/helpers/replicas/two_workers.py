@@ -185,6 +185,11 @@ def refused(number: int, model: Any, x: Any, y: Any) -> list[str]:
         with pytest.raises(error) as raised:
             model.fit(verbose=0, **arguments)
         said.append(str(raised.value)[:90])
+    with model.distribute_strategy.scope():
+        model.compile(model.optimizer, lambda y, found: (1.0 + number) * keras.ops.mean(found, axis=-1))
+    with pytest.raises(ValueError, match="differ from the chief") as raised:
+        model.fit(verbose=0, **given)
+    said.append(str(raised.value)[:90])
     assert model.ledger.steps == steps
     return said
 
@@ -245,6 +250,7 @@ def what_differs_between_workers_is_refused() -> None:
     assert "DeclaredBatches" in other[3]
     assert "The chief stopped" in other[4]
     assert "This ledger counts under REPLACE_ONE" in chief[5]
+    assert "this one in ['program']" in other[6]
 
 
 def after_a_kill_the_ledger_counts_what_was_released() -> None:
