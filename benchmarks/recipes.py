@@ -57,6 +57,7 @@ REFERENCES = {
 ABLATIONS: dict[str, list[str]] = {
     "as it is": [],
     "features not centered": ["centering_noise=0"],
+    "features not whitened": ["whitening_noise=0"],
     "the last weights, no mean of them": ["ema_momentum=0"],
     "one scale, J = 2": ["feature_scales=(2,)"],
     "two scales, J = 2, 3": ["feature_scales=(2, 3)"],

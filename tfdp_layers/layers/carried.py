@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 from keras.src.backend.common import global_state
 
 from tfdp_layers.accounting import Ledger
@@ -42,11 +43,19 @@ class PaidLayer(CountedLayer):
         super().load_own_variables(variables)
         if cost is None:
             return
-        account = Account()
-        account.ledger.merge(cost)
-        for weight in self.weights:
-            open_account(held_by(weight), account)
-        remember_later(lambda: remember(account.ledger, map(held_by, self.weights)))  # some of sublayers come later
+        own = [*self._trainable_variables, *self._non_trainable_variables]
+        loaded = [np.array(weight) for weight in own]
+
+        def charge() -> None:
+            if not all(map(np.array_equal, own, loaded)):
+                return  # a model that refused the file put its own weights back
+            account = Account()
+            account.ledger.merge(cost)
+            for weight in self.weights:
+                open_account(held_by(weight), account)
+            remember(account.ledger, map(held_by, self.weights))
+
+        remember_later(charge)  # weights of sublayers come later
 
     def get_config(self) -> dict[str, Any]:
         """As in Keras. Raises ValueError while Keras writes an HDF5 file (.h5) of weights that cost something."""

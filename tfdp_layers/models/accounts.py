@@ -5,7 +5,15 @@ from typing import Any
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.account import Account, account_of, open_account
-from tfdp_layers.accounting.released import costs_of, forget, is_paid_for, known_values, remember, remember_later
+from tfdp_layers.accounting.released import (
+    costs_of,
+    forget,
+    is_paid_for,
+    known_values,
+    remember,
+    remember_later,
+    remember_now,
+)
 from tfdp_layers.structure import held_by
 
 
@@ -23,6 +31,7 @@ def join_accounts(account: Account, variables: Iterable[Any], trained: Iterable[
 
     Raises: as `Account.join`, and as `Ledger.merge`.
     """
+    remember_now()
     held = [held_by(variable) for variable in variables]
     account.join(found for found in map(account_of, held) if found is not None)
     for cost in costs_of(held):

@@ -162,23 +162,24 @@ _SCATTERING = Recipe(
     momentum=0.9,
     ema_momentum=0.9,
 )
+_MNIST: dict[str, Any] = {"feature_scales": (2, 3), "batch_size": 4096}
 _CIFAR: dict[str, Any] = {"feature_scales": (2, 3), "mirrored": True, "gradient_clip": 5.0, "batch_size": 4096}
 _MIDDLE = 2.7
 _AT_EPSILON: dict[tuple[str, str], dict[float, dict[str, Any]]] = {
     ("scattering", "mnist"): {
-        1.0: {"feature_scales": (2, 3), "learning_rate": 1.4, "batch_size": 4096, "epochs": 20},
-        2.93: {"feature_scales": (2, 3), "learning_rate": 5.7, "batch_size": 4096, "epochs": 20},
-        8.0: {"feature_scales": (2, 3), "learning_rate": 14.0, "batch_size": 4096, "epochs": 30},
+        1.0: _MNIST | {"learning_rate": 1.0, "epochs": 20, "whitening_noise": 40.0},
+        2.93: _MNIST | {"gradient_clip": 0.5, "learning_rate": 0.4, "epochs": 40},
+        8.0: _MNIST | {"learning_rate": 5.0, "epochs": 60},
     },
     ("scattering", "cifar10"): {
-        1.0: _CIFAR | {"learning_rate": 0.025},
-        3.0: _CIFAR | {"learning_rate": 0.06},
-        8.0: _CIFAR | {"learning_rate": 0.12},
+        1.0: _CIFAR | {"learning_rate": 0.02, "whitening_noise": 45.0},
+        3.0: _CIFAR | {"learning_rate": 0.04},
+        8.0: _CIFAR | {"learning_rate": 0.08},
     },
     ("scattering", "fashion_mnist"): {
-        1.0: {"gradient_clip": 2.5, "learning_rate": 0.19},
-        2.7: {"gradient_clip": 2.5, "learning_rate": 0.32},
-        8.0: {"gradient_clip": 6.0, "learning_rate": 0.27},
+        1.0: {"gradient_clip": 2.5, "learning_rate": 0.12, "whitening_noise": 40.0},
+        2.7: {"gradient_clip": 2.5, "learning_rate": 0.14, "epochs": 45},
+        8.0: {"gradient_clip": 6.0, "learning_rate": 0.13, "whitening_noise": 8.0},
     },
 }
 """What differs by budget, of models by backpropagation clipping."""
