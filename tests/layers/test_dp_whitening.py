@@ -116,6 +116,16 @@ def test_settings_out_of_range_are_refused(damping):
         tfdp.layers.DPWhitening(1.0, damping=damping)
 
 
+@pytest.mark.parametrize("layer", [tfdp.layers.DPWhitening, lambda *settings: tfdp.layers.DPPCA(2, *settings)])
+def test_a_clip_whose_square_is_out_of_range_is_refused_before_anything_is_paid(layer):
+    for clip in (9e-6, 2e19):
+        with pytest.raises(ValueError, match="its square bounds"):
+            layer(1.0, clip)
+    edge = layer(1.0, 1.1e-5)
+    edge.adapt(X.reshape(60, -1)[:, :4])
+    assert edge.ledger.steps == 1
+
+
 def test_other_channels_are_refused():
     layer = tfdp.layers.DPWhitening(1.0)
     layer.adapt(X)

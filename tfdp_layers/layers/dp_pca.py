@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.layers.adapted import NormClipped
-from tfdp_layers.layers.second_moments import matrix_of, second_moments
+from tfdp_layers.layers.second_moments import check_moment_clip, matrix_of, second_moments
 from tfdp_layers.noise import NoiseSource
 
 
@@ -59,6 +59,7 @@ class DPPCA(NormClipped):
         **kwargs: Any,
     ) -> None:
         super().__init__(noise_multiplier, l2_norm_clip, noise_source=noise_source, **kwargs)
+        check_moment_clip(self.l2_norm_clip)
         if isinstance(components, bool) or not hasattr(components, "__index__") or components < 1:
             raise ValueError(f"`components` must be an integer of at least 1. Received: components={components!r}.")
         self.components = int(components)

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.layers.adapted import NormClipped
-from tfdp_layers.layers.second_moments import matrix_of, second_moments
+from tfdp_layers.layers.second_moments import check_moment_clip, matrix_of, second_moments
 from tfdp_layers.noise import NoiseSource
 from tfdp_layers.rules.rows import check_bound
 
@@ -70,6 +70,7 @@ class DPWhitening(NormClipped):
         **kwargs: Any,
     ) -> None:
         super().__init__(noise_multiplier, l2_norm_clip, noise_source=noise_source, **kwargs)
+        check_moment_clip(self.l2_norm_clip)
         if damping is not None:
             check_bound(damping=damping)
         self.damping = damping

@@ -7,7 +7,17 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.layers.adapted import chunks
-from tfdp_layers.rules.rows import L2, scale_rows, select_rows
+from tfdp_layers.rules.rows import L2, LARGEST_BOUND, SMALLEST_BOUND, scale_rows, select_rows
+
+
+def check_moment_clip(l2_norm_clip: float) -> None:
+    """Raises ValueError where the square of a clip, which bounds what a record moves, is out of range."""
+    if not SMALLEST_BOUND <= l2_norm_clip**2 <= LARGEST_BOUND:
+        raise ValueError(
+            f"`l2_norm_clip` must be a number from {SMALLEST_BOUND**0.5:g} to {LARGEST_BOUND**0.5:g}: its square bounds"
+            f" what a record adds to second moments. Received: l2_norm_clip={l2_norm_clip!r}. Scale the data, or take"
+            " l2_norm_clip=1.0."
+        )
 
 
 def second_moments(data: Any, channels: int, clip: float) -> tf.Tensor:
