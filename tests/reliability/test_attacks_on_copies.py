@@ -159,6 +159,29 @@ def test_layers_that_bound_themselves_bring_their_cost_by_way_of_an_ordinary_mod
     assert in_another_process(model, tmp_path / "planted.keras").ledger.updates == 0  # what a mistake would show
 
 
+def test_what_layers_brought_stays_with_weights_that_are_trained_on_in_public(tmp_path):
+    clipped_file = tmp_path / "m.weights.h5"
+    clipped().save_weights(clipped_file)
+    released_numbers._released.clear()
+    other = clipped(private_fit=False)
+    other.load_weights(clipped_file)
+    other.compile("sgd", "mse")
+    other.fit(X, Y, verbose=0)  # as an ordinary model, on public records: the values are new ones
+    assert tfdp.make_private(other).ledger.updates == 2
+
+
+def test_a_file_that_is_refused_charges_nothing(tmp_path):
+    clipped().save_weights(tmp_path / "m.weights.h5")
+    released_numbers._released.clear()
+    other = tfdp.make_private(clipped(private_fit=False))
+    for options in ({}, {"skip_mismatch": True}):
+        with pytest.raises(ValueError, match=r"without a privacy ledger|the ledger saved with them was not"):
+            other.load_weights(tmp_path / "m.weights.h5", **options)
+    assert other.ledger.updates == 0
+    other.load_weights(tmp_path / "m.weights.h5", public=True)
+    assert other.ledger.updates == 2
+
+
 def test_a_private_model_saves_one_ledger(tmp_path):
     model = clipped()
     private = tfdp.make_private(model)

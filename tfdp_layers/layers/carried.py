@@ -5,7 +5,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 from keras.src.backend.common import global_state
 
 from tfdp_layers.accounting import Ledger
@@ -20,7 +19,7 @@ HDF5 = (
     " model.save('model.keras') and tfdp.load_model, or save_weights('model.weights.h5') and load_weights; to publish,"
     " model.to_keras().save(path)."
 )
-_saving = threading.local()
+_files = threading.local()
 
 
 class PaidLayer(CountedLayer):
@@ -33,7 +32,7 @@ class PaidLayer(CountedLayer):
     def save_own_variables(self, store: Any) -> None:
         """As in Keras, with the ledger of the weights if they cost something."""
         super().save_own_variables(store)
-        cost = None if getattr(_saving, "whole", False) else cost_of(self)
+        cost = None if getattr(_files, "whole", False) else cost_of(self)
         if cost is not None:
             write_stored_ledger(store, cost)
 
@@ -43,19 +42,19 @@ class PaidLayer(CountedLayer):
         super().load_own_variables(variables)
         if cost is None:
             return
-        own = [*self._trainable_variables, *self._non_trainable_variables]
-        loaded = [np.array(weight) for weight in own]
 
         def charge() -> None:
-            if not all(map(np.array_equal, own, loaded)):
-                return  # a model that refused the file put its own weights back
             account = Account()
             account.ledger.merge(cost)
             for weight in self.weights:
                 open_account(held_by(weight), account)
-            remember(account.ledger, map(held_by, self.weights))
+            remember_later(lambda: remember(account.ledger, map(held_by, self.weights)))  # sublayers' come later
 
-        remember_later(charge)  # weights of sublayers come later
+        waiting = getattr(_files, "waiting", None)
+        if waiting is None:
+            charge()
+        else:
+            waiting.append(charge)
 
     def get_config(self) -> dict[str, Any]:
         """As in Keras. Raises ValueError while Keras writes an HDF5 file (.h5) of weights that cost something."""
@@ -79,13 +78,28 @@ def cost_of(layer: Any) -> Ledger | None:
 
 
 @contextlib.contextmanager
+def charging_what_is_kept() -> Iterator[None]:
+    """Around the loading of a file, in this thread: layers' weights are charged at its end, and not where it raises.
+
+    A model that refuses a file puts its own weights back, which cost nothing of that.
+    """
+    earlier, _files.waiting = getattr(_files, "waiting", None), []
+    try:
+        yield
+        for charge in _files.waiting:
+            charge()
+    finally:
+        _files.waiting = earlier
+
+
+@contextlib.contextmanager
 def saving_whole() -> Iterator[None]:
     """Inside, in this thread, layers save no ledger: the model that is saved holds that of all its weights."""
-    earlier, _saving.whole = getattr(_saving, "whole", False), True
+    earlier, _files.whole = getattr(_files, "whole", False), True
     try:
         yield
     finally:
-        _saving.whole = earlier
+        _files.whole = earlier
 
 
 def refuse_hdf5() -> None:

@@ -12,7 +12,6 @@ from tfdp_layers.accounting.released import (
     known_values,
     remember,
     remember_later,
-    remember_now,
 )
 from tfdp_layers.structure import held_by
 
@@ -31,7 +30,6 @@ def join_accounts(account: Account, variables: Iterable[Any], trained: Iterable[
 
     Raises: as `Account.join`, and as `Ledger.merge`.
     """
-    remember_now()
     held = [held_by(variable) for variable in variables]
     account.join(found for found in map(account_of, held) if found is not None)
     for cost in costs_of(held):

@@ -17,7 +17,7 @@ from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer, merge_adaptations
-from tfdp_layers.layers.carried import HDF5, refuse_hdf5, saving_whole
+from tfdp_layers.layers.carried import HDF5, charging_what_is_kept, refuse_hdf5, saving_whole
 from tfdp_layers.models.accounts import join_accounts, layers_with_lora, paid_for, remember_loaded
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.models.whole_file import whole_file
@@ -211,13 +211,14 @@ class Bookkeeping(KerasMixin):
         before = [variable.numpy() for variable in held]
         self._privacy.asked = False
         try:
-            with declared_public(public):
-                super().load_weights(filepath, *args, **kwargs)
-            asked = self._privacy.asked or public
-            if not asked and not all(map(np.array_equal, before, (variable.numpy() for variable in held))):
-                raise ValueError(_UNPAID)  # Keras reads files of other formats past `load_own_variables`
-            if not was:
-                self._refuse_unpaid_weights()  # with skip_mismatch Keras warns only
+            with charging_what_is_kept():
+                with declared_public(public):
+                    super().load_weights(filepath, *args, **kwargs)
+                asked = self._privacy.asked or public
+                if not asked and not all(map(np.array_equal, before, (variable.numpy() for variable in held))):
+                    raise ValueError(_UNPAID)  # Keras reads files of other formats past `load_own_variables`
+                if not was:
+                    self._refuse_unpaid_weights()  # with skip_mismatch Keras warns only
             if public:
                 self._privacy.trained = []
         except BaseException:
