@@ -1,5 +1,8 @@
 """What a record adds is the same whoever else is there: layers and losses that mix records are measured and named."""
 
+import dataclasses
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.clipped_models import CLIPS, MODELS, cnn, compiled, mlp, two_inputs_two_outputs
 from helpers.variants import slow_but
+from tfdp_layers.certificates.additivity import Gap
 
 
 @pytest.mark.parametrize("make", slow_but([cnn, two_inputs_two_outputs], MODELS), ids=lambda m: m.__name__)
@@ -76,8 +80,27 @@ def test_a_dropped_record_is_not_confused_with_a_sum_over_the_batch():
     with pytest.raises(ValueError, match="one number for the whole batch"):
         model.fit(x, y, batch_size=4, verbose=0)
     model.compile(optimizer, centred)
-    with pytest.raises(ValueError, match="not independent"):
+    with pytest.raises(ValueError, match="not independent") as refused:
         model.fit(x, y, batch_size=4, verbose=0)
+    assert "rounding" not in str(refused.value)
+
+
+def test_a_loss_whose_gradient_is_rounding_is_told_from_one_that_mixes_records():
+    """The cosine similarity of two single numbers is 1 or -1: normalised, what rounding leaves is no sum."""
+    keras.utils.set_random_seed(0)
+    model = tfdp.PrivateSequential([keras.Input((5,)), tfdp.layers.ClippedDense(1)])
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), "cosine_similarity")
+    x = np.random.default_rng(0).random((20, 5), "float32")
+    with pytest.raises(ValueError, match=r"rounding of a gradient that is zero.*cosine similarity"):
+        model.fit(x, x[:, :1], batch_size=4, verbose=0)
+
+
+@pytest.mark.parametrize(("size", "own", "explained", "doubted"), [(9e-6, 1e-4, True, True), (1.0, 2.0, False, False)])
+def test_a_gap_is_beside_what_rounding_explains(size, own, explained, doubted):
+    gap = Gap("dense", size, max(own, 0.01), own, 1e-3)
+    assert gap.explained is explained
+    assert bool(gap.doubt) is doubted
+    assert not dataclasses.replace(gap, size=math.nan).explained
 
 
 def test_add_loss_is_refused_and_regularizers_come_after_the_noise():

@@ -9,14 +9,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
+from tfdp_layers.certificates.additivity import gap_of
 from tfdp_layers.certificates.measuring import (
     MEANING,
-    additivity_gap,
     inputs_like,
     row,
     synthetic_inputs,
     synthetic_labels,
-    tolerance,
     traced,
     without_randomness,
 )
@@ -56,11 +55,11 @@ def measure_interactions(
                 found = [parts_and_whole(model, xs[0], ys[0], rows)]
             found += exchanges(model, function, list(zip(xs, ys, strict=True)), rows, seed)
         for together, alone in found:
-            gap, size = additivity_gap(model, groups, together, alone)
-            if not gap <= tolerance(model) * size:
+            gap = gap_of(model, groups, together, alone)
+            if not gap.explained:
                 raise ValueError(
                     f"Records are not independent in model {model.name!r}, measured on batches of {rows} records at"
-                    f" random weights. {MEANING} (Gap {gap:.3g} of {size:.3g}.)"
+                    f" random weights. {MEANING} ({gap}.){gap.doubt}"
                 )
 
 

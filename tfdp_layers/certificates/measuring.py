@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
-import ml_dtypes
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.certificates.additivity import gap_of, tolerance
 from tfdp_layers.certificates.lookups import hold_ids
 from tfdp_layers.certificates.uses import recorded
 from tfdp_layers.layers.base import inspect_uses
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tfdp_layers.models.training import PrivateTraining
 
 _ROWS = 4
-_TOLERANCE = 1e-3
 _RATES = {"rate": 0.0, "stddev": 0.0, "drop_prob": 0.0, "drop_rate": 0.0, "dropout_rate": 0.0, "survival_prob": 1.0}
 """Attributes by which layers that draw random numbers are switched off, and the values that do it."""
 
@@ -66,11 +65,12 @@ def measure(model: "PrivateTraining", function: Any, x: Any, y: Any, groups: Seq
             f"A layer of model {model.name!r} writes state in its forward pass ({changed()}): computed from private"
             " data without noise, it would be saved with the weights. Freeze or remove that layer."
         )
-    gap, scale = additivity_gap(model, groups, together, alone)
-    if not gap <= tolerance(model) * scale or crossed:
+    found = gap_of(model, groups, together, alone)
+    if not found.explained or crossed:
         raise ValueError(
-            f"Records are not independent in model {model.name!r}: {culprit(model, x)}. {MEANING} (Additivity gap"
-            f" {gap:.3g} of {scale:.3g}{', and a loss has a gradient in another row' if crossed else ''}.)"
+            f"Records are not independent in model {model.name!r}: {culprit(model, x)}. {MEANING}"
+            f" ({found}{', and a loss has a gradient in another row' if crossed else ''}.)"
+            f"{found.doubt if not crossed else ''}"
         )
 
 
@@ -107,40 +107,6 @@ def called(function: Any, x: Any, y: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
     )
     sums, losses, _ = function(x, y, ones)
     return list(sums), losses
-
-
-def additivity_gap(
-    model: "PrivateTraining",
-    groups: Sequence[SensitivityGroup],
-    together: Sequence[tf.Tensor],
-    alone: Sequence[Sequence[tf.Tensor]],
-) -> tuple[Any, Any]:
-    """How far the sums of a batch are from its records' alone, and the size that rounding is relative to.
-
-    Of the group of weights where the gap is the largest for its size: noise is scaled to the bound of each group, so
-    a gap in one of small gradients counts as much. A hundred times below its bound a gradient may be nothing but
-    rounding.
-    """
-    summed = [tf.add_n(parts) for parts in zip(*alone, strict=True)]
-    places = {id(v): i for i, v in enumerate(model.trainable_variables)}
-    found = []
-    for group in groups:
-        mine = [places[id(v)] for v in group.variables]
-        scale = sum(norm_of([parts[i] for i in mine]) for parts in alone)
-        gap = norm_of([together[i] - summed[i] for i in mine])
-        found.append((gap, max(scale, 0.01 * group.bound)))
-    return max(found, key=lambda one: one[0] / one[1] if np.isfinite(one[0]) else np.inf, default=(0.0, 1.0))
-
-
-def norm_of(tensors: Sequence[tf.Tensor]) -> float:
-    """The L2 norm of all of them together."""
-    return float(np.sqrt(sum(np.sum(np.square(np.asarray(t, np.float64))) for t in tensors)))
-
-
-def tolerance(model: "PrivateTraining") -> float:
-    """The relative gap that rounding explains: layers in float16 or bfloat16 round to 11 or 8 bits."""
-    types = {tf.as_dtype(layer.compute_dtype) for layer in model._flatten_layers()}
-    return max([_TOLERANCE, *[4.0 * float(ml_dtypes.finfo(t.as_numpy_dtype).eps) for t in types if t.is_floating]])
 
 
 def row(i: int, data: Any) -> Any:
