@@ -8,8 +8,9 @@ from typing import Any
 
 from dp_accounting import NeighboringRelation
 
-from tfdp_layers.accounting.accountant import check_ledger, nominal_epsilon
 from tfdp_layers.accounting.accountant import epsilon as epsilon_of
+from tfdp_layers.accounting.accountant import nominal_epsilon
+from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.accounting.events import GENERATORS
 from tfdp_layers.accounting.ledger import Entry, Ledger
 from tfdp_layers.accounting.numeric_sparse import NumericSparse

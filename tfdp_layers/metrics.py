@@ -8,7 +8,7 @@ import tensorflow as tf
 from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
-from tfdp_layers.accounting.accountant import check_ledger
+from tfdp_layers.accounting.charging import charge, check_ledger
 from tfdp_layers.batches.units import Units
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.sampling import Sampling, drawing_all
@@ -64,8 +64,7 @@ def release_metric(
     sampling = whole_draw(ledger, declared, len(numbers))
     total_stddev = float(stddev) * declared
     release = metric_release(name, (upper - lower) / 2.0, total_stddev, sampling, source, unit_ids is not None)
-    token = ledger.begin(release)
-    ledger.reserve(token, 1)
+    token = charge(ledger, release)
     # math.fsum: a sum rounded once, so that rounding moves it by no more than a record's share of 2^-53 of all.
     total = tf.constant(math.fsum(numbers), tf.float64)
     noisy = float(add_noise(source, [total], [total_stddev])[0])

@@ -155,8 +155,14 @@ MISTAKES = {
     "all layers frozen": lambda: fit(private(frozen())),
     "class weights 'balanced'": lambda: fit(class_weight="balanced"),
     "class weights for text labels": lambda: fit(class_weight={"ill": 2.0}),
+    "a folder in the place of weights": lambda: private().load_weights("."),
+    "a ledger of a class of your own": lambda: setattr(private(), "ledger", OwnLedger()),
     "a private model saved as .h5": lambda: private().save("model.h5"),
 }
+
+
+class OwnLedger(tfdp.accounting.Ledger):
+    """A ledger that would tell somebody of each reservation."""
 
 
 def head() -> Any:

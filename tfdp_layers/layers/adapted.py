@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.account import Account
+from tfdp_layers.accounting.charging import charge, check_ledger
 from tfdp_layers.accounting.released import remember
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.batches.records import checked_sampling
@@ -121,9 +122,9 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         release = whole_data(self.group, self.sensitivity, stddev, sampling, declared, unit=unit, **source)
         ledger = self._paid.ledger
         for account in self._paid.users:  # before anything is reserved: a reservation, taken back, keeps its unit
+            check_ledger(account.ledger)
             account.ledger.check(release)
-        token = ledger.begin(release)
-        ledger.reserve(token, 1)
+        token = charge(ledger, release)
         entry = ledger.entry_of(token)
         assert entry is not None
         try:

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.callbacks.steering import logs_first
@@ -225,6 +226,7 @@ class Opening(BoundedSums, Bookkeeping):
 
         def opened() -> str:
             self._refuse_unpaid_weights()
+            check_ledger(self.ledger)
             token = begin_stream(run, self.optimizer, self.ledger, self._privacy.stream) or self.ledger.begin(release)
             # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
             self.ledger.require(token)

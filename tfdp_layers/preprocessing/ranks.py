@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
+from tfdp_layers.accounting.charging import charge
 from tfdp_layers.batches.units import Units
 from tfdp_layers.metrics import whole_draw
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
@@ -85,8 +86,7 @@ def quantiles(
         unit="record" if unit_ids is None else "unit",
         purpose="whole_data",
     )
-    token = ledger.begin(release)
-    ledger.reserve(token, 1)
+    token = charge(ledger, release)
     source.rekey()
     counts = tf.constant(counted(columns, low, high, levels), tf.float64)
     (noisy,) = add_noise(source, [counts], [noise.stddev])

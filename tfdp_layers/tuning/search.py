@@ -10,6 +10,7 @@ import keras
 
 from tfdp_layers.accounting import Budget, Ledger, Selection
 from tfdp_layers.accounting.calibration import calibrate_release
+from tfdp_layers.accounting.charging import charge
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.certificates.independence import in_words
 from tfdp_layers.models.accounts import charge_elsewhere, forget_released, released_values
@@ -186,8 +187,7 @@ class _Search:
 
     def paid(self, number: NumberOfTrials, ledger: Ledger, fresh: Callable[[], None]) -> Best[Output] | None:
         """Charges the ledger for the search, then makes it. Raises as `Ledger.reserve`."""
-        token = ledger.begin(self.selection(number))
-        ledger.reserve(token, 1)
+        token = charge(ledger, self.selection(number))
         ended: set[bytes] = set()
         try:
             with silence(), ledger.spared.by(_CHARGED):

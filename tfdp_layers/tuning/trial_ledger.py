@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tfdp_layers.accounting import Ledger, Release
+from tfdp_layers.accounting.charging import counts_alike
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.certificates.independence import PROVED
@@ -11,6 +12,7 @@ from tfdp_layers.certificates.independence import PROVED
 __all__ = ["TrialLedger", "covers"]
 
 
+@counts_alike
 class TrialLedger(Ledger):
     """A ledger in memory for one trial, whose releases are covered by one entry of another ledger.
 
