@@ -1,9 +1,11 @@
 """Which records belong to which people, where a record may belong to several of them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from tfdp_layers.accounting.grouping import canonical_sets, grouping_of
 from tfdp_layers.batches.units import missing, named
 
 __all__ = ["Owners", "checked_limit"]
@@ -53,6 +55,10 @@ class Owners:
     def starts(self) -> np.ndarray:
         """(records + 1,): the owners of record r are indices[starts[r] : starts[r + 1]]."""
         return np.searchsorted(self.records, np.arange(self._size + 1))
+
+    def grouping(self, secret: str, records: Iterable[bytes] | None = None) -> str:
+        """The `grouping` of a release on records of these owners, as `Units.grouping`."""
+        return grouping_of(secret, records, [np.array(len(self)), canonical_sets(self.records, self.indices)])
 
     def refuse_more(self, records_per_owner: int) -> None:
         """Raises ValueError where somebody owns more records than these."""

@@ -153,7 +153,7 @@ class Opening(BoundedSums, Bookkeeping):
         self.optimizer.noise_source.rekey()
         self.optimizer._lift_limit()
         state.largest_weight = batches.largest_weight
-        run = state.run = Run(batches, groups, release_of(batches, groups, self.optimizer), replicas, plan)
+        run = state.run = Run(batches, groups, release_of(batches, groups, self.optimizer, self.ledger), replicas, plan)
         warn_of_hopeless(run.release, groups, plan.steps)
         warn_of_lost_weights(self, batches)
         warn_of_equal_views(self, batches)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.charging import charge
+from tfdp_layers.accounting.grouping import sample_of
 from tfdp_layers.batches.units import Units
 from tfdp_layers.metrics import whole_draw
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
@@ -72,8 +73,8 @@ def quantiles(
     wanted = _checked(array, probabilities, levels, noise_multiplier)
     columns = array.reshape(len(array), -1)
     low, high = _ends(lower, upper, columns.shape[1])
-    if unit_ids is not None:
-        columns = columns[Units(unit_ids, len(columns)).one_each()]
+    units = None if unit_ids is None else Units(unit_ids, len(columns))
+    columns = columns if units is None else columns[units.one_each()]
     declared, source = len(columns) if examples is None else examples, as_noise_source(noise_source)
     bound = math.sqrt(columns.shape[1] * levels)
     noise = GroupNoise("quantiles", bound, noise_multiplier * bound)
@@ -83,8 +84,9 @@ def quantiles(
         declared,
         seeded=source.seeded,
         generator=source.generator,
-        unit="record" if unit_ids is None else "unit",
+        unit="record" if units is None else "unit",
         purpose="whole_data",
+        grouping="" if units is None else units.grouping(ledger.secret, sample_of([array])),
     )
     token = charge(ledger, release)
     source.rekey()

@@ -83,6 +83,7 @@ def vocabulary(
         seeded=source.seeded,
         generator=source.generator,
         unit="record" if units is None else "unit",
+        grouping="" if units is None else units.grouping(ledger.secret),
     )
     weights = summed_weights(_by_owner(texts, units, tokens_of), release.tokens)
     token = charge(ledger, release)

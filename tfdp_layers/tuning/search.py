@@ -149,11 +149,14 @@ class _Search:
     def _parts(self, candidate: Candidate, scale: float | None = None) -> tuple[Part, ...]:
         """What one trial releases at most."""
         release = candidate.release(candidate.scale if scale is None else scale)
-        return ((release, candidate.steps), *self.judge.parts(candidate.batches))
+        return ((release, candidate.steps), *self.judge.parts(candidate.batches, candidate.secret))
 
     def find_noise(self, number: NumberOfTrials, target: Budget, ledger: Ledger) -> None:
         """Sets the least noise with which the search keeps to the budget, and to the ledger's own."""
         ledger.lock()  # what it holds stays what the noise is found for
+        for one in self.candidates:
+            one.secret = ledger.secret
+            one.known["grouping"] = one.batches.grouping(ledger.secret)
         targets = [target, *([ledger.budget] if ledger.budget else [])]
         scale = max(calibrate_release(one, lambda scale: self.selection(number, scale), ledger) for one in targets)
         for candidate in self.candidates:

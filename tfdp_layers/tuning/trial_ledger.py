@@ -74,5 +74,6 @@ def covers(paid: Release, made: AnyRelease) -> bool:
         return False
     if paid.independence == PROVED and made.independence != PROVED:
         return False
-    same = replace(paid, groups=made.groups, independence=made.independence, seeded=made.seeded)
+    secret_apart = {"grouping": made.grouping}  # it has the key of another ledger; the records are those of the search
+    same = replace(paid, groups=made.groups, independence=made.independence, seeded=made.seeded, **secret_apart)
     return same == made and made.seeded <= paid.seeded and made.noise_multiplier >= paid.noise_multiplier
