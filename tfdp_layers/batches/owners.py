@@ -10,6 +10,7 @@ from tfdp_layers.batches.units import missing, named
 
 __all__ = ["Owners", "checked_limit"]
 
+_MOST_RECORDS = 2**20
 _SEVERAL = list | tuple | set | frozenset | np.ndarray
 
 
@@ -81,6 +82,11 @@ def checked_limit(records_per_owner: Any) -> int:
         raise ValueError(
             "`records_per_owner` is how many records one owner owns at most, alone or with others: an integer of at"
             f" least 1. Received: records_per_owner={count!r}."
+        )
+    if count > _MOST_RECORDS:
+        raise ValueError(
+            f"records_per_owner={count:,} is beyond {_MOST_RECORDS:,}: no noise hides an owner of so many records. Choose"
+            " fewer of each: tfdp.preprocessing.limit_owners."
         )
     return int(count)
 
