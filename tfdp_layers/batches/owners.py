@@ -85,8 +85,8 @@ def checked_limit(records_per_owner: Any) -> int:
         )
     if count > _MOST_RECORDS:
         raise ValueError(
-            f"records_per_owner={count:,} is beyond {_MOST_RECORDS:,}: no noise hides an owner of so many records. Choose"
-            " fewer of each: tfdp.preprocessing.limit_owners."
+            f"records_per_owner={count:,} is beyond {_MOST_RECORDS:,}: no noise hides an owner of so many. Choose fewer"
+            " of each: tfdp.preprocessing.limit_owners."
         )
     return int(count)
 

@@ -14,7 +14,7 @@ _NUMBERS_OF_A_WAVELET = 50
 _MOST_NUMBERS = 2**29
 """Of a bank of filters: 2 GiB of float32. A model file names the size, and no variable is made that would count."""
 
-_MOST = 64  # scales or angles; a scale halves the image
+_MOST = 1000  # scales or angles; a scale halves the image
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
