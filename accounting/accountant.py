@@ -6,6 +6,7 @@ from typing import Any
 
 from dp_accounting import DpEvent, NeighboringRelation
 
+from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.accounting.composition import smallest_epsilon
 from tfdp_layers.accounting.failures import without_failures
 from tfdp_layers.accounting.ledger import Ledger
@@ -141,16 +142,6 @@ def without_segment(counts: Counter[DpEvent], event: DpEvent, charges: int) -> C
             " sampling and noise. Leave held out for a new segment."
         )
     return +(counts - Counter({event: charges}))
-
-
-def check_ledger(ledger: Any) -> None:
-    """Raises ValueError for anything but a ledger: a model, a path, the class."""
-    if not isinstance(ledger, Ledger):
-        given = ledger.__name__ + ", a class" if isinstance(ledger, type) else type(ledger).__name__
-        raise ValueError(
-            "What was spent is in a ledger: give model.ledger, or tfdp.accounting.Ledger('ledger.json') of a file."
-            f" Received: {given}."
-        )
 
 
 def check_delta(delta: Any) -> float:

@@ -9,6 +9,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, NeighboringRelation, NonPriv
 
 from tfdp_layers.accounting.accountant import check_delta, events_of, without_segment
 from tfdp_layers.accounting.budget import Budget, BudgetExhausted
+from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.accounting.composition import smallest_epsilon
 from tfdp_layers.accounting.events import GroupNoise, Release
 from tfdp_layers.accounting.failures import without_failures
@@ -118,6 +119,7 @@ def calibrate_release(target: Budget, release: Callable[[float], AnyRelease], le
     first = release(1.0)
     before = Counter[DpEvent]()
     if ledger is not None:
+        check_ledger(ledger)
         ledger.check(first)
         before = events_of(ledger)
 
@@ -238,6 +240,7 @@ def _check_target(target_epsilon: float, target_delta: float, sampling: Sampling
 def _before(ledger: Ledger | None, sampling: Sampling, examples: int) -> Counter[DpEvent]:
     if ledger is None:
         return Counter()
+    check_ledger(ledger)
     # Whom it protects, a record, a unit or an owner, changes no number of what it holds.
     unit = ledger.unit if ledger.unit in ("unit", "owner") else "record"
     ledger.check(Release((GroupNoise("any", 1.0, 1.0),), sampling, examples, unit=unit))

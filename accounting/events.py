@@ -10,6 +10,7 @@ from typing import Any
 from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting.fields import exactly, nonnegative
+from tfdp_layers.accounting.grouping import check_grouping
 from tfdp_layers.sampling import Sampling, is_sampler, sampling_from_json
 from tfdp_layers.sampling.correlated import Correlated
 
@@ -128,6 +129,7 @@ class Release:
         records_per_unit: of a step, how many records of a unit entered it at most, bounded together.
         views: of a step, how often each record of a draw entered it, bounded together.
         records_per_owner: how many of the records that are drawn from one owner owns at most.
+        grouping: which records belong to one unit, or owner, as `grouping_of` gives it; empty where that is not known.
 
     Raises:
         ValueError: no groups, two of one name, a nominal noise multiplier that is negative or not finite, flags that
@@ -150,6 +152,7 @@ class Release:
     records_per_unit: int = 1
     views: int = 1
     records_per_owner: int = 1
+    grouping: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
@@ -177,6 +180,7 @@ class Release:
             raise ValueError(f"generator must be one of {sorted(GENERATORS)}. Received: {self.generator!r}.")
         if not isinstance(self.independence, str):
             raise ValueError(f"independence must be text. Received: {self.independence!r}.")
+        check_grouping(self.grouping, self.unit)
         self._check_noise()
         self._check_rows()
         for field in ("seeded", "declared"):
@@ -271,6 +275,7 @@ class Release:
         optional |= {"generator": self.generator} if self.generator != "default" else {}
         optional |= {"independence": self.independence} if self.independence else {}
         optional |= {} if self.noise is None else {"decay": self.noise.decay}
+        optional |= {"grouping": self.grouping} if self.grouping else {}
         optional |= {name: getattr(self, name) for name in _COUNTS if getattr(self, name) != 1}
         return optional | {
             "kind": self.kind,
@@ -288,7 +293,7 @@ class Release:
         if not isinstance(kind, str) or kind not in KINDS:
             raise ValueError(f"Unknown kind of release: {kind!r}. Known kinds: {[*KINDS]}.")
         unit, purpose = KINDS[kind]
-        optional = {"nominal_noise_multiplier", "generator", "independence", "decay", *_COUNTS} & set(value)
+        optional = {"nominal_noise_multiplier", "generator", "independence", "decay", "grouping", *_COUNTS} & set(value)
         exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"} | optional)
         if value.get("nominal_noise_multiplier", 0) is None:
             raise ValueError("A release's nominal_noise_multiplier must be a number, or left out. Received: None.")
@@ -307,6 +312,7 @@ class Release:
             unit=unit,
             purpose=purpose,
             independence=value.get("independence", ""),
+            grouping=value.get("grouping", ""),
             noise=Correlated(nonnegative("decay", value["decay"])) if "decay" in value else None,
             **{name: value[name] for name in _COUNTS if name in value},
         )

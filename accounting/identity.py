@@ -1,6 +1,6 @@
 """Whose ledger it is: its random name, the data set that it is kept for, and that data set's budget."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,15 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class Identity:
-    """Random name of a ledger, the data set it is kept for (None: it is one of a run), and the budget (None: none)."""
+    """Random name of a ledger, the data set it is kept for (None: it is one of a run), and the budget (None: none).
+
+    Its secret is that of its groupings: see `grouping`. It is no part of a copy, and stands in no text but its file.
+    """
 
     uid: str
     dataset: str | None = None
     budget: Budget | None = None
+    secret: str = field(default="", repr=False)
 
     def named(self, dataset: str | None, budget: Budget | None, path: Path | None) -> "Identity":
         """With this data set and budget where it has none; None keeps what it has.

@@ -12,8 +12,9 @@ Format 2: each distinct release once, entries that refer to it by its number, an
     ]}
 
 A row of the log says how many releases an entry counts from there on; one that is new stands in it itself, and has the
-next number. `sequence` counts all that was ever written to the file before its log, and is 0 in copies. Each digest is
-one of all that stands before it: it tells a changed digit from a count, but it is no signature.
+next number. A file holds "secret", too, the key of its groupings (see `grouping`); copies do not. `sequence` counts all
+that was ever written to the file before its log, and is 0 in copies. Each digest is one of all that stands before it:
+it tells a changed digit from a count, but it is no signature.
 """
 
 import hashlib
@@ -40,6 +41,7 @@ _MOST_STEPS = 2**62
 _LOG = '"log": ['
 _LOG_ROW = re.compile(r'(\["[0-9a-f]{32}", (?:\d+|\{.*\}), \d+, "[0-9a-f]{32}"\]),?')
 _UID = re.compile("[0-9a-f]{32}")
+_SECRET = re.compile("[0-9a-f]{64}")
 
 
 @dataclass
@@ -148,7 +150,7 @@ def _read(value: Any) -> Content:
         raise ValueError(f"its format is {found!r}, and this version reads the formats 1 and {_FORMAT}")
     fields = {"format", "uid", "entries", "digest"}
     fields |= {"sequence", "releases", "log"} if found == _FORMAT else set()
-    if set(value) - {"dataset", "budget"} != fields:
+    if set(value) - {"dataset", "budget", "secret"} != fields:
         raise ValueError(f"it needs the fields {sorted(fields)}, and has {sorted(value)}")
     for name in fields & {"entries", "releases", "log"}:
         if not isinstance(value[name], list):
@@ -227,6 +229,8 @@ def _head(identity: Identity, sequence: int) -> dict[str, Any]:
         head["dataset"] = identity.dataset
     if identity.budget is not None:
         head["budget"] = identity.budget.to_json()
+    if identity.secret:
+        head["secret"] = identity.secret
     return head | {"sequence": sequence}
 
 
@@ -237,6 +241,7 @@ def _identity(value: Mapping[str, Any]) -> Identity:
         _checked_uid(value["uid"]),
         checked_name(value["dataset"]) if "dataset" in value else None,
         Budget.from_json(value["budget"]) if "budget" in value else None,
+        _checked_secret(value["secret"]) if "secret" in value else "",
     )
 
 
@@ -284,6 +289,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"it holds {name}, which is no number")
+
+
+def _checked_secret(value: Any) -> str:
+    if not isinstance(value, str) or not _SECRET.fullmatch(value):
+        raise ValueError("its secret must be 64 hexadecimal digits")
+    return value
 
 
 def _checked_uid(value: Any) -> str:

@@ -8,7 +8,7 @@ from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.selection import Selection
 from tfdp_layers.accounting.token_selection import TokenSelection
 
-__all__ = ["AnyRelease", "records_released", "release_from_json"]
+__all__ = ["AnyRelease", "groupings_in", "records_released", "release_from_json"]
 
 AnyRelease = Release | NumericSparse | Selection | TokenSelection
 """What a ledger counts. Another one is a class with the same members."""
@@ -29,3 +29,8 @@ def records_released(release: AnyRelease) -> tuple[Release | TokenSelection, ...
     if isinstance(release, Release | TokenSelection):
         return (release,)
     return release.releases if isinstance(release, Selection) else ()
+
+
+def groupings_in(release: AnyRelease) -> tuple[str, ...]:
+    """Which records belong together in what it releases, where that is known: see `grouping`."""
+    return tuple({one.grouping for one in records_released(release)} - {""})

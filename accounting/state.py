@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfdp_layers.accounting.entries import Entries, Entry
+from tfdp_layers.accounting.grouping import new_secret
 from tfdp_layers.accounting.history import History
 from tfdp_layers.accounting.identity import Identity
 from tfdp_layers.accounting.ledger_format import Content, read_ledger, write_ledger
@@ -33,7 +34,7 @@ class State:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, restored: bool = False) -> None:
-        self.identity = Identity(secrets.token_hex(16))
+        self.identity = Identity(secrets.token_hex(16), secret=new_secret())
         self.entries = Entries()
         self.is_copy = False
         self.unwritten = False
@@ -66,8 +67,8 @@ class State:
         return None if self._history is None else self._history.path
 
     def text(self) -> str:
-        """The text of a copy."""
-        return write_ledger(self.identity, self.entries)[0]
+        """The text of a copy: without the secret."""
+        return write_ledger(replace(self.identity, secret=""), self.entries)[0]
 
     def lock(self) -> None:
         """Keeps other writers out of the file, and takes what they wrote since it was read. Raises LedgerError."""
@@ -161,7 +162,8 @@ class State:
 
     def _adopt(self, content: Content | None) -> None:
         if content is not None:
-            self.identity, self.entries = content.identity, content.entries
+            secret = content.identity.secret or self.identity.secret
+            self.identity, self.entries = replace(content.identity, secret=secret), content.entries
 
     def _take_over(self, content: Content) -> None:
         mine, name = self.entries, self.identity.dataset

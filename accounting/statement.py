@@ -8,9 +8,11 @@ from typing import Any
 
 from dp_accounting import NeighboringRelation
 
-from tfdp_layers.accounting.accountant import check_ledger, nominal_epsilon
 from tfdp_layers.accounting.accountant import epsilon as epsilon_of
+from tfdp_layers.accounting.accountant import nominal_epsilon
+from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.accounting.events import GENERATORS
+from tfdp_layers.accounting.grouping import differing
 from tfdp_layers.accounting.ledger import Entry, Ledger
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.releases import records_released
@@ -24,7 +26,7 @@ from tfdp_layers.accounting.stated_releases import (
     StatedVocabulary,
     stated,
 )
-from tfdp_layers.accounting.wording import rounded_up, row
+from tfdp_layers.accounting.wording import groupings_in_words, rounded_up, row
 
 __all__ = ["StatedMetric", "StatedRelease", "StatedSelection", "StatedTests", "StatedVocabulary", "Statement"]
 
@@ -192,7 +194,10 @@ class Statement(Shown):
             assumptions=assumptions + (_METRIC_ASSUMPTION,) * metrics + (_SEARCH_ASSUMPTION,) * searches,
             exclusions=_PARTY_EXCLUSIONS if party else _EXCLUSIONS + _SEARCH_EXCLUSIONS * searches,
             void=_void(entries, float(spent)),
-            notes=_notes(entries, spent.delta, "record" if ledger.unit == "owner" else word),
+            notes=(
+                *groupings_in_words(differing(_groupings(entries)), word),
+                *_notes(entries, spent.delta, "record" if ledger.unit == "owner" else word),
+            ),
             nominal_epsilon=None if nominal is None else float(nominal),
             dataset=ledger.dataset,
             budget=None if ledger.budget is None else (ledger.budget.epsilon, ledger.budget.delta),
@@ -278,6 +283,12 @@ def _word(ledger: Ledger, unit_name: str | None) -> str:
             " owners=, where a record belongs to several."
         )
     return unit_name
+
+
+def _groupings(entries: list[Entry]) -> set[str]:
+    """Which records belong together in each release of units or owners; "" where that is not known."""
+    released = (release for entry in entries for release in records_released(entry.release))
+    return {release.grouping for release in released if release.unit != "record"}
 
 
 def _notes(entries: list[Entry], delta: float, unit: str) -> tuple[str, ...]:

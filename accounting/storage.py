@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from tfdp_layers.accounting.locked_file import LedgerError, LockedFile
+from tfdp_layers.accounting.plain_files import refuse_no_plain_file
 
 __all__ = ["LedgerError", "LedgerFile", "Stamp"]
 
@@ -25,7 +26,7 @@ class LedgerFile:
         writable: whether the folder must be writable as well.
 
     Raises:
-        LedgerError: the path is a folder, or its folder is missing or not writable.
+        LedgerError: the path is a folder, a pipe or a device, or its folder is missing or not writable.
     """
 
     def __init__(self, path: str | os.PathLike[str], writable: bool = True) -> None:
@@ -35,8 +36,8 @@ class LedgerFile:
         self._mark: LockedFile | None = None
         self._version_0_1: LockedFile | None = None
         folder = self.path.parent
-        if self.path.is_dir():
-            raise LedgerError(f"{self.path} is a folder. Give the name of a file in it, for example ledger.json.")
+        refuse_no_plain_file(self.path, "Give the name of a file, for example ledger.json.", LedgerError)
+        refuse_no_plain_file(self.mark_path, "It is the ledger's mark: remove it, or choose another.", LedgerError)
         if not folder.is_dir():
             raise LedgerError(f"The folder of the ledger {self.path} does not exist. Create {folder} first.")
         if writable and not os.access(folder, os.W_OK):

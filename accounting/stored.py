@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfdp_layers.accounting.ledger import Ledger
+from tfdp_layers.accounting.plain_files import refuse_no_plain_file
 from tfdp_layers.accounting.storage import LedgerError
 
 __all__ = [
@@ -68,6 +69,7 @@ def ledger_of_model_file(path: Path) -> Ledger:
     """
     import h5py  # as Keras does, which brings it along
 
+    refuse_no_plain_file(path, "Give the path of a file that model.save or save_weights wrote.", LedgerError)
     try:
         with ExitStack() as opened:
             whole: Any = path

@@ -11,6 +11,7 @@ from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting.failures import failing
 from tfdp_layers.accounting.fields import exactly, nonnegative
+from tfdp_layers.accounting.grouping import check_grouping
 from tfdp_layers.sampling import Sampling, sampling_from_json
 
 __all__ = ["TokenSelection"]
@@ -39,7 +40,7 @@ class TokenSelection:
         failure: in (0, 1), an addition to delta.
         sampling: draws all records, once; it states the neighbouring relation.
         examples: the declared, public number of records, or of units.
-        seeded, generator, unit: as in `Release`.
+        seeded, generator, unit, grouping: as in `Release`.
     Raises:
         ValueError: a field out of range.
     Source: Gopi, Gulhane, Kulkarni, Shen, Shokouhi, Yekhanin 2020, arXiv:2002.09745, the weighted Gaussian mechanism of
@@ -54,6 +55,7 @@ class TokenSelection:
     seeded: bool = False
     generator: str = "default"
     unit: str = "record"
+    grouping: str = ""
     kind: ClassVar[str] = "token_selection"
     purpose: ClassVar[str] = "vocabulary"
     declared: ClassVar[bool] = False
@@ -79,6 +81,7 @@ class TokenSelection:
             raise ValueError(f"seeded must be True or False, generator text. Received: {self.seeded!r}.")
         if self.unit not in ("record", "unit"):
             raise ValueError(f"unit must be 'record' or 'unit'. Received: {self.unit!r}.")
+        check_grouping(self.grouping, self.unit)
 
     @property
     def threshold(self) -> float:
@@ -115,12 +118,14 @@ class TokenSelection:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the release as a dict of JSON values; `release_from_json` reads it."""
-        return {"kind": self.kind, **asdict(self), "sampling": self.sampling.to_json()}
+        found = {"kind": self.kind, **asdict(self), "sampling": self.sampling.to_json()}
+        return found if self.grouping else {name: one for name, one in found.items() if name != "grouping"}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "TokenSelection":
         """Reads what `to_json` wrote. Raises ValueError for missing, unknown or invalid fields."""
         fields = {"tokens", "noise_multiplier", "failure", "sampling", "examples", "seeded", "generator", "unit"}
+        fields |= {"grouping"} & set(value)
         exactly("A token_selection release", value, {"kind", *fields})
         given = {name: value[name] for name in fields}
         return cls(**(given | {"sampling": sampling_from_json(value["sampling"])}))

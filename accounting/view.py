@@ -34,6 +34,11 @@ class View:
         return self._state.identity.budget
 
     @property
+    def secret(self) -> str:
+        """The key of the digests that say which records belong to one unit, for `grouping_of`. Keep it secret."""
+        return self._state.identity.secret
+
+    @property
     def path(self) -> Path | None:
         """The file, or None in memory."""
         return self._state.path

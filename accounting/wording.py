@@ -3,7 +3,7 @@
 import math
 import textwrap
 
-__all__ = ["distribution", "owners_in_words", "rounded_up", "row", "rows_in_words"]
+__all__ = ["distribution", "groupings_in_words", "owners_in_words", "rounded_up", "row", "rows_in_words"]
 
 _WIDTH = 96
 
@@ -39,6 +39,27 @@ def owners_in_words(records_per_owner: int) -> str:
     """How many of the records one owner owns, with {owner} for its word."""
     records = "record" if records_per_owner == 1 else "records"
     return f"no {{owner}} owns more than {records_per_owner} {records} of them, alone or with others"
+
+
+def groupings_in_words(differ: str, unit: str) -> list[str]:
+    """What a statement says where trainings may have been given other units; `differ` is that of `grouping.differing`.
+
+    Nothing where they were given the same.
+    """
+    if differ == "surely":
+        return [
+            f"WARNING: what was released here was given different groupings of records into {unit}s. One epsilon over"
+            f" all of it holds for a {unit} only if its id, or name, means the same {unit} in each of them: where each"
+            f" time other records of the same {unit}s were trained on, say. Were patients meant in one and hospitals in"
+            " another, it holds for neither: use a ledger, and a model, for each."
+        ]
+    if differ == "perhaps":
+        return [
+            f"Which records belong to one {unit} was given several times, in different programs or by an older version,"
+            f" so whether it was the same each time cannot be told: the epsilon holds for a {unit} whose id, or name,"
+            " means the same one in all of them."
+        ]
+    return []
 
 
 def distribution(shape: float) -> str:

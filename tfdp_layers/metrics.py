@@ -8,7 +8,7 @@ import tensorflow as tf
 from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
-from tfdp_layers.accounting.accountant import check_ledger
+from tfdp_layers.accounting.charging import charge, check_ledger
 from tfdp_layers.batches.units import Units
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.sampling import Sampling, drawing_all
@@ -52,8 +52,8 @@ def release_metric(
         BudgetExhausted, LedgerError: the ledger cannot take the charge; nothing is released.
     """
     numbers = _centred(values, lower, upper)
-    if unit_ids is not None:
-        numbers = Units(unit_ids, len(numbers)).means(numbers)
+    units = None if unit_ids is None else Units(unit_ids, len(numbers))
+    numbers = numbers if units is None else units.means(numbers)
     declared = len(numbers) if examples is None else examples
     if isinstance(stddev, bool) or not isinstance(stddev, int | float | np.number) or not 0.0 < stddev < math.inf:
         raise ValueError(
@@ -63,9 +63,10 @@ def release_metric(
     source = as_noise_source(noise_source)
     sampling = whole_draw(ledger, declared, len(numbers))
     total_stddev = float(stddev) * declared
-    release = metric_release(name, (upper - lower) / 2.0, total_stddev, sampling, source, unit_ids is not None)
-    token = ledger.begin(release)
-    ledger.reserve(token, 1)
+    grouping = "" if units is None else units.grouping(ledger.secret)
+    bound = (upper - lower) / 2.0
+    release = metric_release(name, bound, total_stddev, sampling, source, units is not None, grouping)
+    token = charge(ledger, release)
     # math.fsum: a sum rounded once, so that rounding moves it by no more than a record's share of 2^-53 of all.
     total = tf.constant(math.fsum(numbers), tf.float64)
     noisy = float(add_noise(source, [total], [total_stddev])[0])
@@ -74,7 +75,13 @@ def release_metric(
 
 
 def metric_release(
-    name: str, bound: float, stddev: float, sampling: Sampling, source: NoiseSource, units: bool
+    name: str,
+    bound: float,
+    stddev: float,
+    sampling: Sampling,
+    source: NoiseSource,
+    units: bool,
+    grouping: str = "",
 ) -> Release:
     """What `release_metric` releases, for the ledger: a sum that a record moves by at most `bound`, noise `stddev`."""
     return Release(
@@ -85,6 +92,7 @@ def metric_release(
         generator=source.generator,
         unit="unit" if units else "record",
         purpose="metric",
+        grouping=grouping,
     )
 
 

@@ -155,8 +155,15 @@ MISTAKES = {
     "all layers frozen": lambda: fit(private(frozen())),
     "class weights 'balanced'": lambda: fit(class_weight="balanced"),
     "class weights for text labels": lambda: fit(class_weight={"ill": 2.0}),
+    "other units of the same records": lambda: other_units(),
+    "a folder in the place of weights": lambda: private().load_weights("."),
+    "a ledger of a class of your own": lambda: setattr(private(), "ledger", OwnLedger()),
     "a private model saved as .h5": lambda: private().save("model.h5"),
 }
+
+
+class OwnLedger(tfdp.accounting.Ledger):
+    """A ledger that would tell somebody of each reservation."""
 
 
 def head() -> Any:
@@ -180,6 +187,13 @@ def units_and_records() -> None:
     settings: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "noise_multiplier": 9.0}
     tfdp.preprocessing.quantiles(X, ledger, [0.5], unit_ids=Y, **settings)
     tfdp.preprocessing.quantiles(X, ledger, [0.5], **settings)
+
+
+def other_units() -> None:
+    ledger = tfdp.accounting.Ledger()
+    settings: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "noise_multiplier": 9.0}
+    tfdp.preprocessing.quantiles(X, ledger, [0.5], unit_ids=Y, **settings)
+    tfdp.preprocessing.quantiles(X, ledger, [0.5], unit_ids=np.arange(64) % 5, **settings)
 
 
 def of_keras_tuner() -> Any:

@@ -10,6 +10,7 @@ from scipy import special
 
 from tfdp_layers.accounting import Epsilon, Ledger, Release, epsilon, exact_multiplier, privacy_profile
 from tfdp_layers.accounting.accountant import check_delta
+from tfdp_layers.accounting.charging import charge
 
 __all__ = ["Family", "GaussianCurve", "GaussianFamily", "Guarantee", "PointFamily", "Points", "ReleaseFamily"]
 
@@ -143,7 +144,7 @@ class ReleaseFamily(Family):
         ledger = Ledger()
         for release, steps in self.releases:
             groups = tuple(replace(g, stddev=g.stddev / parameter) for g in release.groups)
-            ledger.reserve(ledger.begin(replace(release, groups=groups)), steps)
+            charge(ledger, replace(release, groups=groups), steps)
         return ledger
 
     def at(self, parameter: float) -> Guarantee:

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from tfdp_layers.accounting import Ledger, epsilon
+from tfdp_layers.accounting.charging import charge
 from tfdp_layers.audit.guarantees import of_ledger
 from tfdp_layers.audit.report import Audit
 from tfdp_layers.audit.statistics import many_runs_bound
@@ -161,7 +162,7 @@ class Repeats(keras.callbacks.Callback):
     def claim(self, steps: int) -> Ledger:
         """What one run is claimed to release."""
         ledger = Ledger()
-        ledger.reserve(ledger.begin(self._release), steps)
+        charge(ledger, self._release, steps)
         return ledger
 
 

@@ -116,7 +116,8 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
                 f"records_per_owner={records_per_owner!r} needs to know who owns each record: give owners, too. Records"
                 " of one owner each are told apart by unit_ids, with records_per_unit."
             )
-        if owners is None:
+        self._owners = None if owners is None else Owners(owners, len(self._store))
+        if self._owners is None:
             return 1
         if self._units is not None:
             raise ValueError(
@@ -125,7 +126,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
             )
         self.sampling.refuse_owners()
         limit = checked_limit(1 if records_per_owner is None else records_per_owner)
-        Owners(owners, len(self._store)).refuse_more(limit)
+        self._owners.refuse_more(limit)
         return limit
 
     @property
@@ -139,6 +140,10 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     @property
     def redrawn(self) -> bool:
         return self._store.redrawn
+
+    def grouping(self, secret: str) -> str:
+        grouped = self._units if self._owners is None else self._owners
+        return "" if grouped is None else grouped.grouping(secret, self._store.sample())
 
     def __getitem__(self, index: int) -> tuple[Any, Any, Any]:
         """A fresh draw, whatever `index`."""
@@ -278,9 +283,9 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     def digest(self) -> str:
         """A checksum of the records, for workers to compare: of all up to 1 GiB, else of a part of them."""
         found = hashlib.blake2b(repr((self.examples, self._drawable)).encode(), digest_size=16)
-        for part in itertools.chain(
-            self._store.summary(), [] if self._units is None else summary_of([self._units.positions])
-        ):
+        grouped = [] if self._units is None else [self._units.positions]
+        grouped += [] if self._owners is None else [self._owners.records, self._owners.indices]
+        for part in itertools.chain(self._store.summary(), summary_of(grouped)):
             found.update(part)
         return found.hexdigest()
 

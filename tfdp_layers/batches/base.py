@@ -63,6 +63,14 @@ class Batches(abc.ABC):
         """The largest weight of a record, where public constants alone say it: the largest of `class_weight`."""
         return None
 
+    def grouping(self, secret: str) -> str:
+        """Which records belong to one unit or owner, for a release: see `accounting.grouping`. Empty for records.
+
+        Args:
+            secret: of the ledger that is charged.
+        """
+        return ""
+
     @property
     def rows_each(self) -> int:
         """Rows of each drawn record or unit. Where it is above 1, batches hold (records or units, rows_each, ...)."""

@@ -1,13 +1,16 @@
 """Which records belong to which people, where a record may belong to several of them."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from tfdp_layers.accounting.grouping import canonical_sets, grouping_of
 from tfdp_layers.batches.units import missing, named
 
 __all__ = ["Owners", "checked_limit"]
 
+_MOST_RECORDS = 2**20
 _SEVERAL = list | tuple | set | frozenset | np.ndarray
 
 
@@ -54,6 +57,10 @@ class Owners:
         """(records + 1,): the owners of record r are indices[starts[r] : starts[r + 1]]."""
         return np.searchsorted(self.records, np.arange(self._size + 1))
 
+    def grouping(self, secret: str, records: Iterable[bytes] | None = None) -> str:
+        """The `grouping` of a release on records of these owners, as `Units.grouping`."""
+        return grouping_of(secret, records, [np.array(len(self)), canonical_sets(self.records, self.indices)])
+
     def refuse_more(self, records_per_owner: int) -> None:
         """Raises ValueError where somebody owns more records than these."""
         most = int(np.argmax(self.counts))
@@ -75,6 +82,11 @@ def checked_limit(records_per_owner: Any) -> int:
         raise ValueError(
             "`records_per_owner` is how many records one owner owns at most, alone or with others: an integer of at"
             f" least 1. Received: records_per_owner={count!r}."
+        )
+    if count > _MOST_RECORDS:
+        raise ValueError(
+            f"records_per_owner={count:,} is beyond {_MOST_RECORDS:,}: no noise hides an owner of so many. Choose fewer"
+            " of each: tfdp.preprocessing.limit_owners."
         )
     return int(count)
 

@@ -10,6 +10,9 @@ import tensorflow as tf
 
 __all__ = ["absent", "flat", "flat_specs", "lay_out", "records_of", "refuse_counts", "shares"]
 
+MOST_ROWS = 2**16
+"""Of each drawn record or unit: beyond it no memory holds a batch."""
+
 
 def refuse_counts(records_per_unit: Any, views: Any, unit_ids: Any) -> None:
     """Raises ValueError unless both are integers of at least 1, and units are known that may have several records."""
@@ -19,6 +22,11 @@ def refuse_counts(records_per_unit: Any, views: Any, unit_ids: Any) -> None:
                 f"`{name}` is how many rows of each drawn one enter a step together: an integer of at least 1."
                 f" Received: {name}={count!r}. Leave it out for one."
             )
+    if int(records_per_unit) * int(views) > MOST_ROWS:
+        raise ValueError(
+            f"records_per_unit={records_per_unit} and views={views} make {int(records_per_unit) * int(views):,} rows of"
+            f" each drawn one, which a step computes at once: at most {MOST_ROWS:,}. A few are usual, 4 to 16."
+        )
     if records_per_unit > 1 and unit_ids is None:
         raise ValueError(
             f"records_per_unit={records_per_unit} needs to know which records belong to one unit. Give unit_ids, one id"

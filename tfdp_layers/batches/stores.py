@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.accounting.grouping import sample_of
 from tfdp_layers.batches.records import (
     arrays,
     check_finite,
@@ -70,6 +71,10 @@ class Store(abc.ABC):
     def summary(self) -> Iterator[bytes]:
         """What tells these records from others, in parts."""
 
+    def sample(self) -> list[bytes] | None:
+        """What tells their x from that of others, quickly; None where that takes reading records."""
+        return None
+
     def tensors(self) -> list[tf.Tensor] | None:
         """All records as tensors, one for each field; None where that would take too much memory."""
         return None
@@ -111,6 +116,9 @@ class ArrayStore(Store):
     def summary(self) -> Iterator[bytes]:
         """Of all records up to 1 GiB, else of a part of the rows."""
         return summary_of(self._leaves)
+
+    def sample(self) -> list[bytes]:
+        return sample_of(keras.tree.flatten(self.structure[0]))
 
     def tensors(self) -> list[tf.Tensor] | None:
         mapped = any(is_mapped(leaf) for leaf in self._leaves)

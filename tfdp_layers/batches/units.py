@@ -1,10 +1,12 @@
 """Which records belong to one unit of privacy (a person, a household), and how some of them are chosen."""
 
 import numbers
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from tfdp_layers.accounting.grouping import canonical, grouping_of
 from tfdp_layers.batches.rows import absent
 
 __all__ = ["Units", "missing", "named"]
@@ -37,6 +39,15 @@ class Units:
     def positions(self) -> np.ndarray:
         """Which unit each record belongs to: (records,) integers."""
         return self._positions
+
+    def grouping(self, secret: str, records: Iterable[bytes] | None = None) -> str:
+        """The `grouping` of a release on these units: see `accounting.grouping`.
+
+        Args:
+            secret: of the ledger that is charged.
+            records: what tells the records from others, `sample_of`; None where that is not known.
+        """
+        return grouping_of(secret, records, [canonical(self._positions)])
 
     def choose(self, units: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """The index of one record, chosen uniformly, of each of these units (distinct positions in 0 ... len - 1)."""

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.accounting.plain_files import refuse_no_plain_file
 from tfdp_layers.batches.records import leaves_by_name
 from tfdp_layers.batches.stores import ArrayStore
 
@@ -89,6 +90,8 @@ def in_memory(dataset: tf.data.Dataset) -> list[np.ndarray]:
 def in_files(dataset: tf.data.Dataset, folder: Path) -> list[np.ndarray]:
     """The records as arrays that are mapped from files of this folder, which are written if they are not there."""
     spec = repr(dataset.element_spec)
+    for path in (folder / _LISTED, folder / f"{_LISTED}.partial"):
+        refuse_no_plain_file(path, "Remove it, or give another folder as cache.")
     if (folder / _LISTED).exists():
         listed = json.loads((folder / _LISTED).read_text(encoding="utf-8"))
         if listed["spec"] != spec:
@@ -110,6 +113,7 @@ def in_files(dataset: tf.data.Dataset, folder: Path) -> list[np.ndarray]:
 
 def mapped(path: Path, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     """The array in a file. Raises ValueError for a file of another size."""
+    refuse_no_plain_file(path, "Remove the folder, and the pipeline is read anew.")
     wanted, found = math.prod(shape) * kind.itemsize, path.stat().st_size if path.exists() else 0
     if found != wanted:
         raise ValueError(

@@ -3,6 +3,7 @@
 from absl import flags
 
 from tfdp_layers.accounting import Ledger, calibrate_noise_multiplier, epsilon
+from tfdp_layers.accounting.charging import charge
 from tfdp_layers.commands.command import Command, Refusal, needed, positive, print_json, wrapped
 from tfdp_layers.commands.sampled_run import SampledRun, define_sampled_run
 
@@ -34,7 +35,7 @@ def _run(values: flags.FlagValues) -> int:
         given = (target, run.delta, run.sampling, run.examples, run.steps)
         noise = calibrate_noise_multiplier(*given, noise=run.noise, records_per_owner=run.records_per_owner or 1)
         ledger = Ledger()
-        ledger.reserve(ledger.begin(run.release(noise)), run.steps)
+        charge(ledger, run.release(noise), run.steps)
         reached = epsilon(ledger, run.delta)
     except (ValueError, NotImplementedError) as error:
         raise Refusal(str(error)) from error

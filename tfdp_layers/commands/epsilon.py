@@ -6,6 +6,7 @@ from pathlib import Path
 from absl import flags
 
 from tfdp_layers.accounting import Epsilon, Ledger, LedgerError, Statement, epsilon
+from tfdp_layers.accounting.charging import charge
 from tfdp_layers.accounting.stored import is_model_file, ledger_of_model_file
 from tfdp_layers.commands.command import Command, Refusal, fraction, needed, positive, print_json, wrapped
 from tfdp_layers.commands.sampled_run import SampledRun, define_sampled_run
@@ -51,7 +52,7 @@ def _run(values: flags.FlagValues) -> int:
     noise = positive("noise_multiplier", values.noise_multiplier, "the noise over the bound on one record")
     needed("noise_multiplier", noise, "the noise over the bound on one record, for example --noise-multiplier 1.3.")
     ledger = Ledger()
-    ledger.reserve(ledger.begin(run.release(noise)), run.steps)
+    charge(ledger, run.release(noise), run.steps)
     spent = _epsilon(ledger, run.delta)
     if values.json:
         print_json(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdp_layers.accounting import Ledger, LedgerError, calibrate_noise_multiplier, epsilon
+from tfdp_layers.accounting.charging import charge
 from tfdp_layers.commands.command import Refusal
 from tfdp_layers.commands.training_options import SAMPLINGS, TrainingOptions
 from tfdp_layers.sampling import Sampling
@@ -89,7 +90,7 @@ def with_preparation(ledger: Ledger, recipe: Recipe, sampling: Sampling, example
     planned = ledger.copy()
     for group, noise in noises:
         if noise:
-            planned.reserve(planned.begin(whole_data(group, 1.0, noise, sampling, examples)), 1)
+            charge(planned, whole_data(group, 1.0, noise, sampling, examples))
     return planned
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tfdp_layers.accounting import Epsilon, EpsilonCurve, Ledger, NumericSparse, Statement, epsilon
 from tfdp_layers.accounting.accountant import check_delta
+from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.federated.selection import LargestValues, RandomAboveThreshold, SparseVector, Update
 from tfdp_layers.sampling import entropy_generator
 
@@ -70,6 +71,7 @@ class Party:
         self.weights = np.array(weights, dtype=np.float32)
         self.budget = budget
         self.ledger = Ledger() if ledger is None else ledger
+        check_ledger(self.ledger)
         self._train = train
         self._seeded = None if seed is None else entropy_generator(seed)
         self._release: NumericSparse | None = None
@@ -142,6 +144,7 @@ class Party:
         """The upload, of as many tests as the budget still pays for now: others may have charged the ledger."""
         assert isinstance(self.selection, SparseVector)
         assert self.budget is not None
+        check_ledger(self.ledger)
         if not math.isinf(self.budget.epsilon):
             self.ledger.keep_to(self._token, (self.budget.epsilon, self.budget.delta))
         try:

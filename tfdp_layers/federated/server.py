@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tfdp_layers.accounting.plain_files import refuse_no_plain_file
 from tfdp_layers.federated.selection import Update, most_updated, share_of
 
 __all__ = ["RefusedUpload", "Server"]
@@ -118,6 +119,7 @@ class Server:
             ValueError: the file is damaged, or of a model with another number of weights.
             FileNotFoundError: there is no such file.
         """
+        refuse_no_plain_file(path, "Give the path of a file that Server.save wrote.")
         try:
             with np.load(path, allow_pickle=False) as file:
                 if set(file.files) != _FIELDS or file["format"] != _FORMAT:

@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.account import Account
+from tfdp_layers.accounting.charging import charge, check_ledger
+from tfdp_layers.accounting.grouping import sample_of
 from tfdp_layers.accounting.released import remember
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.batches.records import checked_sampling
@@ -91,10 +93,16 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         if not self.built:
             self.build((None, *data.shape[1:]))
         self.check_shape(tuple(data.shape[1:]))
+        known: dict[str, Any] = {"unit": "record"}
         if unit_ids is not None:
-            data = data[Units(unit_ids, len(data)).one_each()]
-        declared = len(data) if examples is None else examples
-        self._release(data, sampling, declared, "record" if unit_ids is None else "unit")
+            units = Units(unit_ids, len(data))
+            known = {"unit": "unit", "grouping": units.grouping(self._secret(), sample_of([np.asarray(data)]))}
+            data = data[units.one_each()]
+        self._release(data, sampling, len(data) if examples is None else examples, **known)
+
+    def _secret(self) -> str:
+        """That of the ledger of a model that uses the layer, so that its `fit` knows the units again; or its own."""
+        return next((account.ledger for account in self._paid.users), self._paid.ledger).secret
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Raises ValueError for records of another shape than the layer was built for."""
@@ -113,17 +121,17 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         """Sets the weights from the noisy `total` over `count` records, which is a declared number."""
         raise NotImplementedError
 
-    def _release(self, data: Any, sampling: Sampling | None, declared: int, unit: str) -> None:
+    def _release(self, data: Any, sampling: Sampling | None, declared: int, **known: str) -> None:
         stddev = self.noise_multiplier * self.sensitivity
         self.noise_source.rekey()
         source: dict[str, Any] = {"seeded": self.noise_source.seeded, "generator": self.noise_source.generator}
         sampling = Poisson(1) if sampling is None else sampling
-        release = whole_data(self.group, self.sensitivity, stddev, sampling, declared, unit=unit, **source)
+        release = whole_data(self.group, self.sensitivity, stddev, sampling, declared, **known, **source)
         ledger = self._paid.ledger
         for account in self._paid.users:  # before anything is reserved: a reservation, taken back, keeps its unit
+            check_ledger(account.ledger)
             account.ledger.check(release)
-        token = ledger.begin(release)
-        ledger.reserve(token, 1)
+        token = charge(ledger, release)
         entry = ledger.entry_of(token)
         assert entry is not None
         try:

@@ -14,6 +14,8 @@ _NUMBERS_OF_A_WAVELET = 50
 _MOST_NUMBERS = 2**29
 """Of a bank of filters: 2 GiB of float32. A model file names the size, and no variable is made that would count."""
 
+_MOST = 1000  # scales or angles; a scale halves the image
+
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class Scattering2D(keras.layers.Layer):
@@ -41,8 +43,8 @@ class Scattering2D(keras.layers.Layer):
     def __init__(self, J: int, L: int = 8, max_order: int = 2, **kwargs: Any) -> None:  # noqa: N803 (kymatio's names)
         super().__init__(**kwargs)
         for name, value in (("J", J), ("L", L)):
-            if not isinstance(value, int) or value < 1:
-                raise ValueError(f"`{name}` must be an integer of at least 1. Received: {name}={value!r}.")
+            if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST:
+                raise ValueError(f"`{name}` must be an integer from 1 to {_MOST}. Received: {name}={value!r}.")
         if max_order not in (1, 2):
             raise ValueError(f"`max_order` must be 1 or 2. Received: max_order={max_order!r}.")
         self.J, self.L, self.max_order = J, L, max_order

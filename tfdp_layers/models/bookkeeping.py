@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
-from tfdp_layers.accounting.accountant import check_delta, check_ledger
+from tfdp_layers.accounting.accountant import check_delta
+from tfdp_layers.accounting.charging import check_ledger
+from tfdp_layers.accounting.plain_files import refuse_no_plain_file
 from tfdp_layers.accounting.released import are_foreign, loading
 from tfdp_layers.accounting.stored import read_paid_weights, read_stored_ledger, write_paid_weights, write_stored_ledger
 from tfdp_layers.audit.canaries import Canaries
@@ -30,6 +32,7 @@ _UNPAID = (
     " computed from private records), say so: load_weights(path, public=True), or tfdp.load_model(path, public=True)."
     " If a private training made them, load the file that it saved, by model.save or model.save_weights."
 )
+_SAVED = "Give the path of a file that model.save or model.save_weights wrote."
 _CHANGED = (
     "The weights are not those with which the last training ended: something else changed them, such as fit of an"
     " ordinary model that shares them. What that took from private records is not in this statement."
@@ -204,8 +207,11 @@ class Bookkeeping(KerasMixin):
             public: says that weights saved without a ledger were not computed from private records, so that they cost
                 nothing. A ledger that is there counts all the same.
 
-        Raises: ValueError for weights without a ledger that are not declared public; then the model keeps its own.
+        Raises: ValueError for a pipe, a device or a folder, and for weights without a ledger that are not declared
+            public; then the model keeps its own.
         """
+        if not (public and isinstance(filepath, str | os.PathLike) and os.path.isdir(filepath)):  # Orbax writes folders
+            refuse_no_plain_file(filepath, _SAVED)
         self._privacy.decided("loaded weights")
         held, was = [*self.variables, *self._optimizer_variables()], self._privacy.unpaid
         before = [variable.numpy() for variable in held]

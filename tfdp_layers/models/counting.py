@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfdp_layers.accounting import Ledger
+from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.accounting.limits import Limit
 from tfdp_layers.caller import warn
 from tfdp_layers.models.run import PrivacyState, Run
@@ -85,6 +86,7 @@ class CountedStep:
             return workers.number()
         assert run.token is not None
         try:
+            check_ledger(ledger)  # a callback may have put a method on it
             # Past its limit the optimizer releases nothing, so no more than that is at stake.
             wanted = min(self.together, self.optimizer.releases_left())
             refuse_gaps(run, wanted)

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.accounting.plain_files import refuse_no_plain_file
 from tfdp_layers.accounting.released import is_paid_for
 from tfdp_layers.certificates.constants import refusal_of_constants
 from tfdp_layers.layers.adapted import AdaptedLayer
@@ -62,6 +63,7 @@ def features(
     if cache is None:
         return computed(layers, x, batch_size, jit_compile, lambda shape, found: np.empty(shape, wanted or found))
     file = file_for(Path(cache), layers, x, wanted)
+    refuse_no_plain_file(file, "Remove it, or give another folder as cache.")
     if not file.exists():
         with writing(file) as kept:
             computed(layers, x, batch_size, jit_compile, lambda shape, found: kept.array(shape, wanted or found))

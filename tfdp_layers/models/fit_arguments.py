@@ -127,6 +127,9 @@ def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) ->
     epochs = arguments.get("epochs", 1)
     if isinstance(epochs, bool) or not hasattr(epochs, "__index__"):
         raise ValueError(f"epochs must be an integer. Received: {epochs!r} of type {type(epochs).__name__}.")
+    steps = arguments.get("steps_per_epoch")
+    if steps is not None and (isinstance(steps, bool) or not hasattr(steps, "__index__") or not 1 <= steps < 2**31):
+        raise ValueError(f"steps_per_epoch must be an integer from 1 to 2^31 - 1. Received: {steps!r}.")
     if arguments.get("validation_split"):
         raise ValueError(
             "validation_split carves the validation data out of the private data: its metrics are computed without"

@@ -9,6 +9,7 @@ from typing import Any
 
 import keras
 
+from tfdp_layers.accounting.plain_files import refuse_no_plain_file
 from tfdp_layers.accounting.released import remember_now
 from tfdp_layers.models.bookkeeping import declared_public
 from tfdp_layers.models.file_limits import LARGEST, MemoryLimit, ModelFileError
@@ -97,9 +98,10 @@ def load_model(
 
 def _refuse_no_model(path: Path) -> None:
     """Raises ModelFileError where there is no file, or one of another format."""
+    fix = "Give the path of a file *.keras that model.save wrote."
+    refuse_no_plain_file(path, fix, ModelFileError)
     if not path.is_file():
-        what = f"{path} is a folder" if path.is_dir() else f"There is no file {path}"
-        raise ModelFileError(f"{what} (from {Path.cwd()}). Give the path of a file *.keras that model.save wrote.")
+        raise ModelFileError(f"There is no file {path} (from {Path.cwd()}). {fix}")
     if path.suffix in (".h5", ".hdf5"):
         raise ModelFileError(
             f"{path} is an HDF5 file: Keras' older format for models, which holds no ledger, or weights alone. Save the"

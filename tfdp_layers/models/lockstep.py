@@ -89,8 +89,12 @@ def planned(batches: PrivateBatches, release: Release, together: int, program: A
 
 
 def unnamed(release: Release) -> str:
-    """A release as text, without the names of its groups: Keras numbers layers by how many a process made before."""
-    value = release.to_json()
+    """A release as text, without what a process alone knows.
+
+    That is the names of its groups, as Keras numbers layers by how many were made before, and the grouping of units,
+    which has a key: which records belong together is in the digest of the batches.
+    """
+    value = {name: one for name, one in release.to_json().items() if name != "grouping"}
     groups = [{name: one for name, one in group.items() if name != "name"} for group in value["groups"]]
     return release_text(value | {"groups": groups})
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.callbacks.steering import logs_first
@@ -152,7 +153,7 @@ class Opening(BoundedSums, Bookkeeping):
         self.optimizer.noise_source.rekey()
         self.optimizer._lift_limit()
         state.largest_weight = batches.largest_weight
-        run = state.run = Run(batches, groups, release_of(batches, groups, self.optimizer), replicas, plan)
+        run = state.run = Run(batches, groups, release_of(batches, groups, self.optimizer, self.ledger), replicas, plan)
         warn_of_hopeless(run.release, groups, plan.steps)
         warn_of_lost_weights(self, batches)
         warn_of_equal_views(self, batches)
@@ -225,6 +226,7 @@ class Opening(BoundedSums, Bookkeeping):
 
         def opened() -> str:
             self._refuse_unpaid_weights()
+            check_ledger(self.ledger)
             token = begin_stream(run, self.optimizer, self.ledger, self._privacy.stream) or self.ledger.begin(release)
             # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
             self.ledger.require(token)

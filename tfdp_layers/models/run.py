@@ -68,8 +68,10 @@ class Run:
         self.broken |= broken
 
 
-def release_of(batches: Batches, groups: Sequence[SensitivityGroup], optimizer: PrivateOptimizer) -> Release:
-    """What each step of a `fit` on these batches releases, for the ledger."""
+def release_of(
+    batches: Batches, groups: Sequence[SensitivityGroup], optimizer: PrivateOptimizer, ledger: Ledger | None = None
+) -> Release:
+    """What each step of a `fit` on these batches releases, for the ledger; without one for its cost alone."""
     noises = [GroupNoise(g.name, g.bound, s) for g, s in zip(groups, optimizer.stddevs(groups), strict=True)]
     return Release(
         tuple(noises),
@@ -84,6 +86,7 @@ def release_of(batches: Batches, groups: Sequence[SensitivityGroup], optimizer: 
         records_per_unit=batches.records_per_unit,
         views=batches.views,
         records_per_owner=batches.records_per_owner,
+        grouping="" if ledger is None else batches.grouping(ledger.secret),
     )
 
 

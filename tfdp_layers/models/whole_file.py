@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tfdp_layers.accounting.plain_files import refuse_no_plain_file
+
 
 @contextlib.contextmanager
 def whole_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator[Any]:
     """The path to write a file of weights or a model to, so that at any moment there is the old file or the new one.
 
     Yields `path` itself where it is not a local file ending in .keras or .weights.h5, or may not be overwritten.
-    Raises: FileNotFoundError where its folder does not exist; an OSError of writing names `path`.
+    Raises: ValueError for a folder, a pipe or a device; FileNotFoundError where its folder does not exist; an OSError
+        of writing names `path`.
     """
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
     local = text.endswith((".keras", ".weights.h5")) and "://" not in text
@@ -20,6 +23,7 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator
         yield path
         return
     target = Path(os.path.realpath(text))
+    refuse_no_plain_file(target, "Give the name of a file to write.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"The folder {target.parent} of {target.name} does not exist. Create it first.")
     temporary = target.with_name(f".partial.{target.name}")

@@ -8,6 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
+from tfdp_layers.accounting.charging import charge
+from tfdp_layers.accounting.grouping import sample_of
 from tfdp_layers.batches.units import Units
 from tfdp_layers.metrics import whole_draw
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
@@ -71,8 +73,8 @@ def quantiles(
     wanted = _checked(array, probabilities, levels, noise_multiplier)
     columns = array.reshape(len(array), -1)
     low, high = _ends(lower, upper, columns.shape[1])
-    if unit_ids is not None:
-        columns = columns[Units(unit_ids, len(columns)).one_each()]
+    units = None if unit_ids is None else Units(unit_ids, len(columns))
+    columns = columns if units is None else columns[units.one_each()]
     declared, source = len(columns) if examples is None else examples, as_noise_source(noise_source)
     bound = math.sqrt(columns.shape[1] * levels)
     noise = GroupNoise("quantiles", bound, noise_multiplier * bound)
@@ -82,11 +84,11 @@ def quantiles(
         declared,
         seeded=source.seeded,
         generator=source.generator,
-        unit="record" if unit_ids is None else "unit",
+        unit="record" if units is None else "unit",
         purpose="whole_data",
+        grouping="" if units is None else units.grouping(ledger.secret, sample_of([array])),
     )
-    token = ledger.begin(release)
-    ledger.reserve(token, 1)
+    token = charge(ledger, release)
     source.rekey()
     counts = tf.constant(counted(columns, low, high, levels), tf.float64)
     (noisy,) = add_noise(source, [counts], [noise.stddev])

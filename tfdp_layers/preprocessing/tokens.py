@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting import Ledger, TokenSelection
+from tfdp_layers.accounting.charging import charge
 from tfdp_layers.batches.units import Units
 from tfdp_layers.metrics import whole_draw
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
@@ -82,10 +83,10 @@ def vocabulary(
         seeded=source.seeded,
         generator=source.generator,
         unit="record" if units is None else "unit",
+        grouping="" if units is None else units.grouping(ledger.secret),
     )
     weights = summed_weights(_by_owner(texts, units, tokens_of), release.tokens)
-    token = ledger.begin(release)
-    ledger.reserve(token, 1)
+    token = charge(ledger, release)
     source.rekey()
     found = passing(weights, release, source)
     ledger.settle(token, 1)

@@ -34,6 +34,18 @@ def constant_results(node: Node, inputs: Sequence[Any]) -> Value:
     return Constant(None, fill=filled(node, inputs))
 
 
+def equal_to_itself(node: Node) -> bool:
+    """Whether it asks if a truth value, or an integer, equals itself: it does, whatever it holds and whose it is.
+
+    `tf.recompute_grad`, by which Keras recomputes activations, waits for the gradient by such a question about its
+    first entry. A number that is not one (NaN) does not equal itself, so of those the question is one about records.
+    """
+    if node.type != "Equal" or node.operation.inputs[0] is not node.operation.inputs[1]:
+        return False
+    dtype = node.operation.inputs[0].dtype
+    return node.static() == () and bool(dtype.is_bool or dtype.is_integer)
+
+
 def filled(node: Node, inputs: Sequence[Any]) -> float | None:
     """The number that all entries of the result are, where that is plain to see."""
     fills = [value.fill for value in inputs]

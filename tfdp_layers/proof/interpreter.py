@@ -10,9 +10,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.proof.arithmetic import computed
-from tfdp_layers.proof.constants import constant_results
+from tfdp_layers.proof.constants import constant_results, equal_to_itself
 from tfdp_layers.proof.frames import CALL, Frame
-from tfdp_layers.proof.rules import ANY_INPUT, MAKERS, OWN, RULES, Node
+from tfdp_layers.proof.rules import ANY_INPUT, MAKERS, OWN, RULES, Node, numbers
 from tfdp_layers.proof.settling import settle
 from tfdp_layers.proof.singles import of_one_record
 from tfdp_layers.proof.values import (
@@ -104,6 +104,8 @@ class Prover:
             return RULES[node.type](node, inputs)
         if node.stateful and node.type not in RULES:
             return self.without_rule(node, inputs)
+        if equal_to_itself(node):
+            return numbers([1], ())
         worst = worst_of(inputs)
         if worst is not None:
             return worst

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import Budget, BudgetExhausted, GroupNoise, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
+from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.callbacks.steering import logs_first
 from tfdp_layers.callbacks.turns import Turns
 from tfdp_layers.sampling.forks import refuse_fork
@@ -142,6 +143,7 @@ class Counted:
             )
         release = _release_of(mechanism, data)
         planned = data.steps * max(0, int(arguments.get("epochs", 1)) - int(arguments.get("initial_epoch", 0)))
+        check_ledger(self.ledger)
         token = self.ledger.begin(release)
         self.ledger.require(token)
         for weight in self.trainable_weights:
@@ -216,6 +218,7 @@ class CountedStep:
             )
         if self.model.releases_left() == 0:
             raise BudgetExhausted("The budget affords no further step, and a callback went on. Nothing was released.")
+        check_ledger(ledger)  # a callback may have put a method on it
         last = ledger.exhausted(run.token, 1)
         if last is not None and run.made + 1 < run.planned:  # it affords this step and no other
             self.model.stop_training = True
@@ -257,6 +260,8 @@ def with_ledger(model: Any, ledger: Ledger | None = None) -> Any:
         )
     if not isinstance(model, keras.Model) or isinstance(model, Counted):
         raise ValueError(f"with_ledger takes a Keras model, once. Received: {type(model).__name__}.")
+    ledger = Ledger() if ledger is None else ledger
+    check_ledger(ledger)
     traced = getattr(model.train_step, "experimental_get_tracing_count", None)
     iterations = getattr(getattr(model, "optimizer", None), "iterations", 0)
     if model.train_function is not None or int(iterations) or (traced is not None and traced()):
@@ -268,7 +273,7 @@ def with_ledger(model: Any, ledger: Ledger | None = None) -> Any:
     named = {"__module__": own.__module__, "__qualname__": own.__qualname__, "__doc__": own.__doc__}
     # Named as its own class, so that files of it load as that.
     object.__setattr__(model, "__class__", type(own.__name__, (Counted, own), named))
-    model._tfdp_ledger = Ledger() if ledger is None else ledger
+    model._tfdp_ledger = ledger
     model._tfdp_run = model._tfdp_traced = None
     return model
 

@@ -33,12 +33,14 @@ class Candidate:
         epochs: that it makes.
         relative: its noise multiplier over that of the other candidates.
         scale: times `relative` is its noise multiplier; 1 until it is settled.
-        known: of the noise and of the model: `generator`, `seeded` and `independence` of a `Release`.
+        known: of noise, model and records: `generator`, `seeded`, `independence` and `grouping` of a `Release`.
+        secret: of the ledger that pays for the search; empty until it is known.
     """
 
     def __init__(self, batches: Batches, epochs: int, settings: Mapping[str, Any], relative: float = 1.0) -> None:
         self.batches, self.epochs, self.relative, self.scale = batches, epochs, relative, 1.0
         self.known: dict[str, Any] = {}
+        self.secret = ""
         self._settings = dict(settings)
 
     @property
@@ -98,7 +100,8 @@ class Candidate:
         x, y, _ = keras.tree.map_structure(zeros, flat_specs(spec, each))
         batches = PrivateBatches(x, y, sampling, self.batches.physical_batch_size, views=each)
         made = Candidate(batches, 1, {}, self.relative)
-        made.scale, made.known = self.scale, self.known
+        made.scale = self.scale
+        made.known = {name: value for name, value in self.known.items() if name != "grouping"}  # of other records
         return made
 
 

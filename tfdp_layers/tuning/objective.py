@@ -6,6 +6,7 @@ from typing import Any
 
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.batches.units import Units
 from tfdp_layers.metrics import metric_release, release_metric
 from tfdp_layers.noise import NoiseSource, as_noise_source
 from tfdp_layers.sampling import drawing_all
@@ -51,9 +52,11 @@ class NoisyMean:
             noise_source=self.noise_source,
         )
 
-    def part(self, batches: Batches) -> Part:
-        """What it costs a trial on these records."""
+    def part(self, batches: Batches, secret: str = "") -> Part:
+        """What it costs a trial on these records; `secret` is that of the ledger that pays for it."""
         examples = batches.examples
+        grouped = self.unit_ids is not None and secret
+        grouping = Units(self.unit_ids, len(self.unit_ids)).grouping(secret) if grouped else ""
         release = metric_release(
             "score",
             (self.upper - self.lower) / 2.0,
@@ -61,6 +64,7 @@ class NoisyMean:
             drawing_all(batches.sampling.relation, examples),
             as_noise_source(self.noise_source),
             self.unit_ids is not None,
+            grouping,
         )
         return release, 1
 
@@ -87,9 +91,9 @@ class Objective:
         """The number itself, of a score."""
         return self.sign * score
 
-    def parts(self, batches: Batches) -> list[Part]:
+    def parts(self, batches: Batches, secret: str = "") -> list[Part]:
         """What it adds to the cost of a trial on these records."""
-        return [] if self.paid is None else [self.paid.part(batches)]
+        return [] if self.paid is None else [self.paid.part(batches, secret)]
 
 
 def objective_of(objective: Any, validation_data: Any, mode: str) -> Objective:

@@ -10,6 +10,7 @@ import keras
 
 from tfdp_layers.accounting import Budget, Ledger, Selection
 from tfdp_layers.accounting.calibration import calibrate_release
+from tfdp_layers.accounting.charging import charge
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.certificates.independence import in_words
 from tfdp_layers.models.accounts import charge_elsewhere, forget_released, released_values
@@ -148,11 +149,14 @@ class _Search:
     def _parts(self, candidate: Candidate, scale: float | None = None) -> tuple[Part, ...]:
         """What one trial releases at most."""
         release = candidate.release(candidate.scale if scale is None else scale)
-        return ((release, candidate.steps), *self.judge.parts(candidate.batches))
+        return ((release, candidate.steps), *self.judge.parts(candidate.batches, candidate.secret))
 
     def find_noise(self, number: NumberOfTrials, target: Budget, ledger: Ledger) -> None:
         """Sets the least noise with which the search keeps to the budget, and to the ledger's own."""
         ledger.lock()  # what it holds stays what the noise is found for
+        for one in self.candidates:
+            one.secret = ledger.secret
+            one.known["grouping"] = one.batches.grouping(ledger.secret)
         targets = [target, *([ledger.budget] if ledger.budget else [])]
         scale = max(calibrate_release(one, lambda scale: self.selection(number, scale), ledger) for one in targets)
         for candidate in self.candidates:
@@ -186,8 +190,7 @@ class _Search:
 
     def paid(self, number: NumberOfTrials, ledger: Ledger, fresh: Callable[[], None]) -> Best[Output] | None:
         """Charges the ledger for the search, then makes it. Raises as `Ledger.reserve`."""
-        token = ledger.begin(self.selection(number))
-        ledger.reserve(token, 1)
+        token = charge(ledger, self.selection(number))
         ended: set[bytes] = set()
         try:
             with silence(), ledger.spared.by(_CHARGED):

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tfdp_layers.accounting import Ledger, Release
+from tfdp_layers.accounting.charging import counts_alike
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.certificates.independence import PROVED
@@ -11,6 +12,7 @@ from tfdp_layers.certificates.independence import PROVED
 __all__ = ["TrialLedger", "covers"]
 
 
+@counts_alike
 class TrialLedger(Ledger):
     """A ledger in memory for one trial, whose releases are covered by one entry of another ledger.
 
@@ -72,5 +74,6 @@ def covers(paid: Release, made: AnyRelease) -> bool:
         return False
     if paid.independence == PROVED and made.independence != PROVED:
         return False
-    same = replace(paid, groups=made.groups, independence=made.independence, seeded=made.seeded)
+    secret_apart = {"grouping": made.grouping}  # it has the key of another ledger; the records are those of the search
+    same = replace(paid, groups=made.groups, independence=made.independence, seeded=made.seeded, **secret_apart)
     return same == made and made.seeded <= paid.seeded and made.noise_multiplier >= paid.noise_multiplier

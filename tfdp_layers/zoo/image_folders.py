@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.accounting.plain_files import refuse_no_plain_file
+
 __all__ = ["ImageFolder"]
 
 _ENDINGS = (".bmp", ".gif", ".jpeg", ".jpg", ".png")
@@ -46,6 +48,9 @@ class ImageFolder:
             raise ValueError(
                 f"{folder} holds no images ({', '.join(_ENDINGS)}) in folders of its own, one folder a class."
             )
+
+        for path in self.paths:
+            refuse_no_plain_file(path, "Remove it: while fit runs it would hold up whoever draws it.")
 
     def __len__(self) -> int:
         return len(self.paths)

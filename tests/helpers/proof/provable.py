@@ -48,10 +48,19 @@ def attention_kinds() -> Any:
     return keras.Model([a, b], kl.Dense(2)(kl.Flatten()(x)))
 
 
+def recomputed(make: Callable[[], Any]) -> Any:
+    """Activations that the backward pass computes again, in place of keeping them."""
+    with keras.RematScope("activations"):
+        return make()
+
+
 NETWORKS: dict[str, Callable[[], Any]] = {
     "mlp": lambda: image(kl.Flatten(), kl.Dense(5, activation="tanh"), kl.Dense(2)),
     "activations": lambda: image(
         kl.Dense(4, activation="swish"), kl.ELU(), kl.LeakyReLU(), kl.PReLU(), kl.Softmax(), kl.ReLU(6.0)
+    ),
+    "recomputed activations": lambda: recomputed(
+        lambda: image(kl.Flatten(), kl.Dense(4, activation="tanh"), kl.Dense(3, activation="swish"))
     ),
     "cnn": lambda: image(
         kl.Conv2D(4, 3, activation="relu"), kl.MaxPooling2D(2), kl.Conv2D(4, 2), kl.AveragePooling2D(2), kl.Flatten()
@@ -129,6 +138,9 @@ def bounded() -> dict[str, Callable[[], Any]]:
     return {
         "clipped dense": lambda: clipped(
             (6,), L.ClippedDense(5, activation="tanh", **CLIPS), L.ClippedDense(3, **CLIPS)
+        ),
+        "clipped dense, recomputed": lambda: recomputed(
+            lambda: clipped((6,), L.ClippedDense(5, activation="tanh", **CLIPS), L.ClippedDense(3, **CLIPS))
         ),
         "clipped dense, wide input": lambda: clipped((40,), L.ClippedDense(5, **CLIPS)),
         "clipped dense over positions": lambda: clipped((4, 6), L.ClippedDense(5, **CLIPS), kl.Flatten()),

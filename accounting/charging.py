@@ -1,0 +1,50 @@
+"""The one way from a ledger to a paid release: the ledger counts as this library made it, and counted before."""
+
+from typing import Any
+
+from tfdp_layers.accounting.ledger import Ledger
+from tfdp_layers.accounting.releases import AnyRelease
+from tfdp_layers.instances import replaced
+
+__all__ = ["charge", "check_ledger", "counts_alike"]
+
+_counting: set[type] = {Ledger}
+"""The classes of ledgers whose counts this library vouches for."""
+
+
+def counts_alike(kind: type[Ledger]) -> type[Ledger]:
+    """Marks a class of this library, derived from `Ledger`, whose ledgers count at least what `Ledger` does."""
+    _counting.add(kind)
+    return kind
+
+
+def check_ledger(ledger: Any) -> None:
+    """Asked by all that spends or states, so that nothing is released, or stated, that is counted by other code.
+
+    Raises: ValueError for anything but a ledger (a model, a path, the class), for one of a class of the caller's own,
+        and for one with a method of its own: what it is charged, and what it says that it holds, may be less.
+    """
+    if not isinstance(ledger, Ledger):
+        given = ledger.__name__ + ", a class" if isinstance(ledger, type) else type(ledger).__name__
+        raise ValueError(
+            "What was spent is in a ledger: give model.ledger, or tfdp.accounting.Ledger('ledger.json') of a file."
+            f" Received: {given}."
+        )
+    foreign = replaced(ledger)
+    if foreign or type(ledger) not in _counting:
+        what = f"has a {foreign[0]}() of its own" if foreign else f"is of {type(ledger).__name__}, a class of your own"
+        raise ValueError(
+            f"This ledger {what}: whether it counts what is released is unknown, and so is every epsilon. Use"
+            " tfdp.accounting.Ledger as it is; to watch what it counts, read ledger.entries, or give fit a callback."
+        )
+
+
+def charge(ledger: Any, release: AnyRelease, steps: int = 1) -> str:
+    """Counts releases that are about to be made; returns the token, with which `Ledger.settle` says how many were.
+
+    Raises: as `check_ledger`, `Ledger.begin` and `Ledger.reserve`; nothing is counted then, and none may be made.
+    """
+    check_ledger(ledger)
+    token: str = ledger.begin(release)
+    ledger.reserve(token, steps)
+    return token

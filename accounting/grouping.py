@@ -1,0 +1,112 @@
+"""Which records belong together, kept as a digest: so that two trainings that mean different units show as such.
+
+What an epsilon of units promises is about a unit, and which records that is, is said by the ids that a training was
+given. Two trainings of one ledger with other ids would be composed into a number that holds for neither's units. So a
+release of units or owners keeps a `grouping`, a text of three parts:
+
+    KEY:RECORDS:GROUPS    16 hexadecimal digits, 32 (or none, where records are read as they are drawn), 32
+
+GROUPS is a digest of which records belong together, by their places; names of units do not enter. RECORDS is a digest
+of up to 64 of the records, to know the same ones again. Both are keyed by a secret: without it they are random numbers
+that tell nothing but whether two of them are equal (BLAKE2b with a key is a pseudorandom function), so that nobody can
+try out a guess of the ids. KEY tells secrets apart. The secret is one of the process, and stays in it, but for the file
+of a `Ledger(path)`, which keeps that of the process that began it: whoever has this file, and knows all ids but one,
+could try out the last one. Copies of a ledger, also those in saved models, hold no secret.
+"""
+
+import functools
+import hashlib
+import re
+import secrets
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "GROUPING",
+    "canonical",
+    "canonical_sets",
+    "check_grouping",
+    "differing",
+    "grouping_of",
+    "new_secret",
+    "records_in",
+    "sample_of",
+]
+
+GROUPING = re.compile("[0-9a-f]{16}:(?:[0-9a-f]{32})?:[0-9a-f]{32}")
+_SAMPLED = 64
+
+
+@functools.cache
+def new_secret() -> str:
+    """The secret of this process, which every ledger that begins in it gets: 64 hexadecimal digits."""
+    return secrets.token_hex(32)
+
+
+def grouping_of(secret: str, records: Iterable[bytes] | None, groups: Iterable[np.ndarray]) -> str:
+    """The `grouping` of records: see the head of this module.
+
+    Args:
+        secret: of the ledger, `Ledger.secret`.
+        records: what tells them from others (`sample_of`); None where that is not known.
+        groups: integers that are equal for groupings that are: see `canonical`.
+    """
+    key = bytes.fromhex(secret)
+    named = _digest(key, b"key", [])[:16]
+    known = "" if records is None else _digest(key, b"records", records)
+    parts = (repr((one.shape, one.dtype.str)).encode() + one.tobytes() for one in map(np.ascontiguousarray, groups))
+    return f"{named}:{known}:{_digest(key, b'groups', parts)}"
+
+
+def sample_of(arrays: Iterable[np.ndarray]) -> list[bytes]:
+    """What tells records, (records, ...) each, from others: up to 64 rows of each array, far apart, and its shape."""
+    found = []
+    for array in arrays:
+        rows = np.unique(np.linspace(0, max(0, len(array) - 1), _SAMPLED).astype(np.int64))[: len(array)]
+        found.append(repr((array.shape, array.dtype.str)).encode() + np.ascontiguousarray(array[rows]).tobytes())
+    return found
+
+
+def canonical(labels: np.ndarray) -> np.ndarray:
+    """Labels (records,) by the order in which they first come: equal for equal groups, whatever they are called."""
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    ranks = np.empty(len(first), np.int64)
+    ranks[np.argsort(first)] = np.arange(len(first))
+    return ranks[inverse.reshape(-1)]
+
+
+def canonical_sets(records: np.ndarray, owners: np.ndarray) -> np.ndarray:
+    """Of pairs of a record and an owner: the digests of each owner's records, sorted: (owners, 16) bytes."""
+    order = np.lexsort((records, owners))
+    ends = np.flatnonzero(np.diff(owners[order])) + 1
+    owned = np.split(records[order].astype(np.int64), ends)
+    digests = [hashlib.blake2b(one.tobytes(), digest_size=16).digest() for one in owned]
+    return np.frombuffer(b"".join(sorted(digests)), np.uint8).reshape(-1, 16)
+
+
+def records_in(grouping: str) -> str | None:
+    """Which records a grouping is of, as far as its secret tells; None where that is not known."""
+    return None if "::" in grouping else grouping[:-32]
+
+
+def differing(groupings: Iterable[str]) -> str:
+    """How these differ in what a unit is: "not" (all alike), "surely", or "perhaps", where no secret tells."""
+    parts = {(one[:16], one[-32:]) for one in groupings}
+    if len(parts) > len({key for key, _ in parts}):
+        return "surely"
+    return "perhaps" if len(parts) > 1 else "not"
+
+
+def check_grouping(grouping: Any, unit: str) -> None:
+    """Raises ValueError unless it is a text that `grouping_of` gives, of units or owners, or empty."""
+    if not isinstance(grouping, str) or (grouping and (unit == "record" or not GROUPING.fullmatch(grouping))):
+        raise ValueError(f"grouping must be what grouping_of gives, and empty for records. Received: {grouping!r}.")
+
+
+def _digest(key: bytes, what: bytes, parts: Iterable[Any]) -> str:
+    found = hashlib.blake2b(key=key, person=what, digest_size=16)
+    for part in parts:
+        found.update(len(part).to_bytes(8, "little") + part)
+    return found.hexdigest()
