@@ -9,7 +9,7 @@ from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.accountant import check_ledger
-from tfdp_layers.batches.units import Units
+from tfdp_layers.batches.whose import Whose, whose_of
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.sampling import Sampling, drawing_all
 
@@ -23,6 +23,8 @@ def release_metric(
     upper: float = 1.0,
     examples: int | None = None,
     unit_ids: Any = None,
+    owners: Any = None,
+    records_per_owner: int | None = None,
     name: str = "metric",
     noise_source: str | NoiseSource = "secure",
 ) -> float:
@@ -42,18 +44,21 @@ def release_metric(
         lower, upper: public bounds that do not depend on the data; larger values (of a loss, say) are clipped.
         examples: the declared, public number of records, or of units; the length of the values if left out.
         unit_ids: (records,), for a ledger that protects units: the mean is over units, of each one's own mean.
+        owners, records_per_owner: as `fit` takes them, for a ledger that protects owners: the mean is over records, and
+            the k of one owner move their sum by at most k times half the range, as they are charged.
         name: of the metric, for the statement.
         noise_source: as in `tfdp.optimizers`.
 
     Returns: the noisy mean.
     Raises:
-        ValueError: values that are not one number a record, bounds or a stddev out of range, or a unit that the ledger
-            does not protect.
+        ValueError: values that are not one number a record, bounds or a stddev out of range, an owner of more records
+            than stated, or a unit that the ledger does not protect.
         BudgetExhausted, LedgerError: the ledger cannot take the charge; nothing is released.
     """
     numbers = _centred(values, lower, upper)
-    if unit_ids is not None:
-        numbers = Units(unit_ids, len(numbers)).means(numbers)
+    whose = whose_of(len(numbers), unit_ids, owners, records_per_owner)
+    if whose.units is not None:
+        numbers = whose.units.means(numbers)
     declared = len(numbers) if examples is None else examples
     if isinstance(stddev, bool) or not isinstance(stddev, int | float | np.number) or not 0.0 < stddev < math.inf:
         raise ValueError(
@@ -63,7 +68,7 @@ def release_metric(
     source = as_noise_source(noise_source)
     sampling = whole_draw(ledger, declared, len(numbers))
     total_stddev = float(stddev) * declared
-    release = metric_release(name, (upper - lower) / 2.0, total_stddev, sampling, source, unit_ids is not None)
+    release = metric_release(name, (upper - lower) / 2.0, total_stddev, sampling, source, whose)
     token = ledger.begin(release)
     ledger.reserve(token, 1)
     # math.fsum: a sum rounded once, so that rounding moves it by no more than a record's share of 2^-53 of all.
@@ -74,7 +79,7 @@ def release_metric(
 
 
 def metric_release(
-    name: str, bound: float, stddev: float, sampling: Sampling, source: NoiseSource, units: bool
+    name: str, bound: float, stddev: float, sampling: Sampling, source: NoiseSource, whose: Whose
 ) -> Release:
     """What `release_metric` releases, for the ledger: a sum that a record moves by at most `bound`, noise `stddev`."""
     return Release(
@@ -83,8 +88,8 @@ def metric_release(
         sampling.batch_size,
         seeded=source.seeded,
         generator=source.generator,
-        unit="unit" if units else "record",
         purpose="metric",
+        **whose.stated,
     )
 
 

@@ -14,7 +14,7 @@ from tfdp_layers.accounting.account import Account
 from tfdp_layers.accounting.released import remember
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.batches.records import checked_sampling
-from tfdp_layers.batches.units import Units
+from tfdp_layers.batches.whose import Whose, whose_of
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.rules.rows import check_bound
 from tfdp_layers.sampling import Poisson, Sampling, drawing_all
@@ -69,7 +69,13 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         return self._paid.ledger
 
     def adapt(
-        self, data: Any, sampling: Sampling | None = None, examples: int | None = None, unit_ids: Any = None
+        self,
+        data: Any,
+        sampling: Sampling | None = None,
+        examples: int | None = None,
+        unit_ids: Any = None,
+        owners: Any = None,
+        records_per_owner: int | None = None,
     ) -> None:
         """Releases one noisy sum over all records, charged before it is made, and uses it from now on.
 
@@ -81,20 +87,21 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
             examples: the declared, public number of records, or of units; that of the array if left out.
             unit_ids: (records,), where the ledger of the model protects units, as `fit` with `unit_ids` makes it: of
                 each unit one record enters, chosen at random, so that a unit moves the sum as one record does.
+            owners, records_per_owner: as `fit` takes them, where the ledger of the model protects owners: all records
+                enter, and the k of one owner are charged as one of k times the size.
 
         Raises:
-            ValueError: data of no records or of another shape than before, a sampling of another kind, or units where
-                the ledger protects records, or the other way round.
+            ValueError: data of no records or of another shape than before, a sampling of another kind, an owner of
+                more records than stated, or units where the ledger protects records, or the other way round.
             BudgetExhausted: it would exceed the budget of a ledger of a model that uses the layer; nothing is released.
         """
         check_records(data)
         if not self.built:
             self.build((None, *data.shape[1:]))
         self.check_shape(tuple(data.shape[1:]))
-        if unit_ids is not None:
-            data = data[Units(unit_ids, len(data)).one_each()]
-        declared = len(data) if examples is None else examples
-        self._release(data, sampling, declared, "record" if unit_ids is None else "unit")
+        whose = whose_of(len(data), unit_ids, owners, records_per_owner)
+        data = whose.entering(data)
+        self._release(data, sampling, len(data) if examples is None else examples, whose)
 
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Raises ValueError for records of another shape than the layer was built for."""
@@ -113,12 +120,12 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         """Sets the weights from the noisy `total` over `count` records, which is a declared number."""
         raise NotImplementedError
 
-    def _release(self, data: Any, sampling: Sampling | None, declared: int, unit: str) -> None:
+    def _release(self, data: Any, sampling: Sampling | None, declared: int, whose: Whose) -> None:
         stddev = self.noise_multiplier * self.sensitivity
         self.noise_source.rekey()
         source: dict[str, Any] = {"seeded": self.noise_source.seeded, "generator": self.noise_source.generator}
         sampling = Poisson(1) if sampling is None else sampling
-        release = whole_data(self.group, self.sensitivity, stddev, sampling, declared, unit=unit, **source)
+        release = whole_data(self.group, self.sensitivity, stddev, sampling, declared, **whose.stated, **source)
         ledger = self._paid.ledger
         for account in self._paid.users:  # before anything is reserved: a reservation, taken back, keeps its unit
             account.ledger.check(release)

@@ -6,6 +6,8 @@ from typing import Any
 
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.batches.owners import checked_limit
+from tfdp_layers.batches.whose import Whose, unit_of
 from tfdp_layers.metrics import metric_release, release_metric
 from tfdp_layers.noise import NoiseSource, as_noise_source
 from tfdp_layers.sampling import drawing_all
@@ -27,7 +29,7 @@ class NoisyMean:
             model, for example `lambda model: model.predict(x, verbose=0).argmax(-1) == y`.
         stddev: of the noise on the mean, in the metric's units.
         lower, upper, noise_source: as in `tfdp.release_metric`.
-        unit_ids: as there, for a `fit` that got them.
+        unit_ids, owners, records_per_owner: as there, for a `fit` that got them.
     """
 
     values: Callable[[Any], Any]
@@ -36,6 +38,8 @@ class NoisyMean:
     upper: float = 1.0
     noise_source: str | NoiseSource = "secure"
     unit_ids: Any = None
+    owners: Any = None
+    records_per_owner: int | None = None
 
     def __call__(self, model: Any, examples: int) -> float:
         """Releases the number, charged to the trial."""
@@ -47,6 +51,8 @@ class NoisyMean:
             upper=self.upper,
             examples=examples,
             unit_ids=self.unit_ids,
+            owners=self.owners,
+            records_per_owner=self.records_per_owner,
             name="score",
             noise_source=self.noise_source,
         )
@@ -54,13 +60,15 @@ class NoisyMean:
     def part(self, batches: Batches) -> Part:
         """What it costs a trial on these records."""
         examples = batches.examples
+        unit = unit_of(self.unit_ids, self.owners, self.records_per_owner)
+        limit = 1 if self.records_per_owner is None else checked_limit(self.records_per_owner)
         release = metric_release(
             "score",
             (self.upper - self.lower) / 2.0,
             float(self.stddev) * examples,
             drawing_all(batches.sampling.relation, examples),
             as_noise_source(self.noise_source),
-            self.unit_ids is not None,
+            Whose(unit, records_per_owner=limit),
         )
         return release, 1
 
