@@ -9,17 +9,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from tfdp_layers.certificates.measuring import (
-    MEANING,
-    additivity_gap,
-    inputs_like,
-    row,
-    synthetic_inputs,
-    synthetic_labels,
-    tolerance,
-    traced,
-    without_randomness,
-)
+from tfdp_layers.certificates.measuring import MEANING, additivity_gap, row, tolerance, traced, without_randomness
+from tfdp_layers.certificates.synthetic import inputs_like, synthetic_inputs, synthetic_labels
 from tfdp_layers.sensitivity import SensitivityGroup
 
 if TYPE_CHECKING:
