@@ -112,8 +112,8 @@ class Entries:
             raise ValueError(
                 f"This ledger protects one {first.unit}, but {release.kind!r} releases protect one {release.unit}: an"
                 " epsilon over both would mean nothing. Give unit_ids=... in every call on these records, to fit,"
-                " quantiles, vocabulary, release_metric and adapt alike, or in none, and owners=... in every fit or in"
-                " none; or use a new ledger (and report two guarantees)."
+                " quantiles, vocabulary, release_metric and adapt alike, or in none, and owners=... likewise; or use a"
+                " new ledger (and report two guarantees)."
             )
         if first.relation is not release.relation:
             raise ValueError(

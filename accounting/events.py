@@ -45,6 +45,8 @@ _KINDS = {
     ("record", "metric"): "metric",
     ("unit", "metric"): "unit_metric",
     ("owner", "step"): "owner_step",
+    ("owner", "whole_data"): "owner_whole_data",
+    ("owner", "metric"): "owner_metric",
 }
 _COUNTS = ("records_per_unit", "views", "records_per_owner")
 """Fields of a release that files leave out where they are 1."""
@@ -109,7 +111,8 @@ class Release:
 
     Where its records have owners, one or several each, steps draw records and `examples` counts them, and neighbours
     differ in all records that one owner owns, alone or with others: they hold the same, public records and owners, and
-    in one of them each of these records is emptied, so that it contributes nothing.
+    in one of them each of these records is emptied, so that it contributes nothing. A sum over all records is then
+    moved by at most `records_per_owner` times a group's bound, which equal records attain, and is accounted so.
 
     Attributes:
         groups: disjoint groups of weights that together hold every trainable weight, at least one; for a metric one,
@@ -209,7 +212,8 @@ class Release:
     def _check_rows(self) -> None:
         for field in _COUNTS:
             count = getattr(self, field)
-            if type(count) is not int or count < 1 or (count > 1 and self.purpose != "step"):
+            beside = self.purpose != "step" and field != "records_per_owner"
+            if type(count) is not int or count < 1 or (count > 1 and beside):
                 raise ValueError(f"{field} must be an integer of at least 1, and 1 but for steps. Received: {count!r}.")
         if self.records_per_unit > 1 and self.unit != "unit":
             raise ValueError(f"records_per_unit={self.records_per_unit} is for units. Received: unit={self.unit!r}.")

@@ -23,8 +23,8 @@ class StatedRelease:
       steps: updates made.
       noise_multiplier: noise over one record's contribution, all groups joined.
       groups: (name, bound, stddev) of each group; see `GroupNoise` for the units.
-      kind: "step", "unit_step" or "owner_step", updates of an optimizer; "whole_data" or "unit_whole_data",
-        sums over all of them beside.
+      kind: "step", "unit_step" or "owner_step", updates of an optimizer; "whole_data", "unit_whole_data" or
+        "owner_whole_data", sums over all of them beside.
       independence: how it is known that records do not mix; see `Release`.
       decay: of correlated noise; None where the noise is independent.
       joint_noise_multiplier: of correlated noise, that of one mechanism which reveals as much as all these updates.
@@ -48,7 +48,7 @@ class StatedRelease:
 
     def rows(self, unit: str = Release.unit) -> list[str]:
         """Lines of the text; `unit` is the word for whom it protects. Names of groups stay as they are."""
-        owned = self.kind == "owner_step"
+        owned = self.kind.startswith("owner_")
         owner, unit = unit, "record" if owned else unit
         whole = self.kind.endswith("whole_data")
         sums = "noisy sum" if self.steps == 1 else "noisy sums"
@@ -58,7 +58,7 @@ class StatedRelease:
             row("Sampling", f"{self.sampling} (expected batch {self.batch_size} of {self.examples} {unit}s)"),
         ]
         if owned:
-            rows.append(row("Owners", owners_in_words(self.records_per_owner).format(owner=owner)))
+            rows.append(row("Owners", owners_in_words(self.records_per_owner, owner)))
         together = rows_in_words(self.records_per_unit, self.views)
         if together:
             rows.append(row("Together", together.format(unit=unit)))
@@ -125,6 +125,7 @@ class StatedMetric:
       examples: declared number of records that each is a mean over.
       stddev: of the noise on the mean, in the metric's units.
       noise_multiplier: noise over one record's contribution.
+      records_per_owner: how many of the records one owner owns at most; None where none were given.
     """
 
     name: str
@@ -132,14 +133,16 @@ class StatedMetric:
     examples: int
     stddev: float
     noise_multiplier: float
+    records_per_owner: int | None = None
 
     def rows(self, unit: str = Release.unit) -> list[str]:
-        """Lines of the text; `unit` is the word for what the mean is over. The metric's name stays as it is."""
+        """Lines of the text; `unit` is the word for whom it protects. The metric's name stays as it is."""
+        counted, owned = _counted(self.records_per_owner, unit)
         text = (
-            f"{self.releases} times the metric {self.name!r}, a mean over {self.examples} {unit}s with noise"
+            f"{self.releases} times the metric {self.name!r}, a mean over {self.examples} {counted}s with noise"
             f" of stddev {self.stddev:.6g}, noise multiplier {self.noise_multiplier:.6g}"
         )
-        return [row("Released", text)]
+        return [row("Released", text), *owned]
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,7 @@ class StatedVocabulary:
       releases: how often.
       examples: declared number of records.
       tokens, noise_multiplier, failure, threshold: see `TokenSelection`.
+      records_per_owner: how many of the records one owner owns at most; None where none were given.
     """
 
     releases: int
@@ -158,15 +162,17 @@ class StatedVocabulary:
     noise_multiplier: float
     failure: float
     threshold: float
+    records_per_owner: int | None = None
 
     def rows(self, unit: str = Release.unit) -> list[str]:
-        """Lines of the text; `unit` is the word for whose tokens are bounded."""
+        """Lines of the text; `unit` is the word for whom it protects."""
+        one, owned = _counted(self.records_per_owner, unit)
         text = (
-            f"{self.releases} times the tokens of {self.examples} {unit}s whose noisy weight passes"
-            f" {self.threshold:.6g}; a {unit} gives at most {self.tokens} tokens, of joint L2 norm 1, noise multiplier"
+            f"{self.releases} times the tokens of {self.examples} {one}s whose noisy weight passes"
+            f" {self.threshold:.6g}; a {one} gives at most {self.tokens} tokens, of joint L2 norm 1, noise multiplier"
             f" {self.noise_multiplier:.6g}; tokens of one {unit} alone show with probability at most {self.failure:.4g}"
         )
-        return [row("Released", text)]
+        return [row("Released", text), *owned]
 
 
 @dataclass(frozen=True)
@@ -194,6 +200,17 @@ class StatedSelection:
         return [row("Released", text), *(row("Trial", trial.replace("{unit}", unit)) for trial in self.trials)]
 
 
+def _counted(records_per_owner: int | None, unit: str) -> tuple[str, list[str]]:
+    """What is counted where this word is for whom it protects, and for owners a line of how much one owns."""
+    if records_per_owner is None:
+        return unit, []
+    return "record", [row("Owners", owners_in_words(records_per_owner, unit))]
+
+
+def _owned(release: Release | TokenSelection) -> int | None:
+    return release.records_per_owner if release.unit == "owner" else None
+
+
 Stated = StatedRelease | StatedTests | StatedMetric | StatedSelection | StatedVocabulary
 
 
@@ -205,7 +222,7 @@ def stated(entries: list[Entry], unit: str | None = None) -> tuple[Stated, ...]:
     """
     steps: dict[tuple[Any, ...], list[Entry]] = {}
     tests: dict[NumericSparse, int] = {}
-    metrics: dict[tuple[str, int, float, float], int] = {}
+    metrics: dict[tuple[Any, ...], int] = {}
     searches: dict[Selection, int] = {}
     vocabularies: dict[TokenSelection, int] = {}
     for entry in entries:
@@ -215,7 +232,8 @@ def stated(entries: list[Entry], unit: str | None = None) -> tuple[Stated, ...]:
             continue
         if isinstance(release, Release) and release.purpose == "metric":
             (group,) = release.groups
-            metric = (group.name, release.examples, group.stddev / release.examples, release.noise_multiplier)
+            noise = (group.stddev / release.examples, release.noise_multiplier)
+            metric = (group.name, release.examples, *noise, _owned(release))
             metrics[metric] = metrics.get(metric, 0) + entry.steps
             continue
         if isinstance(release, TokenSelection):
@@ -234,12 +252,14 @@ def stated(entries: list[Entry], unit: str | None = None) -> tuple[Stated, ...]:
         *updates,
         *(StatedSelection(count, one.mean, one.shape, _trials(one)) for one, count in searches.items()),
         *(_stated_tests(release, count) for release, count in tests.items()),
-        *(StatedMetric(name, count, examples, *noise) for (name, examples, *noise), count in metrics.items()),
-        *(
-            StatedVocabulary(count, one.examples, one.tokens, one.noise_multiplier, one.failure, one.threshold)
-            for one, count in vocabularies.items()
-        ),
+        *(StatedMetric(name, count, *rest) for (name, *rest), count in metrics.items()),
+        *(_stated_vocabulary(release, count) for release, count in vocabularies.items()),
     )
+
+
+def _stated_vocabulary(one: TokenSelection, count: int) -> StatedVocabulary:
+    numbers = (one.tokens, one.noise_multiplier, one.failure, one.threshold)
+    return StatedVocabulary(count, one.examples, *numbers, _owned(one))
 
 
 def _stated_release(entries: list[Entry], unit: str | None) -> StatedRelease:
@@ -279,12 +299,11 @@ def _part(release: Release, steps: int) -> str:
     word = "record" if owned else "{unit}"
     drawn = f"expected batch {release.sampling.batch_size} of {release.examples} {word}s"
     text = f"at most {steps} {what}, noise multiplier {release.noise_multiplier:.6g}, {release.drawn} ({drawn})"
+    text += f"; {owners_in_words(release.records_per_owner, '{unit}')}" if owned else ""
     if release.purpose != "step":
         return text
-    together = rows_in_words(release.records_per_unit, release.views)
-    together = together.replace("{unit}", word)
+    together = rows_in_words(release.records_per_unit, release.views).replace("{unit}", word)
     text += f"; {together}" if together else ""
-    text += f"; {owners_in_words(release.records_per_owner)}".replace("{owner}", "{unit}") if owned else ""
     return f"{text}; that no {word} reaches another's contribution is {release.independence or 'not stated'}"
 
 

@@ -35,10 +35,10 @@ def rows_in_words(records_per_unit: int, views: int) -> str:
     )
 
 
-def owners_in_words(records_per_owner: int) -> str:
-    """How many of the records one owner owns, with {owner} for its word."""
+def owners_in_words(records_per_owner: int, owner: str) -> str:
+    """How many of the records one owner owns, with the word for it."""
     records = "record" if records_per_owner == 1 else "records"
-    return f"no {{owner}} owns more than {records_per_owner} {records} of them, alone or with others"
+    return f"no {owner} owns more than {records_per_owner} {records} of them, alone or with others"
 
 
 def groupings_in_words(differ: str, unit: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Metrics of private data, released with noise and charged to the ledger."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.charging import charge, check_ledger
-from tfdp_layers.batches.units import Units
+from tfdp_layers.batches.whose import whose_of
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.sampling import Sampling, drawing_all
 
@@ -23,6 +24,8 @@ def release_metric(
     upper: float = 1.0,
     examples: int | None = None,
     unit_ids: Any = None,
+    owners: Any = None,
+    records_per_owner: int | None = None,
     name: str = "metric",
     noise_source: str | NoiseSource = "secure",
 ) -> float:
@@ -42,18 +45,21 @@ def release_metric(
         lower, upper: public bounds that do not depend on the data; larger values (of a loss, say) are clipped.
         examples: the declared, public number of records, or of units; the length of the values if left out.
         unit_ids: (records,), for a ledger that protects units: the mean is over units, of each one's own mean.
+        owners, records_per_owner: as `fit` takes them, for a ledger that protects owners: the mean is over records, and
+            the k of one owner move their sum by at most k times half the range, as they are charged.
         name: of the metric, for the statement.
         noise_source: as in `tfdp.optimizers`.
 
     Returns: the noisy mean.
     Raises:
-        ValueError: values that are not one number a record, bounds or a stddev out of range, or a unit that the ledger
-            does not protect.
+        ValueError: values that are not one number a record, bounds or a stddev out of range, an owner of more records
+            than stated, or a unit that the ledger does not protect.
         BudgetExhausted, LedgerError: the ledger cannot take the charge; nothing is released.
     """
     numbers = _centred(values, lower, upper)
-    units = None if unit_ids is None else Units(unit_ids, len(numbers))
-    numbers = numbers if units is None else units.means(numbers)
+    whose = whose_of(len(numbers), unit_ids, owners, records_per_owner)
+    if whose.units is not None:
+        numbers = whose.units.means(numbers)
     declared = len(numbers) if examples is None else examples
     if isinstance(stddev, bool) or not isinstance(stddev, int | float | np.number) or not 0.0 < stddev < math.inf:
         raise ValueError(
@@ -63,9 +69,8 @@ def release_metric(
     source = as_noise_source(noise_source)
     sampling = whole_draw(ledger, declared, len(numbers))
     total_stddev = float(stddev) * declared
-    grouping = "" if units is None else units.grouping(ledger.secret)
-    bound = (upper - lower) / 2.0
-    release = metric_release(name, bound, total_stddev, sampling, source, units is not None, grouping)
+    bound, stated = (upper - lower) / 2.0, whose.stated(ledger.secret)
+    release = metric_release(name, bound, total_stddev, sampling, source, stated)
     token = charge(ledger, release)
     # math.fsum: a sum rounded once, so that rounding moves it by no more than a record's share of 2^-53 of all.
     total = tf.constant(math.fsum(numbers), tf.float64)
@@ -80,8 +85,7 @@ def metric_release(
     stddev: float,
     sampling: Sampling,
     source: NoiseSource,
-    units: bool,
-    grouping: str = "",
+    stated: Mapping[str, Any],
 ) -> Release:
     """What `release_metric` releases, for the ledger: a sum that a record moves by at most `bound`, noise `stddev`."""
     return Release(
@@ -90,9 +94,8 @@ def metric_release(
         sampling.batch_size,
         seeded=source.seeded,
         generator=source.generator,
-        unit="unit" if units else "record",
         purpose="metric",
-        grouping=grouping,
+        **stated,
     )
 
 

@@ -145,7 +145,8 @@ def test_records_of_bfloat16_are_kept_in_files(tmp_path):
     ("source", "match"),
     [
         (lambda: Source(length=0), "empty"),
-        (lambda: Source(lambda i: (f"text {i}", i)), "holds <U6 values"),
+        (lambda: Source(lambda i: (f"text {i}", i)), "x holds strings, and the model takes float32"),
+        (lambda: Source(lambda i: (IMAGES[i], f"class {i}")), "holds <U7 values"),
         (lambda: Source(lambda i: (IMAGES[i], i, 1.0, 2.0)), "tuple of 4"),
         (lambda: tfdp.records(iter([])), "no source of single records"),
         (lambda: tfdp.records(Source(), workers=-1), "number of threads"),
@@ -154,7 +155,7 @@ def test_records_of_bfloat16_are_kept_in_files(tmp_path):
         (lambda: tfdp.records(pipeline().repeat()), "endless"),
         (lambda: tfdp.records(pipeline().batch(4)), "gives batches"),
         (lambda: tfdp.records(pipeline().take(0)), "no records"),
-        (lambda: tfdp.records(pipeline().map(lambda x, y: (tf.as_string(x), y))), "dense numbers"),
+        (lambda: tfdp.records(pipeline().map(lambda x, y: (x, tf.as_string(y)))), "dense numbers"),
         (lambda: tfdp.records(pipeline().map(lambda x, y: (x, x, x, y))), "tuple of 4"),
         (lambda: tfdp.records(ragged()), "differ in shape"),
         (lambda: tfdp.records(pipeline().map(lambda x, y: (x / 0.0, y))), "NaN"),

@@ -73,7 +73,7 @@ MISTAKES = {
     "validation on the private pipeline": lambda: fit(
         x=tfdp.records(PIPELINE), y=None, validation_data=PIPELINE.batch(9)
     ),
-    "strings in a pipeline": lambda: tfdp.records(PIPELINE.map(lambda x, y: ({"word": tf.as_string(x)}, y))),
+    "labels that are strings, in a pipeline": lambda: tfdp.records(PIPELINE.map(lambda x, y: (x, tf.as_string(y)))),
     "a model file that is not there": lambda: tfdp.load_model("nowhere.keras"),
     "a normalization that was adapted": lambda: fit(adapted()),
     "a sampler's class": lambda: fit(sampling=tfdp.sampling.Poisson),

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from tfdp_layers.certificates.lookups import Lookup, lookups
-from tfdp_layers.certificates.measuring import synthetic_inputs
+from tfdp_layers.certificates.synthetic import synthetic_inputs
 from tfdp_layers.models.ids import check_ids
 
 kl = keras.layers

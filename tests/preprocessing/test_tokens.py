@@ -142,7 +142,7 @@ def test_units_give_their_tokens_together():
     tfdp.preprocessing.vocabulary(TEXTS, ledger, noise_multiplier=5.0, failure=1e-6, unit_ids=owners)
     (entry,) = ledger.entries
     assert (entry.release.unit, entry.release.examples, ledger.unit) == ("unit", 10, "unit")
-    joined = tokens._by_owner(TEXTS, Units(owners, 40), str.split)
+    joined = tokens._by_unit(TEXTS, Units(owners, 40), str.split)
     assert joined == [["a", "b", "a", "a", "c", "b"]] * 10
     with pytest.raises(ValueError, match="one unit"):
         tfdp.preprocessing.vocabulary(TEXTS, ledger, noise_multiplier=5.0, failure=1e-6)

@@ -16,7 +16,8 @@ NO_EVIDENCE = set(
         # Operations without a rule, seeds that may change elsewhere, constants that are added, sizes that the prover
         # gave up on, control edges, which it does not look at: none of it is evidence.
         """
-    a_list_from_nothing a_list_of_ten a_longer_list axes_of_one_record counted_rounds data_set_of_records
+    a_list_from_nothing a_list_of_ten in_a_table_that_may_change words_beside_a_count
+    words_of_other_cuts a_longer_list axes_of_one_record counted_rounds data_set_of_records
     dead_by_a_switch drawn_from_the_batch first_of_list_changed four_rows_at_a_time growing_while_it_goes_round
     histogram identity_matrix last_by_scatter lists_of_other_copies looked_up masked_out next_row_by_a_map
     one_beside_the_sum one_of_two_in_a_list ones_behind_the_records partitioned pieces_by_a_step_of_records

@@ -17,13 +17,12 @@ import tensorflow as tf
 
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.generators import alive, generated
-from tfdp_layers.batches.owners import Owners, checked_limit
 from tfdp_layers.batches.records import checked_examples, checked_physical, checked_sampling
 from tfdp_layers.batches.rows import lay_out, records_of, refuse_counts
 from tfdp_layers.batches.slices import STAMPS, Share, fill
 from tfdp_layers.batches.sources import as_store
 from tfdp_layers.batches.stores import summary_of
-from tfdp_layers.batches.units import Units
+from tfdp_layers.batches.whose import unit_of, whose_of
 from tfdp_layers.sampling import Sampling, entropy_generator
 from tfdp_layers.sampling.forks import refuse_fork
 
@@ -96,9 +95,11 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         self.sampling = checked_sampling(sampling)
         refuse_counts(records_per_unit, views, unit_ids)
         self.records_per_unit, self.views = int(records_per_unit), int(views)
-        self._units = None if unit_ids is None else Units(unit_ids, len(self._store))
-        self.records_per_owner = self._checked_owners(owners, records_per_owner)
-        self.unit = "owner" if owners is not None else "record" if unit_ids is None else "unit"
+        self.unit = unit_of(unit_ids, owners, records_per_owner)
+        if self.unit == "owner":
+            self.sampling.refuse_owners()
+        whose = whose_of(len(self._store), unit_ids, owners, records_per_owner)
+        self._whose, self._units, self.records_per_owner = whose, whose.units, whose.records_per_owner
         self._drawable = len(self._store if self._units is None else self._units)
         self.examples = checked_examples(self.sampling, self._drawable if examples is None else examples)
         self.physical_batch_size = checked_physical(physical_batch_size)
@@ -108,26 +109,6 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._draws = self._indices()
-
-    def _checked_owners(self, owners: Any, records_per_owner: Any) -> int:
-        """How many records an owner owns at most. Raises ValueError where one owns more, or draws do not hide them."""
-        if owners is None and records_per_owner is not None:
-            raise ValueError(
-                f"records_per_owner={records_per_owner!r} needs to know who owns each record: give owners, too. Records"
-                " of one owner each are told apart by unit_ids, with records_per_unit."
-            )
-        self._owners = None if owners is None else Owners(owners, len(self._store))
-        if self._owners is None:
-            return 1
-        if self._units is not None:
-            raise ValueError(
-                "unit_ids and owners are two ways to say whom a record belongs to, with two guarantees. Give unit_ids"
-                " where each record belongs to one person; owners where one may belong to several."
-            )
-        self.sampling.refuse_owners()
-        limit = checked_limit(1 if records_per_owner is None else records_per_owner)
-        self._owners.refuse_more(limit)
-        return limit
 
     @property
     def weighted(self) -> bool:
@@ -142,8 +123,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         return self._store.redrawn
 
     def grouping(self, secret: str) -> str:
-        grouped = self._units if self._owners is None else self._owners
-        return "" if grouped is None else grouped.grouping(secret, self._store.sample())
+        return self._whose.grouping(secret, self._store.sample()) if self._whose.grouped else ""
 
     def __getitem__(self, index: int) -> tuple[Any, Any, Any]:
         """A fresh draw, whatever `index`."""
@@ -284,7 +264,8 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         """A checksum of the records, for workers to compare: of all up to 1 GiB, else of a part of them."""
         found = hashlib.blake2b(repr((self.examples, self._drawable)).encode(), digest_size=16)
         grouped = [] if self._units is None else [self._units.positions]
-        grouped += [] if self._owners is None else [self._owners.records, self._owners.indices]
+        owners = self._whose.owners
+        grouped += [] if owners is None else [owners.records, owners.indices]
         for part in itertools.chain(self._store.summary(), summary_of(grouped)):
             found.update(part)
         return found.hexdigest()

@@ -9,6 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.batches.texts import is_text
+from tfdp_layers.batches.units import missing
 from tfdp_layers.instances import refuse_class
 from tfdp_layers.sampling import Sampling
 
@@ -47,7 +49,7 @@ def _array(name: str, leaf: Any) -> np.ndarray:
             f" {type(leaf).__name__} in it. Convert lists of numbers by numpy.asarray."
         )
     array = np.asarray(leaf)  # a view without a copy, of a memory-mapped array too
-    if not is_numeric(array.dtype):
+    if not (is_numeric(array.dtype) or (name[0] == "x" and is_text(array))):
         raise ValueError(
             f"{name} has dtype {array.dtype}, which layers cannot compute with. {_as_numbers(name, leaf, array)}"
         )
@@ -67,16 +69,13 @@ def refuse_sparse(name: str, given: Any) -> None:
 def _as_numbers(name: str, leaf: Any, array: np.ndarray) -> str:
     """What to do with records that are no numbers, by what they are."""
     kind = array.dtype.kind
-    if kind == "O" and array.size and all(isinstance(one, str | bytes) for one in array.flat):
-        kind = "U"
-    if kind in "US" and name[0] == "y":
+    if is_text(array) and name[0] == "y":
         return "Number the classes: (y == 'yes').astype('float32') for two, [CLASSES.index(one) for one in y] for more."
-    if kind in "US":
-        return (
-            "It holds strings. Turn words into numbers before fit, with words that are known beforehand: run"
-            f" StringLookup or TextVectorization on the data, not inside of the model, {name} = lookup(texts), and put"
-            " it in front of the trained model to serve it (docs/recipe_text.md, docs/recipe_tabular.md)."
-        )
+    if is_text(array):
+        return "It holds strings, and weights are numbers."
+    entries = array.ravel()
+    if kind == "O" and is_text(entries[~missing(entries)]):
+        return f"Some of its strings are missing: put one there, {name}.fillna('') of pandas say."
     if kind in "mM":
         return (
             "Count days from a date that is known beforehand:"
@@ -142,7 +141,7 @@ def common_length(**named: Any) -> int:
 
 def check_finite(name: str, leaves: Any) -> None:
     for path, leaf in leaves_by_name(name, leaves):
-        if leaf is None or not tf.as_dtype(leaf.dtype).is_floating:
+        if leaf is None or not tf.as_dtype(leaf.dtype).is_floating:  # NumPy's objects are strings to TensorFlow
             continue
         if not all(np.isfinite(chunk).all() for chunk in chunks(leaf)):
             if name == "y":

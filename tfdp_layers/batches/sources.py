@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from tfdp_layers.batches.records import is_numeric, refuse_sparse
 from tfdp_layers.batches.stores import ArrayStore, Field, Store, drawn_dtype
+from tfdp_layers.batches.texts import bytes_of, is_text, no_rows
 from tfdp_layers.batches.written import of_pipeline
 from tfdp_layers.instances import refuse_class
 
@@ -121,7 +122,7 @@ class SourceStore(Store):
         self._workers = workers
         x, y, weight = triple(self._item(0))
         self.weighted, self.redrawn = weight is not None, True
-        self.structure, self._names = (shaped(x), shaped(y), np.zeros((), np.float32)), names_of((x, y))
+        self.structure, self._names = (shaped(x, True), shaped(y), np.zeros((), np.float32)), names_of((x, y))
         self.fields = [Field(leaf.shape, leaf.dtype) for leaf in leaves_of(self.structure)]
         self._floating = [tf.as_dtype(field.dtype).is_floating for field in self.fields]
         self._read_one(0)
@@ -130,13 +131,13 @@ class SourceStore(Store):
         return self._length
 
     def take(self, drawn: np.ndarray, rows: int) -> list[np.ndarray]:
-        taken = [np.zeros((rows, *field.shape), field.dtype) for field in self.fields]
+        taken = [no_rows((rows, *field.shape), field.dtype) for field in self.fields]
         wanted = drawn.tolist()
 
         def read(start: int, step: int) -> None:
             for row in range(start, len(wanted), step):
                 for array, leaf in zip(taken, self._read_one(wanted[row]), strict=True):
-                    array[row] = leaf
+                    array[row] = leaf[()]  # NumPy would keep an array of one string as an array
 
         if self._pool is None:
             read(0, 1)
@@ -149,7 +150,7 @@ class SourceStore(Store):
         """Of some records, evenly spaced."""
         yield repr((self._length, self.fields)).encode()
         for index in np.unique(np.linspace(0, self._length - 1, _SAMPLED).astype(int)).tolist():
-            yield from (leaf.tobytes() for leaf in self._read_one(index))
+            yield from (bytes_of(leaf) for leaf in self._read_one(index))
 
     def _item(self, index: int) -> Any:
         source = self._source
@@ -204,15 +205,21 @@ def leaves_of(structure: Any) -> list[Any]:
     return [] if structure is None else [structure]
 
 
-def shaped(structure: Any) -> Any:
-    """The record with an empty array of the type that is drawn in the place of each of its own."""
+def shaped(structure: Any, texts: bool = False) -> Any:
+    """The record with an empty array of the type that is drawn in the place of each of its own.
+
+    Args:
+        texts: whether strings are let in.
+    """
     if isinstance(structure, Mapping):
-        return {key: shaped(structure[key]) for key in sorted(structure)}
+        return {key: shaped(structure[key], texts) for key in sorted(structure)}
     if isinstance(structure, tuple):
-        return tuple(shaped(part) for part in structure)
+        return tuple(shaped(part, texts) for part in structure)
     if structure is None:
         return None
     array = np.asarray(structure)
+    if texts and is_text(array):
+        return no_rows(array.shape, np.dtype(object))  # of any length
     if not is_numeric(array.dtype):
         raise ValueError(
             f"A record holds {array.dtype} values, which layers cannot compute with. Turn it into numbers first:"
@@ -232,7 +239,7 @@ def names_of(structure: Any) -> Any:
 
 def alike(leaf: np.ndarray, field: Field, index: int) -> np.ndarray:
     """The array as the type of record 0. Raises ValueError for another shape or a type that does not fit into it."""
-    floats = leaf.dtype.kind == field.dtype.kind == "f"
+    floats = leaf.dtype.kind == field.dtype.kind == "f" or (field.dtype.kind == "O" and is_text(leaf))
     if leaf.shape != field.shape or not (floats or np.can_cast(leaf.dtype, field.dtype, "safe")):
         raise ValueError(
             f"Record {index} has an array of shape {leaf.shape} and type {leaf.dtype}, where record 0 has shape"

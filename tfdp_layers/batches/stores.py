@@ -22,6 +22,7 @@ from tfdp_layers.batches.records import (
     is_mapped,
     weights_of,
 )
+from tfdp_layers.batches.texts import bytes_of, no_rows
 
 COPY_BYTES = 1 << 30
 """Up to here records in memory are copied once into tensors, and gathered from them: 3-5 times faster."""
@@ -61,7 +62,7 @@ class Store(abc.ABC):
 
     @abc.abstractmethod
     def take(self, drawn: np.ndarray, rows: int) -> list[np.ndarray]:
-        """These records, each field as an array of so many rows, filled up by zeros; float64 made floatx.
+        """These records, each field as an array of so many rows, filled up by `no_rows`; float64 made floatx.
 
         Args:
             drawn: (at most rows,) indices of records.
@@ -133,7 +134,7 @@ class ArrayStore(Store):
 def summary_of(leaves: list[np.ndarray]) -> Iterator[bytes]:
     for leaf in leaves:
         step = -(-leaf.nbytes // COPY_BYTES) or 1
-        yield repr((leaf.shape, leaf.dtype.str)).encode() + leaf[::step].tobytes()
+        yield repr((leaf.shape, leaf.dtype.str)).encode() + bytes_of(leaf[::step])
 
 
 def drawn_dtype(dtype: np.dtype) -> np.dtype:
@@ -146,6 +147,6 @@ def _take(array: np.ndarray, drawn: np.ndarray, rows: int) -> np.ndarray:
     # Indexing, not np.take: that one first copies an array whose memory is not contiguous, as a whole.
     if len(drawn) == rows:
         return array[drawn].astype(dtype, copy=False)
-    taken = np.zeros((rows, *array.shape[1:]), dtype)
+    taken = no_rows((rows, *array.shape[1:]), dtype)
     taken[: len(drawn)] = array[drawn]
     return taken

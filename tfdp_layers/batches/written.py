@@ -44,18 +44,22 @@ def check_pipeline(dataset: tf.data.Dataset) -> None:
     leaves = keras.tree.flatten(dataset.element_spec)
     for path, leaf in named_specs(dataset.element_spec):
         if not isinstance(leaf, tf.TensorSpec) or not (
-            leaf.dtype.is_floating or leaf.dtype.is_integer or leaf.dtype.is_bool
+            leaf.dtype.is_floating or leaf.dtype.is_integer or leaf.dtype.is_bool or _is_text(path, leaf)
         ):
             raise ValueError(
-                f"Records must be dense numbers. {path} is {leaf}. Make ragged or sparse tensors dense, turn strings"
-                " into numbers (keras.layers.TextVectorization, StringLookup; tf.cast(y == 'yes', tf.float32) for"
-                " labels), and leave out what the model does not take, in dataset.map (docs/data.md)."
+                f"Records must be dense numbers, or strings that the model takes. {path} is {leaf}. Make ragged or"
+                " sparse tensors dense, labels numbers (tf.cast(y == 'yes', tf.float32)), and leave out what the model"
+                " does not take, in dataset.map (docs/data.md)."
             )
     if all(leaf.shape.rank and leaf.shape[0] is None for leaf in leaves):
         raise ValueError(
             f"The dataset gives batches, or records of unknown shape: {dataset.element_spec}. Give single records"
             " (dataset.unbatch(), or leave out .batch), of a fixed shape (tf.ensure_shape in dataset.map)."
         )
+
+
+def _is_text(path: str, leaf: tf.TensorSpec) -> bool:
+    return bool(leaf.dtype == tf.string and path[0] == "x")
 
 
 def named_specs(spec: Any) -> Iterator[tuple[str, Any]]:
@@ -92,6 +96,11 @@ def in_files(dataset: tf.data.Dataset, folder: Path) -> list[np.ndarray]:
     spec = repr(dataset.element_spec)
     for path in (folder / _LISTED, folder / f"{_LISTED}.partial"):
         refuse_no_plain_file(path, "Remove it, or give another folder as cache.")
+    if any(leaf.dtype == tf.string for leaf in keras.tree.flatten(dataset.element_spec)):
+        raise ValueError(
+            "cache keeps numbers in files, and these records hold strings. Leave cache out, which keeps them in memory;"
+            " or turn them into numbers in dataset.map (keras.layers.TextVectorization, StringLookup; docs/data.md)."
+        )
     if (folder / _LISTED).exists():
         listed = json.loads((folder / _LISTED).read_text(encoding="utf-8"))
         if listed["spec"] != spec:

@@ -8,14 +8,8 @@ import keras
 
 from tfdp_layers.caller import warn
 from tfdp_layers.certificates.interactions import measure_interactions, specs
-from tfdp_layers.certificates.measuring import (
-    MEANING,
-    culprit,
-    inputs_like,
-    measure,
-    synthetic_inputs,
-    synthetic_labels,
-)
+from tfdp_layers.certificates.measuring import MEANING, culprit, measure
+from tfdp_layers.certificates.synthetic import inputs_like, synthetic_inputs, synthetic_labels
 from tfdp_layers.clipping.bounding import SCOPE
 from tfdp_layers.proof import Finding, Report
 from tfdp_layers.proof.models import prove_traced, traced_sums

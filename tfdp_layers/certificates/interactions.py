@@ -10,15 +10,8 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from tfdp_layers.certificates.additivity import gap_of
-from tfdp_layers.certificates.measuring import (
-    MEANING,
-    inputs_like,
-    row,
-    synthetic_inputs,
-    synthetic_labels,
-    traced,
-    without_randomness,
-)
+from tfdp_layers.certificates.measuring import MEANING, row, traced, without_randomness
+from tfdp_layers.certificates.synthetic import inputs_like, synthetic_inputs, synthetic_labels
 from tfdp_layers.sensitivity import SensitivityGroup
 
 if TYPE_CHECKING:

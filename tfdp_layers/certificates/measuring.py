@@ -10,17 +10,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.certificates.additivity import gap_of, tolerance
-from tfdp_layers.certificates.lookups import hold_ids
+from tfdp_layers.certificates.synthetic import ROWS, inputs_like, synthetic_inputs, synthetic_labels
 from tfdp_layers.certificates.uses import recorded
 from tfdp_layers.layers.base import inspect_uses
-from tfdp_layers.per_record.losses import is_sparse
 from tfdp_layers.sensitivity import SensitivityGroup
-from tfdp_layers.structure import inputs_of
 
 if TYPE_CHECKING:
     from tfdp_layers.models.training import PrivateTraining
 
-_ROWS = 4
 _RATES = {"rate": 0.0, "stddev": 0.0, "drop_prob": 0.0, "drop_rate": 0.0, "dropout_rate": 0.0, "survival_prob": 1.0}
 """Attributes by which layers that draw random numbers are switched off, and the values that do it."""
 
@@ -56,7 +53,7 @@ def measure(model: "PrivateTraining", function: Any, x: Any, y: Any, groups: Seq
         y = synthetic_labels(model, x, y)
         run = functools.partial(eager, model) if runs_otherwise(model) else functools.partial(called, function)
         together, losses = run(x, y)
-        alone, losses_alone = zip(*[run(*row(i, (x, y))) for i in range(_ROWS)], strict=True)
+        alone, losses_alone = zip(*[run(*row(i, (x, y))) for i in range(ROWS)], strict=True)
         crossed = cross_gradient(model, x, y) or cross_upstream(model, x, y)
         refuse_mixed_losses(model, x, losses, tf.concat(losses_alone, 0))
         refuse_losses_of_weights(model, x, y)
@@ -112,67 +109,6 @@ def called(function: Any, x: Any, y: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
 def row(i: int, data: Any) -> Any:
     """Row i of every leaf, as a batch of one."""
     return keras.tree.map_structure(lambda t: t[i : i + 1], data)
-
-
-def inputs_like(model: "PrivateTraining", x: Any) -> Any:
-    """What the records look like: `x`, or the model's own inputs where it is None."""
-    return keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), inputs_of(model)) if x is None else x
-
-
-def synthetic_inputs(model: "PrivateTraining", x: Any, rows: int = _ROWS, seed: int = 0, scale: float = 1.0) -> Any:
-    """Random rows like `x`: normal numbers, or integers below the smallest vocabulary; given tensors are kept (first
-    rows). Floating-point numbers that an embedding looks up lie within its table.
-    """
-    rng = np.random.default_rng(seed)
-    limits = [layer.input_dim for layer in model._flatten_layers() if isinstance(layer, keras.layers.Embedding)]
-    leaves = keras.tree.flatten(x)
-
-    def fill(spec: Any, looked_up: bool) -> tf.Tensor:
-        if not isinstance(spec, tf.TensorSpec):
-            return tf.convert_to_tensor(spec[:rows])
-        shape = [rows] + [8 if d is None else d for d in spec.shape[1:]]
-        dtype = tf.as_dtype(spec.dtype)
-        if dtype.is_floating and not looked_up:
-            return tf.constant(scale * rng.normal(size=shape), dtype)
-        return tf.cast(tf.constant(rng.integers(0, min([*limits, 2 if dtype.is_bool else 100]), shape)), dtype)
-
-    return keras.tree.pack_sequence_as(
-        x, [fill(*one) for one in zip(leaves, hold_ids(model, len(leaves)), strict=True)]
-    )
-
-
-def output_shapes(model: "PrivateTraining", x: Any) -> list[Any]:
-    """What has the shapes of the model's outputs, traced where that tells them: synthetic integers may not be valid."""
-    traced = tf.function(functools.partial(model.__call__, training=True), autograph=False).get_concrete_function(x)
-    outputs = keras.tree.flatten(traced.structured_outputs)
-    known = all(t.shape.is_fully_defined() for t in outputs)
-    return outputs if known else keras.tree.flatten(model(x, training=True))
-
-
-def synthetic_labels(model: "PrivateTraining", x: Any, y: Any, seed: int = 1) -> Any:
-    """Random labels like `y`; classes below the width of the output for integers, uniform numbers otherwise."""
-    rng = np.random.default_rng(seed)
-    outputs = output_shapes(model, x)
-    rows = len(keras.tree.flatten(x)[0])
-    if y is None:
-        sparse = [is_sparse(loss) for loss in model.compiled_losses]
-        specs = zip(outputs, sparse, strict=True)
-        y = [tf.TensorSpec(t.shape[:-1], tf.int64) if s else tf.TensorSpec(t.shape, tf.float32) for t, s in specs]
-    leaves = keras.tree.flatten(y)
-
-    def fill(spec: Any, output: tf.Tensor) -> tf.Tensor:
-        if not isinstance(spec, tf.TensorSpec):
-            return tf.convert_to_tensor(spec[:rows])
-        shape = [rows] + [o if d is None else d for d, o in zip(spec.shape[1:], output.shape[1:], strict=False)]
-        dtype = tf.as_dtype(spec.dtype)
-        if dtype.is_integer or dtype.is_bool:
-            same = len(shape) == len(output.shape) and shape[-1] == output.shape[-1]
-            top = 2 if same or output.shape[-1] == 1 else output.shape[-1]
-            return tf.cast(tf.constant(rng.integers(0, top, shape)), dtype)
-        return tf.constant(rng.uniform(size=shape), dtype)
-
-    padded = outputs + outputs[-1:] * (len(leaves) - len(outputs))
-    return keras.tree.pack_sequence_as(y, [fill(s, o) for s, o in zip(leaves, padded, strict=False)])
 
 
 @contextlib.contextmanager
@@ -254,10 +190,10 @@ def cross_upstream(model: "PrivateTraining", x: Any, y: Any) -> bool:
     """
     if model.optimizer.bounding is None:
         return False
-    for mine in (0, _ROWS - 1):
-        with tf.GradientTape() as tape, recorded(model, tape, model.optimizer.bounding, records=_ROWS) as record:
+    for mine in (0, ROWS - 1):
+        with tf.GradientTape() as tape, recorded(model, tape, model.optimizer.bounding, records=ROWS) as record:
             loss = model.per_record_losses(x, y)[mine]
-        others = [i for i in range(_ROWS) if i != mine]
+        others = [i for i in range(ROWS) if i != mine]
         for gradient in tape.gradient(loss, record.watched):
             if gradient is not None and bool(tf.reduce_any(tf.gather(tf.convert_to_tensor(gradient), others) != 0)):
                 return True
@@ -284,7 +220,7 @@ def refuse_mixed_losses(model: "PrivateTraining", x: Any, together: tf.Tensor, a
 def refuse_losses_of_weights(model: "PrivateTraining", x: Any, y: Any) -> None:
     """Raises ValueError if a loss uses a trainable weight otherwise than through its bounded layer."""
     variables, bounding = model.trainable_variables, model.optimizer.bounding
-    with inspect_uses(_ROWS), tf.GradientTape() as tape, recorded(model, tape, bounding, records=_ROWS):
+    with inspect_uses(ROWS), tf.GradientTape() as tape, recorded(model, tape, bounding, records=ROWS):
         total = tf.reduce_sum(model.per_record_losses(x, y))
     for variable, gradient in zip(variables, tape.gradient(total, [v.value for v in variables]), strict=True):
         if gradient is not None:

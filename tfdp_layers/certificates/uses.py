@@ -1,6 +1,7 @@
 """How often one call of a model uses each layer: a record's influence adds up over the uses of a shared layer."""
 
 import contextlib
+import functools
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -33,7 +34,12 @@ def uses_of_layers(model: keras.Model, bounding: Bounding | None = None) -> Coun
     uses: Counter[int] = Counter()
 
     def trace(x: Any) -> None:
-        with inspect_uses(rows) as counted, tf.GradientTape() as tape, recorded(model, tape, bounding, rows):
+        with (
+            rows_of_texts(model, rows),
+            inspect_uses(rows) as counted,
+            tf.GradientTape() as tape,
+            recorded(model, tape, bounding, rows),
+        ):
             outputs = [t for t in keras.tree.flatten(model(x, training=True)) if t.dtype.is_floating]
         uses.update(counted)
         reached = tape.gradient(outputs, [v.value for v in variables])
@@ -46,6 +52,27 @@ def uses_of_layers(model: keras.Model, bounding: Bounding | None = None) -> Coun
 
     tf.function(trace, autograph=False).get_concrete_function(inputs)
     return uses
+
+
+@contextlib.contextmanager
+def rows_of_texts(model: keras.Model, rows: int) -> Iterator[None]:
+    """Inside, Keras' `TextVectorization` says in a trace how many rows it gives, which TensorFlow loses sight of.
+
+    That they are those of the records, each its own, is for the proof of the real step, or its measurement.
+    """
+    layers = [layer for layer in model._flatten_layers() if type(layer) is keras.layers.TextVectorization]
+
+    def shaped(call: Any, *args: Any, **kwargs: Any) -> Any:
+        outputs = call(*args, **kwargs)
+        return tf.ensure_shape(outputs, (rows, *outputs.shape[1:])) if isinstance(outputs, tf.Tensor) else outputs
+
+    for layer in layers:
+        layer.call = functools.partial(shaped, layer.call)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.call
 
 
 @contextlib.contextmanager

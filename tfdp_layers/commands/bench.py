@@ -171,7 +171,7 @@ def _records(model: Any, count: int) -> tuple[Any, Any]:
             raise Refusal(f"Input {tensor.name!r} leaves sizes open ({tensor.shape}): build the model with fixed ones.")
         if keras.backend.standardize_dtype(tensor.dtype) == "string":
             raise Refusal(
-                f"Input {tensor.name!r} takes strings, and private training takes numbers: save the model without the"
+                f"Input {tensor.name!r} takes strings, and made-up records are numbers: save the model without the"
                 " layer that turns words into numbers, which runs before fit (docs/recipe_text.md)."
             )
         shape = (count, *tensor.shape[1:])

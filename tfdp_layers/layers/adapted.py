@@ -16,7 +16,7 @@ from tfdp_layers.accounting.grouping import sample_of
 from tfdp_layers.accounting.released import remember
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.batches.records import checked_sampling
-from tfdp_layers.batches.units import Units
+from tfdp_layers.batches.whose import whose_of
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.rules.rows import check_bound
 from tfdp_layers.sampling import Poisson, Sampling, drawing_all
@@ -71,7 +71,13 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         return self._paid.ledger
 
     def adapt(
-        self, data: Any, sampling: Sampling | None = None, examples: int | None = None, unit_ids: Any = None
+        self,
+        data: Any,
+        sampling: Sampling | None = None,
+        examples: int | None = None,
+        unit_ids: Any = None,
+        owners: Any = None,
+        records_per_owner: int | None = None,
     ) -> None:
         """Releases one noisy sum over all records, charged before it is made, and uses it from now on.
 
@@ -83,22 +89,22 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
             examples: the declared, public number of records, or of units; that of the array if left out.
             unit_ids: (records,), where the ledger of the model protects units, as `fit` with `unit_ids` makes it: of
                 each unit one record enters, chosen at random, so that a unit moves the sum as one record does.
+            owners, records_per_owner: as `fit` takes them, where the ledger of the model protects owners: all records
+                enter, and the k of one owner are charged as one of k times the size.
 
         Raises:
-            ValueError: data of no records or of another shape than before, a sampling of another kind, or units where
-                the ledger protects records, or the other way round.
+            ValueError: data of no records or of another shape than before, a sampling of another kind, an owner of
+                more records than stated, or units where the ledger protects records, or the other way round.
             BudgetExhausted: it would exceed the budget of a ledger of a model that uses the layer; nothing is released.
         """
         check_records(data)
         if not self.built:
             self.build((None, *data.shape[1:]))
         self.check_shape(tuple(data.shape[1:]))
-        known: dict[str, Any] = {"unit": "record"}
-        if unit_ids is not None:
-            units = Units(unit_ids, len(data))
-            known = {"unit": "unit", "grouping": units.grouping(self._secret(), sample_of([np.asarray(data)]))}
-            data = data[units.one_each()]
-        self._release(data, sampling, len(data) if examples is None else examples, **known)
+        whose = whose_of(len(data), unit_ids, owners, records_per_owner)
+        stated = whose.stated(self._secret(), sample_of([np.asarray(data)]) if whose.grouped else None)
+        data = whose.entering(data)
+        self._release(data, sampling, len(data) if examples is None else examples, stated)
 
     def _secret(self) -> str:
         """That of the ledger of a model that uses the layer, so that its `fit` knows the units again; or its own."""
@@ -121,12 +127,12 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         """Sets the weights from the noisy `total` over `count` records, which is a declared number."""
         raise NotImplementedError
 
-    def _release(self, data: Any, sampling: Sampling | None, declared: int, **known: str) -> None:
+    def _release(self, data: Any, sampling: Sampling | None, declared: int, stated: dict[str, Any]) -> None:
         stddev = self.noise_multiplier * self.sensitivity
         self.noise_source.rekey()
         source: dict[str, Any] = {"seeded": self.noise_source.seeded, "generator": self.noise_source.generator}
         sampling = Poisson(1) if sampling is None else sampling
-        release = whole_data(self.group, self.sensitivity, stddev, sampling, declared, **known, **source)
+        release = whole_data(self.group, self.sensitivity, stddev, sampling, declared, **stated, **source)
         ledger = self._paid.ledger
         for account in self._paid.users:  # before anything is reserved: a reservation, taken back, keeps its unit
             check_ledger(account.ledger)

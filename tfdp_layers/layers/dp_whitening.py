@@ -53,9 +53,10 @@ class DPWhitening(NormClipped):
             transform the data before `fit`), merge it yourself: `model.ledger.merge(layer.ledger)`.
 
     Raises: ValueError for settings out of range.
-    Source: the release is that of Dwork, Talwar, Thakurta and Zhang 2014, "Analyze Gauss". That second-order information
-        helps private training on features: Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022, arXiv:2211.13403,
-        whose DP-FC takes the features' covariance in the place of the Hessian; here of the channels alone, once.
+    Source: the release is that of Dwork, Talwar, Thakurta and Zhang 2014, "Analyze Gauss". That second-order
+        information helps private training on features: Mehta, Krichene, Thakurta, Kurakin and Cutkosky 2022,
+        arXiv:2211.13403, whose DP-FC takes the features' covariance in the place of the Hessian; here of the channels
+        alone, once.
     """
 
     group = "noisy second moments"

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting.plain_files import refuse_no_plain_file
 from tfdp_layers.accounting.released import is_paid_for
+from tfdp_layers.batches.texts import is_text
 from tfdp_layers.certificates.constants import refusal_of_constants
 from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.models.kept_features import file_for, writing
@@ -40,7 +41,8 @@ def features(
         prefix: a Keras layer or model, or layers to be called one after the other.
         x: (n, ...), an array.
         batch_size: records computed at a time.
-        jit_compile: whether by XLA; left out, where the prefix has no weights. It halves the time of `Scattering2D`.
+        jit_compile: whether by XLA; left out, where the prefix has no weights and x no strings. It halves the time of
+            `Scattering2D`.
         dtype: of the result, "float16" say for half the memory; the prefix' output type if left out.
         cache: a folder that keeps the features in a file, named by a digest of prefix, x and versions: the next call
             with the same ones only opens it. Such a file is as private as the records.
@@ -86,7 +88,8 @@ def computed(
         return rows
 
     refuse_mixed(through, x)
-    compiled = not any(layer.weights for layer in layers) if jit_compile is None else jit_compile
+    compilable = not (is_text(x) or any(layer.weights for layer in layers))
+    compiled = compilable if jit_compile is None else jit_compile
     step = tf.function(through, autograph=False, jit_compile=compiled, reduce_retracing=not compiled)
     refuse_hidden(step, x[:batch_size])
     found: np.ndarray | None = None

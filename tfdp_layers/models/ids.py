@@ -45,5 +45,5 @@ def _looked_up(model: keras.Model, x: Any) -> Iterator[tuple[str, np.ndarray, li
         leaves = keras.tree.flatten(x)
         given = [("x" if len(leaves) == 1 else f"x[{place}]", leaf) for place, leaf in enumerate(leaves)]
     for (name, leaf), one in zip(given, found, strict=True) if len(given) == len(found) else ():
-        if isinstance(leaf, np.ndarray):
+        if isinstance(leaf, np.ndarray) and leaf.dtype.kind in "biufV":
             yield name, leaf, one

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.batches.texts import text_tensors
 from tfdp_layers.models.fit_arguments import shares_records
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.structure import KerasMixin
@@ -27,6 +28,10 @@ def noted(name: str) -> Callable[..., Any]:
             x = args[0] if args else kwargs.get("x")
             if shares_records(state.run.batches, x if isinstance(x, tf.data.Dataset) else (x,)):
                 state.watch.asked(f"{name}() of the training records")
+        if args:
+            args = (text_tensors(args[0]), *args[1:])
+        elif "x" in kwargs:
+            kwargs |= {"x": text_tensors(kwargs["x"])}
         return getattr(super(Looking, self), name)(*args, **kwargs)
 
     return call

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.rows import flat_specs
+from tfdp_layers.batches.texts import text_tensors
 from tfdp_layers.callbacks.steering import logs_first
 from tfdp_layers.callbacks.turns import Turns
 from tfdp_layers.certificates.certificate import certified
@@ -43,6 +44,7 @@ from tfdp_layers.models.replicas import Replicas, refuse_unreplicated, refuse_un
 from tfdp_layers.models.run import Run, release_of
 from tfdp_layers.models.streams import begin_stream, settle_correlation, stream_after
 from tfdp_layers.models.sums import BoundedSums, refuse_own_bounds
+from tfdp_layers.models.texts import check_texts
 from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report, steering
@@ -106,6 +108,8 @@ class Opening(BoundedSums, Bookkeeping):
             refuse(self)
         unwrap(arguments, self)
         refuse_unsound_fit(arguments, logged_names(self))
+        if isinstance(validation := arguments.get("validation_data"), tuple | list) and validation:
+            arguments["validation_data"] = (text_tensors(validation[0]), *validation[1:])
         batches = as_batches(arguments, own | {"seed": own["sampling_seed"]})
         check_labels(self, self._privacy.loss, arguments.get("y"))
         check_ids(self, arrays_of(batches))
@@ -141,6 +145,7 @@ class Opening(BoundedSums, Bookkeeping):
         state = self._privacy
         self.optimizer.workers = None if replicas is None else replicas.workers
         rows = flat_specs(spec, batches.rows_each)
+        check_texts(self, rows[0])
         self._prepare(rows, replicas)
         refuse_late_names(logged_names(self), state.posing)
         check_label_shapes(outputs_of(self), state.loss_of(self._names_of_outputs()), rows[1])

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.charging import charge
 from tfdp_layers.accounting.grouping import sample_of
-from tfdp_layers.batches.units import Units
+from tfdp_layers.batches.whose import whose_of
 from tfdp_layers.metrics import whole_draw
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 
@@ -28,6 +28,8 @@ def quantiles(
     levels: int = 10,
     examples: int | None = None,
     unit_ids: Any = None,
+    owners: Any = None,
+    records_per_owner: int | None = None,
     noise_source: str | NoiseSource = "secure",
 ) -> np.ndarray:
     """Releases quantiles of each column of private numbers, and charges the ledger before it does.
@@ -41,7 +43,8 @@ def quantiles(
     replacing it by an empty one, moves d * levels counts by 1: an L2 norm of sqrt(d * levels), attained by every record
     without NaN. Counts are whole numbers, so their sums are exact. NaN lies in no interval, and what lies beyond the
     range in its first or last. Of a unit one record enters, chosen by fresh randomness alone: whichever that is, the
-    unit moves the counts as one record does. However many quantiles are read from the counts, it is post-processing.
+    unit moves the counts as one record does. The k records of an owner move them by at most k times the bound, which
+    equal records attain, and are charged so. However many quantiles are read from the counts, it is post-processing.
 
     The count of the numbers below a point is a sum of at most `levels` noisy ones: its noise has a standard deviation
     of at most noise_multiplier * levels * sqrt(d). A quantile is off by about that many ranks, and by one interval.
@@ -56,12 +59,13 @@ def quantiles(
         levels: 1 to 20.
         examples: the declared, public number of records, or of units; that of the values if left out.
         unit_ids: (records,), for a ledger that protects units: each counts with one of its records, chosen at random.
+        owners, records_per_owner: as `fit` takes them, for a ledger that protects owners: all records count.
         noise_source: as in `tfdp.optimizers`.
 
     Returns: (probabilities,) or (probabilities, columns), each column rising.
     Raises:
-        ValueError: values that are no numbers, settings out of range, or a unit that the ledger does not protect;
-            nothing is charged.
+        ValueError: values that are no numbers, settings out of range, an owner of more records than stated, or a unit
+            that the ledger does not protect; nothing is charged.
         BudgetExhausted, LedgerError: the ledger cannot take the charge; nothing is released.
     Source: counts in a binary tree: Hay, Rastogi, Miklau, Suciu 2010, arXiv:0904.0942, section 4 (with Laplace noise).
 
@@ -73,10 +77,9 @@ def quantiles(
     wanted = _checked(array, probabilities, levels, noise_multiplier)
     columns = array.reshape(len(array), -1)
     low, high = _ends(lower, upper, columns.shape[1])
-    units = None if unit_ids is None else Units(unit_ids, len(columns))
-    columns = columns if units is None else columns[units.one_each()]
-    declared, source = len(columns) if examples is None else examples, as_noise_source(noise_source)
-    bound = math.sqrt(columns.shape[1] * levels)
+    whose = whose_of(len(columns), unit_ids, owners, records_per_owner)
+    columns, source = whose.entering(columns), as_noise_source(noise_source)
+    declared, bound = len(columns) if examples is None else examples, math.sqrt(columns.shape[1] * levels)
     noise = GroupNoise("quantiles", bound, noise_multiplier * bound)
     release = Release(
         (noise,),
@@ -84,9 +87,8 @@ def quantiles(
         declared,
         seeded=source.seeded,
         generator=source.generator,
-        unit="record" if units is None else "unit",
         purpose="whole_data",
-        grouping="" if units is None else units.grouping(ledger.secret, sample_of([array])),
+        **whose.stated(ledger.secret, sample_of([array])),
     )
     token = charge(ledger, release)
     source.rekey()

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfdp_layers.accounting import Ledger, TokenSelection
 from tfdp_layers.accounting.charging import charge
 from tfdp_layers.batches.units import Units
+from tfdp_layers.batches.whose import whose_of
 from tfdp_layers.metrics import whole_draw
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 
@@ -27,6 +28,8 @@ def vocabulary(
     tokens_of: Callable[[str], Iterable[str]] = str.split,
     examples: int | None = None,
     unit_ids: Any = None,
+    owners: Any = None,
+    records_per_owner: int | None = None,
     noise_source: str | NoiseSource = "secure",
 ) -> list[str]:
     """Releases the tokens that enough records have, the heaviest first, and charges the ledger before it does.
@@ -54,12 +57,14 @@ def vocabulary(
         tokens_of: a string's tokens, computed from it alone.
         examples: the declared, public number of records, or of units; as many as there are if left out.
         unit_ids: (records,), for a ledger that protects units: the tokens of a unit are those of its records.
+        owners, records_per_owner: as `fit` takes them, for a ledger that protects owners: each record counts, and with
+            k of one owner the weights move by up to k, and the threshold lies about k times as high.
         noise_source: as in `tfdp.optimizers`.
 
     Returns: tokens, by falling noisy weight; none, if none passes. Their number is covered, too.
     Raises:
-        ValueError: records that are no text or tokens, settings out of range, or a unit that the ledger does not
-            protect; nothing is charged.
+        ValueError: records that are no text or tokens, settings out of range, an owner of more records than stated, or
+            a unit that the ledger does not protect; nothing is charged.
         BudgetExhausted, LedgerError: the ledger cannot take the charge; nothing is released.
 
     Example:
@@ -69,10 +74,10 @@ def vocabulary(
     if isinstance(records, str | bytes):
         raise ValueError("vocabulary got one text. Give a list of records, each a string or a collection of tokens.")
     texts = list(records)
-    units = None if unit_ids is None else Units(unit_ids, len(texts))
-    rows = len(texts) if units is None else len(units)
-    if not rows:
+    if not texts:
         raise ValueError("vocabulary got no records.")
+    whose = whose_of(len(texts), unit_ids, owners, records_per_owner)
+    rows = len(texts) if whose.units is None else len(whose.units)
     declared, source = rows if examples is None else examples, as_noise_source(noise_source)
     release = TokenSelection(
         most_tokens,
@@ -82,10 +87,9 @@ def vocabulary(
         declared,
         seeded=source.seeded,
         generator=source.generator,
-        unit="record" if units is None else "unit",
-        grouping="" if units is None else units.grouping(ledger.secret),
+        **whose.stated(ledger.secret),
     )
-    weights = summed_weights(_by_owner(texts, units, tokens_of), release.tokens)
+    weights = summed_weights(_by_unit(texts, whose.units, tokens_of), release.tokens)
     token = charge(ledger, release)
     source.rekey()
     found = passing(weights, release, source)
@@ -93,13 +97,13 @@ def vocabulary(
     return found
 
 
-def summed_weights(owners: Iterable[Iterable[str]], most: int) -> dict[str, int]:
-    """The weight of each token over all owners of tokens, in units of 2^-30: NOT private.
+def summed_weights(holders: Iterable[Iterable[str]], most: int) -> dict[str, int]:
+    """The weight of each token over all holders of tokens (records, or units), in units of 2^-30: NOT private.
 
-    Adding an owner moves it by a vector of L2 norm at most 2^30: t tokens, each floor(2^30 / sqrt(t)).
+    Adding a holder moves it by a vector of L2 norm at most 2^30: t tokens, each floor(2^30 / sqrt(t)).
     """
     total: dict[str, int] = {}
-    for tokens in owners:
+    for tokens in holders:
         own: dict[str, None] = {}
         for token in tokens:
             own.setdefault(token)
@@ -122,15 +126,15 @@ def passing(weights: dict[str, int], release: TokenSelection, source: NoiseSourc
     return [name for _, name in sorted(kept)]
 
 
-def _by_owner(texts: list[Any], units: Units | None, tokens_of: Callable[[str], Iterable[str]]) -> list[list[str]]:
+def _by_unit(texts: list[Any], units: Units | None, tokens_of: Callable[[str], Iterable[str]]) -> list[list[str]]:
     """The tokens of each record, or of each unit's records one after the other."""
     split = [list(_tokens(text, number, tokens_of)) for number, text in enumerate(texts)]
     if units is None:
         return split
-    owners: list[list[str]] = [[] for _ in range(len(units))]
+    holders: list[list[str]] = [[] for _ in range(len(units))]
     for position, tokens in zip(units.positions, split, strict=True):
-        owners[position] += tokens
-    return owners
+        holders[position] += tokens
+    return holders
 
 
 def _tokens(text: Any, number: int, tokens_of: Callable[[str], Iterable[str]]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from tfdp_layers.proof import (
     shapes,
     slicing,
     state,
+    texts,
 )
 from tfdp_layers.proof.models import prove_sums
 from tfdp_layers.proof.proving import prove, prove_rows
@@ -43,5 +44,6 @@ FAMILIES = (
     shapes,
     slicing,
     state,
+    texts,
 )
 """Importing them registers their rules, and how they compute with known integers."""

@@ -15,11 +15,13 @@ from tfdp_layers.proof.frames import CALL, Frame
 from tfdp_layers.proof.rules import ANY_INPUT, MAKERS, OWN, RULES, Node, numbers
 from tfdp_layers.proof.settling import settle
 from tfdp_layers.proof.singles import of_one_record
+from tfdp_layers.proof.texts import clamped, of_pieces
 from tfdp_layers.proof.values import (
     Batch,
     Constant,
     Counted,
     Handle,
+    Pieces,
     RefusalError,
     Refused,
     Single,
@@ -56,6 +58,7 @@ class Prover:
         counting: variables that hold how many rounds a loop over records had.
         fresh: integers that were drawn at random, and the frames they were drawn in.
         streams: by the seed of a stateful generator, what is drawn from it.
+        captured: by key, the handles that are captured from outside of all functions.
     """
 
     batches: list[Batch] = field(default_factory=list)
@@ -67,6 +70,7 @@ class Prover:
     counting: set[int] = field(default_factory=set)
     fresh: dict[Any, Any] = field(default_factory=dict)
     streams: dict[Any, Any] = field(default_factory=dict)
+    captured: dict[int, Any] = field(default_factory=dict)
     operations: int = 0
 
     def know(self, batch: Batch) -> Batch:
@@ -106,9 +110,13 @@ class Prover:
             return self.without_rule(node, inputs)
         if equal_to_itself(node):
             return numbers([1], ())
+        if (known := clamped(node, inputs)) is not None:
+            return known
         worst = worst_of(inputs)
         if worst is not None:
             return worst
+        if any(isinstance(value, Pieces) for value in inputs):
+            return of_pieces(node, inputs)
         if node.type in OWN:
             return RULES[node.type](node, inputs)
         if any(isinstance(value, Single) for value in inputs):

@@ -107,6 +107,7 @@ def examined(
     outputs = list(graph.outputs) if sums is None else list(sums)
     batch = Batch(symbol("records", varies=True, least=1))  # type: ignore[arg-type]
     prover = Prover([batch], tainted={resource_key(handle_of(v)) for v in may_write})
+    prover.captured = handles_by_key([outermost(outer) for outer in captured.values()])
     frame = Frame("", CALL, graph, values=given(graph, captured, records, batch))
     prover.run(frame)
     names = sorted(set(layers), key=len, reverse=True)
@@ -153,6 +154,15 @@ def of_records(tensor: Any, batch: Batch) -> Value:
     if tensor.shape[0] is not None:
         return Refused(None, mixed=False, reason="a batch of a fixed size: trace with an unknown one")
     return Rows((batch.size, *sizes[1:]), batch=batch)
+
+
+def handles_by_key(tensors: Iterable[Any]) -> dict[int, Any]:
+    """Handles of resources from outside of all functions; none of a key that several have."""
+    found: dict[int, list[Any]] = {}
+    for one in tensors:
+        if one.dtype == tf.resource and not tf.is_symbolic_tensor(one):
+            found.setdefault(resource_key(one), []).append(one)
+    return {key: ones[0] for key, ones in found.items() if len({id(one) for one in ones}) == 1}
 
 
 def outermost(tensor: Any) -> Any:

@@ -200,6 +200,36 @@ class Special(Value):
 
 
 @dataclass(frozen=True)
+class Pieces(Value):
+    """What the records' texts are cut into, along one axis: the words of a record one after the other, then the next's.
+
+    A word depends on its record alone, as does how many a record has; the same way for all records. A record may have
+    several texts, laid out as `Rows` are; then "record" stands for each text here.
+
+    Attributes:
+        cut: the operation that cut them, which tells them from pieces of other numbers.
+        what: "words"; "places" (record, place) and "records" of them; how many of a record, "counts"; where these
+            start, "starts", and end, "ends"; "sizes", (records, most words of one).
+    """
+
+    batch: Batch = dataclasses.field(kw_only=True)
+    outer: Number = dataclasses.field(default=1, kw_only=True)
+    inner: Number = dataclasses.field(default=1, kw_only=True)
+    cut: str = dataclasses.field(kw_only=True)
+    what: str = dataclasses.field(kw_only=True)
+
+    @property
+    def texts(self) -> Number:
+        """How many were cut."""
+        return self.batch.size * self.outer * self.inner
+
+    @property
+    def origin(self) -> tuple[Any, ...]:
+        """What is the same of all that one cut made."""
+        return self.batch, self.outer, self.inner, self.cut
+
+
+@dataclass(frozen=True)
 class Refused(Value):
     """Nothing is known (not `mixed`), or records are known to meet (`mixed`).
 

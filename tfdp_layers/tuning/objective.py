@@ -6,7 +6,7 @@ from typing import Any
 
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.batches.base import Batches
-from tfdp_layers.batches.units import Units
+from tfdp_layers.batches.whose import Whose, whose_of
 from tfdp_layers.metrics import metric_release, release_metric
 from tfdp_layers.noise import NoiseSource, as_noise_source
 from tfdp_layers.sampling import drawing_all
@@ -28,7 +28,7 @@ class NoisyMean:
             model, for example `lambda model: model.predict(x, verbose=0).argmax(-1) == y`.
         stddev: of the noise on the mean, in the metric's units.
         lower, upper, noise_source: as in `tfdp.release_metric`.
-        unit_ids: as there, for a `fit` that got them.
+        unit_ids, owners, records_per_owner: as there, for a `fit` that got them.
     """
 
     values: Callable[[Any], Any]
@@ -37,6 +37,8 @@ class NoisyMean:
     upper: float = 1.0
     noise_source: str | NoiseSource = "secure"
     unit_ids: Any = None
+    owners: Any = None
+    records_per_owner: int | None = None
 
     def __call__(self, model: Any, examples: int) -> float:
         """Releases the number, charged to the trial."""
@@ -48,6 +50,8 @@ class NoisyMean:
             upper=self.upper,
             examples=examples,
             unit_ids=self.unit_ids,
+            owners=self.owners,
+            records_per_owner=self.records_per_owner,
             name="score",
             noise_source=self.noise_source,
         )
@@ -55,18 +59,21 @@ class NoisyMean:
     def part(self, batches: Batches, secret: str = "") -> Part:
         """What it costs a trial on these records; `secret` is that of the ledger that pays for it."""
         examples = batches.examples
-        grouped = self.unit_ids is not None and secret
-        grouping = Units(self.unit_ids, len(self.unit_ids)).grouping(secret) if grouped else ""
+        stated = self._whose().stated(secret)
         release = metric_release(
             "score",
             (self.upper - self.lower) / 2.0,
             float(self.stddev) * examples,
             drawing_all(batches.sampling.relation, examples),
             as_noise_source(self.noise_source),
-            self.unit_ids is not None,
-            grouping,
+            stated,
         )
         return release, 1
+
+    def _whose(self) -> Whose:
+        """Whose records the values are of, which is known without the values."""
+        given = self.unit_ids if self.owners is None else self.owners
+        return whose_of(0 if given is None else len(given), self.unit_ids, self.owners, self.records_per_owner)
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from tfdp_layers.proof import arithmetic, rules
 PACKAGE = "tfdp_layers.proof"
 MODULES = rules.types(
     "constants control convolutions elementwise gathering inner interpreter joins lists places products randomness"
-    " record_loops reductions reshaping settling shapes shortcuts singles slicing state walks"
+    " record_loops reductions reshaping settling shapes shortcuts singles slicing state texts walks"
 )
 _REGISTRIES: list[Any] = [rules.RULES, rules.ANY_INPUT, rules.OWN, rules.MAKERS, arithmetic.OPERATIONS]
 

@@ -57,6 +57,10 @@ PLANTED = {
     "slicing.strided": ("rows", "backwards_by_slice"),
     "slicing.strided_gradient": ("rows", "moved_down_by_a_gradient"),
     "state.gather": ("constant", "row_of_a_variable_by_a_count"),
+    "texts.counted": ("constant", "counted_together"),
+    "texts.found_in_table": ("rows", "default_of_the_sum"),
+    "texts.of_strings": ("constant", "length_of_the_sum"),
+    "texts.split": ("constant", "first_word_cut_at_the_size"),
 }
 """By rule: what it claims where it should refuse, and what is proved then."""
 
@@ -120,6 +124,14 @@ GUARDS = {
     "slicing.cut: a slice that begins where the number or the places of records say": "columns_from_size",
     "slicing.part_size: a slice by the number or the places of records": "column_of_size",
     "slicing.sliced: every so many rows of the batch, or the batch backwards": "backwards_by_slice",
+    "texts.cast: numbers of records, or of words, in a type that may not hold them": "numbers_of_records_in_a_byte",
+    "texts.ends: words counted from the end": "starts_from_the_end",
+    "texts.found_in_table: a default that depends on records": "default_of_the_sum",
+    "texts.require: f'words of all records where their {what} belong'": "record_of_each_word",
+    "texts.require: words of records cut in one way meet words of records cut in another": "words_of_other_cuts_as_they_are",
+    "texts.require_fixed: a table that may be written to, by this function or by another": "in_a_table_that_may_change",
+    "texts.starts: words of all records beside others": "starts_of_no_records",
+    "texts.words_in_table: a default that depends on records": "default_of_the_sum_to_words",
     "walks.added: a sum that is not over the piece of this round, added in every round": "rows_of_next_place",
     "walks.after: a loop over records that does not start from zero": "pieces_from_ones",
     "walks.packed: records of the batch meet''": "blocks_swapped",
@@ -127,6 +139,9 @@ GUARDS = {
 """By check: what is proved without it. Of the others each stands behind another one."""
 
 EDITS = [
+    ("texts", "value.entries == known.entries", "True", "clamped_elsewhere"),
+    ("texts", "size.entries != (whole.texts,)", "False", "words_of_the_first"),
+    ("texts", "(given, masks) == (((0, 0), (0, 1), (1, 1)), (1, 1, 2, 0, 0))", "True", "words_put_by_their_places"),
     ("settling", "return low <= number <= high", "return True", "running_sum_beyond_a_byte"),
     ("arrays", "if not all(map(only_summed_over, node.operation.outputs)):", "if False:", "axes_of_one_record"),
     (

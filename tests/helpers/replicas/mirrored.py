@@ -92,6 +92,25 @@ def two_replicas_equal_one_device() -> None:
             np.testing.assert_array_equal(a, b)
 
 
+def owners_are_stated_as_on_one_device_and_a_record_moves_no_more() -> None:
+    owners = {"owners": [[f"p{i}", "ann"] if i < 3 else f"p{i}" for i in range(12)], "records_per_owner": 3}
+
+    def optimizer(seed: int = 3) -> Any:
+        return tfdp.optimizers.ClippedOptimizer("sgd", 1.0, 0.5, noise_source=tfdp.noise.SeededNoise(seed))
+
+    one, _ = trained(plain, optimizer, contextlib.nullcontext(), owners)
+    two, _ = trained(plain, optimizer, STRATEGY.scope(), owners)
+    np.testing.assert_allclose(weights(two), weights(one), rtol=1e-5, atol=1e-6)
+    (release,) = two.ledger.releases
+    assert (release.unit, release.records_per_owner) == ("owner", 3)
+    assert release == replace(one.ledger.releases[0], independence=release.independence)
+    assert two.privacy_statement(1e-3, unit_name="friend").epsilon == one.privacy_statement(1e-3).epsilon
+    alone, _ = trained(plain, lambda: optimizer(4), STRATEGY.scope(), {})
+    assert two.privacy_statement(1e-3).epsilon > 1.2 * alone.privacy_statement(1e-3).epsilon
+    with pytest.raises(ValueError, match="own more than records_per_owner=2"):
+        trained(plain, lambda: optimizer(5), STRATEGY.scope(), owners | {"records_per_owner": 2})
+
+
 with STRATEGY.scope():
     WIDE = wide_model()
 
@@ -329,6 +348,7 @@ CHECKS = (
     a_layer_that_asks_the_other_replica_is_refused,
     the_documented_example_trains,
     two_replicas_equal_one_device,
+    owners_are_stated_as_on_one_device_and_a_record_moves_no_more,
     the_noise_of_a_step_is_the_stated_one,
     correlated_noise_takes_back_a_part_of_the_last_steps_once,
     noise_on_every_replica_is_seen,

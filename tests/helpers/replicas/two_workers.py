@@ -132,7 +132,9 @@ def one_session(number: int) -> dict[str, Any]:
             optimizer = tfdp.optimizers.NoisyOptimizer(keras.optimizers.Adam(0.05), 0.0)
             still(model).compile(optimizer, LOSS, **options)
         draws = {"sampling": tfdp.sampling.Poisson(5), "sampling_seed": 1, "steps_per_epoch": 4}
-        model.fit(x, y, epochs=2, verbose=0, **draws)
+        model.fit(x, y, epochs=2, verbose=0, owners=np.arange(12) // 2, records_per_owner=2, **draws)
+        (release,) = model.ledger.releases
+        found["owned"] = [release.unit, release.records_per_owner, model.ledger.steps]
         return weights(model).tolist()
 
     found["two"] = noiseless(strategy.scope(), steps_per_execution=2)
@@ -145,6 +147,12 @@ def one_session(number: int) -> dict[str, Any]:
         wide = wide_model(noise=tfdp.noise.Correlated(0.8))
     found["stream"] = stream_noise(*wide).tolist()
     found["refused"] = refused(number, model, x, y)
+    with strategy.scope():
+        model, x, y = wide_model()
+    with pytest.raises(ValueError, match="differ from the chief") as raised:
+        model.fit(x, y, batch_size=4, verbose=0, **({"owners": np.arange(16)} if number else {}))
+    assert model.ledger.steps == 0
+    found["not owned"] = str(raised.value)[:90]
     found["calibrated"] = calibrated(strategy, number)
     return found
 
@@ -212,6 +220,12 @@ def the_documented_example_trains() -> None:
 
 def two_workers_equal_one_device() -> None:
     np.testing.assert_allclose(FOUND[0]["two"], FOUND[0]["one"], rtol=1e-5, atol=1e-6)
+
+
+def owners_are_charged_on_all_workers() -> None:
+    assert FOUND[0]["owned"] == FOUND[1]["owned"] == ["owner", 2, 8]
+    assert "this one in nothing" in FOUND[0]["not owned"]
+    assert "this one in ['release']" in FOUND[1]["not owned"]
 
 
 def weights_are_the_same_on_all_workers() -> None:
@@ -291,6 +305,7 @@ CHECKS = (
     two_workers_train,
     the_documented_example_trains,
     two_workers_equal_one_device,
+    owners_are_charged_on_all_workers,
     weights_are_the_same_on_all_workers,
     the_noise_of_a_step_is_the_stated_one,
     the_chief_finds_the_noise_for_all,

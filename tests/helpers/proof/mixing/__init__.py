@@ -17,6 +17,7 @@ from helpers.proof.mixing import (
     orders,
     outside,
     sorting,
+    texts,
     timing,
     tricks,
 )
@@ -36,6 +37,7 @@ KINDS = (
     orders,
     outside,
     sorting,
+    texts,
     timing,
     tricks,
 )

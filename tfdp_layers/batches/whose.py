@@ -1,0 +1,77 @@
+"""Whom the records of a release belong to: to nobody else, to units that own several, or to several owners each."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from tfdp_layers.batches.owners import Owners, checked_limit
+from tfdp_layers.batches.units import Units
+
+__all__ = ["Whose", "unit_of", "whose_of"]
+
+
+@dataclass(frozen=True)
+class Whose:
+    """Whose contribution a release of all records hides.
+
+    Attributes:
+        unit: "record", "unit" or "owner", as in `tfdp.accounting.Release`.
+        units: which records belong to which unit; None unless `unit` is that.
+        records_per_owner: how many of the records one owner owns at most, which was checked; 1 where there are none.
+        owners: who owns each record; None unless `unit` is "owner".
+    """
+
+    unit: str = "record"
+    units: Units | None = None
+    records_per_owner: int = 1
+    owners: Owners | None = None
+
+    @property
+    def grouped(self) -> bool:
+        """Whether it is said which records belong together."""
+        return self.units is not None or self.owners is not None
+
+    def grouping(self, secret: str, records: Iterable[bytes] | None = None) -> str:
+        """The `grouping` of a release (see `Units.grouping`); empty for records, and where no secret is known."""
+        groups = self.units or self.owners
+        return "" if groups is None or not secret else groups.grouping(secret, records)
+
+    def stated(self, secret: str, records: Iterable[bytes] | None = None) -> dict[str, Any]:
+        """What a release says of it, by the names of its fields. Arguments as of `grouping`."""
+        whose = {"unit": self.unit, "records_per_owner": self.records_per_owner}
+        return whose | {"grouping": self.grouping(secret, records)}
+
+    def entering(self, records: Any) -> Any:
+        """The records that enter a sum: all of them, or of each unit one, chosen afresh at random."""
+        return records if self.units is None else records[self.units.one_each()]
+
+
+def unit_of(unit_ids: Any, owners: Any, records_per_owner: Any) -> str:
+    """What these arguments protect: "record", "unit" or "owner". Raises ValueError for two answers, or half of one."""
+    if owners is None and records_per_owner is not None:
+        raise ValueError(
+            f"records_per_owner={records_per_owner!r} needs to know who owns each record: give owners, too. Records"
+            " of one owner each are told apart by unit_ids, with records_per_unit."
+        )
+    if owners is not None and unit_ids is not None:
+        raise ValueError(
+            "unit_ids and owners are two ways to say whom a record belongs to, with two guarantees. Give unit_ids"
+            " where each record belongs to one person; owners where one may belong to several."
+        )
+    return "owner" if owners is not None else "record" if unit_ids is None else "unit"
+
+
+def whose_of(records: int, unit_ids: Any, owners: Any, records_per_owner: Any) -> Whose:
+    """Reads the arguments by which `fit`, and what else releases records, is told whom each of them belongs to.
+
+    Raises: ValueError for ids or owners that do not tell it of each record, and owners of more records than stated.
+    """
+    unit = unit_of(unit_ids, owners, records_per_owner)
+    if unit == "unit":
+        return Whose(unit, Units(unit_ids, records))
+    if unit == "record":
+        return Whose()
+    limit = checked_limit(1 if records_per_owner is None else records_per_owner)
+    owned = Owners(owners, records)
+    owned.refuse_more(limit)
+    return Whose(unit, records_per_owner=limit, owners=owned)

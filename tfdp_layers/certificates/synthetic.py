@@ -1,0 +1,101 @@
+"""Made-up records and labels, on which a model is measured."""
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.certificates.lookups import hold_ids
+from tfdp_layers.per_record.losses import is_sparse
+from tfdp_layers.structure import inputs_of
+
+if TYPE_CHECKING:
+    from tfdp_layers.models.training import PrivateTraining
+
+__all__ = ["inputs_like", "synthetic_inputs", "synthetic_labels"]
+
+ROWS = 4
+
+
+def inputs_like(model: "PrivateTraining", x: Any) -> Any:
+    """What the records look like: `x`, or the model's own inputs where it is None."""
+    return keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), inputs_of(model)) if x is None else x
+
+
+def synthetic_inputs(model: "PrivateTraining", x: Any, rows: int = ROWS, seed: int = 0, scale: float = 1.0) -> Any:
+    """Random rows like `x`: normal numbers, integers below the smallest vocabulary, texts of known and unknown words.
+
+    Given tensors are kept (first rows). Floating-point numbers that an embedding looks up lie within its table.
+    """
+    rng = np.random.default_rng(seed)
+    limits = [layer.input_dim for layer in model._flatten_layers() if isinstance(layer, keras.layers.Embedding)]
+    leaves = keras.tree.flatten(x)
+
+    def fill(spec: Any, looked_up: bool) -> tf.Tensor:
+        if not isinstance(spec, tf.TensorSpec):
+            return tf.convert_to_tensor(spec[:rows])
+        shape = [rows] + [8 if d is None else d for d in spec.shape[1:]]
+        dtype = tf.as_dtype(spec.dtype)
+        if dtype == tf.string:
+            return random_texts(model, shape, rng)
+        if dtype.is_floating and not looked_up:
+            return tf.constant(scale * rng.normal(size=shape), dtype)
+        return tf.cast(tf.constant(rng.integers(0, min([*limits, 2 if dtype.is_bool else 100]), shape)), dtype)
+
+    return keras.tree.pack_sequence_as(
+        x, [fill(*one) for one in zip(leaves, hold_ids(model, len(leaves)), strict=True)]
+    )
+
+
+def random_texts(model: "PrivateTraining", shape: Sequence[int], rng: np.random.Generator) -> tf.Tensor:
+    """Texts of one to four words: those that layers of the model look up, and others."""
+    known = [word for layer in model._flatten_layers() for word in words_of(layer)]
+    words = np.array([*known[:100], "a", "unknown", "17"])
+    counts = rng.integers(1, 5, shape)
+    counts[rng.random(shape) < 0.5] = 1  # a layer that splits nothing knows single words alone
+    texts = [" ".join(rng.choice(words, count)) for count in counts.flat]
+    return tf.reshape(tf.constant(texts), shape)
+
+
+def words_of(layer: keras.layers.Layer) -> list[str]:
+    """The strings that a layer looks up; none of a layer that has none yet."""
+    if isinstance(layer, keras.layers.StringLookup | keras.layers.TextVectorization):
+        return [str(word) for word in layer.get_vocabulary()] if layer.vocabulary_size() else []
+    return []
+
+
+def output_shapes(model: "PrivateTraining", x: Any) -> list[Any]:
+    """What has the shapes of the model's outputs, traced where that tells them: synthetic integers may not be valid."""
+    traced = tf.function(functools.partial(model.__call__, training=True), autograph=False).get_concrete_function(x)
+    outputs = keras.tree.flatten(traced.structured_outputs)
+    known = all(t.shape.is_fully_defined() for t in outputs)
+    return outputs if known else keras.tree.flatten(model(x, training=True))
+
+
+def synthetic_labels(model: "PrivateTraining", x: Any, y: Any, seed: int = 1) -> Any:
+    """Random labels like `y`; classes below the width of the output for integers, uniform numbers otherwise."""
+    rng = np.random.default_rng(seed)
+    outputs = output_shapes(model, x)
+    rows = len(keras.tree.flatten(x)[0])
+    if y is None:
+        sparse = [is_sparse(loss) for loss in model.compiled_losses]
+        specs = zip(outputs, sparse, strict=True)
+        y = [tf.TensorSpec(t.shape[:-1], tf.int64) if s else tf.TensorSpec(t.shape, tf.float32) for t, s in specs]
+    leaves = keras.tree.flatten(y)
+
+    def fill(spec: Any, output: tf.Tensor) -> tf.Tensor:
+        if not isinstance(spec, tf.TensorSpec):
+            return tf.convert_to_tensor(spec[:rows])
+        shape = [rows] + [o if d is None else d for d, o in zip(spec.shape[1:], output.shape[1:], strict=False)]
+        dtype = tf.as_dtype(spec.dtype)
+        if dtype.is_integer or dtype.is_bool:
+            same = len(shape) == len(output.shape) and shape[-1] == output.shape[-1]
+            top = 2 if same or output.shape[-1] == 1 else output.shape[-1]
+            return tf.cast(tf.constant(rng.integers(0, top, shape)), dtype)
+        return tf.constant(rng.uniform(size=shape), dtype)
+
+    padded = outputs + outputs[-1:] * (len(leaves) - len(outputs))
+    return keras.tree.pack_sequence_as(y, [fill(s, o) for s, o in zip(leaves, padded, strict=False)])

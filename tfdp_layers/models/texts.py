@@ -1,0 +1,87 @@
+"""Whether strings go where a model takes strings, said before anything is spent."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tfdp_layers.batches.records import leaves_by_name
+from tfdp_layers.structure import functional_class, inputs_of
+
+_NUMBERS = (
+    "Turn words into numbers before fit, with words that are known beforehand: run StringLookup or TextVectorization on"
+    " the data; or inside of the model, behind keras.Input(..., dtype='string'), with the words as vocabulary="
+    " (docs/recipe_text.md, docs/recipe_tabular.md)."
+)
+
+
+def check_texts(model: keras.Model, x: Any) -> None:
+    """Raises ValueError for strings where the model takes numbers, numbers where it takes strings, and strings in XLA.
+
+    Args:
+        x: `tf.TensorSpec` of the records, in the structure that `fit` got.
+    """
+    check_lookups(model)
+    given = list(leaves_by_name("x", x))
+    texts = [name for name, spec in given if spec.dtype == tf.string]
+    if texts and model.jit_compile:
+        raise ValueError(
+            f"{texts[0]} holds strings, and jit_compile=True compiles the model by XLA, which knows none. Compile it"
+            " with jit_compile=False, or run the lookup on the data before fit."
+        )
+    if texts and not model.built and isinstance(model, keras.Sequential):
+        raise ValueError(
+            f"{texts[0]} holds strings, and model {model.name!r} does not say that it takes any: Keras would take its"
+            " input for numbers. Begin it with keras.Input(shape, dtype='string'), where its first layer looks words"
+            f" up. {_NUMBERS}"
+        )
+    for name, spec, wanted in _matched(model, given, x):
+        if spec.dtype == tf.string and wanted != "string":
+            raise ValueError(f"{name} holds strings, and the model takes {wanted} there. {_NUMBERS}")
+        if spec.dtype != tf.string and wanted == "string":
+            raise ValueError(
+                f"{name} holds {spec.dtype.name} numbers, and the model takes strings there. Give strings:"
+                f" {name}.astype(str), if that writes them as its vocabulary does."
+            )
+
+
+def check_lookups(model: keras.Model) -> None:
+    """Raises ValueError for a layer that is to look words up and has none yet, or that fills up to the longest text."""
+    kl = keras.layers
+    for layer in model._flatten_layers():
+        if not isinstance(layer, kl.StringLookup | kl.IntegerLookup | kl.TextVectorization):
+            continue
+        ragged = isinstance(layer, kl.TextVectorization) and layer._output_mode == "int"
+        if ragged and not layer._output_sequence_length:
+            raise ValueError(
+                f"Layer {layer.name!r} (TextVectorization) fills each text up to the longest of the batch, so what a"
+                " record becomes depends on others. Give it a number of words:"
+                " TextVectorization(..., output_sequence_length=64)."
+            )
+        if not layer.get_vocabulary(include_special_tokens=False):
+            raise ValueError(
+                f"Layer {layer.name!r} ({type(layer).__name__}) has no vocabulary yet. Give it the words that are known"
+                " beforehand, vocabulary=[...]; or words found with noise: tfdp.preprocessing.vocabulary"
+                " (docs/data.md). What adapt() learns of private records is released with the model, without noise."
+            )
+
+
+def _matched(model: keras.Model, given: list[tuple[str, Any]], x: Any) -> Iterator[tuple[str, Any, str]]:
+    """Each leaf's name and spec, and the type of the model's input that takes it, as far as that is known."""
+    if not model.built or not isinstance(model, keras.Sequential | functional_class()):
+        return
+    structure = inputs_of(model)
+    if isinstance(x, Mapping):
+        inputs = structure if isinstance(structure, Mapping) else {one.name: one for one in model.inputs}
+        given, taken = (
+            [(f"x[{key!r}]", x[key]) for key in x if key in inputs],
+            [inputs[key] for key in x if key in inputs],
+        )
+        if any(keras.tree.is_nested(one) for one in taken):
+            return
+    else:
+        taken = keras.tree.flatten(structure)
+    if len(taken) == len(given):
+        for (name, spec), one in zip(given, taken, strict=True):
+            yield name, spec, keras.backend.standardize_dtype(one.dtype)
