@@ -33,7 +33,7 @@ _NARROW = 64
 """Rows of fewer entries leave a processor's vectors empty: the longer side of the matrix is laid along them."""
 
 OuterFunction = Callable[[Sequence[tf.Tensor], tf.Tensor], tf.Tensor]
-"""(inputs, u) -> the filtered x u^T: (rows,) each, (units,) -> (rows, units). `inputs` is what `of_inputs` made of x."""
+"""(what `of_inputs` made of x, u) -> the filtered x u^T: (rows,) each, (units,) -> (rows, units)."""
 
 
 class EntryFunction(abc.ABC):
@@ -172,7 +172,8 @@ def sum_of_block(
 
     def tile(index: tf.Tensor) -> tf.Tensor:
         start = tf.minimum(index * size, inputs - size)  # the last one overlaps where they do not fit
-        entry, columns = function.outer(variable, start, size), [tf.slice(f, [0, start], [_ROWS, size]) for f in factors]
+        entry = function.outer(variable, start, size)
+        columns = [tf.slice(factor, [0, start], [_ROWS, size]) for factor in factors]
 
         def body(row: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             for offset in range(step):
