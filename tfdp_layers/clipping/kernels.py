@@ -173,11 +173,11 @@ def sum_of_block(
     def tile(index: tf.Tensor) -> tf.Tensor:
         start = tf.minimum(index * size, inputs - size)  # the last one overlaps where they do not fit
         entry = function.outer(variable, start, size)
-        columns = [tf.slice(factor, [0, start], [_ROWS, size]) for factor in factors]
 
         def body(row: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             for offset in range(step):
-                values = entry([column[row + offset] for column in columns], u[row + offset])
+                own = [tf.slice(factor[row + offset], [start], [size]) for factor in factors]
+                values = entry(own, u[row + offset])
                 total += values if weights is None else weights[row + offset] * values
             return row + step, total
 
