@@ -105,7 +105,9 @@ def test_outer_products_are_clamped_as_if_written_out(variable, start):
     """A tile of a matrix at a time; where x is zero, the bound on u is infinite, and the product must stay zero."""
     entries = ClampedEntries(TENSORS | {id(variable): TENSORS.get(id(variable), tf.constant(0.4))})
     x, u = np.array([0.0, -3.0], "float32"), np.array([1e-3, -2.0, 50.0, 0.1], "float32")
-    found = np.asarray(entries.outer(variable, start, 2)(tf.constant(x), tf.constant(u)))
+    inputs = tf.constant(np.concatenate([np.full(start, 7.0, "float32"), x]))  # of which a tile takes two
+    factors = [factor[0, start:] for factor in entries.of_inputs(variable, inputs[tf.newaxis])]
+    found = np.asarray(entries.outer(variable, start, 2)(factors, tf.constant(u)))
     limit = np.broadcast_to(np.asarray(entries.clamps[id(variable)]), (3, 4))[start : start + 2]
     np.testing.assert_allclose(found, np.clip(np.outer(x, u), -limit, limit), rtol=1e-6)
 

@@ -1,5 +1,7 @@
 """The compiled kernels of filtered sums: the same sums as a loop over records, and the same bounds."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -8,6 +10,7 @@ import tfdp_layers as tfdp
 from helpers.ordinary import compiled, gradients_alone, length, mlp
 from helpers.variants import slow_but
 from tfdp_layers.clipping import kernels as kernels_module
+from tfdp_layers.clipping.clamps import ClampedEntries
 
 
 @pytest.fixture
@@ -95,3 +98,61 @@ def test_no_record_adds_more_than_the_bound(name, kernels):
         whole = [np.asarray(s, np.float64) for s in released(tf.constant(spoiled), tf.constant(y))]
         assert length([a - b for a, b in zip(whole, without, strict=True)]) <= bound * (1 + 1e-5), value
     assert kernels
+
+
+# One matrix: wide, and so narrow that the kernels turn it ------------------------------------------------------------
+
+ROWS, THERE = 8, 5
+RNG = np.random.default_rng(3)
+
+
+def matrix(shape):
+    """Factors of records, of which the first are there and the others zero; clamps of each weight."""
+    x, u = (RNG.normal(size=(ROWS, n)).astype("float32") for n in shape)
+    x[THERE:] = 0.0
+    return x, u, np.exp(RNG.normal(-1, 1, shape)).astype("float32")
+
+
+def found_by_kernels(x, u, limit):
+    """Sum, weighted sum with weights 0, 1, 2 ..., and squared norms, by compiled kernels."""
+    variable = SimpleNamespace(shape=(x.shape[1], u.shape[1]))
+    function = ClampedEntries({id(variable): tf.constant(limit)})
+    own = [variable, *map(tf.constant, (x, u))]
+    weights = tf.range(ROWS, dtype=tf.float32)
+
+    @tf.function(autograph=False)
+    def every():
+        count = tf.constant(THERE)
+        return (
+            kernels_module.filtered_sum(*own, function, count),
+            kernels_module.weighted_filtered_sum(*own, weights, function, count),
+            kernels_module.filtered_squared_norms(*own, function, count)[:THERE],
+        )
+
+    return [part.numpy() for part in every()]
+
+
+def written_out(x, u, limit):
+    entries = np.clip(x[:, :, None] * u[:, None, :], -limit, limit).astype("float64")
+    norms = np.sum(np.square(entries[:THERE]), axis=(1, 2))
+    return entries.sum(0), np.einsum("b,bxu->xu", np.arange(ROWS), entries), norms
+
+
+@pytest.mark.parametrize("shape", [(11, 70), (13, 3)], ids=["wide", "narrow"])
+@pytest.mark.parametrize("alike", [False, True], ids=["array", "number"])
+def test_tiles_and_blocks_add_up_to_the_records_that_are_there(shape, alike, monkeypatch):
+    """Several blocks, several tiles of which the last overlaps, inputs that no round of a loop divides."""
+    monkeypatch.setattr(kernels_module, "_ROWS", 4)
+    monkeypatch.setattr(kernels_module, "_TILE", 4 * max(shape))
+    x, u, limit = matrix(shape)
+    limit = np.float32(0.2) if alike else limit
+    for found, wanted in zip(found_by_kernels(x, u, limit), written_out(x, u, limit), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_clamps_that_are_not_turned_with_their_matrix_are_seen(monkeypatch):
+    """The planted bug: the clamps of a square's transposed weights."""
+    x, u, limit = matrix((9, 9))
+    monkeypatch.setattr(kernels_module, "laid_along_units", lambda v, x, u, function: (u, x, function, True))
+    found, wanted = found_by_kernels(x, u, limit)[0], written_out(x, u, limit)[0]
+    assert np.abs(found - wanted).max() > 0.01

@@ -134,18 +134,26 @@ class ClampedEntries(EntryFunction):
             clamp = tf.gather(clamp, tf.maximum(rows, 0))
         return tf.minimum(tf.maximum(values, -clamp), clamp)
 
+    def of_inputs(self, variable: keras.Variable, x: tf.Tensor) -> list[tf.Tensor]:
+        clamp = self.clamps[id(variable)]
+        # Of one clamp for all units: the most that u may be. Where that is infinite, any finite u is within it.
+        return [x] if clamp.shape.rank else [x, clamp / tf.abs(x)]
+
     def outer(self, variable: keras.Variable, start: int | tf.Tensor, size: int) -> OuterFunction:
         clamp = self.clamps[id(variable)]
         if clamp.shape.rank:
-            tile = tf.slice(clamp, [start, 0], [size, variable.shape[1]])
-            return lambda x, u: tf.minimum(tf.maximum(x[:, tf.newaxis] * u, -tile), tile)
+            tile = tf.slice(clamp, [start, 0], [size, clamp.shape[1]])
+            return lambda factors, u: tf.minimum(tf.maximum(factors[0][:, tf.newaxis] * u, -tile), tile)
 
-        def scaled(x: tf.Tensor, u: tf.Tensor) -> tf.Tensor:
-            # One multiplication less an entry. Where the limit is infinite, x u is within the clamp for any finite u.
-            limit = (clamp / tf.abs(x))[:, tf.newaxis]
-            return x[:, tf.newaxis] * tf.minimum(tf.maximum(u, -limit), limit)
+        def scaled(factors: Sequence[tf.Tensor], u: tf.Tensor) -> tf.Tensor:
+            x, limit = (factor[:, tf.newaxis] for factor in factors)
+            return x * tf.minimum(tf.maximum(u, -limit), limit)  # one multiplication less an entry
 
         return scaled
+
+    def turned(self, variable: keras.Variable) -> EntryFunction:
+        clamp = self.clamps[id(variable)]
+        return ClampedEntries({id(variable): tf.transpose(clamp)}) if clamp.shape.rank else self
 
     def products(self, part: Products, refused: tf.Tensor) -> FilteredProducts:
         return FilteredProducts(part, self, refused, None)

@@ -119,7 +119,7 @@ class TanhEntries(EntryFunction):
         return self.rule.unit(values)
 
     def outer(self, variable: keras.Variable, start: int | tf.Tensor, size: int) -> OuterFunction:
-        return lambda x, u: self.rule.unit(x[:, tf.newaxis] * u)
+        return lambda factors, u: self.rule.unit(factors[0][:, tf.newaxis] * u)
 
     def products(self, part: Products, refused: tf.Tensor) -> FilteredProducts:
         return FilteredProducts(part, self, refused, TANH, self.rule.active_range)

@@ -19,8 +19,9 @@ from tfdp_layers.per_record.contributions import Contribution, Products, in_orde
 SMALLEST = 10_000
 """Weights below which a kernel of its own is not worth its compilation."""
 
-_ROWS = 64
-"""Records of one call of a kernel: XLA compiles anew for every size, so all calls have the same."""
+_ROWS = 512
+"""Records of one call of a kernel: XLA compiles anew for every size, so all calls have the same, filled up with zeros.
+How many of them are there, the kernel is told, and goes no further."""
 
 _TILE = 65_536
 """Entries of a sum that a kernel works on at a time: a quarter of a megabyte."""
@@ -28,8 +29,11 @@ _TILE = 65_536
 _UNROLLED = 4
 """Terms of a sum in one round of a loop: XLA keeps the sum in registers from one to the next."""
 
-OuterFunction = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-"""(x, u) -> the filtered x u^T: (rows,), (units,) -> (rows, units)."""
+_NARROW = 64
+"""Rows of fewer entries leave a processor's vectors empty: the longer side of the matrix is laid along them."""
+
+OuterFunction = Callable[[Sequence[tf.Tensor], tf.Tensor], tf.Tensor]
+"""(what `of_inputs` made of x, u) -> the filtered x u^T: (rows,) each, (units,) -> (rows, units)."""
 
 
 class EntryFunction(abc.ABC):
@@ -47,6 +51,14 @@ class EntryFunction(abc.ABC):
     def outer(self, variable: keras.Variable, start: int | tf.Tensor, size: int) -> OuterFunction:
         """The function of the entries of outer products, for rows start ... start + size - 1 of a matrix."""
 
+    def of_inputs(self, variable: keras.Variable, x: tf.Tensor) -> list[tf.Tensor]:
+        """What `outer` asks of the inputs, computed once for all units: (batch, inputs) -> several of that shape."""
+        return [x]
+
+    def turned(self, variable: keras.Variable) -> EntryFunction:
+        """The same function of the transposed matrix."""
+        return self
+
     @abc.abstractmethod
     def products(self, part: Products, refused: tf.Tensor) -> Any:
         """The filtered gradients of a part whose gradients are outer products: a `FilteredProducts`."""
@@ -63,13 +75,11 @@ def is_outer_product(part: Contribution) -> TypeGuard[Products]:
 def filtered_sum(
     variable: keras.Variable, x: tf.Tensor, u: tf.Tensor, function: EntryFunction, count: int | tf.Tensor
 ) -> tf.Tensor:
-    """sum_i function(x_i u_i^T) over the first `count` rows, of the variable's shape. x, u: (batch, ...), finite."""
+    """sum_i function(x_i u_i^T) over the first `count` rows, of the variable's shape.
 
-    @tf.function(jit_compile=True, autograph=False)
-    def kernel(xs: tf.Tensor, us: tf.Tensor) -> tf.Tensor:
-        return sum_of_block(variable, xs, us, function, None)
-
-    return added_blocks(kernel, [x, u], count, variable.shape)
+    x, u: (batch, ...), finite; up to `_UNROLLED` - 1 rows after the first `count` are added too, and must be zero.
+    """
+    return summed(variable, x, u, None, function, count)
 
 
 def weighted_filtered_sum(
@@ -81,28 +91,24 @@ def weighted_filtered_sum(
     count: int | tf.Tensor,
 ) -> tf.Tensor:
     """sum_i weights_i function(x_i u_i^T), as `filtered_sum`. weights: (batch,)."""
-
-    @tf.function(jit_compile=True, autograph=False)
-    def kernel(xs: tf.Tensor, us: tf.Tensor, ws: tf.Tensor) -> tf.Tensor:
-        return sum_of_block(variable, xs, us, function, ws)
-
-    return added_blocks(kernel, [x, u, weights], count, variable.shape)
+    return summed(variable, x, u, weights, function, count)
 
 
 def filtered_squared_norms(
     variable: keras.Variable, x: tf.Tensor, u: tf.Tensor, function: EntryFunction, count: int | tf.Tensor
 ) -> tf.Tensor:
     """||function(x_i u_i^T)||^2 of the first `count` rows, anything for the others: (batch,)."""
+    x, u, function, _ = laid_along_units(variable, x, u, function)
 
     @tf.function(jit_compile=True, autograph=False)
-    def kernel(xs: tf.Tensor, us: tf.Tensor) -> tf.Tensor:
-        return norms_of_block(variable, xs, us, function)
+    def kernel(xs: tf.Tensor, us: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
+        return norms_of_block(variable, xs, us, function, there)
 
     rows = tf.shape(x)[0]
     padded = [whole_blocks(values) for values in (x, u)]
 
     def body(start: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        block = kernel(*[rows_from(values, start) for values in padded])
+        block = kernel(*[rows_from(values, start) for values in padded], tf.minimum(count - start, _ROWS))
         places = (start + tf.range(_ROWS))[:, tf.newaxis]
         return start + _ROWS, tf.tensor_scatter_nd_update(found, places, block)
 
@@ -110,67 +116,115 @@ def filtered_squared_norms(
     return tf.while_loop(lambda start, _: start < count, body, found, parallel_iterations=1)[1][:rows]
 
 
-def sum_of_block(
-    variable: keras.Variable, x: tf.Tensor, u: tf.Tensor, function: EntryFunction, weights: tf.Tensor | None
+def summed(
+    variable: keras.Variable,
+    x: tf.Tensor,
+    u: tf.Tensor,
+    weights: tf.Tensor | None,
+    function: EntryFunction,
+    count: int | tf.Tensor,
 ) -> tf.Tensor:
-    """The sum over the rows of one block, a tile of the variable's rows at a time."""
-    inputs, units = variable.shape
-    size = max(1, min(inputs, _TILE // units))
-    tiles, rest = divmod(inputs, size)
-    step = math.gcd(_ROWS, _UNROLLED)
+    """`filtered_sum`, or with weights `weighted_filtered_sum`: a block of rows after another."""
+    x, u, function, turned = laid_along_units(variable, x, u, function)
+    shape = (x.shape[1], u.shape[1])
 
-    def tile(start: int | tf.Tensor, size: int) -> tf.Tensor:
-        entry, columns = function.outer(variable, start, size), tf.slice(x, [0, start], [_ROWS, size])
+    @tf.function(jit_compile=True, autograph=False)
+    def kernel(there: tf.Tensor, xs: tf.Tensor, us: tf.Tensor, ws: tf.Tensor | None = None) -> tf.Tensor:
+        return sum_of_block(variable, xs, us, function, ws, there)
+
+    padded = [whole_blocks(values) for values in (x, u, weights) if values is not None]
+
+    def block(start: int | tf.Tensor) -> tf.Tensor:
+        return kernel(tf.minimum(count - start, _ROWS), *[rows_from(values, start) for values in padded])
+
+    def body(start: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return start + _ROWS, total + block(start)
+
+    # The first block starts the sum: most batches have no other.
+    total = tf.cond(tf.convert_to_tensor(count) > 0, lambda: block(0), lambda: tf.zeros(shape))
+    total = tf.while_loop(lambda start, _: start < count, body, (tf.constant(_ROWS), total), parallel_iterations=1)[1]
+    return tf.transpose(total) if turned else total
+
+
+def laid_along_units(
+    variable: keras.Variable, x: tf.Tensor, u: tf.Tensor, function: EntryFunction
+) -> tuple[tf.Tensor, tf.Tensor, EntryFunction, bool]:
+    """(x, u, function, whether it was turned) of a matrix whose rows are not too narrow, or of the transposed one."""
+    inputs, units = variable.shape
+    if units < min(_NARROW, inputs):
+        return u, x, function.turned(variable), True
+    return x, u, function, False
+
+
+def sum_of_block(
+    variable: keras.Variable,
+    x: tf.Tensor,
+    u: tf.Tensor,
+    function: EntryFunction,
+    weights: tf.Tensor | None,
+    count: tf.Tensor,
+) -> tf.Tensor:
+    """The sum over the first `count` rows of one block, a tile of the matrix's rows at a time."""
+    inputs, units = x.shape[1], u.shape[1]
+    size = tile_size(inputs, units)
+    tiles, step = -(-inputs // size), math.gcd(_ROWS, _UNROLLED)
+    factors = function.of_inputs(variable, x)
+
+    def tile(index: tf.Tensor) -> tf.Tensor:
+        start = tf.minimum(index * size, inputs - size)  # the last one overlaps where they do not fit
+        entry = function.outer(variable, start, size)
 
         def body(row: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             for offset in range(step):
-                values = entry(columns[row + offset], u[row + offset])
+                own = [tf.slice(factor[row + offset], [start], [size]) for factor in factors]
+                values = entry(own, u[row + offset])
                 total += values if weights is None else weights[row + offset] * values
             return row + step, total
 
         start_of_sum = (tf.constant(0), tf.zeros((size, units), tf.float32))
-        return tf.while_loop(lambda row, _: row < _ROWS, body, start_of_sum, parallel_iterations=1)[1]
+        return tf.while_loop(lambda row, _: row < count, body, start_of_sum, parallel_iterations=1)[1]
 
-    found = tf.map_fn(lambda i: tile(i * size, size), tf.range(tiles), fn_output_signature=tf.float32)
-    whole = tf.reshape(found, (tiles * size, units))
-    return tf.concat([whole, tile(tiles * size, rest)], 0) if rest else whole
+    found = tf.map_fn(tile, tf.range(tiles), fn_output_signature=tf.float32)
+    over = tiles * size - inputs
+    if not over:
+        return tf.reshape(found, (inputs, units))
+    return tf.concat([tf.reshape(found[:-1], (-1, units)), found[-1, over:]], 0)
 
 
-def norms_of_block(variable: keras.Variable, x: tf.Tensor, u: tf.Tensor, function: EntryFunction) -> tf.Tensor:
-    """The squared norm of each row of one block: (rows,). Each is a sum over units of sums over inputs."""
-    inputs = variable.shape[0]
+def tile_size(inputs: int, units: int) -> int:
+    """How many rows of a matrix of sums are worked on at a time: if it can be, so that they divide it."""
+    most = max(1, min(inputs, _TILE // units))
+    return next((size for size in range(most, most // 2, -1) if inputs % size == 0), most)
 
-    def squares(xs: tf.Tensor, us: tf.Tensor, first: int | tf.Tensor, terms: int, total: tf.Tensor) -> tf.Tensor:
+
+def norms_of_block(
+    variable: keras.Variable, x: tf.Tensor, u: tf.Tensor, function: EntryFunction, count: tf.Tensor
+) -> tf.Tensor:
+    """The squared norms of the first `count` rows of one block, zero for the others: (rows,).
+
+    Each is a sum over units of sums over inputs.
+    """
+    inputs = x.shape[1]
+    factors, full = function.of_inputs(variable, x), inputs // _UNROLLED * _UNROLLED
+
+    def squares(row: tf.Tensor, first: int | tf.Tensor, terms: int, total: tf.Tensor) -> tf.Tensor:
         for i in range(terms):
-            total += tf.square(function.outer(variable, first + i, 1)(tf.slice(xs, [first + i], [1]), us)[0])
+            own = [tf.slice(factor[row], [first + i], [1]) for factor in factors]
+            total += tf.square(function.outer(variable, first + i, 1)(own, u[row])[0])
         return total
 
-    def one(row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+    def one(row: tf.Tensor) -> tf.Tensor:
         def body(first: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return first + _UNROLLED, squares(*row, first, _UNROLLED, total)
+            return first + _UNROLLED, squares(row, first, _UNROLLED, total)
 
-        full = inputs // _UNROLLED * _UNROLLED
-        start = (tf.constant(0), tf.zeros_like(row[1]))
+        start = (tf.constant(0), tf.zeros_like(u[0]))
         total = tf.while_loop(lambda first, _: first < full, body, start, parallel_iterations=1)[1]
-        return tf.reduce_sum(squares(*row, full, inputs - full, total))
+        return tf.reduce_sum(squares(row, full, inputs - full, total))
 
-    return tf.map_fn(one, (x, u), fn_output_signature=tf.float32)
+    def body(row: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return row + 1, tf.where(tf.range(_ROWS) == row, one(row), found)
 
-
-def added_blocks(
-    kernel: Callable[..., tf.Tensor], factors: list[tf.Tensor], count: int | tf.Tensor, shape: Sequence[int]
-) -> tf.Tensor:
-    """The sum of kernel(*rows of the factors), of this shape, over blocks of `_ROWS` rows.
-
-    The last block is filled up with zeros, whose gradients are zero and add nothing.
-    """
-    padded = [whole_blocks(values) for values in factors]
-
-    def body(start: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return start + _ROWS, total + kernel(*[rows_from(values, start) for values in padded])
-
-    start = (tf.constant(0), tf.zeros(shape, tf.float32))
-    return tf.while_loop(lambda start, _: start < count, body, start, parallel_iterations=1)[1]
+    return tf.while_loop(lambda row, _: row < count, body, (tf.constant(0), tf.zeros_like(x[:, 0])))[1]
 
 
 def whole_blocks(values: tf.Tensor) -> tf.Tensor:
@@ -178,6 +232,6 @@ def whole_blocks(values: tf.Tensor) -> tf.Tensor:
     return tf.pad(values, [[0, -tf.shape(values)[0] % _ROWS]] + [[0, 0]] * (len(values.shape) - 1))
 
 
-def rows_from(values: tf.Tensor, start: tf.Tensor) -> tf.Tensor:
+def rows_from(values: tf.Tensor, start: int | tf.Tensor) -> tf.Tensor:
     """A block of rows, of a shape that is known."""
     return tf.slice(values, [start] + [0] * (len(values.shape) - 1), [_ROWS, *values.shape[1:]])

@@ -231,16 +231,23 @@ class AdaDPOptimizer(PrivateOptimizer):
                 low, high = (math.log(limit / self.clip_factor) for limit in _LIMITS)
                 moment.assign(tf.clip_by_value(value + _RATE * above, low, high))
                 continue
-            squared = tf.square(gradients[id(variable)]) - tf.square(noises[id(variable)])
-            if self.scale_estimator == "layer":
-                squared = tf.reduce_mean(squared)
+            gradient, noise = gradients[id(variable)], noises[id(variable)]
+            if self.scale_estimator == "layer":  # half the sum of squares, written nowhere
+                squared = tf.nn.l2_loss(gradient) * (2.0 / math.prod(variable.shape)) - tf.square(noise)
+            else:
+                squared = tf.square(gradient) - tf.square(noise)
             moment.assign(self.noise_decay * value + (1.0 - self.noise_decay) * squared)
 
     def _decide(self, variables: Sequence[keras.Variable], weights: int) -> None:
         """The clamps are in force while the variance of sqrt(E') over all weights is above the threshold."""
-        spread = [(tf.broadcast_to(self.size(v, weights), v.shape)) for v in variables]
-        mean = tf.add_n([tf.reduce_sum(sizes_) for sizes_ in spread]) / weights
-        variance = tf.add_n([tf.reduce_sum(tf.square(sizes_ - mean)) for sizes_ in spread]) / weights
+        spread = [(self.size(v, weights), math.prod(v.shape)) for v in variables]
+
+        def over_all(function: Callable[[tf.Tensor], tf.Tensor]) -> tf.Tensor:
+            """The mean over all weights of a function of their sizes, of which many have one number for all."""
+            return tf.add_n([tf.reduce_mean(function(sizes_)) * (count / weights) for sizes_, count in spread])
+
+        mean = over_all(tf.identity)
+        variance = over_all(lambda sizes_: tf.square(sizes_ - mean))
         self._switch.assign(tf.where(variance > self.variance_threshold, 1.0, 0.0))
 
     def get_config(self) -> dict[str, Any]:
