@@ -96,10 +96,10 @@ def recipe(method: str, claim: float) -> tuple[Audit, float]:
     loaded = datasets.load("fashion_mnist", FLAGS.data_dir)
     settings = recipes.recipe_for(method, loaded.name, epsilon=claim)
     sampling = Poisson(round(FLAGS.records * settings.batch_size / len(loaded.y_train)))
-    model = scattering.prefix(loaded.x_train.shape[1:], settings.feature_scales, settings.mirrored)
+    model = scattering.prefix(loaded.x_train.shape[1:], settings)
     few = dataclasses.replace(loaded, x_train=loaded.x_train[: FLAGS.records], y_train=loaded.y_train[: FLAGS.records])
     data = scattering.on_features(dataclasses.replace(few, x_test=few.x_test[:1], y_test=few.y_test[:1]), model)
-    blocks = scattering.blocks(loaded.x_train.shape[1:], settings.feature_scales)
+    blocks = scattering.blocks(loaded.x_train.shape[1:], settings)
     prepared = preparation.preparation(settings, blocks)
     assert prepared is not None
     prepared.ledger = Ledger()

@@ -13,6 +13,7 @@ in docs/epochs.md and docs/epochs.png are made from it.
 A seed names a run: the layer starts from zeros, and noise and draws are keyed by the operating system.
 """
 
+import dataclasses
 import functools
 import re
 import statistics
@@ -26,7 +27,7 @@ from absl import app, flags
 from accuracy import Results, Run, Settings
 
 import tfdp_layers as tfdp
-from tfdp_layers.zoo import datasets, scattering
+from tfdp_layers.zoo import datasets, recipes, scattering
 
 FLAGS = flags.FLAGS
 flags.DEFINE_string("data_dir", None, "Where the data set lies.")
@@ -53,7 +54,9 @@ def data(dataset: str) -> Any:
     """The features of a data set, in half precision."""
     images = datasets.load(dataset, FLAGS.data_dir)
     cache = None if FLAGS.cache_dir is None else Path(FLAGS.cache_dir)
-    found = scattering.on_features(images, scattering.prefix(images.x_train.shape[1:], [2]), cache)
+    recipe = recipes.recipe_for("scattering", dataset)
+    one_scale = dataclasses.replace(recipe, feature_scales=(2,), mirrored=False, random_filters=0)
+    found = scattering.on_features(images, scattering.prefix(images.x_train.shape[1:], one_scale), cache)
     return [np.array(part) for part in (found.x_train, found.y_train, found.x_test, found.y_test)]
 
 

@@ -42,6 +42,7 @@ _CLASSES = {
         "LipschitzDense",
         "Orthogonal",
         "PrivateNormalization",
+        "RandomFilters2D",
         "Scattering2D",
     ),
     "tfdp_layers.layers.einsum": ("FaithfulEinsumDense",),

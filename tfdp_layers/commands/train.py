@@ -68,7 +68,7 @@ def _on_features(training: Training) -> Training:
     from tfdp_layers.zoo import scattering
 
     print("Computing the features, once.", flush=True)
-    model = scattering.prefix(training.data.x_train.shape[1:], recipe.feature_scales, recipe.mirrored)
+    model = scattering.prefix(training.data.x_train.shape[1:], recipe)
     data = scattering.on_features(training.loaded, model, training.options.cache_dir)
     return replace(training, data=held_out(data, training.options.holdout), features=model)
 
@@ -196,9 +196,7 @@ def _adapt(training: Training, model: Any) -> Training:
     from tfdp_layers.zoo import preparation, scattering
 
     recipe, data = training.recipe, training.data
-    prepared = preparation.preparation(
-        recipe, scattering.blocks(training.features.input_shape[1:], recipe.feature_scales)
-    )
+    prepared = preparation.preparation(recipe, scattering.blocks(training.features.input_shape[1:], recipe))
     if prepared is None:
         return training
     prepared.ledger = model.ledger

@@ -86,7 +86,7 @@ def with_preparation(ledger: Ledger, recipe: Recipe, sampling: Sampling, example
     from tfdp_layers.layers.adapted import whole_data
 
     noises = [("noisy mean", recipe.centering_noise)]
-    noises += [("noisy second moments", recipe.whitening_noise)] * len(recipe.feature_scales)
+    noises += [("noisy second moments", recipe.whitening_noise)] * recipe.feature_blocks
     planned = ledger.copy()
     for group, noise in noises:
         if noise:

@@ -17,6 +17,7 @@ from tfdp_layers.layers.lipschitz import GroupSort, LipschitzConv2D, LipschitzDe
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 from tfdp_layers.layers.orthogonal import Orthogonal
 from tfdp_layers.layers.private_normalization import PrivateNormalization
+from tfdp_layers.layers.random_filters import RandomFilters2D
 from tfdp_layers.layers.scattering import Scattering2D
 
 __all__ = [
@@ -44,5 +45,6 @@ __all__ = [
     "LipschitzDense",
     "Orthogonal",
     "PrivateNormalization",
+    "RandomFilters2D",
     "Scattering2D",
 ]

@@ -50,6 +50,7 @@ class Recipe:
         active_range: of the tanh filter; see `tfdp.optimizers.TanhFilteredOptimizer`.
         gradient_clip: bound on each record's gradient by its own norm, or "automatic"; of "tanh_cnn" and `ON_FEATURES`.
         feature_scales: J of the scatterings whose features are side by side.
+        random_filters: how many filters of `tfdp.layers.RandomFilters2D` stand beside them.
         mirrored: whether features are the mean over an image and its mirror image.
         centering_noise: above 0 the features are centered by a mean that is released with this noise multiplier.
         whitening_noise: above 0 the channels of the features are whitened by second moments that are released with this
@@ -73,11 +74,17 @@ class Recipe:
     active_range: float = 0.01
     gradient_clip: float | str | None = None
     feature_scales: tuple[int, ...] = ()
+    random_filters: int = 0
     mirrored: bool = False
     centering_noise: float = 0.0
     whitening_noise: float = 0.0
     momentum: float = 0.0
     ema_momentum: float = 0.0
+
+    @property
+    def feature_blocks(self) -> int:
+        """How many kinds of features stand side by side, each of which is whitened by itself."""
+        return len(self.feature_scales) + (self.random_filters > 0)
 
 
 @dataclass(frozen=True)

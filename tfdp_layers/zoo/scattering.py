@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.layers import ClippedDense, Scattering2D
+from tfdp_layers.layers import ClippedDense, RandomFilters2D, Scattering2D
 from tfdp_layers.models.features import features
 from tfdp_layers.models.model import PrivateModel
 from tfdp_layers.zoo.datasets import Dataset
@@ -20,20 +20,22 @@ _GROUPS = (27, 31, 9, 1)
 2021."""
 
 
-def prefix(shape: Sequence[int], scales: Sequence[int], mirrored: bool = False) -> keras.Model:
+def prefix(shape: Sequence[int], recipe: Recipe) -> keras.Model:
     """(batch, height, width, channels) -> (batch, features), without weights.
 
-    Every scale's scattering, zeros around images that 2^J does not divide, normalised within each image.
-
-    Args:
-        mirrored: whether they are the mean over an image and its mirror image. Where classes look alike in a mirror,
-            that keeps what tells them apart and leaves out half of the rest, and with it half of the noise that counts.
+    Every scale's scattering, zeros around images that 2^J does not divide, and random filters, where the recipe has
+    them; each normalised within the image. If it is `mirrored`, the mean over an image and its mirror image: where
+    classes look alike in a mirror, that keeps what tells them apart and leaves out half of the rest, and with it half
+    of the noise that counts.
     """
     images = keras.Input(tuple(shape))
-    parts = [_scattered(images, scale) for scale in scales]
+    parts = [_scattered(images, scale) for scale in recipe.feature_scales]
+    if recipe.random_filters:
+        filtered = RandomFilters2D(recipe.random_filters)(images)
+        parts.append(keras.layers.Flatten()(_normalised(filtered, 1)))
     found = keras.layers.Concatenate()(parts) if len(parts) > 1 else parts[0]
     model = keras.Model(images, found)
-    if not mirrored:
+    if not recipe.mirrored:
         return model
     return keras.Model(images, keras.layers.Average()([found, model(keras.ops.flip(images, axis=2))]))
 
@@ -45,19 +47,25 @@ def _scattered(images: Any, scale: int) -> Any:
     padded = keras.layers.ZeroPadding2D([(n // 2, n - n // 2) for n in missing])(images)
     found = Scattering2D(scale)(padded)
     groups = colours * next(n for n in _GROUPS if found.shape[-1] // colours % n == 0)
-    norm = keras.layers.GroupNormalization(groups, center=False, scale=False, epsilon=1e-5)
-    return keras.layers.Flatten()(norm(found))
+    return keras.layers.Flatten()(_normalised(found, groups))
 
 
-def blocks(shape: Sequence[int], scales: Sequence[int]) -> list[tuple[int, int]]:
-    """(places, channels) of each scale's features, as they stand side by side."""
+def _normalised(features: Any, groups: int) -> Any:
+    return keras.layers.GroupNormalization(groups, center=False, scale=False, epsilon=1e-5)(features)
+
+
+def blocks(shape: Sequence[int], recipe: Recipe) -> list[tuple[int, int]]:
+    """(places, channels) of the features of each scale, and of the random filters, as they stand side by side."""
     height, width, colours = shape
     found = []
-    for scale in scales:
+    for scale in recipe.feature_scales:
         step = 2**scale
         channels = Scattering2D(scale).compute_output_shape((None, step, step, colours))[-1]
         assert channels is not None
         found.append((-(-height // step) * -(-width // step), channels))
+    if recipe.random_filters:
+        layer = RandomFilters2D(recipe.random_filters)
+        found.append((layer.grid**2, 2 * layer.filters))
     return found
 
 
