@@ -124,7 +124,6 @@ def random_kernel(size: int, channels: int, filters: int, seed: int) -> np.ndarr
     values, vectors = np.linalg.eigh(covariance / np.mean(np.diag(covariance)))
     whitening = (vectors * (np.maximum(values, 0.0) + _DAMPING) ** -0.5) @ vectors.T
     with tf.init_scope(), tf.device("CPU"):  # a generator whose numbers TensorFlow promises to keep
-        drawn = tf.random.stateless_normal((len(rows), filters), [seed, 0], tf.float64, alg="philox")
-    directions = np.asarray(drawn)
-    directions /= np.linalg.norm(directions, axis=0)
+        drawn = tf.random.stateless_normal((len(rows), filters), [seed, 0], dtype=tf.float64, alg="philox")
+    directions = np.asarray(drawn) / np.linalg.norm(drawn, axis=0)
     return (centering @ whitening @ directions).reshape(size, size, channels, filters).astype(np.float32)
