@@ -34,8 +34,8 @@ class RandomFilters2D(keras.layers.Layer):
         threshold: of what counts as a response, in standard deviations (or so) of h.
         seed: of the directions: an integer, part of the model, no secret.
 
-    Shapes: (batch, height, width, channels), best in [0, 1] -> (batch, grid, grid, 2 filters); sides that grid parts of
-        equal size overshoot make the last parts smaller.
+    Shapes: (batch, height, width, channels), best in [0, 1] -> (batch, grid, grid, 2 filters); where
+        equal parts do not fill a side, those at its ends are smaller.
     Guarantee: none is needed; a record's features are its own, and nothing depends on other data.
     Raises: ValueError for arguments out of range, and images whose size is not fixed or smaller than the grid needs.
     Source: Coates, Lee and Ng 2011 (AISTATS): whitened patches, many filters, two-sided rectifiers, pooled; there with
