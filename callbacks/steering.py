@@ -88,9 +88,9 @@ def refuse_steering(callback: keras.callbacks.Callback, validated: bool = True, 
 def decides_by(callback: keras.callbacks.Callback) -> str | None:
     """The name of the metric that a callback, known to decide something, decides by; None where it is not known to."""
     kc = keras.callbacks
-    deciding = isinstance(callback, kc.EarlyStopping | kc.ReduceLROnPlateau)
-    deciding |= isinstance(callback, kc.ModelCheckpoint) and callback.save_best_only
-    if deciding:
+    # Of Keras' own, and what is derived of them, all with a monitor: a list of classes would not know the next one.
+    known = any(kind.__module__.split(".")[0] == "keras" and kind is not kc.Callback for kind in type(callback).__mro__)
+    if known and hasattr(callback, "monitor") and getattr(callback, "save_best_only", True):
         return str(getattr(callback, "monitor", ""))
     if isinstance(callback, kc.ModelCheckpoint):  # which files there are, and which is written over, by their names
         fields = [name for _, name, _, _ in string.Formatter().parse(str(callback.filepath)) if name]
