@@ -160,6 +160,13 @@ def test_kept_features_are_found_again_and_never_taken_for_others(tmp_path: Path
     partial.symlink_to(elsewhere)  # a link that somebody planted is not followed
     np.testing.assert_array_equal(tfdp.features(prefix(1), x, cache=tmp_path / "kept"), again)
     assert elsewhere.read_text() == "mine"
+    kernel = np.random.default_rng(1).normal(size=(8, 2)).astype("float32")
+    for name in ("relu", "tanh"):  # which a name in the place of another one would hide
+        named = keras.Sequential([keras.Input((8, 8, 8)), keras.layers.Dense(2, name, use_bias=False, name=name)])
+        named.layers[-1].kernel.assign(kernel)
+        eight = np.repeat(x, 8, axis=-1)
+        kept = tfdp.features(named.layers[-1], eight, cache=tmp_path / "kept")
+        np.testing.assert_allclose(kept, named(eight), atol=1e-5)
     weights = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Conv2D(2, 3)])
     first = tfdp.features(weights, x, cache=tmp_path / "kept")
     weights.layers[0].kernel.assign_add(keras.ops.ones_like(weights.layers[0].kernel))

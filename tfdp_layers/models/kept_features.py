@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.utils.naming import to_snake_case
 
 from tfdp_layers._version import __version__
 from tfdp_layers.batches.written import private
@@ -28,8 +30,10 @@ def file_for(folder: Path, layers: Sequence[Any], x: np.ndarray, dtype: np.dtype
     about = [__version__, keras.__version__, tf.__version__, str(dtype), x.shape, x.dtype.str]
     about += [[f"{type(layer).__module__}.{type(layer).__qualname__}", layer.get_config()] for layer in layers]
     text = json.dumps(about, default=repr, sort_keys=True)
-    for place, name in enumerate(part.name for layer in layers for part in layer._flatten_layers()):
-        text = text.replace(json.dumps(name), f'"layer {place}"')  # Keras counts the layers that a process made
+    for place, part in enumerate(part for layer in layers for part in layer._flatten_layers()):
+        if re.fullmatch(rf"{to_snake_case(type(part).__name__)}(_\d+)?", part.name):
+            # Keras counts the layers that a process made. A name that somebody gave may be that of an activation.
+            text = text.replace(json.dumps(part.name), f'"layer {place}"')
     digest.update(text.encode())
     for array in (*(np.asarray(weight) for layer in layers for weight in layer.weights), x):
         digest.update(np.ascontiguousarray(array).view(np.uint8).data)
