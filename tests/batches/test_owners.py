@@ -1,11 +1,13 @@
 """Records of several owners: who owns what, what a fit on them charges and states, and what it refuses unspent."""
 
+import collections
 import contextlib
 import json
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.accounting_tools import ledger_of
@@ -16,6 +18,7 @@ from tfdp_layers.commands.cli import main
 N = 40
 PAIRS = np.stack([np.arange(N) // 2, 100 + np.arange(N)], axis=1)  # two records share each of the first column's
 X = np.random.default_rng(1).normal(size=(N, 3)).astype("float32")
+LISTS = np.array([[1, 2], [1], [1, 3], None], object)[:3]
 OBJECTS = np.array([["ann", "bob", None], ["cat", "", "cat"], ["dan", np.nan, "bob"]], object)
 
 
@@ -36,8 +39,12 @@ def counts(owners, **options):
         (np.ma.masked_equal([[1, -1], [2, 1], [3, -1]], -1), {1: 2, 2: 1, 3: 1}),
         ([7, 7, 8], {7: 2, 8: 1}),
         ([["1", "2"], ["12"], ["1"]], {"1": 2, "12": 1, "2": 1}),
+        ([range(2), collections.deque([1, 5]), {1: "to"}.keys()], {0: 1, 1: 3, 5: 1}),
+        ([tf.constant([1, 2]), np.array(1), np.int64(2)], {1: 2, 2: 2}),
+        ({"first": [1, 2], "second": [1]}.values(), {1: 2, 2: 1}),
     ],
-    ids=["lists", "array", "ragged", "sets", "objects", "listed", "masked", "one each", "digits"],
+    ids=["lists", "array", "ragged", "sets", "objects", "listed", "masked", "one each", "digits"]
+    + ["collections", "tensors", "values of a dict"],
 )
 def test_whoever_is_named_owns_a_record_once(owners, expected):
     assert counts(owners) == expected
@@ -47,19 +54,25 @@ def test_whoever_is_named_owns_a_record_once(owners, expected):
     ("owners", "message"),
     [
         ([["a"], [], ["b"]], "1 of the 3 records have no owner"),
+        (np.ma.MaskedArray(LISTS, [False, True, False]), "1 of the 3 records have no owner"),
         ([[None, ""], [np.nan], ["b"]], "2 of the 3 records have no owner"),
         (np.array([["", ""]] * 3), "3 of the 3 records have no owner"),
         ([["a"], [1], ["b"]], r"must be integers or strings.*astype\(str\)"),
         ([[["a"]], ["a"], ["b"]], "must be integers or strings"),
         (np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]]), "'Int64', where some are missing"),
         (np.array([[True], [False], [True]]), "must be integers or strings"),
+        (dict.fromkeys(range(3), [7]), "in the order of the records. Received: dict"),
+        ({"a", "b", "c"}, "in the order of the records. Received: set"),
+        ([{"from": 1}, {"from": 1}, {"from": 1}], "is a dict: whether its keys"),
+        ([[(1, 2)], [(1, 3)], [(1, 4)]], "some of these are collections"),  # as strings each would be a person
         ([["a"], ["b"]], r"shape \(2,\), for 3 records"),
         (np.zeros((3, 2, 2), int), r"shape \(3, 2, 2\)"),
         ("sender", r"owners=table\['sender'\]"),
         (3, r"owners of each record.*int"),
         ([], "owners of each record"),
     ],
-    ids=["none", "blanks", "empty", "mixed", "nested", "floats", "booleans", "few", "cube", "text", "number", "no"],
+    ids=["none", "masked", "blanks", "empty", "mixed", "nested", "floats", "booleans", "dict", "set", "dicts", "tuples"]
+    + ["few", "cube", "text", "number", "no"],
 )
 def test_owners_that_name_nobody_are_refused_with_the_fix(owners, message):
     with pytest.raises(ValueError, match=message):

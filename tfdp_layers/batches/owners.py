@@ -1,6 +1,6 @@
 """Which records belong to which people, where a record may belong to several of them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from tfdp_layers.batches.units import missing, named
 __all__ = ["Owners", "checked_limit"]
 
 _MOST_RECORDS = 2**20
-_SEVERAL = list | tuple | set | frozenset | np.ndarray
 
 
 class Owners:
@@ -19,8 +18,8 @@ class Owners:
 
     Args:
         owners: (records,) or (records, most) integers or strings, or for each record its owner or a collection of its
-            owners. None, empty strings, masked entries, and NaN among objects stand for nobody: rows are filled up
-            with them.
+            owners, in the order of the records: a dict or a set has another one. None, empty strings, masked entries,
+            and NaN among objects stand for nobody: rows are filled up with them.
         records: how many there are; as many as `owners` tells of, if left out.
 
     Raises: ValueError unless every record has an owner, and all owners are integers, or all strings.
@@ -35,7 +34,8 @@ class Owners:
         rows, found, self._size = _entries(owners, records)
         there = ~missing(found)
         if isinstance(owners, np.ma.MaskedArray):
-            there &= ~np.ma.getmaskarray(owners).reshape(-1)
+            masked = np.ma.getmaskarray(owners)
+            there &= ~(masked[rows] if masked.ndim == 1 else masked.reshape(-1))
         owned = np.zeros(self._size, bool)
         owned[rows[there]] = True
         if not np.all(owned):
@@ -97,6 +97,12 @@ def _entries(owners: Any, records: int | None) -> tuple[np.ndarray, np.ndarray, 
         raise ValueError(
             f"`owners` holds the owners of each record. A column is given itself: owners=table[{owners!r}]."
         )
+    if isinstance(owners, Mapping | Set):  # of a dict, its keys would pass for owners: each record would have its own
+        raise ValueError(
+            f"`owners` holds the owners of each record, in the order of the records. Received: {type(owners).__name__},"
+            " which does not say which record each entry is of. Give a list: [owners[record] for record in"
+            " range(len(x))], where the keys of a dict are the numbers of the records."
+        )
     if hasattr(owners, "__array__"):
         table = np.ma.getdata(owners) if isinstance(owners, np.ma.MaskedArray) else np.asarray(owners)
     else:
@@ -107,11 +113,23 @@ def _entries(owners: Any, records: int | None) -> tuple[np.ndarray, np.ndarray, 
             f" lists. Received shape {table.shape}{'' if records is None else f', for {records} records'}."
         )
     if table.ndim == 1 and table.dtype.kind == "O":
-        several = [list(one) if isinstance(one, _SEVERAL) else [one] for one in table.tolist()]
+        several = [_of_record(one) for one in table.tolist()]
         rows = np.repeat(np.arange(len(table)), [len(one) for one in several])
         return rows, _objects(name for one in several for name in one), len(table)
     each = table.shape[1] if table.ndim == 2 else 1
     return np.repeat(np.arange(len(table)), each), table.reshape(-1), len(table)
+
+
+def _of_record(given: Any) -> list[Any]:
+    """The owners of one record, given as one or as any collection of them."""
+    if isinstance(given, Mapping):
+        raise ValueError(
+            "A record's entry in `owners` is a dict: whether its keys or its values own the record is not said. Give a"
+            " list of owners, list(entry.values()) say."
+        )
+    if hasattr(given, "__array__") and not isinstance(given, np.ma.MaskedArray):  # tensors, columns, numbers of NumPy
+        return list(np.atleast_1d(np.asarray(given)).tolist())
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [given]
 
 
 def _objects(values: Any) -> np.ndarray:

@@ -118,6 +118,12 @@ def named(ids: np.ndarray, argument: str) -> np.ndarray:
         values = ids.tolist()
         alike = any(all(isinstance(one, kind) for one in values) for kind in (str, bytes, numbers.Integral))
         ids = np.array(values) if alike else ids
+    if ids.dtype.kind == "O" and any(isinstance(one, Iterable) and not isinstance(one, str | bytes) for one in ids):
+        raise ValueError(
+            f"`{argument}` must be integers or strings, and some of these are collections. Turned into strings, each"
+            " combination of people would pass for a person of its own. Where a record belongs to several people, give"
+            " owners=, with a list of integers or strings for each record."
+        )
     if ids.dtype.kind not in "iuSU":
         fix = ".astype('int64')" if ids.dtype.kind in "fb" else ".astype(str)"
         fix += " (pandas: 'Int64', where some are missing)" if ids.dtype.kind == "f" and argument == "owners" else ""
