@@ -66,6 +66,30 @@ def test_without_noise_it_subtracts_the_mean_by_the_declared_number_of_records()
             layer.adapt(wrong)
 
 
+class Labelled:
+    """As a data frame with numbers that are not whole for an index: slices go by labels, their ends included."""
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self.rows, self.shape = rows, rows.shape
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, places: slice) -> np.ndarray:
+        return self.rows[places.start : None if places.stop is None else places.stop + 1]
+
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        return self.rows
+
+
+def test_a_record_counts_once_whatever_slices_of_its_table_hold() -> None:
+    rows = np.zeros((4098, 2), "float32")
+    rows[4096, 0] = CLIP  # where one piece of the records ends, and the next begins
+    layer = tfdp.layers.DPCentering(0.0, CLIP)
+    layer.adapt(Labelled(rows), examples=1)
+    np.testing.assert_allclose(layer.mean, [CLIP, 0.0], rtol=1e-3)
+
+
 @pytest.mark.parametrize("flat", [True, False])
 def test_a_model_pays_saves_and_converts_it(flat: bool, tmp_path) -> None:
     x = X.reshape(40, 6) if flat else X

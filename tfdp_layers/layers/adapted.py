@@ -15,7 +15,7 @@ from tfdp_layers.accounting.charging import charge, check_ledger
 from tfdp_layers.accounting.grouping import sample_of
 from tfdp_layers.accounting.released import remember
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
-from tfdp_layers.batches.records import checked_sampling
+from tfdp_layers.batches.records import arrays, checked_sampling
 from tfdp_layers.batches.whose import whose_of
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.rules.rows import check_bound
@@ -97,7 +97,7 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
                 more records than stated, or units where the ledger protects records, or the other way round.
             BudgetExhausted: it would exceed the budget of a ledger of a model that uses the layer; nothing is released.
         """
-        check_records(data)
+        data = checked_records(data)
         if not self.built:
             self.build((None, *data.shape[1:]))
         self.check_shape(tuple(data.shape[1:]))
@@ -194,16 +194,21 @@ class NormClipped(AdaptedLayer):
         return super().get_config() | {"l2_norm_clip": self.l2_norm_clip}
 
 
-def check_records(data: Any) -> None:
-    """Raises ValueError unless `data` is an array (records, features, ...) of numbers, of at least one record."""
-    if not hasattr(data, "shape") or len(data.shape) < 2 or not len(data):
+def checked_records(data: Any) -> np.ndarray:
+    """The records as an array (records, features, ...), whose rows are found by their places alone.
+
+    What is read is this array, never slices of what was given: those of a data frame may go by labels, ends included,
+    and count a record twice.
+
+    Raises: ValueError unless they are numbers, dense, and at least one.
+    """
+    found = None if keras.tree.is_nested(data) else arrays("data", data)
+    if found is None or found.ndim < 2 or 0 in found.shape:
         raise ValueError(
-            f"adapt needs an array (records, features, ...) of at least one record. Received: {type(data).__name__}"
-            f" of shape {getattr(data, 'shape', None)}."
+            "adapt needs an array (records, features, ...) of at least one record. Received:"
+            f" {type(data).__name__} of shape {getattr(data, 'shape', None)}."
         )
-    kind = np.asarray(data[:1]).dtype
-    if kind.kind not in "biufV":  # V: bfloat16
-        raise ValueError(f"adapt needs records of numbers. Received: an array of {kind}.")
+    return np.asarray(found)
 
 
 def merge_adaptations(layers: Iterable[Any], account: Account) -> None:
