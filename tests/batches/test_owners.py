@@ -43,8 +43,10 @@ def counts(owners, **options):
         ([tf.constant([1, 2]), np.array(1), np.int64(2)], {1: 2, 2: 2}),
         ({"first": [1, 2], "second": [1]}.values(), {1: 2, 2: 1}),
     ],
-    ids=["lists", "array", "ragged", "sets", "objects", "listed", "masked", "one each", "digits"]
-    + ["collections", "tensors", "values of a dict"],
+    ids=[
+        *("lists", "array", "ragged", "sets", "objects", "listed", "masked", "one each", "digits"),
+        *("collections", "tensors", "values of a dict"),
+    ],
 )
 def test_whoever_is_named_owns_a_record_once(owners, expected):
     assert counts(owners) == expected
@@ -61,7 +63,7 @@ def test_whoever_is_named_owns_a_record_once(owners, expected):
         ([[["a"]], ["a"], ["b"]], "must be integers or strings"),
         (np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]]), "'Int64', where some are missing"),
         (np.array([[True], [False], [True]]), "must be integers or strings"),
-        (dict.fromkeys(range(3), [7]), "in the order of the records. Received: dict"),
+        ({record: [7] for record in range(3)}, "in the order of the records. Received: dict"),
         ({"a", "b", "c"}, "in the order of the records. Received: set"),
         ([{"from": 1}, {"from": 1}, {"from": 1}], "is a dict: whether its keys"),
         ([[(1, 2)], [(1, 3)], [(1, 4)]], "some of these are collections"),  # as strings each would be a person
@@ -71,8 +73,10 @@ def test_whoever_is_named_owns_a_record_once(owners, expected):
         (3, r"owners of each record.*int"),
         ([], "owners of each record"),
     ],
-    ids=["none", "masked", "blanks", "empty", "mixed", "nested", "floats", "booleans", "dict", "set", "dicts", "tuples"]
-    + ["few", "cube", "text", "number", "no"],
+    ids=[
+        *("none", "masked", "blanks", "empty", "mixed", "nested", "floats", "booleans", "dict", "set", "dicts"),
+        *("tuples", "few", "cube", "text", "number", "no"),
+    ],
 )
 def test_owners_that_name_nobody_are_refused_with_the_fix(owners, message):
     with pytest.raises(ValueError, match=message):

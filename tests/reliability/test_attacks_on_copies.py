@@ -194,3 +194,48 @@ def test_a_private_model_saves_one_ledger(tmp_path):
     loaded = tfdp.make_private(other)
     loaded.load_weights(tmp_path / "m.weights.h5")
     assert loaded.ledger.updates == 2
+
+
+def test_weights_are_not_fitted_to_records_that_nobody_says_are_public(trained, monkeypatch):
+    kind = getattr(getattr(keras, "quantizers", None), "GPTQConfig", None)
+    if kind is None:
+        pytest.skip("this Keras fits no weights to records")
+    config, given = kind(dataset=["a few words"], tokenizer=str.split), []
+    monkeypatch.setattr(keras.Model, "quantize", lambda self, *args, **kwargs: given.append((args, kwargs["mode"])))
+    for call in (lambda: trained.quantize("gptq", config), lambda: trained.quantize(config=config)):
+        with pytest.raises(ValueError, match=r"without noise.*public=True"):
+            call()
+    assert not given, "nothing is changed"
+    trained.quantize("gptq", config=config, public=True)
+    trained.quantize("int8")
+    assert given == [((), "gptq"), ((), "int8")]
+
+
+def changed(model):
+    return "something else changed them" in str(model.privacy_statement(1e-5))
+
+
+def test_a_change_by_something_else_is_stated_also_after_the_next_training():
+    base = ordinary()
+    private = fit(base)
+    base.compile("sgd", "mse")
+    assert not changed(private)
+    base.fit(X, Y, verbose=0)
+    assert changed(private)
+    private.fit(X, Y, batch_size=4, steps_per_epoch=1, verbose=0, accept_measured=True)
+    assert changed(private), "the next training hid what the ordinary fit did"
+    base = ordinary()
+    private = fit(base)
+    base.quantize("int8")  # the weights that were trained are replaced, and none of them changed
+    assert changed(private)
+    private = fit(ordinary())
+    private.quantize("int8")
+    assert not changed(private), "of what was released, and counted"
+
+
+def test_the_tree_of_a_model_that_goes_to_files_holds_no_metrics(trained):
+    assert trained.metrics_variables, "the sum of the training losses, for one"
+    tree = trained.get_state_tree()
+    assert {"trainable_variables", "optimizer_variables"} < set(tree)
+    assert "metrics_variables" not in tree
+    trained.set_state_tree(tree)

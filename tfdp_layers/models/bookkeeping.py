@@ -21,10 +21,11 @@ from tfdp_layers.certificates.constants import refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer, merge_adaptations
 from tfdp_layers.layers.carried import HDF5, charging_what_is_kept, refuse_hdf5, saving_whole
 from tfdp_layers.models.accounts import join_accounts, layers_with_lora, paid_for, remember_loaded
+from tfdp_layers.models.quantizing import refuse_calibration
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.models.whole_file import whole_file
 from tfdp_layers.optimizers.base import PrivateOptimizer
-from tfdp_layers.structure import KerasMixin
+from tfdp_layers.structure import KerasMixin, held_by
 
 _loading = threading.local()
 _UNPAID = (
@@ -34,8 +35,9 @@ _UNPAID = (
 )
 _SAVED = "Give the path of a file that model.save or model.save_weights wrote."
 _CHANGED = (
-    "The weights are not those with which the last training ended: something else changed them, such as fit of an"
-    " ordinary model that shares them. What that took from private records is not in this statement."
+    "The weights are, or were between two trainings, not those with which a training ended: something else changed"
+    " them, such as fit of an ordinary model that shares them, or a quantization. What that took from private records"
+    " is not in this statement."
 )
 
 
@@ -140,9 +142,22 @@ class Bookkeeping(KerasMixin):
         refuse_changed_constants(self)
         statement = Statement.from_ledger(self.ledger, check_delta(delta), unit_name)
         remarks = list(self._privacy.remarks)
-        if self._privacy.run is None and are_foreign(self._privacy.trained):
+        if self._privacy.run is None and _CHANGED not in remarks and self._changed_elsewhere():
             remarks.append(_CHANGED)
         return replace(statement, notes=(*statement.notes, *remarks))
+
+    def _changed_elsewhere(self) -> bool:
+        """Whether weights are not what the last training left: they hold other numbers, or others are in their place.
+
+        What is no weight any more was replaced behind this model, as `quantize` of another model that shares it does.
+        """
+        trained, here = self._privacy.trained, set(map(id, map(held_by, self.weights)))
+        return are_foreign(trained) or any(id(held) not in here for held in trained)
+
+    def _note_change(self) -> None:
+        """Before a training, whose end would hide it: from here on every statement says so."""
+        if _CHANGED not in self._privacy.remarks and self._changed_elsewhere():
+            self._privacy.remarks.append(_CHANGED)
 
     def _refuse_unpaid_weights(self) -> None:
         """Raises ValueError where the optimizer was restored without the ledger (tf.train.Checkpoint does that)."""
@@ -247,14 +262,28 @@ class Bookkeeping(KerasMixin):
         self._privacy.decided("set the weights")
         super().set_weights(weights)
 
-    def quantize(self, *args: Any, **kwargs: Any) -> None:
-        """As in Keras. What the new weights are computed from was paid for, so they are too."""
+    def get_state_tree(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """As in Keras, without the metrics: what they hold of the records carries no noise, and this goes to files."""
+        self._privacy.decided("took the weights")
+        return {k: v for k, v in super().get_state_tree(*args, **kwargs).items() if k != "metrics_variables"}
+
+    def quantize(self, *args: Any, public: bool = False, **kwargs: Any) -> None:
+        """As in Keras. What the new weights are computed from was paid for, so they are too.
+
+        Args:
+            public: says that the `dataset` of the config ("gptq", "awq"), to which weights are fitted, is public.
+
+        Raises: ValueError for a config with a data set that is not declared public; nothing is changed.
+        """
+        refuse_calibration((*args, *kwargs.values()), public)
         self._settle_accounts()
         before = [(layer, list(layer.weights)) for layer in self._flatten_layers() if not layer._layers]
         super().quantize(*args, **kwargs)
         for layer, weights in before:
             if any(paid_for(weights)):
                 join_accounts(self._privacy.account, (), layer.weights)
+        kept = set(map(id, map(held_by, self.weights)))
+        self._privacy.trained = [held for held in self._privacy.trained if id(held) in kept]
 
     def export(self, *args: Any, **kwargs: Any) -> Any:
         """As in Keras. Metrics that layers keep start anew: what they hold of records carries no noise."""

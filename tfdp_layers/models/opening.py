@@ -120,6 +120,7 @@ class Opening(BoundedSums, Bookkeeping):
         for name in ("x", "y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)
         self._initial_epoch = None  # Keras keeps it from a fit that was resumed
+        self._note_change()
         self._settle_accounts()
         refuse_uncounted_trials(arguments["callbacks"], self.ledger)
         warn_of_lost_count(arguments["callbacks"], self.ledger)
