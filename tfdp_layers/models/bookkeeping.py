@@ -35,9 +35,8 @@ _UNPAID = (
 )
 _SAVED = "Give the path of a file that model.save or model.save_weights wrote."
 _CHANGED = (
-    "The weights are, or were between two trainings, not those with which a training ended: something else changed"
-    " them, such as fit of an ordinary model that shares them, or a quantization. What that took from private records"
-    " is not in this statement."
+    "The weights are, or were between two trainings, not those of the end of a training: something else changed them,"
+    " such as fit of a model that shares them, or a quantization. What it took from records is not in this statement."
 )
 
 

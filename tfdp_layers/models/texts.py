@@ -67,13 +67,13 @@ def check_lookups(model: keras.Model) -> None:
             )
 
 
-def _matched(model: keras.Model, given: list[tuple[str, Any]], x: Any) -> Iterator[tuple[str, Any, str]]:
+def _matched(model: Any, given: list[tuple[str, Any]], x: Any) -> Iterator[tuple[str, Any, str]]:
     """Each leaf's name and spec, and the type of the model's input that takes it, as far as that is known."""
     if not model.built or not isinstance(model, keras.Sequential | functional_class()):
         return
-    structure = inputs_of(model)
+    structure, ends = inputs_of(model), getattr(model, "inputs", None)
     if isinstance(x, Mapping):
-        inputs = structure if isinstance(structure, Mapping) else {one.name: one for one in model.inputs}
+        inputs = structure if isinstance(structure, Mapping) else {one.name: one for one in ends or []}
         given, taken = (
             [(f"x[{key!r}]", x[key]) for key in x if key in inputs],
             [inputs[key] for key in x if key in inputs],

@@ -138,7 +138,7 @@ def split(node: Node, inputs: Sequence[Any]) -> list[Value]:
     texts = only_rows(inputs[0], node.type)
     if not isinstance(inputs[1], Constant):
         raise MixedError("texts cut where records say")
-    laid = {"batch": texts.batch, "outer": texts.outer, "inner": texts.inner}
+    laid: dict[str, Any] = {"batch": texts.batch, "outer": texts.outer, "inner": texts.inner}
     return [Pieces(None, **laid, cut=node.key, what=what) for what in ("places", "words", "sizes")]
 
 

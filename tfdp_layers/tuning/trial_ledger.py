@@ -74,6 +74,7 @@ def covers(paid: Release, made: AnyRelease) -> bool:
         return False
     if paid.independence == PROVED and made.independence != PROVED:
         return False
-    secret_apart = {"grouping": made.grouping}  # it has the key of another ledger; the records are those of the search
-    same = replace(paid, groups=made.groups, independence=made.independence, seeded=made.seeded, **secret_apart)
+    same = replace(paid, groups=made.groups, independence=made.independence, seeded=made.seeded)
+    # Its grouping has the key of another ledger; the records are those of the search.
+    same = replace(same, grouping=made.grouping)
     return same == made and made.seeded <= paid.seeded and made.noise_multiplier >= paid.noise_multiplier
