@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.clipping.bounding import Bounding, Contributions, LayerVariables, one_group
-from tfdp_layers.clipping.kernels import EntryFunction, OuterFunction, is_outer_product
+from tfdp_layers.clipping.kernels import NARROW, EntryFunction, OuterFunction, is_outer_product
 from tfdp_layers.clipping.odd_series import TANH
 from tfdp_layers.clipping.outer_products import FilteredProducts
 from tfdp_layers.per_record.bounded import bounded_sums, clip_scales
@@ -122,7 +122,9 @@ class TanhEntries(EntryFunction):
         return lambda factors, u: self.rule.unit(factors[0][:, tf.newaxis] * u)
 
     def products(self, part: Products, refused: tf.Tensor) -> FilteredProducts:
-        return FilteredProducts(part, self, refused, TANH, self.rule.active_range)
+        # Of few entries the kernels take no longer; and the last layer's are seldom small.
+        series = TANH if min(part.variable.shape) >= NARROW else None
+        return FilteredProducts(part, self, refused, series, self.rule.active_range)
 
 
 def filtered_sums(

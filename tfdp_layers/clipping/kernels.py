@@ -29,7 +29,7 @@ _TILE = 65_536
 _UNROLLED = 4
 """Terms of a sum in one round of a loop: XLA keeps the sum in registers from one to the next."""
 
-_NARROW = 64
+NARROW = 64
 """Rows of fewer entries leave a processor's vectors empty: the longer side of the matrix is laid along them."""
 
 OuterFunction = Callable[[Sequence[tf.Tensor], tf.Tensor], tf.Tensor]
@@ -151,7 +151,7 @@ def laid_along_units(
 ) -> tuple[tf.Tensor, tf.Tensor, EntryFunction, bool]:
     """(x, u, function, whether it was turned) of a matrix whose rows are not too narrow, or of the transposed one."""
     inputs, units = variable.shape
-    if units < min(_NARROW, inputs):
+    if units < min(NARROW, inputs):
         return u, x, function.turned(variable), True
     return x, u, function, False
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfdp_layers.clipping import kernels
 from tfdp_layers.clipping.kernels import EntryFunction
-from tfdp_layers.clipping.odd_series import OddSeries, largest
+from tfdp_layers.clipping.odd_series import StepwiseSeries, largest
 from tfdp_layers.per_record.contributions import Contribution, Products, zero_rows
 
 
@@ -24,7 +24,12 @@ class FilteredProducts(Contribution):
     """
 
     def __init__(
-        self, part: Products, function: EntryFunction, refused: tf.Tensor, series: OddSeries | None, unit: float = 1.0
+        self,
+        part: Products,
+        function: EntryFunction,
+        refused: tf.Tensor,
+        series: StepwiseSeries | None,
+        unit: float = 1.0,
     ) -> None:
         super().__init__(part.variable)
         self.part, self.function, self.refused, self.series, self.unit = part, function, refused, series, unit
