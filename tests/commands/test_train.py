@@ -17,7 +17,7 @@ from tfdp_layers.accounting import GroupNoise, Ledger, Release, affordable_steps
 from tfdp_layers.commands import cli, train, training_options
 from tfdp_layers.commands.training_options import TrainingOptions
 from tfdp_layers.sampling import Poisson
-from tfdp_layers.zoo import datasets, recipes
+from tfdp_layers.zoo import datasets, recipes, scattering
 
 
 @pytest.fixture(scope="module")
@@ -238,6 +238,35 @@ def test_a_mean_that_the_budget_does_not_cover_is_refused(capsys, no_training):
 def test_settings_that_no_recipe_has_are_refused(capsys, no_training, setting, message):
     assert run(*TRAIN, "--setting", setting) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("model", "setting", "message"),
+    [
+        ("scattering", "feature_scales=()", "has no features"),
+        ("scattering", "feature_scales=('a',)", "`J` must be"),
+        ("scattering", "feature_scales=(-1,)", "`J` must be"),
+        ("scattering", "feature_scales=(2000,)", "`J` must be"),
+        ("scattering", "feature_scales=(9,)", "too wide for images of [8, 8]"),
+        ("scattering", "random_filters=100000", "`filters` must be"),
+        ("cnn", "random_filters=4", "would change nothing"),
+        ("mlp", "feature_scales=(2,)", "would change nothing"),
+        ("tanh_cnn", "whitening_noise=3", "would change nothing"),
+    ],
+)
+def test_features_that_no_image_or_model_has_are_refused(capsys, no_training, model, setting, message):
+    """Filters without wavelets were left out, and the images trained on; others ended in a traceback or all memory."""
+    assert run("train", "--dataset", "digits", "--model", model, "--epsilon", 3, "--setting", setting) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("scales", [(), (1,)])
+def test_random_filters_alone_or_beside_wavelets_are_what_is_trained_on(capsys, scales):
+    line = ["--setting", "random_filters=4", "--setting", f"feature_scales={scales}", "--epochs", 1]
+    assert run("train", "--dataset", "digits", "--recipe", "scattering", "--epsilon", 3, *line) == 0
+    recipe = recipes.Recipe(1, 1, 1.0, (), (), feature_scales=scales, random_filters=4)
+    features = sum(places * channels for places, channels in scattering.blocks((8, 8, 1), recipe))
+    assert f"scattering, {10 * (features + 1)} weights" in capsys.readouterr().out
 
 
 def test_a_whole_number_is_a_number():

@@ -99,6 +99,8 @@ def test_records_stay_independent_above_it(frozen):
         ({"filters": 4}, (2, None, 9, 1), "fixed size"),
         ({"filters": 4}, (2, 9), "takes"),
         ({"filters": 4, "grid": 4}, (2, 14, 14, 1), "cannot cut"),
+        ({"filters": 4, "kernel_size": 2**14}, (2, 2**15, 2**15, 3), "numbers each .* Take a smaller"),
+        ({"filters": 2**14, "kernel_size": 60}, (2, 64, 64, 1), "16384 filters of 3600 numbers"),
     ],
 )
 def test_what_it_cannot_do_is_refused(options, shape, message):

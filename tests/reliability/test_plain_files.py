@@ -110,3 +110,7 @@ def test_files_links_and_what_is_not_there_pass(tmp_path):
     (tmp_path / "b").symlink_to(tmp_path / "a")
     for path in (tmp_path / "a", str(tmp_path / "b"), tmp_path / "none", "gs://far/away", "zero\0byte", 3, None):
         refuse_no_plain_file(path, "Fix.")
+    (tmp_path / "c").symlink_to(tmp_path)
+    for path in (tmp_path, tmp_path / "c", bytes(tmp_path)):
+        with pytest.raises(LookupError, match=r"is a folder, and no file: .* Fix\."):
+            refuse_no_plain_file(path, "Fix.", LookupError)

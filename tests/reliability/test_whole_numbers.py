@@ -61,4 +61,6 @@ def test_what_is_no_whole_number_in_range_is_refused(call, number):
     ("call", "number"), of({name: COUNTS[name] for name in ("views", "both", "limit_owners")}, GOOD)
 )
 def test_whole_numbers_pass_in_every_type(call, number):
-    call(number)
+    found, plain = (keras.tree.flatten(call(n)) for n in (number, 2))
+    assert found
+    assert [np.ndim(one) for one in found] == [np.ndim(one) for one in plain]

@@ -33,7 +33,7 @@ class Whose:
 
     def grouping(self, secret: str, records: Iterable[bytes] | None = None) -> str:
         """The `grouping` of a release (see `Units.grouping`); empty for records, and where no secret is known."""
-        groups = self.units or self.owners
+        groups = self.owners if self.units is None else self.units
         return "" if groups is None or not secret else groups.grouping(secret, records)
 
     def stated(self, secret: str, records: Iterable[bytes] | None = None) -> dict[str, Any]:

@@ -61,14 +61,20 @@ def _run(values: flags.FlagValues) -> int:
 
 
 def _on_features(training: Training) -> Training:
-    """The training with features in place of the images, where its model takes those."""
+    """The training with features in place of the images, where its model takes those.
+
+    Raises Refusal where such features cannot be made of these images.
+    """
     recipe = training.recipe
-    if not recipe.feature_scales:
+    if not recipe.feature_blocks:
         return training
     from tfdp_layers.zoo import scattering
 
     print("Computing the features, once.", flush=True)
-    model = scattering.prefix(training.data.x_train.shape[1:], recipe)
+    try:
+        model = scattering.prefix(training.data.x_train.shape[1:], recipe)
+    except ValueError as error:
+        raise Refusal(str(error)) from error
     data = scattering.on_features(training.loaded, model, training.options.cache_dir)
     return replace(training, data=held_out(data, training.options.holdout), features=model)
 

@@ -92,10 +92,15 @@ class TrainingOptions:
         return options
 
     def recipe(self, dataset: str) -> Recipe:
-        """The defaults for the data set that was found, with what the user chose in their place."""
+        """The defaults for the data set that was found, with what the user chose in their place.
+
+        Raises ValueError for what the model does not have.
+        """
         chosen = {name: getattr(self, name) for name in ("epochs", "batch_size", "learning_rate")} | dict(self.settings)
         tuned = recipes.recipe_for(self.model, dataset, self.method, self.epsilon)
-        return dataclasses.replace(tuned, **{name: value for name, value in chosen.items() if value is not None})
+        found = dataclasses.replace(tuned, **{name: value for name, value in chosen.items() if value is not None})
+        recipes.check_features(self.model, found)
+        return found
 
     def check_paths(self) -> None:
         """Raises Refusal where the model or the logs could not be written later; leaves nothing behind."""

@@ -16,6 +16,10 @@ _COLOURS = 0.9
 _DAMPING = 0.1
 """Added to the variances before the root of their inverse is taken, beside a mean variance of about 1."""
 _MOST = 2**14
+_MOST_INPUTS = 2**12
+"""Numbers in a patch: the covariance has their square."""
+_MOST_ENTRIES = 2**25
+"""Of the filters: a file of a model names their sizes, and should not take all memory."""
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -37,7 +41,8 @@ class RandomFilters2D(keras.layers.Layer):
     Shapes: (batch, height, width, channels), best in [0, 1] -> (batch, grid, grid, 2 filters); where
         equal parts do not fill a side, those at its ends are smaller.
     Guarantee: none is needed; a record's features are its own, and nothing depends on other data.
-    Raises: ValueError for arguments out of range, and images whose size is not fixed or smaller than the grid needs.
+    Raises: ValueError for arguments out of range, images whose size is not fixed or smaller than the grid needs,
+        and filters of more than 2^12 numbers each or 2^25 in all.
     Source: Coates, Lee and Ng 2011 (AISTATS): whitened patches, many filters, two-sided rectifiers, pooled; there with
         filters and covariance learned of the data. Random directions: Rahimi and Recht 2007.
     """
@@ -79,7 +84,14 @@ class RandomFilters2D(keras.layers.Layer):
         if any(-(-places // -(-places // self.grid)) != self.grid for places in self.places(input_shape)):
             raise ValueError(
                 f"Layer {self.name!r} cannot cut {self.places(input_shape)} places into {self.grid} parts a side of"
-                " equal size but for the last. Take another grid or kernel_size."
+                " equal size but for those at the ends. Take another grid or kernel_size."
+            )
+        inputs = self.kernel_size**2 * channels
+        if inputs > _MOST_INPUTS or inputs * self.filters > _MOST_ENTRIES:
+            raise ValueError(
+                f"Layer {self.name!r} would have {self.filters} filters of {inputs} numbers each (kernel_size^2 x"
+                f" channels); at most {_MOST_INPUTS} numbers each, {_MOST_ENTRIES} in all, are made. Take a smaller"
+                " kernel_size or fewer filters."
             )
         self._kernel = random_kernel(self.kernel_size, channels, self.filters, self.seed)
         self.input_spec = keras.layers.InputSpec(shape=(None, *sides, channels))

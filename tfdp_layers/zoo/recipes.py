@@ -13,6 +13,7 @@ __all__ = [
     "Measured",
     "NamedRecipe",
     "Recipe",
+    "check_features",
     "check_method",
     "default_model",
     "recipe_for",
@@ -190,6 +191,8 @@ _AT_EPSILON: dict[tuple[str, str], dict[float, dict[str, Any]]] = {
     },
 }
 """What differs by budget, of models by backpropagation clipping."""
+_OF_FEATURES = ("feature_scales", "random_filters", "mirrored", "centering_noise", "whitening_noise")
+"""Settings that only `ON_FEATURES` have."""
 
 # Ordinary layers: nothing brings the records to a norm. Rates and clips are those of the sources, or Adam's.
 _PER_RECORD = Recipe(60, 2048, 2e-3, scales=(), upstream_clips=(), activation="tanh")
@@ -275,3 +278,19 @@ def check_method(method: str, model: str | None = None) -> None:
         raise ValueError("Method 'dfa' trains dense layers only. Choose method 'dfa_hybrid' for a cnn, or model 'mlp'.")
     if model == "mlp" and method == "dfa_hybrid":
         raise ValueError("Method 'dfa_hybrid' has convolutions below. Choose method 'dfa' for an mlp, or model 'cnn'.")
+
+
+def check_features(model: str, recipe: Recipe) -> None:
+    """Raises ValueError where a model of features has none, or another model has settings of features."""
+    if model not in ON_FEATURES:
+        own = [name for name in _OF_FEATURES if getattr(recipe, name)]
+        if own:
+            raise ValueError(
+                f"Model {model!r} trains on the images: {', '.join(own)} would change nothing. Leave out what sets"
+                f" them, or choose model {ON_FEATURES[0]!r}."
+            )
+    elif not recipe.feature_blocks:
+        raise ValueError(
+            f"Model {model!r} has no features: feature_scales={recipe.feature_scales!r} and random_filters=0. Give one"
+            " of them, such as feature_scales=(2, 3)."
+        )

@@ -41,11 +41,17 @@ def prefix(shape: Sequence[int], recipe: Recipe) -> keras.Model:
 
 
 def _scattered(images: Any, scale: int) -> Any:
-    """Scattering at one scale, flat, in groups of channels of mean 0 and mean square 1 within each image."""
+    """Scattering at one scale, flat, in groups of channels of mean 0 and mean square 1 within each image.
+
+    Raises ValueError for a scale at which no more than one place of the image would be left, most of it zeros.
+    """
     *size, colours = images.shape[1:]
+    layer = Scattering2D(scale)
+    if 2 ** (scale - 1) >= max(size):
+        raise ValueError(f"Scale J={scale} averages over 2^J = {2**scale} pixels: too wide for images of {size}.")
     missing = [-n % 2**scale for n in size]
     padded = keras.layers.ZeroPadding2D([(n // 2, n - n // 2) for n in missing])(images)
-    found = Scattering2D(scale)(padded)
+    found = layer(padded)
     groups = colours * next(n for n in _GROUPS if found.shape[-1] // colours % n == 0)
     return keras.layers.Flatten()(_normalised(found, groups))
 
