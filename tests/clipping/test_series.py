@@ -10,8 +10,9 @@ from helpers.ordinary import compiled, length, mlp
 from helpers.variants import slow_but
 from tfdp_layers.clipping import kernels as kernels_module
 from tfdp_layers.clipping import outer_products
-from tfdp_layers.clipping.odd_series import TANH, OddSeries, StepwiseSeries, added_lanes, lanes_of
+from tfdp_layers.clipping.odd_series import TANH, OddSeries, StepwiseSeries, lanes_of
 from tfdp_layers.per_record.contributions import Products
+from tfdp_layers.rules.norms import sum_by_halves
 
 
 class Weights:
@@ -84,7 +85,7 @@ def test_one_series_for_all_records_of_a_batch_is_seen(monkeypatch):
 
 def test_lanes_stay_apart_where_xla_compiles_their_sum():
     """Two `reduce_sum` after one another are merged into one over all entries, and this fails."""
-    total = tf.function(lambda v: added_lanes(lanes_of(v)), jit_compile=True)
+    total = tf.function(lambda v: sum_by_halves(lanes_of(v)), jit_compile=True)
     assert "f32[4,56]" in total.experimental_get_compiler_ir(tf.ones((4, 784)))(stage="optimized_hlo")
 
 

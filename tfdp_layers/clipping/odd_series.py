@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.rules.norms import sum_by_halves
+
 _ASIDE = (32, 64)
 """Sums of powers are taken in so many lanes, so that rounding grows with their length over this."""
 
@@ -84,7 +86,7 @@ class StepwiseSeries:
                 moments.append(lanes_of(powers[0]))
                 moments.append(lanes_of(powers[1]))
                 powers = [p * square for p, square in zip(powers, squares, strict=True)] if q + 1 < end else powers
-            found = tf.reshape(added_lanes(tf.stack(moments)), (end - first, 2, -1))
+            found = tf.reshape(sum_by_halves(tf.stack(moments)), (end - first, 2, -1))
             both = tf.gather(tf.constant(np.stack([exact, sizes])[:, :, first:end]), steps, axis=1)
             return tf.einsum("tbq,qb->tb", both, found[:, 0] * found[:, 1])
 
@@ -151,17 +153,6 @@ def lanes_of(values: tf.Tensor) -> tf.Tensor:
     rows = tf.pad(values, [[0, 0], [0, missing]]) if missing else values
     sums = tf.reduce_sum(tf.reshape(rows, (-1, rows.shape[1] // aside, aside)), axis=1)
     return tf.pad(sums, [[0, 0], [0, _ASIDE[1] - aside]])
-
-
-def added_lanes(sums: tf.Tensor) -> tf.Tensor:
-    """The sum over the lanes: (..., batch, 64) -> (..., batch).
-
-    By halves: of two sums after one another XLA makes a single one, whose rounding grows with all entries.
-    """
-    while sums.shape[-1] > 1:
-        half = sums.shape[-1] // 2
-        sums = sums[..., :half] + sums[..., half:]
-    return sums[..., 0]
 
 
 @functools.lru_cache(maxsize=8)

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.rules.norms import number_of, squared_norm, summation_error
+from tfdp_layers.rules.norms import number_of, squared_norm, sum_in_stages, summation_error, terms_in_stages
 
 SMALLEST = 2.0**-126
 """The smallest normal float32: what is smaller may be flushed to zero."""
@@ -193,7 +193,7 @@ class Products(Contribution):
     def gram_norms(self) -> tf.Tensor:
         """||g_i||^2 = <X X^T, U U^T>: (batch,)."""
         gram = tf.matmul(self.x, self.x, transpose_b=True) * tf.matmul(self.u, self.u, transpose_b=True)
-        return tf.reduce_sum(tf.reduce_sum(gram, axis=2), axis=1)
+        return sum_in_stages(gram)
 
     def rounding(self) -> tuple[tf.Tensor, Any, Any] | None:
         if self.positions == 1 or self.measured_written:
@@ -202,7 +202,8 @@ class Products(Contribution):
 
     def gram_rounding(self) -> tuple[tf.Tensor, Any, Any]:
         """`rounding` of norms by Gram matrices."""
-        terms = self.x.shape[-1] + self.u.shape[-1] + 2.0 * number_of(self.x, [1])
+        positions = number_of(self.x, [1])
+        terms = self.x.shape[-1] + self.u.shape[-1] + terms_in_stages(positions, positions)
         magnitudes = squared_norm(self.x) * squared_norm(self.u)
         return magnitudes, terms * 2.0**-24, summation_error(self.x, [1])
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfdp_layers.per_record.contributions import SMALLEST, positions
 from tfdp_layers.per_record.convolutions import KernelGradients, paddings
 from tfdp_layers.per_record.patches import PatchBlocks, regular
-from tfdp_layers.rules.norms import number_of, squared_norm
+from tfdp_layers.rules.norms import number_of, squared_norm, sum_in_stages, terms_in_stages
 
 
 class PixelGrams(KernelGradients):
@@ -47,11 +47,12 @@ class PixelGrams(KernelGradients):
             gram = tf.add_n([shifted(gram, axis, tap, length, step) for tap in range(taps)])
         upstream = tf.reshape(tf.matmul(u, u, transpose_b=True), (-1, *out, *out))
         products = tf.reshape(gram * upstream, (-1, math.prod(out), math.prod(out)))
-        return tf.reduce_sum(tf.reduce_sum(products, axis=2), axis=1)
+        return sum_in_stages(products)
 
     def rounding(self) -> tuple[tf.Tensor, Any, Any] | None:
         magnitudes, _, sum_error = super().rounding() or (None, None, None)
-        terms = math.prod(self.variable.shape[:-1]) + self.u.shape[-1] + 2.0 * number_of(self.u, [1, 2])
+        places = number_of(self.u, [1, 2])
+        terms = math.prod(self.variable.shape[:-1]) + self.u.shape[-1] + terms_in_stages(places, places)
         return magnitudes, terms * 2.0**-24, sum_error
 
     def underflow(self) -> Any:

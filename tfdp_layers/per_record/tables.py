@@ -17,7 +17,7 @@ from tfdp_layers.per_record.contributions import (
     records,
     zero_rows,
 )
-from tfdp_layers.rules.norms import number_of, squared_norm
+from tfdp_layers.rules.norms import number_of, squared_norm, sum_in_stages, terms_in_stages
 
 
 class Rows(Contribution):
@@ -91,7 +91,7 @@ class Tied(Contribution):
         ids = tf.where(there, self.lookups.ids, tf.zeros_like(self.lookups.ids))
         columns = tf.gather(self.products.x, ids, axis=2, batch_dims=1)  # (batch, t, p)
         met = tf.where(there[:, tf.newaxis, :], columns * dots, tf.zeros_like(dots))
-        return tf.reduce_sum(tf.reduce_sum(met, axis=2), axis=1)
+        return sum_in_stages(met)
 
     def squared_norms(self) -> tf.Tensor:
         return self.lookups.squared_norms() + self.products.gram_norms() + 2.0 * self.cross()
@@ -99,8 +99,8 @@ class Tied(Contribution):
     def rounding(self) -> tuple[tf.Tensor, Any, Any]:
         looked_up, _, first_error = self.lookups.rounding()  # type: ignore[misc]
         multiplied, norm_error, second_error = self.products.gram_rounding()
-        units, terms = self.products.u.shape[-1], number_of(self.lookups.u, [1]) + number_of(self.products.u, [1])
-        error = norm_error + first_error + (units + terms + 4.0) * 2.0**-24
+        terms = terms_in_stages(number_of(self.products.u, [1]), number_of(self.lookups.u, [1]))
+        error = norm_error + first_error + (self.products.u.shape[-1] + terms + 4.0) * 2.0**-24
         magnitudes = tf.square(tf.sqrt(looked_up) + tf.sqrt(multiplied))
         return magnitudes, error, first_error + second_error + 2.0**-24
 

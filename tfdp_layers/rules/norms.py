@@ -55,6 +55,37 @@ def position_sums(rows: tf.Tensor, channels_first: bool) -> tf.Tensor:
     return tf.reduce_sum(rows, axis=list(range(1, len(rows.shape) - 1)))
 
 
+def sum_by_halves(rows: tf.Tensor) -> tf.Tensor:
+    """The sum over the last axis, of known length n: (..., n) -> (...). Each entry meets log2(n) roundings, rounded up.
+
+    Of two sums after one another XLA makes a single one, whose rounding grows with all entries; these it leaves alone.
+    """
+    while rows.shape[-1] > 1:
+        if rows.shape[-1] % 2:
+            rows = tf.pad(rows, [[0, 0]] * (len(rows.shape) - 1) + [[0, 1]])
+        half = rows.shape[-1] // 2
+        rows = rows[..., :half] + rows[..., half:]
+    return rows[..., 0]
+
+
+def sum_in_stages(rows: tf.Tensor) -> tf.Tensor:
+    """The sum over the last two axes, one after the other, also under XLA: (batch, n, m) -> (batch,)."""
+    sums = tf.reduce_sum(rows, axis=2)
+    if rows.shape[1] is not None and tf.__internal__.get_enclosing_xla_context() is not None:
+        return sum_by_halves(sums)
+    return tf.reduce_sum(sums, axis=1)
+
+
+def terms_in_stages(first: Any, last: Any) -> Any:
+    """How many roundings an entry of `sum_in_stages` meets at most, by the lengths n and m as of `number_of`.
+
+    n + m; where XLA may make one sum of both, as n is not known while the step is traced, n * m.
+    """
+    if isinstance(first, int) or tf.__internal__.get_enclosing_xla_context() is None:
+        return first + last
+    return first * last
+
+
 def summation_error(rows: tf.Tensor, axes: list[int]) -> Any:
     """The most that rounding can add to a float32 sum over these axes, in any order, relative to the sum of sizes.
 
