@@ -13,20 +13,23 @@ import re
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 from absl import app, flags
-from step_time import interleaved
 
 import tfdp_layers as tfdp
+from tfdp_layers.commands.timing import interleaved
 
 FLAGS = flags.FLAGS
-FLAGS.set_default("rounds", 5)
-FLAGS.set_default("steps", 8)
-FLAGS.set_default("batch_size", 32)
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+flags.DEFINE_integer("rounds", 5, "Interleaved rounds.", lower_bound=1)
+flags.DEFINE_integer("steps", 8, "Timed steps a round.", lower_bound=1)
+flags.DEFINE_integer("batch_size", 32, "Expected batch size.", lower_bound=1)
+flags.DEFINE_enum("clock", "wall", list(CLOCKS), "Time passed, or processor time of all threads (beside other work).")
 flags.DEFINE_list("heads", ["classifier", "masked_lm"], "What is on top of the backbone.")
 flags.DEFINE_list("ways", ["full", "lora"], "What is trained: all weights, or `enable_lora(4)` and the head.")
 flags.DEFINE_bool("memory", True, "Measure memory as well.")
@@ -104,7 +107,7 @@ def main(_: list[str]) -> None:
                 continue
             models = [compiled(head, way, private) for private in (False, True)]
             x, y = records(head, FLAGS.batch_size * (FLAGS.steps + 2))
-            rounds = interleaved(models, x, y, FLAGS.batch_size, FLAGS.steps)
+            rounds = interleaved(models, x, y, FLAGS.batch_size, FLAGS.steps, FLAGS.rounds, CLOCKS[FLAGS.clock])
             ratios = [own / plain for plain, own in rounds]
             middle = [statistics.median(times) for times in zip(*rounds, strict=True)]
             spread = f"ratio {statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"

@@ -13,13 +13,14 @@ from typing import Any
 import keras
 import numpy as np
 from absl import app, flags
-from step_time import layers
+from networks import layers
 
 import tfdp_layers as tfdp
 
 FLAGS = flags.FLAGS
 flags.DEFINE_enum("case", "cnn", ["cnn", "embedding"], "What is trained.")
 flags.DEFINE_enum("clipping", "flat", ["flat", "per_layer", "automatic", "adaptive"], "How records are clipped.")
+flags.DEFINE_integer("steps", 2, "Steps.", lower_bound=1)
 
 
 def peak() -> float:
@@ -28,7 +29,7 @@ def peak() -> float:
 
 
 def cnn() -> tuple[Any, np.ndarray, int, int | None]:
-    model = keras.Sequential(layers("m3", private=False, bound=""))
+    model = keras.Sequential(layers("m3"))
     return model, np.random.default_rng(0).normal(size=(4352, 32, 32, 3)).astype("float32"), 4096, 256
 
 

@@ -7,7 +7,7 @@ Run: python benchmarks/overheads.py [--what noise,steps,start_up] [--rounds 7]
 - start_up: wall and processor time of a process that makes one step of the 26k-weight CNN (first_step.py): ordinary,
   private with a given noise, and with the noise that `fit` finds for a budget.
 
-Rounds (a flag of step_time.py) are interleaved; printed are medians, with the smallest and largest.
+Rounds are interleaved; printed are medians, with the smallest and largest.
 """
 
 import resource
@@ -20,15 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 from absl import app, flags
-from step_time import random_records
 
 import tfdp_layers as tfdp
 from tfdp_layers.noise import normals
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("what", ["noise", "steps", "start_up"], "What to time.")
+flags.DEFINE_integer("rounds", 7, "Interleaved rounds.", lower_bound=1)
 
 KINDS = ("keras", "given noise", "budget")
 FIRST_STEP = Path(__file__).with_name("first_step.py")
@@ -78,7 +79,7 @@ class Ends(keras.callbacks.Callback):
 
 def steps() -> None:
     """Milliseconds of the main thread from step to step, of an ordinary and a private network."""
-    x, y = random_records((1,), 16 * STEPS)
+    x, y = np.random.default_rng(0).normal(size=(16 * STEPS, 1)), np.arange(16 * STEPS) % 10
     found: dict[str, list[float]] = {"keras": [], "private": []}
     models = {}
     for kind in found:

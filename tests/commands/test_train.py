@@ -13,6 +13,7 @@ import pytest
 
 from helpers.command_line import TRAIN, run, run_json
 from helpers.variants import slow_but
+from tfdp_layers import PrivateBatches
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, affordable_steps, epsilon
 from tfdp_layers.commands import cli, train, training_options
 from tfdp_layers.commands.training_options import TrainingOptions
@@ -252,6 +253,11 @@ def test_settings_that_no_recipe_has_are_refused(capsys, no_training, setting, m
         ("cnn", "random_filters=4", "would change nothing"),
         ("mlp", "feature_scales=(2,)", "would change nothing"),
         ("tanh_cnn", "whitening_noise=3", "would change nothing"),
+        ("scattering", "views=2", "trains on features: views would change nothing"),
+        ("scattering", "flips=True", "trains on features: flips would change nothing"),
+        ("cnn", "views=2", "bounds each row by itself"),
+        ("cnn", "views=0", "`views` must be 1 or more"),
+        ("cnn", "shift=1.5", "`shift` below 1"),
     ],
 )
 def test_features_that_no_image_or_model_has_are_refused(capsys, no_training, model, setting, message):
@@ -267,6 +273,19 @@ def test_random_filters_alone_or_beside_wavelets_are_what_is_trained_on(capsys, 
     recipe = recipes.Recipe(1, 1, 1.0, (), (), feature_scales=scales, random_filters=4)
     features = sum(places * channels for places, channels in scattering.blocks((8, 8, 1), recipe))
     assert f"scattering, {10 * (features + 1)} weights" in capsys.readouterr().out
+
+
+def test_views_enter_the_fit_and_the_network_moves_and_mirrors_each(capsys, monkeypatch):
+    batches, models = [], []
+    own, made = PrivateBatches.__init__, train.compiled
+    monkeypatch.setattr(PrivateBatches, "__init__", lambda self, *a, **k: [own(self, *a, **k), batches.append(self)][0])
+    monkeypatch.setattr(train, "compiled", lambda training: [models.append(made(training)), models[0]][1])
+    changes = ("views=3", "shift=0.1", "flips=True")
+    line = [part for change in changes for part in ("--setting", change)]
+    found = run_json(capsys, "train", "--dataset", "digits", "--method", "dpsgd", "--epsilon", 3, "--epochs", 1, *line)
+    assert [one.views for one in batches] == [3]
+    assert [layer.name for layer in models[0].layers[:2]] == ["random_translation", "random_flip"]
+    assert found["epsilon"] <= 3
 
 
 def test_a_whole_number_is_a_number():

@@ -156,6 +156,7 @@ def _fit(training: Training, model: Any) -> tuple[Training, float]:
             data.y_train,
             sampling=training.sampling,
             epochs=training.recipe.epochs,
+            views=training.recipe.views,
             physical_batch_size=options.physical_batch_size,
             validation_data=(data.x_test, data.y_test),
             validation_batch_size=_EVALUATION_BATCH,

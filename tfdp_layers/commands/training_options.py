@@ -99,7 +99,7 @@ class TrainingOptions:
         chosen = {name: getattr(self, name) for name in ("epochs", "batch_size", "learning_rate")} | dict(self.settings)
         tuned = recipes.recipe_for(self.model, dataset, self.method, self.epsilon)
         found = dataclasses.replace(tuned, **{name: value for name, value in chosen.items() if value is not None})
-        recipes.check_features(self.model, found)
+        recipes.check_settings(self.model, self.method, found)
         return found
 
     def check_paths(self) -> None:

@@ -41,18 +41,22 @@ def build(
     if model in ON_FEATURES:
         layers = scattering.head(recipe, dataset.classes)
         return PrivateSequential([keras.Input(dataset.x_train.shape[1:]), *layers], name=model)
+    builders = {"cnn": _cnn, "mlp": _mlp}
     if model == "tanh_cnn":
         layers = _tanh_cnn(recipe, dataset.x_train.shape[1], dataset.classes)
-        return PrivateSequential([keras.Input(dataset.x_train.shape[1:]), *layers], name=model)
-    builders = {"cnn": _cnn, "mlp": _mlp}
-    if model not in builders:
+    elif model not in builders:
         raise ValueError(f"Unknown model {model!r}. Choose one of: {', '.join(builders)}.")
-    if method in PER_RECORD:
+    elif method in PER_RECORD:
         layers = _ordinary(model, recipe, dataset.classes)
-        return PrivateSequential([keras.Input(dataset.x_train.shape[1:]), *layers], name=model)
-    top = _backprop if method == "backprop_clipping" else _feedback
-    layers = builders[model](recipe, dataset.classes, top)
-    return PrivateSequential([keras.Input(dataset.x_train.shape[1:]), *layers], name=model)
+    else:
+        layers = builders[model](recipe, dataset.classes, _backprop if method == "backprop_clipping" else _feedback)
+    return PrivateSequential([keras.Input(dataset.x_train.shape[1:]), *_augmented(recipe), *layers], name=model)
+
+
+def _augmented(recipe: Recipe) -> list[Any]:
+    """What moves and mirrors images at random, in training alone."""
+    shifts = [keras.layers.RandomTranslation(recipe.shift, recipe.shift, "constant")] if recipe.shift else []
+    return shifts + ([keras.layers.RandomFlip("horizontal")] if recipe.flips else [])
 
 
 def _ordinary(model: str, recipe: Recipe, classes: int) -> list[Any]:

@@ -13,8 +13,8 @@ __all__ = [
     "Measured",
     "NamedRecipe",
     "Recipe",
-    "check_features",
     "check_method",
+    "check_settings",
     "default_model",
     "recipe_for",
 ]
@@ -56,6 +56,9 @@ class Recipe:
         centering_noise: above 0 the features are centered by a mean that is released with this noise multiplier.
         whitening_noise: above 0 the channels of the features are whitened by second moments that are released with this
             noise multiplier, for each scale.
+        views: how often a record enters a step, each time moved and mirrored anew; of models of images.
+        shift: part of the height and width by which images are moved at random in training, at most.
+        flips: whether images are mirrored at random in training.
         momentum: above 0 the steps are gradient descent with it, at a constant rate, in place of Adam's.
         ema_momentum: above 0 the weights that are tested and saved are the exponential mean of the released ones.
     """
@@ -79,6 +82,9 @@ class Recipe:
     mirrored: bool = False
     centering_noise: float = 0.0
     whitening_noise: float = 0.0
+    views: int = 1
+    shift: float = 0.0
+    flips: bool = False
     momentum: float = 0.0
     ema_momentum: float = 0.0
 
@@ -193,6 +199,8 @@ _AT_EPSILON: dict[tuple[str, str], dict[float, dict[str, Any]]] = {
 """What differs by budget, of models by backpropagation clipping."""
 _OF_FEATURES = ("feature_scales", "random_filters", "mirrored", "centering_noise", "whitening_noise")
 """Settings that only `ON_FEATURES` have."""
+_OF_IMAGES = ("views", "shift", "flips")
+"""Settings that these do not have: features are computed once."""
 
 # Ordinary layers: nothing brings the records to a norm. Rates and clips are those of the sources, or Adam's.
 _PER_RECORD = Recipe(60, 2048, 2e-3, scales=(), upstream_clips=(), activation="tanh")
@@ -280,16 +288,31 @@ def check_method(method: str, model: str | None = None) -> None:
         raise ValueError("Method 'dfa_hybrid' has convolutions below. Choose method 'dfa' for an mlp, or model 'cnn'.")
 
 
-def check_features(model: str, recipe: Recipe) -> None:
-    """Raises ValueError where a model of features has none, or another model has settings of features."""
-    if model not in ON_FEATURES:
-        own = [name for name in _OF_FEATURES if getattr(recipe, name)]
-        if own:
-            raise ValueError(
-                f"Model {model!r} trains on the images: {', '.join(own)} would change nothing. Leave out what sets"
-                f" them, or choose model {ON_FEATURES[0]!r}."
-            )
-    elif not recipe.feature_blocks:
+def check_settings(model: str, method: str, recipe: Recipe) -> None:
+    """Raises ValueError where a model of features has none, for settings of features or images without them, and for
+    views or a shift out of range, or views that the method cannot bound.
+    """
+    if recipe.views < 1 or recipe.shift >= 1.0:
+        raise ValueError(
+            f"`views` must be 1 or more, and `shift` below 1. Received: views={recipe.views}, shift={recipe.shift:g}."
+        )
+    on_features = model in ON_FEATURES
+    plain = Recipe(1, 1, 1.0, (), ())
+    others = [
+        name for name in (_OF_IMAGES if on_features else _OF_FEATURES) if getattr(recipe, name) != getattr(plain, name)
+    ]
+    if others:
+        trained, choice = ("features", MODELS[0]) if on_features else ("the images", ON_FEATURES[0])
+        raise ValueError(
+            f"Model {model!r} trains on {trained}: {', '.join(others)} would change nothing. Leave out what sets them,"
+            f" or choose a model that has them, such as {choice!r}."
+        )
+    if recipe.views > 1 and method not in PER_RECORD:
+        raise ValueError(
+            f"Method {method!r} bounds each row by itself, so views={recipe.views} would add as many bounds. Choose one"
+            f" that bounds all rows of a record together: {', '.join(PER_RECORD)}."
+        )
+    if on_features and not recipe.feature_blocks:
         raise ValueError(
             f"Model {model!r} has no features: feature_scales={recipe.feature_scales!r} and random_filters=0. Give one"
             " of them, such as feature_scales=(2, 3)."
