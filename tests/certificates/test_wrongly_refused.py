@@ -1,5 +1,6 @@
 """Layers that keep records apart, in ways that look otherwise: they train, and each record stays within its bound."""
 
+import itertools
 from typing import Any
 
 import keras
@@ -7,8 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfdp_layers as tfdp
 from helpers.private_models import private, product
 from helpers.variants import slow_but
+from tfdp_layers.certificates import interactions
 
 kl = keras.layers
 RNG = np.random.default_rng(0)
@@ -202,3 +205,28 @@ def test_what_spectral_normalization_wraps_is_measured_in_training():
     model = of_vectors(kl.SpectralNormalization(CentersInTraining(3)))
     with pytest.raises(ValueError, match="Records are not independent"):
         private(model, allow_generic=True).fit(X, np.ones((32, 2), "float32"), batch_size=16, verbose=0)
+
+
+@pytest.mark.parametrize("shown", [{0}, {0, 1}, {0, 2}, {2, 3, 4}])
+def test_a_gap_that_no_other_draw_shows_is_rounding(shown, monkeypatch):
+    """A saturated softmax leaves the last bit of a record's gradient, times activations of thousands: one fit in many
+    of a CNN by the tanh filter was refused.
+    """
+    own, calls = interactions.parts_and_whole, itertools.count()
+
+    def measured(*args: Any) -> Any:
+        together, alone = own(*args)
+        return [t + 1.0 for t in together] if next(calls) in shown else together, alone
+
+    monkeypatch.setattr(interactions, "parts_and_whole", measured)
+    x, y = RNG.normal(size=(32, 300)), np.ones((32, 2))
+    model = tfdp.make_private(keras.Sequential([keras.Input((300,)), kl.Dense(700), kl.Dense(2)]))
+    model.compile(tfdp.optimizers.TanhFilteredOptimizer("sgd", 1.0), "mse")  # its loops are not proved
+    fit = {"batch_size": 16, "steps_per_epoch": 1, "verbose": 0}
+    if len(shown) == 1:
+        model.fit(x, y, **fit)
+        assert next(calls) == len(interactions.CASES) + 2
+    else:
+        with pytest.raises(ValueError, match="Records are not independent"):
+            model.fit(x, y, **fit)
+        assert int(model.optimizer.releases) == 0

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from tfdp_layers.certificates.additivity import gap_of
+from tfdp_layers.certificates.additivity import Gap, gap_of
 from tfdp_layers.certificates.measuring import MEANING, row, traced, without_randomness
 from tfdp_layers.certificates.synthetic import inputs_like, synthetic_inputs, synthetic_labels
 from tfdp_layers.sensitivity import SensitivityGroup
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 CASES = ((5, 1.0), (7, 10.0), (67, 0.1))
 """Rows of a batch, without a common period, and the scale of its inputs; each with other weights."""
 
+_AGAIN = 2
+"""Further draws that a gap is looked for in."""
 _SINGLY = 16
 _SPREAD = 0.3  # of what is added to the weights: also what starts at zero counts then
 
@@ -33,6 +35,9 @@ def measure_interactions(
     where S is a sum over the records, also with random masks, if all four get the same: every mask belongs to a row.
     And S(A) is the sum of its parts' sums, with randomness off. Both at random weights, zeros made non-zero.
 
+    A gap that no other draw of weights and records shows is rounding, and passes: where a softmax is saturated, or two
+    entries of a maximum are next to equal, the last bit decides of a whole gradient. Records that meet do so at others.
+
     It finds what it can measure: records that meet at inputs, weights or sizes unlike these are not seen.
 
     Args:
@@ -41,19 +46,37 @@ def measure_interactions(
     Raises: ValueError where they interact.
     """
     for seed, (rows, scale) in enumerate(CASES, 1):
-        with moved_weights(model, seed):
-            xs = [synthetic_inputs(model, specs(inputs_like(model, x)), rows, seed + k, scale) for k in (10, 20)]
-            with without_randomness(model):
-                ys = [synthetic_labels(model, one, y if y is None else specs(y), seed + 30) for one in xs]
-                found = [parts_and_whole(model, xs[0], ys[0], rows)]
-            found += exchanges(model, function, list(zip(xs, ys, strict=True)), rows, seed)
-        for together, alone in found:
-            gap = gap_of(model, groups, together, alone)
-            if not gap.explained:
-                raise ValueError(
-                    f"Records are not independent in model {model.name!r}, measured on batches of {rows} records at"
-                    f" random weights. {MEANING} ({gap}.){gap.doubt}"
-                )
+        gap = largest_gap(model, function, (x, y), groups, rows, scale, seed)
+        again = (seed + 100 * draw for draw in range(1, _AGAIN + 1))
+        if gap.explained or all(
+            largest_gap(model, function, (x, y), groups, rows, scale, other).explained for other in again
+        ):
+            continue
+        raise ValueError(
+            f"Records are not independent in model {model.name!r}, measured on batches of {rows} records at"
+            f" random weights. {MEANING} ({gap}.){gap.doubt}"
+        )
+
+
+def largest_gap(
+    model: "PrivateTraining",
+    function: Any,
+    data: tuple[Any, Any],
+    groups: Sequence[SensitivityGroup],
+    rows: int,
+    scale: float,
+    seed: int,
+) -> Gap:
+    """What of both measurements rounding explains the least, on weights and records that the seed draws."""
+    x, y = data
+    with moved_weights(model, seed):
+        xs = [synthetic_inputs(model, specs(inputs_like(model, x)), rows, seed + k, scale) for k in (10, 20)]
+        with without_randomness(model):
+            ys = [synthetic_labels(model, one, y if y is None else specs(y), seed + 30) for one in xs]
+            found = [parts_and_whole(model, xs[0], ys[0], rows)]
+        found += exchanges(model, function, list(zip(xs, ys, strict=True)), rows, seed)
+    gaps = [gap_of(model, groups, together, alone) for together, alone in found]
+    return next((gap for gap in gaps if not gap.explained), gaps[0])
 
 
 def specs(data: Any) -> Any:
