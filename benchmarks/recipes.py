@@ -54,6 +54,15 @@ REFERENCES = {
         "wide ResNet (De et al. 2022)": {1: 56.8, 8: 78.7},
     },
 }
+STYLES = {
+    "scattering": ("o", "-"),
+    "exact": ("s", "--"),
+    "dpsgd": ("^", "-."),
+    "cnn": ("v", ":"),
+    "mlp": ("D", ":"),
+    "dfa": ("P", "--"),
+}
+"""Marker and line of each recipe: they tell apart in grey."""
 ABLATIONS: dict[str, list[str]] = {
     "as it is": [],
     "features not centered": ["centering_noise=0"],
@@ -149,7 +158,7 @@ def accuracy(runs: list[Run]) -> str:
     ]
     for (dataset, epsilon, recipe, _), group in sorted(grouped(runs, False).items(), key=lambda one: order(one[0])):
         mean, spread = of(group)
-        goals = GOALS if recipe == "scattering" else GOALS_FROM_SCRATCH
+        goals = {"scattering": GOALS, "exact": GOALS_FROM_SCRATCH}.get(recipe, {})
         goal = goals.get(dataset, {}).get(epsilon)
         minutes = statistics.mean(one["fit_seconds"] for one in group) / 60
         aim = "" if goal is None else f"{goal:g}{'' if mean >= goal else ', not reached'}"
@@ -194,17 +203,21 @@ def plot(runs: list[Run], path: Path) -> None:
     from matplotlib.figure import Figure
 
     groups = grouped(runs, False)
-    shown = [name for name in NAMES if len({key[1] for key in groups if key[0] == name}) > 1]
+    shown = [name for name in NAMES if len({key[1] for key in groups if key[0] == name}) > 1]  # at several budgets
     figure = Figure(figsize=(4.6 * len(shown), 3.8), layout="constrained")
     for axes, dataset in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
-        best = {key[1]: group for key, group in groups.items() if key[0] == dataset and key[2] == "scattering"}
-        points = sorted((float(epsilon), *of(group)) for epsilon, group in best.items())
-        at, means, spreads = zip(*points, strict=True)
-        axes.errorbar(at, means, spreads, marker="o", capsize=3, label="tfdp train --recipe scattering")
+        own = {key[2] for key in groups if key[0] == dataset}
+        for recipe, (marker, line) in STYLES.items():
+            found = {key[1]: group for key, group in groups.items() if (key[0], key[2]) == (dataset, recipe)}
+            if recipe in own:
+                points = sorted((float(epsilon), *of(group)) for epsilon, group in found.items())
+                at, means, spreads = zip(*points, strict=True)
+                axes.errorbar(at, means, spreads, marker=marker, linestyle=line, capsize=3, label=f"--recipe {recipe}")
         for name, published in REFERENCES.get(dataset, {}).items():
             axes.plot(list(published), list(published.values()), marker="x", linestyle=":", label=name)
         axes.set(title=NAMES[dataset], xlabel="epsilon (delta 1e-5)", xscale="log", ylabel="test accuracy, %")
-        axes.set_xticks(at, [f"{one:g}" for one in at])
+        every = sorted({float(key[1]) for key in groups if key[0] == dataset})
+        axes.set_xticks(every, [f"{one:g}" for one in every])
         axes.minorticks_off()
         axes.grid(alpha=0.3)
         axes.legend(fontsize="small", loc="lower right")
