@@ -80,6 +80,33 @@ def test_no_text_moves_a_sum_by_more_than_the_bound():
         assert norm <= bound * (1 + 1e-5)
 
 
+LETTERS = {
+    "ids": lambda **of: kl.TextVectorization(output_sequence_length=6, **of),
+    "counts": lambda **of: kl.TextVectorization(output_mode="count", pad_to_max_tokens=True, max_tokens=20, **of),
+    "runs of two": lambda **of: kl.TextVectorization(output_mode="multi_hot", ngrams=2, max_tokens=20, **of),
+}
+
+
+@pytest.mark.parametrize("shape", [(), (1,)], ids=["texts", "columns"])
+@pytest.mark.parametrize("kind", LETTERS)
+def test_texts_cut_into_characters_train_as_their_numbers_do_proved(kind, shape):
+    cut = LETTERS[kind](vocabulary=[*"adeiltpé", "la", "at"], split="character")
+    texts = np.array(["late", "é pd\ud7ff", "", "d", *NOTES[4:]]).reshape(-1, *shape)
+    ids = np.asarray(cut(tf.constant(texts)))
+
+    def model(layers, weights=None):
+        found = private(keras.Sequential([*layers, *layers_behind]), 0.0)
+        return found if weights is None else (found, found.set_weights(weights))[0]
+
+    layers_behind = [kl.Rescaling(0.1), kl.Dense(1)]
+    strings = model([keras.Input(shape, dtype="string"), cut])
+    numbers = model([keras.Input(ids.shape[1:], dtype=ids.dtype)], strings.get_weights())
+    assert len(np.unique(ids, axis=0)) > 3
+    fitted(strings, texts), fitted(numbers, ids)
+    np.testing.assert_allclose(strings.get_weights()[0], numbers.get_weights()[0], rtol=1e-5, atol=1e-7)
+    assert strings.ledger.releases[0].independence == "proved"
+
+
 def test_it_is_saved_loaded_trained_on_and_served(tmp_path):
     model = fitted(of_strings(), validation_data=({name: value[:5].copy() for name, value in X.items()}, Y[:5]))
     model.save(tmp_path / "model.keras")

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.proof.arithmetic import computed
+from tfdp_layers.proof.characters import in_a_column
 from tfdp_layers.proof.constants import constant_results, equal_to_itself
 from tfdp_layers.proof.frames import CALL, Frame
 from tfdp_layers.proof.rules import ANY_INPUT, MAKERS, OWN, RULES, Node, numbers
@@ -104,7 +105,7 @@ class Prover:
         return listed
 
     def evaluate(self, node: Node, inputs: Sequence[Value]) -> Any:
-        if node.type in ANY_INPUT:
+        if node.type in ANY_INPUT and not in_a_column(inputs):
             return RULES[node.type](node, inputs)
         if node.stateful and node.type not in RULES:
             return self.without_rule(node, inputs)

@@ -107,6 +107,8 @@ OF_PIECES: dict[str, Callable[[Node, Sequence[Any]], Any]] = {}
 
 def of_pieces(node: Node, inputs: Sequence[Any]) -> Any:
     """What an operation makes of pieces. Raises MixedError for one that is not known to keep each record's together."""
+    if all(not isinstance(value, Pieces) or value.what == "numbers" for value in inputs):
+        return OF_PIECES["numbers"](node, inputs)
     function = OF_PIECES.get(node.type)
     if function is None and node.type in (*NONLINEAR, *_STRINGS):
         function = piece_by_piece
@@ -165,9 +167,19 @@ def cast(node: Node, inputs: Sequence[Any]) -> Value:
 
 @pieces("Reshape")
 def flattened(node: Node, inputs: Sequence[Any]) -> Value:
-    if not isinstance(inputs[1], Constant) or inputs[1].entries != (-1,):
+    """The same along one axis: of length -1, or of as many words as there are."""
+    whole, length = inputs
+    if not isinstance(whole, Pieces) or whole.what == "places" or not all_along_one_axis(whole, length):
         raise MixedError("words of all records in another shape")
-    return inputs[0]  # type: ignore[no-any-return]
+    return dataclasses.replace(whole, what="words" if whole.what == "column" else whole.what)
+
+
+def all_along_one_axis(whole: Pieces, length: Any) -> bool:
+    """Whether a shape is one axis of all words."""
+    if isinstance(length, Pieces):
+        numbers = require(length, "numbers", whole).known
+        return numbers is not None and numbers.entries == (whole.words,)
+    return isinstance(length, Constant) and length.entries == (-1,)
 
 
 @pieces("DenseBincount")

@@ -9,7 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from tfdp_layers.proof.sizes import Number, Size
+from tfdp_layers.proof.sizes import Number, Size, symbol
 
 Shape: TypeAlias = "tuple[Number | None, ...] | None"
 """Sizes of axes, None for one that is yet to be filled in (see `settle`); None for an unknown rank."""
@@ -209,7 +209,9 @@ class Pieces(Value):
     Attributes:
         cut: the operation that cut them, which tells them from pieces of other numbers.
         what: "words"; "places" (record, place) and "records" of them; how many of a record, "counts"; where these
-            start, "starts", and end, "ends"; "sizes", (records, most words of one).
+            start, "starts", and end, "ends"; "sizes", (records, most words of one); "column", the words one below the
+            other, (words, 1); "numbers", integers computed from how many words there are in all.
+        known: of "numbers", what they are, where the number of all words is a symbol.
     """
 
     batch: Batch = dataclasses.field(kw_only=True)
@@ -217,11 +219,17 @@ class Pieces(Value):
     inner: Number = dataclasses.field(default=1, kw_only=True)
     cut: str = dataclasses.field(kw_only=True)
     what: str = dataclasses.field(kw_only=True)
+    known: Counted | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def texts(self) -> Number:
         """How many were cut."""
         return self.batch.size * self.outer * self.inner
+
+    @property
+    def words(self) -> Size:
+        """How many words all texts have together, which is what the records say."""
+        return symbol(f"words of {self.cut}", varies=True, least=0)
 
     @property
     def origin(self) -> tuple[Any, ...]:

@@ -11,14 +11,15 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-from tfdp_layers.proof import arithmetic, rules
+from tfdp_layers.proof import arithmetic, rules, texts
 
 PACKAGE = "tfdp_layers.proof"
 MODULES = rules.types(
-    "constants control convolutions elementwise gathering inner interpreter joins lists places products randomness"
-    " record_loops reductions reshaping settling shapes shortcuts singles slicing state texts walks"
+    "characters constants control convolutions elementwise gathering inner interpreter joins lists places products"
+    " randomness record_loops reductions reshaping settling shapes shortcuts singles slicing state texts walks"
 )
-_REGISTRIES: list[Any] = [rules.RULES, rules.ANY_INPUT, rules.OWN, rules.MAKERS, arithmetic.OPERATIONS]
+_SHARED = {"OPERATIONS": arithmetic.OPERATIONS, "OF_PIECES": texts.OF_PIECES}
+_REGISTRIES: list[Any] = [rules.RULES, rules.ANY_INPUT, rules.OWN, rules.MAKERS, *_SHARED.values()]
 
 
 def module_of(name: str) -> types.ModuleType:
@@ -78,8 +79,9 @@ def mutant(name: str, source: str) -> Iterator[None]:
     changed = types.ModuleType(original.__name__)
     changed.__file__ = original.__file__
     exec(compile(source, f"<mutant of {name}>", "exec"), changed.__dict__)
-    for kind, function in arithmetic.OPERATIONS.items():  # those of another module are registered there alone
-        vars(changed).get("OPERATIONS", {}).setdefault(kind, function)
+    for registry, functions in _SHARED.items():  # those of another module are registered there alone
+        for kind, function in functions.items():
+            vars(changed).get(registry, {}).setdefault(kind, function)
     twins = {id(value): vars(changed)[key] for key, value in vars(original).items() if is_own(value, original)}
     patched = []
     for module in [m for key, m in sys.modules.items() if key.startswith(PACKAGE) and m is not None]:

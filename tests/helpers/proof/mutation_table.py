@@ -65,6 +65,7 @@ PLANTED = {
 """By rule: what it claims where it should refuse, and what is proved then."""
 
 NEVER_ALONE = {
+    "characters.characters": "texts that are neither constants nor of records come from no rule",
     "constants.const": "refuses nothing",
     "constants.nothing": "has no results",
     "constants.python": "notes a write besides",
@@ -86,6 +87,8 @@ NEVER_ALONE = {
 """Rules that let nothing through by claiming too much, and why."""
 
 GUARDS = {
+    "characters.column: words of all records in another shape": "the_first_character_alone",
+    "characters.texts_of_one: characters of several records in one text": "characters_two_by_two",
     "control.case: because": "case_on_size",
     "convolutions.batch_normalization: mean and variance over the batch": "fused_batch_norm",
     "convolutions.batch_normalization: normalization by what depends on records": "normalized_by_sums",
@@ -139,6 +142,13 @@ GUARDS = {
 """By check: what is proved without it. Of the others each stands behind another one."""
 
 EDITS = [
+    ("characters", "other.fill == 1.0", "True", "characters_and_the_next"),
+    (
+        "characters",
+        'raise MixedError("how many words of all records there are, as a value")',
+        "return [Constant(())]",
+        "as_many_characters_as_there_are",
+    ),
     ("texts", "value.entries == known.entries", "True", "clamped_elsewhere"),
     ("texts", "size.entries != (whole.texts,)", "False", "words_of_the_first"),
     ("texts", "(given, masks) == (((0, 0), (0, 1), (1, 1)), (1, 1, 2, 0, 0))", "True", "words_put_by_their_places"),

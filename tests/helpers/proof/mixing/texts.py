@@ -256,3 +256,95 @@ def words_counted_up_to_the_longest(x):
 def words_put_by_their_places(x):
     places, found, _ = parts(x)
     return per_row(x, laid_out(found, places[:, 1], size(x)))
+
+
+# Characters -----------------------------------------------------------------------------------------------------------
+
+
+def characters(given: Any) -> Any:
+    """Where the characters of each text start, and all of them as numbers."""
+    options = {"input_encoding": "UTF-8", "errors": "replace", "replacement_char": 65533}
+    return raw.UnicodeDecode(input=given, **options, replace_control_characters=False)
+
+
+def how_many(found: Any, axis: int = 1) -> Any:
+    """As `tf.strings.unicode_split` counts them."""
+    return tf.shape(tf.expand_dims(found, axis), out_type=tf.int64)[0]
+
+
+def as_texts(found: Any, ends: Any) -> Any:
+    return raw.UnicodeEncode(input_values=found, input_splits=ends, output_encoding="UTF-8")
+
+
+@rows
+def first_character_of_the_size(x):
+    _, found = characters(tf.strings.as_string(size(x))[None])
+    return beside(x, found[0])
+
+
+@rows
+def first_character_of_all(x):
+    return beside(x, characters(texts(x))[1][0])
+
+
+@rows
+def as_many_characters_as_there_are(x):
+    return beside(x, how_many(characters(texts(x))[1]))
+
+
+@rows
+def characters_beside_how_many_there_are(x):
+    starting, found = characters(texts(x))
+    number = tf.strings.as_string(how_many(found))
+    return per_row(x, by_starts(as_texts(found, tf.range(how_many(found) + 1)) + number, starting))
+
+
+@rows
+def characters_two_by_two(x):
+    starting, found = characters(texts(x))
+    return per_row(x, by_starts(as_texts(found, tf.range(0, how_many(found) + 1, 2)), starting))
+
+
+@rows
+def characters_and_the_next(x):
+    starting, found = characters(texts(x))
+    return per_row(x, by_starts(as_texts(found, tf.range(how_many(found) + 1) * 2), starting))
+
+
+@rows
+def characters_from_the_second_on(x):
+    starting, found = characters(texts(x))
+    return per_row(x, by_starts(as_texts(found, tf.range(1, how_many(found) + 1)), starting))
+
+
+@rows
+def characters_up_to_the_size(x):
+    starting, found = characters(texts(x))
+    ends = tf.range(how_many(found) + 1 + tf.cast(size(x), tf.int64))
+    return per_row(x, by_starts(as_texts(found, ends), starting))
+
+
+@rows
+def characters_by_the_ends_of_texts(x):
+    starting, found = characters(texts(x))
+    return per_row(x, tf.concat([as_texts(found, starting)[1:], as_texts(found, starting)[:1]], 0)[:, None])
+
+
+@rows
+def the_first_character_alone(x):
+    starting, found = characters(texts(x))
+    return per_row(x, by_starts(as_texts(found, tf.range(how_many(found, 0) + 1)), starting))
+
+
+@rows
+def characters_of_other_texts(x):
+    starting, found = characters(texts(x))
+    other = characters(texts(x) + "a")[1]
+    return per_row(x, by_starts(as_texts(other, tf.range(how_many(found) + 1)), starting))
+
+
+@rows
+def characters_in_one_row(x):
+    starting, found = characters(texts(x))
+    turned = tf.reshape(tf.expand_dims(found, 1), tf.stack([1, how_many(found)]))
+    return per_row(x, by_starts(as_texts(turned[0], tf.range(how_many(found) + 1)), starting))
