@@ -39,6 +39,39 @@ def test_compiled(mode):
     assert error_of(keras.Model(a, outputs), ids(6), mode) < RTOL
 
 
+def products_that_broadcast(graph):
+    """Products of matrices over more than one axis of batches by one matrix."""
+    ranks = [[t.shape.rank for t in op.inputs] for op in graph.get_operations() if op.type.startswith("BatchMatMul")]
+    return [both for both in ranks if both[0] != both[1] and max(both) > 3]
+
+
+@pytest.mark.parametrize("shape", [(1, 4, 4), (1, 16, 8), (2, 1, 4, 4), (1, None, 4)], ids=str)
+@pytest.mark.parametrize("kind", ["dense", "lora", "tied", "mixed"])
+def test_no_product_is_of_a_kind_that_tensorflow_gets_wrong(kind, shape):
+    """With oneDNN, TensorFlow 2.21 multiplies (batch, 1, k, n) by (n, m) wrongly, or crashes."""
+    width = shape[-1]
+    table = kl.ReversibleEmbedding(12, width, tie_weights=True)
+    x = keras.Input(shape)
+    if kind == "tied":
+        table.build(None)
+        outputs = table(x, reverse=True)
+    else:
+        dense = kl.Dense(12, dtype="mixed_float16" if kind == "mixed" else None)
+        outputs = kl.Dense(3, dtype="float32")(dense(x))
+        if kind == "lora":
+            dense.enable_lora(2)
+    model, known = keras.Model(x, outputs), [5 if n is None else n for n in shape]
+    c = upstream(model, normal(*known))
+
+    def gradients(given):
+        return [part.weighted_sum(tf.ones(len(c[0]))) for part in recorded(model, given, c).values()]
+
+    traced = tf.function(gradients).get_concrete_function(tf.TensorSpec((len(c[0]), *known)))
+    assert not products_that_broadcast(traced.graph)
+    if kind != "mixed":
+        assert error_of(model, normal(*known)) < RTOL
+
+
 @pytest.mark.parametrize("mode", ["eager", "xla"])
 def test_layers_without_a_formula(mode):
     assert error_of(*stack((2, 4), Scales(), kl.Dense(3)), mode, allow_generic=True) < RTOL

@@ -61,7 +61,7 @@ class Recorder:
 
     def product(self, kernel: keras.Variable, inputs: tf.Tensor) -> Any:
         """inputs (batch, ..., n) times the kernel (n, m)."""
-        outputs = tf.matmul(inputs, constant(kernel, inputs.dtype))
+        outputs = multiplied(inputs, constant(kernel, inputs.dtype))
         return self.note(kernel, outputs, lambda u: Products(kernel, positions(inputs), positions(u)))
 
     def offset(self, bias: keras.Variable, inputs: tf.Tensor, shape: Sequence[int] | None = None) -> Any:
@@ -81,7 +81,7 @@ class Recorder:
 
     def product_transposed(self, kernel: keras.Variable, inputs: tf.Tensor) -> Any:
         """inputs (batch, ..., m) times the transposed kernel (n, m): (batch, ..., n)."""
-        outputs = tf.matmul(inputs, constant(kernel, inputs.dtype), transpose_b=True)
+        outputs = multiplied(inputs, constant(kernel, inputs.dtype), transpose_b=True)
         return self.note(kernel, outputs, lambda u: Products(kernel, positions(u), positions(inputs)))
 
     def rows(self, table: keras.Variable, like: tf.Tensor, length: Any, start: int = 0) -> Any:
@@ -156,6 +156,11 @@ class Recorder:
         outputs = self.watch(outputs)
         self.note_at(variable, [outputs], contribution)
         return outputs
+
+    @property
+    def records(self) -> Any:
+        """The number of records; None where they are those of axis 0."""
+        return self._records
 
     # What the step uses -----------------------------------------------------------------------------------------------
 
@@ -250,6 +255,21 @@ def named(recorder: Recorder, name: str, function: Callable[..., Any], *args: An
         return function(*args, **kwargs)
     finally:
         recorder.layer = outer
+
+
+def multiplied(inputs: tf.Tensor, matrix: tf.Tensor, transpose_b: bool = False) -> Any:
+    """inputs (batch, ..., n) times a matrix (n, m), or (m, n) transposed: (batch, ..., m).
+
+    Never of more than three axes: with oneDNN, TensorFlow 2.21 multiplies (batch, 1, k, n) by (n, m) wrongly, and
+    writes beyond its memory.
+    """
+    if len(inputs.shape) <= 3:
+        return tf.matmul(inputs, matrix, transpose_b=transpose_b)
+    flat = tf.matmul(positions(inputs), matrix, transpose_b=transpose_b)
+    if None not in inputs.shape[1:]:
+        return tf.reshape(flat, (-1, *inputs.shape[1:-1], flat.shape[-1]))
+    outputs = tf.reshape(flat, tf.concat([tf.shape(inputs)[:-1], tf.shape(flat)[-1:]], 0))
+    return tf.ensure_shape(outputs, [*inputs.shape[:-1], flat.shape[-1]])
 
 
 def reshaped(value: tf.Tensor, shape: Sequence[int] | None) -> tf.Tensor:
