@@ -6,8 +6,8 @@ Each family is made small (two layers, width 8, random weights, no dropout), wit
 vocabulary of logits (tied to the input embedding where the family ties it) or classes. Its clipped sums of five records
 are compared with those of a loop over batches of one by Keras' own gradients, at a clip that binds every record and at
 one that binds none; the error is the largest over all weights, relative to the norm of all sums. `full` trains all
-weights, `lora` what `backbone.enable_lora(2)` leaves trainable (for T5 with the names of its projections, none of which
-are KerasHub's defaults). docs/models.md holds the table of `--markdown`.
+weights, `lora` what `backbone.enable_lora(2)` leaves trainable (for T5 and Swin with the names of their projections,
+none of which are KerasHub's defaults). docs/models.md holds the table of `--markdown`.
 """
 
 import warnings
@@ -66,6 +66,19 @@ def vit() -> Any:
     return hub().ViTImageClassifier(backbone=backbone, num_classes=3, preprocessor=None)
 
 
+def mixture(name: str, balance: str = "router_aux_loss_coefficient", **sizes: Any) -> Any:
+    """A mixture of experts; the loss that balances them over all tokens of a batch is left out, if it has one."""
+    sizes |= {balance: 0.0} if balance else {}
+    return causal(name, **GROUPED, num_experts=3, top_k=2, **sizes)
+
+
+def swin() -> Any:
+    """A classifier of images by attention within windows, in the second stage over one window."""
+    sizes = {"embed_dim": 4, "depths": (2, 2), "num_heads": (2, 2), "window_size": 2, "patch_size": 2, "drop_path": 0.0}
+    backbone = hub().SwinTransformerBackbone((8, 8, 3), **sizes)
+    return hub().SwinTransformerImageClassifier(backbone=backbone, num_classes=3, preprocessor=None)
+
+
 MODELS: dict[str, Callable[[], Any]] = {
     "BERT classifier": lambda: classifier("Bert"),
     "BERT masked LM": lambda: masked("Bert"),
@@ -84,10 +97,19 @@ MODELS: dict[str, Callable[[], Any]] = {
     "Mistral": lambda: causal("Mistral", **GROUPED),
     "Gemma": lambda: causal("Gemma", **GROUPED, head_dim=4),
     "Qwen": lambda: causal("Qwen", **GROUPED),
+    "Mixtral": lambda: mixture("Mixtral", "router_aux_loss_coef"),
+    "Qwen MoE": lambda: mixture("QwenMoe", moe_intermediate_dim=5, shared_expert_intermediate_dim=6),
+    "Qwen 3 MoE": lambda: mixture("Qwen3Moe", moe_intermediate_dim=5, head_dim=4),
+    "GPT-OSS": lambda: mixture("GptOss", "", sliding_window=4),
     "T5": lambda: pair("T5"),
     "BART": lambda: pair("Bart", **MAXIMUM),
     "ViT": vit,
+    "Swin": swin,
 }
+
+
+PROJECTIONS = {"T5": ["query_projector", "value_projector"], "Swin": ["attention_qkv"]}
+"""What LoRA is put on where KerasHub's own names are none of the family's."""
 
 
 def key(name: str) -> str:
@@ -100,7 +122,7 @@ def made(name: str, lora: bool = False) -> Any:
     keras.utils.set_random_seed(1)
     model = MODELS[name]()
     if lora:
-        model.backbone.enable_lora(RANK, ["query_projector", "value_projector"] if name == "T5" else None)
+        model.backbone.enable_lora(RANK, PROJECTIONS.get(name))
     rng = np.random.default_rng(2)
     for variable in model.variables:
         if variable.dtype.startswith("float"):

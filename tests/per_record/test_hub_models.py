@@ -19,6 +19,10 @@ pytest.importorskip("keras_hub", reason="KerasHub is not installed", exc_type=Im
 pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "hub_models.py"
 RTOL = 1e-4
+FAMILIES = [
+    *("BERT masked LM", "DeBERTa classifier", "GPT-2", "Gemma", "T5", "ViT"),
+    *("Mixtral", "Qwen MoE", "Qwen 3 MoE", "GPT-OSS", "Swin"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +36,26 @@ def hub():
 
 
 @pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
-@pytest.mark.parametrize("name", ["BERT masked LM", "DeBERTa classifier", "GPT-2", "Gemma", "T5", "ViT"])
+@pytest.mark.parametrize("name", FAMILIES)
 def test_clipped_sums_are_those_of_batches_of_one(hub, name, lora):
     model = hub.made(name, lora)
     x, y = hub.batch(model)
     assert hub.error(model, x, y) < RTOL
     assert hub.proof(hub.private(model, 1.0), x, y) == "proved"
+
+
+@pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
+@pytest.mark.parametrize("name", ["Mixtral", "Qwen MoE", "Qwen 3 MoE"])
+def test_a_loss_over_the_tokens_of_a_batch_is_refused_with_the_way_without(hub, name, lora):
+    model = hub.made(name, lora)
+    coefficient = "router_aux_loss_coef" if name == "Mixtral" else "router_aux_loss_coefficient"
+    for layer in model._flatten_layers():
+        if hasattr(layer, "expert_bank"):
+            setattr(layer, coefficient, 0.01)
+    with pytest.raises(
+        ValueError, match=rf"adds a loss over the tokens of all records.*without it: {coefficient}=0\.0"
+    ):
+        hub.private(model, 1.0).bounded_gradient_sums(*hub.batch(model))
 
 
 def test_a_fit_says_that_records_are_proved_to_be_apart(hub):

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfdp_layers as tfdp
 from helpers.layer_cases import normal
 from helpers.oracle import error_of
 from helpers.private_models import private
@@ -103,6 +104,76 @@ def test_a_registered_name():
     assert error_of(model_of(Shift(), 4, 6), normal(4, 6)) < 1e-4
     with pytest.raises(ValueError, match=r"some_package.layers.Shift has a per-record formula"):
         per_record_formulas("some_package.layers.Shift")(shift)
+
+
+class Bank(kl.Layer):
+    """Two experts, all tokens along one axis."""
+
+    activation, intermediate_dim = staticmethod(tf.nn.silu), 3
+
+    def build(self, shape):
+        made = [self.add_weight(shape=(2, *sizes)) for sizes in ((shape[-1], 3), (shape[-1], 3), (3, shape[-1]))]
+        self._expert_feedforward_gate_dense, self._expert_feedforward_intermediate_dense = made[:2]
+        self._expert_feedforward_output_dense = made[2]
+
+    def call(self, tokens):
+        gate, up, down = self.weights
+        hidden = tf.nn.silu(tf.einsum("th,ehm->etm", tokens, gate)) * tf.einsum("th,ehm->etm", tokens, up)
+        return tf.einsum("etm,emh->eth", hidden, down)
+
+
+class Mixture(kl.Layer):
+    """One of two experts for each token, and a loss over all tokens."""
+
+    num_experts, top_k = 2, 1
+
+    def __init__(self, coefficient):
+        super().__init__()
+        self.router_aux_loss_coef = coefficient
+        self._sparse_feedforward_gate_dense, self.expert_bank = kl.Dense(2, use_bias=False), Bank()
+
+    def build(self, shape):
+        self._sparse_feedforward_gate_dense.build(shape)
+        self.expert_bank.build(shape)
+
+    def call(self, hidden_states, attention_mask=None, training=None):
+        tokens = tf.reshape(hidden_states, (-1, hidden_states.shape[-1]))
+        logits = self._sparse_feedforward_gate_dense(tokens)
+        best = tf.transpose(tf.one_hot(tf.argmax(logits, -1), 2))
+        if training:
+            self.add_loss(self.router_aux_loss_coef * tf.reduce_mean(logits))
+        outputs = tf.reduce_sum(self.expert_bank(tokens) * best[..., None], axis=0)
+        return tf.reshape(outputs, tf.shape(hidden_states)), logits
+
+
+def mixture_model(coefficient, frozen=False):
+    layer = named(Mixture, "keras_hub.src.models.mixtral.mixtral_decoder", "MixtralSparseMoeBlock")(coefficient)
+    x = keras.Input((4, 6))
+    outputs = layer(kl.Dense(6)(x))[0]
+    layer.trainable = not frozen
+    return keras.Model(x, kl.Dense(2)(outputs))
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["all", "behind frozen experts"])
+def test_a_mixture_of_experts_whose_own_call_lays_tokens_along_the_batch(frozen):
+    model = mixture_model(0.0, frozen)
+    assert error_of(model, normal(4, 6)) < 1e-4
+    trained = private(mixture_model(0.0, frozen))
+    assert tfdp.check_independence(trained).proved
+
+
+@pytest.mark.parametrize("frozen", [False, True], ids=["all", "behind frozen experts"])
+def test_a_loss_over_the_tokens_of_all_records_is_refused_with_the_fix(frozen):
+    with pytest.raises(ValueError, match=r"a loss over the tokens of all records.*router_aux_loss_coef=0\.0") as e:
+        private(mixture_model(0.1, frozen)).sensitivities()
+    assert "does not compute what" not in str(e.value)
+
+
+def test_tensors_without_records_keep_their_sizes_in_the_comparison():
+    rng = np.random.default_rng(0)
+    given = {"one a record": (7, 3), "four a record": (28, 3), "of none": (4, 4), "of all": (1, 5)}
+    found = {name: agreement.random_like(tf.zeros(shape), rng, 7).shape.as_list() for name, shape in given.items()}
+    assert found == {"one a record": [2, 3], "four a record": [8, 3], "of none": [4, 4], "of all": [1, 5]}
 
 
 def test_a_formula_that_is_not_compared_is_seen(monkeypatch):

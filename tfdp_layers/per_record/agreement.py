@@ -21,6 +21,10 @@ _AGREED: WeakKeyDictionary[type, set[str]] = WeakKeyDictionary()
 """Of each class the settings, and shapes of arguments, that were compared."""
 
 
+class RefusedLayerError(ValueError):
+    """A formula's own refusal of a layer, whatever the comparison would say."""
+
+
 def agreeing(function: Callable[..., Any], layer: Any, record: Recorder, original: Callable[..., Any]) -> Any:
     """The formula, which compares itself with the layer's own call where it is called first.
 
@@ -52,9 +56,9 @@ def compare(
     key = settings_of(layer, args, kwargs)
     if key in known:
         return
-    rng = np.random.default_rng(0)
+    rng, records = np.random.default_rng(0), record.records
     with record.aside(_RECORDS), tf.init_scope():
-        likes = keras.tree.map_structure(lambda leaf: random_like(leaf, rng), (args, kwargs))
+        likes = keras.tree.map_structure(lambda leaf: random_like(leaf, rng, records), (args, kwargs))
         found = []
         for one in (original, function):
             values = np.random.default_rng(1)
@@ -62,6 +66,8 @@ def compare(
             try:
                 with keras.StatelessScope(state_mapping=weights):
                     found.append(arrays(one(*likes[0], **likes[1])))
+            except RefusedLayerError:
+                raise
             except Exception as error:
                 raise ValueError(f"{differs(layer)} On random inputs it fails: {error}") from error
     tolerance = _TOLERANCE.get(layer.compute_dtype, 1e-4)
@@ -91,13 +97,18 @@ def settings_of(layer: Any, args: Any, kwargs: Any) -> str:
     return json.dumps([config, leaves, sorted(kwargs), weights], default=str, sort_keys=True)
 
 
-def random_like(leaf: Any, rng: np.random.Generator) -> Any:
-    """A random tensor like this one, of `_RECORDS` records; anything but a tensor as it is."""
+def random_like(leaf: Any, rng: np.random.Generator, records: Any) -> Any:
+    """A random tensor like this one, of `_RECORDS` records instead of `records`; anything but a tensor as it is.
+
+    Axis 0 may hold several rows a record; where `records` is no number, the records are what it holds, unless it is 1.
+    """
     if not tf.is_tensor(leaf):
         return leaf
     sizes = [_SIZE if n is None else n for n in leaf.shape]
     if sizes and leaf.shape[0] != 1:
-        sizes[0] = _RECORDS
+        known = isinstance(records, int) and leaf.shape[0] is not None
+        rows, rest = divmod(sizes[0], records) if known else (1, 0)
+        sizes[0] = sizes[0] if rest else rows * _RECORDS
     if leaf.dtype.is_floating:
         return tf.constant(rng.normal(size=sizes), leaf.dtype)
     return tf.constant(rng.integers(0, 2, sizes), leaf.dtype)

@@ -25,17 +25,19 @@ class Entry:
         parts: whether the formula calls the layer's parts, which then record for themselves.
         by_name: whether it is of a class in another package, known by its name: the formula is compared with the
             layer's own call before it is used (`tfdp_layers.per_record.agreement`).
+        also_frozen: whether it is used where nothing of the layer is trained, too.
     """
 
     formula: Formula
     parts: bool = False
     by_name: bool = False
+    also_frozen: bool = False
 
 
 _FORMULAS: dict[Kind, Entry] = {}
 
 
-def per_record_formulas(*kinds: Kind, parts: bool = False) -> Callable[[Formula], Formula]:
+def per_record_formulas(*kinds: Kind, parts: bool = False, also_frozen: bool = False) -> Callable[[Formula], Formula]:
     """Registers how exactly these layer types compute, in terms of a `Recorder`.
 
     The decorated function, `formula(layer, record, *args, **kwargs)`, is the layer's `call`, in which each trainable
@@ -51,6 +53,8 @@ def per_record_formulas(*kinds: Kind, parts: bool = False) -> Callable[[Formula]
             compared with the layer's own call, on random inputs at random weights, before it is used.
         parts: whether layers within the layer, which the formula calls, record for themselves. Otherwise the formula
             is to use their weights as well.
+        also_frozen: whether the formula stands in for the layer's call where nothing of the layer is trained, too: of
+            one whose own call lays the records of a batch along one axis with others, or adds a loss over them.
 
     Example:
         @tfdp.per_record_formulas(MyDense)
@@ -65,7 +69,7 @@ def per_record_formulas(*kinds: Kind, parts: bool = False) -> Callable[[Formula]
             if kind in _FORMULAS:
                 name = kind if isinstance(kind, str) else kind.__name__
                 raise ValueError(f"{name} has a per-record formula already.")
-            _FORMULAS[kind] = Entry(formula, parts, isinstance(kind, str))
+            _FORMULAS[kind] = Entry(formula, parts, isinstance(kind, str), also_frozen)
         return formula
 
     return register
@@ -102,6 +106,8 @@ def layers_to_record(model: keras.Model) -> Iterator[Any]:
 def is_recorded(layer: keras.layers.Layer) -> bool:
     """Whether the layer itself computes through the recorder."""
     entry = entry_of(layer)
+    if entry is not None and entry.also_frozen:
+        return True
     return bool(trained_weights(layer) if entry is not None and not entry.parts else own_weights(layer))
 
 

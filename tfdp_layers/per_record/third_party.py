@@ -4,6 +4,7 @@ None of these packages is imported: a class is known by its module and name, and
 layer computes before it is used (`tfdp_layers.per_record.agreement`).
 """
 
+import functools
 from typing import Any
 
 import keras
@@ -25,6 +26,7 @@ _NORMS = (
     "models.phi3.phi3_layernorm.Phi3LayerNorm",
     "models.qwen.qwen_layernorm.QwenLayerNorm",
     "models.qwen3.qwen3_layernorm.Qwen3LayerNorm",
+    "models.qwen3_moe.qwen3_moe_layernorm.Qwen3MoeLayerNorm",
     "models.qwen_moe.qwen_moe_layernorm.QwenMoeLayerNorm",
     "models.t5.t5_layer_norm.T5LayerNorm",
 )
@@ -111,6 +113,35 @@ def relative_buckets(layer: Any, query_length: Any, key_length: Any, start: Any)
     )
 
 
+@per_record_formulas(HUB + "models.gpt_oss.gpt_oss_attention.GptOssAttention", parts=True)
+def gpt_oss_attention(layer: Any, record: Recorder, hidden_states: tf.Tensor, *args: Any, **kwargs: Any) -> Any:
+    """The layer's own call, with scores and shares as they are computed here."""
+    held = vars(layer)
+    held["_compute_attention"] = functools.partial(attention_with_sinks, layer, record)
+    try:
+        return type(layer).call(layer, hidden_states, *args, **kwargs)
+    finally:
+        del held["_compute_attention"]
+
+
+def attention_with_sinks(
+    layer: Any, record: Recorder, query: Any, key: Any, value: Any, attention_mask: Any = None, start_index: Any = 0
+) -> Any:
+    """The values, by a softmax over the keys and one logit more for each head, whose share is left out."""
+    ops, low = keras.ops, -1e9 if layer.compute_dtype == "float32" else -1e4
+    scores = ops.einsum(layer._dot_product_equation, query, key)
+    scores *= ops.cast(layer._inv_norm_factor, layer.compute_dtype)
+    if layer.sliding_window:
+        queries, keys = ops.arange(ops.shape(scores)[-2]) + start_index, ops.arange(ops.shape(scores)[-1])
+        near = keys[None] >= queries[:, None] - layer.sliding_window
+        scores = ops.where(near[None, None], scores, ops.cast(low, scores.dtype))
+    if attention_mask is not None:
+        scores = ops.where(attention_mask[:, None], scores, ops.cast(low, scores.dtype))
+    sinks = record.offset(layer.sinks, tf.zeros_like(scores[..., :1]), (layer.num_query_heads, 1, 1))
+    shares = ops.softmax(ops.concatenate([scores, sinks], axis=-1), axis=-1)[..., :-1]
+    return ops.einsum(layer._combine_equation, ops.cast(shares, layer.compute_dtype), value)
+
+
 @per_record_formulas(HUB + "models.vit.vit_layers.ViTPatchingAndEmbedding", parts=True)
 def vit_patching(layer: Any, record: Recorder, inputs: tf.Tensor) -> Any:
     """Embedded patches behind a class token, each with its position's row."""
@@ -139,3 +170,30 @@ def masked_lm_head(layer: Any, record: Recorder, inputs: tf.Tensor, mask_positio
         outputs = record.product(layer._kernel, gathered)
     outputs = record.offset(layer._bias, tf.cast(outputs, layer.compute_dtype))
     return outputs if layer.activation is None else layer.activation(outputs)
+
+
+@per_record_formulas(
+    HUB + "models.swin_transformer.swin_transformer_layers.WindowAttention", parts=True, also_frozen=True
+)
+def window_attention(
+    layer: Any, record: Recorder, x: tf.Tensor, mask: tf.Tensor | None = None, return_attns: bool = False
+) -> Any:
+    """Attention within windows (batch * windows, positions, channels); here each record's windows lie on axis 1."""
+    ops, rows = keras.ops, keras.ops.shape(x)[0]
+    _, length, channels = x.shape
+    windows = 1 if record.records is None else rows // record.records
+    pairs = layer.qkv(ops.reshape(x, (-1, windows, length, channels)))
+    pairs = ops.reshape(pairs, (-1, windows, length, 3, layer.num_heads, layer.head_dim))
+    q, k, v = ops.unstack(ops.transpose(pairs, (3, 0, 1, 4, 2, 5)), axis=0)
+    scores = ops.matmul(q * ops.cast(layer.scale, q.dtype), ops.transpose(k, (0, 1, 2, 4, 3)))
+    ids = tf.cast(layer.relative_position_index, tf.int32)[tf.newaxis]
+    offsets = record.lookup(layer.relative_position_bias_table, ids, x.dtype)
+    scores += ops.transpose(offsets, (0, 3, 1, 2))[:, None]
+    if mask is not None:
+        scores += ops.cast(mask, scores.dtype)[None, :, None]
+    shares = layer.attention_dropout_layer(ops.softmax(scores, axis=-1))
+    outputs = ops.transpose(ops.matmul(shares, v), (0, 1, 3, 2, 4))
+    outputs = layer.proj_drop(layer.proj(ops.reshape(outputs, (-1, windows, length, channels))))
+    outputs = ops.reshape(outputs, (-1, length, channels))
+    shares = ops.reshape(shares, (-1, layer.num_heads, length, length))
+    return (outputs, shares) if return_attns else outputs
