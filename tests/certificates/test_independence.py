@@ -130,6 +130,15 @@ def one_output_model(upstream_clip=0.1):
     )
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 5])
+@pytest.mark.parametrize("labels", [False, True], ids=["without labels", "with labels"])
+def test_a_batch_of_any_size_shows_what_records_look_like(rows, labels):
+    model = tfdp.make_private(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
+    y = np.zeros((rows, 2), "float32") if labels else None
+    assert tfdp.check_independence(model, np.zeros((rows, 3), "float32"), y).proved
+
+
 @pytest.mark.slow
 def test_labels_without_an_axis_do_not_mix_records():
     """A function loss that would broadcast (n,) labels against (n, 1) predictions to (n, n)."""

@@ -175,3 +175,25 @@ def test_a_loss_of_probabilities_over_an_output_without_activation_is_warned_of(
         warnings.simplefilter("always")
         check_label_shapes(outputs, PerRecordLoss(loss, None, ["out"]), labels)
     assert [("from_logits=True" in str(one.message)) for one in caught] == [True] * warns
+
+
+@pytest.mark.parametrize("layers", ["named", "like each other's keys", "one"])
+def test_outputs_in_a_dict_go_by_its_keys(layers):
+    """As in Keras: whatever the layers are called, and where one tensor is two outputs."""
+    inputs = keras.Input((2,))
+    names = ("wide", "high") if layers == "like each other's keys" else (None, None)
+    outputs = {key: keras.layers.Dense(1, name=name)(inputs) for key, name in zip(("high", "wide"), names, strict=True)}
+    if layers == "one":
+        outputs["wide"] = outputs["high"]
+    made = tfdp.PrivateModel(inputs, outputs)
+    loss, weights = {"high": "mse", "wide": "mae"}, {"high": 1.0, "wide": 0.5}
+    made.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0), loss, loss_weights=weights)
+    y = {"high": X[:, :1], "wide": X[:, 1:]}
+    predicted = {key: np.asarray(value) for key, value in made(X).items()}
+    expected = (predicted["high"] - y["high"]) ** 2 + 0.5 * np.abs(predicted["wide"] - y["wide"])
+    np.testing.assert_allclose(made.per_record_losses(X, y), expected[:, 0], rtol=1e-5)
+    made.fit(X, y, batch_size=4, verbose=0)
+    with pytest.raises(
+        ValueError, match=r"names outputs \['low'\] that the model lacks\. Its outputs: \['high', 'wide'\]"
+    ):
+        PerRecordLoss({"low": "mse"}, None, made._names_of_outputs())

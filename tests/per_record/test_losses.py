@@ -63,6 +63,30 @@ def test_several_outputs_add_up_with_their_weights():
     np.testing.assert_allclose(only({"a": LOGITS, "b": LOGITS}, [LOGITS + 1, LOGITS + 2]), np.ones(5), rtol=1e-5)
 
 
+@pytest.mark.parametrize("loss", [{"a": ["mse"], "b": [["mae"]]}, ["mse", ["mae"]], (["mse"], "mae")], ids=str)
+@pytest.mark.parametrize("weights", [[1.0, 0.5], {"a": [1.0], "b": 0.5}, [[1], [[0.5]]]], ids=str)
+def test_a_list_of_one_is_what_it_holds(loss, weights):
+    values = PerRecordLoss(loss, weights, ["a", "b"])({"a": LOGITS, "b": LOGITS}, [LOGITS + 1, LOGITS + 2])
+    np.testing.assert_allclose(values, np.full(5, 1 + 0.5 * 2), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("loss", "weights", "names"),
+    [
+        ({"a": ["mse", "mae"], "b": "mse"}, None, ["a", "b"]),
+        (["mse", ["mae", "mse"]], None, ["a", "b"]),
+        (["mse", "mae"], None, ["a"]),
+        ({"a": {"c": "mse"}, "b": "mse"}, None, ["a", "b"]),
+        ("mse", [1.0, [0.5, 0.5]], ["a", "b"]),
+        ("mse", [1.0, {"c": 0.5}], ["a", "b"]),
+    ],
+    ids=str,
+)
+def test_several_losses_for_one_output_are_refused_with_the_way_to_add_them(loss, weights, names):
+    with pytest.raises(ValueError, match=r"An output takes one loss\. Add several in a function"):
+        PerRecordLoss(loss, weights, names)
+
+
 @pytest.mark.parametrize(
     ("loss", "message"),
     [

@@ -28,14 +28,15 @@ def inputs_like(model: "PrivateTraining", x: Any) -> Any:
 def synthetic_inputs(model: "PrivateTraining", x: Any, rows: int = ROWS, seed: int = 0, scale: float = 1.0) -> Any:
     """Random rows like `x`: normal numbers, integers below the smallest vocabulary, texts of known and unknown words.
 
-    Given tensors are kept (first rows). Floating-point numbers that an embedding looks up lie within its table.
+    Given tensors are kept (first rows), if they have as many. Floating-point numbers that an embedding looks up lie
+    within its table.
     """
     rng = np.random.default_rng(seed)
     limits = [layer.input_dim for layer in model._flatten_layers() if isinstance(layer, keras.layers.Embedding)]
     leaves = keras.tree.flatten(x)
 
     def fill(spec: Any, looked_up: bool) -> tf.Tensor:
-        if not isinstance(spec, tf.TensorSpec):
+        if not isinstance(spec, tf.TensorSpec) and len(spec) >= rows:
             return tf.convert_to_tensor(spec[:rows])
         shape = [rows] + [8 if d is None else d for d in spec.shape[1:]]
         dtype = tf.as_dtype(spec.dtype)
@@ -87,7 +88,7 @@ def synthetic_labels(model: "PrivateTraining", x: Any, y: Any, seed: int = 1) ->
     leaves = keras.tree.flatten(y)
 
     def fill(spec: Any, output: tf.Tensor) -> tf.Tensor:
-        if not isinstance(spec, tf.TensorSpec):
+        if not isinstance(spec, tf.TensorSpec) and len(spec) >= rows:
             return tf.convert_to_tensor(spec[:rows])
         shape = [rows] + [o if d is None else d for d, o in zip(spec.shape[1:], output.shape[1:], strict=False)]
         dtype = tf.as_dtype(spec.dtype)

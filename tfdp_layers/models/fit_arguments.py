@@ -174,7 +174,7 @@ def logged_names(model: Any) -> list[str]:
     given = [] if compiled is None else [compiled._user_metrics, compiled._user_weighted_metrics]
     named = [getattr(m, "name", None) or getattr(m, "__name__", m) for m in keras.tree.flatten(given)]
     of_layers = [m.name for layer in model._flatten_layers(include_self=False) for m in layer._metrics]
-    return [*model._names_of_outputs(), *map(str, named), *of_layers]
+    return [*model._names_of_outputs(), *getattr(model, "output_names", []), *map(str, named), *of_layers]
 
 
 def posing_names(logged: Iterable[str]) -> list[str]:

@@ -24,7 +24,7 @@ from tfdp_layers.layers.base import count_uses
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.sensitivity import SensitivityGroup
-from tfdp_layers.structure import KerasMixin
+from tfdp_layers.structure import KerasMixin, outputs_of
 
 
 class BoundedSums(KerasMixin):
@@ -61,6 +61,10 @@ class BoundedSums(KerasMixin):
         return self._privacy.groups_of(key, self.sensitivities)
 
     def _names_of_outputs(self) -> list[str]:
+        """Of the outputs in their order: the keys where the model gives a dict of them, else the names of layers."""
+        structure = outputs_of(self) if self.built else None
+        if isinstance(structure, dict) and not any(map(keras.tree.is_nested, structure.values())):
+            return keras.tree.flatten({key: str(key) for key in structure})  # type: ignore[no-any-return]
         return list(getattr(self, "output_names", ["output"]))
 
     @property

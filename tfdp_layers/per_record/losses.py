@@ -7,6 +7,10 @@ import keras
 import tensorflow as tf
 
 _REDUCTIONS = ("sum_over_batch_size", "mean", "sum")
+_SEVERAL = (
+    "An output takes one loss. Add several in a function: loss=lambda y, p: keras.losses.mse(y, p) + 0.5 *"
+    " keras.losses.mae(y, p)."
+)
 
 
 class PerRecordLoss:
@@ -28,8 +32,9 @@ class PerRecordLoss:
 
     def __init__(self, loss: Any, loss_weights: Any, output_names: list[str]) -> None:
         self.names = list(output_names)
-        self.losses = [as_loss(one) for one in self.align(loss, "loss", allow_one=True)]
+        self.losses = [as_loss(only(one, "loss")) for one in self.align(loss, "loss", allow_one=True)]
         weights = self.align(loss_weights, "loss_weights") if loss_weights is not None else [1.0] * len(self.names)
+        weights = [only(one, "loss_weights") for one in weights]
         self.weights = [1.0 if weight is None else float(weight) for weight in weights]
 
     def align(self, value: Any, argument: str, allow_one: bool = False) -> list[Any]:
@@ -43,7 +48,10 @@ class PerRecordLoss:
             return [value.get(name) for name in self.names]
         if isinstance(value, list | tuple):
             if len(value) != len(self.names):
-                raise ValueError(f"`{argument}` has {len(value)} entries for {len(self.names)} outputs {self.names}.")
+                several = f" {_SEVERAL}" if len(self.names) == 1 else ""
+                raise ValueError(
+                    f"`{argument}` has {len(value)} entries for {len(self.names)} outputs {self.names}.{several}"
+                )
             return list(value)
         if not allow_one and len(self.names) > 1:
             raise ValueError(f"`{argument}` must be a list or dict with one entry for each output {self.names}.")
@@ -102,6 +110,15 @@ class PerRecordLoss:
         if isinstance(total, float):
             raise ValueError("The model is compiled without a loss: give model.compile one, for example loss='mse'.")
         return total
+
+
+def only(value: Any, argument: str) -> Any:
+    """What a list of one holds, and anything else as it is. Raises ValueError for a structure of several."""
+    while isinstance(value, list | tuple) and len(value) == 1:
+        value = value[0]
+    if isinstance(value, list | tuple) or (isinstance(value, dict) and "class_name" not in value):
+        raise ValueError(f"`{argument}` gives a {type(value).__name__} of {len(value)} for one output. {_SEVERAL}")
+    return value
 
 
 def _given(label: Any) -> bool:
