@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tfdp_layers.structure import KerasMixin
@@ -42,6 +43,18 @@ def inspect_uses(rows: int) -> Iterator[Counter[int]]:
         _uses.inspection = None
 
 
+def refuse_sparse(layer: Any, given: Any) -> None:
+    """Raises ValueError for sparse and ragged tensors, which have no rows of one size."""
+    found = next((one for one in keras.tree.flatten(given) if isinstance(one, tf.SparseTensor | tf.RaggedTensor)), None)
+    if found is not None:
+        kind = "sparse" if isinstance(found, tf.SparseTensor) else "ragged"
+        fix = "sparse=False in the layer that makes it, or tf.sparse.to_dense" if kind == "sparse" else "x.to_tensor()"
+        raise ValueError(
+            f"Layer {layer.name!r} ({type(layer).__name__}) gets a {kind} tensor, and what a record adds is known of"
+            f" dense ones. Make it dense: {fix}."
+        )
+
+
 class CountedLayer(KerasMixin):
     """Mixin for every layer that bounds records itself: it counts the layer's uses, and refuses those that no bound
     covers.
@@ -52,6 +65,7 @@ class CountedLayer(KerasMixin):
     def begin_use(self, inputs: tf.Tensor) -> tf.Tensor:
         """Counts a call, and returns its inputs as float32."""
         self.refuse_unbounded()
+        refuse_sparse(self, inputs)
         counter = getattr(_uses, "counter", None)
         if counter is not None:
             counter[id(self)] += 1
@@ -77,6 +91,18 @@ class CountedLayer(KerasMixin):
         Raises: ValueError, always.
         """
         self.refuse_unbounded()
+
+    def quantize(self, mode: Any = None, type_check: bool = True, **kwargs: Any) -> None:
+        """Raises NotImplementedError, which Keras' `model.quantize` turns into a warning: the layer stays as it is.
+
+        With type_check=False as in Keras, of what the layer is made of; its next use is then refused.
+        """
+        if not type_check:
+            return super().quantize(mode, type_check=False, **kwargs)  # type: ignore[no-any-return]
+        raise NotImplementedError(
+            f"Layer {self.name!r} ({type(self).__name__}) is not quantized: its bound is stated for weights of float32."
+            " Quantize a plain copy of the model, once it is trained: model.to_keras(), then quantize."
+        )
 
     def refuse_unsound_use(self, inputs: tf.Tensor, rows: int, graph: tf.Graph) -> None:
         """Raises ValueError if the rows of a call are not the records, or a trace does not show how many calls are."""

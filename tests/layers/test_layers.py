@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfdp_layers as tfdp
 from helpers.certify import built, keras_twin, original_type, releaser
 from helpers.clipped_dense import CLIPS, dense
 from helpers.variants import slow_but
@@ -22,6 +23,7 @@ from tfdp_layers.layers import (
     ClippedDense,
     ClippedDepthwiseConv2D,
     ClippedEinsumDense,
+    ClippedEmbedding,
 )
 
 kl = keras.layers
@@ -198,6 +200,40 @@ def test_a_layer_changed_after_it_was_built_is_refused(change: Callable[[Clipped
         layer(np.ones((2, 5), np.float32))
     with pytest.raises(ValueError, match="LoRA enabled or is quantized"):
         sensitivity_groups(model)
+
+
+@pytest.mark.parametrize("private", [False, True], ids=["a Keras model", "a private model"])
+def test_quantizing_a_model_leaves_the_layer_as_it_is_and_says_what_to_do(private: bool) -> None:
+    layer = dense()
+    kind = tfdp.PrivateSequential if private else keras.Sequential
+    model = kind([keras.Input((5,)), layer])
+    x, before = np.ones((2, 5), np.float32), layer.get_weights()
+    with pytest.warns(UserWarning, match=r"is not quantized.*model\.to_keras\(\), then quantize"):
+        model.quantize("int8")
+    assert layer.quantization_mode is None
+    np.testing.assert_array_equal(layer.get_weights()[0], before[0])
+    if private:
+        plain = model.to_keras()
+        expected = np.asarray(plain(x))
+        plain.quantize("int8")
+        np.testing.assert_allclose(plain(x), expected, atol=0.05 * np.abs(expected).max() + 0.05)
+
+
+SPARSE = tf.sparse.from_dense(np.eye(5, dtype=np.float32))
+RAGGED = tf.ragged.constant([[1, 2], [3]])
+
+
+@pytest.mark.parametrize(
+    ("layer", "given", "message"),
+    [
+        (dense, SPARSE, r"ClippedDense\) gets a sparse tensor.*Make it dense: sparse=False"),
+        (lambda: ClippedEmbedding(5, 2), SPARSE, "gets a sparse tensor"),
+        (lambda: ClippedEmbedding(5, 2), RAGGED, r"ClippedEmbedding\) gets a ragged tensor.*x\.to_tensor"),
+    ],
+)
+def test_sparse_and_ragged_tensors_are_refused_in_plain_words(layer: Any, given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        layer()(given)
 
 
 @pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "float64", "int8_from_float32"])

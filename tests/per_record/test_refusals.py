@@ -19,6 +19,18 @@ def sequential(*layers, shape=(4, 6)):
     return keras.Sequential([keras.Input(shape), *layers])
 
 
+@pytest.mark.parametrize("layer", [kl.Dense(1), kl.EinsumDense("ab,bc->ac", 1)], ids=["dense", "einsum"])
+def test_a_sparse_tensor_inside_of_the_model_is_refused_in_plain_words_and_costs_nothing(layer):
+    ids = np.random.default_rng(0).integers(0, 5, (16, 3))
+    x = keras.Input((3,), dtype="int64")
+    looked_up = kl.IntegerLookup(vocabulary=[1, 2, 3], output_mode="multi_hot", sparse=True)(x)
+    model = tfdp.make_private(keras.Model(x, layer(looked_up)))
+    model.compile(optimizer(), "mse")
+    with pytest.raises(ValueError, match=r"gets a sparse tensor.*Make it dense: sparse=False"):
+        model.fit(ids, np.zeros((16, 1)), batch_size=4, verbose=0)
+    assert model.ledger.steps == 0
+
+
 class Twice(kl.Layer):
     """Calls its part in a way that a trace does not show, or on rows that are not records."""
 

@@ -18,6 +18,7 @@ from tfdp_layers.per_record.registry import entry_of, layers_to_record, no_formu
 from tfdp_layers.per_record.tables import Rows, merged
 from tfdp_layers.rules.einsum import explicit
 from tfdp_layers.structure import trained_weights
+from tfdp_layers.uses import refuse_sparse
 
 
 @dataclass(frozen=True)
@@ -232,6 +233,7 @@ def recording(model: keras.Model, recorder: Recorder, allow_generic: bool = Fals
             if entry is not None:
                 function = functools.partial(entry.formula, layer, recorder)
                 function = agreeing(function, layer, recorder, original) if entry.by_name else function
+                function = functools.partial(of_dense, layer, function)
             elif allow_generic:
                 function = functools.partial(recorder.whole_layer, layer, original)
             else:
@@ -246,6 +248,12 @@ def recording(model: keras.Model, recorder: Recorder, allow_generic: bool = Fals
                 del vars(layer)["call"]
             else:
                 vars(layer)["call"] = call
+
+
+def of_dense(layer: Any, formula: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Calls a formula. Raises ValueError for arguments that are sparse or ragged."""
+    refuse_sparse(layer, (args, kwargs))
+    return formula(*args, **kwargs)
 
 
 def named(recorder: Recorder, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
