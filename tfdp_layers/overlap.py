@@ -1,11 +1,11 @@
 """Whether arrays hold each other's records: private ones may not come back as public ones. Loads no TensorFlow."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-__all__ = ["overlap"]
+__all__ = ["copies", "overlap"]
 
 
 def overlap(some: Iterable[Any], others: Iterable[Any]) -> bool:
@@ -34,3 +34,43 @@ def _share_memory(a: np.ndarray, b: np.ndarray) -> bool:
         return np.shares_memory(a, b, max_work=work)
     except RuntimeError:  # too hard to tell: then where one begins and the other ends
         return np.may_share_memory(a, b)
+
+
+_LOOKED_AT, _FEWEST, _COLUMNS, _MOST = 32, 8, 8, 4096
+
+
+def copies(records: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
+    """Whether at least three of four of the other rows that are looked at each equal exactly one record.
+
+    In tables of few distinct rows equal rows are no copies; there a row equals several records, or none: that it equals
+    exactly one has a probability of at most 1 / e by chance.
+
+    Args:
+        records, others: the arrays of each, in one order, (rows, ...), numbers or strings; mapped files are not read.
+    """
+    if not len(records) or [a.shape[1:] for a in records] != [a.shape[1:] for a in others]:
+        return False
+    if len(others[0]) < _FEWEST or any(isinstance(array, np.memmap) for array in records):
+        return False
+    rows = np.unique(np.linspace(0, len(others[0]) - 1, _LOOKED_AT).astype(int))
+    columns = _telling([array[rows].reshape(len(rows), -1) for array in others])
+    probes = [(records[leaf].reshape(len(records[leaf]), -1)[:, at], others[leaf], at) for leaf, at in columns]
+    found = 0
+    for row in rows:
+        alike = np.arange(len(records[0]))
+        for column, other, at in probes:
+            alike = alike[column[alike] == other[row].reshape(-1)[at]]
+        if len(alike) < _FEWEST:
+            pairs = list(zip(records, others, strict=True))
+            found += sum(all(np.array_equal(a[one], b[row]) for a, b in pairs) for one in alike) == 1
+    return 4 * found >= 3 * len(rows)
+
+
+def _telling(leaves: Sequence[np.ndarray]) -> list[tuple[int, int]]:
+    """The columns, as (leaf, place), whose entries differ most among these rows."""
+    told = [
+        (len(set(leaf[:, at].tolist())), number, at)
+        for number, leaf in enumerate(leaves)
+        for at in range(0, leaf.shape[1], -(-leaf.shape[1] // _MOST) or 1)
+    ]
+    return [(number, at) for _, number, at in sorted(told, reverse=True)[:_COLUMNS]]

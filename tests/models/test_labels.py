@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
-from tfdp_layers.models.labels import check_label_shapes, check_labels
+from tfdp_layers.models.labels import check_labels, warn_of_logits
 from tfdp_layers.per_record.losses import PerRecordLoss
 
 SPARSE = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -173,7 +173,7 @@ def test_a_loss_of_probabilities_over_an_output_without_activation_is_warned_of(
     labels = tf.TensorSpec((None, 3) if loss == "mse" else (None,))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        check_label_shapes(outputs, PerRecordLoss(loss, None, ["out"]), labels)
+        warn_of_logits(outputs, PerRecordLoss(loss, None, ["out"]), labels)
     assert [("from_logits=True" in str(one.message)) for one in caught] == [True] * warns
 
 

@@ -1,5 +1,6 @@
 """Whether labels are what the loss takes, said before anything is spent."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -54,19 +55,28 @@ def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
 def check_label_shapes(outputs: Any, loss: PerRecordLoss, y: Any) -> None:
     """Raises ValueError where labels are missing, belong to no output, or have a shape that a loss of Keras won't take.
 
-    Warns where a loss takes probabilities and the output's last layer has no activation.
-
     Args:
         outputs: the model's, in its own structure, with shapes (None, ...).
         loss: the compiled one, taken apart.
         y: structure of specs of the labels, with shapes (None, ...); None without labels.
     """
+    for output, given, one, name in _paired(outputs, loss, y):
+        _check(tuple(output.shape), given, one, name)
+
+
+def warn_of_logits(outputs: Any, loss: PerRecordLoss, y: Any) -> None:
+    """Warns where a loss takes probabilities and the output's last layer has no activation. Arguments as above."""
+    for output, _, one, name in _paired(outputs, loss, y):
+        _warn_of_logits(output, one, name)
+
+
+def _paired(outputs: Any, loss: PerRecordLoss, y: Any) -> Iterator[tuple[Any, tuple[int | None, ...], Any, str]]:
+    """Each output that has a loss and labels, the labels' shape, the loss and its name."""
     labels = loss.labels(y, outputs)
     for output, one, label, name in zip(keras.tree.flatten(outputs), loss.losses, labels, loss.names, strict=False):
         predicted, given = getattr(output, "shape", None), getattr(label, "shape", None)
         if one is not None and predicted and given is not None and getattr(given, "rank", 0) is not None:
-            _check(tuple(predicted), tuple(given), one, name)
-            _warn_of_logits(output, one, name)
+            yield output, tuple(given), one, name
 
 
 def _check(predicted: tuple[int | None, ...], given: tuple[int | None, ...], loss: Any, name: str) -> None:

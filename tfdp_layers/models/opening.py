@@ -36,7 +36,8 @@ from tfdp_layers.models.fit_arguments import (
     warn_of_lost_count,
 )
 from tfdp_layers.models.ids import check_ids
-from tfdp_layers.models.labels import check_label_shapes, check_labels
+from tfdp_layers.models.inputs import check_inputs
+from tfdp_layers.models.labels import check_label_shapes, check_labels, warn_of_logits
 from tfdp_layers.models.lockstep import agree
 from tfdp_layers.models.planning import plan_of
 from tfdp_layers.models.prospects import warn_of_equal_views, warn_of_hopeless, warn_of_lost_weights
@@ -45,6 +46,7 @@ from tfdp_layers.models.run import Run, release_of
 from tfdp_layers.models.streams import begin_stream, settle_correlation, stream_after
 from tfdp_layers.models.sums import BoundedSums, refuse_own_bounds
 from tfdp_layers.models.texts import check_texts
+from tfdp_layers.models.validation import check_validation
 from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report, steering
@@ -149,7 +151,7 @@ class Opening(BoundedSums, Bookkeeping):
         check_texts(self, rows[0])
         self._prepare(rows, replicas)
         refuse_late_names(logged_names(self), state.posing)
-        check_label_shapes(outputs_of(self), state.loss_of(self._names_of_outputs()), rows[1])
+        self._check_records(rows, batches, arguments)
         groups, workers = self._certify(), self.optimizer.workers
         if batches.rows_each > 1:
             refuse_own_bounds(groups)
@@ -166,6 +168,17 @@ class Opening(BoundedSums, Bookkeeping):
         report = self._check_trace(run, spec)
         run.release = replace(run.release, independence=in_words(report))
         run.token, run.settings = self._open(run), settings_of(self, groups)
+
+    def _check_records(self, spec: tuple[Any, ...], batches: Batches, arguments: dict[str, Any]) -> None:
+        """Raises ValueError for records, of these specs, or validation data that model and loss cannot take."""
+        loss = self._privacy.loss_of(self._names_of_outputs())
+        check_label_shapes(outputs_of(self), loss, spec[1])
+        check_inputs(self, spec[0])
+        warn_of_logits(outputs_of(self), loss, spec[1])
+        validation, steps = arguments.get("validation_data"), arguments.get("validation_steps")
+        if validation is not None:
+            compiled, records = self._privacy.loss, arrays_of(batches)
+            check_validation(self, validation, loss, records, compiled=compiled, steps=steps)
 
     def _prepare(self, spec: tuple[Any, ...], replicas: Replicas | None) -> None:
         """Creates and checks all that is trained: its variables, what they cost so far, and where they live."""

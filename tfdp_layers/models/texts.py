@@ -1,13 +1,12 @@
 """Whether strings go where a model takes strings, said before anything is spent."""
 
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tfdp_layers.batches.records import leaves_by_name
-from tfdp_layers.structure import functional_class, inputs_of
+from tfdp_layers.models.inputs import matched
 
 _NUMBERS = (
     "Turn words into numbers before fit, with words that are known beforehand: run StringLookup or TextVectorization on"
@@ -23,8 +22,7 @@ def check_texts(model: keras.Model, x: Any) -> None:
         x: `tf.TensorSpec` of the records, in the structure that `fit` got.
     """
     check_lookups(model)
-    given = list(leaves_by_name("x", x))
-    texts = [name for name, spec in given if spec.dtype == tf.string]
+    texts = [name for name, spec in leaves_by_name("x", x) if spec.dtype == tf.string]
     if texts and model.jit_compile:
         raise ValueError(
             f"{texts[0]} holds strings, and jit_compile=True compiles the model by XLA, which knows none. Compile it"
@@ -36,7 +34,8 @@ def check_texts(model: keras.Model, x: Any) -> None:
             " input for numbers. Begin it with keras.Input(shape, dtype='string'), where its first layer looks words"
             f" up. {_NUMBERS}"
         )
-    for name, spec, wanted in _matched(model, given, x):
+    for name, spec, taken in matched(model, x):
+        wanted = keras.backend.standardize_dtype(taken.dtype)
         if spec.dtype == tf.string and wanted != "string":
             raise ValueError(f"{name} holds strings, and the model takes {wanted} there. {_NUMBERS}")
         if spec.dtype != tf.string and wanted == "string":
@@ -65,23 +64,3 @@ def check_lookups(model: keras.Model) -> None:
                 " beforehand, vocabulary=[...]; or words found with noise: tfdp.preprocessing.vocabulary"
                 " (docs/data.md). What adapt() learns of private records is released with the model, without noise."
             )
-
-
-def _matched(model: Any, given: list[tuple[str, Any]], x: Any) -> Iterator[tuple[str, Any, str]]:
-    """Each leaf's name and spec, and the type of the model's input that takes it, as far as that is known."""
-    if not model.built or not isinstance(model, keras.Sequential | functional_class()):
-        return
-    structure, ends = inputs_of(model), getattr(model, "inputs", None)
-    if isinstance(x, Mapping):
-        inputs = structure if isinstance(structure, Mapping) else {one.name: one for one in ends or []}
-        given, taken = (
-            [(f"x[{key!r}]", x[key]) for key in x if key in inputs],
-            [inputs[key] for key in x if key in inputs],
-        )
-        if any(keras.tree.is_nested(one) for one in taken):
-            return
-    else:
-        taken = keras.tree.flatten(structure)
-    if len(taken) == len(given):
-        for (name, spec), one in zip(given, taken, strict=True):
-            yield name, spec, keras.backend.standardize_dtype(one.dtype)

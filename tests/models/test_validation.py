@@ -1,0 +1,157 @@
+"""Records and validation data that the model cannot take are refused in our own words, before anything is spent."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from tfdp_layers.models.inputs import check_inputs
+
+X = np.random.default_rng(0).normal(size=(40, 3)).astype("float32")
+Y = (X[:, 0] > 0).astype("float32")
+PIPELINE = tf.data.Dataset.from_tensor_slices((X + 1, Y))
+
+
+def made(*layers, units=1, loss="binary_crossentropy", shape=(3,)):
+    layers = [keras.Input(shape), *layers, keras.layers.Dense(units, activation="sigmoid")]
+    model = tfdp.make_private(keras.Sequential(layers))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0), loss, run_eagerly=True)
+    return model
+
+
+def refused(says, x=X, y=Y, model=None, **options):
+    model = model or made()
+    with pytest.raises(ValueError, match=says):
+        model.fit(x, y, batch_size=20, verbose=0, **options)
+    assert model.ledger.steps == 0
+
+
+@pytest.mark.parametrize(
+    ("validation", "says"),
+    [
+        (X + 1, "In validation_data, There are no labels for the outputs"),
+        ((X + 1,), "In validation_data, There are no labels for the outputs"),
+        ((X[:, :2] + 1, Y), r"In validation_data, x has shape \(records, 2\), and the model takes \(records, 3\)"),
+        ((X[0] + 1, Y[:3]), r"In validation_data, x has shape \(records,\)"),
+        (((X + 1).astype(str), Y), "In validation_data, x holds strings, and the model takes float32"),
+        ((X + 1, np.eye(2)[Y.astype(int)]), r"In validation_data, The labels of output .* have shape \(records, 2\)"),
+        ((X + 1, 2 * Y - 1), "In validation_data, binary_crossentropy takes labels from 0 to 1"),
+        ((X + 1, Y[:9]), "In validation_data, x and y must hold the same records.*x 40, y 9"),
+        (((X + 1).tolist(), Y), "In validation_data, x.0..0. must be an array.*numpy.asarray"),
+        (((X + 1).astype(object), Y), "In validation_data, x has dtype object"),
+        (PIPELINE, r"In validation_data, the pipeline gives single records.*dataset.batch\(256\)"),
+        (PIPELINE.batch(8).repeat(), "In validation_data, the pipeline is endless.*validation_steps"),
+        (PIPELINE.map(lambda x, y: x).batch(8), "In validation_data, There are no labels"),
+        (PIPELINE.map(lambda x, y: ({"a": x, "b": x}, y)).batch(8), r"x is a dict of \['a', 'b'\]"),
+        (PIPELINE.map(lambda x, y: (x[:2], y)).batch(8), r"x has shape \(records, 2\)"),
+        (PIPELINE.map(lambda x, y: (x, [y, y])).batch(8), r"labels of output .* have shape \(records, 2\)"),
+    ],
+)
+def test_validation_data_that_the_first_evaluation_would_end_at(validation, says):
+    refused(says, validation_data=validation)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "validation",
+    [
+        (X + 1, Y),
+        [X + 1, Y],
+        (X + 1, Y[:, None]),
+        (X + 1, Y, np.ones(40)),
+        ([X + 1], [Y]),
+        (tf.constant(X + 1), tf.constant(Y)),
+        PIPELINE.batch(8),
+        PIPELINE.batch(8, drop_remainder=True),
+        PIPELINE.batch(1).map(lambda x, y: ((x,), y)),
+    ],
+)
+def test_validation_data_that_are_fit(validation):
+    model = made()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "The structure of `inputs`")
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        history = model.fit(X, Y, batch_size=20, validation_data=validation, verbose=0, accept_measured=True)
+    assert np.isfinite(history.history["val_loss"][0])
+
+
+@pytest.mark.slow
+def test_an_endless_pipeline_with_its_steps_and_warnings_once():
+    model = made(units=1, loss=keras.losses.BinaryCrossentropy())
+    model.layers[-1].activation = keras.activations.linear
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, Y, batch_size=20, validation_data=PIPELINE.batch(8).repeat(), validation_steps=2, verbose=0)
+    assert model.ledger.steps == 2
+    assert len([one for one in caught if "from_logits=True" in str(one.message)]) <= 1
+
+
+@pytest.mark.parametrize("held_out", [X[:20].copy(), X[::-1].copy(), np.concatenate([X[:30], X[:5] + 1])])
+def test_copies_of_training_records_are_warned_of(held_out):
+    model, y = made(), np.zeros(len(held_out))
+    with pytest.warns(UserWarning, match="Most rows of validation_data each equal one row of the training data"):
+        model.fit(X, Y, batch_size=20, epochs=0, validation_data=(held_out, y), verbose=0)
+
+
+def test_other_records_are_no_copies():
+    bits = np.random.default_rng(1).integers(0, 2, (400, 3)).astype("float32")  # 8 rows, each many times
+    for x, public in (
+        (X, X + 1),
+        (X, np.concatenate([X[:15], X[:15] + 1])),
+        (bits[:200], bits[200:]),
+        (X, X[:7].copy()),
+    ):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", "Most rows")
+            made().fit(
+                x, np.zeros(len(x)), batch_size=20, epochs=0, validation_data=(public, public[:, 0] > 9), verbose=0
+            )
+
+
+@pytest.mark.parametrize(
+    ("x", "says"),
+    [
+        (X[:, 0], r"x has shape \(records,\), and the model takes \(records, 3\) there"),
+        (X[:, :2], r"x has shape \(records, 2\).*begin the model with keras.Input\(\(2,\)\)"),
+        (np.zeros((40, 4, 3), "float32"), r"x has shape \(records, 4, 3\)"),
+        ({"x": X, "patient": np.arange(40)}, r"x is a dict of \['x', 'patient'\].*unit_ids="),
+        ({"x": X}, "name='x'.*Or give the array alone"),
+        ((X, X), "x holds 2 arrays, and the model takes 1"),
+    ],
+)
+def test_records_that_the_model_does_not_take(x, says):
+    refused(says, x)
+
+
+def test_channels_that_an_image_has_and_the_input_has_not():
+    """Keras lets any last axis in where the input's is 1, and the error came from inside of the next layer."""
+    model = made(keras.layers.Flatten(), shape=(4, 4, 1))
+    refused(
+        r"x has shape \(records, 4, 4, 3\), and the model takes \(records, 4, 4, 1\)", np.zeros((40, 4, 4, 3)), Y, model
+    )
+
+
+def specs(*shapes):
+    return tuple(tf.TensorSpec((None, *shape)) for shape in shapes)
+
+
+def test_what_keras_brings_to_the_rank_of_an_input_is_let_in():
+    images = made(keras.layers.Flatten(), shape=(4, 4, 1))
+    check_inputs(images, specs((4, 4))[0])
+    check_inputs(made(shape=(3,)), specs((3, 1))[0])
+    check_inputs(made(keras.layers.GlobalAveragePooling1D(), shape=(None, 3)), specs((7, 3))[0])
+    check_inputs(made(), tf.TensorSpec(None))
+    check_inputs(made(), specs((3,)))
+    a, b = keras.Input((3,), name="a"), keras.Input((2,), name="b", optional=True)
+    for inputs in ([a, b], {"a": a, "b": b}):
+        two = keras.Model(inputs, keras.layers.Dense(1)(a))
+        check_inputs(two, dict(zip("ab", specs((3,), (2,)), strict=True)))
+        check_inputs(two, {"a": specs((3,))[0]})
+        with pytest.raises(ValueError, match=r"nothing is given for \['a'\]"):
+            check_inputs(two, {"b": specs((2,))[0]})
+        with pytest.raises(ValueError, match=r"x\['b'\] has shape \(records, 5\)"):
+            check_inputs(two, dict(zip("ab", specs((3,), (5,)), strict=True)))
