@@ -22,7 +22,7 @@ from tfdp_layers.batches.rows import lay_out, records_of, refuse_counts
 from tfdp_layers.batches.slices import STAMPS, Share, fill
 from tfdp_layers.batches.sources import as_store
 from tfdp_layers.batches.stores import summary_of
-from tfdp_layers.batches.whose import unit_of, whose_of
+from tfdp_layers.batches.whose import ids_of, unit_of, whose_of
 from tfdp_layers.sampling import Sampling, entropy_generator
 from tfdp_layers.sampling.forks import refuse_fork
 
@@ -93,6 +93,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         super().__init__()
         self._store = as_store(x, y, sample_weight, class_weight)
         self.sampling = checked_sampling(sampling)
+        unit_ids = ids_of(self._store.unit_ids, unit_ids, owners)
         refuse_counts(records_per_unit, views, unit_ids)
         self.records_per_unit, self.views = int(records_per_unit), int(views)
         self.unit = unit_of(unit_ids, owners, records_per_owner)

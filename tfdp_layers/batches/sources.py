@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfdp_layers.batches.records import is_numeric, refuse_sparse
 from tfdp_layers.batches.stores import ArrayStore, Field, Store, drawn_dtype
 from tfdp_layers.batches.texts import bytes_of, is_text, no_rows
+from tfdp_layers.batches.units import one_a_record
 from tfdp_layers.batches.written import of_pipeline
 from tfdp_layers.instances import refuse_class
 
@@ -26,6 +27,7 @@ def records(
     source: Any,
     transform: Callable[[Any], Any] | None = None,
     *,
+    unit_ids: Any = None,
     cache: str | os.PathLike[str] | None = None,
     workers: int | None = None,
 ) -> Store:
@@ -40,6 +42,9 @@ def records(
             or dicts or tuples of them, each of the same shape and type in every record.
         transform: function of one item of a random-access source to a record, called in the worker threads: to decode,
             crop, or pick the fields. Random numbers in it (augmentation) are drawn afresh at each read.
+        unit_ids: whose each record is, as `fit` takes it: one id a record, in their order. Of a pipeline whose x is a
+            dict, the name of the entry that holds it, "patient" say, which the model then does not get. `fit`, and
+            whatever else draws these records, protects persons then, and needs no `unit_ids` of its own.
         cache: folder for the records of a pipeline, as `tf.data.Dataset.cache` has it: read again if it is there
             already. It holds the private records, unencrypted, readable by this user alone.
         workers: threads that read a random-access source; the number of cores if left out, 0 reads without threads,
@@ -58,13 +63,26 @@ def records(
     if isinstance(source, tf.data.Dataset):
         if transform is not None:
             raise ValueError("transform is for sources with an index. Use dataset.map(...) before tfdp.records.")
-        return of_pipeline(source, cache)
+        named = unit_ids if isinstance(unit_ids, str) else None
+        store: Store = of_pipeline(source, cache, named)
+        return store if named is not None else owned(store, unit_ids)
     if cache is not None:
         raise ValueError(
             f"cache is for tf.data pipelines; {type(source).__name__} is read by index, as records are drawn. Leave it"
             " out."
         )
-    return SourceStore(source, transform, workers)
+    if isinstance(unit_ids, str):
+        raise ValueError(
+            f"unit_ids={unit_ids!r} names an entry of a tf.data pipeline's x; {type(source).__name__} is read by index,"
+            " as records are drawn. Give one id a record, in their order."
+        )
+    return owned(SourceStore(source, transform, workers), unit_ids)
+
+
+def owned(store: Store, unit_ids: Any) -> Store:
+    """The records, which say whose they are. Raises ValueError unless there is one id a record."""
+    store.unit_ids = None if unit_ids is None else one_a_record(unit_ids, len(store))
+    return store
 
 
 def as_store(

@@ -46,6 +46,7 @@ class Store(abc.ABC):
         redrawn: whether a record may hold other numbers at each read.
         pipeline: gives the tf.data pipeline that they were read from, as long as the caller has it; or None.
         given: each gives what x was made an array from, as long as the caller has it.
+        unit_ids: one id a record, where `tfdp.records` was told whose they are; None where it was not.
     """
 
     structure: tuple[Any, Any, Any]
@@ -55,6 +56,7 @@ class Store(abc.ABC):
     redrawn: bool = False
     pipeline: Callable[[], Any] | None = None
     given: Sequence[Callable[[], Any]] = ()
+    unit_ids: Any = None
 
     @abc.abstractmethod
     def __len__(self) -> int:

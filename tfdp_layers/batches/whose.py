@@ -7,7 +7,7 @@ from typing import Any
 from tfdp_layers.batches.owners import Owners, checked_limit
 from tfdp_layers.batches.units import Units
 
-__all__ = ["Whose", "unit_of", "whose_of"]
+__all__ = ["Whose", "ids_of", "unit_of", "whose_of"]
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,16 @@ class Whose:
     def entering(self, records: Any) -> Any:
         """The records that enter a sum: all of them, or of each unit one, chosen afresh at random."""
         return records if self.units is None else records[self.units.one_each()]
+
+
+def ids_of(held: Any, unit_ids: Any, owners: Any) -> Any:
+    """The ids of records that may bring ids of their own (`tfdp.records`). Raises ValueError where both are given."""
+    if held is not None and (unit_ids is not None or owners is not None):
+        raise ValueError(
+            "These records say whose they are already, by tfdp.records(..., unit_ids=...). Leave unit_ids and owners"
+            " out here, or there."
+        )
+    return unit_ids if held is None else held
 
 
 def unit_of(unit_ids: Any, owners: Any, records_per_owner: Any) -> str:

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,19 +23,37 @@ _TOGETHER = 256  # records that are read at once
 _LISTED = "records.json"
 
 
-def of_pipeline(dataset: tf.data.Dataset, cache: str | os.PathLike[str] | None = None) -> ArrayStore:
+def of_pipeline(
+    dataset: tf.data.Dataset, cache: str | os.PathLike[str] | None = None, ids: str | None = None
+) -> ArrayStore:
     """The records of a finite pipeline of single records.
 
     Args:
         cache: folder in which they are kept, as raw arrays; None keeps them in memory.
+        ids: the entry of x, a dict, that says whose a record is: it becomes the store's `unit_ids`, and no input.
 
-    Raises: ValueError for a pipeline that is endless, batched, or whose records differ in shape or hold no numbers.
+    Raises: ValueError for a pipeline that is endless, batched, or whose records differ in shape or hold no numbers, or
+        have no such entry.
     """
+    if ids is not None:
+        refuse_nameless(dataset.element_spec, ids)
     check_pipeline(dataset)
     leaves = in_memory(dataset) if cache is None else in_files(dataset, Path(cache))
-    store = records_of(leaves, dataset.element_spec)
+    store = records_of(leaves, dataset.element_spec, ids)
     store.pipeline = weakref.ref(dataset)
     return store
+
+
+def refuse_nameless(spec: Any, ids: str) -> None:
+    """Raises ValueError unless x is a dict with an entry of this name, and one beside it."""
+    x = spec[0] if isinstance(spec, tuple) else spec
+    if not isinstance(x, Mapping) or ids not in x or len(x) < 2:
+        found = f"a dict of {[*x]}" if isinstance(x, Mapping) else "no dict"
+        raise ValueError(
+            f"unit_ids={ids!r} names an entry of x, beside what the model takes, and x is {found}. Make it one:"
+            f" dataset.map(lambda x, patient, y: ({{'x': x, {ids!r}: patient}}, y)), with keras.Input(shape, name='x')"
+            " in the model; or give one id a record, in the order of the dataset."
+        )
 
 
 def check_pipeline(dataset: tf.data.Dataset) -> None:
@@ -49,7 +67,14 @@ def check_pipeline(dataset: tf.data.Dataset) -> None:
             raise ValueError(
                 f"Records must be dense numbers, or strings that the model takes. {path} is {leaf}. Make ragged or"
                 " sparse tensors dense, labels numbers (tf.cast(y == 'yes', tf.float32)), and leave out what the model"
-                " does not take, in dataset.map (docs/data.md)."
+                " does not take, in dataset.map (docs/data.md). Ids that say whose a record is go into x, a dict:"
+                " tfdp.records(dataset, unit_ids='patient')."
+            )
+        if path.startswith("sample_weight") and leaf.dtype.is_integer:
+            raise ValueError(
+                f"The third part of a record is its weight, and here it is {leaf}: numbers like these may be ids, and a"
+                " weight of 7,000 would pass for one record's. Of weights make floats, tf.cast(weight, tf.float32); ids"
+                " that say whose a record is go into x, a dict: tfdp.records(dataset, unit_ids='patient')."
             )
     if all(leaf.shape.rank and leaf.shape[0] is None for leaf in leaves):
         raise ValueError(
@@ -155,9 +180,19 @@ def private(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
-def records_of(leaves: list[np.ndarray], spec: Any) -> ArrayStore:
-    """`(x, y)`, `(x, y, sample_weight)` or x, of arrays."""
+def records_of(leaves: list[np.ndarray], spec: Any, ids: str | None = None) -> ArrayStore:
+    """`(x, y)`, `(x, y, sample_weight)` or x, of arrays, with the entry of x that holds ids as `unit_ids`."""
     packed = keras.tree.pack_sequence_as(spec, leaves)
+    if ids is not None:
+        x = dict(packed[0] if isinstance(packed, tuple) else packed)
+        found, rest = x.pop(ids), packed[1:] if isinstance(packed, tuple) else ()
+        store = arrays_of((x, *rest) if rest else x)
+        store.unit_ids = found
+        return store
+    return arrays_of(packed)
+
+
+def arrays_of(packed: Any) -> ArrayStore:
     if not isinstance(packed, tuple):
         return ArrayStore(packed)
     if len(packed) not in (2, 3):
