@@ -39,7 +39,9 @@ class LedgerFile:
         refuse_no_plain_file(self.path, "Give the name of a file, for example ledger.json.", LedgerError)
         refuse_no_plain_file(self.mark_path, "It is the ledger's mark: remove it, or choose another.", LedgerError)
         if not folder.is_dir():
-            raise LedgerError(f"The folder of the ledger {self.path} does not exist. Create {folder} first.")
+            home = os.fspath(path).startswith("~")
+            fix = "Write os.path.expanduser(path): Python opens no ~ as home." if home else f"Create {folder} first."
+            raise LedgerError(f"The folder of the ledger {self.path} does not exist. {fix}")
         if writable and not os.access(folder, os.W_OK):
             raise LedgerError(
                 f"The folder {folder} is not writable, so nothing could be counted there. Choose another."

@@ -9,6 +9,7 @@ from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.state import State
+from tfdp_layers.instances import Elsewhere
 
 __all__ = ["View"]
 
@@ -17,6 +18,13 @@ class View:
     """The part of a `Ledger` that changes nothing."""
 
     _state: State
+    epsilon, get_epsilon, spent = Elsewhere.several(3, "What was spent is tfdp.accounting.epsilon(ledger, delta=1e-5).")
+    privacy_statement, statement = Elsewhere.several(
+        2, "It is tfdp.accounting.Statement.from_ledger(ledger, delta=1e-5)."
+    )
+    delta = Elsewhere(
+        "Delta is chosen by who asks: tfdp.accounting.epsilon(ledger, delta=1e-5); of a budget, ledger.budget."
+    )
 
     @property
     def uid(self) -> str:

@@ -9,6 +9,7 @@ from tfdp_layers.accounting import Budget, BudgetExhausted, Epsilon, Release, af
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.callbacks.spending import Spending
 from tfdp_layers.caller import warn
+from tfdp_layers.instances import Elsewhere
 
 __all__ = ["BudgetExhausted", "PrivacyBudget"]
 
@@ -59,7 +60,11 @@ class PrivacyBudget(keras.callbacks.Callback):
     _true: Spending | None = None
     _ceiling: Epsilon
 
-    def __init__(self, epsilon: float, delta: float, *, accept_nominal: bool = False) -> None:
+    spent, get_epsilon = Elsewhere.several(
+        2, "What was spent is in the model's ledger: tfdp.accounting.epsilon(model.ledger, budget.delta)."
+    )
+
+    def __init__(self, epsilon: float, delta: float | None = None, *, accept_nominal: bool = False) -> None:
         super().__init__()
         self.epsilon = _checked_epsilon(epsilon)
         self.delta = check_delta(delta)

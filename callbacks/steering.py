@@ -18,11 +18,16 @@ PUBLIC = ("epsilon", "nominal_epsilon", "learning_rate", "lr")
 def flatten_callbacks(callbacks: Any) -> list[Any]:
     """The callbacks of a single one, a list, or a keras CallbackList, also of lists inside of these.
 
-    Raises: ValueError for a class of callbacks, and for a CallbackList of the caller's own kind.
+    Raises: ValueError for a class of callbacks, what is no callback, and for a CallbackList of the caller's own kind.
     """
     found: list[Any] = []
     for one in tf.nest.flatten([] if callbacks is None else callbacks):
         refuse_class(one, "One of callbacks")
+        if not hasattr(one, "set_model") and not isinstance(one, keras.callbacks.CallbackList):
+            of_functions = " Of functions make one: keras.callbacks.LambdaCallback(on_epoch_end=...)." * callable(one)
+            raise ValueError(
+                f"One of callbacks is a {type(one).__name__}, and no keras.callbacks.Callback.{of_functions}"
+            )
         if not isinstance(one, keras.callbacks.CallbackList):
             found.append(one)
         elif type(one) is keras.callbacks.CallbackList:

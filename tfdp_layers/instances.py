@@ -1,11 +1,36 @@
-"""What an object is: a class given in its place, and methods that it has in the place of its class's. Loads no
-TensorFlow.
+"""What an object is: a class given in its place, methods that it has in the place of its class's, names that it lacks.
+Loads no TensorFlow.
 """
 
 import functools
 from typing import Any
 
-__all__ = ["refuse_class", "replaced"]
+__all__ = ["Elsewhere", "refuse_class", "replaced"]
+
+
+class Elsewhere:
+    """In the place of an attribute that a class does not have, and that is looked for there: says where it is.
+
+    Args:
+        where: what to write, as a sentence.
+    """
+
+    def __init__(self, where: str) -> None:
+        self._where, self._name = where, ""
+
+    @classmethod
+    def several(cls, count: int, where: str) -> "list[Elsewhere]":
+        """As many of them, for names of one thing."""
+        return [cls(where) for _ in range(count)]
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, thing: Any, owner: type | None = None) -> Any:
+        """Raises AttributeError, of an object: `hasattr` is False, as of any name that is not there."""
+        if thing is None:
+            return self
+        raise AttributeError(f"{type(thing).__name__!r} object has no attribute {self._name!r}. {self._where}")
 
 
 def refuse_class(given: Any, argument: str, example: str = "...", otherwise: str = "") -> None:

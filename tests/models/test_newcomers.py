@@ -32,9 +32,73 @@ def test_class_weights_that_are_no_mapping(factors):
     refused(made(), r"must map integer classes.*\{0: 1.0, 1: 5.0\}", class_weight=factors)
 
 
-@pytest.mark.parametrize("epochs", ["2", 2.0, True, None])
+@pytest.mark.parametrize("epochs", ["2", 2.0, True, None, -1])
 def test_epochs_that_are_no_integer(epochs):
     refused(made(), "epochs must be an integer", epochs=epochs)
+
+
+class Missing:
+    """As pandas' NA: neither true nor false."""
+
+    def __eq__(self, other):
+        return self
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+
+def test_cells_that_are_missing_are_said_to_be():
+    holes = np.where(X > 0, X, np.nan).astype(object)
+    holes[np.isnan(holes.astype(float))] = Missing()
+    refused(made(), "x has dtype object, which layers cannot compute with", x=holes)
+    refused(made(), "20 of the 40 `unit_ids` are missing", unit_ids=np.array([Missing(), 1] * 20, object))
+
+
+def test_what_is_no_callback():
+    refused(made(), r"One of callbacks is a function.*LambdaCallback", callbacks=[lambda epoch, logs: None])
+    refused(made(), r"One of callbacks is a str, and no keras.callbacks.Callback\.$", callbacks=["EarlyStopping"])
+
+
+def test_a_budget_without_delta_asks_for_it():
+    with pytest.raises(ValueError, match=r"Give delta, the probability .* well below 1 / number of records"):
+        tfdp.callbacks.PrivacyBudget(3.0)
+
+
+@pytest.mark.parametrize(
+    ("thing", "name", "says"),
+    [
+        (made, "epsilon", r"tfdp.accounting.epsilon\(model.ledger, delta=1e-5\)"),
+        (made, "get_epsilon", r"model.privacy_statement\(delta=1e-5\)"),
+        (lambda: made().ledger, "epsilon", r"tfdp.accounting.epsilon\(ledger, delta=1e-5\)"),
+        (lambda: made().ledger, "privacy_statement", "Statement.from_ledger"),
+        (lambda: made().ledger, "delta", "chosen by who asks"),
+        (lambda: tfdp.callbacks.PrivacyBudget(3.0, 1e-5), "spent", r"epsilon\(model.ledger, budget.delta\)"),
+    ],
+)
+def test_a_name_that_a_newcomer_looks_for_says_where_it_is(thing, name, says):
+    found = thing()
+    assert not hasattr(found, name)
+    assert not callable(getattr(type(found), name))
+    with pytest.raises(AttributeError, match=f"object has no attribute '{name}'.*{says}"):
+        getattr(found, name)
+    setattr(found, name, 1.0)  # what the caller keeps there is the caller's
+    assert getattr(found, name) == 1.0
+
+
+def test_a_learning_rate_in_the_place_of_the_noise():
+    """It is the second argument of Keras' optimizers by habit, and here the noise multiplier."""
+    with pytest.warns(UserWarning, match=r"noise multiplier of 0.01.*ClippedOptimizer\(keras.optimizers.Adam\(0.01\)"):
+        made(tfdp.optimizers.ClippedOptimizer("adam", 0.01)).fit(X, Y, batch_size=8, epochs=0, verbose=0)
+    for number in (0.0, 0.1):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", ".*noise multiplier of")
+            made(tfdp.optimizers.ClippedOptimizer("adam", number)).fit(X, Y, batch_size=8, epochs=0, verbose=0)
+
+
+def test_a_ledger_at_home(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(tfdp.accounting.LedgerError, match="expanduser"):
+        tfdp.accounting.Ledger("~/nowhere/ledger.json")
 
 
 def test_epochs_of_numpy_are_taken():

@@ -144,9 +144,7 @@ def missing(ids: np.ndarray) -> np.ndarray:
 
 
 def _is_missing(one: Any) -> bool:
-    if one is None or one in ("", b""):
-        return True
     try:
-        return not bool(one == one)
+        return one is None or one in ("", b"") or not bool(one == one)
     except TypeError:  # pandas' NA
         return True

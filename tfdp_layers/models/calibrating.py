@@ -21,6 +21,8 @@ from tfdp_layers.sensitivity import SensitivityGroup
 _DIGITS = 5
 _LEAST_LEFT = 0.01
 """Of a budget: with less than this left, noise is not stretched over further steps."""
+_PROTECTS_NOBODY = 0.1
+"""A noise multiplier below which a step costs an epsilon of 50 and more. 0 is given on purpose, to compare."""
 _MOST_STRETCHED = 10.0
 """Times the noise of earlier steps: what is left of a spent budget affords any number of steps, each of nothing."""
 
@@ -63,6 +65,8 @@ def settle_noise(
             said = _calibrate(optimizer, ledger, batches, groups, plan, budget)
             if arguments.get("verbose") != 0:
                 print(said, flush=True)
+        elif budget is None and 0 < optimizer.multiplier.number < _PROTECTS_NOBODY:
+            _warn_of_little(optimizer)
         _remember(ledger, budget)
     except BaseException:
         if workers is not None:
@@ -70,6 +74,15 @@ def settle_noise(
         raise
     if workers is not None:
         workers.text(repr(optimizer.multiplier.number))
+
+
+def _warn_of_little(optimizer: PrivateOptimizer) -> None:
+    kind, number = type(optimizer).__name__, optimizer.multiplier.number
+    warn(
+        f"{kind} has a noise multiplier of {number:g}, and no PrivacyBudget limits what that costs: a single step costs"
+        f" an epsilon beyond any that protects. If it was meant as a learning rate: {kind}(keras.optimizers.Adam("
+        f"{number:g})). Else leave it out, and give fit a budget, which finds the noise."
+    )
 
 
 def budget_of(callbacks: Any) -> PrivacyBudget | None:

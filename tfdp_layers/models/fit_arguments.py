@@ -125,8 +125,8 @@ def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) ->
         logged: names that training metrics start with: of the model's outputs and of its metrics.
     """
     epochs = arguments.get("epochs", 1)
-    if isinstance(epochs, bool) or not hasattr(epochs, "__index__"):
-        raise ValueError(f"epochs must be an integer. Received: {epochs!r} of type {type(epochs).__name__}.")
+    if isinstance(epochs, bool) or not hasattr(epochs, "__index__") or epochs < 0:
+        raise ValueError(f"epochs must be an integer, 0 or more. Received: {epochs!r} of type {type(epochs).__name__}.")
     steps = arguments.get("steps_per_epoch")
     if steps is not None and (isinstance(steps, bool) or not hasattr(steps, "__index__") or not 1 <= steps < 2**31):
         raise ValueError(f"steps_per_epoch must be an integer from 1 to 2^31 - 1. Received: {steps!r}.")

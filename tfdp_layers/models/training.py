@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.instances import refuse_class
+from tfdp_layers.instances import Elsewhere, refuse_class
 from tfdp_layers.models.building import settings_of
 from tfdp_layers.models.counting import CountedStep, refuse_changed
 from tfdp_layers.models.crossing import asking, crossings_of, resetting, results_of
@@ -31,6 +31,13 @@ class PrivateTraining(Looking, Opening):
     private for the neighbouring relation of the sampler, with the epsilon of `privacy_statement(delta)`, under the
     assumptions it lists. Training metrics are computed from private data without noise and are not covered.
     """
+
+    epsilon, get_epsilon, spent = Elsewhere.several(
+        3,
+        "What was spent is tfdp.accounting.epsilon(model.ledger, delta=1e-5), with all that it means in"
+        " model.privacy_statement(delta=1e-5).",
+    )
+    statement = Elsewhere("It is model.privacy_statement(delta=1e-5).")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
