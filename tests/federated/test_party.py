@@ -3,6 +3,8 @@
 import copy
 import math
 import os
+import re
+import warnings
 
 import numpy as np
 import pytest
@@ -99,6 +101,25 @@ def test_a_party_halts_by_the_budget_of_the_ledger_too():
     assert turns
     assert party.turn(upload([], [])) is None
     assert float(epsilon(ledger, 1e-5)) <= 9.0
+
+
+@pytest.mark.parametrize(
+    ("budget", "ledger"),
+    [(Budget(9.0, 1e-5), Ledger), (COUNT, lambda: Ledger(dataset="d", budget=(9.0, 1e-5)))],
+    ids=["of the party", "of the ledger"],
+)
+def test_a_party_that_halts_says_so_once(budget, ledger):
+    party = Party("hospital-1", push(1.0), SPARSE, np.zeros(SIZE), budget, ledger())
+    server = Server(np.zeros(SIZE), 1.0, 1.0)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        while not party.halted:
+            run_round(server, [party], "round_robin", 1.0, np.random.default_rng(0))
+        assert caught == []
+        for _ in range(2):
+            assert run_round(server, [party], "round_robin", 1.0, np.random.default_rng(0)) == []
+    (said,) = [str(one.message) for one in caught]
+    assert re.search("Party 'hospital-1' halts: its budget.* epsilon=9|, 9, pays for no further test; it spent", said)
 
 
 def test_tests_are_charged_when_they_start_and_not_by_what_they_find():

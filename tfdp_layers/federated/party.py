@@ -9,6 +9,7 @@ import numpy as np
 from tfdp_layers.accounting import Epsilon, EpsilonCurve, Ledger, NumericSparse, Statement, epsilon
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
+from tfdp_layers.caller import warn
 from tfdp_layers.federated.selection import LargestValues, RandomAboveThreshold, SparseVector, Update
 from tfdp_layers.sampling import entropy_generator
 
@@ -76,6 +77,7 @@ class Party:
         self._seeded = None if seed is None else entropy_generator(seed)
         self._release: NumericSparse | None = None
         self._token = ""
+        self._told = False
         if isinstance(selection, SparseVector):
             if type(selection) is not SparseVector:
                 raise ValueError(
@@ -101,7 +103,8 @@ class Party:
         return self._affordable() == 0
 
     def turn(self, download: Update) -> Update | None:
-        """One turn: downloads, trains, selects. Returns the upload, or None where the budget is spent.
+        """One turn: downloads, trains, selects. Returns the upload, or None where the budget is spent: the first time a
+        warning says so.
 
         Args:
             download: weights that replace the local ones.
@@ -111,7 +114,7 @@ class Party:
         """
         most = self._affordable()
         if most == 0:
-            return None
+            return self._halt()
         before = self._downloaded(download)
         after = np.asarray(self._train(before))
         if after.shape != before.shape:
@@ -152,10 +155,23 @@ class Party:
         finally:
             self.ledger.end(self._token)
         if most == 0:
-            return None
+            return self._halt()
         update = self.selection.select(change, rng, most)
         self.ledger.settle(self._token, self.selection.started(update, most))
         return update
+
+    def _halt(self) -> None:
+        """Says, once, that the party uploads nothing more, and why: that it stops follows from its uploads."""
+        if self._told or self.budget is None:
+            return
+        self._told = True
+        own = f"epsilon={self.budget.epsilon:g} at delta={self.budget.delta:g}"
+        whole = "" if self.ledger.budget is None else f", or that of its ledger, {self.ledger.budget.epsilon:g}"
+        warn(
+            f"Party {self.name!r} halts: its budget, {own}{whole}, pays for no further test; it spent"
+            f" {float(epsilon(self.ledger, self.budget.delta)):.4g}. It trains and uploads nothing more. A larger Budget"
+            " is a decision of whoever answers for its data; the global model goes on with the other parties."
+        )
 
     def _downloaded(self, download: Update) -> np.ndarray:
         indices, values = np.asarray(download.indices), np.asarray(download.values)
