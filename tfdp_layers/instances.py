@@ -5,7 +5,7 @@ Loads no TensorFlow.
 import functools
 from typing import Any
 
-__all__ = ["Elsewhere", "refuse_class", "replaced"]
+__all__ = ["Elsewhere", "refuse_class", "replaced", "shown"]
 
 
 class Elsewhere:
@@ -46,6 +46,18 @@ def refuse_class(given: Any, argument: str, example: str = "...", otherwise: str
             f"{argument} is {given.__name__}, a class, and not an object of it. Call it:"
             f" {given.__name__}({example}){otherwise}."
         )
+
+
+def shown(value: Any) -> str:
+    """What an error shows of an argument: of an array, which may hold records, its shape; of long ones a beginning."""
+    shape = getattr(value, "shape", ())
+    if isinstance(shape, tuple) and shape:
+        return f"{type(value).__name__} of shape {shape}"
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{type(value).__name__} {text[:_LONGEST]}..."
+
+
+_LONGEST = 80
 
 
 def replaced(thing: Any) -> list[str]:

@@ -95,6 +95,34 @@ def test_a_learning_rate_in_the_place_of_the_noise():
             made(tfdp.optimizers.ClippedOptimizer("adam", number)).fit(X, Y, batch_size=8, epochs=0, verbose=0)
 
 
+def test_errors_show_no_records():
+    """An array in the place of a number: of validation data after x and y, say, where fit takes the batch size."""
+    with pytest.raises(ValueError, match=r"batch_size must be an integer. Received: ndarray of shape \(40, 3\)"):
+        made().fit(X, Y, X + 1)
+    with pytest.raises(ValueError, match=r"examples must be an integer. Received: ndarray of shape \(40, 3\)"):
+        tfdp.plan(X, epsilon=3.0, delta=1e-5)
+    with pytest.raises(
+        ValueError, match=r"examples must be an integer. Received: list \[\[.*\.\.\. of type list"
+    ) as refusal:
+        tfdp.plan(X.tolist(), epsilon=3.0, delta=1e-5)
+    assert len(str(refusal.value)) < 200
+
+
+@pytest.mark.parametrize("words", [["yes", "no"] * 20, [0, 1] * 20, [0.5] * 40])
+def test_a_list_in_the_place_of_an_array(words):
+    refused(made(), rf"x is a list of 40 {type(words[0]).__name__}s.*numpy.asarray\(x\)", x=words)
+    refused(made(), rf"y is a list of 40 {type(words[0]).__name__}s.*numpy.asarray\(y\)", y=words)
+
+
+def test_what_preprocessing_takes():
+    for given in (0.5, [50]):
+        with pytest.raises(ValueError, match=r"a list of numbers strictly between 0 and 1, \[0.05, 0.5, 0.95\]"):
+            tfdp.preprocessing.quantiles(X, tfdp.accounting.Ledger(), given, lower=0.0, upper=1.0, noise_multiplier=9.0)
+    layer = tfdp.layers.PrivateNormalization(noise_multiplier=9.0, lower=0.0, upper=1.0)
+    with pytest.raises(ValueError, match="It holds strings: turn words into numbers first"):
+        layer.adapt(X.astype(str))
+
+
 def test_a_ledger_at_home(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(tfdp.accounting.LedgerError, match="expanduser"):

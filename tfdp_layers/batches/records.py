@@ -18,6 +18,11 @@ _CHUNK_BYTES = 8 << 20  # what a check reads at once, so that memory-mapped reco
 
 
 def arrays(name: str, structure: Any) -> Any:
+    if isinstance(structure, list) and structure and isinstance(structure[0], str | bytes | int | float | bool):
+        raise ValueError(
+            f"{name} is a list of {len(structure):,} {type(structure[0]).__name__}s, and a list would hold one array an"
+            f" input. Make an array of it: numpy.asarray({name})."
+        )
     called = {id(leaf): path for path, leaf in leaves_by_name(name, structure)}
     return keras.tree.map_structure(
         lambda leaf: _array(called.get(id(leaf), name), leaf), keras.tree.lists_to_tuples(structure)
@@ -72,7 +77,11 @@ def _as_numbers(name: str, leaf: Any, array: np.ndarray) -> str:
     if is_text(array) and name[0] == "y":
         return "Number the classes: (y == 'yes').astype('float32') for two, [CLASSES.index(one) for one in y] for more."
     if is_text(array):
-        return "It holds strings, and weights are numbers."
+        return (
+            "It holds strings, and weights are numbers."
+            if name.startswith("sample_weight")
+            else "It holds strings: turn words into numbers first (docs/recipe_tabular.md)."
+        )
     entries = array.ravel()
     if kind == "O" and is_text(entries[~missing(entries)]):
         return f"Some of its strings are missing: put one there, {name}.fillna('') of pandas say."

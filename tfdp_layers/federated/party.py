@@ -103,8 +103,9 @@ class Party:
         return self._affordable() == 0
 
     def turn(self, download: Update) -> Update | None:
-        """One turn: downloads, trains, selects. Returns the upload, or None where the budget is spent: the first time a
-        warning says so.
+        """One turn: downloads, trains, selects. Returns the upload.
+
+        None where the budget is spent; the first time a warning says so.
 
         Args:
             download: weights that replace the local ones.
@@ -169,8 +170,8 @@ class Party:
         whole = "" if self.ledger.budget is None else f", or that of its ledger, {self.ledger.budget.epsilon:g}"
         warn(
             f"Party {self.name!r} halts: its budget, {own}{whole}, pays for no further test; it spent"
-            f" {float(epsilon(self.ledger, self.budget.delta)):.4g}. It trains and uploads nothing more. A larger Budget"
-            " is a decision of whoever answers for its data; the global model goes on with the other parties."
+            f" {float(epsilon(self.ledger, self.budget.delta)):.4g}. It trains and uploads nothing more. A larger"
+            " Budget is a decision of whoever answers for its data; the global model goes on with the other parties."
         )
 
     def _downloaded(self, download: Update) -> np.ndarray:

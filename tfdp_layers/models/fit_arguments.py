@@ -19,7 +19,7 @@ from tfdp_layers.batches.sources import is_source
 from tfdp_layers.batches.stores import ArrayStore, Store
 from tfdp_layers.callbacks.steering import PUBLIC, flatten_callbacks, of_keras_tuner, refuse_steering
 from tfdp_layers.caller import warn
-from tfdp_layers.instances import replaced
+from tfdp_layers.instances import replaced, shown
 from tfdp_layers.overlap import overlap
 from tfdp_layers.sampling import Poisson
 from tfdp_layers.structure import inputs_of, outputs_of
@@ -126,7 +126,9 @@ def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) ->
     """
     epochs = arguments.get("epochs", 1)
     if isinstance(epochs, bool) or not hasattr(epochs, "__index__") or epochs < 0:
-        raise ValueError(f"epochs must be an integer, 0 or more. Received: {epochs!r} of type {type(epochs).__name__}.")
+        raise ValueError(
+            f"epochs must be an integer, 0 or more. Received: {shown(epochs)} of type {type(epochs).__name__}."
+        )
     steps = arguments.get("steps_per_epoch")
     if steps is not None and (isinstance(steps, bool) or not hasattr(steps, "__index__") or not 1 <= steps < 2**31):
         raise ValueError(f"steps_per_epoch must be an integer from 1 to 2^31 - 1. Received: {steps!r}.")

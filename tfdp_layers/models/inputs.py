@@ -27,7 +27,7 @@ def check_inputs(model: Any, x: Any) -> None:
     elif len(given := list(leaves_by_name("x", x))) != len(ends):
         raise ValueError(
             f"x holds {len(given)} arrays, and the model takes {len(ends)}: {[one.name for one in ends]}. Give one for"
-            " each input: a list in their order, or a dict by name."
+            " each input: a list in their order, or a dict by name; of a data frame's columns make one, dict(frame)."
         )
     for name, spec, taken in matched(model, x):
         if spec.shape.rank is None or taken.shape is None:

@@ -138,7 +138,10 @@ def _checked(array: np.ndarray, probabilities: Any, levels: Any, noise_multiplie
         )
     wanted = np.asarray(probabilities, np.float64)
     if wanted.ndim != 1 or not wanted.size or not np.all((wanted > 0.0) & (wanted < 1.0)):
-        raise ValueError(f"probabilities must lie strictly between 0 and 1. Received: {probabilities!r}.")
+        raise ValueError(
+            "probabilities must be a list of numbers strictly between 0 and 1, [0.05, 0.5, 0.95] for two ends and the"
+            f" median. Received: {probabilities!r}."
+        )
     if isinstance(levels, bool) or not hasattr(levels, "__index__") or not 1 <= levels <= _MOST_LEVELS:
         raise ValueError(f"levels must be an integer in 1..{_MOST_LEVELS}. Received: {levels!r}.")
     if isinstance(noise_multiplier, bool) or not 0.0 < noise_multiplier < math.inf:

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from dp_accounting import DpEvent, NeighboringRelation, NonPrivateDpEvent, NoOpDpEvent
 
+from tfdp_layers.instances import shown
 from tfdp_layers.sampling.correlated import Correlated
 
 _LEAST_NOISE, _MOST_NOISE = 1e-12, 1e7
@@ -204,7 +205,9 @@ def whole_number(name: str, value: Any, minimum: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise ValueError(f"{name} must be an integer. Received: {value!r} of type {type(value).__name__}.") from None
+        raise ValueError(
+            f"{name} must be an integer. Received: {shown(value)} of type {type(value).__name__}."
+        ) from None
     if number < minimum:
         raise ValueError(f"{name} must be at least {minimum}. Received: {value!r}.")
     return number

@@ -17,6 +17,7 @@ except ImportError as error:
 from tfdp_layers.accounting import BudgetExhausted, Ledger, epsilon
 from tfdp_layers.callbacks import PrivacyBudget
 from tfdp_layers.caller import warn
+from tfdp_layers.instances import shown
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.tuning.space import Drawn
 
@@ -86,7 +87,11 @@ class PrivateTuner(keras_tuner.Tuner):
                 " tfdp.accounting.Ledger('ledger.json', dataset='name', budget=(3.0, 1e-5))."
             )
         if not getattr(oracle, "max_trials", None):
-            raise ValueError("The oracle needs max_trials: the budget is shared out among so many.")
+            raise ValueError(
+                "PrivateTuner needs an oracle of KerasTuner with max_trials, since the budget is shared out among so"
+                " many: keras_tuner.oracles.RandomSearchOracle('val_accuracy', max_trials=10). Received:"
+                f" {shown(oracle)}."
+            )
         if kwargs.get("executions_per_trial", 1) != 1:
             raise ValueError("Of PrivateTuner every execution is charged: give the oracle more trials instead.")
         self.ledger, self._spent, self._made = ledger, 0.0, 0
