@@ -74,6 +74,18 @@ MISTAKES = {
         x=tfdp.records(PIPELINE), y=None, validation_data=PIPELINE.batch(9)
     ),
     "labels that are strings, in a pipeline": lambda: tfdp.records(PIPELINE.map(lambda x, y: (x, tf.as_string(y)))),
+    "validation data that do not fit": lambda: fit(validation_data=(X[:, :4] + 1, Y)),
+    "a copy of training rows for validation": lambda: fit(epochs=0, validation_data=(X[:20].copy(), Y[:20])),
+    "an endless pipeline for validation": lambda: fit(validation_data=PIPELINE.skip(0).batch(16).repeat()),
+    "x of another width than the model takes": lambda: fit(x=X[:, :4]),
+    "a dict with a column of ids": lambda: fit(x={"x": X, "patient": Y}),
+    "ids as the third part of a record": lambda: tfdp.records(PIPELINE.map(lambda x, y: (x, y, y))),
+    "a budget without delta": lambda: tfdp.callbacks.PrivacyBudget(3.0),
+    "ledger.epsilon(delta)": lambda: private().ledger.epsilon(1e-5),
+    "a rate in the place of the noise": lambda: fit(
+        private(optimizer=tfdp.optimizers.ClippedOptimizer("adam", 0.01)), epochs=0
+    ),
+    "a function as a callback": lambda: fit(callbacks=[lambda epoch, logs: None]),
     "a model file that is not there": lambda: tfdp.load_model("nowhere.keras"),
     "a normalization that was adapted": lambda: fit(adapted()),
     "a sampler's class": lambda: fit(sampling=tfdp.sampling.Poisson),
