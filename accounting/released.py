@@ -15,7 +15,9 @@ from tfdp_layers.accounting.ledger import Ledger
 
 __all__ = [
     "are_foreign",
+    "are_unpaid",
     "costs_of",
+    "disown",
     "forget",
     "is_paid_for",
     "known_values",
@@ -29,8 +31,12 @@ __all__ = [
 _SMALLEST = 3
 """Weights of fewer numbers are not recognised by their values: a few zeros may be anyone's."""
 
-_released: dict[bytes, Ledger] = {}
-"""What released values cost, by their digests: such numbers, full of noise, arise nowhere else."""
+_released: dict[bytes, tuple[Ledger, ...]] = {}
+"""What released values cost, by their digests: such numbers, full of noise, arise nowhere else. Ledgers that don't add
+up (of records and of units, say) stand beside each other: trainings without noise, or seeded, end with equal values."""
+
+_disowned: set[bytes] = set()
+"""By their digests, released values that nobody paid for by themselves, and whose ledger says less than they cost."""
 
 _later: list[Callable[[], None]] = []
 """What is remembered once somebody asks: weights that were being loaded."""
@@ -50,7 +56,7 @@ def remember(ledger: Ledger, arrays: Iterable[Any]) -> None:
     cost = ledger.copy()
     for digest in map(_digest, arrays):
         if digest is not None:
-            _released[digest] = _together(cost, _released.get(digest))
+            _released[digest] = _together(cost, _released.get(digest, ()))
 
 
 def remember_later(remembering: Callable[[], None]) -> None:
@@ -58,19 +64,30 @@ def remember_later(remembering: Callable[[], None]) -> None:
     _later.append(remembering)
 
 
-def costs_of(arrays: Iterable[Any]) -> Iterator[Ledger]:
-    """What those among these values cost that are copies of released ones."""
+def costs_of(arrays: Iterable[Any], known: Ledger | None = None) -> Iterator[Ledger]:
+    """What those among these values cost that are copies of released ones.
+
+    Args:
+        known: what is counted already. Where equal values were released by two trainings whose ledgers don't add up,
+            and this holds one of them, the values are of that one.
+    """
     remember_now()
     for array in arrays if _released else ():
-        cost = _released.get(_digest(array) or b"")
-        if cost is not None:
-            yield cost
+        costs = _released.get(_digest(array) or b"", ())
+        if len(costs) < 2 or known is None or not any(map(known.holds, costs)):
+            yield from costs
 
 
 def are_foreign(arrays: Iterable[Any]) -> bool:
     """Whether some of these, which were all released once, hold other numbers now, that no training ended with."""
     remember_now()
-    return any(digest is not None and digest not in _released for digest in map(_digest, arrays))
+    digests = (digest for digest in map(_digest, arrays) if digest is not None)
+    return any(digest not in _released and digest not in _disowned for digest in digests)
+
+
+def are_unpaid(arrays: Iterable[Any]) -> bool:
+    """Whether some of these are copies of values that were disowned."""
+    return bool(_disowned) and any(_digest(array) in _disowned for array in arrays)
 
 
 def remember_copies(arrays: Iterable[Any], copies: Iterable[Any]) -> None:
@@ -86,7 +103,8 @@ def remember_copies(arrays: Iterable[Any], copies: Iterable[Any]) -> None:
 def is_paid_for(array: Any) -> bool:
     """Whether something was released into this object, or it holds a copy of released values."""
     account = account_of(array)
-    return (account is not None and account.ledger.updates > 0) or next(costs_of([array]), None) is not None
+    paid = account is not None and account.ledger.updates > 0
+    return paid or next(costs_of([array]), None) is not None or are_unpaid([array])
 
 
 def known_values(arrays: Iterable[Any]) -> set[bytes]:
@@ -95,19 +113,40 @@ def known_values(arrays: Iterable[Any]) -> set[bytes]:
 
 
 def forget(values: Iterable[bytes]) -> None:
-    """Forgets what `known_values` gave: nobody else may hold a copy of them."""
+    """Forgets what `known_values` gave: nobody else may hold a copy of them that is not accounted for anew."""
     for value in values:
         _released.pop(value, None)
+        _disowned.discard(value)
 
 
-def _together(cost: Ledger, known: Ledger | None) -> Ledger:
+def disown(values: Iterable[bytes]) -> None:
+    """Says of what `known_values` gave that no ledger states what it costs: whoever holds a copy states nothing."""
+    for value in values:
+        _released.pop(value, None)
+        if value:
+            _disowned.add(value)
+
+
+def _together(cost: Ledger, known: tuple[Ledger, ...]) -> tuple[Ledger, ...]:
     """What holds both: the same numbers may be known from another model, or from several that they were made from."""
-    if known is None or cost.holds(known):
+    for place, one in enumerate(known):
+        both = _sum(cost, one)
+        if both is not None:
+            return (*known[:place], both, *known[place + 1 :])
+    return (*known, cost)
+
+
+def _sum(cost: Ledger, known: Ledger) -> Ledger | None:
+    """One ledger that holds both; None where these don't add up: of records and of units, or of two data sets."""
+    if cost.holds(known):
         return cost
     if known.holds(cost):
         return known
     both = cost.copy()
-    both.merge(known)
+    try:
+        both.merge(known)
+    except ValueError:
+        return None
     return both
 
 

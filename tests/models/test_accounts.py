@@ -1,5 +1,7 @@
 """Copies of released values are recognised in any model of the process, and nothing else is taken for one."""
 
+from dataclasses import replace
+
 import keras
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from helpers.accounting_tools import ledger_of, release_of
 from tfdp_layers.accounting import released as released_numbers
 from tfdp_layers.accounting.account import Account, account_of
-from tfdp_layers.models.accounts import held_by, join_accounts, remember_released
+from tfdp_layers.models.accounts import disown_released, forget_released, held_by, join_accounts, remember_released
 from tfdp_layers.sampling import Poisson
 
 NOISE = np.random.default_rng(0).normal(size=(4, 5)).astype("float32")
@@ -103,3 +105,30 @@ def test_layers_tied_behind_keras_back_share_the_object_that_pays():
     join_accounts(first, [one], [one])
     join_accounts(second, [two], [two])
     assert first.ledger is second.ledger
+
+
+def of_units(steps=3):
+    return Account(ledger_of(replace(release_of(Poisson(600), 1.0), unit="unit"), steps))
+
+
+def test_equal_values_of_ledgers_that_do_not_add_up_keep_both_costs():
+    """Of records and of units, released without noise: `fit` ended with a raw error when it remembered the second."""
+    one, two = spent(), of_units()
+    for account in (one, two):
+        remember_released(account, [keras.Variable(NOISE + 7.0)])
+    for account in (one, two):  # each has what its own training cost
+        join_accounts(account, [keras.Variable(NOISE + 7.0)], ())
+        assert account.ledger.steps == 3
+    with pytest.raises(ValueError, match="those that another training of this process ended with"):
+        cost_of(NOISE + 7.0)
+
+
+def test_a_copy_of_values_that_nobody_paid_for_makes_a_model_state_nothing():
+    variable = released(NOISE + 11.0)
+    disown_released(released_numbers.known_values([held_by(variable)]))
+    account = Account()
+    join_accounts(account, [keras.Variable(NOISE + 11.0)], ())
+    assert account.unpaid
+    assert released_numbers.is_paid_for(held_by(variable))
+    forget_released(released_numbers.known_values([held_by(variable)]))
+    assert not released_numbers.is_paid_for(held_by(variable))

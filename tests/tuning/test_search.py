@@ -358,3 +358,60 @@ def test_a_build_that_charges_the_ledger_of_the_search_is_refused():
     with pytest.raises(ValueError, match="would count the trials"):
         found(releasing, ledger=ledger)
     assert ledger.steps == 0
+
+
+def copies_of(model):
+    """Makes other models with the values that this one has now."""
+    values, plain = model.get_weights(), model.to_keras()
+
+    def by_values():
+        twin = build({})
+        twin.set_weights(values)
+        return twin
+
+    def converted():
+        private = tfdp.make_private(plain)
+        private.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
+        return private
+
+    return {"values": by_values, "to_keras": converted}
+
+
+@pytest.mark.parametrize("way", slow_but(["values"], ["values", "to_keras"]))
+def test_weights_of_a_trial_that_was_kept_aside_state_nothing(exactly, way):
+    """A model with a copy of them stated 0: only the trial's own model was refused."""
+    exactly(2)
+    kept, scores = [], iter([0.0, 1.0, 2.0])
+
+    def looking(model):
+        kept.append(copies_of(model)[way])
+        return next(scores)
+
+    best = found(objective=looking)
+    aside, shown = kept[1](), kept[2]()
+    with pytest.raises(ValueError, match="are those of a trial that a search did not show"):
+        aside.privacy_statement(1e-3)
+    with pytest.raises(ValueError, match="are those of a trial that a search did not show"):
+        aside.fit(X, Y, batch_size=32, verbose=0, callbacks=[tfdp.callbacks.PrivacyBudget(3.0, 1e-3)])
+    stated = best.model.privacy_statement(1e-3).epsilon
+    assert shown.privacy_statement(1e-3).epsilon == pytest.approx(stated)
+
+
+def test_weights_that_a_failed_trial_began_with_are_nobodys(exactly):
+    """They may be public, and other models hold them, too."""
+    exactly(2)
+    public, calls = [np.full((5, 1), 0.5, "float32") * np.arange(1, 6)[:, None], np.zeros(1, "float32")], []
+
+    def starting(settings):
+        model = build(settings)
+        model.set_weights(public)
+        calls.append(model)
+        if len(calls) == 3:  # after the two of the rehearsal
+            model.fit = None
+        return model
+
+    found(starting)
+    assert len(calls) == 4
+    twin = build({})
+    twin.set_weights(public)
+    assert twin.privacy_statement(1e-3).epsilon == 0.0

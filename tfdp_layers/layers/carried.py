@@ -9,7 +9,7 @@ from keras.src.backend.common import global_state
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.account import Account, account_of, open_account
-from tfdp_layers.accounting.released import costs_of, remember, remember_later
+from tfdp_layers.accounting.released import are_unpaid, costs_of, remember, remember_later
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.structure import held_by
 from tfdp_layers.uses import CountedLayer
@@ -64,9 +64,18 @@ class PaidLayer(CountedLayer):
 
 
 def cost_of(layer: Any) -> Ledger | None:
-    """What was released into a layer's weights, or into those that they are copies of; None without any."""
+    """What was released into a layer's weights, or into those that they are copies of; None without any.
+
+    Raises: ValueError where no ledger states that, as of a trial that its search did not show.
+    """
     held = [held_by(weight) for weight in layer.weights]
     accounts = {id(one.root): one for one in map(account_of, held) if one is not None}
+    if any(one.unpaid for one in accounts.values()) or are_unpaid(held):
+        raise ValueError(
+            f"Weights of layer {layer.name!r} came without what they cost, or are those of a trial that a search did"
+            " not show: a file of them would state too little. Save the model that the search returned, or one with"
+            " weights of your own training."
+        )
     ledgers = [one.ledger for one in accounts.values() if one.ledger.updates]
     ledgers += [cost for cost in costs_of(held) if not any(one.holds(cost) for one in ledgers)]
     if len(ledgers) < 2:

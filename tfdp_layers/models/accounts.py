@@ -6,7 +6,9 @@ from typing import Any
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.account import Account, account_of, open_account
 from tfdp_layers.accounting.released import (
+    are_unpaid,
     costs_of,
+    disown,
     forget,
     is_paid_for,
     known_values,
@@ -28,16 +30,32 @@ def join_accounts(account: Account, variables: Iterable[Any], trained: Iterable[
         variables: all weights of the model, Keras variables.
         trained: those among them that it trains.
 
-    Raises: as `Account.join`, and as `Ledger.merge`.
+    Raises: as `Account.join`, and ValueError for copies whose cost the ledger cannot take over.
     """
     held = [held_by(variable) for variable in variables]
     account.join(found for found in map(account_of, held) if found is not None)
-    for cost in costs_of(held):
+    for cost in costs_of(held, account.ledger):
         if not account.ledger.holds(cost):
-            account.ledger.merge(cost)
+            _take_over(account.ledger, cost)
+    if are_unpaid(held):
+        account.unpaid = True
     for held_one in map(held_by, trained):
         for one in (held_one, *getattr(held_one, "values", ())):  # a graph of replicas reads one of its copies
             open_account(one, account)
+
+
+def _take_over(ledger: Ledger, cost: Ledger) -> None:
+    """Merges what a copy cost. Raises ValueError where the two don't add up."""
+    try:
+        ledger.merge(cost)
+    except ValueError as error:
+        raise ValueError(
+            "Weights of this model are, to the last bit, those that another training of this process ended with: so"
+            " what that cost is counted for this model, too, and the two cannot be added up."
+            f" {error} Where the weights are no copies, both trainings ended with equal numbers by themselves, as"
+            " without noise (noise_multiplier=0) or with a seeded source they may: train with noise, or make one of"
+            " the two in a process of its own."
+        ) from error
 
 
 def remember_released(account: Account, variables: Iterable[Any]) -> None:
@@ -77,6 +95,11 @@ def released_values(model: Any) -> set[bytes]:
 def forget_released(values: Iterable[bytes]) -> None:
     """Forgets what `released_values` gave: nobody else may hold a copy of these."""
     forget(values)
+
+
+def disown_released(values: Iterable[bytes]) -> None:
+    """What `released_values` gave is paid for by no ledger that says so: no model that holds a copy states a cost."""
+    disown(values)
 
 
 def charge_elsewhere(model: Any, ledger: Ledger) -> None:

@@ -163,8 +163,8 @@ class Bookkeeping(KerasMixin):
         if self._privacy.unpaid:
             raise ValueError(
                 "Weights were loaded into this model, and the ledger saved with them was not: it is missing, damaged,"
-                " or belongs to another data set (the error from loading says which). Load weights with a whole ledger,"
-                " or, if they are public, load_weights(path, public=True)."
+                " or of another data set (the error from loading says which); or they are those of a trial that a"
+                " search did not show. Load weights with their ledger, or public ones: load_weights(path, public=True)."
             )
         optimizer = getattr(self, "optimizer", None)
         if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > self.ledger.updates:

@@ -69,9 +69,9 @@ class CountedStep:
             # Where a step breaks off, weights may have moved before what it reserved was counted down; and another
             # worker may hold what the chief had released already.
             made = count if broken else count - unused
+            run.count(made, self.together, broken)  # before what may fail: weights may hold what was released
             if run.token is not None:
                 ledger.settle(run.token, made)
-            run.count(made, self.together, broken)
         if unused and run.replicas is not None:
             raise RuntimeError(
                 "The replicas held slices of different draws, or one slice twice: that step released nothing. Call fit"

@@ -95,11 +95,13 @@ class Opening(BoundedSums, Bookkeeping):
                     dataset = batches.dataset(pad, state.require_run().start)
                 yield dataset, arguments
             finally:
-                state.stream = stream_after(state.run, self.optimizer, self.ledger)
-                if self.made_in_fit:
-                    remember_released(state.account, released_by(self))
-                    state.trained = [held_by(variable) for variable in self.trainable_variables]
-                state.end_run()
+                try:
+                    state.stream = stream_after(state.run, self.optimizer, self.ledger)
+                    if self.made_in_fit:
+                        remember_released(state.account, released_by(self))
+                        state.trained = [held_by(variable) for variable in self.trainable_variables]
+                finally:
+                    state.end_run()
 
     def _accepted(
         self, arguments: dict[str, Any], own: dict[str, Any], refuse: Callable[[Any], None] | None

@@ -13,7 +13,7 @@ from tfdp_layers.accounting.calibration import calibrate_release
 from tfdp_layers.accounting.charging import charge
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.certificates.independence import in_words
-from tfdp_layers.models.accounts import charge_elsewhere, forget_released, released_values
+from tfdp_layers.models.accounts import charge_elsewhere, disown_released, forget_released, released_values
 from tfdp_layers.models.fit_arguments import refuse_unsound_fit
 from tfdp_layers.models.prospects import warn_of_hopeless
 from tfdp_layers.models.training import PrivateTraining
@@ -70,7 +70,8 @@ def random_search(
 
     The search is ONE release in the ledger, counted before the first trial: see `tfdp.accounting.Selection` for what
     it costs and why. It finds the noise with which the whole search keeps to the budget. Nothing that counts the
-    trials is printed or kept: their number is as secret as the other models.
+    trials is printed or saved: their number is as secret as the other models. Of those, digests stay in the memory of
+    the process: whoever kept the weights of one aside, and puts them into a model, gets no statement of it.
 
     Args:
         build: makes a compiled private model from a dict of settings. Its optimizer leaves the noise open
@@ -197,7 +198,7 @@ class _Search:
                 best = best_of(number.draw(self.randomness), lambda: self.trial(fresh, ended))
                 keras.utils.set_random_seed(self.randomness.getrandbits(32))
         finally:
-            forget_released(ended)
+            disown_released(ended)
         ledger.settle(token, 1)
         return best
 
@@ -219,7 +220,8 @@ class _Search:
             model.history = keras.callbacks.History()  # its numbers carry no noise
             model.reset_metrics()
         finally:
-            ended |= released_values(model)
+            if model.ledger.updates:  # else it holds what build gave it, and other models may hold that, too
+                ended |= released_values(model)
             model._privacy.unpaid = True  # for whoever kept it: the search pays for the best alone
         return score, (model, settings, model.optimizer.multiplier.number)
 
