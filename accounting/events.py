@@ -162,8 +162,8 @@ class Release:
         self._check_groups()
         if not is_sampler(self.sampling):
             raise ValueError(
-                "sampling must be one of tfdp_layers.sampling, and no subclass: what that draws is not what is charged."
-                f" Received: {self.sampling!r}."
+                "sampling must be one of tfdp_layers.sampling, no subclass and with no method put on it: what that"
+                f" draws is not what is charged. Received: {self.sampling!r}."
             )
         self.sampling.check(self.examples)
         object.__setattr__(self, "examples", operator.index(self.examples))

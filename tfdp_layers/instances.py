@@ -1,11 +1,12 @@
-"""What an object is: a class given in its place, methods that it has in the place of its class's, names that it lacks.
+"""What an object is: a class in its place, one of the caller's own class, one with methods put on it, names it lacks.
 Loads no TensorFlow.
 """
 
 import functools
+from collections.abc import Collection
 from typing import Any
 
-__all__ = ["Elsewhere", "refuse_class", "replaced", "shown"]
+__all__ = ["Elsewhere", "refuse_class", "refuse_own_code", "replaced", "shown"]
 
 
 class Elsewhere:
@@ -45,6 +46,24 @@ def refuse_class(given: Any, argument: str, example: str = "...", otherwise: str
         raise ValueError(
             f"{argument} is {given.__name__}, a class, and not an object of it. Call it:"
             f" {given.__name__}({example}){otherwise}."
+        )
+
+
+def refuse_own_code(given: Any, kinds: Collection[type], argument: str, of_keras: Collection[str] = ()) -> None:
+    """Raises ValueError for an object that is charged as those of this library are, and may do another thing.
+
+    Args:
+        given: an object of one of these classes, or of one derived from them.
+        kinds: what it must be exactly.
+        argument: how the caller calls it.
+        of_keras: methods that Keras itself puts on objects.
+    """
+    own = sorted(set(replaced(given)) - set(of_keras))
+    if own or type(given) not in kinds:
+        what = f"has a {own[0]}() that was put on the object" if own else "is of a class of your own"
+        raise ValueError(
+            f"{argument}, {type(given).__name__}, {what}: what it does is unknown, and it would be charged as what this"
+            f" library does. Use {' or '.join(sorted(kind.__name__ for kind in kinds))} as it is."
         )
 
 

@@ -171,3 +171,92 @@ def test_a_method_put_on_a_layer_breaks_the_bound_that_its_class_keeps(monkeypat
     layer.linear = lambda x: 100.0 * linear(x)
     sums = model.bounded_gradient_sums(X[:1] * 1e3, Y[:1] * 1e3)
     assert tf.linalg.global_norm(sums) > 50.0 * group.bound
+
+
+class OwnSum(tfdp.layers.DPCentering):
+    def total(self, data):
+        return 1e6 * super().total(data)
+
+
+def summed_otherwise():
+    layer = tfdp.layers.DPCentering(1.0)
+    layer.build((None, 3))
+    total = layer.total
+    layer.total = lambda data: 1e6 * total(data)
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: OwnSum(1.0), "OwnSum, is of a class of your own"),
+        (summed_otherwise, r"DPCentering, has a total\(\) that was put on the object"),
+    ],
+)
+def test_a_sum_of_other_code_is_not_released_as_an_adapted_layers(make, why):
+    """A million times the sum was released with the noise of the sum, at an epsilon of 3.8."""
+    layer = make()
+    with pytest.raises(ValueError, match=why):
+        layer.adapt(X)
+    assert layer.ledger.steps == 0
+    assert not layer.adapted
+
+
+@pytest.mark.parametrize("kind", [tfdp.layers.DPCentering, tfdp.layers.DPWhitening, tfdp.layers.PrivateNormalization])
+def test_this_librarys_own_layers_adapt(kind):
+    layer = kind(1.0, lower=-1.0, upper=1.0) if kind is tfdp.layers.PrivateNormalization else kind(1.0)
+    layer.adapt(X)
+    assert layer.ledger.steps == 1
+
+
+class Often(tfdp.tuning.NumberOfTrials):
+    def draw(self, randomness):
+        return 12
+
+
+class Bare(tfdp.tuning.NoisyMean):
+    def __call__(self, model, examples):
+        return 0.0
+
+
+class Free(tfdp.noise.Correlated):
+    def squared_sensitivity(self, visits, gap, steps):
+        return 1e-6
+
+
+class Little(tfdp.noise.SparsityPreserving):
+    pass
+
+
+def put_on(thing, name):
+    object.__setattr__(thing, name, lambda *_, **__: None)
+    return thing
+
+
+def search(**options):
+    options = {"objective": lambda model: 0.0, "batch_size": 10, "budget": (3.0, 1e-3), "trials": 2.0} | options
+    return tfdp.tuning.random_search(lambda settings: model_of(), {"rate": [0.1]}, X, Y, **options)
+
+
+OTHER_CODE = {
+    "trials": lambda: search(trials=Often(2.0)),
+    "trials of an object": lambda: search(trials=put_on(tfdp.tuning.NumberOfTrials(2.0), "draw")),
+    "score": lambda: search(objective=Bare(lambda model: np.ones(40), 0.1)),
+    "noise": lambda: tfdp.optimizers.ClippedOptimizer("sgd", 1.0, noise=Free(0.5)),
+    "rows": lambda: tfdp.optimizers.ClippedOptimizer("sgd", 1.0, sparsity_preserving=Little()),
+    "sampler": lambda: model_of().fit(X, Y, sampling=put_on(tfdp.sampling.Poisson(10), "draws"), verbose=0),
+    "party": lambda: tfdp.federated.Party(
+        "one",
+        lambda weights: weights,
+        put_on(tfdp.federated.SparseVector(0.5, 1.0, 1.0, 0.5), "select"),
+        np.ones(4, "float32"),
+        tfdp.federated.Budget(1.0, 1e-3),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_CODE)
+def test_values_that_say_what_something_costs_have_no_code_of_their_own(case):
+    """A search of twelve trials was paid as one of two, and a sampler that drew all records as one of ten."""
+    with pytest.raises(ValueError, match=r"of a class of your own|put on the object|no method put on it"):
+        OTHER_CODE[case]()

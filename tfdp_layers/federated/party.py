@@ -11,6 +11,7 @@ from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.caller import warn
 from tfdp_layers.federated.selection import LargestValues, RandomAboveThreshold, SparseVector, Update
+from tfdp_layers.instances import refuse_own_code
 from tfdp_layers.sampling import entropy_generator
 
 __all__ = ["Budget", "Party", "Train"]
@@ -79,11 +80,7 @@ class Party:
         self._token = ""
         self._told = False
         if isinstance(selection, SparseVector):
-            if type(selection) is not SparseVector:
-                raise ValueError(
-                    f"Party {name!r} has a selection of type {type(selection).__name__}: what a class of your own"
-                    " uploads is not what SparseVector is charged for. Use tfdp.federated.SparseVector itself."
-                )
+            refuse_own_code(selection, [SparseVector], f"The selection of party {name!r}")
             if budget is None:
                 raise ValueError(
                     f"Party {name!r} uploads privately and needs a budget, for example Budget(epsilon=8.0, delta=1e-5);"
@@ -148,6 +145,7 @@ class Party:
         """The upload, of as many tests as the budget still pays for now: others may have charged the ledger."""
         assert isinstance(self.selection, SparseVector)
         assert self.budget is not None
+        refuse_own_code(self.selection, [SparseVector], f"The selection of party {self.name!r}")
         check_ledger(self.ledger)
         if not math.isinf(self.budget.epsilon):
             self.ledger.keep_to(self._token, (self.budget.epsilon, self.budget.delta))

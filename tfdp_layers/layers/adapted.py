@@ -3,7 +3,7 @@
 import math
 import weakref
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import numpy as np
@@ -17,12 +17,27 @@ from tfdp_layers.accounting.released import remember
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.batches.records import arrays, checked_sampling
 from tfdp_layers.batches.whose import whose_of
+from tfdp_layers.instances import refuse_own_code
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.rules.rows import check_bound
 from tfdp_layers.sampling import Poisson, Sampling, drawing_all
 from tfdp_layers.structure import KerasMixin, held_by
 
 _ROWS = 4096
+Kind = TypeVar("Kind", bound=type)
+
+
+_ADAPTING: set[type] = set()
+"""The classes whose `adapt` releases what it is charged for."""
+
+_OF_KERAS = ("build", "quantize")
+"""Methods that Keras itself puts on every layer."""
+
+
+def adapting(kind: Kind) -> Kind:
+    """Marks a class of this library whose `total` a record moves by at most its `sensitivity`."""
+    _ADAPTING.add(kind)
+    return kind
 
 
 class AdaptedLayer(KerasMixin, keras.layers.Layer):
@@ -93,10 +108,12 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
                 enter, and the k of one owner are charged as one of k times the size.
 
         Raises:
-            ValueError: data of no records or of another shape than before, a sampling of another kind, an owner of
+            ValueError: a layer of a class of your own, or with a method put on it, whose sum may be of any size; data
+                of no records or of another shape than before, a sampling of another kind, an owner of
                 more records than stated, or units where the ledger protects records, or the other way round.
             BudgetExhausted: it would exceed the budget of a ledger of a model that uses the layer; nothing is released.
         """
+        refuse_own_code(self, _ADAPTING, "The layer", _OF_KERAS)
         data = checked_records(data)
         if not self.built:
             self.build((None, *data.shape[1:]))

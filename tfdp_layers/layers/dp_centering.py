@@ -8,10 +8,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.layers.adapted import NormClipped, chunks
+from tfdp_layers.layers.adapted import NormClipped, adapting, chunks
 from tfdp_layers.rules.rows import L2
 
 
+@adapting
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class DPCentering(NormClipped):
     """Subtracts the mean of private data from each record; `adapt` releases that mean with noise.

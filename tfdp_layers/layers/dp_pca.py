@@ -8,11 +8,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.layers.adapted import NormClipped
+from tfdp_layers.layers.adapted import NormClipped, adapting
 from tfdp_layers.layers.second_moments import check_moment_clip, matrix_of, second_moments
 from tfdp_layers.noise import NoiseSource
 
 
+@adapting
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class DPPCA(NormClipped):
     """Projects each record on the leading eigenvectors of a noisy matrix sum_i x_i x_i^T; `adapt` releases that matrix.

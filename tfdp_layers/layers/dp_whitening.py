@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.layers.adapted import NormClipped
+from tfdp_layers.layers.adapted import NormClipped, adapting
 from tfdp_layers.layers.second_moments import check_moment_clip, matrix_of, second_moments
 from tfdp_layers.noise import NoiseSource
 from tfdp_layers.rules.rows import check_bound
@@ -17,6 +17,7 @@ SMALLEST_DAMPING = 0.01
 """Of the mean eigenvalue: smaller ones are few records' business, whatever the noise."""
 
 
+@adapting
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class DPWhitening(NormClipped):
     """Turns and scales the channels so that they vary about equally; `adapt` releases their second moments with noise.

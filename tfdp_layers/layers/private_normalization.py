@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.layers.adapted import AdaptedLayer, chunks
+from tfdp_layers.layers.adapted import AdaptedLayer, adapting, chunks
 
 _MARGIN = 2.0**-16
 """Of the bound, for rounding: sums in float64 do not use it up before 1e10 records."""
@@ -16,6 +16,7 @@ _SMALLEST = float(np.finfo(np.float32).eps)
 """The least variance, in half ranges squared: below it float32 tells no values of the range apart."""
 
 
+@adapting
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class PrivateNormalization(AdaptedLayer):
     """Shifts and scales each feature to mean 0 and variance 1; `adapt` releases both, of all features, with noise.

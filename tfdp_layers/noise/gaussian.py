@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from tfdp_layers.instances import refuse_class
+from tfdp_layers.instances import refuse_class, refuse_own_code
 from tfdp_layers.noise.memory import NoiseMemory
 from tfdp_layers.noise.normals import PER_COUNTER
 from tfdp_layers.noise.sources import NoiseSource
@@ -25,7 +25,10 @@ def as_correlated(noise: Any) -> Correlated | None:
     """`Correlated`, None, or what `get_config` of an optimizer wrote of one. Raises ValueError for anything else."""
     if isinstance(noise, Mapping) and set(noise) == {"decay"}:
         return Correlated(noise["decay"])
-    if noise is None or isinstance(noise, Correlated):
+    if noise is None:
+        return noise
+    if isinstance(noise, Correlated):
+        refuse_own_code(noise, [Correlated], "`noise`")
         return noise
     refuse_class(noise, "`noise`", "")
     raise ValueError(

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from tfdp_layers.instances import refuse_class
+from tfdp_layers.instances import refuse_class, refuse_own_code
 from tfdp_layers.noise.gaussian import add_noise
 from tfdp_layers.noise.sources import NoiseSource
 
@@ -99,6 +99,7 @@ def as_sparsity_preserving(given: Any, beside: Any = None) -> SparsityPreserving
     if given is True:
         return SparsityPreserving()
     if isinstance(given, SparsityPreserving):
+        refuse_own_code(given, [SparsityPreserving], "`sparsity_preserving`")
         return given
     refuse_class(given, "`sparsity_preserving`", "")
     raise ValueError(

@@ -16,6 +16,7 @@ from dp_accounting import (
     SampledWithoutReplacementDpEvent,
 )
 
+from tfdp_layers.instances import replaced
 from tfdp_layers.sampling.base import Sampling, whole_number
 from tfdp_layers.sampling.correlated import Correlated
 from tfdp_layers.sampling.owners import OwnerDpEvent
@@ -273,8 +274,8 @@ def drawing_all(relation: NeighboringRelation, examples: int) -> Sampling:
 
 
 def is_sampler(value: Any) -> bool:
-    """Whether it is of exactly one of these types: a subclass may draw otherwise than it is charged."""
-    return type(value) in _KINDS.values()
+    """Whether it is of exactly one of these types, without methods of its own, and so draws as it is charged."""
+    return type(value) in _KINDS.values() and not replaced(value)
 
 
 def sampling_from_json(value: Mapping[str, Any]) -> Sampling:

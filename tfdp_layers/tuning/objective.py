@@ -7,6 +7,7 @@ from typing import Any
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.whose import Whose, whose_of
+from tfdp_layers.instances import refuse_own_code
 from tfdp_layers.metrics import metric_release, release_metric
 from tfdp_layers.noise import NoiseSource, as_noise_source
 from tfdp_layers.sampling import drawing_all
@@ -106,6 +107,7 @@ class Objective:
 def objective_of(objective: Any, validation_data: Any, mode: str) -> Objective:
     """Reads the arguments of a search. Raises ValueError for what gives no score of public data."""
     if isinstance(objective, NoisyMean):
+        refuse_own_code(objective, [NoisyMean], "`objective`")
         return Objective(objective, -1.0 if mode == "min" else 1.0, objective)
     if callable(objective):
         if validation_data is not None or mode != "auto":

@@ -13,6 +13,7 @@ from tfdp_layers.accounting.calibration import calibrate_release
 from tfdp_layers.accounting.charging import charge
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.certificates.independence import in_words
+from tfdp_layers.instances import refuse_own_code
 from tfdp_layers.models.accounts import charge_elsewhere, disown_released, forget_released, released_values
 from tfdp_layers.models.fit_arguments import refuse_unsound_fit
 from tfdp_layers.models.prospects import warn_of_hopeless
@@ -99,7 +100,7 @@ def random_search(
     Raises, after the charge:
         SearchFailed: no trial got a score.
     """
-    target, number = Budget.of(budget), trials if isinstance(trials, NumberOfTrials) else NumberOfTrials(trials)
+    target, number = Budget.of(budget), _number_of(trials)
     chosen, ledger = checked_space(space), Ledger() if ledger is None else ledger
     refuse_unsound_fit({"x": x, "validation_data": validation_data})
     judge = objective_of(objective, validation_data, mode)
@@ -123,6 +124,13 @@ def random_search(
     model, settings, noise = best.output
     charge_elsewhere(model, ledger)
     return Found(model, settings, judge.shown(best.score), noise)
+
+
+def _number_of(trials: NumberOfTrials | float) -> NumberOfTrials:
+    """The distribution of the number of trials. Raises ValueError for one that draws otherwise than it is charged."""
+    number = trials if isinstance(trials, NumberOfTrials) else NumberOfTrials(trials)
+    refuse_own_code(number, [NumberOfTrials], "`trials`")
+    return number
 
 
 Output = tuple[PrivateTraining, dict[str, Any], float]
