@@ -15,8 +15,8 @@ import tfdp_layers as tfdp
 from helpers.clipped_models import CLIPS, compiled
 from tfdp_layers.accounting import Ledger, LedgerError
 from tfdp_layers.accounting import released as released_numbers
-from tfdp_layers.models.bookkeeping import declared_public
 from tfdp_layers.models.loading import ModelFileError
+from tfdp_layers.models.weight_files import declared_public
 
 
 def small(**options):

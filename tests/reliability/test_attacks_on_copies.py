@@ -116,7 +116,7 @@ def test_weights_of_a_file_that_is_asked_for_no_ledger_are_refused(tmp_path):
 def test_a_private_model_of_an_older_file_is_refused(trained, tmp_path, monkeypatch):
     path = tmp_path / "model.h5"
     with monkeypatch.context() as before:
-        before.setattr("tfdp_layers.models.bookkeeping.refuse_hdf5", lambda: None)
+        before.setattr("tfdp_layers.models.weight_files.refuse_hdf5", lambda: None)
         keras.saving.save_model(trained, path)
     with pytest.raises(ValueError, match="holds no privacy ledger"):
         keras.models.load_model(path, {"PrivateModel": tfdp.PrivateModel}, compile=False)

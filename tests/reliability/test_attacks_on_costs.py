@@ -12,7 +12,7 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
 from tfdp_layers.accounting import released as released_numbers
-from tfdp_layers.models.bookkeeping import Bookkeeping
+from tfdp_layers.models.weight_files import WeightFiles
 
 X = np.random.default_rng(0).normal(size=(12, 6)).astype("float32")
 Y = np.zeros(12, "int32")
@@ -71,7 +71,7 @@ def test_what_a_loaded_model_cost_goes_with_its_weights_frozen_ones_too(path, wa
 @pytest.mark.slow
 def test_a_loaded_model_whose_weights_do_not_know_their_cost_is_seen(path, monkeypatch):
     """The planted bug: what was so before."""
-    monkeypatch.setattr(Bookkeeping, "_share_cost", lambda *_: None)
+    monkeypatch.setattr(WeightFiles, "_share_cost", lambda *_: None)
     assert [WAYS[way](as_elsewhere(path)).ledger.updates for way in ("a layer", "cloned")] == [0, 0]
 
 

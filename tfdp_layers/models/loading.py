@@ -11,9 +11,9 @@ import keras
 
 from tfdp_layers.accounting.plain_files import refuse_no_plain_file
 from tfdp_layers.accounting.released import remember_now
-from tfdp_layers.models.bookkeeping import declared_public
 from tfdp_layers.models.file_limits import LARGEST, MemoryLimit, ModelFileError
 from tfdp_layers.models.training import PrivateTraining
+from tfdp_layers.models.weight_files import declared_public
 from tfdp_layers.stand_ins import import_registered
 
 __all__ = ["ModelFileError", "load_model"]

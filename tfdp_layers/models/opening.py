@@ -18,7 +18,6 @@ from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
 from tfdp_layers.certificates.interactions import specs
 from tfdp_layers.models.accounts import join_accounts, released_by, remember_released
-from tfdp_layers.models.bookkeeping import Bookkeeping
 from tfdp_layers.models.building import build_for, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.finite import FiniteWeights
@@ -48,6 +47,7 @@ from tfdp_layers.models.sums import BoundedSums, refuse_own_bounds
 from tfdp_layers.models.texts import check_texts
 from tfdp_layers.models.validation import check_validation
 from tfdp_layers.models.watching import Watch, is_private
+from tfdp_layers.models.weight_files import WeightFiles
 from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report, steering
 from tfdp_layers.proof.models import traced_sums, variables_read
@@ -56,7 +56,7 @@ from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import held_by, outputs_of
 
 
-class Opening(BoundedSums, Bookkeeping):
+class Opening(BoundedSums, WeightFiles):
     """Mixin for Keras models: all that stands around the steps of a training, whoever writes its loop.
 
     `fit` and `private_run` both go through `_training`, so what one refuses, charges or certifies, the other does.

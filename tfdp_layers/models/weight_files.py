@@ -1,0 +1,197 @@
+"""How the weights of a private model are read and written, with what they cost."""
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tfdp_layers.accounting.plain_files import refuse_no_plain_file
+from tfdp_layers.accounting.released import loading
+from tfdp_layers.accounting.stored import read_paid_weights, read_stored_ledger, write_paid_weights, write_stored_ledger
+from tfdp_layers.certificates.constants import refuse_changed_constants
+from tfdp_layers.layers.adapted import AdaptedLayer
+from tfdp_layers.layers.carried import HDF5, charging_what_is_kept, refuse_hdf5, saving_whole
+from tfdp_layers.models.accounts import join_accounts, layers_with_lora, paid_for, remember_loaded
+from tfdp_layers.models.bookkeeping import Bookkeeping
+from tfdp_layers.models.quantizing import refuse_calibration
+from tfdp_layers.models.whole_file import whole_file
+from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.structure import held_by
+
+_loading = threading.local()
+_UNPAID = (
+    "These weights were saved without a privacy ledger, so what they cost is not known. If they are public (never"
+    " computed from private records), say so: load_weights(path, public=True), or tfdp.load_model(path, public=True)."
+    " If a private training made them, load the file that it saved, by model.save or model.save_weights."
+)
+_SAVED = "Give the path of a file that model.save or model.save_weights wrote."
+
+
+class WeightFiles(Bookkeeping):
+    """Mixin for Keras models: their ledger goes where their weights go, into files and out of them."""
+
+    def get_config(self) -> dict[str, Any]:
+        """As in Keras. Raises ValueError while Keras writes an HDF5 file (.h5), which would hold no ledger."""
+        refuse_hdf5()
+        return dict(super().get_config())
+
+    @classmethod
+    def from_config(cls, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras. Raises ValueError while Keras reads an HDF5 file (.h5), which holds no ledger."""
+        refuse_hdf5()
+        return super().from_config(*args, **kwargs)
+
+    def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
+        """As in Keras; an interrupted save leaves an earlier file as it was.
+
+        Raises: ValueError for an HDF5 file (.h5), which would hold no ledger.
+        """
+        if isinstance(filepath, str | os.PathLike) and os.fspath(filepath).endswith((".h5", ".hdf5")):
+            raise ValueError(HDF5)  # before Keras empties a file that is there
+        self._privacy.decided("saved the model")
+        with saving_whole(), whole_file(filepath, overwrite) as path:
+            super().save(path, overwrite, *args, **kwargs)
+
+    def save_weights(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
+        """As in Keras; an interrupted save leaves an earlier file as it was."""
+        self._privacy.decided("saved the weights")
+        with saving_whole(), whole_file(filepath, overwrite) as path:
+            super().save_weights(path, overwrite, *args, **kwargs)
+
+    def load_weights(self, filepath: str | os.PathLike[str], *args: Any, public: bool = False, **kwargs: Any) -> None:
+        """As in Keras; what the weights cost joins the ledger.
+
+        Args:
+            public: says that weights saved without a ledger were not computed from private records, so that they cost
+                nothing. A ledger that is there counts all the same.
+
+        Raises: ValueError for a pipe, a device or a folder, and for weights without a ledger that are not declared
+            public; then the model keeps its own.
+        """
+        if not (public and isinstance(filepath, str | os.PathLike) and os.path.isdir(filepath)):  # Orbax writes folders
+            refuse_no_plain_file(filepath, _SAVED)
+        self._privacy.decided("loaded weights")
+        held, was = [*self.variables, *self._optimizer_variables()], self._privacy.unpaid
+        before = [variable.numpy() for variable in held]
+        self._privacy.asked = False
+        try:
+            with charging_what_is_kept():
+                with declared_public(public):
+                    super().load_weights(filepath, *args, **kwargs)
+                asked = self._privacy.asked or public
+                if not asked and not all(map(np.array_equal, before, (variable.numpy() for variable in held))):
+                    raise ValueError(_UNPAID)  # Keras reads files of other formats past `load_own_variables`
+                if not was:
+                    self._refuse_unpaid_weights()  # with skip_mismatch Keras warns only
+            if public:
+                self._privacy.trained = []
+        except BaseException:
+            for variable, value in zip(held, before, strict=True):
+                variable.assign(value)
+            self._privacy.unpaid = was
+            raise
+
+    def _optimizer_variables(self) -> list[Any]:
+        optimizer = getattr(self, "optimizer", None)
+        return list(optimizer.variables) if isinstance(optimizer, PrivateOptimizer) else []
+
+    def get_weights(self) -> list[Any]:
+        """As in Keras."""
+        self._privacy.decided("took the weights")
+        return list(super().get_weights())
+
+    def set_weights(self, weights: Any) -> None:
+        """As in Keras."""
+        self._privacy.decided("set the weights")
+        super().set_weights(weights)
+
+    def get_state_tree(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """As in Keras, without the metrics: what they hold of the records carries no noise, and this goes to files."""
+        self._privacy.decided("took the weights")
+        return {k: v for k, v in super().get_state_tree(*args, **kwargs).items() if k != "metrics_variables"}
+
+    def quantize(self, *args: Any, public: bool = False, **kwargs: Any) -> None:
+        """As in Keras. What the new weights are computed from was paid for, so they are too.
+
+        Args:
+            public: says that the `dataset` of the config ("gptq", "awq"), to which weights are fitted, is public.
+
+        Raises: ValueError for a config with a data set that is not declared public; nothing is changed.
+        """
+        refuse_calibration((*args, *kwargs.values()), public)
+        self._settle_accounts()
+        before = [(layer, list(layer.weights)) for layer in self._flatten_layers() if not layer._layers]
+        super().quantize(*args, **kwargs)
+        for layer, weights in before:
+            if any(paid_for(weights)):
+                join_accounts(self._privacy.account, (), layer.weights)
+        kept = set(map(id, map(held_by, self.weights)))
+        self._privacy.trained = [held for held in self._privacy.trained if id(held) in kept]
+
+    def export(self, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras. Metrics that layers keep start anew: what they hold of records carries no noise."""
+        self._privacy.decided("exported the model")
+        for layer in self._flatten_layers(include_self=False):
+            for metric in layer._metrics:
+                metric.reset_state()
+        return super().export(*args, **kwargs)
+
+    def save_own_variables(self, store: Any) -> None:
+        self._settle_accounts()
+        self._refuse_unpaid_weights()
+        refuse_changed_constants(self)
+        super().save_own_variables(store)
+        write_stored_ledger(store, self.ledger)
+        mixed = {id(w) for layer in layers_with_lora(self) if any(paid_for(layer.weights)) for w in layer.weights}
+        weights = self._trained_by_fits()
+        paid = zip(weights, paid_for(weights), strict=True)
+        write_paid_weights(store, [is_paid or id(weight) in mixed for weight, is_paid in paid])
+
+    def _trained_by_fits(self) -> list[Any]:
+        """The weights that trainings may release something into: adapted layers know themselves what theirs cost."""
+        adapted = [layer for layer in self._flatten_layers() if isinstance(layer, AdaptedLayer)]
+        theirs = {id(weight) for layer in adapted for weight in layer.weights}
+        return [weight for weight in self.weights if id(weight) not in theirs]
+
+    def _share_cost(self, paid: list[bool] | None) -> None:
+        """Lets weights that are being loaded say what they cost, wherever they go from here: frozen ones, too.
+
+        Args:
+            paid: of each weight, whether a training released something into it; None where the file does not tell.
+        """
+        weights = self._trained_by_fits()
+        if paid is None or len(paid) != len(weights):
+            paid = [True] * len(weights)
+        theirs = [weight for weight, is_paid in zip(weights, paid, strict=True) if is_paid]
+        join_accounts(self._privacy.account, (), theirs)
+        remember_loaded(self._privacy.account, lambda: [*theirs, *self._optimizer_variables()])
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads weights; what they cost is merged into the ledger, which never rewinds."""
+        # Keras loads the weights of layers after a failure here too (and only warns, with skip_mismatch).
+        self._privacy.unpaid = self._privacy.asked = True
+        variables, stored = read_stored_ledger(store)
+        paid = read_paid_weights(variables)
+        if stored is not None:
+            with loading():
+                self._settle_accounts()
+                self.ledger.merge(stored)
+                if stored.updates:
+                    self._share_cost(paid)
+        elif not getattr(_loading, "public", False):
+            raise ValueError(_UNPAID)
+        self._privacy.unpaid = False
+        super().load_own_variables(variables)
+
+
+@contextlib.contextmanager
+def declared_public(public: bool) -> Iterator[None]:
+    """Weights loaded inside the block, in this thread, may come without a ledger, if `public`."""
+    earlier, _loading.public = getattr(_loading, "public", False), bool(public)
+    try:
+        yield
+    finally:
+        _loading.public = earlier
