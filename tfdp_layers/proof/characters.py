@@ -55,7 +55,7 @@ def of_numbers(node: Node, inputs: Sequence[Any]) -> Any:
     if not all(isinstance(value, Constant | Pieces) for value in inputs):
         raise MixedError("how many words there are meets something else than constants")
     known = [value.known if isinstance(value, Pieces) else value for value in inputs]
-    results = computed(node, known) or counted_up(node, known)
+    results: Sequence[Any] = computed(node, known) or counted_up(node, known)
     return [one if isinstance(one, Constant) else dataclasses.replace(found[0], known=one) for one in results]
 
 

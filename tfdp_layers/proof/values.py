@@ -219,7 +219,7 @@ class Pieces(Value):
     inner: Number = dataclasses.field(default=1, kw_only=True)
     cut: str = dataclasses.field(kw_only=True)
     what: str = dataclasses.field(kw_only=True)
-    known: Counted | None = dataclasses.field(default=None, kw_only=True)
+    known: Constant | Counted | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def texts(self) -> Number:
