@@ -206,6 +206,7 @@ def _adapt(training: Training, model: Any) -> Training:
     prepared = preparation.preparation(recipe, scattering.blocks(training.features.input_shape[1:], recipe))
     if prepared is None:
         return training
+    print("Centering and whitening the features, with noise, which the budget counts.", flush=True)
     prepared.ledger = model.ledger
     preparation.adapt(prepared, data.x_train, training.sampling)
     x_train, x_test = (preparation.apply(prepared, x) for x in (data.x_train, data.x_test))
