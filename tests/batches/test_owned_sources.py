@@ -45,15 +45,12 @@ def test_units_are_drawn_with_one_record_each(made):
     assert (batches.unit, batches.examples) == ("unit", 8)
     for _ in range(3):
         x, *_ = next(batches.stream())
-        drawn = x["x"] if isinstance(x, dict) else x
-        assert not isinstance(x, dict) or [*x] == ["x"]  # the ids are no input
-        rows = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in drawn]
+        rows = [int(np.flatnonzero((row == X).all(axis=1))[0]) for row in x]
         assert sorted(row // 3 for row in rows) == [*range(8)]
 
 
 def test_fit_protects_persons():
-    inputs = keras.Input((3,), name="x")
-    model = tfdp.make_private(keras.Model(inputs, keras.layers.Dense(1)(inputs)))
+    model = tfdp.make_private(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
     model.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0), "mse", run_eagerly=True)
     records = tfdp.records(pipeline(), unit_ids="patient")
     model.fit(records, batch_size=4, records_per_unit=2, verbose=0, accept_measured=True)
@@ -62,6 +59,13 @@ def test_fit_protects_persons():
     for given in ({"unit_ids": PATIENTS}, {"owners": PATIENTS}):
         with pytest.raises(ValueError, match="say whose they are already"):
             model.fit(records, batch_size=4, verbose=0, **given)
+
+
+def test_of_several_inputs_the_names_stay():
+    two = tf.data.Dataset.from_tensor_slices(({"a": X, "b": X[:, :1], "patient": PATIENTS}, Y))
+    batches = tfdp.PrivateBatches(tfdp.records(two, unit_ids="patient"), sampling=tfdp.sampling.FixedSize(8))
+    x, *_ = next(batches.stream())
+    assert {name: one.shape for name, one in x.items()} == {"a": (8, 3), "b": (8, 1)}
 
 
 def test_numbered_ids_are_kept_in_a_cache(tmp_path):

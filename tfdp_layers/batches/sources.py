@@ -43,7 +43,8 @@ def records(
         transform: function of one item of a random-access source to a record, called in the worker threads: to decode,
             crop, or pick the fields. Random numbers in it (augmentation) are drawn afresh at each read.
         unit_ids: whose each record is, as `fit` takes it: one id a record, in their order. Of a pipeline whose x is a
-            dict, the name of the entry that holds it, "patient" say, which the model then does not get. `fit`, and
+            dict, the name of the entry that holds it, "patient" say, which the model then does not get; of
+            {"x": x, "patient": id} it gets x, without a dict. `fit`, and
             whatever else draws these records, protects persons then, and needs no `unit_ids` of its own.
         cache: folder for the records of a pipeline, as `tf.data.Dataset.cache` has it: read again if it is there
             already. It holds the private records, unencrypted, readable by this user alone.

@@ -30,7 +30,8 @@ def of_pipeline(
 
     Args:
         cache: folder in which they are kept, as raw arrays; None keeps them in memory.
-        ids: the entry of x, a dict, that says whose a record is: it becomes the store's `unit_ids`, and no input.
+        ids: the entry of x, a dict, that says whose a record is: it becomes the store's `unit_ids`, and no input. What
+            is left of x is the entry alone, where it is one.
 
     Raises: ValueError for a pipeline that is endless, batched, or whose records differ in shape or hold no numbers, or
         have no such entry.
@@ -51,8 +52,8 @@ def refuse_nameless(spec: Any, ids: str) -> None:
         found = f"a dict of {[*x]}" if isinstance(x, Mapping) else "no dict"
         raise ValueError(
             f"unit_ids={ids!r} names an entry of x, beside what the model takes, and x is {found}. Make it one:"
-            f" dataset.map(lambda x, patient, y: ({{'x': x, {ids!r}: patient}}, y)), with keras.Input(shape, name='x')"
-            " in the model; or give one id a record, in the order of the dataset."
+            f" dataset.map(lambda x, patient, y: ({{'x': x, {ids!r}: patient}}, y));"
+            " or give one id a record, in the order of the dataset."
         )
 
 
@@ -186,6 +187,7 @@ def records_of(leaves: list[np.ndarray], spec: Any, ids: str | None = None) -> A
     if ids is not None:
         x = dict(packed[0] if isinstance(packed, tuple) else packed)
         found, rest = x.pop(ids), packed[1:] if isinstance(packed, tuple) else ()
+        x = x if len(x) > 1 else next(iter(x.values()))  # of one input, which needs no name
         store = arrays_of((x, *rest) if rest else x)
         store.unit_ids = found
         return store
