@@ -28,8 +28,8 @@ __all__ = [
     "remember_now",
 ]
 
-_SMALLEST = 3
-"""Weights of fewer numbers are not recognised by their values: a few zeros may be anyone's."""
+_SMALLEST, _SMALLEST_BYTES = 3, 8
+"""Weights of fewer numbers, or bytes of quantized ones, are not recognised by their values: a few may be anyone's."""
 
 _released: dict[bytes, tuple[Ledger, ...]] = {}
 """What released values cost, by their digests: such numbers, full of noise, arise nowhere else. Ledgers that don't add
@@ -169,6 +169,8 @@ def remember_now() -> None:
 def _digest(array: Any) -> bytes | None:
     value = np.asarray(array)
     # Equal numbers, such as the zeros that a bias starts from, were not made by noise either.
-    if value.size < _SMALLEST or value.dtype.kind not in "fV" or np.all(value == value.flat[0]):
+    quantized = value.dtype.kind in "iu" and value.dtype.itemsize == 1  # longer ones count something
+    least = _SMALLEST_BYTES if quantized else _SMALLEST
+    if not (quantized or value.dtype.kind in "fV") or value.size < least or np.all(value == value.flat[0]):
         return None
     return hashlib.blake2b(repr((value.shape, value.dtype.str)).encode() + value.tobytes(), digest_size=16).digest()

@@ -63,6 +63,13 @@ def remember_released(account: Account, variables: Iterable[Any]) -> None:
     remember(account.ledger, map(held_by, variables))
 
 
+def remember_computed(account: Account, variables: Iterable[Any]) -> None:
+    """Lets weights that Keras computed from released ones say what they cost, and recognises copies of them."""
+    made = list(variables)
+    join_accounts(account, (), made)
+    remember_released(account, made)
+
+
 def remember_loaded(account: Account, variables: Callable[[], Iterable[Any]]) -> None:
     """Remembers what values that are being loaded cost, once they are there.
 

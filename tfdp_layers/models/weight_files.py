@@ -14,7 +14,7 @@ from tfdp_layers.accounting.stored import read_paid_weights, read_stored_ledger,
 from tfdp_layers.certificates.constants import refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.layers.carried import HDF5, charging_what_is_kept, refuse_hdf5, saving_whole
-from tfdp_layers.models.accounts import join_accounts, layers_with_lora, paid_for, remember_loaded
+from tfdp_layers.models.accounts import join_accounts, layers_with_lora, paid_for, remember_computed, remember_loaded
 from tfdp_layers.models.bookkeeping import Bookkeeping
 from tfdp_layers.models.quantizing import refuse_calibration
 from tfdp_layers.models.whole_file import whole_file
@@ -127,7 +127,7 @@ class WeightFiles(Bookkeeping):
         super().quantize(*args, **kwargs)
         for layer, weights in before:
             if any(paid_for(weights)):
-                join_accounts(self._privacy.account, (), layer.weights)
+                remember_computed(self._privacy.account, layer.weights)
         kept = set(map(id, map(held_by, self.weights)))
         self._privacy.trained = [held for held in self._privacy.trained if id(held) in kept]
 
