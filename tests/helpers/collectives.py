@@ -59,6 +59,12 @@ class FakeWorkers:
     def any(self, flag: bool) -> bool:
         return any(self._said("any", flag))
 
+    def hold(self, variables: Any, read: Any = ()) -> None:
+        self.share(variables)
+
+    def level(self) -> bool:
+        return True
+
     def share(self, variables: Any) -> None:
         values = [variable.numpy() for variable in variables]
         for variable, value in zip(variables, self._said("share", values)[0], strict=True):

@@ -203,6 +203,7 @@ class Workers:
 
     def __init__(self, chief, received=()):
         self.chief, self.received, self.sent, self.aborted = chief, list(received), [], False
+        self.equal = True
 
     def number(self, value=0):
         if not self.chief:
@@ -214,6 +215,9 @@ class Workers:
 
     def abort(self):
         self.aborted = True
+
+    def level(self):
+        return self.equal
 
 
 def test_the_chief_tells_the_others_what_it_reserved():
@@ -227,6 +231,14 @@ def test_the_chief_tells_the_others_what_it_reserved():
     assert [other() for _ in range(3)] == [3, 2, 0]
     assert other.run.made == 5
     assert other.ledger.steps == 0  # the chief's ledger counts
+
+
+def test_a_worker_that_held_other_weights_says_so_once():
+    other = Fit(releases_all, workers=Workers(False, [1, 1, 1]))
+    other.run.replicas.workers.equal = False
+    with pytest.warns(UserWarning, match="This worker held other weights, or another state of the optimizer") as said:
+        assert [other() for _ in range(3)] == [1, 1, 1]
+    assert len(said) == 1
 
 
 def test_a_chief_that_may_not_go_on_lets_the_others_end(monkeypatch):

@@ -60,6 +60,7 @@ class CountedStep:
         count, broken = self._reserved(run, ledger), True
         self.optimizer._reserve(count)
         try:
+            self._level(run)
             logs = self.step(iterator)
             broken = False
         finally:
@@ -78,6 +79,18 @@ class CountedStep:
                 " again; if it happens again, report it."
             )
         return logs
+
+    def _level(self, run: Run) -> None:
+        """Before a call every worker holds the chief's numbers: its own callbacks may have changed some of them."""
+        workers: Workers | None = None if run.replicas is None else run.replicas.workers
+        if workers is None or workers.level() or workers.chief or run.levelled:
+            return
+        run.levelled = True
+        warn(
+            "This worker held other weights, or another state of the optimizer, than the chief, and goes on with the"
+            " chief's. A callback that changes them (set_weights, a learning rate) decides on the chief alone; on other"
+            " hardware they differ by rounding."
+        )
 
     def _reserved(self, run: Run, ledger: Ledger) -> int:
         """How many releases the next call may make; they are in the ledger already: in the chief's."""

@@ -2,7 +2,7 @@
 
 import json
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -100,13 +100,17 @@ def unnamed(release: Release) -> str:
 
 
 def fit_together(
-    fit: Callable[..., Any], arguments: dict[str, Any], workers: Workers, ledger: Callable[[], Ledger]
+    fit: Callable[..., Any],
+    arguments: dict[str, Any],
+    workers: Workers,
+    ledger: Callable[[], Ledger],
+    read: Sequence[Any] = (),
 ) -> tuple[Any, Ledger]:
-    """Keras' `fit` on several workers in lockstep.
+    """Keras' `fit` on several workers in lockstep. `read`: variables of TensorFlow that its steps read.
 
     Returns: Keras' history, and the chief's ledger: on the others a copy.
     """
-    lockstep, callbacks = Lockstep(workers), list(flatten_callbacks(arguments["callbacks"]))
+    lockstep, callbacks = Lockstep(workers, read), list(flatten_callbacks(arguments["callbacks"]))
     if not workers.chief:
         callbacks = [c for c in callbacks if not isinstance(c, _OF_THE_CHIEF) and not getattr(c, "chief_only", False)]
     try:
@@ -122,12 +126,17 @@ def fit_together(
 class Lockstep(keras.callbacks.Callback):
     """Comes last: gives every worker the chief's weights at the start, and ends `fit` for all where the chief ends it.
 
-    So only the chief needs to load a checkpoint, and only its callbacks decide.
+    So only the chief needs to load a checkpoint, and only its callbacks decide. What another worker's callbacks change
+    (weights, the rate), `CountedStep` takes back before the next step: see `Workers.level`.
+
+    Args:
+        workers: the processes.
+        read: variables of TensorFlow that the steps read.
     """
 
-    def __init__(self, workers: Workers) -> None:
+    def __init__(self, workers: Workers, read: Sequence[Any] = ()) -> None:
         super().__init__()
-        self._workers = workers
+        self._workers, self._read = workers, read
         self.begun = False
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
@@ -135,7 +144,7 @@ class Lockstep(keras.callbacks.Callback):
         self.begun = True
         self._workers.number()
         model = self.model
-        self._workers.share([*model.variables, *model.optimizer.variables])
+        self._workers.hold([*model.variables, *model.optimizer.variables], self._read)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Stops where the chief stops."""

@@ -223,7 +223,8 @@ class Opening(BoundedSums, WeightFiles):
             each = run.batches.rows_each
             x, y, weights = specs(spec)
             function = traced_sums(self, x, y, weights, each)
-            join_accounts(state.account, variables_read(function), ())
+            state.read_by_sums = list(variables_read(function))
+            join_accounts(state.account, state.read_by_sums, ())
             state.program = program_of(function) if self.optimizer.workers else None
             # Eager metrics may be plain Python, and those of replicas are traced with their own variables.
             metrics = None if run.replicas or self.run_eagerly else steering.traced_metrics(self, function, each)

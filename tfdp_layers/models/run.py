@@ -42,6 +42,7 @@ class Run:
         drawn: draws that were taken for them.
         broken: whether a step was broken off, so that it is not known what it released.
         outspent: whether its budget refused releases that it had planned.
+        levelled: whether this worker held other weights than the chief before one of its steps.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Run:
         self.looped, self.offered = False, None
         self.thread, self.process = threading.get_ident(), os.getpid()
         self.start = self.made = self.drawn = 0
-        self.begun = self.broken = self.outspent = False
+        self.begun = self.broken = self.outspent = self.levelled = False
 
     def count(self, made: int, drawn: int, broken: bool = False) -> None:
         """Counts the releases of one call of the step, and the draws taken for them."""
@@ -106,6 +107,7 @@ class PrivacyState:
         self.largest_weight: float | None = None
         self.metrics: Any = None
         self.read_after_noise: list[Any] = []
+        self.read_by_sums: list[Any] = []
         self.written_by_sums: set[int] = set()
         self.accept_measured = False
         self.posing = self.asked = False  # asked: whether a file that is being loaded was asked for a ledger

@@ -187,7 +187,9 @@ class PrivateTraining(Looking, Opening):
             workers = self.optimizer.workers
             if workers is None:
                 return super().fit(**arguments)
-            history, ledger = fit_together(super().fit, arguments, workers, lambda: self.ledger)
+            history, ledger = fit_together(
+                super().fit, arguments, workers, lambda: self.ledger, self._privacy.read_by_sums
+            )
             self._privacy.account.replace(ledger, by_fit=True)
             return history
 

@@ -1,12 +1,26 @@
 """What the processes of one training tell each other: nearly all of it comes from the chief."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
 
+from tfdp_layers.structure import held_by
+
 _ABORT = -1
+
+_PRIME = 1048573
+"""Checksums are below this: sums of their squares over a thousand workers stay exact in int64. The largest prime below
+2^20: round numbers differ in their high bits alone, which a power of two would leave out."""
+
+_CARRIED = {tf.bool: tf.int32} | {
+    kind: kind for kind in (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64)
+}
+"""As what numbers of a type are sent. Not those of seeds (uint32): every replica has its own."""
+
+
+_BITS = {1: tf.int8, 2: tf.int16, 4: tf.int32, 8: tf.int64}
 
 
 class ChiefStoppedError(RuntimeError):
@@ -32,6 +46,9 @@ class Workers:
         self._number = tf.function(self._sent, [[number]], autograph=False)
         self._text = tf.function(self._sent, [[text]], autograph=False)
         self._total = tf.function(self._summed, [[number]], autograph=False)
+        self._totals = tf.function(self._summed, [[tf.TensorSpec([None], tf.int64)]], autograph=False)
+        self._held: list[Any] = []
+        self._checksums: Callable[[], tf.Tensor] = lambda: tf.zeros([2], tf.int64)
 
     def _sent(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         # x + 0 is x: a sum of one number and zeros is exact.
@@ -55,13 +72,58 @@ class Workers:
 
     def share(self, variables: Sequence[Any]) -> None:
         """Gives variables the chief's values; those of types that cannot be added up keep their own."""
-        kinds = (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64)
-        for kind in kinds:
+        for kind, carried in _CARRIED.items():
             chosen = [v for v in variables if tf.as_dtype(v.dtype) == kind]
             if chosen:
-                values = tf.function(self._sent, autograph=False)([tf.convert_to_tensor(v.value) for v in chosen])
+                given = [tf.cast(tf.convert_to_tensor(v.value), carried) for v in chosen]
+                values = tf.function(self._sent, autograph=False)(given)
                 for variable, value in zip(chosen, values, strict=True):
-                    variable.assign(value)
+                    variable.assign(tf.cast(value, kind))
+
+    def hold(self, variables: Sequence[Any], read: Sequence[Any] = ()) -> None:
+        """Shares variables, and notes them, and others that the steps read, for `level`.
+
+        Args:
+            variables: Keras variables.
+            read: of TensorFlow, in any order; those that are not copies of the others are compared, not shared.
+        """
+        self.share(variables)
+        self._held = list(variables)
+        held = [held_by(variable) for variable in variables]
+        copies = {id(copy) for one in held for copy in (one, *getattr(one, "values", ()))}
+        others = [one for one in read if id(one) not in copies and comparable(one)]
+        mine = [one for one in held if comparable(one)]
+
+        def both() -> tf.Tensor:
+            apart = [checksums([tf.convert_to_tensor(one)]) for one in others]  # which may come in another order
+            return tf.add_n([checksums(map(tf.convert_to_tensor, mine)), *apart]) % _PRIME
+
+        self._checksums = tf.function(both, autograph=False)
+
+    def level(self) -> bool:
+        """Gives all the chief's values again where a worker holds others: what a record adds to a step depends on them.
+
+        Were they unequal, it would depend on the worker whose slice the record is in, and so on all other records.
+
+        Returns: whether they were equal.
+        Raises: ValueError on all where they stay unequal: variables that steps read, and that are not the model's.
+        """
+        if self._equal():
+            return True
+        self.share(self._held)
+        if not self._equal():
+            raise ValueError(
+                "The workers hold different numbers in variables that the steps read and that are not the model's, such"
+                " as a tf.Variable in a Lambda: what a record adds would depend on its worker. Make them weights of a"
+                " layer (add_weight), which get the chief's values, or give them the same values on every worker."
+            )
+        return False
+
+    def _equal(self) -> bool:
+        """Whether the checksums of all workers are the same: of R equal numbers t, R sum t^2 = (sum t)^2."""
+        mine = self._checksums()
+        first, second = tf.unstack(tf.reshape(self._totals([tf.concat([mine, mine * mine], 0)])[0], (2, -1)))
+        return bool(tf.reduce_all(self.strategy.num_replicas_in_sync * second == first * first))
 
     def number(self, value: int = 0) -> int:
         """The chief's number, 0 or more. Raises ChiefStoppedError where it sent `abort` instead."""
@@ -85,3 +147,18 @@ class Workers:
     def any(self, flag: bool) -> bool:
         """Whether the flag is set on any worker."""
         return int(self._total([tf.constant(int(flag), tf.int64)])[0]) > 0
+
+
+def comparable(variable: Any) -> bool:
+    """Whether a variable of TensorFlow holds numbers that `checksums` reads, and no seed."""
+    return tf.as_dtype(variable.dtype) in _CARRIED
+
+
+def checksums(values: Iterable[tf.Tensor]) -> tf.Tensor:
+    """Two numbers below 2^20 that nearly always tell other bits, or an exchange of two tensors: int64 (2,)."""
+    found = tf.zeros([2], tf.int64)
+    for value in values:
+        bits = tf.bitcast(value, _BITS[value.dtype.size]) if value.dtype != tf.bool else value
+        whole = tf.cast(bits, tf.int64)  # sums and products wrap
+        found = found * 1_000_003 + tf.stack([tf.reduce_sum(whole), tf.reduce_sum(whole * whole)])
+    return tf.math.floormod(found, _PRIME)

@@ -31,7 +31,7 @@ from helpers.replicas.checking import (
     wide_model,
 )
 from tfdp_layers.accounting import BudgetExhausted, Ledger
-from tfdp_layers.models.workers import ChiefStoppedError
+from tfdp_layers.models.workers import ChiefStoppedError, Workers
 
 FOLDER = Path(sys.argv[1])
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -154,7 +154,49 @@ def one_session(number: int) -> dict[str, Any]:
     assert model.ledger.steps == 0
     found["not owned"] = str(raised.value)[:90]
     found["calibrated"] = calibrated(strategy, number)
+    found["unequal callbacks"] = callbacks_of_their_own(strategy, number)
+    found["shared"] = shared_and_compared(strategy, number)
     return found
+
+
+class Exchanges(keras.callbacks.Callback):
+    """Sets other weights in the middle of an epoch."""
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        if batch == 2:
+            self.model.set_weights([3.0 + value for value in self.model.get_weights()])
+
+
+def callbacks_of_their_own(strategy: Any, number: int) -> list[float]:
+    """Weights after a training in which this worker alone changed weights, and made other rates than the chief."""
+    with strategy.scope():
+        model, x, y = mlp()
+        model.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.1), 1.0), LOSS)
+    callbacks = [keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 * (1 + epoch * number))]
+    callbacks += [Exchanges()] * number
+    said = pytest.warns(UserWarning, match="held other weights") if number else contextlib.nullcontext()
+    with said:
+        model.fit(x, y, batch_size=4, epochs=2, verbose=0, callbacks=callbacks)
+    return weights(model).tolist()
+
+
+def shared_and_compared(strategy: Any, number: int) -> list[Any]:
+    """Flags and round numbers that each worker made otherwise; and what no worker can share."""
+    with strategy.scope():
+        flags = keras.Variable([bool(number), True], dtype="bool")
+        numbers = keras.Variable([1.0 + number, 0.5])
+    variables = [flags, numbers]
+    workers = Workers(strategy, chief=number == 0)
+    workers.share(variables)
+    read = tf.Variable([1.0, 2.0 + number])
+    workers.hold(variables, [read])
+    with pytest.raises(ValueError, match="hold different numbers in variables that the steps read"):
+        workers.level()
+    workers.hold(variables)
+    assert workers.level()
+    numbers.assign([0.25 + 0.25 * number, 0.5])
+    assert not workers.level()
+    return [variable.numpy().tolist() for variable in variables]
 
 
 def calibrated(strategy: Any, number: int) -> list[float]:
@@ -234,6 +276,13 @@ def weights_are_the_same_on_all_workers() -> None:
         np.testing.assert_array_equal(FOUND[0][name], FOUND[1][name])
 
 
+def what_one_workers_callbacks_change_is_taken_back() -> None:
+    """A rate drawn at random by each worker made other weights on each: a record's part depended on its slice."""
+    np.testing.assert_array_equal(*[one["unequal callbacks"] for one in FOUND])
+    assert np.abs(FOUND[0]["unequal callbacks"]).max() < 3.0
+    assert FOUND[0]["shared"] == FOUND[1]["shared"] == [[False, True], [0.25, 0.5]]
+
+
 def the_noise_of_a_step_is_the_stated_one() -> None:
     assert is_standard_normal(np.array(FOUND[0]["noise"]))
     assert is_correlated(np.array(FOUND[0]["stream"]), 0.8)
@@ -307,6 +356,7 @@ CHECKS = (
     two_workers_equal_one_device,
     owners_are_charged_on_all_workers,
     weights_are_the_same_on_all_workers,
+    what_one_workers_callbacks_change_is_taken_back,
     the_noise_of_a_step_is_the_stated_one,
     the_chief_finds_the_noise_for_all,
     the_budget_ends_all_workers_together,
