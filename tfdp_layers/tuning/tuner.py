@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import keras
+
 try:
     import keras_tuner
 except ImportError as error:
@@ -16,6 +18,7 @@ except ImportError as error:
 
 from tfdp_layers.accounting import BudgetExhausted, Ledger, epsilon
 from tfdp_layers.callbacks import PrivacyBudget
+from tfdp_layers.callbacks.steering import PUBLIC
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import shown
 from tfdp_layers.models.training import PrivateTraining
@@ -50,10 +53,21 @@ class _Charged(keras_tuner.HyperModel):
         return model
 
     def fit(self, hp: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        """As the hypermodel's own."""
-        if isinstance(self._inner, keras_tuner.HyperModel):
-            return self._inner.fit(hp, model, *args, **kwargs)
-        return super().fit(hp, model, *args, **kwargs)
+        """As the hypermodel's own. Raises TypeError where that gives a score of its own: the oracle would choose by it.
+
+        Of which data a number was computed, only the `History` of `fit` says.
+        """
+        own = isinstance(self._inner, keras_tuner.HyperModel)
+        found = self._inner.fit(hp, model, *args, **kwargs) if own else super().fit(hp, model, *args, **kwargs)
+        if not isinstance(found, keras.callbacks.History):
+            raise keras_tuner.errors.FatalTypeError(
+                "fit of the hypermodel must return what model.fit gives, a History. It returned"
+                f" {type(found).__name__}: the oracle would choose by it, and everybody may see it, and whether it was"
+                " computed from the private records is unknown. Name a metric of the public validation data as the"
+                " oracle's objective ('val_accuracy'); a number of your own on public data, a callback can put into"
+                " the logs (logs['val_mine'] = ...)."
+            )
+        return found
 
 
 class PrivateTuner(keras_tuner.Tuner):
@@ -76,8 +90,8 @@ class PrivateTuner(keras_tuner.Tuner):
         kwargs: as in `keras_tuner.Tuner`.
 
     Raises:
-        ValueError: the ledger has no data set or no budget, the oracle no number of trials, or several executions of
-            a trial are asked for.
+        ValueError: the ledger has no data set or no budget, the oracle no number of trials, or an objective that is no
+            metric of validation data, or several executions of a trial are asked for.
     """
 
     def __init__(self, oracle: Any, hypermodel: Any, *, ledger: Ledger, **kwargs: Any) -> None:
@@ -92,6 +106,7 @@ class PrivateTuner(keras_tuner.Tuner):
                 " many: keras_tuner.oracles.RandomSearchOracle('val_accuracy', max_trials=10). Received:"
                 f" {shown(oracle)}."
             )
+        _refuse_private(oracle.objective)
         if kwargs.get("executions_per_trial", 1) != 1:
             raise ValueError("Of PrivateTuner every execution is charged: give the oracle more trials instead.")
         self.ledger, self._spent, self._made = ledger, 0.0, 0
@@ -124,6 +139,16 @@ class PrivateTuner(keras_tuner.Tuner):
             raise _BudgetEnded(str(exhausted)) from exhausted
         self._made += 1
         return result
+
+
+def _refuse_private(objective: Any) -> None:
+    """Raises ValueError for an oracle's objective that is not of validation data: any number could be its score."""
+    names = [str(one.name) for one in getattr(objective, "objectives", [objective])]
+    if not all(name.startswith("val_") or name in PUBLIC for name in names):
+        raise ValueError(
+            f"The oracle's objective must be a metric of validation data, which are public, such as 'val_accuracy'."
+            f" Received: {names}. A number of the training data carries no noise: choosing by it would leak."
+        )
 
 
 @dataclass(frozen=True)
