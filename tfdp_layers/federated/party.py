@@ -112,7 +112,8 @@ class Party:
         """
         most = self._affordable()
         if most == 0:
-            return self._halt()
+            self._halt()
+            return None
         before = self._downloaded(download)
         after = np.asarray(self._train(before))
         if after.shape != before.shape:
@@ -154,7 +155,8 @@ class Party:
         finally:
             self.ledger.end(self._token)
         if most == 0:
-            return self._halt()
+            self._halt()
+            return None
         update = self.selection.select(change, rng, most)
         self.ledger.settle(self._token, self.selection.started(update, most))
         return update

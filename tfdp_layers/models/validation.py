@@ -41,7 +41,7 @@ def check_validation(
             x, y, _ = keras.utils.unpack_x_y_sample_weight(given)
             x, y = arrays("x", x), None if y is None else arrays("y", y)
             common_length(x=x, y=y)
-            _check(model, *(_specs(part) for part in (x, y)), loss)
+            _check(model, _specs(x), _specs(y), loss)
             check_labels(model, compiled, y)
             _warn_of_copies(records, x)
     except ValueError as error:
