@@ -1,5 +1,6 @@
 """Which callbacks decide something, and by what: a number without noise may not steer a training."""
 
+import copy
 import string
 from collections.abc import Sequence
 from typing import Any
@@ -88,6 +89,30 @@ def refuse_steering(callback: keras.callbacks.Callback, validated: bool = True, 
             f"{name} decides by {monitor!r}, and outputs or metrics of the model are called {list(posing)}: their"
             " training metrics, which carry no noise, are named like validation metrics. Give them other names."
         )
+
+
+def refuse_unknown_direction(callbacks: Any, model: Any) -> None:
+    """Raises ValueError where Keras would not know whether a callback's metric is to rise or to fall.
+
+    It asks after the first epoch, which is paid for by then. Of metrics that are not built yet nothing is known.
+    """
+    compiled = model._compile_metrics
+    if compiled is not None and not compiled.built:
+        return
+    for callback in flatten_callbacks(callbacks):
+        asked = copy.copy(callback)
+        if decides_by(callback) is None or not hasattr(asked, "_set_monitor_op"):
+            continue
+        asked.set_model(model)
+        try:
+            asked._set_monitor_op()
+        except ValueError:
+            known = sorted({"val_loss", *(f"val_{one.name}" for one in (compiled.metrics if compiled else ()))})
+            name = type(callback).__name__
+            raise ValueError(
+                f"{name} decides by {callback.monitor!r}, and whether more or less of it is better is"
+                f" unknown: validation gives {known}. Correct the name, or give mode='min' or mode='max'."
+            ) from None
 
 
 def decides_by(callback: keras.callbacks.Callback) -> str | None:

@@ -90,6 +90,39 @@ def test_an_endless_pipeline_with_its_steps_and_warnings_once():
     assert len([one for one in caught if "from_logits=True" in str(one.message)]) <= 1
 
 
+def steered(callback, metrics=("accuracy",)):
+    model = tfdp.make_private(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, activation="sigmoid")]))
+    optimizer = tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0)
+    model.compile(optimizer, "binary_crossentropy", metrics=list(metrics))
+    budget = tfdp.callbacks.PrivacyBudget(50.0, 1e-3)
+    options = {"epochs": 2, "validation_data": (X + 1, Y), "callbacks": [budget, callback], "verbose": 0}
+    try:
+        model.fit(X, Y, batch_size=20, **options)
+    finally:
+        assert model.ledger.steps in (0, 4)
+    return model.ledger.steps
+
+
+@pytest.mark.slow
+def test_a_callback_that_cannot_know_whether_more_is_better():
+    """Keras says so after an epoch that was paid for."""
+    kc = keras.callbacks
+    for callback in (kc.EarlyStopping("val_acuracy"), kc.ReduceLROnPlateau("val_auc"), kc.EarlyStopping("epsilon")):
+        with pytest.raises(ValueError, match=r"unknown: validation gives \['val_accuracy', 'val_loss'\].*mode='max'"):
+            steered(callback)
+
+
+@pytest.mark.slow
+def test_callbacks_that_know_it():
+    kc, named = keras.callbacks, [keras.metrics.AUC(name="area")]
+    assert steered(kc.EarlyStopping("val_accuracy", patience=9)) == 4
+    assert steered(kc.EarlyStopping("val_loss", patience=9)) == 4
+    assert steered(kc.EarlyStopping("epsilon", mode="min", patience=9)) == 4
+    assert steered(kc.EarlyStopping("val_area", patience=9), named) == 4
+    assert steered(kc.ReduceLROnPlateau(), ()) == 4
+    assert steered(kc.ModelCheckpoint("unused.keras", "val_acuracy", save_best_only=True, mode="max"), ()) == 4
+
+
 @pytest.mark.parametrize("held_out", [X[:20].copy(), X[::-1].copy(), np.concatenate([X[:30], X[:5] + 1])])
 def test_copies_of_training_records_are_warned_of(held_out):
     model, y = made(), np.zeros(len(held_out))

@@ -12,7 +12,7 @@ from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.batches.texts import text_tensors
-from tfdp_layers.callbacks.steering import logs_first
+from tfdp_layers.callbacks.steering import logs_first, refuse_unknown_direction
 from tfdp_layers.callbacks.turns import Turns
 from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
@@ -169,6 +169,7 @@ class Opening(BoundedSums, WeightFiles):
         warn_of_equal_views(self, batches)
         report = self._check_trace(run, spec)
         run.release = replace(run.release, independence=in_words(report))
+        refuse_unknown_direction(arguments.get("callbacks"), self)
         run.token, run.settings = self._open(run), settings_of(self, groups)
 
     def _check_records(self, spec: tuple[Any, ...], batches: Batches, arguments: dict[str, Any]) -> None:
