@@ -379,3 +379,17 @@ def test_a_model_that_a_run_feeds_has_its_ledger():
     private = tfdp.make_private(generator)
     assert private.ledger is critic.ledger
     assert private.ledger.steps == 4
+
+
+def test_a_run_is_entered_once():
+    """It ended in an AttributeError of contextlib; the run went on, and counted."""
+    model = model_of()
+    block = model.private_run(X, Y, **settings())
+    with block as run:
+        run.step(next(run))
+        with pytest.raises(RuntimeError, match="was entered before, and is one run"):
+            block.__enter__()
+        run.step(next(run))
+    with pytest.raises(RuntimeError, match="was entered before, and is one run"):
+        block.__enter__()
+    assert model.ledger.steps == 2

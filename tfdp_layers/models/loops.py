@@ -313,9 +313,12 @@ class LoopBlock(contextlib.AbstractContextManager[PrivateLoop]):
     """What `private_run` gives: entered by `with`, it is the loop."""
 
     def __init__(self, block: contextlib.AbstractContextManager[PrivateLoop]) -> None:
-        self._block = block
+        self._block, self._entered = block, False
 
     def __enter__(self) -> PrivateLoop:
+        if self._entered:
+            raise RuntimeError("This private_run was entered before, and is one run. Call model.private_run once more.")
+        self._entered = True
         return self._block.__enter__()
 
     def __exit__(self, *raised: Any) -> bool | None:
