@@ -57,6 +57,8 @@ class CountedStep:
         refuse_foreign_call(self.state, run, iterator)
         if is_due(self.state, run, self.together):
             refuse_changed(run, self.settings)
+            if run.replicas is not None:
+                run.replicas.level()
         count, broken = self._reserved(run, ledger), True
         self.optimizer._reserve(count)
         try:

@@ -37,7 +37,7 @@ import tensorflow as tf
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.slices import Share
 from tfdp_layers.models.apart import refuse_meeting
-from tfdp_layers.models.workers import Workers
+from tfdp_layers.models.workers import Workers, comparable
 
 __all__ = ["Replicas", "StepParts", "refuse_unreplicated", "refuse_unsound_strategy"]
 
@@ -92,6 +92,8 @@ class Replicas:
         self.share = Share(min(numbers), len(numbers), strategy.num_replicas_in_sync)
         several = len(numbers) < strategy.num_replicas_in_sync
         self._dataset: weakref.ref[Any] | None = None
+        self._held: list[Any] = []
+        self._unequal: Callable[[], tf.Tensor] | None = None
         self.workers = Workers(strategy, chief=self.share.first == 0) if several else None
 
     def dataset(self, batches: Batches) -> Any:
@@ -115,6 +117,20 @@ class Replicas:
                 first, *others = self.strategy.experimental_local_results(variable.value)
                 if others:
                     variable.assign(first)
+        self._held = list(variables)
+        held = [v.value for v in variables if comparable(v.value)]
+        copies = [copy for copy in map(self.strategy.experimental_local_results, held) if len(copy) > 1]
+
+        def unequal() -> tf.Tensor:
+            found = [tf.reduce_any(first != other) for first, *others in copies for other in others]
+            return tf.reduce_any(found) if found else tf.constant(False)
+
+        self._unequal = tf.function(unequal, autograph=False)
+
+    def level(self) -> None:
+        """As `equalize`, of the variables that it got last, where their copies differ: code of the caller wrote one."""
+        if self._unequal is not None and bool(self._unequal()):
+            self.equalize(self._held)
 
     def feeds(self, iterator: Any) -> bool:
         """Whether Keras' iterator is over the last `dataset`."""

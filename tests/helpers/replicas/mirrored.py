@@ -344,6 +344,22 @@ def a_layer_that_asks_the_other_replica_is_refused() -> None:
         assert int(model.optimizer.releases.numpy()) == 0
 
 
+class WritesOneCopy(keras.callbacks.Callback):
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        copy = STRATEGY.experimental_local_results(self.model.trainable_variables[0].value)[1]
+        copy.assign(tf.fill(copy.shape, 30.0))
+
+
+def a_copy_that_a_callback_wrote_is_made_equal() -> None:
+    """One device went on with weights of its own: what a record added depended on the device that it was on."""
+    with STRATEGY.scope():
+        model, x, y = compiled(mlp())
+    model.fit(x, y, batch_size=4, verbose=0, callbacks=[WritesOneCopy()])
+    first, second = STRATEGY.experimental_local_results(model.trainable_variables[0].value)
+    np.testing.assert_array_equal(first.numpy(), second.numpy())
+    assert np.abs(first.numpy()).max() < 30.0
+
+
 CHECKS = (
     a_layer_that_asks_the_other_replica_is_refused,
     the_documented_example_trains,
@@ -363,4 +379,5 @@ CHECKS = (
     weights_made_outside_of_the_strategy_are_refused,
     steps_per_execution_may_change_between_fits,
     copies_that_a_broken_step_left_different_are_made_equal,
+    a_copy_that_a_callback_wrote_is_made_equal,
 )
