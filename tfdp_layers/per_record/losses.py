@@ -117,7 +117,8 @@ def only(value: Any, argument: str) -> Any:
     while isinstance(value, list | tuple) and len(value) == 1:
         value = value[0]
     if isinstance(value, list | tuple) or (isinstance(value, dict) and "class_name" not in value):
-        raise ValueError(f"`{argument}` gives a {type(value).__name__} of {len(value)} for one output. {_SEVERAL}")
+        kind = "dict" if isinstance(value, dict) else "list"  # Keras holds lists in a class of TensorFlow's own
+        raise ValueError(f"`{argument}` gives a {kind} of {len(value)} for one output. {_SEVERAL}")
     return value
 
 
