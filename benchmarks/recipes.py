@@ -204,7 +204,7 @@ def plot(runs: list[Run], path: Path) -> None:
 
     groups = grouped(runs, False)
     shown = [name for name in NAMES if len({key[1] for key in groups if key[0] == name}) > 1]  # at several budgets
-    figure = Figure(figsize=(4.6 * len(shown), 3.8), layout="constrained")
+    figure = Figure(figsize=(4.6 * len(shown), 4.5), layout="constrained")
     for axes, dataset in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown, strict=True):
         own = {key[2] for key in groups if key[0] == dataset}
         for recipe, (marker, line) in STYLES.items():
@@ -220,7 +220,7 @@ def plot(runs: list[Run], path: Path) -> None:
         axes.set_xticks(every, [f"{one:g}" for one in every])
         axes.minorticks_off()
         axes.grid(alpha=0.3)
-        axes.legend(fontsize="small", loc="lower right")
+        axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.17))
     figure.savefig(path, dpi=80)
 
 
