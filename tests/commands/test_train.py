@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import dp_accounting
@@ -284,7 +285,7 @@ def test_views_enter_the_fit_and_the_network_moves_and_mirrors_each(capsys, monk
     line = [part for change in changes for part in ("--setting", change)]
     found = run_json(capsys, "train", "--dataset", "digits", "--method", "dpsgd", "--epsilon", 3, "--epochs", 1, *line)
     assert [one.views for one in batches] == [3]
-    assert [layer.name for layer in models[0].layers[:2]] == ["random_translation", "random_flip"]
+    assert [type(layer).__name__ for layer in models[0].layers[:2]] == ["RandomTranslation", "RandomFlip"]
     assert found["epsilon"] <= 3
 
 
@@ -306,7 +307,14 @@ def test_settings_follow_the_nearest_budget():
         epsilon: recipes.recipe_for("scattering", "fashion_mnist", epsilon=epsilon)
         for epsilon in (0.1, 1.0, 1.5, 3.0, 50)
     }
-    assert near[0.1] == near[1.0] == near[1.5] != near[3.0] != near[50]
+    assert near[1.0] == near[1.5] != near[3.0] != near[50]
+    least, whole = near[0.1], near[1.0]
+    assert least.learning_rate == pytest.approx(whole.learning_rate / 10)
+    assert least.centering_noise == pytest.approx(10 * whole.centering_noise)
+    assert least.whitening_noise == pytest.approx(10 * whole.whitening_noise)
+    assert replace(least, learning_rate=0.0, centering_noise=0.0, whitening_noise=0.0) == replace(
+        whole, learning_rate=0.0, centering_noise=0.0, whitening_noise=0.0
+    )
     assert recipes.recipe_for("scattering", "fashion_mnist") == near[3.0]
     assert recipes.recipe_for("mlp", "mnist") == recipes.recipe_for("mlp", "mnist", epsilon=8.0)
 

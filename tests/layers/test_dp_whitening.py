@@ -63,7 +63,7 @@ def test_the_noise_is_what_the_ledger_says(monkeypatch):
     x = RNG.normal(size=(20, 16)).astype("float32")
     true = np.asarray(second_moments(x, 16, CLIP))
     layer, kept = tfdp.layers.DPWhitening(0.7, CLIP), []
-    monkeypatch.setattr(layer, "use", lambda released, count: kept.append(released - true))
+    monkeypatch.setattr(tfdp.layers.DPWhitening, "use", lambda self, released, count: kept.append(released - true))
     for _ in range(12):
         layer.adapt(x)
     (entry,) = layer.ledger.entries

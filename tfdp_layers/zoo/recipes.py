@@ -254,6 +254,9 @@ def default_model(method: str, on_features: bool = False) -> str:
 def recipe_for(model: str, dataset: str, method: str = "backprop_clipping", epsilon: float | None = None) -> Recipe:
     """Returns the defaults of a model on a data set; where they differ by budget, those of the nearest one.
 
+    Below the smallest of these budgets the rate falls with epsilon, and the noise of what is released before the
+    training rises with 1 / epsilon, so that its share of the budget stays what it was.
+
     Args:
         model, dataset, method: as in the command.
         epsilon: the budget; the middle one of those that were tuned if left out.
@@ -272,7 +275,16 @@ def recipe_for(model: str, dataset: str, method: str = "backprop_clipping", epsi
         )
     tuned = _AT_EPSILON.get((model, dataset), {}) if method == "backprop_clipping" else {}
     nearest = min(tuned, key=lambda one: abs(math.log(one / (epsilon or _MIDDLE))), default=None)
-    return recipes[model, dataset] if nearest is None else replace(recipes[model, dataset], **tuned[nearest])
+    if nearest is None:
+        return recipes[model, dataset]
+    found = replace(recipes[model, dataset], **tuned[nearest])
+    share = min(1.0, (epsilon or _MIDDLE) / min(tuned))
+    return replace(
+        found,
+        learning_rate=found.learning_rate * share,
+        centering_noise=found.centering_noise / share,
+        whitening_noise=found.whitening_noise / share,
+    )
 
 
 def check_method(method: str, model: str | None = None) -> None:
