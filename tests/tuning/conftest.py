@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tfdp_layers.tuning import NumberOfTrials
+
 
 @pytest.fixture(autouse=True, scope="package")
 def little_to_collect() -> Iterator[None]:
@@ -12,3 +14,13 @@ def little_to_collect() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture
+def exactly(monkeypatch):
+    """Sets how many trials the next searches make."""
+
+    def set_to(count):
+        monkeypatch.setattr(NumberOfTrials, "draw", lambda self, randomness: count)
+
+    return set_to
