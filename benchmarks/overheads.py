@@ -43,15 +43,12 @@ def told(times: Sequence[float], scale: float, unit: str) -> str:
 def noise() -> None:
     """Nanoseconds a number of every way to draw."""
     state, counters = tf.constant([1, 2, 3], tf.int64), NUMBERS // normals.PER_COUNTER
-    bits = [tf.constant(word) for word in normals._bits_kernel(counters)(state)]
     drawn = tf.function(lambda seed: tf.random.stateless_normal([NUMBERS], seed))
     ways: dict[str, Callable[[], Any]] = {
         "TensorFlow's operations": tf.function(lambda: normals._plain(state, counters)),
         "TensorFlow's operations, compiled": tf.function(lambda: normals._plain(state, counters), jit_compile=True),
         "tf.random.stateless_normal": lambda: drawn(state[:2]),
         "our kernels": lambda: normals._compiled(state, counters),
-        "of these: Philox": lambda: normals._bits_kernel(counters)(state),
-        "of these: Box and Muller": lambda: normals._normal_kernel(*bits),
     }
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(20 * FLAGS.rounds + 1):
