@@ -13,7 +13,7 @@ import tensorflow as tf
 from tfdp_layers.per_record.contributions import Contribution, Products, constant, positions
 from tfdp_layers.per_record.convolutions import Convolution, KernelGradients, paddings
 from tfdp_layers.per_record.patches import PatchBlocks, patch_products, regular
-from tfdp_layers.per_record.pixel_grams import PixelGrams
+from tfdp_layers.per_record.pixel_grams import PixelGrams, in_steps
 
 if TYPE_CHECKING:
     from tfdp_layers.per_record.recording import Recorder
@@ -95,11 +95,15 @@ def patch_cost(count: int, inputs: int, units: int) -> float:
 def pixel_cost(
     kernel: keras.Variable, x: tf.Tensor, u: tf.Tensor, strides: Sequence[int], padding: list[tuple[int, int]]
 ) -> float:
-    """Nanoseconds a record of `PixelGrams`: Gram matrices, their shifted sums (slow with strides), the weighted sum."""
+    """Nanoseconds a record of `PixelGrams`: Gram matrices, their shifted sums (slow by steps), the weighted sum."""
     (height, width), (rows, columns) = (n + sum(p) for n, p in zip(x.shape[1:-1], padding, strict=True)), u.shape[1:-1]
-    grams = (height * width) ** 2 * x.shape[-1] + (rows * columns) ** 2 * kernel.shape[-1]
-    sums = kernel.shape[0] * (rows * width) ** 2 + kernel.shape[1] * (rows * columns) ** 2
-    slow = 1.2 if set(strides) == {1} else 12.0
+    channels, (along, across) = x.shape[-1], in_steps(kernel.shape[:2], strides)
+    if along[1] == across[1] == 1:  # of whole blocks
+        height, width = rows - 1 + along[0], columns - 1 + across[0]
+        channels *= math.prod(strides)
+    grams = (height * width) ** 2 * channels + (rows * columns) ** 2 * kernel.shape[-1]
+    sums = along[0] * (rows * width) ** 2 + across[0] * (rows * columns) ** 2
+    slow = 1.2 if along[1] == across[1] == 1 else 12.0
     return 0.03 * grams + slow * sums + 0.025 * rows * columns * math.prod(kernel.shape)
 
 

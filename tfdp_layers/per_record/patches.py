@@ -82,7 +82,7 @@ def patch_products(
         found = tf.image.extract_patches(x, *([1, *values, 1] for values in (size, strides, rates)), padding.upper())
         return Products(kernel, positions(found), positions(u))
     out = u.shape[1:3]
-    ends = [(n - 1) * s + k for n, s, k in zip(out, strides, size, strict=True)]
+    ends = block_ends(out, strides, size)
     x = blocks(tf.pad(x, [(0, 0), *pads, (0, 0)])[:, : ends[0], : ends[1]], strides)
     taps = [k // s for k, s in zip(size, strides, strict=True)]
     if tuple(strides) == (1, 1):  # features in the kernel's own order
@@ -103,6 +103,11 @@ def patch_products(
         arrange = Arrangement((taps[1], taps[0], *strides, channels, units), (1, 2, 0, 3, 4, 5))
     rows, columns = (u, found) if turned else (found, u)
     return Products(kernel, positions(rows), positions(columns), arrange)
+
+
+def block_ends(out: Sequence[int], strides: Sequence[int], size: Sequence[int]) -> list[int]:
+    """How many pixels the patches reach along each axis; whole blocks where they are cut by blocks."""
+    return [(n - 1) * s + k for n, s, k in zip(out, strides, size, strict=True)]
 
 
 def blocks(x: tf.Tensor, strides: Sequence[int]) -> tf.Tensor:
