@@ -24,6 +24,9 @@ def refuse_old_versions() -> None:
 
 refuse_old_versions()
 
+SEEDS = "seed_generator"
+"""In the path of every variable from which Keras makes random numbers."""
+
 if TYPE_CHECKING:
     KerasMixin = Any
 else:

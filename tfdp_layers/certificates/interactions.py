@@ -13,6 +13,7 @@ from tfdp_layers.certificates.additivity import Gap, gap_of
 from tfdp_layers.certificates.measuring import MEANING, row, traced, without_randomness
 from tfdp_layers.certificates.synthetic import inputs_like, synthetic_inputs, synthetic_labels
 from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.structure import SEEDS
 
 if TYPE_CHECKING:
     from tfdp_layers.models.training import PrivateTraining
@@ -130,7 +131,7 @@ def exchanged(pair: list[Any], place: int, rows: int) -> list[Any]:
 @contextlib.contextmanager
 def same_seeds(model: "PrivateTraining", seed: int) -> Iterator[None]:
     """Inside, the random numbers of Keras' layers start from the seed; after it as if they had drawn none."""
-    states = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
+    states = [v for v in model.non_trainable_variables if SEEDS in v.path]
     before = [np.array(v) for v in states]
     for number, variable in enumerate(states):
         variable.assign(tf.cast([seed, number], variable.dtype))

@@ -14,6 +14,7 @@ from tfdp_layers.certificates.synthetic import ROWS, inputs_like, synthetic_inpu
 from tfdp_layers.certificates.uses import recorded
 from tfdp_layers.layers.base import inspect_uses
 from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.structure import SEEDS
 
 if TYPE_CHECKING:
     from tfdp_layers.models.training import PrivateTraining
@@ -73,7 +74,7 @@ def measure(model: "PrivateTraining", function: Any, x: Any, y: Any, groups: Seq
 
 def runs_otherwise(model: "PrivateTraining") -> bool:
     """Whether the traced sums are not to be called: random masks stay on in them, or XLA would compile each size."""
-    draws = any("seed_generator" in v.path for v in model.non_trainable_variables)
+    draws = any(SEEDS in v.path for v in model.non_trainable_variables)
     draws |= any(acts_in_training(layer) for layer in model._flatten_layers())
     return draws or bool(model.jit_compile) or bool(model.run_eagerly)
 
@@ -160,7 +161,7 @@ def switched_off(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 @contextlib.contextmanager
 def untouched_state(model: "PrivateTraining") -> Iterator[Any]:
     """Yields a function that names the non-trainable weights changed inside the block; they are put back."""
-    weights = [v for v in model.non_trainable_variables if "seed_generator" not in v.path]
+    weights = [v for v in model.non_trainable_variables if SEEDS not in v.path]
     before = [np.array(v) for v in weights]
     changed: list[str] = []
     yield lambda: changed

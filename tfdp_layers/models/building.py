@@ -9,6 +9,7 @@ import tensorflow as tf
 from tfdp_layers.certificates.certificate import stated_bounds
 from tfdp_layers.instances import replaced
 from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.structure import SEEDS
 
 
 def build_for(model: Any, spec: tuple[Any, ...]) -> None:
@@ -45,3 +46,8 @@ def settings_of(model: Any, groups: Sequence[SensitivityGroup]) -> Hashable:
     source = (id(optimizer.noise_source), optimizer.noise_source.generator)
     noise = (source, tuple(optimizer.stddevs(groups)), optimizer.correlation, id(optimizer.memory))
     return id(optimizer), tuple(replaced(optimizer)), noise, together, layers, bounds
+
+
+def seeds_of(model: Any) -> list[Any]:
+    """The variables of seeds that the random layers of a model draw from; layers that have others are refused."""
+    return [variable for variable in model.non_trainable_variables if SEEDS in variable.path]

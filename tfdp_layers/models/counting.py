@@ -1,7 +1,8 @@
 """The compiled step, counted: reserved in the ledger before it runs, settled after."""
 
+import contextlib
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from tfdp_layers.accounting.limits import Limit
 from tfdp_layers.caller import warn
 from tfdp_layers.models.run import PrivacyState, Run
 from tfdp_layers.models.workers import Workers
+from tfdp_layers.noise.masks import secret_seeds
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.sampling.forks import refuse_fork
 from tfdp_layers.sensitivity import SensitivityGroup
@@ -41,6 +43,7 @@ class CountedStep:
             traced, and whatever is traced asks by itself: so here they are asked after code of the caller ran between
             two calls, and now and then.
         stop: ends `fit` after the current call.
+        seeds: gives the variables that layers draw random numbers from.
 
     Raises: RuntimeError if what the ledger states was changed meanwhile, or if the replicas did not hold one draw.
     """
@@ -51,6 +54,7 @@ class CountedStep:
     optimizer: PrivateOptimizer
     settings: Callable[[Sequence[SensitivityGroup]], Hashable]
     stop: Callable[[], None]
+    seeds: Callable[[], Sequence[Any]]
 
     def __call__(self, iterator: Any) -> Any:
         run, ledger = self.state.require_run(), self.state.ledger
@@ -63,7 +67,8 @@ class CountedStep:
         self.optimizer._reserve(count)
         try:
             self._level(run)
-            logs = self.step(iterator)
+            with self._masked(run):
+                logs = self.step(iterator)
             broken = False
         finally:
             unused = self.optimizer._reserved()
@@ -81,6 +86,16 @@ class CountedStep:
                 " again; if it happens again, report it."
             )
         return logs
+
+    @contextlib.contextmanager
+    def _masked(self, run: Run) -> Iterator[None]:
+        """Inside, random layers draw from seeds that nobody knows; in a seeded run, which states so, from their own."""
+        if run.release.seeded:
+            yield
+            return
+        scope: Any = contextlib.nullcontext if run.replicas is None else run.replicas.strategy.scope
+        with secret_seeds(self.seeds(), scope):
+            yield
 
     def _level(self, run: Run) -> None:
         """Before a call every worker holds the chief's numbers: its own callbacks may have changed some of them."""

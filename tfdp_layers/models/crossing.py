@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfdp_layers.models.fit_arguments import refuse_late_names
 from tfdp_layers.proof.steering import Crossings, written_by_records
+from tfdp_layers.structure import SEEDS
 
 
 def crossings_of(model: Any) -> Crossings:
@@ -18,7 +19,7 @@ def crossings_of(model: Any) -> Crossings:
         return [*model.weights, *model.optimizer.variables, *model._privacy.read_after_noise]
 
     def own() -> list[Any]:
-        seeds = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
+        seeds = [v for v in model.non_trainable_variables if SEEDS in v.path]
         return [*written_by_records(model), *seeds]
 
     replicas = model._privacy.require_run().replicas

@@ -11,6 +11,7 @@ from tfdp_layers.caller import warn
 from tfdp_layers.clipping.norm_clips import AutomaticClipping
 from tfdp_layers.layers.gradient_clip import AUTOMATIC
 from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.structure import SEEDS
 
 HOPELESS = 1.0
 """Signal to noise of a whole training below which next to nothing is learned.
@@ -59,7 +60,7 @@ def warn_of_lost_weights(model: Any, batches: Batches) -> None:
 
 def warn_of_equal_views(model: Any, batches: Batches) -> None:
     """Warns where each record enters several times and nothing changes it: equal gradients have their mean."""
-    random = any("seed_generator" in variable.path for variable in model.non_trainable_variables)
+    random = any(SEEDS in variable.path for variable in model.non_trainable_variables)
     if batches.views > 1 and not random and not batches.redrawn:
         warn(
             f"views={batches.views} computes each record {batches.views} times, and nothing that Keras knows of makes"

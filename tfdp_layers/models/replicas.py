@@ -18,8 +18,8 @@ on w alone (`check_independence` measures it), and its norm is at most S (`sensi
   NOISY sum to the others: no key of noise leaves the chief, and no two workers can hold two noises of one sum.
 - Divisor. The expected size of the whole batch, as on one device.
 - Random layers. Rows of one batch get independent masks of dropout on one device, so it does not matter which row a
-  record lies in. Keras starts every replica from the same seed, and row 5 of one replica would share its mask with row
-  5 of another: a record more or less would change which records share one. So seeds are made different on each replica.
+  record lies in. Every replica starts from the same seed, and row 5 of one replica would share its mask with row 5 of
+  another: a record more or less would change which records share one. So seeds are made different on each replica.
 - State. Optimizers move from released values alone, computed outside of the replicas: it is equal on all.
 
 So a step is the mechanism of one device, and is accounted as that. What is sent between replicas before the noise is as
@@ -38,6 +38,7 @@ from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.slices import Share
 from tfdp_layers.models.apart import refuse_meeting
 from tfdp_layers.models.workers import Workers, comparable
+from tfdp_layers.structure import SEEDS
 
 __all__ = ["Replicas", "StepParts", "refuse_unreplicated", "refuse_unsound_strategy"]
 
@@ -143,7 +144,7 @@ class Replicas:
         `together` steps a call, each one release. A step whose slices do not fit together changes nothing, and leaves
         its reservation unused, which the caller turns into an error.
         """
-        seeds = [(v, int(v.numpy()[0])) for v in parts.state if "seed_generator" in v.path]
+        seeds = [v for v in parts.state if SEEDS in v.path]
 
         def steps(iterator: Any) -> dict[str, Any]:
             def one(number: tf.Tensor) -> tuple[tf.Tensor]:
@@ -160,17 +161,17 @@ class Replicas:
         return steps if eager else tf.function(steps, reduce_retracing=True, autograph=False)
 
     def _totals(
-        self, sums_of: Callable[[Any], list[tf.Tensor]], data: Any, seeds: Sequence[tuple[Any, int]]
+        self, sums_of: Callable[[Any], list[tf.Tensor]], data: Any, seeds: Sequence[Any]
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """The bounded sums over all slices, and whether these are one draw's, each once."""
         parts: list[tuple[Any, Any]] = []
 
         def local(data: Any) -> Sequence[Any]:
             batch, stamp = data
-            for seed, first in seeds:
-                own = tf.constant([(first + number * _SEED_STEP) % 2**32 for number in range(self.share.of)], tf.int64)
-                state = tf.stack([own[_replica_number()], tf.cast(seed.value[1], tf.int64)])
-                seed.assign(tf.cast(state, seed.dtype))  # at every step: whatever is run in between makes them equal
+            for seed in seeds:  # at every step: whatever is run in between makes them equal
+                first, draws = tf.unstack(tf.cast(tf.convert_to_tensor(seed.value), tf.int64))
+                own = (first + tf.cast(_replica_number(), tf.int64) * _SEED_STEP) % 2**32
+                seed.assign(tf.cast(tf.stack([own, draws]), seed.dtype))
             sums = sums_of(batch)
             parts.append((batch, sums))
             misplaced = tf.cast(stamp[1] != tf.cast(_replica_number(), tf.int64), tf.int64)

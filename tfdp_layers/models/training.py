@@ -9,7 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.instances import Elsewhere, refuse_class
-from tfdp_layers.models.building import settings_of
+from tfdp_layers.models.building import seeds_of, settings_of
 from tfdp_layers.models.counting import CountedStep, refuse_changed
 from tfdp_layers.models.crossing import asking, crossings_of, resetting, results_of
 from tfdp_layers.models.fit_arguments import bind
@@ -238,8 +238,9 @@ class PrivateTraining(Looking, Opening):
             step = self._make_function(self.train_step)
         else:
             step = replicas.step_function(self._parts(), together, bool(self.run_eagerly))
+        settings, seeds = functools.partial(settings_of, self), functools.partial(seeds_of, self)
         self.train_function = CountedStep(
-            step, together, self._privacy, self.optimizer, functools.partial(settings_of, self), self._stop_training
+            step, together, self._privacy, self.optimizer, settings, self._stop_training, seeds
         )
         return self.train_function
 

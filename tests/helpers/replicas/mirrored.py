@@ -28,6 +28,8 @@ from helpers.replicas.checking import (
     wide_model,
 )
 from tfdp_layers.batches.slices import Share
+from tfdp_layers.models import counting
+from tfdp_layers.noise.masks import secret_seeds
 
 # As it stands in the documentation; it sets up two devices.
 SAID, DOCUMENTED = io.StringIO(), dict[str, Any]()
@@ -254,14 +256,25 @@ def a_budget_and_a_ledger_hold_and_random_layers_differ() -> None:
     with STRATEGY.scope():
         model, x, y = compiled(mlp(), steps_per_execution=2)
     budget = tfdp.callbacks.PrivacyBudget(9.0, 1e-5)
-    model.fit(x, y, batch_size=4, epochs=30, verbose=0, callbacks=[budget])
+    held = []
+
+    @contextlib.contextmanager
+    def looking(variables: Any, scope: Any) -> Iterator[None]:
+        with secret_seeds(variables, scope):
+            yield
+            held.append([component.numpy() for component in variables[0].value.values])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counting, "secret_seeds", looking)
+        model.fit(x, y, batch_size=4, epochs=30, verbose=0, callbacks=[budget])
     assert budget.exhausted
     assert 8.0 < model.privacy_statement(1e-5).epsilon <= 9.0
     assert model.ledger.steps == int(model.optimizer.releases.numpy())
     (seeds,) = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
+    assert all(first[0] != second[0] and first[1] == second[1] for first, second in held)
     first, second = (component.numpy() for component in seeds.value.values)
-    assert first[0] != second[0]
-    assert first[1] == second[1] > 0  # draws of masks
+    assert first.tolist() == second.tolist()
+    assert first[1] == 2 * len(held) > 0  # draws of masks, two steps a call
     before = weights(model)
     model.optimizer.release(model.bounded_gradient_sums(x, y), model.trainable_variables, model.sensitivities(), 4)
     np.testing.assert_array_equal(weights(model), before)  # outside of a counted step

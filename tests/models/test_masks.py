@@ -1,0 +1,108 @@
+"""Random layers of a private model draw from seeds that nobody knows, whatever seeds the user set, and show none."""
+
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from helpers.variants import slow_but
+from tfdp_layers.models import counting
+from tfdp_layers.noise.masks import secret_seeds
+
+ROWS, FEATURES = 8, 6
+# With the large feature kept, the others decide the sign of a record's error, and so of its gradient.
+X = np.tile(np.array([1000.0, 3.0, 3.0, 3.0, 3.0, 1.0], "float32"), (ROWS, 1))
+Y = np.full((ROWS, 1), 2012.0, "float32")
+LAYERS = {
+    "dropout": lambda: keras.layers.Dropout(0.5),
+    "its own seed": lambda: keras.layers.Dropout(0.5, seed=7),
+    "noise": lambda: keras.layers.GaussianNoise(1.0),
+}
+WAYS = {"graph": {}, "xla": {"jit_compile": True}, "eager": {"run_eagerly": True}, "twice": {"steps_per_execution": 2}}
+
+
+def masked(layer="dropout", source="default", **options):
+    """A model that sums what its random layer gives, and steps by the whole sum of gradients, without noise."""
+    inputs = keras.Input((FEATURES,))
+    outputs = keras.layers.Dense(1, use_bias=False)(LAYERS[layer]()(inputs))
+    model = tfdp.make_private(keras.Model(inputs, outputs))
+    clipped = tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(1.0), 0.0, 1.0, noise_source=source)
+    model.compile(clipped, "mse", **options)
+    return model
+
+
+def seeds_of(model):
+    (state,) = model.non_trainable_variables
+    return state
+
+
+def released(model, x=X, y=Y, steps=2, seed=1, callbacks=(), **fit):
+    """The sum of what the steps released, which draw all records; from one seed and one weight."""
+    weights = model.trainable_variables[0]
+    weights.assign(np.ones((FEATURES, 1)))
+    seeds_of(model).assign([seed, 0])
+    fit = {"sampling": tfdp.sampling.Poisson(ROWS), "examples": ROWS, "steps_per_epoch": steps} | fit
+    model.fit(x, y, verbose=0, callbacks=list(callbacks), accept_measured=True, **fit)
+    return (1.0 - np.array(weights)).ravel() * ROWS
+
+
+CASES = ["dropout/graph", "dropout/xla", "dropout/eager", "dropout/twice", "its own seed/graph", "noise/graph"]
+
+
+@pytest.mark.parametrize("case", slow_but(CASES[:1], CASES))
+def test_equal_seeds_give_other_masks(case):
+    """Records are equal, so that their order is nothing: the sums differ by the masks alone."""
+    layer, way = case.split("/")
+    model = masked(layer, **WAYS[way])
+    assert not np.array_equal(released(model), released(model))
+
+
+class Looks(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen.append(np.array(seeds_of(self.model)).tolist())
+
+
+def test_what_is_saved_tells_no_mask():
+    """Between steps the model holds what a model of Keras holds: its own seed, and how many draws were made."""
+    looks = Looks()
+    released(masked(), steps=3, callbacks=[looks])
+    assert looks.seen == [[1, 1], [1, 2], [1, 3]]
+
+
+def test_a_step_that_fails_leaves_no_secret_seed():
+    state = keras.random.SeedGenerator(3).state
+    within = []
+
+    def step():
+        with secret_seeds([state]):
+            within.extend(np.array(state))
+            raise RuntimeError("broken")
+
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="broken"):
+            step()
+        assert np.array(state).tolist() == [3, 0]
+    assert len({3, *within}) == 5
+
+
+def test_a_seeded_run_repeats_itself():
+    """Which its statement says, so that it is no guarantee: tests compare such runs to the last bit."""
+    model = masked(source=tfdp.noise.SeededNoise(0))
+    assert np.array_equal(released(model, sampling_seed=1), released(model, sampling_seed=1))
+    assert model.ledger.releases[0].seeded
+
+
+def test_a_record_without_a_gradient_would_move_sums_beyond_the_bound(monkeypatch):
+    """What it is there for: by masks that are known, a record moves others to other rows, and so to other masks."""
+    monkeypatch.setattr(counting, "secret_seeds", lambda variables, scope: contextlib.nullcontext())
+    model = masked()
+    (group,) = model.sensitivities()
+    nothing = np.concatenate([X, np.zeros((1, FEATURES), "float32")]), np.concatenate([Y, np.zeros((1, 1), "float32")])
+    moved = [released(model, X, Y, 1, seed) - released(model, *nothing, 1, seed) for seed in range(4)]
+    assert max(map(np.linalg.norm, moved)) > 1.2 * group.bound
