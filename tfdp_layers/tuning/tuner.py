@@ -1,7 +1,9 @@
 """KerasTuner over private models: every trial is charged to one ledger; and its search spaces for `random_search`."""
 
+import json
 import math
 import random
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +12,7 @@ import keras
 
 try:
     import keras_tuner
+    from keras_tuner.src.engine import tuner_utils
 except ImportError as error:
     raise ImportError(
         "This part of tfdp.tuning works with KerasTuner, which is not installed: pip install '.[tuning]' in the"
@@ -20,8 +23,9 @@ from tfdp_layers.accounting import BudgetExhausted, Ledger, epsilon
 from tfdp_layers.callbacks import PrivacyBudget
 from tfdp_layers.callbacks.steering import PUBLIC
 from tfdp_layers.caller import warn
-from tfdp_layers.instances import shown
+from tfdp_layers.instances import replaced, shown
 from tfdp_layers.models.training import PrivateTraining
+from tfdp_layers.models.watching import is_private
 from tfdp_layers.tuning.space import Drawn
 
 __all__ = ["PrivateTuner", "keras_tuner_space"]
@@ -31,13 +35,49 @@ class _BudgetEnded(keras_tuner.errors.FatalError):
     """KerasTuner goes on after any other error."""
 
 
+class _Recorder(keras.callbacks.Callback):
+    """Notes what the last `fit` of a trial's model logged of public numbers: whatever a `History` says of it later.
+
+    KerasTuner copies callbacks, and a hypermodel's own `fit` may hand them to another model.
+    """
+
+    comes_last = True  # what callbacks put into the logs is among it
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self._of, self._epochs = model, list[dict[str, float]]()
+
+    def __deepcopy__(self, memo: Any) -> "_Recorder":
+        return self
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        if self.model is self._of:
+            self._epochs.clear()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self.model is self._of:
+            posing = self.model._privacy.posing
+            known = {n: v for n, v in (logs or {}).items() if not is_private(n, validated=True, posing=posing)}
+            self._epochs.append(known)
+
+    def history(self) -> keras.callbacks.History:
+        """The public numbers, as `fit` gives them."""
+        made = keras.callbacks.History()
+        made.epoch, made.history = list(range(len(self._epochs))), {}
+        for logs in self._epochs:
+            for name, value in logs.items():
+                made.history.setdefault(name, []).append(value)
+        return made
+
+
 class _Charged(keras_tuner.HyperModel):
-    """A hypermodel whose models all count into one ledger."""
+    """A hypermodel whose models all count into one ledger, and whose scores are those that their `fit` recorded."""
 
     def __init__(self, hypermodel: Any, ledger: Ledger) -> None:
         super().__init__()
         self._inner, self._ledger = hypermodel, ledger
         self.calibrates = True
+        self.scored: tuple[Any, keras.callbacks.History] | None = None
 
     def build(self, hp: Any) -> Any:
         """The model. Raises TypeError for one that is not private."""
@@ -53,21 +93,54 @@ class _Charged(keras_tuner.HyperModel):
         return model
 
     def fit(self, hp: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        """As the hypermodel's own. Raises TypeError where that gives a score of its own: the oracle would choose by it.
+        """As the hypermodel's own, which must give what `fit` of this very model logged.
 
-        Of which data a number was computed, only the `History` of `fit` says.
+        `scored` is then what it gave, and a `History` of the public numbers alone: training metrics carry no noise, and
+        scores go into files.
+
+        Raises: TypeError where the hypermodel gives anything else: the oracle would choose by it.
         """
-        own = isinstance(self._inner, keras_tuner.HyperModel)
+        if getattr(model, "ledger", None) is not self._ledger:
+            raise keras_tuner.errors.FatalValueError(
+                f"A trial was about to train a model ({type(model).__name__}) that does not count into the ledger of"
+                " this tuner. Leave hypermodel.build as it is, and the ledger of its model."
+            )
+        own, recorder = isinstance(self._inner, keras_tuner.HyperModel), _Recorder(model)
+        kwargs["callbacks"] = [*kwargs.get("callbacks", []), recorder]
         found = self._inner.fit(hp, model, *args, **kwargs) if own else super().fit(hp, model, *args, **kwargs)
         if not isinstance(found, keras.callbacks.History):
             raise keras_tuner.errors.FatalTypeError(
                 "fit of the hypermodel must return what model.fit gives, a History. It returned"
-                f" {type(found).__name__}: the oracle would choose by it, and everybody may see it, and whether it was"
-                " computed from the private records is unknown. Name a metric of the public validation data as the"
-                " oracle's objective ('val_accuracy'); a number of your own on public data, a callback can put into"
-                " the logs (logs['val_mine'] = ...)."
+                f" {type(found).__name__}: {_UNKNOWN}"
             )
+        known = recorder.history()
+        _refuse_edited(found.history, known.history)
+        self.scored = found, known
         return found
+
+
+_UNKNOWN = (
+    "the oracle would choose by it, and everybody may see it, and whether it was computed from the private records is"
+    " unknown. Name a metric of the public validation data as the oracle's objective ('val_accuracy'); a number of your"
+    " own on public data, a callback can put into the logs (logs['val_mine'] = ...)."
+)
+
+
+def _refuse_edited(found: dict[str, Any], known: dict[str, Any]) -> None:
+    """Raises FatalTypeError where a History says other public numbers than `fit` of the trial's model logged."""
+    if not known:
+        raise keras_tuner.errors.FatalTypeError(
+            "fit of the hypermodel did not train the model of its trial with the callbacks that it got, so that nothing"
+            " is known of its score. Write return model.fit(*args, **kwargs); to add callbacks, append to"
+            " kwargs['callbacks']."
+        )
+    wrong = [name for name, values in known.items() if list(found.get(name, ())) != list(values)]
+    wrong += [name for name in found if name.startswith("val_") and name not in known]
+    if wrong:
+        raise keras_tuner.errors.FatalTypeError(
+            f"fit of the hypermodel returned a History whose {wrong[0]!r} is not what the last model.fit of the trial's"
+            f" model logged: {_UNKNOWN}"
+        )
 
 
 class PrivateTuner(keras_tuner.Tuner):
@@ -91,7 +164,8 @@ class PrivateTuner(keras_tuner.Tuner):
 
     Raises:
         ValueError: the ledger has no data set or no budget, the oracle no number of trials, or an objective that is no
-            metric of validation data, or several executions of a trial are asked for.
+            metric of validation data, or several executions of a trial are asked for; or the folder, or the oracle,
+            holds a search that another ledger paid for, or none.
     """
 
     def __init__(self, oracle: Any, hypermodel: Any, *, ledger: Ledger, **kwargs: Any) -> None:
@@ -109,8 +183,26 @@ class PrivateTuner(keras_tuner.Tuner):
         _refuse_private(oracle.objective)
         if kwargs.get("executions_per_trial", 1) != 1:
             raise ValueError("Of PrivateTuner every execution is charged: give the oracle more trials instead.")
+        if oracle.trials and _paid.get(oracle) != ledger.uid:
+            raise ValueError(f"This oracle holds {len(oracle.trials)} trials {_ELSEWHERE} Make a new oracle.")
         self.ledger, self._spent, self._made = ledger, 0.0, 0
         super().__init__(oracle, _Charged(hypermodel, ledger), **kwargs)
+        _paid[oracle] = ledger.uid
+
+    def get_state(self) -> dict[str, Any]:
+        """As in KerasTuner, with the name of the ledger that pays."""
+        return {**super().get_state(), "ledger": self.ledger.uid}
+
+    def reload(self) -> None:
+        """As in KerasTuner, of a search that this ledger paid for."""
+        with open(self._get_tuner_fname(), encoding="utf-8") as file:
+            held = json.load(file)
+        if not isinstance(held, dict) or held.get("ledger") != self.ledger.uid:
+            raise ValueError(
+                f"The folder {self.project_dir!r} holds a search {_ELSEWHERE} Give another project_name, or"
+                " overwrite=True; to go on with that search, the ledger that paid for it."
+            )
+        super().reload()
 
     def search(self, *args: Any, **kwargs: Any) -> None:
         """As in KerasTuner; a spent budget ends it with a UserWarning.
@@ -125,6 +217,33 @@ class PrivateTuner(keras_tuner.Tuner):
             if self._made == 0:
                 raise BudgetExhausted(str(ended)) from ended
             warn(f"The budget ended the search after {self._made} trials: {ended}")
+
+    def _run_and_update_trial(self, trial: Any, *args: Any, **kwargs: Any) -> None:
+        """As in KerasTuner; a subclass may change what goes into `run_trial`, and not what comes out of it."""
+        _refuse_private(self.oracle.objective)
+        if type(self.hypermodel) is not _Charged or set(replaced(self.hypermodel)) - {
+            "build"
+        }:  # which KerasTuner wraps
+            raise keras_tuner.errors.FatalValueError(
+                "tuner.hypermodel was exchanged: whether its models count into the ledger is unknown. Make another"
+                " PrivateTuner."
+            )
+        self.hypermodel.scored = None
+        found = self.run_trial(trial, *args, **kwargs)
+        given, known = self.hypermodel.scored or (None, None)
+        reported = self.oracle.get_trial(trial.trial_id).metrics.exists(self.oracle.objective.name)
+        if (
+            known is None
+            or reported
+            or any(one is not given for one in (found if isinstance(found, list) else [found]))
+        ):
+            raise keras_tuner.errors.FatalTypeError(
+                f"The score of trial {trial.trial_id} is not what super().run_trial(trial, *args, **kwargs) gave:"
+                f" {_UNKNOWN}"
+            )
+        metrics = tuner_utils.convert_to_metrics_dict(known, self.oracle.objective)
+        step = tuner_utils.get_best_step(known, self.oracle.objective)
+        self.oracle.update_trial(trial.trial_id, metrics, step=step)
 
     def run_trial(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
         """One trial, under its share of the budget."""
@@ -141,11 +260,20 @@ class PrivateTuner(keras_tuner.Tuner):
         return result
 
 
+_paid: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
+"""Which ledger pays for the trials of an oracle: its name."""
+
+_ELSEWHERE = (
+    "that this ledger did not pay for: its scores, which may carry no noise, would choose the next trials and be shown"
+    " as this search's."
+)
+
+
 def _refuse_private(objective: Any) -> None:
-    """Raises ValueError for an oracle's objective that is not of validation data: any number could be its score."""
+    """Raises ValueError, fatal to a search, for an oracle's objective that is not of validation data."""
     names = [str(one.name) for one in getattr(objective, "objectives", [objective])]
     if not all(name.startswith("val_") or name in PUBLIC for name in names):
-        raise ValueError(
+        raise keras_tuner.errors.FatalValueError(
             f"The oracle's objective must be a metric of validation data, which are public, such as 'val_accuracy'."
             f" Received: {names}. A number of the training data carries no noise: choosing by it would leak."
         )
