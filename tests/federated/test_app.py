@@ -12,13 +12,16 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.federated.app import SelectiveSGD, make_client_app
+from tfdp_layers.federated.failures import TurnFailedError
 from tfdp_layers.federated.party import Budget, Party
 from tfdp_layers.federated.rounds import ORDERS
-from tfdp_layers.federated.selection import LargestValues, SparseVector
+from tfdp_layers.federated.selection import LargestValues, SparseVector, Update
 from tfdp_layers.federated.server import Server
+from tfdp_layers.federated.strategy import record_of
 
 SIZE = 20
 NODES = [11, 22, 33]
+EVERYTHING = np.arange(SIZE), np.zeros(SIZE, np.float32)
 
 
 @pytest.fixture(autouse=True)
@@ -218,6 +221,23 @@ def test_a_private_party_without_a_ledger_file_is_refused():
     message = Message(content=RecordDict(), message_type="train", dst_node_id=11, group_id="1")
     with pytest.raises(ValueError, match="what it spent would be forgotten"):
         app(message, Context(1, 11, {"partition-id": 0}, RecordDict(), {}))
+
+
+@pytest.mark.parametrize("where", ["training", "party", "download"])
+def test_the_server_is_told_that_a_turn_failed_and_not_why(where):
+    """Flower sends it the text of what an app raises, and that may name records."""
+
+    def fail(*_):
+        raise ValueError("Label values: 3 12 7")
+
+    def party(context):
+        return fail() if where == "party" else Party("p", fail, LargestValues(0.2), np.zeros(SIZE))
+
+    content = RecordDict() if where == "download" else RecordDict({"download": record_of(Update(*EVERYTHING))})
+    message = Message(content=content, message_type="train", dst_node_id=11, group_id="1")
+    with pytest.raises(TurnFailedError) as failed:
+        make_client_app(party)(message, Context(1, 11, {"partition-id": 0}, RecordDict(), {}))
+    assert "12" not in str(failed.value)
 
 
 def test_local_weights_stay_with_the_node_between_messages():

@@ -91,6 +91,22 @@ def test_what_was_charged_while_a_party_trained_counts_before_its_tests_start():
     assert float(epsilon(ledger, 1e-5)) <= 9.0
 
 
+def test_two_turns_at_once_are_both_counted_while_they_last(monkeypatch):
+    """The one that ended first took back what the other had reserved: the budget was asked without it."""
+    party, select, counted = private_party(), SparseVector.select, []
+
+    def within(self, change, rng, most):
+        monkeypatch.setattr(SparseVector, "select", select)
+        party.turn(upload([], []))  # as another thread
+        counted.append(party.ledger.steps)
+        return select(self, change, rng, most)
+
+    monkeypatch.setattr(SparseVector, "select", within)
+    party.turn(upload([], []))
+    assert counted[0] >= 5, "the four tests that the first may start, and those of the second"
+    assert party.ledger.steps >= 2
+
+
 def test_a_party_halts_by_the_budget_of_the_ledger_too():
     ledger = Ledger(dataset="d", budget=(9.0, 1e-5))
     party = Party("a", push(1.0), SPARSE, np.zeros(SIZE), COUNT, ledger)

@@ -3,6 +3,7 @@
 Flower carries the messages and runs the processes; `Party` and `Server` are those of the simulation in one process.
 """
 
+import contextlib
 import dataclasses
 import functools
 import logging
@@ -24,6 +25,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
 from tfdp_layers.accounting import Ledger, epsilon
+from tfdp_layers.federated.failures import kept_here
 from tfdp_layers.federated.keras_training import CompiledEpochs, accuracy, flat_weights
 from tfdp_layers.federated.party import Party
 from tfdp_layers.federated.selection import Update
@@ -52,18 +54,20 @@ def make_client_app(party_of: Callable[[Context], Party]) -> ClientApp:
             the ledger's file.
     Raises (at each message):
         ValueError: a private party whose ledger has no file: it would forget what it spent.
+        TurnFailedError: anything else failed. Flower sends it to the server; what failed is in the party's log alone.
     """
     app = ClientApp()
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
-        party = party_of(context)
-        try:
-            if party.selection.private and party.ledger.path is None:
-                raise ValueError(
-                    f"Party {party.name!r} uploads privately, but its ledger has no file, and each message makes the"
-                    " party anew: what it spent would be forgotten. Give it Ledger(path)."
-                )
+        with kept_here():
+            party = party_of(context)
+        if party.selection.private and party.ledger.path is None:
+            raise ValueError(
+                f"Party {party.name!r} uploads privately, but its ledger has no file, and each message makes the"
+                " party anew: what it spent would be forgotten. Give it Ledger(path)."
+            )
+        with kept_here(), contextlib.closing(party.ledger):
             if _LOCAL in context.state:
                 local: Any = context.state[_LOCAL]
                 party.weights = np.array(local["weights"].numpy(), np.float32)
@@ -72,8 +76,6 @@ def make_client_app(party_of: Callable[[Context], Party]) -> ClientApp:
                 raise ValueError(f"The download of party {party.name!r} holds no arrays.")
             update = party.turn(received)
             context.state[_LOCAL] = ArrayRecord({"weights": Array(party.weights)})
-        finally:
-            party.ledger.close()
         nothing = Update(np.zeros(0, np.int64), np.zeros(0, np.float32))
         return Message(content=RecordDict({UPLOAD: record_of(nothing if update is None else update)}), reply_to=message)
 

@@ -148,17 +148,20 @@ class Party:
         assert self.budget is not None
         refuse_own_code(self.selection, [SparseVector], f"The selection of party {self.name!r}")
         check_ledger(self.ledger)
+        assert self._release is not None
+        self.ledger.entry_of(self._token)  # a copy of the party has a copy of the ledger, without it: ValueError
+        token = self.ledger.begin(self._release)  # of its own: what another turn settles at once is another's
         if not math.isinf(self.budget.epsilon):
-            self.ledger.keep_to(self._token, (self.budget.epsilon, self.budget.delta))
+            self.ledger.keep_to(token, (self.budget.epsilon, self.budget.delta))
         try:
-            most = self.ledger.reserve(self._token, most, least=0)
+            most = self.ledger.reserve(token, most, least=0)
         finally:
-            self.ledger.end(self._token)
+            self.ledger.end(token)
         if most == 0:
             self._halt()
             return None
         update = self.selection.select(change, rng, most)
-        self.ledger.settle(self._token, self.selection.started(update, most))
+        self.ledger.settle(token, self.selection.started(update, most))
         return update
 
     def _halt(self) -> None:
