@@ -36,12 +36,33 @@ def callback(model):
     return {"callbacks": [tk.callbacks.LambdaCallback(on_train_batch_begin=lambda batch, logs: own_rows(model))]}
 
 
-@pytest.mark.parametrize(("options", "made"), [(scheduler, 0), (validation, 2), (callback, 0)])
-def test_what_keras_calls_between_steps_makes_none(options, made):
+def counted():
     layers = [tk.Input((6,)), tk.layers.Dense(3)]
     model = tfp.DPSequential(l2_norm_clip=0.5, noise_multiplier=1.5, layers=layers, use_xla=False)
     model = tfdp.tf_privacy.with_ledger(model)
     model.compile("sgd", tk.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+@pytest.mark.parametrize(("options", "made"), [(scheduler, 0), (validation, 2), (callback, 0)])
+def test_what_keras_calls_between_steps_makes_none(options, made):
+    model = counted()
     with pytest.raises(RuntimeError, match="called by something other"):
         model.fit(X, Y, batch_size=20, verbose=0, **options(model))
     assert model.ledger.steps == made  # the loop's own
+
+
+@pytest.mark.parametrize(("hook", "made"), [("on_train_begin", 0), ("on_train_batch_end", 1)])
+def test_a_seed_that_is_set_while_fit_runs_is_seen(hook, made):
+    """Two trainings had equal noise, and their statements said nothing of a seed."""
+    model = counted()
+    seeding = tk.callbacks.LambdaCallback(**{hook: lambda *_: tf.random.set_seed(0)})
+    tf.random.set_seed(None)  # other tests set one
+    try:
+        with pytest.raises(RuntimeError, match="set_seed was called while fit runs"):
+            model.fit(X, Y, batch_size=20, verbose=0, callbacks=[seeding])
+    finally:
+        tf.random.set_seed(None)
+    assert model.ledger.steps == made
+    model.fit(X, Y, batch_size=20, verbose=0)
+    assert not any(release.seeded for release in model.ledger.releases)

@@ -216,6 +216,11 @@ class CountedStep:
             raise RuntimeError(
                 "The noise, the clip or num_microbatches was changed while fit runs: the ledger states others."
             )
+        if has_global_seed() and not run.release.seeded:
+            raise RuntimeError(
+                "tf.random.set_seed was called while fit runs: noise that is drawn by a seed is known, and the ledger"
+                " states that it is not. Set seeds before fit, which the statement then says, or none."
+            )
         if self.model.releases_left() == 0:
             raise BudgetExhausted("The budget affords no further step, and a callback went on. Nothing was released.")
         check_ledger(ledger)  # a callback may have put a method on it
@@ -290,14 +295,17 @@ def refuse_other_ledgers(model: Any) -> None:
             )
 
 
+def has_global_seed() -> bool:
+    """Whether TensorFlow has a global seed, which repeats the noise."""
+    return bool(tf.compat.v1.get_seed(None) != (None, None))
+
+
 def _release_of(mechanism: Mechanism, data: Data) -> Release:
-    # A global seed of TensorFlow repeats the noise.
-    seeded = tf.compat.v1.get_seed(None) != (None, None)
     return Release(
         (GroupNoise("all weights", mechanism.bound, mechanism.stddev),),
         data.sampling,
         data.examples,
-        seeded=seeded or data.seeded,
+        seeded=has_global_seed() or data.seeded,
         generator="tensorflow",
         independence=_INDEPENDENCE,
     )
