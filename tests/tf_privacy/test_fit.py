@@ -152,18 +152,60 @@ def test_a_record_attains_the_stated_bound_and_an_empty_row_adds_nothing(kind):
     assert off_the_sum_over_records(kind(noise=1e-9), draws(seed=3)) < 1e-4
 
 
-def test_the_check_sees_empty_rows_that_count():
-    class Counting(tfdp.tf_privacy.PoissonBatches):
-        def _filled(self, leaf):
-            filled = super()._filled(leaf)
-            return np.ones_like(filled) if leaf.ndim == 1 and leaf.dtype == "float32" else filled
+def test_the_check_sees_empty_rows_that_count(monkeypatch):
+    filled = tfdp.tf_privacy.PoissonBatches._filled
 
-    assert off_the_sum_over_records(KINDS["vectorized"](noise=1e-9), Counting(X, Y, 20, seed=3)) > 1e-2
+    def counting(self, leaf, places):
+        found = filled(self, leaf, places)
+        return np.ones_like(found) if leaf.ndim == 1 and leaf.dtype == "float32" else found
+
+    model, batches = KINDS["vectorized"](noise=1e-9), draws(seed=3)
+    drawn = next(batches.dataset().as_numpy_iterator())
+    monkeypatch.setattr(tfdp.tf_privacy.PoissonBatches, "_filled", counting)
+    assert off_the_sum_over_records(model, draws(seed=3), drawn) > 1e-2
 
 
-def off_the_sum_over_records(model, batches):
+class OneRecord(tfdp.tf_privacy.PoissonBatches):
+    def dataset(self):
+        return tf.data.Dataset.from_tensors((X[:1], Y[:1], np.ones(1, "float32"))).repeat()
+
+
+def replaced(thing, name):
+    setattr(thing, name, getattr(thing, name))
+    return thing
+
+
+def on_optimizer(model):
+    replaced(model.optimizer, "apply_gradients")
+    return draws()
+
+
+def on_query(model):
+    replaced(model.optimizer._dp_sum_query, "get_noised_result")
+    return draws()
+
+
+EXCHANGES = {
+    "draws": lambda model: OneRecord(X, Y, 20),
+    "draws of an object": lambda model: replaced(draws(), "dataset"),
+    "optimizer": on_optimizer,
+    "query": on_query,
+}
+
+
+@pytest.mark.parametrize("exchange", list(EXCHANGES))
+def test_what_draws_or_adds_noise_has_no_code_of_ones_own(exchange):
+    """Each step on one and the same record was stated as a draw of 20 of 200."""
+    model = KINDS["optimizer"]()
+    batches = EXCHANGES[exchange](model)
+    with pytest.raises(ValueError, match=r"class of your own|was put on the object"):
+        model.fit(batches, verbose=0)
+    assert model.ledger.steps == 0
+
+
+def off_the_sum_over_records(model, batches, drawn=None):
     """How far the sum that one step releases is from that of each drawn record's clipped gradient alone."""
-    x, y, weights = next(draws(seed=3).dataset().as_numpy_iterator())
+    x, y, weights = drawn or next(draws(seed=3).dataset().as_numpy_iterator())
     drawn = np.flatnonzero(weights)
     assert 0 < len(drawn) < batches.rows
     alone = sum(clipped(model, x[[i]], y[[i]]) for i in drawn)

@@ -22,9 +22,9 @@ class PoissonBatches:
     """Batches for a model of `with_ledger`, each record drawn with probability batch_size / examples at every step.
 
     tensorflow-privacy divides the noisy sum by the rows of the batch, and how many records were drawn is private. So
-    every batch has the same number of rows, `rows`: records first, then rows of zeros whose sample weight is 0, which
-    add nothing. `rows` is larger than `batch_size`, so the steps are as much shorter: raise the learning rate by
-    rows / batch_size where the optimizer's steps grow with the gradient (SGD; not Adam).
+    every batch has the same number of rows, `rows`: records, each in a row chosen at random, and rows of zeros whose
+    sample weight is 0, which add nothing. `rows` is larger than `batch_size`, so the steps are as much shorter: raise
+    the learning rate by rows / batch_size where the optimizer's steps grow with the gradient (SGD; not Adam).
 
     Shapes: x, y: arrays or dicts, lists and tuples of them, all (records, ...); sample_weight (records,). A batch is
     (x, y, sample_weight) with (rows, ...) of each, weights float32. Metrics count the empty rows unless they are given
@@ -37,6 +37,8 @@ class PoissonBatches:
     P[m > rows] <= exp(-n KL(k || q)) for k = (rows + 1) / n > q (Chernoff), and `rows` is the least number where that
     is at most p. The cut changes the distribution of T steps by at most T p in total variation, so it adds at most
     (1 + e^epsilon) T p to delta: below 3e-15 for a million steps at epsilon 10, less than accountants round off.
+    One record more takes an empty row, and moves no other: what a random layer (dropout) does to a row may be known to
+    whoever knows TensorFlow's seeds, and then a record in another row adds something else.
 
     Args:
         seed: for tests only: draws that can be predicted void the statement.
@@ -59,6 +61,7 @@ class PoissonBatches:
         self.seeded = seed is not None
         self._arrays = (x, y, weights.astype("float32"))
         self._draws = self.sampling.draws(self.examples, entropy_generator(seed))
+        self._places = entropy_generator(None if seed is None else seed + 1)
         self._lock = threading.Lock()
         self._process = os.getpid()
 
@@ -78,11 +81,12 @@ class PoissonBatches:
             refuse_fork(self._process, "PoissonBatches makes draws", "Construct it in that process.")
             with self._lock:  # whoever starts a second iterator replays nothing
                 drawn = next(self._draws)[: self.rows]  # in random order, so that this is a uniform subset
-            yield tf.nest.map_structure(lambda leaf, drawn=drawn: self._filled(leaf[drawn]), self._arrays)
+                places = self._places.choice(self.rows, size=len(drawn), replace=False)
+            yield tf.nest.map_structure(lambda leaf: self._filled(leaf[drawn], places), self._arrays)  # noqa: B023
 
-    def _filled(self, leaf: np.ndarray) -> np.ndarray:
+    def _filled(self, leaf: np.ndarray, places: np.ndarray) -> np.ndarray:
         filled = np.zeros((self.rows, *leaf.shape[1:]), leaf.dtype)
-        filled[: len(leaf)] = leaf
+        filled[places] = leaf
         return filled
 
     def __reduce__(self) -> NoReturn:

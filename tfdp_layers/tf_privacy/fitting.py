@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.callbacks.steering import flatten_callbacks, refuse_steering
+from tfdp_layers.instances import refuse_own_code
 from tfdp_layers.overlap import overlap
 from tfdp_layers.sampling import Partition, Sampling
 from tfdp_layers.tf_privacy.draws import PoissonBatches, records_of
@@ -71,6 +72,7 @@ def data_of(arguments: dict[str, Any]) -> Data:
     """The records that `fit` got. Raises ValueError where it is not known how they are drawn."""
     x, y = arguments.get("x"), arguments.get("y")
     if isinstance(x, PoissonBatches):
+        refuse_own_code(x, [PoissonBatches], "x")
         given = [
             name
             for name in ("y", "batch_size", "sample_weight", "class_weight", "steps_per_epoch")

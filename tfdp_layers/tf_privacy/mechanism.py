@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from tfdp_layers.instances import replaced
+
 __all__ = ["Mechanism", "mechanism_of"]
 
 _OPTIMIZERS = {
@@ -64,6 +66,8 @@ def mechanism_of(model: Any) -> Mechanism:
         )
     _refuse_own_step(model)
     query = getattr(optimizer, "_dp_sum_query", None)
+    _refuse_replaced(optimizer)
+    _refuse_replaced(query)
     if type(query).__name__ != "GaussianSumQuery" or not type(query).__module__.startswith("tensorflow_privacy."):
         raise ValueError(
             f"The optimizer sums by {type(query).__name__}: only a GaussianSumQuery is accounted here, not trees"
@@ -111,6 +115,15 @@ def _refuse_changed_methods(model: Any, dp_class: type) -> None:
     step = getattr(step, "python_function", step)
     if getattr(step, "__func__", None) is not vars(dp_class)["train_step"]:
         raise ValueError(f"{type(model).__name__}.train_step is not DPModel's own: what it releases is unknown.")
+
+
+def _refuse_replaced(thing: Any) -> None:
+    """Raises ValueError where a method was put on an optimizer, or on its query: what it releases is unknown."""
+    for name in replaced(thing):
+        raise ValueError(
+            f"{type(thing).__name__} has a {name}() that was put on the object: whether it clips, and adds the noise"
+            f" that it states, is unknown. {_USE}"
+        )
 
 
 def _refuse_own_step(model: Any) -> None:
