@@ -125,6 +125,8 @@ def test_a_budget_that_is_spent_lets_nothing_out(tmp_path, monkeypatch):
         {"x": X.astype(str)},
         {"noise": 0.0},
         {"noise": np.inf},
+        {"noise": "2"},
+        {"noise": [2.0]},
         {"levels": 0},
         {"levels": 21},
         {"lower": HIGH},

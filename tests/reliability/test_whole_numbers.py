@@ -30,6 +30,7 @@ def batches(**options: Any) -> Any:
 
 COUNTS: dict[str, Callable[[Any], Any]] = {
     "views": lambda n: batches(views=n),
+    "physical_batch_size": lambda n: batches(physical_batch_size=n),
     "records_per_unit": lambda n: batches(unit_ids=IDS, records_per_unit=n),
     "both": lambda n: batches(unit_ids=IDS, records_per_unit=n, views=n),
     "records_per_owner": lambda n: batches(owners=IDS, records_per_owner=n),

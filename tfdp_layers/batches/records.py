@@ -269,9 +269,9 @@ def checked_examples(sampling: Sampling, examples: Any) -> int:
 def checked_physical(size: Any) -> int | None:
     if size is None:
         return None
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+    if isinstance(size, bool) or not isinstance(size, int | np.integer) or not 1 <= size < 2**31:
         raise ValueError(
-            "physical_batch_size is the number of rows computed at once: it must be an integer of at least 1, or None"
-            f" for all of them. Received: {size!r}."
+            "physical_batch_size is the number of rows computed at once: it must be an integer of at least 1, below"
+            f" 2^31, or None for all of them. Received: {size!r}."
         )
     return int(size)

@@ -1,6 +1,7 @@
 """Quantiles of private numbers, from noisy counts in nested intervals."""
 
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -144,7 +145,8 @@ def _checked(array: np.ndarray, probabilities: Any, levels: Any, noise_multiplie
         )
     if isinstance(levels, bool) or not hasattr(levels, "__index__") or not 1 <= levels <= _MOST_LEVELS:
         raise ValueError(f"levels must be an integer in 1..{_MOST_LEVELS}. Received: {levels!r}.")
-    if isinstance(noise_multiplier, bool) or not 0.0 < noise_multiplier < math.inf:
+    known = isinstance(noise_multiplier, numbers.Real) and not isinstance(noise_multiplier, bool)
+    if not known or not 0.0 < noise_multiplier < math.inf:
         raise ValueError(f"noise_multiplier must be finite and above 0. Received: {noise_multiplier!r}.")
     return wanted
 
