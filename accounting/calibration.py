@@ -33,6 +33,7 @@ class OutOfReachError(ValueError):
 _TOLERANCE = 5e-4  # Of the noise multiplier; epsilon then lies within about 1e-3 below its target.
 _LEAST_NOISE, _MOST_NOISE = 1e-2, 1e7
 _LEAST_LEFT = 0.01  # Of a budget: what is left of a spent one affords any release, with endless noise.
+_NEAR, _VERY_NEAR, _MOST_SECANTS = 0.02, 0.003, 8  # Of an estimated epsilon: with a slope, and without.
 _COARSE = 4.0  # Interval of the privacy loss distributions while searching, in units of the final one.
 
 
@@ -90,15 +91,23 @@ def estimated_noise_multiplier(
     steps: int,
     noise: Correlated | None = None,
     records_per_owner: int = 1,
+    guess: float | None = None,
 ) -> float:
     """About what `calibrate_noise_multiplier` returns, to about 1%, in a fraction of its time: for comparisons.
 
     NOT a guarantee. Raises ValueError for an argument out of range, or a target that no noise reaches.
+
+    Args:
+        guess: what it may be near, that of a run alike; the nearer, the sooner it is found.
     """
     delta = _check_target(target_epsilon, target_delta, sampling, examples)
     noise = settled(sampling, noise, steps, examples)
     run = _Plan(sampling, examples, delta, Counter(), noise, records_per_owner=records_per_owner)
-    guess = _least(lambda z: run.epsilon(z, steps, math.inf), target_epsilon, 1.0, tolerance=0.02)
+    if guess is None:
+        guess = _least(lambda z: run.epsilon(z, steps, math.inf), target_epsilon, 1.0, tolerance=0.02)
+    found = _near(lambda z: run.epsilon(z, steps, _COARSE), target_epsilon, guess)
+    if found is not None:
+        return found
     return _least(lambda z: run.epsilon(z, steps, _COARSE), target_epsilon, guess, tolerance=0.01, stride=1.03)
 
 
@@ -294,6 +303,24 @@ def _least(cost: Callable[[float], float], target: float, guess: float, toleranc
         middle = math.sqrt(low * high)
         low, high = (low, middle) if cost(middle) <= target else (middle, high)
     return high
+
+
+def _near(cost: Callable[[float], float], target: float, guess: float) -> float | None:
+    """A value whose cost is near the target, by secants of the logarithms; None where they find none in a few steps."""
+    line: tuple[float, float] | None = None
+    slope = -1.0
+    for _ in range(_MOST_SECANTS):
+        reached = cost(guess) if _LEAST_NOISE < guess < _MOST_NOISE else 0.0
+        if not 0.0 < reached < math.inf:
+            return None
+        place, off = math.log(guess), math.log(reached / target)
+        if line is not None and place != line[0]:
+            slope = min((off - line[1]) / (place - line[0]), -0.1)
+        known, line = line is not None, (place, off)
+        guess = math.exp(place - off / slope)
+        if abs(off) < (_NEAR if known else _VERY_NEAR):
+            return guess
+    return None
 
 
 def _most(fits: Callable[[int], bool], guess: int, stride: int, maximum: int) -> int:

@@ -143,13 +143,15 @@ def plan(
     if not drawn:
         raise ValueError(f"No batch size of {sizes} fits into {examples} records. Give smaller batch_sizes.")
 
-    def needed(sampler: Sampling, steps: int) -> float:
-        given = (budget.epsilon, budget.delta, sampler, examples, steps)
-        return estimated_noise_multiplier(*given, records_per_owner=owned)
+    def needed(sampler: Sampling, steps: int, guess: float | None = None) -> float:
+        return estimated_noise_multiplier(epsilon, delta, sampler, examples, steps, None, owned, guess)
+
+    found: list[tuple[int, float]] = []
 
     def run(size: int, length: int) -> PlannedRun:
         steps = length * drawn[size].steps_per_epoch(examples)
-        noise = needed(drawn[size], steps)
+        noise = needed(drawn[size], steps, _guessed(found, size * length))
+        found.append((size * length, noise))
         step, whole = (signal_to_noise(noise, size, count, d) for count in (1, steps))
         return PlannedRun(size, length, steps, noise, step, whole, whole / most, None)
 
@@ -158,6 +160,14 @@ def plan(
     enough = [run for run in runs if run.share >= _ENOUGH_SIGNAL and run.steps >= _ENOUGH_STEPS]
     best = min(enough, key=lambda run: (run.epochs, run.batch_size), default=max(runs, key=lambda run: run.signal))
     return RunPlan(examples, budget.epsilon, budget.delta, weights, tuple(runs), best, records_per_owner)
+
+
+def _guessed(found: Sequence[tuple[int, float]], work: int) -> float | None:
+    """The noise of the row whose batch size times epochs is nearest, moved as noise roughly grows with that."""
+    if not found:
+        return None
+    near, noise = min(found, key=lambda one: abs(math.log(one[0] / work)))
+    return noise * float(work / near) ** 0.4
 
 
 def _with_gains(runs: Sequence[PlannedRun]) -> list[PlannedRun]:

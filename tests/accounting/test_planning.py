@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from tfdp_layers.accounting import calibrate_noise_multiplier, plan
+from tfdp_layers.accounting import calibrate_noise_multiplier, calibration, plan
 from tfdp_layers.accounting.signal import signal_to_noise
 from tfdp_layers.sampling import FixedSize, Partition, Poisson
 
@@ -25,6 +25,23 @@ def test_each_row_is_what_calibration_finds_to_a_hundredth(table):
         assert run.steps == run.epochs * math.ceil(6_000 / run.batch_size)
         assert run.signal == signal_to_noise(run.noise_multiplier, run.batch_size, run.steps, 100)
         assert run.step_signal == pytest.approx(run.signal / math.sqrt(run.steps))
+
+
+@pytest.mark.parametrize("given", [(60_000, 2.7, 1e-5), (300, 0.3, 1e-3)], ids=["usual", "few records"])
+def test_a_row_takes_few_evaluations(given, monkeypatch):
+    """They took six of each row's epsilon, and ten of a quicker estimate: five seconds for twenty rows."""
+    evaluated, estimate = [], calibration._estimate
+    monkeypatch.setattr(calibration, "_estimate", lambda *args: evaluated.append(args[-1]) or estimate(*args))
+    sizes = [given[0] // 64, given[0] // 8]
+    rows = len(plan(*given, batch_sizes=sizes, epochs=[10, 40]).runs)
+    assert sum(map(math.isfinite, evaluated)) <= 3.5 * rows
+    assert len(evaluated) <= 3.5 * rows + 25
+
+
+def test_where_noise_hardly_counts_the_least_is_planned():
+    """A delta above the chance of being drawn at all: no noise has a cost, and no secant leads anywhere."""
+    (run,) = plan(1000, 1.0, 0.7, batch_sizes=[1], epochs=[1]).runs
+    assert run.noise_multiplier == calibrate_noise_multiplier(1.0, 0.7, Poisson(1), 1000, 1000)
 
 
 def test_no_run_has_more_signal_than_a_step_on_all_records_which_attains_it(table):

@@ -13,7 +13,7 @@ __all__ = ["COMMAND"]
 _DESCRIPTION = """
 Prints, for a number of records and a budget (epsilon, delta), the noise that trainings of several batch
 sizes and epochs need, how far their gradients can stand out of it, and which to start from. Nothing is
-trained, and no data are read: it takes about ten seconds.
+trained, and no data are read: it takes a few seconds.
 
 Examples:
   tfdp plan --examples 60000 --epsilon 2.7 --delta 1e-5
