@@ -57,7 +57,7 @@ def release_metric(
         BudgetExhausted, LedgerError: the ledger cannot take the charge; nothing is released.
     """
     numbers = _centred(values, lower, upper)
-    whose = whose_of(len(numbers), unit_ids, owners, records_per_owner)
+    whose = whose_of(len(numbers), unit_ids, owners, records_per_owner, ("values", values))
     if whose.units is not None:
         numbers = whose.units.means(numbers)
     declared = len(numbers) if examples is None else examples

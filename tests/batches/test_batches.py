@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfdp_layers as tfdp
 from helpers.numbered_records import ONES, RECORDS, WAYS, drawn, fetched, numbered
 from tfdp_layers import PrivateBatches
 from tfdp_layers.batches.base import Batches
@@ -39,6 +40,32 @@ def test_dtypes_are_kept_except_float64_and_the_records_of_a_row_belong_together
     np.testing.assert_array_equal(batch[1][1], (numbered() > 3)[records])
     np.testing.assert_allclose(batch[2][1], 2 * weight[records], rtol=1e-6)
     assert len(set(records)) == 7
+
+
+@pytest.mark.parametrize("source", ["arrays", "two outputs", "pipeline", "records", "declared"])
+def test_a_column_of_weights_is_what_keras_takes_it_for(source: str) -> None:
+    x, column = numbered(8), np.linspace(0.5, 1.0, 8, dtype="float32")[:, None]
+    if source == "arrays":
+        batches: Any = PrivateBatches(x, x, FixedSize(8), sample_weight=column)
+    elif source == "two outputs":
+        batches = PrivateBatches(x, (x, x), FixedSize(8), sample_weight=(column, 2 * column))
+    elif source == "records":
+        batches = PrivateBatches(tfdp.records(list(zip(x, x, column, strict=True))), None, FixedSize(8))
+    else:
+        dataset = tf.data.Dataset.from_tensor_slices((x, x, column))
+        if source == "pipeline":
+            batches = PrivateBatches(tfdp.records(dataset), None, FixedSize(8))
+        else:
+            batches = tfdp.declare_sampling(dataset.batch(8), Partition(8), examples=8)
+    drawn, _, weights = next(iter(batches.dataset()))
+    wanted = column[np.asarray(drawn)[:, 0].astype(int) - 1, 0]
+    np.testing.assert_allclose(keras.tree.flatten(weights)[0], wanted, rtol=1e-6)
+    assert {tuple(leaf.shape) for leaf in keras.tree.flatten(weights)} == {(8,)}
+
+
+def test_weights_of_positions_are_refused_in_records_too() -> None:
+    with pytest.raises(ValueError, match=r"weight of shape \(2,\): weights are one number a record"):
+        tfdp.records([(1.0, 1.0, np.ones(2))])
 
 
 def test_without_targets_y_is_none() -> None:
@@ -258,7 +285,7 @@ class Frame:
         (numbered(), None, {"sample_weight": -ONES}, "at least 0"),
         (numbered(), None, {"sample_weight": ONES * np.nan}, "finite"),
         (numbered(), None, {"sample_weight": ONES * 1e300}, "finite"),
-        (numbered(), None, {"sample_weight": ONES[:, None]}, "shape"),
+        (numbered(), None, {"sample_weight": np.ones((RECORDS, 2))}, "shape"),
         (numbered(), None, {"sample_weight": ONES[1:]}, "shape"),
         (numbered(), {"a": ONES, "b": ONES}, {"sample_weight": {"a": ONES}}, "structure of y"),
         (numbered(), ONES, {"class_weight": {0: -1.0}}, "at least 0"),

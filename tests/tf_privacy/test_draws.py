@@ -26,6 +26,8 @@ def test_a_draw_fits_into_the_rows_but_with_probability_1e25(batch_size, example
 def test_a_batch_holds_the_drawn_records_and_empty_rows_of_weight_zero():
     batches = PoissonBatches({"a": X}, Y, 20, sample_weight=np.full(200, 0.5), seed=1)
     sizes = []
+    column = PoissonBatches({"a": X}, Y, 20, sample_weight=np.full((200, 1), 0.5), seed=1)
+    assert next(column.dataset().as_numpy_iterator())[2].shape == (batches.rows,)
     for x, y, weights in batches.dataset().take(50).as_numpy_iterator():
         assert x["a"].shape == (batches.rows, 2)
         assert y.shape == weights.shape == (batches.rows,)

@@ -99,7 +99,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         self.unit = unit_of(unit_ids, owners, records_per_owner)
         if self.unit == "owner":
             self.sampling.refuse_owners()
-        whose = whose_of(len(self._store), unit_ids, owners, records_per_owner)
+        whose = whose_of(len(self._store), unit_ids, owners, records_per_owner, ("x", x))
         self._whose, self._units, self.records_per_owner = whose, whose.units, whose.records_per_owner
         self._drawable = len(self._store if self._units is None else self._units)
         self.examples = checked_examples(self.sampling, self._drawable if examples is None else examples)

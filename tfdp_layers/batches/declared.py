@@ -97,7 +97,7 @@ class DeclaredBatches(Batches):
                     " have one size are not Poisson draws: declare how they are drawn."
                 )
         for leaf in keras.tree.flatten(spec[2]) if len(spec) == 3 else ():
-            if leaf.shape.rank != 1:
+            if leaf.shape.rank != 1 and tuple(leaf.shape)[1:] != (1,):
                 raise ValueError(f"Sample weights must be one number a record, shape (rows,). Received: {leaf}.")
 
     def dataset(self, pad: bool = False, start: int = 0) -> tf.data.Dataset:
@@ -131,8 +131,13 @@ class DeclaredBatches(Batches):
         with tf.control_dependencies([fits]):  # or a shape check that says less may fail first
             batch, drawn = keras.tree.map_structure(tf.identity, (batch, drawn))
         x, y, weights = batch if len(batch) == 3 else (*batch, tf.ones([drawn]))
-        weights = keras.tree.map_structure(lambda leaf: tf.cast(leaf, tf.float32), weights)
+        weights = keras.tree.map_structure(column_of_weights, weights)
         return keras.tree.map_structure(lambda leaf: fill(leaf, rows, self._static_rows(pad)), (x, y, weights))
+
+
+def column_of_weights(leaf: tf.Tensor) -> tf.Tensor:
+    """float32 (rows,), of weights (rows,) or (rows, 1), as Keras takes them."""
+    return tf.cast(leaf if leaf.shape.rank == 1 else leaf[:, 0], tf.float32)
 
 
 def disordered(leaf: tf.Tensor, order: tf.Tensor) -> Any:

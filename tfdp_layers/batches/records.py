@@ -178,6 +178,8 @@ def weights_of(sample_weight: Any, y: Any, records: int) -> Any:
 
 
 def _record_weights(leaf: np.ndarray, records: int) -> np.ndarray:
+    if leaf.shape == (records, 1):  # a column, as Keras takes it
+        leaf = leaf[:, 0]
     if leaf.shape != (records,):
         raise ValueError(
             f"sample_weight must be one number a record, shape ({records},). Received shape: {leaf.shape}. Weights of"
@@ -211,7 +213,7 @@ def class_factors(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
             f" {class_weight!r}. Factors counted from the private labels, 'balanced' say, are private numbers: take the"
             " classes' shares from elsewhere (docs/choosing.md, Rare classes)."
         )
-    good = all(isinstance(label, int | np.integer) for label in class_weight)
+    good = all(isinstance(label, int | float | np.number | np.bool_) and label == label // 1 for label in class_weight)
     numbers = all(isinstance(factor, int | float | np.number) for factor in class_weight.values())
     if not good or not numbers or not all(math.isfinite(one) and one >= 0 for one in class_weight.values()):
         raise ValueError(

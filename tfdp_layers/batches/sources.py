@@ -187,6 +187,11 @@ class SourceStore(Store):
         if (weight is not None) != self.weighted:
             raise ValueError(f"Record {index} differs from record 0 in having a sample weight. Give all of them one.")
         weight = np.float32(1) if weight is None else weight
+        if np.shape(weight):
+            raise ValueError(
+                f"Record {index} has a sample weight of shape {np.shape(weight)}: weights are one number a record."
+                " Those of positions within a record belong into the loss."
+            )
         if (found := names_of((x, y))) != self._names:
             raise ValueError(f"Record {index} is made of {found}, record 0 of {self._names}: make them alike.")
         leaves = [np.asarray(leaf) for leaf in leaves_of((x, y, weight))]
@@ -206,7 +211,8 @@ class SourceStore(Store):
 def triple(record: Any) -> tuple[Any, Any, Any]:
     """x, y and the weight of a record, None where it has none."""
     if isinstance(record, tuple) and len(record) in (2, 3):
-        return (*record, None)[:3]  # type: ignore[return-value]
+        x, y, weight = (*record, None)[:3]
+        return x, y, weight[0] if np.shape(weight) == (1,) else weight  # a column of weights, as Keras takes it
     if isinstance(record, tuple):
         raise ValueError(
             f"A record must be (x, y), (x, y, sample_weight), or x alone. Received a tuple of {len(record)}: put the"

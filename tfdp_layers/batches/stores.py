@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting.grouping import sample_of
+from tfdp_layers.batches.alignment import refuse_other_rows
 from tfdp_layers.batches.records import (
     arrays,
     check_finite,
@@ -92,6 +93,7 @@ class ArrayStore(Store):
     def __init__(
         self, x: Any, y: Any = None, sample_weight: Any = None, class_weight: Mapping[int, float] | None = None
     ) -> None:
+        refuse_other_rows("x", x, y=y, sample_weight=sample_weight)
         self.given = [weakref.ref(leaf) for leaf in keras.tree.flatten(x) if hasattr(leaf, "__weakref__")]
         x, y = arrays("x", x), None if y is None else arrays("y", y)
         self._length = common_length(x=x, y=y)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tfdp_layers.batches.alignment import refuse_other_rows
 from tfdp_layers.batches.owners import Owners, checked_limit
 from tfdp_layers.batches.units import Units
 
@@ -71,12 +72,20 @@ def unit_of(unit_ids: Any, owners: Any, records_per_owner: Any) -> str:
     return "owner" if owners is not None else "record" if unit_ids is None else "unit"
 
 
-def whose_of(records: int, unit_ids: Any, owners: Any, records_per_owner: Any) -> Whose:
+def whose_of(
+    records: int, unit_ids: Any, owners: Any, records_per_owner: Any, given: tuple[str, Any] = ("x", None)
+) -> Whose:
     """Reads the arguments by which `fit`, and what else releases records, is told whom each of them belongs to.
 
-    Raises: ValueError for ids or owners that do not tell it of each record, and owners of more records than stated.
+    Args:
+        records: how many there are.
+        given: what holds them, as the caller gave it, after its name.
+
+    Raises: ValueError for ids or owners that do not tell it of each record, or whose index of pandas says that they are
+        of other records; and for owners of more records than stated.
     """
     unit = unit_of(unit_ids, owners, records_per_owner)
+    refuse_other_rows(*given, unit_ids=unit_ids, owners=owners)
     if unit == "unit":
         return Whose(unit, Units(unit_ids, records))
     if unit == "record":

@@ -114,11 +114,11 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
             BudgetExhausted: it would exceed the budget of a ledger of a model that uses the layer; nothing is released.
         """
         refuse_own_code(self, _ADAPTING, "The layer", _OF_KERAS)
-        data = checked_records(data)
+        given, data = data, checked_records(data)
         if not self.built:
             self.build((None, *data.shape[1:]))
         self.check_shape(tuple(data.shape[1:]))
-        whose = whose_of(len(data), unit_ids, owners, records_per_owner)
+        whose = whose_of(len(data), unit_ids, owners, records_per_owner, ("data", given))
         stated = whose.stated(self._secret(), sample_of([np.asarray(data)]) if whose.grouped else None)
         data = whose.entering(data)
         self._release(data, sampling, len(data) if examples is None else examples, stated)

@@ -38,9 +38,9 @@ def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
         alike = classes == 1 or values.ndim == len(model.outputs[0].shape)  # else `check_label_shapes` speaks up
         if alike and values.size and (values.min() < 0 or values.max() > 1):
             raise ValueError(
-                "binary_crossentropy takes labels from 0 to 1, and some of y lie outside. Recode them, for example"
-                " (y > 0).astype('float32') for labels of -1 and 1; or, for more than two classes,"
-                " keras.losses.SparseCategoricalCrossentropy and a unit for each class."
+                "binary_crossentropy takes labels from 0 to 1, and some of y lie outside. Recode them, by"
+                " (y == 2).astype('float32') where they are 1 and 2, by (y > 0).astype('float32') where -1 and 1; or,"
+                " for more than two classes, keras.losses.SparseCategoricalCrossentropy and a unit for each class."
             )
         return
     if len(values.shape) == len(model.outputs[0].shape) and values.shape[-1] != 1:
@@ -48,7 +48,7 @@ def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
     if classes and values.size and (values.min() < 0 or values.max() >= classes):
         raise ValueError(
             f"The model has {classes} outputs, so sparse labels must lie in 0..{classes - 1}, and some of y do not."
-            " Recode the labels, or give the last layer one unit for each class."
+            " Recode the labels (y - 1, where classes count from 1), or give the last layer one unit for each class."
         )
 
 

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.batches.alignment import refuse_other_rows
 from tfdp_layers.batches.records import arrays, common_length
 from tfdp_layers.caller import warn
 from tfdp_layers.models.inputs import check_inputs
@@ -38,9 +39,10 @@ def check_validation(
         if isinstance(given, tf.data.Dataset):
             _check_pipeline(model, given, loss, steps)
         elif isinstance(given, list | tuple) or hasattr(given, "__array__"):
-            x, y, _ = keras.utils.unpack_x_y_sample_weight(given)
+            x, y, weights = keras.utils.unpack_x_y_sample_weight(given)
+            refuse_other_rows("x", x, y=y, sample_weight=weights)
             x, y = arrays("x", x), None if y is None else arrays("y", y)
-            common_length(x=x, y=y)
+            common_length(x=x, y=y, sample_weight=None if weights is None else arrays("sample_weight", weights))
             _check(model, _specs(x), _specs(y), loss)
             check_labels(model, compiled, y)
             _warn_of_copies(records, x)

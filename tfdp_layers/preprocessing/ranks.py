@@ -78,7 +78,7 @@ def quantiles(
     wanted = _checked(array, probabilities, levels, noise_multiplier)
     columns = array.reshape(len(array), -1)
     low, high = _ends(lower, upper, columns.shape[1])
-    whose = whose_of(len(columns), unit_ids, owners, records_per_owner)
+    whose = whose_of(len(columns), unit_ids, owners, records_per_owner, ("values", values))
     columns, source = whose.entering(columns), as_noise_source(noise_source)
     declared, bound = len(columns) if examples is None else examples, math.sqrt(columns.shape[1] * levels)
     noise = GroupNoise("quantiles", bound, noise_multiplier * bound)

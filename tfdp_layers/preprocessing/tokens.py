@@ -76,7 +76,7 @@ def vocabulary(
     texts = list(records)
     if not texts:
         raise ValueError("vocabulary got no records.")
-    whose = whose_of(len(texts), unit_ids, owners, records_per_owner)
+    whose = whose_of(len(texts), unit_ids, owners, records_per_owner, ("records", records))
     rows = len(texts) if whose.units is None else len(whose.units)
     declared, source = rows if examples is None else examples, as_noise_source(noise_source)
     release = TokenSelection(

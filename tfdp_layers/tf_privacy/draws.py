@@ -55,6 +55,7 @@ class PoissonBatches:
         self.sampling = Poisson(batch_size)
         self.sampling.check(self.examples)
         weights = np.ones(self.examples) if sample_weight is None else np.asarray(sample_weight)
+        weights = weights[:, 0] if weights.shape == (self.examples, 1) else weights  # a column, as Keras takes it
         if weights.shape != (self.examples,):
             raise ValueError(f"sample_weight must be one number a record. Received: shape {weights.shape}.")
         self.rows = rows_for(self.sampling.batch_size, self.examples)

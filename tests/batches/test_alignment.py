@@ -1,0 +1,124 @@
+"""Rows are matched by place; where an index of pandas names others at these places, ids would guard others."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from tfdp_layers.accounting import Ledger
+from tfdp_layers.batches.alignment import refuse_other_rows
+from tfdp_layers.batches.arrays import PrivateBatches
+from tfdp_layers.sampling import Partition, Poisson
+
+
+class Index:
+    def __init__(self, labels: Any, anew: bool = False) -> None:
+        self.labels = list(labels)
+        if anew:
+            self.start, self.step = 0, 1
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def equals(self, other: Any) -> bool:
+        return self.labels == other.labels
+
+
+class Column:
+    """As pandas' Series and DataFrame look from here: an array with `iloc` and an index."""
+
+    iloc = None
+
+    def __init__(self, values: Any, labels: Any = None) -> None:
+        self.values = np.asarray(values)
+        self.index = Index(range(len(self.values)) if labels is None else labels, anew=labels is None)
+        self.shape, self.dtype = self.values.shape, self.values.dtype
+
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        return self.values
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+ROWS = 6
+X, IDS, MOVED = np.ones((ROWS, 2), "float32"), np.arange(ROWS) % 3, [3, 1, 2, 0, 5, 4]
+SAYS = "matched by place, and their pandas indexes name different rows"
+
+
+def drawn(x: Any = X, y: Any = None, **options: Any) -> Any:
+    return PrivateBatches(x, y, Partition(2), **options)
+
+
+@pytest.mark.parametrize(
+    ("x", "beside"),
+    [
+        (Column(X, MOVED), {"unit_ids": Column(IDS)}),  # records were shuffled, or split; ids as they stand in the file
+        (Column(X), {"unit_ids": Column(IDS, MOVED)}),
+        (Column(X, MOVED), {"owners": Column(np.arange(ROWS))}),
+        ({"age": Column(X, MOVED)}, {"unit_ids": Column(IDS, sorted(MOVED, reverse=True))}),
+        (Column(X, MOVED), {"y": Column(IDS, MOVED[::-1])}),
+        (Column(X, MOVED), {"y": {"ill": IDS, "old": Column(IDS, MOVED[::-1])}}),
+        (Column(X, MOVED), {"sample_weight": Column(np.ones(ROWS), MOVED[::-1])}),
+        ({"age": Column(X, MOVED), "sex": Column(X, MOVED[::-1])}, {}),
+        (X, {"y": Column(IDS, MOVED), "sample_weight": Column(np.ones(ROWS), MOVED[::-1])}),
+    ],
+    ids=["ids", "shuffled ids", "owners", "dict", "labels", "one of two labels", "weights", "inputs", "array"],
+)
+def test_rows_of_another_order_are_refused(x, beside):
+    with pytest.raises(ValueError, match=SAYS) as refusal:
+        drawn(x, **beside)
+    assert ("protected as somebody else's" in str(refusal.value)) == bool(beside.keys() & {"unit_ids", "owners"})
+    assert ".to_numpy()" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("x", "beside"),
+    [
+        (Column(X, MOVED), {"y": Column(IDS, MOVED), "unit_ids": Column(IDS, MOVED)}),
+        (Column(X), {"y": Column(IDS), "unit_ids": Column(IDS)}),
+        (Column(X, MOVED), {"y": Column(IDS)}),  # labels that were made anew, in the records' order
+        (Column(X), {"y": Column(IDS, MOVED)}),  # records that were made anew, by a scaler say
+        (Column(X, MOVED), {"y": IDS, "unit_ids": IDS, "sample_weight": [1.0] * ROWS}),
+        (X, {"unit_ids": Column(IDS, MOVED)}),
+        (Column(X, MOVED), {"unit_ids": IDS.tolist()}),
+    ],
+)
+def test_equal_indexes_new_ones_and_none_are_let_in(x, beside):
+    beside = {name: np.asarray(given) if isinstance(given, list) else given for name, given in beside.items()}
+    assert len(drawn(x, **beside)) in (2, 3)
+
+
+def test_all_that_takes_ids_looks():
+    """`whose_of` reads them for each release of records."""
+    ids, values = Column(IDS), Column(X[:, 0], MOVED)
+    settings: dict[str, Any] = {"noise_multiplier": 9.0, "unit_ids": ids}
+    with pytest.raises(ValueError, match=f"^values and unit_ids are {SAYS}"):
+        tfdp.release_metric(values, Ledger(), stddev=1.0, unit_ids=ids)
+    with pytest.raises(ValueError, match=f"^values and unit_ids are {SAYS}"):
+        tfdp.preprocessing.quantiles(values, Ledger(), [0.5], lower=0.0, upper=2.0, **settings)
+    words = Column(["a", "b"] * 3, MOVED)
+    words.__class__ = type("Words", (Column,), {"__iter__": lambda self: iter(self.values.tolist())})
+    with pytest.raises(ValueError, match=f"^records and unit_ids are {SAYS}"):
+        tfdp.preprocessing.vocabulary(words, Ledger(), failure=1e-6, **settings)
+    layer = tfdp.layers.PrivateNormalization(noise_multiplier=9.0, lower=0.0, upper=2.0)
+    with pytest.raises(ValueError, match=f"^data and unit_ids are {SAYS}"):
+        layer.adapt(Column(X, MOVED), unit_ids=ids)
+
+
+def test_the_advice_is_taken_by_pandas():
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"age": np.arange(8.0), "patient": np.arange(8) // 2})
+    train = table.sample(frac=0.5, random_state=1)
+    with pytest.raises(ValueError, match=SAYS):
+        PrivateBatches(train[["age"]], None, Poisson(2), unit_ids=table.patient[: len(train)])
+    for ids in (table.patient.loc[train.index], train.patient, train.patient.to_numpy()):
+        assert PrivateBatches(train[["age"]], None, Poisson(2), unit_ids=ids).unit == "unit"
+
+
+def test_no_label_of_an_index_is_shown():
+    """An index may hold names of people."""
+    with pytest.raises(ValueError, match=SAYS) as refusal:
+        refuse_other_rows("x", Column(X, [f"secret{i}" for i in MOVED]), unit_ids=Column(IDS))
+    assert "secret" not in str(refusal.value)

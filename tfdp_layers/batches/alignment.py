@@ -1,0 +1,53 @@
+"""Whether what is given row for row says, by the indexes of pandas, that its rows belong to other records."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+__all__ = ["refuse_other_rows"]
+
+_WHOSE = ("unit_ids", "owners")
+
+
+def refuse_other_rows(name: str, records: Any, **beside: Any) -> None:
+    """Raises ValueError where pandas' indexes say that a row of `beside` is another record's.
+
+    Rows are matched by place, as Keras matches them. The index is what shows that the places are wrong, as after a
+    shuffle or a split of the records alone. Ids that are off by a row protect persons who do not exist, so `unit_ids`
+    and `owners` must have the very index of the records. Labels and weights may also count from 0, as columns do that
+    were made anew, and so may the records beside them.
+
+    Args:
+        name: of the records, as the caller knows them: "x".
+        records: an array, or a dict, list or tuple of them; what has no index is let in.
+        beside: labels, weights, `unit_ids` or `owners`, by name.
+    """
+    columns = [*_columns(name, records)]
+    columns += [column for called, given in beside.items() for column in _columns(called, given)]
+    for path, column in columns[1:]:
+        first, index, other = columns[0][0], columns[0][1].index, column.index
+        whose = path.partition("[")[0] in _WHOSE
+        anew = not whose and (_counts_from_0(index) or _counts_from_0(other))
+        if len(index) == len(other) and not anew and not index.equals(other):
+            at_stake = "a record would be protected as somebody else's" if whose else "a record would get another's"
+            raise ValueError(
+                f"{first} and {path} are matched by place, and their pandas indexes name different rows: {at_stake}."
+                f" Where the indexes are right, bring both into one order, {path}.loc[{first}.index] say. Where the"
+                f" places are right, drop the indexes: {path}.to_numpy()."
+            )
+
+
+def _columns(name: str, given: Any) -> Iterator[tuple[str, Any]]:
+    """The columns and tables of pandas, after what the caller would write for them."""
+    if hasattr(given, "iloc") and hasattr(getattr(given, "index", None), "equals"):
+        yield name, given
+    elif isinstance(given, Mapping):
+        for key in given:
+            yield from _columns(f"{name}[{key!r}]", given[key])
+    elif isinstance(given, list | tuple) and given and hasattr(given[0], "shape"):  # else ids, or numbers
+        for place, part in enumerate(given):
+            yield from _columns(f"{name}[{place}]", part)
+
+
+def _counts_from_0(index: Any) -> bool:
+    """Whether it is the one that pandas makes of nothing: 0, 1, 2, ..."""
+    return getattr(index, "start", None) == 0 and getattr(index, "step", None) == 1
