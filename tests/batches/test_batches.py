@@ -219,21 +219,39 @@ def test_tensors_are_kept_only_of_small_arrays_in_memory(tmp_path: Any, monkeypa
     ],
     ids=["integers", "column", "one-hot"],
 )
-def test_class_weights_multiply_the_weights_of_their_records(labels: np.ndarray) -> None:
+@pytest.mark.parametrize(
+    "kind", [dict, lambda given: {float(label): of for label, of in given.items()}, lambda given: Series(given)]
+)
+def test_class_weights_multiply_the_weights_of_their_records(labels: np.ndarray, kind: Callable[[Any], Any]) -> None:
     weight = np.linspace(1, 2, RECORDS)
     factors = np.array([1.0, 5.0, 0.25])[np.arange(RECORDS) % 3]  # class 0 is not named
     for given, expected in ((None, factors), (weight, weight * factors)):
-        batches = PrivateBatches(
-            numbered(), labels, Partition(RECORDS), sample_weight=given, class_weight={1: 5, 2: 0.25, 7: 9.0}
-        )
+        options = {"sample_weight": given, "class_weight": kind({1: 5, 2: 0.25, 7: 9.0})}
+        batches = PrivateBatches(numbered(), labels, Partition(RECORDS), **options)
         x, _, weights = batches[0]
         np.testing.assert_allclose(weights, expected[x[:, 0].astype(int) - 1], rtol=1e-6)
+
+
+class Series:
+    """As pandas', which is no Mapping."""
+
+    iloc = None
+
+    def __init__(self, given: dict[int, float]) -> None:
+        self.items = given.items
 
 
 # Refusals: before anything is drawn
 
 NAN = np.where(numbered() == 7, np.nan, 123456.0)
 INFINITE = np.where(numbered() == 7, np.inf, 1.0).astype(np.float16)
+
+
+def stacked(rows: Any) -> np.ndarray:
+    """As pandas keeps a column of arrays: each row an object."""
+    column = np.empty(RECORDS, object)
+    column[:] = list(rows)
+    return column
 
 
 class Frame:
@@ -253,7 +271,7 @@ class Frame:
         ({}, None, {}, "empty"),
         (numbered(), numbered(49), {}, "50.*49"),
         ({"a": numbered(), "b": numbered(49)}, None, {}, "first axes"),
-        (np.array([[1], [2, 3]] * 25, dtype=object), None, {}, "[Ee]ncode"),
+        (np.array([[1], [2, 3]] * 25, dtype=object), None, {}, "pad them to one"),
         (np.zeros(RECORDS, complex), None, {}, "[Ee]ncode"),
         (np.zeros(RECORDS, "datetime64[s]"), None, {}, "Count days"),
         (numbered(), np.array(["yes"] * RECORDS), {}, "Number the classes"),
@@ -272,7 +290,13 @@ class Frame:
         ({"age": numbered(), "income": NAN}, None, {}, r"x\['income'\] holds NaN.*nan_to_num\(x\['income'\]\)"),
         (numbered(), [ONES, INFINITE], {}, r"y\[1\] holds NaN"),
         (numbered(), None, {"sample_weight": np.array(["1"] * RECORDS)}, "It holds strings, and weights are numbers"),
-        ({"day": np.zeros(RECORDS, "datetime64[s]")}, None, {}, r"\(x\['day'\] - numpy.datetime64"),
+        ({"day": np.zeros(RECORDS, "datetime64[s]")}, None, {}, r"\(x\['day'\] - .*/ numpy.timedelta64\(1, 'D'\)"),
+        (np.zeros(RECORDS, "timedelta64[ns]"), None, {}, r"Count days: x / numpy.timedelta64\(1, 'D'\)"),
+        (Frame(age="i8", day="M8[ns]"), None, {}, r"Of dates count days: \(x\['day'\] - "),
+        (stacked(np.ones((RECORDS, 2))), None, {}, r"entries are arrays themselves: numpy.stack\(x\)"),
+        (stacked([[1.0, 2.0]] * RECORDS), None, {}, r"entries are arrays themselves: numpy.stack\(x\)"),
+        ({"age": [1, 2] * 25, "day": ONES}, None, {}, r"x\['age'\] is a list of 50 ints.*numpy.asarray\(x\['age'\]\)"),
+        (numbered(), "severity", {}, r"A column is given itself: y=table\['severity'\]"),
         ({"age": numbered(), "income": numbered(49)}, None, {}, r"x\['age'\] 50, x\['income'\] 49\."),
         (numbered(), None, {"sampling": Poisson(51)}, "51"),
         (numbered(), None, {"sampling": None}, "sampling"),

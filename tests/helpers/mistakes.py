@@ -90,6 +90,13 @@ MISTAKES = {
     "a normalization that was adapted": lambda: fit(adapted()),
     "a sampler's class": lambda: fit(sampling=tfdp.sampling.Poisson),
     "ids that are missing": lambda: fit(unit_ids=np.where(Y == 1, np.nan, Y)),
+    "ids in another order than the records": lambda: fit(x=Table(X, 1), unit_ids=Table(Y, 2)),
+    "labels that are fractions": lambda: fit(y=Y / 2),
+    "AUC of class numbers": lambda: fit(private(metrics=["AUC"])),
+    "a model checkpointed as .h5": lambda: fit(callbacks=[keras.callbacks.ModelCheckpoint("model.h5")]),
+    "class weights counted from the labels": lambda: fit(
+        y=np.minimum(Y, 1), epochs=0, class_weight={0: 64 / 44, 1: 64 / 84}
+    ),
     "ids as floats": lambda: fit(unit_ids=Y.astype(float)),
     "several records of a person, without ids": lambda: fit(records_per_unit=2),
     "owners of several records": lambda: fit(owners=np.stack([np.arange(64), Y], axis=1)),
@@ -161,7 +168,9 @@ MISTAKES = {
     "KerasTuner over private models": lambda: fit(callbacks=[of_keras_tuner()]),
     "y forgotten": lambda: fit(y=None),
     "a label under another name": lambda: fit(two_outputs(), y={"ill": Y, "aged": Y}),
-    "labels of -1 and 1": lambda: fit(private(head(), loss="binary_crossentropy"), y=np.where(Y == 1, 1, -1)),
+    "labels of 1 and 2, or of -1 and 1": lambda: fit(
+        private(head(), loss="binary_crossentropy"), y=np.where(Y == 1, 1, -1)
+    ),
     "a hinge loss of Keras": lambda: fit(private(head(), loss="hinge"), y=np.where(Y == 1, 1.0, -1.0)),
     "numbers as Python objects": lambda: fit(x=X.astype(object)),
     "all layers frozen": lambda: fit(private(frozen())),
@@ -172,6 +181,23 @@ MISTAKES = {
     "a ledger of a class of your own": lambda: setattr(private(), "ledger", OwnLedger()),
     "a private model saved as .h5": lambda: private().save("model.h5"),
 }
+
+
+class Table:
+    """As pandas has one: an array, and an index that says which rows these are."""
+
+    iloc = None
+
+    def __init__(self, values: Any, seed: int) -> None:
+        order = np.random.default_rng(seed).permutation(64)
+        self.values, self.shape, self.index = values[order], values.shape, Order(order.tolist())
+
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        return self.values
+
+
+class Order(list[int]):
+    equals = list.__eq__
 
 
 class OwnLedger(tfdp.accounting.Ledger):

@@ -38,6 +38,14 @@ def test_classes_that_the_model_has_are_taken(loss):
         check_labels(classifier(), loss, np.array([3]))
 
 
+def test_fractions_are_no_classes_and_the_message_shows_none():
+    """Keras cuts them off: ages would be trained as classes."""
+    with pytest.raises(ValueError, match="some of y are fractions") as refusal:
+        check_labels(classifier(), SPARSE, np.array([0.0, 1.0, 1.7351]))
+    assert "7351" not in str(refusal.value)
+    check_labels(classifier(), SPARSE, np.array([[0.0], [2.0]]))
+
+
 def test_what_is_no_class_is_not_looked_at():
     huge = np.array([1e9])
     check_labels(classifier(), "mse", huge)

@@ -171,8 +171,6 @@ def test_a_budget_that_is_spent_lets_nothing_out(tmp_path, monkeypatch):
     [
         ("one text", {}),
         ([], {}),
-        (["a", None], {}),
-        (["a", np.nan], {}),
         ([["a", 1]], {}),
         ([b"a"], {"noise_multiplier": 0.0}),
         (["a"], {"failure": 0.0}),
@@ -200,3 +198,11 @@ def test_bytes_and_tokens_of_a_function_of_ones_own_are_read():
     assert {"a", "b"} <= set(words)
     assert tfdp.preprocessing.vocabulary([[], []], ledger, noise_multiplier=1.0, failure=1e-6) == []
     assert ledger.steps == 2
+
+
+@pytest.mark.parametrize("hole", [None, float("nan")])
+def test_an_empty_cell_of_pandas_is_said_to_be_missing(hole):
+    ledger = Ledger()
+    with pytest.raises(ValueError, match=r"Record 1 is missing.*fillna"):
+        tfdp.preprocessing.vocabulary(["a b", hole], ledger, noise_multiplier=5.0, failure=1e-6)
+    assert not ledger.entries

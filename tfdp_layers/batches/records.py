@@ -18,15 +18,23 @@ _CHUNK_BYTES = 8 << 20  # what a check reads at once, so that memory-mapped reco
 
 
 def arrays(name: str, structure: Any) -> Any:
-    if isinstance(structure, list) and structure and isinstance(structure[0], str | bytes | int | float | bool):
-        raise ValueError(
-            f"{name} is a list of {len(structure):,} {type(structure[0]).__name__}s, and a list would hold one array an"
-            f" input. Make an array of it: numpy.asarray({name})."
-        )
+    refuse_lists(name, structure)
     called = {id(leaf): path for path, leaf in leaves_by_name(name, structure)}
     return keras.tree.map_structure(
         lambda leaf: _array(called.get(id(leaf), name), leaf), keras.tree.lists_to_tuples(structure)
     )
+
+
+def refuse_lists(name: str, structure: Any) -> None:
+    """Raises ValueError for a list of numbers or words in the place of an array, also within a dict of columns."""
+    if isinstance(structure, Mapping):
+        for key in structure:
+            refuse_lists(f"{name}[{key!r}]", structure[key])
+    elif isinstance(structure, list) and structure and isinstance(structure[0], str | bytes | int | float | bool):
+        raise ValueError(
+            f"{name} is a list of {len(structure):,} {type(structure[0]).__name__}s, and a list would hold one array an"
+            f" input. Make an array of it: numpy.asarray({name})."
+        )
 
 
 def leaves_by_name(name: str, structure: Any) -> Iterator[tuple[str, Any]]:
@@ -48,6 +56,8 @@ def _array(name: str, leaf: Any) -> np.ndarray:
             " dense, with .to_tensor(), tf.sparse.to_dense or .filled()."
         )
     refuse_sparse(name, leaf)
+    if isinstance(leaf, str):
+        raise ValueError(f"{name} is a string, and no array. A column is given itself: {name}=table[{leaf!r}], say.")
     if not hasattr(leaf, "__array__"):
         raise ValueError(
             f"{name} must be an array, or a dict, list or tuple of arrays (one for each input or output). Received a"
@@ -85,13 +95,14 @@ def _as_numbers(name: str, leaf: Any, array: np.ndarray) -> str:
     entries = array.ravel()
     if kind == "O" and is_text(entries[~missing(entries)]):
         return f"Some of its strings are missing: put one there, {name}.fillna('') of pandas say."
-    if kind in "mM":
-        return (
-            "Count days from a date that is known beforehand:"
-            f" ({name} - numpy.datetime64('2020-01-01', 'D')).astype(int)."
-        )
+    if kind == "m":
+        return f"Count days: {name} / numpy.timedelta64(1, 'D')."
+    if kind == "M":
+        return f"Count days from a date that is known beforehand: {_days(name)}."
     if kind == "c":
         return "Encode complex numbers by two columns, their real and imaginary parts."
+    if array.size and all(isinstance(one, np.ndarray | list | tuple) for one in entries):
+        return f"Its entries are arrays themselves: numpy.stack({name}). Rows of several lengths: pad them to one."
     columns = _columns_without_numbers(leaf)
     numbers = array.size and all(isinstance(one, int | float | np.number | np.bool_) for one in array.flat)
     if numbers:
@@ -102,10 +113,17 @@ def _as_numbers(name: str, leaf: Any, array: np.ndarray) -> str:
             " (docs/recipe_tabular.md)."
         )
     named = f" (no numbers: {', '.join(columns)})" if columns else ""
+    dates = next((one for one in columns or () if getattr(leaf.dtypes[one], "kind", "O") == "M"), None)
+    days = "" if dates is None else f" Of dates count days: {_days(f'{name}[{dates!r}]')}."
     return (
-        f"Columns of several types{named}: encode each one as numbers, then numpy.stack (docs/recipe_tabular.md)."
+        f"Columns of several types{named}: encode each one as numbers, then numpy.stack (docs/recipe_tabular.md).{days}"
         " Ragged rows: pad them to one length. Other numbers: .astype('float32')."
     )
+
+
+def _days(name: str) -> str:
+    """Days since a date, whatever unit the dates have."""
+    return f"({name} - numpy.datetime64('2020-01-01')) / numpy.timedelta64(1, 'D')"
 
 
 def _columns_without_numbers(frame: Any) -> list[str] | None:
@@ -205,8 +223,14 @@ def differing(weights: np.ndarray) -> bool:
     return above.size > 1 and bool(above.min() != above.max())
 
 
+def as_mapping(class_weight: Any) -> Any:
+    """A column of pandas, by its index, as a dict; anything else as it is."""
+    return dict(class_weight.items()) if hasattr(class_weight, "iloc") else class_weight
+
+
 def class_factors(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
     """float64 (records,): each record's factor."""
+    class_weight = as_mapping(class_weight)
     if not isinstance(class_weight, Mapping):
         raise ValueError(
             "class_weight must map integer classes to finite factors of at least 0, such as {0: 1.0, 1: 5.0}. Received:"
@@ -225,11 +249,12 @@ def class_factors(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
             f"class_weight needs y to be one array of labels. Received: {type(y).__name__}. Fold the factors into"
             " sample_weight, one array for each output."
         )
-    values, inverse = np.unique(_classes(y), return_inverse=True)
+    values, inverse = np.unique(classes_of(y), return_inverse=True)
     return np.array([float(class_weight.get(int(value), 1.0)) for value in values])[inverse.reshape(-1)]
 
 
-def _classes(y: np.ndarray) -> np.ndarray:
+def classes_of(y: np.ndarray) -> np.ndarray:
+    """The classes of labels (records,), (records, 1), or one-hot. Raises ValueError for others."""
     if y.ndim == 1 or (y.ndim == 2 and y.shape[1] == 1):
         if all((chunk == np.round(chunk)).all() for chunk in chunks(y)):
             return np.asarray(y).reshape(-1)

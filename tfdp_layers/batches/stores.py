@@ -13,8 +13,10 @@ import tensorflow as tf
 
 from tfdp_layers.accounting.grouping import sample_of
 from tfdp_layers.batches.alignment import refuse_other_rows
+from tfdp_layers.batches.balance import warn_of_balanced
 from tfdp_layers.batches.records import (
     arrays,
+    as_mapping,
     check_finite,
     class_factors,
     common_length,
@@ -103,10 +105,11 @@ class ArrayStore(Store):
         if class_weight is not None:
             factors = class_factors(y, class_weight)
             if sample_weight is None:
-                self.largest_weight = max(map(float, class_weight.values()), default=1.0) or None
+                self.largest_weight = max(map(float, as_mapping(class_weight).values()), default=1.0) or None
             weights = keras.tree.map_structure(lambda leaf: finite_weights(leaf * factors), weights)
         if sample_weight is not None or class_weight is not None:
             self.weighted = any(map(differing, keras.tree.flatten(weights)))
+            warn_of_balanced(y, weights)
         self.structure = (x, y, weights)
         self._leaves = [leaf for leaf in keras.tree.flatten(self.structure) if leaf is not None]
         self.fields = [Field(leaf.shape[1:], drawn_dtype(leaf.dtype)) for leaf in self._leaves]

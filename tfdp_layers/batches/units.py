@@ -148,3 +148,5 @@ def _is_missing(one: Any) -> bool:
         return one is None or one in ("", b"") or not bool(one == one)
     except TypeError:  # pandas' NA
         return True
+    except ValueError:  # an array, which is there
+        return False

@@ -20,6 +20,7 @@ from tfdp_layers.batches.stores import ArrayStore, Store
 from tfdp_layers.callbacks.steering import PUBLIC, flatten_callbacks, of_keras_tuner, refuse_steering
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import replaced, shown
+from tfdp_layers.layers.carried import HDF5
 from tfdp_layers.overlap import overlap
 from tfdp_layers.sampling import Poisson
 from tfdp_layers.structure import inputs_of, outputs_of
@@ -158,6 +159,7 @@ def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) ->
     for callback in flatten_callbacks(arguments.get("callbacks")):
         refuse_steering(callback, validation is not None, posing)
         refuse_without_tensorboard(callback)
+        refuse_unwritable(callback)
 
 
 def refuse_without_tensorboard(callback: Any) -> None:
@@ -168,6 +170,13 @@ def refuse_without_tensorboard(callback: Any) -> None:
             " longer brings it). Install it: pip install tensorboard. tfdp.callbacks.PrivacyTensorBoard shows epsilon,"
             " too."
         )
+
+
+def refuse_unwritable(callback: Any) -> None:
+    """Raises ValueError for a checkpoint of the model in an HDF5 file: `save` refuses it after an epoch is paid for."""
+    whole = isinstance(callback, keras.callbacks.ModelCheckpoint) and not callback.save_weights_only
+    if whole and str(callback.filepath).endswith((".h5", ".hdf5")):
+        raise ValueError(f"{type(callback).__name__} would write {callback.filepath}. {HDF5}")
 
 
 def logged_names(model: Any) -> list[str]:

@@ -45,6 +45,11 @@ def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
         return
     if len(values.shape) == len(model.outputs[0].shape) and values.shape[-1] != 1:
         return  # no class numbers: see `check_label_shapes`
+    if values.dtype.kind == "f" and (values != np.floor(values)).any():
+        raise ValueError(
+            "The loss takes class numbers, and some of y are fractions, which Keras would cut off. Number the classes;"
+            " or predict a number, by one unit and keras.losses.MeanSquaredError."
+        )
     if classes and values.size and (values.min() < 0 or values.max() >= classes):
         raise ValueError(
             f"The model has {classes} outputs, so sparse labels must lie in 0..{classes - 1}, and some of y do not."

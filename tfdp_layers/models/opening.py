@@ -232,6 +232,8 @@ class Opening(BoundedSums, WeightFiles):
             written = [] if metrics is None else steering.written_by_metrics(self, metrics)
             steering.refuse_foreign_writes(self, written)
             state.read_after_noise = steering.refuse_steered(self, written)
+            if metrics is not None:
+                steering.try_on_nothing(metrics)
             join_accounts(state.account, state.read_after_noise, ())  # of constraints and learning rates
             rows = flat_specs(spec, each)
             state.independence = examined(self, function, rows[0], rows[1], run.groups, written)

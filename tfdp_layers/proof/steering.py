@@ -39,14 +39,51 @@ def traced_metrics(model: Any, sums: Any, each: int = 1) -> Any:
     x, y, weights = flat_specs(sums.structured_input_signature[0], each)
     _, losses, y_pred = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), sums.structured_outputs)
     compiled = model._compile_metrics
-    if compiled is not None and not compiled.built:
-        compiled.build(y, y_pred)  # makes variables, for which a function would be traced twice
 
     def update(x: Any, y: Any, y_pred: Any, sample_weight: Any, present: tf.Tensor) -> None:
         model._update_metrics(x, y, y_pred, sample_weight, present)
 
     present = losses if weights is None else tf.TensorSpec(losses.shape, tf.float32)
-    return tf.function(update, autograph=False).get_concrete_function(x, y, y_pred, weights, present)
+    try:
+        if compiled is not None and not compiled.built:
+            compiled.build(y, y_pred)  # makes variables, for which a function would be traced twice
+        return tf.function(update, autograph=False).get_concrete_function(x, y, y_pred, weights, present)
+    except (tf.errors.OpError, TypeError, NotImplementedError, AttributeError) as error:
+        raise ValueError(uncomputed(y, y_pred, error)) from error
+
+
+def try_on_nothing(update: Any) -> None:
+    """Runs the update of metrics on two records that are empty and weigh nothing: an error in a step costs the step.
+
+    Left out where a shape is known by the records alone.
+
+    Args:
+        update: of `traced_metrics`, after it is known to write what metrics own.
+
+    Raises: ValueError for metrics that cannot be computed.
+    """
+    given, _ = update.structured_input_signature
+    if any(leaf.shape.rank is None or None in leaf.shape[1:] for leaf in keras.tree.flatten(given) if leaf is not None):
+        return
+
+    def empty(leaf: Any) -> Any:
+        return None if leaf is None else tf.zeros((2, *leaf.shape[1:]), leaf.dtype)
+
+    try:
+        update(*keras.tree.map_structure(empty, given))
+    except tf.errors.OpError as error:
+        raise ValueError(uncomputed(given[1], given[2], error)) from error
+
+
+def uncomputed(y: Any, y_pred: Any, error: Exception) -> str:
+    """What to say of metrics that end in an error of TensorFlow's or NumPy's, which names no metric."""
+    shapes = [keras.tree.map_structure(lambda t: ("records", *t.shape[1:]), part) for part in (y, y_pred)]
+    return (
+        f"A metric given to compile cannot be computed of labels of shape {shapes[0]} and predictions of shape"
+        f" {shapes[1]} ({type(error).__name__}). AUC, Precision and Recall compare number with number: for class"
+        " numbers take 'accuracy', or one-hot labels with CategoricalCrossentropy. A function takes and returns tensors"
+        " of Keras (keras.ops): scikit-learn's take arrays, after fit, of model.predict."
+    )
 
 
 def written_by_metrics(model: Any, update: Any) -> list[Any]:

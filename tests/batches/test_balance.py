@@ -1,0 +1,57 @@
+"""Weights that were counted from the private labels are warned of, whoever counted them."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from tfdp_layers.batches.arrays import PrivateBatches
+from tfdp_layers.sampling import Poisson
+
+LABELS = np.repeat([0, 1, 2], [40, 15, 5])
+COUNTS = {label: int((label == LABELS).sum()) for label in (0, 1, 2)}
+BALANCED = {label: 60 / (3 * count) for label, count in COUNTS.items()}
+INVERSE = np.array([1 / COUNTS[label] for label in LABELS])
+SAYS = "weigh exactly inversely to how many records each has"
+
+
+def drawn(y=LABELS, **options):
+    return PrivateBatches(np.ones((60, 2), "float32"), y, Poisson(8), **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"class_weight": BALANCED},
+        {"class_weight": {label: factor / BALANCED[0] for label, factor in BALANCED.items()}},
+        {"class_weight": BALANCED, "y": LABELS[:, None]},
+        {"class_weight": BALANCED, "y": np.eye(3)[LABELS]},
+        {"sample_weight": INVERSE},
+        {"sample_weight": INVERSE[:, None]},
+    ],
+    ids=["balanced", "another factor", "column", "one-hot", "weights of records", "column of them"],
+)
+def test_factors_counted_from_the_labels_are_seen(options):
+    with pytest.warns(UserWarning, match=SAYS):
+        drawn(**options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"class_weight": {label: round(factor, 1) for label, factor in BALANCED.items()}},
+        {"class_weight": {2: 10.0}},
+        {"class_weight": {0: 1.0, 1: 1.0, 2: 1.0}},
+        {"class_weight": {0: 1.0, 1: 1.0, 2: 1.0}, "y": np.arange(60) % 3},
+        {"sample_weight": np.linspace(1, 2, 60)},
+        {"sample_weight": np.where(LABELS == 2, 0.0, INVERSE)},
+        {"sample_weight": np.linspace(1, 2, 60), "y": np.linspace(0, 1, 60)},
+        {"sample_weight": np.linspace(1, 2, 60), "y": None},
+        {"sample_weight": (INVERSE, INVERSE), "y": (LABELS, LABELS)},
+    ],
+    ids=["rounded", "one class", "equal", "equal classes", "others", "left out", "numbers", "no labels", "two outputs"],
+)
+def test_other_weights_are_let_pass(options):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", SAYS)
+        drawn(**options)
