@@ -1,5 +1,6 @@
 """`tfdp plan`: the table of `tfdp.plan`, without TensorFlow."""
 
+import json
 import subprocess
 import sys
 
@@ -33,9 +34,26 @@ def test_a_picture_without_matplotlib_is_refused(capsys, monkeypatch):
     assert "needs matplotlib" in capsys.readouterr().err
 
 
+def test_numbers_are_read_as_everywhere_and_a_terminal_is_told_what_is_going_on(capsys, monkeypatch):
+    given = ("plan", *RUN, "--batch-sizes", "5e1,1e2", "--json")
+    assert run(*given) == 0
+    quiet = capsys.readouterr()
+    assert ([row["batch_size"] for row in json.loads(quiet.out)["runs"]], quiet.err) == ([50, 100], "")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert run(*given) == 0
+    told = capsys.readouterr()
+    assert told.out == quiet.out
+    assert told.err.startswith("Finding the noise")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
-    [(("--epsilon", 2), "--examples 60000"), ((*RUN, "--epochs", "5;6"), "whole numbers with commas")],
+    [
+        (("--epsilon", 2), "--examples 60000"),
+        ((*RUN, "--epochs", "5;6"), "whole numbers with commas"),
+        ((*RUN, "--batch-sizes", "1,024"), "none within them: 1024"),
+        ((*RUN, "--batch-sizes", ""), "whole numbers with commas"),
+    ],
 )
 def test_what_is_missing_or_wrong_is_said(capsys, arguments, says):
     assert run("plan", *arguments) == 2

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,19 @@ from typing import Any
 
 from absl import flags
 
-__all__ = ["HELP_ARGUMENTS", "Command", "Refusal", "fraction", "needed", "positive", "print_json", "whole", "wrapped"]
+__all__ = [
+    "HELP_ARGUMENTS",
+    "Command",
+    "Refusal",
+    "WholeNumber",
+    "fraction",
+    "needed",
+    "positive",
+    "print_json",
+    "say_at_once",
+    "whole",
+    "wrapped",
+]
 
 HELP_ARGUMENTS = ("--help", "-h", "-help", "help")
 _WIDTH = 96
@@ -44,7 +57,7 @@ class Command:
         self.define(values)
         for name in values:
             if isinstance(values[name].parser, flags.IntegerParser):
-                values[name].parser = _WholeNumber()
+                values[name].parser = WholeNumber()
         return values
 
     def parse(self, arguments: Sequence[str]) -> flags.FlagValues:
@@ -80,7 +93,7 @@ class Command:
         return "\n".join(lines)
 
 
-class _WholeNumber(flags.IntegerParser):
+class WholeNumber(flags.IntegerParser):
     """An integer as people write it: 60000, 60_000, 60,000, 6e4."""
 
     def convert(self, argument: Any) -> int:
@@ -101,6 +114,12 @@ def print_json(values: Mapping[str, Any]) -> None:
     """Prints one JSON object on a line of its own. Numbers that are not finite become null."""
     finite = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in values.items()}
     print(json.dumps(finite, allow_nan=False), flush=True)
+
+
+def say_at_once(text: str) -> None:
+    """Tells a person at a terminal what is going on, before it is done. Programs that read the output do not get it."""
+    if sys.stderr.isatty():
+        print(text, file=sys.stderr, flush=True)
 
 
 def definers(values: flags.FlagValues) -> tuple[Callable[..., None], Callable[..., None]]:

@@ -5,7 +5,17 @@ from pathlib import Path
 from absl import flags
 
 from tfdp_layers.accounting import RunPlan, plan
-from tfdp_layers.commands.command import Command, Refusal, fraction, needed, positive, print_json, whole
+from tfdp_layers.commands.command import (
+    Command,
+    Refusal,
+    WholeNumber,
+    fraction,
+    needed,
+    positive,
+    print_json,
+    say_at_once,
+    whole,
+)
 from tfdp_layers.commands.sampled_run import SAMPLING_HELP, SAMPLINGS
 
 __all__ = ["COMMAND"]
@@ -51,6 +61,7 @@ def _run(values: flags.FlagValues) -> int:
     epsilon = positive("epsilon", values.epsilon, "the budget")
     needed("epsilon", epsilon, "the budget for the whole run, for example --epsilon 2.7.")
     delta = fraction("delta", values.delta, "the probability with which the guarantee may fail")
+    say_at_once("Finding the noise that each training of the table needs, in a few seconds; nothing is trained.")
     try:
         found = plan(
             examples,
@@ -78,9 +89,12 @@ def _numbers(name: str, text: str | None) -> list[int] | None:
     if text is None:
         return None
     try:
-        return [int(part) for part in text.split(",")]
+        found = [WholeNumber().convert(part) for part in text.split(",")]
     except ValueError as error:
         raise Refusal(f"--{name} takes whole numbers with commas, for example 256,1024. Received: {text!r}.") from error
+    if any(part.strip().startswith("0") for part in text.split(",")):  # 1,024 would be batches of 1 and of 24
+        raise Refusal(f"--{name} has commas between numbers, and none within them: 1024. Received: {text!r}.")
+    return found
 
 
 def _draw(found: RunPlan, path: Path) -> None:
