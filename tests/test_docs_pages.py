@@ -2,6 +2,7 @@
 
 import csv
 import random
+import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,20 @@ def code_of(page):
     return "".join(
         block.split("```")[0] for block in (DOCS / page).read_text(encoding="utf-8").split("```python\n")[1:]
     )
+
+
+RECIPES = ["tabular", "text", "images"]
+ELSEWHERE = {"growing.md": "helpers/replicas/checking.py"}
+"""Pages whose programs another test runs, and the file that has their names."""
+
+
+def test_every_program_of_a_page_is_run():
+    """A block that begins with ```python is a program; a part of one, that leaves names open, begins with ```py."""
+    pages = {page.name for page in DOCS.glob("*.md") if "```python\n" in page.read_text(encoding="utf-8")}
+    run = set(re.findall(r"""code_of\("(\w+\.md)"\)""", Path(__file__).read_text(encoding="utf-8")))
+    run |= {f"recipe_{name}.md" for name in RECIPES}
+    run |= {p for p, file in ELSEWHERE.items() if f'"{p}"' in (Path(__file__).parent / file).read_text("utf-8")}
+    assert pages == run
 
 
 def write_patients(path):
@@ -73,7 +88,7 @@ def write_photos(folder, most):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["tabular", "text", "images"])
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_goes_from_files_to_a_served_model(recipe, monkeypatch, tmp_path, capsys):
     pytest.importorskip("keras")
     monkeypatch.chdir(tmp_path)
@@ -109,6 +124,25 @@ def test_the_loops_run_as_they_stand(monkeypatch, tmp_path):
     first, second = found["first"], found["second"]
     assert first.ledger is second.ledger is found["model"].ledger
     assert 3.0 < float(found["tfdp"].accounting.epsilon(first.ledger, 1e-5)) <= 8.0
+
+
+@pytest.mark.slow
+def test_a_twin_is_audited_as_the_page_has_it(capsys):
+    pytest.importorskip("keras")
+    code = code_of("audit.md")
+    exec(code.replace("canaries=500", "canaries=40").replace("epochs=10", "epochs=2"), found := {"__name__": "page"})
+    assert found["audit"].canaries == 40
+    assert capsys.readouterr().out.startswith("Claimed: epsilon <= ")
+
+
+@pytest.mark.slow
+def test_parties_take_turns_as_the_page_has_it(monkeypatch, tmp_path, capsys):
+    pytest.importorskip("keras")
+    monkeypatch.chdir(tmp_path)
+    exec(code_of("federated.md"), found := {"__name__": "page"})
+    assert found["server"].round == 3
+    assert all(0 < float(party.spent()) <= 25 for party in found["parties"])
+    assert "one party's whole data set" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -276,6 +276,15 @@ def assert_spent(output: str) -> None:
     assert 0.99 * 2.7 <= spent <= 2.7
 
 
+def test_every_test_that_a_page_names_is_there():
+    """By the end of its path, as the pages write it."""
+    files = [f"/{file.relative_to(ROOT).as_posix()}" for file in (ROOT / "tests").rglob("*.py")]
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")]
+    named = {(p.name, n) for p in pages for n in re.findall(r"`([\w./-]*test_\w+\.py)`", p.read_text("utf-8"))}
+    assert len(named) > 10
+    assert [one for one in sorted(named) if not any(file.endswith(f"/{one[1]}") for file in files)] == []
+
+
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in ROOT.glob("docs/*.md"))])
 def test_links_to_files_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")

@@ -111,6 +111,8 @@ def test_canaries_that_cannot_be_made_are_refused():
             make_canaries(*arguments)
     with pytest.raises(ValueError, match="one row for each"):
         Canaries(x, y[:3], np.ones(len(x), bool), x, y)
+    with pytest.raises(ValueError, match=r"A canary is one record.*\['unit_ids'\]"):
+        tfdp.audit.audit_training(None, x, y, np.int64(10), unit_ids=y)
     with pytest.raises(ValueError, match="Compile the model first"):
         tfdp.PrivateSequential([keras.Input((INPUTS,)), keras.layers.Dense(5)]).audit(x, y)
 

@@ -1,5 +1,6 @@
 """The command `tfdp` lists what it has, and refuses bad input in one message that leaves nothing behind."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -93,6 +94,10 @@ BAD = [
     (["calibrate", *RUN], "--epsilon is needed"),
     (["calibrate", *RUN, "--epsilon", "-2"], "above 0"),
     (["calibrate", *RUN, "--epsilon", "2", "--steps", "7"], "either --steps or --epochs"),
+    (["bench", "--keras-model", "nowhere.keras"], "there is no such file"),
+    (["bench", "--keras-model", "file"], "model.save('model.keras') wrote"),
+    (["tune", "--epsilon", "2", "--dataset", "digits", "--vary", "learning_rate=2:1"], "0 < LOW < HIGH"),
+    (["tune", "--epsilon", "2", "--dataset", "digits", "--vary", "learning_rate=0:1"], "0 < LOW < HIGH"),
     (["plan", "--examples", "9"], "--epsilon is needed"),
     (["plan", "--examples", "9", "--epsilon", "2", "--batch-sizes", "10"], "fits into 9 records"),
 ]
@@ -117,6 +122,15 @@ def test_bad_input_is_refused_in_one_message_and_leaves_nothing_behind(
     assert message in captured.err
     assert "Traceback" not in captured.err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.usefixtures("no_training", "no_data")
+def test_logs_without_tensorboard_are_refused_before_it_is_loaded(capsys, monkeypatch, tmp_path):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "tensorboard" else found(name))
+    assert run(*TRAIN, "--log-dir", tmp_path / "logs") == 2
+    assert "pip install '.[tensorboard]'" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_real_process_ends_with_status_2_and_no_traceback():

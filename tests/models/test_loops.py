@@ -16,6 +16,7 @@ from helpers.variants import slow_but
 from tfdp_layers.accounting import Ledger, epsilon
 from tfdp_layers.callbacks import PrivacyBudget
 from tfdp_layers.models.accounts import forget_released, released_values
+from tfdp_layers.models.loops import DrawnBatch
 from tfdp_layers.models.training import PrivateTraining
 
 
@@ -394,3 +395,8 @@ def test_a_run_is_entered_once():
     with pytest.raises(RuntimeError, match="was entered before, and is one run"):
         block.__enter__()
     assert model.ledger.steps == 2
+
+
+def test_a_draw_is_no_pair_by_place_either():
+    with pytest.raises(TypeError, match=r"x, y, sample_weight = batch.records\(\)"):
+        DrawnBatch(None, None)[0]

@@ -225,6 +225,7 @@ REFUSED = [
     ({"callbacks": []}, "Callbacks see trials"),
     ({"space": {}}, "LogUniform"),
     ({"space": {"rate": 0.1}}, "drawn from nothing known"),
+    ({"space": {"rate": (1e-3, 0.1)}}, "and two values as a list"),
     ({"space": {"batch_size": [16, 32]}}, "not both"),
     ({"space": {"epochs": Uniform(1, 3)}, "epochs": None}, "list of values"),
     ({"budget": 3.0}, "pair"),

@@ -56,9 +56,11 @@ def audit_training(
 
     Returns: the claim (epsilon of the ledger, both records and canaries counted) and the bounds: the first and largest
         by f-differential privacy against the claimed mechanism itself, then two for (epsilon, delta) alone.
-    Raises: ValueError for a sampling that canaries can't be put into, and what `fit` raises.
+    Raises: ValueError for a sampling that canaries can't be put into, records of several to a person, and what `fit`
+        raises.
     """
-    if isinstance(canaries, int):
+    refuse_groups(fit)
+    if not isinstance(canaries, Canaries):
         canaries = make_canaries(x, y, canaries, kind, seed)
     sampling = Poisson(batch_size) if sampling is None else sampling
     batches = with_canaries(x, y, canaries, sampling, sampling_seed)
@@ -77,6 +79,16 @@ def audit_training(
     with observed(model, scores.observe):
         model.fit(batches, **({"verbose": 0} | fit))
     return audited(model.ledger if claimed is None else claimed, scores.array(), canaries.included, delta, confidence)
+
+
+def refuse_groups(fit: dict[str, Any]) -> None:
+    """Raises ValueError for arguments of `fit` by which several records would be one contribution."""
+    grouped = sorted({"unit_ids", "owners", "records_per_owner", "records_per_unit", "views"} & fit.keys())
+    if grouped:
+        raise ValueError(
+            f"A canary is one record, put in or left out alone, and the audit got {grouped}. Leave that out: with the"
+            " same sampling it tests the same clip and noise."
+        )
 
 
 def audited(ledger: Ledger, scores: np.ndarray, included: np.ndarray, delta: float, confidence: float = 0.95) -> Audit:

@@ -46,11 +46,12 @@ class Audit:
 
     def __str__(self) -> str:
         verdict = "REFUTED: the training protects less than claimed" if self.refuted else "not refuted"
+        several = f", for {self.canaries} canaries of which {self.included} were included"
+        canaries = several if self.canaries > 1 else ", each of a run with the canary or without it"
         others = "".join(f"\n  {name}: epsilon >= {value:.3g}" for name, value in self.bounds.items())
         return (
             f"Claimed: epsilon <= {self.claimed_epsilon:.4g} at delta = {self.delta:g}\n"
             f"Audited: epsilon >= {self.audited_epsilon_lower:.4g} with confidence {self.confidence:.0%}"
             f" ({self.assumption}): {verdict}\n"
-            f"{self.correct} of {self.guesses} guesses were right, for {self.canaries} canaries of which"
-            f" {self.included} were included.{others}"
+            f"{self.correct} of {self.guesses} guesses were right{canaries}.{others}"
         )

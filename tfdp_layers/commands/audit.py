@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +101,7 @@ def _run(values: flags.FlagValues) -> int:
     options = Options.from_options(values)
     with quiet_import():
         import tensorflow  # noqa: F401
+    warnings.filterwarnings("ignore", "This fit can learn next to nothing")  # nor is it to: it is attacked
     try:
         audit = audit_training_of(options) if options.attack == "training" else _audit_steps(options)
     except (ValueError, NotImplementedError, datasets.DatasetNotFound) as error:

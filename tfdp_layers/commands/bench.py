@@ -2,6 +2,7 @@
 
 import logging
 import statistics
+import textwrap
 import time
 import warnings
 from pathlib import Path
@@ -53,6 +54,8 @@ def _run(values: flags.FlagValues) -> int:
     unknown = [way for way in ways if way not in WAYS]
     if unknown:
         raise Refusal(f"--ways takes names of {', '.join(WAYS)}, with commas between them. Received: {unknown[0]!r}.")
+    if values.keras_model is not None:
+        _check_file(values.keras_model)
     with quiet_import():
         import keras
 
@@ -122,17 +125,24 @@ def _built(name: str) -> Any:
     return keras.Sequential([keras.Input((28, 28, 1)), first, kl.MaxPooling2D(2, 1), second, *top])
 
 
+def _check_file(name: str) -> None:
+    """Raises Refusal for what is no model's file, before TensorFlow is loaded."""
+    if not Path(name).is_file():
+        raise Refusal(f"--keras-model {name}: there is no such file.")
+    if Path(name).suffix != ".keras":
+        raise Refusal(f"--keras-model takes a file that model.save('model.keras') wrote. Received: {name}.")
+
+
 def _loaded(name: str) -> Any:
     import keras
 
-    if not Path(name).is_file():
-        raise Refusal(f"--keras-model {name}: there is no such file.")
     try:
         model = keras.models.load_model(name, compile=False)
     except (KeyError, OSError, TypeError, ValueError) as error:
         last = str(error).strip().split("\n\n")[-1].removeprefix("Exception encountered: ")
+        said = textwrap.shorten(last, 300, placeholder=" ...")
         raise Refusal(
-            f"--keras-model {name} cannot be loaded: {last[:300]} What a file names must be Keras' or this library's:"
+            f"--keras-model {name} cannot be loaded: {said} What a file names must be Keras' or this library's:"
             " a model with layers of your own is timed in Python, by benchmarks of yours around fit."
         ) from error
     return model.to_keras() if hasattr(model, "to_keras") else model

@@ -6,6 +6,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+from tfdp_layers.commands.command import say_at_once
+
 __all__ = ["quiet_import"]
 
 
@@ -17,6 +19,8 @@ def quiet_import() -> Iterator[None]:
     """
     from absl import logging
 
+    if "tensorflow" not in sys.modules:
+        say_at_once("Loading TensorFlow; this takes some seconds.")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     logging.set_verbosity(logging.ERROR)
     sys.stderr.flush()

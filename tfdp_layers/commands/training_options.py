@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import importlib.util
 import math
 import tempfile
 from dataclasses import dataclass
@@ -124,6 +125,12 @@ class TrainingOptions:
             if not existing.is_dir():
                 raise Refusal(f"--log-dir {self.log_dir}: {existing} is a file, not a folder.")
             _check_writable("--log-dir", self.log_dir, existing)
+            if importlib.util.find_spec("tensorboard") is None:
+                raise Refusal(
+                    "--log-dir writes TensorBoard's files by its package, which is not installed (TensorFlow no longer"
+                    " brings it): pip install '.[tensorboard]'. The ledger alone is kept by fit, in Python:"
+                    " model.ledger = tfdp.accounting.Ledger('ledger.json')."
+                )
 
 
 def define_training_options(values: flags.FlagValues) -> None:

@@ -68,8 +68,8 @@ def _define(values: flags.FlagValues) -> None:
 
 def _run(values: flags.FlagValues) -> int:
     needed("epsilon", values.epsilon, "the privacy budget of the whole search, for example --epsilon 3.")
-    training = _prepared(_options(values))
     varied, trials = _all_varied(values.vary), positive("trials", values.trials, "the number of trials on average")
+    training = _prepared(_options(values))
     with quiet_import():
         import tensorflow  # noqa: F401
     from tfdp_layers import tuning
@@ -191,6 +191,10 @@ def _varied(text: str) -> tuple[str, Any]:
         found = []
     if not found or not all(type(one) in (int, float) for one in found) or (":" in value and len(found) != 2):
         raise Refusal(f"--vary {name} takes two numbers LOW:HIGH, or numbers with commas. Received: {value!r}.")
+    if ":" in value and not 0 < found[0] < found[1]:
+        raise Refusal(
+            f"--vary {name} draws between LOW and HIGH by the logarithm: 0 < LOW < HIGH. Received: {value!r}."
+        )
     return name, tuple(found) if ":" in value else found
 
 

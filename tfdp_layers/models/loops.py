@@ -25,11 +25,13 @@ class DrawnBatch:
         self._loop, self._data = loop, data
         self._copies: list[Any] = []
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self, *_: Any) -> Iterator[Any]:
         raise TypeError(
             "A draw is stepped as a whole, and gives its records to nobody: for batch in run: run.step(batch). Copies"
             " to look at, which are not private: x, y, sample_weight = batch.records()."
         )
+
+    __getitem__ = __iter__
 
     def records(self) -> Any:
         """Copies, as NumPy arrays, of the drawn (x, y, sample_weight): NOT private, nor is how many there are.

@@ -75,6 +75,12 @@ def checked_space(space: Any) -> dict[str, Drawn]:
             "space says from what each setting is drawn, by its name: {'learning_rate': tfdp.tuning.LogUniform(1e-3,"
             f" 0.1), 'units': [32, 64]}}. Received: {space!r}."
         )
+    ranges = [name for name, of in space.items() if isinstance(of, tuple) and len(of) == 2 and float in map(type, of)]
+    if ranges:
+        raise ValueError(
+            f"The settings {ranges} are given as two numbers in a tuple, which would be drawn as two values. Write a"
+            " range as tfdp.tuning.LogUniform(low, high) or Uniform(low, high), and two values as a list."
+        )
     found = {
         name: Choice(*of) if isinstance(of, Sequence) and not isinstance(of, str) else of for name, of in space.items()
     }
