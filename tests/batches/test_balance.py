@@ -44,12 +44,24 @@ def test_factors_counted_from_the_labels_are_seen(options):
         {"class_weight": {0: 1.0, 1: 1.0, 2: 1.0}},
         {"class_weight": {0: 1.0, 1: 1.0, 2: 1.0}, "y": np.arange(60) % 3},
         {"sample_weight": np.linspace(1, 2, 60)},
+        {"sample_weight": np.zeros(60)},
         {"sample_weight": np.where(LABELS == 2, 0.0, INVERSE)},
         {"sample_weight": np.linspace(1, 2, 60), "y": np.linspace(0, 1, 60)},
         {"sample_weight": np.linspace(1, 2, 60), "y": None},
         {"sample_weight": (INVERSE, INVERSE), "y": (LABELS, LABELS)},
     ],
-    ids=["rounded", "one class", "equal", "equal classes", "others", "left out", "numbers", "no labels", "two outputs"],
+    ids=[
+        "rounded",
+        "one class",
+        "equal",
+        "equal classes",
+        "others",
+        "none",
+        "left out",
+        "numbers",
+        "no labels",
+        "two outputs",
+    ],
 )
 def test_other_weights_are_let_pass(options):
     with warnings.catch_warnings():

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 
@@ -24,6 +25,17 @@ def refused(says, metrics=(), **options):
 def of_arrays(y, p):
     """As scikit-learn's."""
     return np.asarray(y).sum()
+
+
+def test_what_a_metric_asserts_of_its_records_is_not_asked_of_empty_ones():
+    def positive(y, p):
+        with tf.control_dependencies([tf.debugging.assert_positive(y)]):
+            return keras.ops.mean(p, axis=-1)
+
+    model = tfdp.make_private(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse", metrics=[positive])
+    model.fit(X, np.ones((40, 1)), sampling=tfdp.sampling.FixedSize(40), verbose=0)
+    assert model.ledger.steps == 1
 
 
 @pytest.mark.parametrize("metric", ["AUC", keras.metrics.Recall(), of_arrays], ids=["AUC", "recall", "NumPy"])

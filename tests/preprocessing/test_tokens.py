@@ -200,6 +200,11 @@ def test_bytes_and_tokens_of_a_function_of_ones_own_are_read():
     assert ledger.steps == 2
 
 
+def test_tokens_in_an_array_are_taken():
+    found = tfdp.preprocessing.vocabulary([np.array(["a", "b"])] * 400, Ledger(), noise_multiplier=1.0, failure=1e-6)
+    assert sorted(found) == ["a", "b"]
+
+
 @pytest.mark.parametrize("hole", [None, float("nan")])
 def test_an_empty_cell_of_pandas_is_said_to_be_missing(hole):
     ledger = Ledger()

@@ -109,7 +109,8 @@ class ArrayStore(Store):
             weights = keras.tree.map_structure(lambda leaf: finite_weights(leaf * factors), weights)
         if sample_weight is not None or class_weight is not None:
             self.weighted = any(map(differing, keras.tree.flatten(weights)))
-            warn_of_balanced(y, weights)
+            if self.weighted:
+                warn_of_balanced(y, weights)
         self.structure = (x, y, weights)
         self._leaves = [leaf for leaf in keras.tree.flatten(self.structure) if leaf is not None]
         self.fields = [Field(leaf.shape[1:], drawn_dtype(leaf.dtype)) for leaf in self._leaves]

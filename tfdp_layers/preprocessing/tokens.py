@@ -141,7 +141,7 @@ def _tokens(text: Any, number: int, tokens_of: Callable[[str], Iterable[str]]) -
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="replace")
     tokens = tokens_of(text) if isinstance(text, str) else text
-    if text is None or text != text:  # NaN, as pandas reads an empty cell
+    if text is None or (isinstance(text, float) and text != text):  # NaN, as pandas reads an empty cell
         raise ValueError(f"Record {number} is missing. Put an empty text there, records.fillna('') of pandas say.")
     if not isinstance(tokens, Iterable):
         raise ValueError(f"Record {number} is no text: {type(text).__name__}. Give strings, or collections of strings.")
