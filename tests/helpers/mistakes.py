@@ -142,7 +142,7 @@ MISTAKES = {
     "train_on_batch": lambda: private().train_on_batch(X[:4], Y[:4]),
     "a draw stepped twice": lambda: loop(twice=True),
     "a draw that is skipped": lambda: loop(twice=False),
-    "a custom layer with weights": lambda: fit(private(plain(Scaling()))),
+    "a custom layer that uses weights in an unknown way": lambda: fit(private(plain(Scaling()))),
     "an unknown sampler": lambda: fit(sampling="poisson"),
     "correlated noise on Poisson draws": lambda: fit(
         private(optimizer=tfdp.optimizers.ClippedOptimizer("adam", 1.0, noise=tfdp.noise.Correlated()))
@@ -248,4 +248,4 @@ class Scaling(keras.layers.Layer):
         self.w = self.add_weight(shape=(shape[-1],), initializer="ones")
 
     def call(self, x: Any) -> Any:
-        return x * self.w
+        return keras.ops.minimum(x, self.w)

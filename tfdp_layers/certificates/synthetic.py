@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfdp_layers.certificates.lookups import hold_ids
 from tfdp_layers.per_record.losses import is_sparse
+from tfdp_layers.per_record.registry import unshared
 from tfdp_layers.structure import inputs_of
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def synthetic_inputs(model: "PrivateTraining", x: Any, rows: int = ROWS, seed: i
     within its table.
     """
     rng = np.random.default_rng(seed)
-    limits = [layer.input_dim for layer in model._flatten_layers() if isinstance(layer, keras.layers.Embedding)]
+    limits = [rows for layer in model._flatten_layers() for rows in table_rows(layer)]
     leaves = keras.tree.flatten(x)
 
     def fill(spec: Any, looked_up: bool) -> tf.Tensor:
@@ -49,6 +50,15 @@ def synthetic_inputs(model: "PrivateTraining", x: Any, rows: int = ROWS, seed: i
     return keras.tree.pack_sequence_as(
         x, [fill(*one) for one in zip(leaves, hold_ids(model, len(leaves)), strict=True)]
     )
+
+
+def table_rows(layer: Any) -> list[int]:
+    """The rows of an embedding's table; of a layer of the user's own those of what may be one: its own matrices."""
+    if isinstance(layer, keras.layers.Embedding):
+        return [layer.input_dim]
+    if isinstance(layer, keras.Model) or type(layer).__module__.startswith("keras."):
+        return []
+    return [v.shape[0] for v in unshared(layer) if len(v.shape) > 0 and v.shape[0] > 1]
 
 
 def random_texts(model: "PrivateTraining", shape: Sequence[int], rng: np.random.Generator) -> tf.Tensor:

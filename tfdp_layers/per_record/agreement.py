@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 _RECORDS, _SIZE = 2, 3
 """Records of a comparison, and what stands for sizes that are not known."""
-_TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}
+TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}
+"""Of comparisons, by the type that is computed in; where it is none of these, each comparison's own."""
 _AGREED: WeakKeyDictionary[type, set[str]] = WeakKeyDictionary()
 """Of each class the settings, and shapes of arguments, that were compared."""
 
@@ -70,7 +71,7 @@ def compare(
                 raise
             except Exception as error:
                 raise ValueError(f"{differs(layer)} On random inputs it fails: {error}") from error
-    tolerance = _TOLERANCE.get(layer.compute_dtype, 1e-4)
+    tolerance = TOLERANCE.get(layer.compute_dtype, 1e-4)
     if len(found[0]) != len(found[1]):
         raise ValueError(differs(layer))
     for own, ours in zip(*found, strict=True):
@@ -97,8 +98,8 @@ def settings_of(layer: Any, args: Any, kwargs: Any) -> str:
     return json.dumps([config, leaves, sorted(kwargs), weights], default=str, sort_keys=True)
 
 
-def random_like(leaf: Any, rng: np.random.Generator, records: Any) -> Any:
-    """A random tensor like this one, of `_RECORDS` records instead of `records`; anything but a tensor as it is.
+def random_like(leaf: Any, rng: np.random.Generator, records: Any, count: int = _RECORDS) -> Any:
+    """A random tensor like this one, of `count` records instead of `records`; anything but a tensor as it is.
 
     Axis 0 may hold several rows a record; where `records` is no number, the records are what it holds, unless it is 1.
     """
@@ -108,10 +109,10 @@ def random_like(leaf: Any, rng: np.random.Generator, records: Any) -> Any:
     if sizes and leaf.shape[0] != 1:
         known = isinstance(records, int) and leaf.shape[0] is not None
         rows, rest = divmod(sizes[0], records) if known else (1, 0)
-        sizes[0] = sizes[0] if rest else rows * _RECORDS
+        sizes[0] = sizes[0] if rest else rows * count
     if leaf.dtype.is_floating:
         return tf.constant(rng.normal(size=sizes), leaf.dtype)
-    return tf.constant(rng.integers(0, 2, sizes), leaf.dtype)
+    return tf.cast(tf.constant(rng.integers(0, 2, sizes)), leaf.dtype)
 
 
 def arrays(outputs: Any) -> list[np.ndarray]:

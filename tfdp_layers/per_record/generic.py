@@ -43,7 +43,12 @@ class PerRecordCall:
 
     def __call__(self) -> Any:
         values = [tf.stop_gradient(tf.convert_to_tensor(v)) for v in self.variables]
-        outputs, scope = self._with(self.call, values, self.leaves)
+        return self.with_values(values, self.leaves)
+
+    def with_values(self, values: list[tf.Tensor], leaves: list[Any]) -> Any:
+        """The layer's own call with these values of its weights, and these tensors in its arguments."""
+        outputs, scope = self._with(self.call, values, leaves)
+        self.layer._losses.extend(scope.losses)
         for variable in self.layer.non_trainable_variables:  # such as where its random numbers stand
             changed = scope.get_current_value(variable)
             if changed is not None:
@@ -52,7 +57,8 @@ class PerRecordCall:
 
     def _with(self, call: Callable[..., Any], values: list[tf.Tensor], leaves: list[Any], **options: Any) -> Any:
         args, kwargs = keras.tree.pack_sequence_as(self.structure, leaves)
-        with keras.StatelessScope(state_mapping=list(zip(self.variables, values, strict=True))) as scope:
+        mapping = list(zip(self.variables, values, strict=True))
+        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
             return call(*args, **(options | kwargs)), scope
 
     def contributions(self, *upstream: tf.Tensor, each: int = 1) -> list[Contribution]:

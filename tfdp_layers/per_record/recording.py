@@ -10,11 +10,14 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.per_record.agreement import agreeing
+from tfdp_layers.per_record.broadcasting import summed_like
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, constant, positions
 from tfdp_layers.per_record.einsum import einsum_contribution
 from tfdp_layers.per_record.generic import PerRecordCall
 from tfdp_layers.per_record.joining import joined
-from tfdp_layers.per_record.registry import entry_of, layers_to_record, no_formula, own_weights
+from tfdp_layers.per_record.meetings import UnknownUseError
+from tfdp_layers.per_record.observed import observed, tried
+from tfdp_layers.per_record.registry import entry_of, layers_to_record, no_formula, own_weights, slow_layers
 from tfdp_layers.per_record.tables import Rows, merged
 from tfdp_layers.rules.einsum import explicit
 from tfdp_layers.structure import trained_weights
@@ -118,13 +121,43 @@ class Recorder:
         outputs = tf.einsum(equation, inputs, constant(kernel, inputs.dtype))
         return self.note(kernel, outputs, lambda u: einsum_contribution(equation, kernel, inputs, u))
 
-    def whole_layer(self, layer: keras.layers.Layer, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """A layer without a formula for the weights that it owns itself: their gradients are taken record by record."""
-        return self.whole(PerRecordCall(layer, call, tuple(own_weights(layer)), args, kwargs))
-
     def looping_layer(self, layer: keras.layers.Layer, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A layer that loops over steps, with all its weights and those of its parts: record by record."""
         return self.whole(PerRecordCall(layer, call, tuple(trained_weights(layer)), args, kwargs, loops=True))
+
+    def observed_layer(
+        self, layer: keras.layers.Layer, call: Callable[..., Any], allow_generic: bool, *args: Any, **kwargs: Any
+    ) -> Any:
+        """A layer without a formula, by what its own call shows; else, where that is allowed, record by record.
+
+        Raises: ValueError, naming the layer, where it is not.
+        """
+        every = PerRecordCall(layer, call, tuple(own_weights(layer)), args, kwargs)
+        if self.idle:
+            return every()
+        try:
+            if not tf.executing_eagerly():
+                return observed(every, self)
+            tried(every, self)
+        except UnknownUseError as error:
+            if not allow_generic:
+                raise ValueError(no_formula(layer, str(error))) from error
+            slow_layers.add(layer)
+            return self.whole(every)
+        return self.whole(PerRecordCall(layer, call, every.variables, args, kwargs, loops=True))
+
+    def weight(self, variable: keras.Variable) -> Any:
+        """The variable's value, which no gradient reaches but those at what it meets."""
+        value = tf.identity(constant(variable, variable.dtype))
+        self._tape.watch(value)
+        return value
+
+    def note_meeting(
+        self, variables: Sequence[Any], result: tf.Tensor, each: int, parts: Callable[..., list[Contribution]]
+    ) -> None:
+        """Remembers where records meet what was computed from variables; the result has `each` rows a record."""
+        self.require_rows(result, each)
+        self.uses.append(Use(self.layer, tuple(variables), (result,), parts))
 
     def whole(self, every: PerRecordCall) -> Any:
         """A call whose weights' gradients are taken record by record."""
@@ -169,7 +202,15 @@ class Recorder:
         """The outputs, at which the tape takes a gradient. Raises ValueError where that is not one of each record."""
         if self.idle:
             return outputs
-        if self._rows is not None and outputs.shape[0] != self._rows:
+        self.require_rows(outputs)
+        outputs = tf.identity(outputs)
+        self._tape.watch(outputs)
+        return outputs
+
+    def require_rows(self, outputs: tf.Tensor, each: int = 1) -> None:
+        """Raises ValueError where outputs have not `each` rows for each record, or stand in another function."""
+        known = outputs.shape[0] is not None or each == 1  # several rows a record: as many as its positions
+        if self._rows is not None and known and outputs.shape[0] != self._rows * each:
             raise ValueError(
                 f"Layer {self.layer!r} computes {outputs.shape[0] or 'an unknown number of'} rows for {self._rows}"
                 " records: their gradients can't be told apart by record. Keep axis 0 the batch; positions go into the"
@@ -181,9 +222,6 @@ class Recorder:
                 " gradients can't be taken. Call it directly, once for each use (TimeDistributed needs a fixed number"
                 " of steps)."
             )
-        outputs = tf.identity(outputs)
-        self._tape.watch(outputs)
-        return outputs
 
     @contextlib.contextmanager
     def aside(self, records: int) -> Iterator[None]:
@@ -224,7 +262,8 @@ class Recorder:
 def recording(model: keras.Model, recorder: Recorder, allow_generic: bool = False) -> Iterator[Recorder]:
     """Inside the block, ordinary layers with trainable weights compute through the recorder.
 
-    Raises: ValueError, naming the layer, for one without a formula unless `allow_generic`.
+    Raises: ValueError, naming the layer, from the call of one without a formula whose own call does not show how its
+        weights enter, unless `allow_generic`.
     """
     changed = []
     try:
@@ -234,10 +273,8 @@ def recording(model: keras.Model, recorder: Recorder, allow_generic: bool = Fals
                 function = functools.partial(entry.formula, layer, recorder)
                 function = agreeing(function, layer, recorder, original) if entry.by_name else function
                 function = functools.partial(of_dense, layer, function)
-            elif allow_generic:
-                function = functools.partial(recorder.whole_layer, layer, original)
             else:
-                raise ValueError(no_formula(layer))
+                function = functools.partial(recorder.observed_layer, layer, original, allow_generic)
             # Beside the class's method, past Keras' tracking of attributes.
             changed.append((layer, vars(layer).get("call")))
             vars(layer)["call"] = functools.partial(named, recorder, layer.path or layer.name, function)
@@ -282,14 +319,3 @@ def multiplied(inputs: tf.Tensor, matrix: tf.Tensor, transpose_b: bool = False) 
 
 def reshaped(value: tf.Tensor, shape: Sequence[int] | None) -> tf.Tensor:
     return value if shape is None else tf.reshape(value, shape)
-
-
-def summed_like(rows: tf.Tensor, value_shape: Sequence[int], shape: Sequence[int]) -> tf.Tensor:
-    """Sums each record's rows over the axes along which a value of `value_shape` was broadcast: (batch, *shape)."""
-    rows = tf.cast(rows, tf.float32)
-    rank = len(rows.shape) - 1
-    padded = [1] * (rank - len(value_shape)) + list(value_shape)
-    axes = [axis + 1 for axis in range(rank) if padded[axis] == 1 and rows.shape[axis + 1] != 1]
-    for axis in sorted(axes, reverse=True):  # one after another: rounding grows with the length of a running sum
-        rows = tf.reduce_sum(rows, axis=axis)
-    return tf.reshape(rows, (-1, *shape))

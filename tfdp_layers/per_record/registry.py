@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakSet
 
 import keras
 import tensorflow as tf
@@ -125,23 +126,34 @@ def own_weights(layer: keras.layers.Layer) -> list[Any]:
 
     What Keras trains goes by each weight's own flag: a part that was unfrozen in a frozen layer is trained.
     """
+    within = {id(v) for v in unshared(layer)}
+    return [v for v in trained_weights(layer) if id(v) in within]
+
+
+def unshared(layer: Any) -> list[Any]:
+    """The variables that the layer itself owns, frozen ones too, not a layer within it."""
     within = {id(v) for part in layer._layers for v in part.variables}
-    return [v for v in trained_weights(layer) if id(v) not in within]
+    return [v for v in layer.variables if id(v) not in within]
 
 
-def no_formula(layer: keras.layers.Layer) -> str:
-    """The message for a layer whose per-record gradients are not known."""
+slow_layers: WeakSet[Any] = WeakSet()
+"""Layers whose gradients are written out for each record."""
+
+
+def no_formula(layer: keras.layers.Layer, why: str) -> str:
+    """The message for a layer whose per-record gradients are not known, and why its call does not show them."""
     return (
         f"Layer {layer.name!r} ({type(layer).__name__}) owns trainable weights, and no formula gives their per-record"
-        " gradients. Register one, @tfdp.per_record_formulas(TheLayer); or allow the slow way, one gradient for each"
-        " record (allow_generic=True on the optimizer); or freeze it (layer.trainable = False)."
+        f" gradients, nor does its call show them: {why}. Register one, @tfdp.per_record_formulas(TheLayer); or allow"
+        " the slow way, one gradient for each record (allow_generic=True on the optimizer); or freeze it"
+        " (layer.trainable = False)."
     )
 
 
 def warn_of_generic(model: keras.Model) -> None:
     """Warns of each layer that takes the slow way."""
     for layer in layers_to_record(model):
-        if entry_of(layer) is None:
+        if layer in slow_layers:
             weights = sum(int(tf.size(v.value)) for v in own_weights(layer))
             warn(
                 f"Layer {layer.name!r} ({type(layer).__name__}) has no per-record formula: a gradient of its"
