@@ -51,6 +51,10 @@ def tiled_token(s: Any, x: Any) -> Any:
     return ops.concatenate([token, x], axis=1) + s.places[: ops.shape(x)[1] + 1]
 
 
+def repeated_token(s: Any, x: Any) -> Any:
+    return ops.concatenate([ops.repeat(s.token, ops.shape(x)[0], axis=0), x], axis=1)
+
+
 def attention(s: Any, x: Any) -> Any:
     def heads(w: Any) -> Any:
         return ops.transpose(ops.reshape(x @ w, (-1, x.shape[1], 2, 3)), (0, 2, 1, 3))
@@ -84,6 +88,8 @@ OWN_CASES: dict[str, Callable[[], Case]] = {
     "attention pooling": own((4, 6), pooling, w=(6, 7), b=(7,), v=(7, 1)),
     "class token": own((4, 6), class_token, token=(1, 1, 6), places=(1, 5, 6)),
     "class token, tiled": own((4, 6), tiled_token, token=(6,), places=(9, 6)),
+    "class token, repeated": own((4, 6), repeated_token, token=(1, 1, 6)),
+    "low rank": own((4, 6), lambda s, x: x @ (s.a @ s.b), a=(6, 2), b=(2, 5)),
     "attention": own((4, 6), attention, q=(6, 6), k=(6, 6), v=(6, 6), o=(6, 6)),
     "weight normalization": own((6,), lambda s, x: x @ (s.g * s.v / ops.norm(s.v, axis=0)), v=(6, 3), g=(3,)),
     "generalized mean": own((4, 6), generalized_mean, p=()),

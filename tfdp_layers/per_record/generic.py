@@ -1,6 +1,6 @@
 """Per-record gradients of any layer, written out: the slow way, for layers without a formula."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -18,9 +18,10 @@ class PerRecordCall:
         call: its own `call`, for the forward pass.
         variables: the trainable weights that it owns.
         args, kwargs: of the call; tensors in them have the records on axis 0.
-        loops: whether the layer loops over steps. Then its records are taken one after the other: a loop in a
-            vectorized loop makes a step 3.4 times faster, and takes half a minute to trace; the proof has no rules
-            for what it is traced to.
+
+    Records are taken one after the other. Vectorized, a step is faster (3.4 times with loops in the layer), takes up to
+    half a minute to trace, is beyond the rules of the proof, and may crash: a layer's products become such of (batch,
+    1, k, n) by (n, m), in which TensorFlow 2.21 with oneDNN writes beyond its memory.
 
     A layer that draws random numbers (dropout in it) draws others for the gradient: the bound holds all the same.
     """
@@ -32,9 +33,7 @@ class PerRecordCall:
         variables: tuple[Any, ...],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        loops: bool = False,
     ) -> None:
-        self.loops = loops
         self.layer, self.call, self.variables = layer, call, variables
         leaves = keras.tree.flatten((args, kwargs))
         self.structure = (args, kwargs)
@@ -61,8 +60,8 @@ class PerRecordCall:
         with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
             return call(*args, **(options | kwargs)), scope
 
-    def contributions(self, *upstream: tf.Tensor, each: int = 1) -> list[Contribution]:
-        """The gradients of every record for the gradients at the outputs; of units of `each` rows, added up."""
+    def contributions(self, places: Sequence[int], *upstream: tf.Tensor, each: int = 1) -> list[Contribution]:
+        """The gradients of every record for the gradients at these of the outputs; of units of `each` rows, added up."""
         rows = [leaf for leaf, varies in zip(self.leaves, self.is_rows, strict=True) if varies]
         if each > 1:
             rows, upstream = [grouped(leaf, each) for leaf in rows], tuple(grouped(u, each) for u in upstream)
@@ -78,24 +77,18 @@ class PerRecordCall:
             values = [tf.identity(tf.convert_to_tensor(v)) for v in self.variables]
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(values)
-                outputs = keras.tree.flatten(self._with(self.layer, values, leaves, training=True)[0])
+                flat = keras.tree.flatten(self._with(self.layer, values, leaves, training=True)[0])
+                outputs = [flat[place] for place in places]
             found = tape.gradient(outputs, values, output_gradients=gradients, unconnected_gradients="zero")
             return [dense(gradient, value) for gradient, value in zip(found, values, strict=True)]
 
-        if self.loops:
-            types = [tf.as_dtype(v.dtype) for v in self.variables]
-            found = tf.map_fn(one, (rows, list(upstream)), fn_output_signature=types)
-        else:
-            found = tf.vectorized_map(one, (rows, list(upstream)))
+        types = [tf.as_dtype(v.dtype) for v in self.variables]
+        found = tf.map_fn(one, (rows, list(upstream)), fn_output_signature=types)
         return [Stored(v, g) for v, g in zip(self.variables, found, strict=True)]
 
 
 def dense(gradient: Any, value: tf.Tensor) -> tf.Tensor:
-    """The gradient of a table by rows as one of the table; what is not a row of it counts as nothing.
-
-    `tf.vectorized_map` puts the tables of all records behind one another: a row beyond the table, which CPUs refuse to
-    read but GPUs take for zeros, would be one of the next record's.
-    """
+    """The gradient of a table by rows as one of the table; what is not a row of it counts as nothing."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     count, indices = value.shape[0], gradient.indices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import string
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -91,6 +92,8 @@ def require_rule(meeting: Meeting) -> None:
 @rule("Add", "AddV2", "AddN", "BiasAdd", "Sub", "Mul", "RealDiv", "SquaredDifference", "Pow", "SelectV2", "BroadcastTo")
 def entry_by_entry(place: Place, u: tf.Tensor) -> Contribution:
     """The weight is broadcast: its gradient is the sum of u times the derivative in each entry."""
+    if place.meeting.after is not None:
+        return repeated(place, u)
     shape, rank = place.shape, len(u.shape)
     padded = [1] * (rank - len(shape)) + list(shape)
     if len(padded) != rank or not rank or padded[0] != 1:
@@ -128,7 +131,9 @@ def derivative(place: Place, u: tf.Tensor) -> tf.Tensor:
 def repeated(place: Place, u: tf.Tensor) -> Contribution:
     """Repeated for each record alone: other axes keep their sizes."""
     shape = place.shape
-    if not shape or shape[0] != 1 or tuple(u.shape[1:]) != shape[1:]:
+    if place.meeting.after is not None and place.each == 1 and math.prod(u.shape[1:]) == math.prod(shape):
+        return place.stored(u)
+    if place.meeting.after is not None or not shape or shape[0] != 1 or tuple(u.shape[1:]) != shape[1:]:
         raise place.refuse("repeats a weight along more than the records")
     return entry_by_entry(place, u)
 

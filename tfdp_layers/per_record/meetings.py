@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,12 +32,14 @@ class Meeting:
         slot: the place of what came from weights among its inputs.
         weights: the places of these weights among all.
         chain: the operations between them and this one, in order.
+        after: the operation that brings what was repeated onto the axis of records, where this one does not.
     """
 
     op: Any
     slot: int
     weights: tuple[int, ...]
     chain: tuple[Any, ...]
+    after: Any = None
 
     @property
     def met(self) -> tf.Tensor:
@@ -45,11 +48,11 @@ class Meeting:
 
     @property
     def result(self) -> tf.Tensor:
-        return self.op.outputs[0]
+        return (self.after or self.op).outputs[0]
 
     @property
-    def kind(self) -> tuple[str, int]:
-        return self.op.type, self.slot
+    def kind(self) -> tuple[str, int, bool]:
+        return self.op.type, self.slot, self.after is not None
 
     @property
     def in_order(self) -> bool:
@@ -78,6 +81,7 @@ def meetings(ops: Sequence[Any], weights: Sequence[tf.Tensor], leaves: Sequence[
         t.ref(): (frozenset([i]), frozenset()) for i, t in enumerate(weights)
     }
     data, sizes = {t.ref() for t in leaves}, set()
+    waiting: dict[Any, Meeting] = {}
     for place, op in enumerate(ops):
         inputs, outputs = [t.ref() for t in op.inputs], [t.ref() for t in op.outputs]
         slots = [slot for slot, t in enumerate(inputs) if t in known]
@@ -85,6 +89,12 @@ def meetings(ops: Sequence[Any], weights: Sequence[tf.Tensor], leaves: Sequence[
         sized = any(t in sizes for t in inputs)
         if op.type in SIZES:
             sizes.update(outputs if rows or sized else ())
+        elif op.type == "Reshape" and inputs[0] in waiting:
+            yield dataclasses.replace(waiting[inputs[0]], after=op)
+            data.update(outputs)
+        elif slots and repeats_inside(op, sized, leaves):
+            which, chain = known[inputs[0]]
+            waiting[outputs[0]] = Meeting(op, 0, tuple(sorted(which)), tuple(ops[i] for i in sorted(chain)))
         elif slots and (rows or becomes_rows(op, slots, sized, leaves)):
             for slot in slots:
                 which, chain = known[inputs[slot]]
@@ -98,6 +108,16 @@ def meetings(ops: Sequence[Any], weights: Sequence[tf.Tensor], leaves: Sequence[
             data.update(outputs)
         elif sized:
             sizes.update(outputs)
+
+
+def repeats_inside(op: Any, sized: bool, leaves: Sequence[tf.Tensor]) -> bool:
+    """Whether a weight is repeated for each record on an axis behind others of length 1, as `repeat` begins."""
+    if op.type not in REPEATS or op.outputs[0].shape.rank is None:
+        return False
+    sizes = op.outputs[0].shape.as_list()
+    place = next((axis for axis, size in enumerate(sizes) if size != 1), 0)
+    records = next((t.shape[0] for t in leaves if t.shape.rank), None)
+    return place > 0 and sizes[place] == records and (records is not None or sized)
 
 
 def becomes_rows(op: Any, slots: Sequence[int], sized: bool, leaves: Sequence[tf.Tensor]) -> bool:

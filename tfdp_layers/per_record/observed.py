@@ -34,13 +34,15 @@ if TYPE_CHECKING:
 
 _RECORDS = 7
 """Records of a trial."""
+PRODUCTS = {"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Conv2D", "Conv3D"}
+"""What vectorized is traced to forms beyond the rules of the proof."""
 
 
 @dataclass(frozen=True)
 class Seen:
     """A meeting of a trial: its kind, and how many rows its result has for each record."""
 
-    kind: tuple[str, int]
+    kind: tuple[str, int, bool]
     each: int
 
 
@@ -121,7 +123,9 @@ def pulled(chain: Sequence[Any], end: tf.Tensor, values: Sequence[tf.Tensor], gr
         found = tape.gradient(made[end.ref()], copies, output_gradients=output, unconnected_gradients="zero")
         return [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in found]
 
-    return tf.vectorized_map(one, gradients)
+    if PRODUCTS.isdisjoint(op.type for op in left):
+        return tf.vectorized_map(one, gradients)
+    return tf.map_fn(one, gradients, fn_output_signature=[tf.float32] * len(values))
 
 
 def moved(op: Any, gradients: tf.Tensor) -> Any:

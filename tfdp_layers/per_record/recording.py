@@ -65,6 +65,8 @@ class Recorder:
 
     def product(self, kernel: keras.Variable, inputs: tf.Tensor) -> Any:
         """inputs (batch, ..., n) times the kernel (n, m)."""
+        if inputs.shape[-1] is None:  # after a reshape to (batch, positions, -1)
+            inputs = tf.ensure_shape(inputs, [*inputs.shape[:-1], kernel.shape[0]])
         outputs = multiplied(inputs, constant(kernel, inputs.dtype))
         return self.note(kernel, outputs, lambda u: Products(kernel, positions(inputs), positions(u)))
 
@@ -123,7 +125,7 @@ class Recorder:
 
     def looping_layer(self, layer: keras.layers.Layer, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """A layer that loops over steps, with all its weights and those of its parts: record by record."""
-        return self.whole(PerRecordCall(layer, call, tuple(trained_weights(layer)), args, kwargs, loops=True))
+        return self.whole(PerRecordCall(layer, call, tuple(trained_weights(layer)), args, kwargs))
 
     def observed_layer(
         self, layer: keras.layers.Layer, call: Callable[..., Any], allow_generic: bool, *args: Any, **kwargs: Any
@@ -144,7 +146,7 @@ class Recorder:
                 raise ValueError(no_formula(layer, str(error))) from error
             slow_layers.add(layer)
             return self.whole(every)
-        return self.whole(PerRecordCall(layer, call, every.variables, args, kwargs, loops=True))
+        return self.whole(every)
 
     def weight(self, variable: keras.Variable) -> Any:
         """The variable's value, which no gradient reaches but those at what it meets."""
@@ -165,9 +167,15 @@ class Recorder:
         flat = keras.tree.flatten(outputs)
         if self.idle:
             return outputs
-        watched = tuple(self.watch(t) for t in flat)
-        self.uses.append(Use(self.layer, every.variables, watched, every.contributions))
-        return keras.tree.pack_sequence_as(outputs, watched)
+        places = [place for place, t in enumerate(flat) if tf.is_tensor(t)]
+        watched = tuple(self.watch(flat[place]) for place in places)
+
+        def contributions(*upstream: tf.Tensor, each: int) -> list[Contribution]:
+            return every.contributions(places, *upstream, each=each)
+
+        self.uses.append(Use(self.layer, every.variables, watched, contributions))
+        rest = iter(watched)
+        return keras.tree.pack_sequence_as(outputs, [next(rest) if tf.is_tensor(t) else t for t in flat])
 
     def note_at(
         self, variable: keras.Variable, watched: Sequence[Any], contribution: Callable[..., Contribution]

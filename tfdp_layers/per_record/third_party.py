@@ -30,11 +30,6 @@ _NORMS = (
     "models.qwen_moe.qwen_moe_layernorm.QwenMoeLayerNorm",
     "models.t5.t5_layer_norm.T5LayerNorm",
 )
-_SCALES = (
-    "keras.src.applications.convnext.LayerScale",
-    HUB + "models.dinov2.dinov2_layers.DINOV2LayerScale",
-    HUB + "models.dinov3.dinov3_layers.DINOV3LayerScale",
-)
 
 
 per_record_formulas(HUB + "layers.modeling.reversible_embedding.ReversibleEmbedding")(reversible_embedding)
@@ -53,9 +48,9 @@ def rms_normalization(layer: Any, record: Recorder, inputs: tf.Tensor) -> Any:
     return tf.cast(scaled, layer.compute_dtype)
 
 
-@per_record_formulas(*_SCALES)
+@per_record_formulas("keras.src.applications.convnext.LayerScale")
 def layer_scale(layer: Any, record: Recorder, inputs: tf.Tensor) -> Any:
-    return record.scale(layer.gamma if hasattr(layer, "gamma") else layer.lambda1, inputs)
+    return record.scale(layer.gamma, inputs)
 
 
 @per_record_formulas(HUB + "layers.modeling.position_embedding.PositionEmbedding")
