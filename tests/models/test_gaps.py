@@ -3,6 +3,8 @@
 A partition's cost is that of consecutive updates: draws that are left out in between must not hide epochs.
 """
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -41,6 +43,16 @@ def test_other_steps_per_execution_leave_no_draws_out():
     model.steps_per_execution = 1
     fit(model, 4)
     assert (len(seen), most_uses(seen)) == (4, 1)  # one epoch, as the ledger counts
+
+
+def test_more_steps_than_an_epoch_has_are_warned_of():
+    model, seen = counting_model(3)
+    with pytest.warns(UserWarning, match=r"steps_per_execution=3 makes 6 steps of an epoch of 4.*that divides 4"):
+        fit(model, 4)
+    assert len(seen) == model.ledger.steps == 6
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="steps_per_execution")
+        fit(model, 6)
 
 
 def test_steps_per_execution_cannot_change_in_fit():

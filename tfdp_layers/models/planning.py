@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from tfdp_layers.callbacks.steering import flatten_callbacks
+from tfdp_layers.caller import warn
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,13 @@ def plan_of(model: keras.Model, arguments: Mapping[str, Any], restores: bool = T
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             callback.set_model(model)
             keras.callbacks.BackupAndRestore.on_train_begin(callback)
-    together = int(model.steps_per_execution)
-    calls = -(-int(arguments["steps_per_epoch"]) // together)
+    together, asked = int(model.steps_per_execution), int(arguments["steps_per_epoch"])
+    calls = -(-asked // together)
+    if calls * together > asked:
+        warn(
+            f"steps_per_execution={together} makes {calls * together:,} steps of an epoch of {asked:,}: each call of"
+            " the compiled step makes all of its steps, and each step costs privacy. Compile with a number that divides"
+            f" {asked:,}, or fit with a multiple of {together} as steps_per_epoch."
+        )
     first = getattr(model, "_initial_epoch", None) or arguments.get("initial_epoch", 0)
     return Plan(int(first), int(arguments.get("epochs", 1)), calls * together)

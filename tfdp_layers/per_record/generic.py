@@ -61,7 +61,7 @@ class PerRecordCall:
             return call(*args, **(options | kwargs)), scope
 
     def contributions(self, places: Sequence[int], *upstream: tf.Tensor, each: int = 1) -> list[Contribution]:
-        """The gradients of every record for the gradients at these of the outputs; of units of `each` rows, added up."""
+        """The gradients of every record, for those at these of the outputs; of units of `each` rows, added up."""
         rows = [leaf for leaf, varies in zip(self.leaves, self.is_rows, strict=True) if varies]
         if each > 1:
             rows, upstream = [grouped(leaf, each) for leaf in rows], tuple(grouped(u, each) for u in upstream)
