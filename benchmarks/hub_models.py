@@ -10,6 +10,7 @@ weights, `lora` what `backbone.enable_lora(2)` leaves trainable (for T5 and Swin
 none of which are KerasHub's defaults). docs/models.md holds the table of `--markdown`.
 """
 
+import importlib
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -79,6 +80,39 @@ def swin() -> Any:
     return hub().SwinTransformerImageClassifier(backbone=backbone, num_classes=3, preprocessor=None)
 
 
+def headed(name: str, **sizes: Any) -> Any:
+    """An encoder of images or texts with a dense head on its pooled, or averaged, output."""
+    module = importlib.import_module(f"keras_hub.src.models.{name.split('.')[0]}.{name.split('.')[1]}")
+    encoder = getattr(module, name.split(".")[2])(**sizes)
+    output = encoder.output
+    if isinstance(output, dict):
+        output = output.get("pooled_output", next(iter(output.values())))
+    if len(output.shape) == 3:
+        output = keras.layers.GlobalAveragePooling1D()(output)
+    return keras.Model(encoder.input, keras.layers.Dense(3)(output))
+
+
+BLOCKS = {"num_layers": 2, "num_heads": 2, "hidden_dim": 8, "intermediate_dim": 12}
+IMAGES = BLOCKS | {"patch_size": 4, "image_shape": (8, 8, 3)}
+TEXTS = BLOCKS | {"vocabulary_size": VOCABULARY}
+ENCODERS: dict[str, Callable[[], Any]] = {
+    "CLIP images": lambda: headed("clip.clip_vision_encoder.CLIPVisionEncoder", **IMAGES),
+    "CLIP texts": lambda: headed("clip.clip_text_encoder.CLIPTextEncoder", **TEXTS, **MAXIMUM, embedding_dim=8),
+    "SigLIP images": lambda: headed("siglip.siglip_vision_encoder.SigLIPVisionEncoder", **IMAGES),
+    "SigLIP texts": lambda: headed(
+        "siglip.siglip_text_encoder.SigLIPTextEncoder", **TEXTS, embedding_dim=8, max_sequence_length=LENGTH
+    ),
+    "DeiT": lambda: headed("deit.deit_backbone.DeiTBackbone", **IMAGES),
+    "DINOv2": lambda: headed(
+        "dinov2.dinov2_backbone.DINOV2Backbone", **IMAGES, position_embedding_shape=(8, 8, 3), use_mask_token=False
+    ),
+    "RoFormer": lambda: headed(
+        "roformer_v2.roformer_v2_backbone.RoformerV2Backbone", **TEXTS, head_size=4, dropout=0.0, num_segments=2
+    ),
+}
+"""Encoders with layers that have no formula: what each record adds follows from the layers' own calls."""
+
+
 MODELS: dict[str, Callable[[], Any]] = {
     "BERT classifier": lambda: classifier("Bert"),
     "BERT masked LM": lambda: masked("Bert"),
@@ -120,7 +154,7 @@ def key(name: str) -> str:
 def made(name: str, lora: bool = False) -> Any:
     """The model with weights moved from where they start, so that none is zero or one; with LoRA on its backbone."""
     keras.utils.set_random_seed(1)
-    model = MODELS[name]()
+    model = (MODELS | ENCODERS)[name]()
     if lora:
         model.backbone.enable_lora(RANK, PROJECTIONS.get(name))
     rng = np.random.default_rng(2)
@@ -200,7 +234,8 @@ def proof(model: Any, x: Any, y: np.ndarray) -> str:
 
 def examine(name: str, lora: bool) -> dict[str, Any]:
     """One line of the table."""
-    row: dict[str, Any] = {"model": name, "way": "lora" if lora else "full", "by": "formula", "error": None}
+    by = "own call" if name in ENCODERS else "formula"
+    row: dict[str, Any] = {"model": name, "way": "lora" if lora else "full", "by": by, "error": None}
     model = made(name, lora)
     x, y = batch(model)
     row["weights"] = sum(int(np.prod(v.shape)) for v in model.trainable_variables)
@@ -220,11 +255,12 @@ def examine(name: str, lora: bool) -> dict[str, Any]:
 
 
 def main(_: list[str]) -> None:
-    chosen = [n for n in MODELS if not FLAGS.models or any(key(n).startswith(m) for m in FLAGS.models)]
+    known = [*MODELS, *ENCODERS]
+    chosen = [n for n in known if not FLAGS.models or any(key(n).startswith(m) for m in FLAGS.models)]
     if FLAGS.markdown:
         print("| model | trained | by | clipped sums' error | records apart |\n|---|---|---|---|---|")
     for name in chosen:
-        for way in FLAGS.ways:
+        for way in FLAGS.ways if name in MODELS else ["full"]:
             row = examine(name, way == "lora")
             found = "" if row["error"] is None else f"{row['error']:.0e}"
             cells = [name, f"{way}, {row['weights']:,}", row["by"], found, row.get("proof", "")]
