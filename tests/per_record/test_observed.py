@@ -12,7 +12,7 @@ from helpers.certify import SLACK
 from helpers.hostile_batches import influences
 from helpers.layer_cases import normal
 from helpers.oracle import error_of, recorded
-from helpers.own_layers import OWN_CASES, OWN_FEW, OWN_REFUSED, OfDense, kl, refused
+from helpers.own_layers import OWN_CASES, OWN_FEW, OWN_REFUSED, OfDense, Own, kl, refused
 from helpers.private_models import private, sums_of
 from helpers.variants import slow_but
 from tfdp_layers.per_record import meeting_rules, observed
@@ -78,6 +78,19 @@ def test_texts_of_any_length():
     model = keras.Model(ids, pooled(ids))
     assert error_of(model, normal(5, 6), "graph") < RTOL
     assert tfdp.check_independence(private(model), normal(5, 6), np.zeros((3, 6), "float32")).proved
+
+
+def test_rows_that_are_one_a_record_at_the_trials_length_alone_are_refused():
+    """Bounded row by row, a longer record would add its bound several times."""
+
+    def compute(s, x):
+        rows = tf.reshape(x[:, 2:], (-1, 6)) @ s.w
+        return tf.reduce_sum(tf.reshape(rows, (tf.shape(x)[0], -1, 6)), axis=1)
+
+    x = keras.Input((None, 6))
+    model = private(keras.Model(x, Own(compute, w=(6, 6))(x)))
+    with pytest.raises(ValueError, match="an unknown number of rows for 1009 records"):
+        model.sensitivities()
 
 
 def test_a_subclass_adds_what_its_own_call_says():

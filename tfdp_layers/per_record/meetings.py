@@ -80,7 +80,8 @@ def meetings(ops: Sequence[Any], weights: Sequence[tf.Tensor], leaves: Sequence[
     known: dict[Any, tuple[frozenset[int], frozenset[int]]] = {
         t.ref(): (frozenset([i]), frozenset()) for i, t in enumerate(weights)
     }
-    data, sizes = {t.ref() for t in leaves}, set()
+    data: set[Any] = {t.ref() for t in leaves}
+    sizes: set[Any] = set()
     waiting: dict[Any, Meeting] = {}
     for place, op in enumerate(ops):
         inputs, outputs = [t.ref() for t in op.inputs], [t.ref() for t in op.outputs]
