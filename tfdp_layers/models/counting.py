@@ -43,7 +43,7 @@ class CountedStep:
             traced, and whatever is traced asks by itself: so here they are asked after code of the caller ran between
             two calls, and now and then.
         stop: ends `fit` after the current call.
-        seeds: gives the variables that layers draw random numbers from.
+        seeds: the variables that the compiled layers draw random numbers from.
 
     Raises: RuntimeError if what the ledger states was changed meanwhile, or if the replicas did not hold one draw.
     """
@@ -54,7 +54,7 @@ class CountedStep:
     optimizer: PrivateOptimizer
     settings: Callable[[Sequence[SensitivityGroup]], Hashable]
     stop: Callable[[], None]
-    seeds: Callable[[], Sequence[Any]]
+    seeds: Sequence[Any] = ()
 
     def __call__(self, iterator: Any) -> Any:
         run, ledger = self.state.require_run(), self.state.ledger
@@ -90,11 +90,11 @@ class CountedStep:
     @contextlib.contextmanager
     def _masked(self, run: Run) -> Iterator[None]:
         """Inside, random layers draw from seeds that nobody knows; in a seeded run, which states so, from their own."""
-        if run.release.seeded:
+        if run.release.seeded or not self.seeds:
             yield
             return
         scope: Any = contextlib.nullcontext if run.replicas is None else run.replicas.strategy.scope
-        with secret_seeds(self.seeds(), scope):
+        with secret_seeds(self.seeds, scope):
             yield
 
     def _level(self, run: Run) -> None:

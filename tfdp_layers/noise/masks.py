@@ -19,6 +19,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.structure import held_by
 
 __all__ = ["secret_seeds"]
 
@@ -33,20 +36,37 @@ def secret_seeds(
     """Inside, these variables of seeds, (2,) integers each, hold fresh ones; after it their own, and the draws count.
 
     Args:
+        variables: Keras variables of one type, at least one.
         scope: entered around each round of assignments: of the strategy that holds the variables.
     """
-    held = [np.array(variable.numpy()) for variable in variables]
-    drawn = [np.array([secrets.randbelow(_BELOW) for _ in own], own.dtype) for own in held]
-    _assign(variables, drawn, scope())
+    own = _read(variables)
+    fresh = np.array([[secrets.randbelow(_BELOW) for _ in one] for one in own], own.dtype)
+    with scope():
+        _assign(variables, fresh)
     try:
         yield
     finally:
-        for variable, own, fresh in zip(variables, held, drawn, strict=True):
-            own[1] += variable.numpy()[1] - fresh[1]
-        _assign(variables, held, scope())
+        own[:, 1] += (_read(variables) - fresh)[:, 1]
+        with scope():
+            _assign(variables, own)
 
 
-def _assign(variables: Sequence[Any], values: Sequence[np.ndarray], scope: AbstractContextManager[Any]) -> None:
-    with scope:
-        for variable, value in zip(variables, values, strict=True):
+def _read(variables: Sequence[Any]) -> np.ndarray:
+    """(variables, 2); of copies on replicas the first."""
+    if any(map(_is_copied, variables)):
+        return np.array([variable.numpy() for variable in variables])
+    # The operations alone: every step waits for them.
+    held = [held_by(variable) for variable in variables]
+    return np.array(tf.stack([tf.raw_ops.ReadVariableOp(resource=one.handle, dtype=one.dtype) for one in held]))
+
+
+def _assign(variables: Sequence[Any], values: np.ndarray) -> None:
+    for variable, value in zip(variables, tf.unstack(tf.constant(values)), strict=True):
+        if _is_copied(variable):
             variable.assign(value)
+        else:
+            tf.raw_ops.AssignVariableOp(resource=held_by(variable).handle, value=value)
+
+
+def _is_copied(variable: Any) -> bool:
+    return isinstance(held_by(variable), tf.distribute.DistributedValues)
