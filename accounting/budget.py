@@ -54,7 +54,10 @@ class Budget:
         if isinstance(value, Budget):
             return value
         if not isinstance(value, list | tuple) or len(value) != 2:
-            raise ValueError(f"budget must be a pair (epsilon, delta), for example (3.0, 1e-5). Received: {value!r}.")
+            numbers = " Give its numbers: (budget.epsilon, budget.delta)." if hasattr(value, "delta") else ""
+            raise ValueError(
+                f"budget must be a pair (epsilon, delta), for example (3.0, 1e-5). Received: {value!r}.{numbers}"
+            )
         return cls(*value)
 
     def to_json(self) -> dict[str, float]:

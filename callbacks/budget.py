@@ -73,6 +73,10 @@ class PrivacyBudget(keras.callbacks.Callback):
         self._allowed = 0
         self._planned = 0
 
+    def __repr__(self) -> str:
+        nominal = ", accept_nominal=True" if self.accept_nominal else ""
+        return f"PrivacyBudget(epsilon={self.epsilon:g}, delta={self.delta:g}{nominal})"
+
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Plans how many steps fit. Raises ValueError and BudgetExhausted, see the class."""
         if isinstance((logs or {}).get("epsilon"), Epsilon):

@@ -229,6 +229,10 @@ REFUSED = [
     ({"space": {"batch_size": [16, 32]}}, "not both"),
     ({"space": {"epochs": Uniform(1, 3)}, "epochs": None}, "list of values"),
     ({"budget": 3.0}, "pair"),
+    (
+        {"budget": tfdp.callbacks.PrivacyBudget(3.0, 1e-4)},
+        r"PrivacyBudget\(epsilon=3, delta=0.0001\).*\(budget.epsilon, budget.delta\)",
+    ),
     ({"trials": 0.5}, "at least 1"),
 ]
 
