@@ -50,8 +50,18 @@ def uses_of_layers(model: keras.Model, bounding: Bounding | None = None) -> Coun
                     " influence on its gradient. Use it through its layer alone, or through tf.stop_gradient."
                 )
 
-    tf.function(trace, autograph=False).get_concrete_function(inputs)
+    forget_gradients(tf.function(trace, autograph=False).get_concrete_function(inputs).graph)
     return uses
+
+
+def forget_gradients(graph: Any) -> None:
+    """Forgets the custom gradients of a graph that nobody will call: else TensorFlow keeps them, and it, for ever."""
+    from tensorflow.python.framework import ops
+
+    registry = getattr(getattr(ops, "gradient_registry", None), "_registry", {})
+    for op in graph.get_operations():
+        with contextlib.suppress(ValueError):  # an operation without a gradient of its own
+            registry.pop(op.get_attr("_gradient_op_type").decode(), None)
 
 
 @contextlib.contextmanager
