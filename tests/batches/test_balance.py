@@ -67,3 +67,11 @@ def test_other_weights_are_let_pass(options):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", SAYS)
         drawn(**options)
+
+
+@pytest.mark.parametrize(
+    ("factors", "largest"),
+    [({0: 0.1}, 1.0), ({1: 5.0}, 5.0), ({0: 0.5, 1: 0.1}, 0.5), ({1: 0.5, 2: 0.1}, 1.0), ({}, 1.0)],
+)
+def test_classes_that_are_not_named_weigh_1(factors: dict[int, float], largest: float) -> None:
+    assert drawn(class_weight=factors).largest_weight == largest

@@ -253,6 +253,16 @@ def class_factors(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
     return np.array([float(class_weight.get(int(value), 1.0)) for value in values])[inverse.reshape(-1)]
 
 
+def largest_factor(class_weight: Mapping[int, float]) -> float:
+    """Of any class, by what is given alone: the labels are private.
+
+    Classes that are not named weigh 1. None is taken to be missing where two or more are named, from 0 on.
+    """
+    factors = [float(factor) for factor in class_weight.values()]
+    whole = len(factors) > 1 and sorted(map(int, class_weight)) == list(range(len(factors)))
+    return max(factors if whole else [*factors, 1.0])
+
+
 def classes_of(y: np.ndarray) -> np.ndarray:
     """The classes of labels (records,), (records, 1), or one-hot. Raises ValueError for others."""
     if y.ndim == 1 or (y.ndim == 2 and y.shape[1] == 1):

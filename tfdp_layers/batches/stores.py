@@ -23,6 +23,7 @@ from tfdp_layers.batches.records import (
     differing,
     finite_weights,
     is_mapped,
+    largest_factor,
     weights_of,
 )
 from tfdp_layers.batches.texts import bytes_of, no_rows
@@ -105,7 +106,7 @@ class ArrayStore(Store):
         if class_weight is not None:
             factors = class_factors(y, class_weight)
             if sample_weight is None:
-                self.largest_weight = max(map(float, as_mapping(class_weight).values()), default=1.0) or None
+                self.largest_weight = largest_factor(as_mapping(class_weight)) or None
             weights = keras.tree.map_structure(lambda leaf: finite_weights(leaf * factors), weights)
         if sample_weight is not None or class_weight is not None:
             self.weighted = any(map(differing, keras.tree.flatten(weights)))
