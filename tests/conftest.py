@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+import zlib
 
 import pytest
 
@@ -10,6 +11,19 @@ for kind in ("INTRAOP", "INTEROP"):  # the tests are small, and several processe
     os.environ.setdefault(f"TF_NUM_{kind}_THREADS", "1")
 
 gc.set_threshold(50_000, 20, 20)  # TensorFlow's own million objects, looked through too often, were a tenth of the time
+
+
+def pytest_addoption(parser):
+    parser.addoption("--part", metavar="K/N", help="of the tests chosen the K-th of N parts, by their names")
+
+
+def pytest_collection_modifyitems(config, items):
+    """`--part`: the parts together are all tests, whatever order or machine they run in."""
+    if config.getoption("--part"):
+        number, parts = map(int, config.getoption("--part").split("/"))
+        mine = [zlib.crc32(item.nodeid.encode()) % parts == number % parts for item in items]
+        config.hook.pytest_deselected(items=[item for item, own in zip(items, mine, strict=True) if not own])
+        items[:] = [item for item, own in zip(items, mine, strict=True) if own]
 
 
 @pytest.fixture(autouse=True)

@@ -40,8 +40,8 @@ def test_a_row_takes_few_evaluations(given, monkeypatch):
 
 def test_where_noise_hardly_counts_the_least_is_planned():
     """A delta above the chance of being drawn at all: no noise has a cost, and no secant leads anywhere."""
-    (run,) = plan(1000, 1.0, 0.7, batch_sizes=[1], epochs=[1]).runs
-    assert run.noise_multiplier == calibrate_noise_multiplier(1.0, 0.7, Poisson(1), 1000, 1000)
+    (run,) = plan(100, 1.0, 0.7, batch_sizes=[1], epochs=[1]).runs
+    assert run.noise_multiplier == calibrate_noise_multiplier(1.0, 0.7, Poisson(1), 100, 100)
 
 
 def test_no_run_has_more_signal_than_a_step_on_all_records_which_attains_it(table):
