@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,9 @@ COMPILED = 100_000
 
 PER_COUNTER = 4
 """Numbers that one value of the counter gives."""
+
+_ROWS = 64
+"""Of a compiled draw. XLA shares work among cores by rows: a single row it cuts into loops that take twice as long."""
 
 _PHILOX = 1
 """What TensorFlow's operations call the algorithm."""
@@ -38,7 +42,7 @@ def counted_normals(state: tf.Tensor, count: int | tf.Tensor) -> tf.Tensor:
     known = isinstance(count, int)
     draw = _compiled if known and count >= COMPILED else _plain
     numbers = draw(state, counters)
-    return numbers if known and count % PER_COUNTER == 0 else numbers[:count]
+    return numbers if known and numbers.shape == (count,) else numbers[:count]
 
 
 def box_muller(first: tf.Tensor, second: tf.Tensor, turn: Any = None) -> tuple[tf.Tensor, tf.Tensor]:
@@ -90,20 +94,24 @@ def _plain(state: tf.Tensor, counters: int | tf.Tensor) -> tf.Tensor:
 
 
 def _compiled(state: tf.Tensor, counters: int) -> tf.Tensor:
-    pairs = _kernel(counters, _packed if in_xla() else tf.complex)(state)
+    """At least the numbers of so many values of the counter: of the next multiple of `_ROWS`."""
+    whole = -(-counters // _ROWS) * _ROWS
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    rows = 1 if cores == 1 else _ROWS
+    pairs = _kernel(whole, rows, _packed if in_xla() else tf.complex)(state)
     return tf.reshape(tf.bitcast(tf.concat(pairs, axis=0), tf.float32), [-1])
 
 
 @functools.lru_cache(maxsize=64)
-def _kernel(counters: int, pair: Callable[..., tf.Tensor]) -> Callable[[tf.Tensor], tuple[tf.Tensor, ...]]:
-    """Two tensors (counters,), each entry a pair of numbers.
+def _kernel(counters: int, rows: int, pair: Callable[..., tf.Tensor]) -> Callable[[tf.Tensor], tuple[tf.Tensor, ...]]:
+    """Two tensors (rows, counters / rows), each entry a pair of numbers.
 
     XLA computes the bits anew for each tensor that it returns, and for four numbers in four tensors four times. As one
     complex number a pair is stored the fastest; a cluster that XLA compiles as a whole cannot take it apart again.
     """
 
     def pairs(state: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        a, b, c, d = philox(state, counters)
+        a, b, c, d = philox(state, counters, rows)
         return tuple(pair(*box_muller(*words, _polynomial_turn)) for words in ((a, b), (c, d)))
 
     return tf.function(pairs, jit_compile=True, autograph=False)
@@ -120,8 +128,8 @@ def in_xla() -> bool:
     return bool(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
-def philox(state: tf.Tensor, counters: int) -> tuple[tf.Tensor, ...]:
-    """The random bits of so many values of the counter: `PER_COUNTER` tensors uint32 (counters,).
+def philox(state: tf.Tensor, counters: int, rows: int = 1) -> tuple[tf.Tensor, ...]:
+    """The random bits of so many values of the counter: `PER_COUNTER` tensors uint32 (rows, counters / rows).
 
     Philox4x32-10, equal to TensorFlow's operation, whose own compiled form takes nine times as long. Words stay in
     64-bit lanes, where products are; the casts there and back tell the compiler that upper halves are empty.
@@ -129,7 +137,7 @@ def philox(state: tf.Tensor, counters: int) -> tuple[tf.Tensor, ...]:
     Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3.
     """
     low, high, key = tf.unstack(tf.bitcast(state, tf.uint64))
-    counter = low + tf.cast(tf.range(counters), tf.uint64)
+    counter = low + tf.cast(tf.reshape(tf.range(counters), [rows, -1]), tf.uint64)
     high = high + tf.cast(counter < low, tf.uint64)  # what was carried
     a, b, c, d = _lower(counter), _upper(counter), _lower(high), _upper(high)
     first, second = tf.cast(key, tf.uint32), tf.cast(_upper(key), tf.uint32)
