@@ -106,3 +106,28 @@ def test_a_record_without_a_gradient_would_move_sums_beyond_the_bound(monkeypatc
     nothing = np.concatenate([X, np.zeros((1, FEATURES), "float32")]), np.concatenate([Y, np.zeros((1, 1), "float32")])
     moved = [released(model, X, Y, 1, seed) - released(model, *nothing, 1, seed) for seed in range(4)]
     assert max(map(np.linalg.norm, moved)) > 1.2 * group.bound
+
+
+def known():
+    return keras.Variable(np.array([7, 0]), dtype="int64", trainable=False, name="seed_generator_state")
+
+
+@pytest.mark.parametrize("way", slow_but(["eager"], WAYS))
+def test_seeds_that_a_callback_exchanges_end_the_fit(way):
+    model = masked(**WAYS[way])
+    (generator,) = [layer.seed_generator for layer in model._flatten_layers() if hasattr(layer, "seed_generator")]
+    exchange = keras.callbacks.LambdaCallback(
+        on_train_batch_begin=lambda batch, logs: setattr(generator, "state", known())
+    )
+    with pytest.raises(RuntimeError, match="seeds"):
+        model.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[exchange])
+
+
+@pytest.mark.parametrize("way", slow_but(["eager"], WAYS))
+def test_seeds_that_were_exchanged_between_fits_are_not_drawn_from(way):
+    model = masked(**WAYS[way])
+    model.fit(X, Y, batch_size=4, verbose=0)
+    (generator,) = [layer.seed_generator for layer in model._flatten_layers() if hasattr(layer, "seed_generator")]
+    generator.state = known()
+    model.fit(X, Y, batch_size=4, verbose=0)
+    assert model.train_function.seeds == [generator.state]

@@ -45,7 +45,8 @@ def settings_of(model: Any, groups: Sequence[SensitivityGroup]) -> Hashable:
     bounds = stated_bounds(model)
     source = (id(optimizer.noise_source), optimizer.noise_source.generator)
     noise = (source, tuple(optimizer.stddevs(groups)), optimizer.correlation, id(optimizer.memory))
-    return id(optimizer), tuple(replaced(optimizer)), noise, together, layers, bounds
+    seeds = tuple(map(id, seeds_of(model)))
+    return id(optimizer), tuple(replaced(optimizer)), noise, together, layers, bounds, seeds
 
 
 def seeds_of(model: Any) -> list[Any]:

@@ -18,7 +18,7 @@ from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
 from tfdp_layers.certificates.interactions import specs
 from tfdp_layers.models.accounts import join_accounts, released_by, remember_released
-from tfdp_layers.models.building import build_for, settings_of
+from tfdp_layers.models.building import build_for, seeds_of, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.finite import FiniteWeights
 from tfdp_layers.models.fit_arguments import (
@@ -215,7 +215,7 @@ class Opening(BoundedSums, WeightFiles):
     def _check_trace(self, run: Run, spec: tuple[Any, ...]) -> Report:
         """Examines whether records mix, and compiles afresh, where something changed that a trace depends on."""
         state = self._privacy
-        variables, pieces = tuple(map(id, self.trainable_variables)), run.batches.piece
+        variables, pieces = tuple(map(id, [*self.trainable_variables, *seeds_of(self)])), run.batches.piece
         parts = (self.optimizer, self.optimizer.inner_optimizer, self.optimizer.noise_source)
         traced = (run.release, pieces, int(self.steps_per_execution), parts, variables, str(spec), state.largest_weight)
         if state.traced != traced:
