@@ -139,11 +139,13 @@ def written_out(x, u, limit):
 
 
 @pytest.mark.parametrize("shape", [(11, 70), (13, 3)], ids=["wide", "narrow"])
-@pytest.mark.parametrize("alike", [False, True], ids=["array", "number"])
-def test_tiles_and_blocks_add_up_to_the_records_that_are_there(shape, alike, monkeypatch):
-    """Several blocks, several tiles of which the last overlaps, inputs that no round of a loop divides."""
+@pytest.mark.parametrize(("alike", "cores"), [(False, 1), (True, 1), (False, 2), (True, 2), (False, 3)])
+def test_tiles_and_blocks_add_up_to_the_records_that_are_there(shape, alike, cores, monkeypatch):
+    """Several blocks, parts and tiles of which the last overlap, inputs that no round of a loop divides."""
     monkeypatch.setattr(kernels_module, "_ROWS", 4)
     monkeypatch.setattr(kernels_module, "_TILE", 4 * max(shape))
+    monkeypatch.setattr(kernels_module, "_SHARED_TILE", 2 * max(shape))
+    monkeypatch.setattr(kernels_module, "cores", lambda: cores)
     x, u, limit = matrix(shape)
     limit = np.float32(0.2) if alike else limit
     for found, wanted in zip(found_by_kernels(x, u, limit), written_out(x, u, limit), strict=True):

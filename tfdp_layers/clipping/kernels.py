@@ -14,6 +14,7 @@ from typing import Any, TypeGuard
 import keras
 import tensorflow as tf
 
+from tfdp_layers.noise.cores import cores
 from tfdp_layers.per_record.contributions import Contribution, Products, in_order
 
 SMALLEST = 10_000
@@ -25,6 +26,10 @@ How many of them are there, the kernel is told, and goes no further."""
 
 _TILE = 65_536
 """Entries of a sum that a kernel works on at a time: a quarter of a megabyte."""
+
+_SHARED_TILE = 2_000
+"""The same on several cores. XLA would share the work on a larger tile among them, at every record again, which costs
+what it gains; so each core gets a kernel and a part of the matrix, in tiles that XLA leaves to one core."""
 
 _UNROLLED = 4
 """Terms of a sum in one round of a loop: XLA keeps the sum in registers from one to the next."""
@@ -99,16 +104,23 @@ def filtered_squared_norms(
 ) -> tf.Tensor:
     """||function(x_i u_i^T)||^2 of the first `count` rows, anything for the others: (batch,)."""
     x, u, function, _ = laid_along_units(variable, x, u, function)
+    parts = math.gcd(parallel_parts(), _ROWS)
 
     @tf.function(jit_compile=True, autograph=False)
     def kernel(xs: tf.Tensor, us: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
         return norms_of_block(variable, xs, us, function, there)
 
+    def dealt(values: tf.Tensor) -> list[tf.Tensor]:  # row by row to the parts, so that each has as many
+        return tf.unstack(tf.reshape(values, (_ROWS // parts, parts, values.shape[1])), axis=1)
+
     rows = tf.shape(x)[0]
     padded = [whole_blocks(values) for values in (x, u)]
 
     def body(start: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        block = kernel(*[rows_from(values, start) for values in padded], tf.minimum(count - start, _ROWS))
+        dealt_x, dealt_u = (dealt(rows_from(values, start)) for values in padded)
+        there = [-(-(tf.minimum(count - start, _ROWS) - part) // parts) for part in range(parts)]
+        norms = [kernel(*own) for own in zip(dealt_x, dealt_u, there, strict=True)]
+        block = tf.reshape(tf.stack(norms, axis=1), [-1])
         places = (start + tf.range(_ROWS))[:, tf.newaxis]
         return start + _ROWS, tf.tensor_scatter_nd_update(found, places, block)
 
@@ -127,15 +139,25 @@ def summed(
     """`filtered_sum`, or with weights `weighted_filtered_sum`: a block of rows after another."""
     x, u, function, turned = laid_along_units(variable, x, u, function)
     shape = (x.shape[1], u.shape[1])
+    parts = parallel_parts() if shape[1] <= _SHARED_TILE else 1
+    each = -(-shape[0] // min(parts, shape[0]))
+    firsts = [
+        min(first, shape[0] - each) for first in range(0, shape[0], each)
+    ]  # the last overlaps where they do not fit
 
     @tf.function(jit_compile=True, autograph=False)
-    def kernel(there: tf.Tensor, xs: tf.Tensor, us: tf.Tensor, ws: tf.Tensor | None = None) -> tf.Tensor:
-        return sum_of_block(variable, xs, us, function, ws, there)
+    def kernel(
+        first: tf.Tensor, there: tf.Tensor, xs: tf.Tensor, us: tf.Tensor, ws: tf.Tensor | None = None
+    ) -> tf.Tensor:
+        own = tf.slice(xs, [0, first], [_ROWS, each])
+        return sum_of_block(variable, own, us, function, ws, there, first, _TILE if parts == 1 else _SHARED_TILE)
 
     padded = [whole_blocks(values) for values in (x, u, weights) if values is not None]
 
     def block(start: int | tf.Tensor) -> tf.Tensor:
-        return kernel(tf.minimum(count - start, _ROWS), *[rows_from(values, start) for values in padded])
+        there, values = tf.minimum(count - start, _ROWS), [rows_from(values, start) for values in padded]
+        found = [kernel(tf.constant(first), there, *values) for first in firsts]
+        return joined(found, each * len(firsts) - shape[0])
 
     def body(start: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         return start + _ROWS, total + block(start)
@@ -163,16 +185,22 @@ def sum_of_block(
     function: EntryFunction,
     weights: tf.Tensor | None,
     count: tf.Tensor,
+    first: tf.Tensor,
+    most: int,
 ) -> tf.Tensor:
-    """The sum over the first `count` rows of one block, a tile of the matrix's rows at a time."""
+    """The sum over the first `count` rows of one block, a tile of at most so many entries at a time.
+
+    Args:
+        x: of the matrix's rows from `first` on.
+    """
     inputs, units = x.shape[1], u.shape[1]
-    size = tile_size(inputs, units)
+    size = tile_size(inputs, units, most)
     tiles, step = -(-inputs // size), math.gcd(_ROWS, _UNROLLED)
     factors = function.of_inputs(variable, x)
 
     def tile(index: tf.Tensor) -> tf.Tensor:
         start = tf.minimum(index * size, inputs - size)  # the last one overlaps where they do not fit
-        entry = function.outer(variable, start, size)
+        entry = function.outer(variable, first + start, size)
 
         def body(row: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             for offset in range(step):
@@ -191,9 +219,19 @@ def sum_of_block(
     return tf.concat([tf.reshape(found[:-1], (-1, units)), found[-1, over:]], 0)
 
 
-def tile_size(inputs: int, units: int) -> int:
+def joined(pieces: Sequence[tf.Tensor], over: int) -> tf.Tensor:
+    """Rows of a matrix from pieces of it, of which the last begins with so many rows of the one before."""
+    return tf.concat([*pieces[:-1], pieces[-1][over:]], 0)
+
+
+def parallel_parts() -> int:
+    """In how many parts work is shared: each is a kernel, and TensorFlow runs them beside each other."""
+    return 1 if tf.config.list_physical_devices("GPU") else cores()
+
+
+def tile_size(inputs: int, units: int, most_entries: int) -> int:
     """How many rows of a matrix of sums are worked on at a time: if it can be, so that they divide it."""
-    most = max(1, min(inputs, _TILE // units))
+    most = max(1, min(inputs, most_entries // units))
     return next((size for size in range(most, most // 2, -1) if inputs % size == 0), most)
 
 
@@ -222,7 +260,7 @@ def norms_of_block(
         return tf.reduce_sum(squares(row, full, inputs - full, total))
 
     def body(row: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return row + 1, tf.where(tf.range(_ROWS) == row, one(row), found)
+        return row + 1, tf.where(tf.range(x.shape[0]) == row, one(row), found)
 
     return tf.while_loop(lambda row, _: row < count, body, (tf.constant(0), tf.zeros_like(x[:, 0])))[1]
 

@@ -10,12 +10,15 @@ import tensorflow as tf
 
 from tfdp_layers.instances import refuse_class, refuse_own_code
 from tfdp_layers.noise.memory import NoiseMemory
-from tfdp_layers.noise.normals import PER_COUNTER
+from tfdp_layers.noise.normals import PER_COUNTER, WHOLE
 from tfdp_layers.noise.sources import NoiseSource
 from tfdp_layers.sampling.correlated import Correlated
 
 if TYPE_CHECKING:  # layers with noise of their own import this module
     from tfdp_layers.sensitivity import SensitivityGroup
+
+_LINE = 16
+"""Numbers of 64 bytes: TensorFlow shares the memory of a tensor with its parts where they begin at such a line."""
 
 Allocation = str | Mapping[str, float]
 """How groups share the noise: see `allocated_stddevs`."""
@@ -127,16 +130,28 @@ def add_noise(
     """
     sizes = [entries(total) if stddev > 0 else 0 for total, stddev in zip(sums, stddevs, strict=True)]
     # One draw for all: many small ones cost as much again in calls. What rounds it up to whole counters is left over.
-    over = -sum(sizes) % PER_COUNTER
-    drawn = source.normal([sum(sizes) + over])
-    if correlation is not None:
-        memory, noise = correlation
-        drawn = memory.correlated(drawn, noise)
-    parts = tf.split(drawn, [*sizes, over])[:-1]
+    if correlation is None and all(isinstance(size, int) for size in sizes):
+        parts = in_lines(source, sizes)
+    else:
+        over = -sum(sizes) % PER_COUNTER
+        drawn = source.normal([sum(sizes) + over])
+        if correlation is not None:
+            memory, noise = correlation
+            drawn = memory.correlated(drawn, noise)
+        parts = tf.split(drawn, [*sizes, over])[:-1]
     return [
         source.perturbed(total, stddev, like(part, total)) if stddev > 0 else tf.convert_to_tensor(total)
         for total, stddev, part in zip(sums, stddevs, parts, strict=True)
     ]
+
+
+def in_lines(source: NoiseSource, sizes: Sequence[int]) -> list[tf.Tensor]:
+    """So many numbers each, of one draw in lines of `_LINE`: whole lines are handed on without a copy."""
+    lines = [-(-size // _LINE) for size in sizes]
+    over = -sum(lines) % (WHOLE // _LINE)
+    drawn = tf.split(source.normal([sum(lines) + over, _LINE]), [*lines, over])[:-1]
+    flat = [tf.reshape(part, [-1]) for part in drawn]
+    return [part if size % _LINE == 0 else part[:size] for part, size in zip(flat, sizes, strict=True)]
 
 
 def like(numbers: tf.Tensor, total: tf.Tensor) -> tf.Tensor:

@@ -1,0 +1,12 @@
+"""How many processor cores a kernel that XLA compiles is shared among."""
+
+import os
+
+import tensorflow as tf
+
+
+def cores() -> int:
+    """The cores that this process may use, or the threads that TensorFlow was told to use where those are fewer."""
+    mine = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    told = tf.config.threading.get_intra_op_parallelism_threads()
+    return min(mine, told) if told else mine
