@@ -101,9 +101,11 @@ class BoundedConvolution(AffineLayer):
     def add_bias(self, outputs: tf.Tensor) -> Any:
         if not self.use_bias:
             return outputs
-        shape = (1, -1) + (1,) * self.rank if self.channels_first else (1,) * (self.rank + 1) + (-1,)
+        bias = tf.convert_to_tensor(self.bias)
         # Not keras.ops.add: it takes the last axis for the channels where that is as long, and the bound does not hold.
-        return tf.add(outputs, tf.reshape(tf.convert_to_tensor(self.bias), shape))
+        if self.channels_first:
+            return tf.add(outputs, tf.reshape(bias, (1, -1) + (1,) * self.rank))
+        return tf.nn.bias_add(outputs, bias)  # TensorFlow makes one operation of it and the convolution
 
     def linear(self, inputs: tf.Tensor) -> Any:
         """The convolution, by Keras' own operation."""
