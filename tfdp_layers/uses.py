@@ -1,6 +1,7 @@
 """How often layers that bound themselves are used, and the refusal of uses that no bound covers."""
 
 import contextlib
+import functools
 import threading
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -15,16 +16,85 @@ _uses = threading.local()
 
 
 @contextlib.contextmanager
-def count_uses() -> Iterator[Counter[int]]:
+def count_uses(records: Any = None) -> Iterator[Counter[int]]:
     """Counts, by id of the layer, how often each bounded layer is called inside the block (a trace counts as one
     call).
+
+    Args:
+        records: of a step, how many records it has: inside the block a layer's rows are held to it, and its calls to
+            the graph of the step. An inspection traces the same Python once more, which may take another way there.
     """
-    outer = getattr(_uses, "counter", None)
-    _uses.counter = Counter()
+    outer = getattr(_uses, "counter", None), getattr(_uses, "step", None)
+    graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+    _uses.counter, _uses.step = Counter(), None if records is None else (records, graph)
     try:
         yield _uses.counter
     finally:
-        _uses.counter = outer
+        _uses.counter, _uses.step = outer
+
+
+def one_row_each(rows: tf.Tensor, records: Any, each: int = 1) -> Any:
+    """The rows as they are, of which a record has `each`: others are refused by a proof, and fail in a step.
+
+    Whatever bounds rows one by one bounds records only then. No assertion, which XLA leaves out; and no reshape, which
+    TensorFlow drops where one size is unknown.
+    """
+    count = records if each == 1 else records * each
+    if tf.executing_eagerly() and int(count) != rows.shape[0]:
+        raise ValueError(not_one_each(f"{rows.shape[0]} rows for {int(records)} records"))
+    rest = rows.shape[1:].as_list()
+    with tf.name_scope(ROWS_SCOPE):
+        sizes = tf.stack([count, *rest]) if None not in rest else tf.concat([[count], tf.shape(rows)[1:]], 0)
+        return tf.ensure_shape(tf.broadcast_to(rows, sizes), [None, *rest])
+
+
+ROWS_SCOPE = "one_row_for_each_record"
+"""In the names of the operations of `one_row_each`."""
+
+
+def not_one_each(what: str) -> str:
+    """The message where a step's layers get other rows than one for each record."""
+    return (
+        f"A layer with trained weights gets {what} in the step: each row is bounded, so a record in several rows would"
+        " add several times the bound. Was a layer's call to go by sizes that are known (x.shape[0], x.shape[1]) or by"
+        " how often it is called? Let it do the same each time: axis 0 is the batch, positions go into middle axes."
+    )
+
+
+@contextlib.contextmanager
+def within_their_layers(model: Any, tape: tf.GradientTape, variables: Sequence[Any]) -> Iterator[list[tf.Tensor]]:
+    """Inside, layers that bound themselves compute with copies of these weights, which nothing else gets.
+
+    So the gradients of the copies hold what the layers bound, and no use of a weight outside of its layer: an
+    inspection sees such uses where it goes the way that the step goes.
+
+    Gives: the copies, watched by the tape, in the order of the variables.
+    """
+    copies = [tf.identity(v.value) for v in variables]
+    tape.watch(copies)
+    mapping = list(zip(variables, copies, strict=True))
+    layers = [one for one in model._flatten_layers() if isinstance(one, CountedLayer)] if mapping else []
+    held = [(layer, vars(layer).get("call")) for layer in layers]
+    try:
+        for layer in layers:
+            vars(layer)["call"] = functools.partial(_with_copies, layer, layer.call, mapping)
+        yield copies
+    finally:
+        for layer, call in held:
+            if call is None:
+                del vars(layer)["call"]
+            else:
+                vars(layer)["call"] = call
+
+
+def _with_copies(layer: Any, call: Any, mapping: list[Any], *args: Any, **kwargs: Any) -> Any:
+    with keras.StatelessScope(state_mapping=mapping) as scope:
+        outputs = call(*args, **kwargs)
+    for variable in layer.non_trainable_variables:  # such as where its random numbers stand
+        changed = scope.get_current_value(variable)
+        if changed is not None:
+            variable.assign(changed)
+    return outputs
 
 
 @contextlib.contextmanager
@@ -77,6 +147,10 @@ class CountedLayer(KerasMixin):
         Args:
             inputs: all that the layer sends a gradient to: what reaches a weight through none of them is not seen.
         """
+        step = getattr(_uses, "step", None)
+        if step is not None:
+            self.refuse_other_graph(step[1])
+            outputs = one_row_each(outputs, step[0])
         if getattr(_uses, "inspection", None) is None:
             return outputs
         outputs = tf.stop_gradient(outputs)
@@ -112,7 +186,11 @@ class CountedLayer(KerasMixin):
                 " it clips each row, so a record in several rows would add several times its bound. Keep axis 0 the"
                 " batch, with a known size: positions go into the middle axes, (batch, positions, features)."
             )
-        if tf.compat.v1.get_default_graph() is not graph:
+        self.refuse_other_graph(graph)
+
+    def refuse_other_graph(self, graph: tf.Graph | None) -> None:
+        """Raises ValueError in another graph than that of the step; None is an eager step, which has none."""
+        if graph is not None and tf.compat.v1.get_default_graph() is not graph:
             raise ValueError(
                 f"Layer {self.name!r} is called inside a loop, a branch or another function, where the number of its"
                 " uses can't be counted. Call it directly, once for each use."

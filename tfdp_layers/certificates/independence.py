@@ -1,10 +1,12 @@
 """Whether a record's contribution depends on that record alone: proved where it can be, refused, or measured."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import keras
+import tensorflow as tf
 
 from tfdp_layers.caller import warn
 from tfdp_layers.certificates.interactions import measure_interactions, specs
@@ -16,6 +18,7 @@ from tfdp_layers.proof.models import prove_traced, traced_sums
 from tfdp_layers.proof.outside import PYTHON, nodes_of
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import outputs_of
+from tfdp_layers.uses import ROWS_SCOPE, not_one_each
 
 if TYPE_CHECKING:
     from tfdp_layers.models.training import PrivateTraining
@@ -77,10 +80,23 @@ def examined(
             f"Records are not independent in model {model.name!r}: {found}{stopped_by(report)}. {MEANING}"
             f"{of_flat_labels(model, y)}"
         )
-    measure(model, function, x, y, groups)
-    if not report.proved:
-        measure_interactions(model, function, x, y, groups)
+    with rows_told():
+        measure(model, function, x, y, groups)
+        if not report.proved:
+            measure_interactions(model, function, x, y, groups)
     return EAGER if report.proved and model.run_eagerly else report
+
+
+@contextlib.contextmanager
+def rows_told() -> Iterator[None]:
+    """Inside, TensorFlow's error about the rows that a layer gets in the traced step says what it is about."""
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        text = str(error)
+        if ROWS_SCOPE not in text and "Invalid shape broadcast" not in text:  # XLA names no operation
+            raise
+        raise ValueError(not_one_each("other rows than one for each record")) from error
 
 
 def of_flat_labels(model: "PrivateTraining", y: Any) -> str:

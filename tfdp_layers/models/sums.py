@@ -25,6 +25,7 @@ from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import KerasMixin, outputs_of
+from tfdp_layers.uses import within_their_layers
 
 
 class BoundedSums(KerasMixin):
@@ -98,18 +99,19 @@ class BoundedSums(KerasMixin):
         others = [] if bounding is None else [g for g in self._groups() if not g.self_bounded]
         elsewhere = {id(v) for group in others for v in group.variables}
         own = [v for v in self.trainable_variables if id(v) not in elsewhere]
+        records = tf.shape(keras.tree.flatten(x)[0])[0]
         with (
             tf.GradientTape(watch_accessed_variables=False) as tape,
-            count_uses() as uses,
-            recorded(self, tape, bounding, records=tf.shape(keras.tree.flatten(x)[0])[0]) as record,
+            count_uses(records) as uses,
+            within_their_layers(self, tape, own) as copies,
+            recorded(self, tape, bounding, records=records) as record,
         ):
-            tape.watch([v.value for v in own])
             y_pred = self(x, training=True)
             losses = self._privacy.loss_of(self._names_of_outputs())(y, y_pred, sample_weight)
             total = tf.reduce_sum(losses)
         self._privacy.refuse_other_uses(uses)
         self._refuse_batch_losses()
-        sources = [v.value for v in own] + record.watched
+        sources = copies + record.watched
         gradients = tape.gradient(total, sources, unconnected_gradients="zero")
         sums = {id(v): tf.convert_to_tensor(g) for v, g in zip(own, gradients, strict=False)}
         statistics: list[tf.Tensor] = []

@@ -64,7 +64,7 @@ def observed(every: PerRecordCall, record: Recorder) -> Any:
     count = None if fixed else record.records
     for meeting, one in zip(found, seen, strict=True):
         parts = parts_of(every.variables, values, meeting, one.each, count)
-        record.note_meeting(every.variables, meeting.result, one.each, parts)
+        record.note_meeting(every.variables, meeting.result, one.each, parts, fixed)
     return outputs
 
 

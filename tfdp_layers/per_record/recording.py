@@ -21,20 +21,22 @@ from tfdp_layers.per_record.registry import entry_of, layers_to_record, no_formu
 from tfdp_layers.per_record.tables import Rows, merged
 from tfdp_layers.rules.einsum import explicit
 from tfdp_layers.structure import trained_weights
-from tfdp_layers.uses import refuse_sparse
+from tfdp_layers.uses import one_row_each, refuse_sparse
 
 
 @dataclass(frozen=True)
 class Use:
     """One use of weights: where its upstream gradients are taken, and what those make of it.
 
-    `contributions` takes them in order, and `each`, how many rows a unit has: see `joined`.
+    `contributions` takes them in order, and `each`, how many rows a unit has: see `joined`. `rows`: how many rows of
+    the watched ones a record has; None where contributions tell them apart by the number of records.
     """
 
     layer: str
     variables: tuple[Any, ...]
     watched: tuple[tf.Tensor, ...]
     contributions: Callable[..., list[Contribution]]
+    rows: int | None = 1
 
 
 class Recorder:
@@ -155,11 +157,20 @@ class Recorder:
         return value
 
     def note_meeting(
-        self, variables: Sequence[Any], result: tf.Tensor, each: int, parts: Callable[..., list[Contribution]]
+        self,
+        variables: Sequence[Any],
+        result: tf.Tensor,
+        each: int,
+        parts: Callable[..., list[Contribution]],
+        fixed: bool = True,
     ) -> None:
-        """Remembers where records meet what was computed from variables; the result has `each` rows a record."""
+        """Remembers where records meet what was computed from variables; the result has `each` rows a record.
+
+        Args:
+            fixed: whether it has that many whatever the records' lengths are; above one row parts tell them apart else.
+        """
         self.require_rows(result, each)
-        self.uses.append(Use(self.layer, tuple(variables), (result,), parts))
+        self.uses.append(Use(self.layer, tuple(variables), (result,), parts, each if fixed or each == 1 else None))
 
     def whole(self, every: PerRecordCall) -> Any:
         """A call whose weights' gradients are taken record by record."""
@@ -261,9 +272,15 @@ class Recorder:
         rest = iter(upstream)
         found: dict[int, list[Contribution]] = {}
         for use in self.uses:
-            for contribution in use.contributions(*[next(rest) for _ in use.watched], each=each):
+            for contribution in use.contributions(*[self.rows_of(use, next(rest)) for _ in use.watched], each=each):
                 found.setdefault(id(contribution.variable), []).append(contribution)
         return {key: merged(uses) for key, uses in found.items()}
+
+    def rows_of(self, use: Use, upstream: tf.Tensor) -> Any:
+        """Upstream gradients of as many rows as a use has, of the records of this very pass: see `one_row_each`."""
+        if self._records is None or use.rows is None:
+            return upstream
+        return one_row_each(upstream, self._records, use.rows)
 
 
 @contextlib.contextmanager
