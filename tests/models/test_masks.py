@@ -5,6 +5,7 @@ import contextlib
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
@@ -15,7 +16,55 @@ ROWS, FEATURES = 8, 6
 # With the large feature kept, the others decide the sign of a record's error, and so of its gradient.
 X = np.tile(np.array([1000.0, 3.0, 3.0, 3.0, 3.0, 1.0], "float32"), (ROWS, 1))
 Y = np.full((ROWS, 1), 2012.0, "float32")
+
+
+class Held:
+    """An object that Keras does not look into."""
+
+    def __init__(self):
+        self.generator = keras.random.SeedGenerator(3)
+        self.count = tf.Variable([7, 0], dtype=tf.int32, trainable=False)
+        self.numbers = tf.random.Generator.from_seed(5)
+
+
+class OwnDropout(keras.layers.Layer):
+    """As Keras' own, but for where its random numbers come from."""
+
+    def __init__(self, draw):
+        super().__init__()
+        self.draw, self.rate, self.seed_generator = draw, 0.5, keras.random.SeedGenerator(1)
+        self.__dict__["held"] = Held()
+
+    def call(self, x):
+        kept = tf.cast(self.draw(self.held, tf.shape(x)) >= self.rate, x.dtype)
+        return x * kept / (1.0 - self.rate)
+
+
+def of_a_count(held, shape):
+    seed = tf.identity(held.count)
+    held.count.assign_add([0, 1])
+    return tf.random.stateless_uniform(shape, seed)
+
+
+KNOWN = {
+    "TensorFlow's, seeded for all": (lambda held, shape: tf.random.uniform(shape), "RandomUniform .* XLA starts them"),
+    "seeded for one": (lambda held, shape: tf.random.uniform(shape, seed=3), "RandomUniform"),
+    "without a rule": (lambda held, shape: tf.random.gamma(shape, 1.0), "RandomGamma"),
+    "seeds of such": (
+        lambda held, shape: tf.random.stateless_uniform(shape, seeds_of_tensorflow()),
+        "RandomUniformInt",
+    ),
+    "a generator of TensorFlow's": (lambda held, shape: held.numbers.uniform(shape), "RngReadAndSkip"),
+    "a count of one's own": (of_a_count, "a variable holds for everyone to read"),
+}
+
+
+def seeds_of_tensorflow():
+    return tf.random.uniform((2,), maxval=2**31 - 1, dtype=tf.int32)
+
+
 LAYERS = {
+    "a hidden generator": lambda: OwnDropout(lambda held, shape: keras.random.uniform(shape, seed=held.generator)),
     "dropout": lambda: keras.layers.Dropout(0.5),
     "its own seed": lambda: keras.layers.Dropout(0.5, seed=7),
     "noise": lambda: keras.layers.GaussianNoise(1.0),
@@ -49,6 +98,7 @@ def released(model, x=X, y=Y, steps=2, seed=1, callbacks=(), **fit):
 
 
 CASES = ["dropout/graph", "dropout/xla", "dropout/eager", "dropout/twice", "its own seed/graph", "noise/graph"]
+CASES += [f"a hidden generator/{way}" for way in WAYS]
 
 
 @pytest.mark.parametrize("case", slow_but(CASES[:1], CASES))
@@ -131,3 +181,42 @@ def test_seeds_that_were_exchanged_between_fits_are_not_drawn_from(way):
     generator.state = known()
     model.fit(X, Y, batch_size=4, verbose=0)
     assert model.train_function.seeds == [generator.state]
+
+
+@pytest.mark.parametrize("way", slow_but(["graph"], ["graph", "xla", "eager"]))
+@pytest.mark.parametrize("source", slow_but(["TensorFlow's, seeded for all", "a count of one's own"], KNOWN))
+def test_random_numbers_that_somebody_may_know_are_refused_before_anything_is_spent(source, way):
+    draw, message = KNOWN[source]
+    inputs = keras.Input((FEATURES,))
+    model = tfdp.make_private(keras.Model(inputs, keras.layers.Dense(1)(OwnDropout(draw)(inputs))))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse", **WAYS[way])
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, Y, batch_size=4, verbose=0)
+    assert not model.ledger.releases
+
+
+def test_the_seed_of_a_hidden_generator_is_not_left_to_be_read():
+    model = masked("a hidden generator")
+    (layer,) = [one for one in model.layers if isinstance(one, OwnDropout)]
+    model.fit(X, Y, batch_size=4, epochs=1, verbose=0)
+    assert np.array(layer.held.generator.state).tolist()[0] == 3
+    assert model.train_function.seeds[-1] is layer.held.generator.state.value
+
+
+def summary(x):
+    tf.summary.scalar("mean", tf.reduce_mean(x), step=0)
+    return x
+
+
+def staged(x):
+    tf.raw_ops.Stage(values=[x], shared_name="rows")
+    return x
+
+
+@pytest.mark.parametrize("keep", slow_but([summary], [summary, staged]))
+def test_layers_that_show_or_keep_numbers_of_records_are_refused(keep, tmp_path):
+    inputs = keras.Input((FEATURES,))
+    model = tfdp.make_private(keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Lambda(keep)(inputs))))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
+    with tf.summary.create_file_writer(str(tmp_path)).as_default(), pytest.raises(ValueError, match=r"Summary|Stage"):
+        model.fit(X, Y, batch_size=4, verbose=0, accept_measured=True)

@@ -9,13 +9,13 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.caller import warn
+from tfdp_layers.certificates.elsewhere import refuse_elsewhere
 from tfdp_layers.certificates.interactions import measure_interactions, specs
 from tfdp_layers.certificates.measuring import MEANING, culprit, measure
 from tfdp_layers.certificates.synthetic import inputs_like, synthetic_inputs, synthetic_labels
 from tfdp_layers.clipping.bounding import SCOPE
 from tfdp_layers.proof import Finding, Report
 from tfdp_layers.proof.models import prove_traced, traced_sums
-from tfdp_layers.proof.outside import PYTHON, nodes_of
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import outputs_of
 from tfdp_layers.uses import ROWS_SCOPE, not_one_each
@@ -73,7 +73,7 @@ def examined(
     Raises: ValueError, see `check_independence`.
     """
     report = but_for_the_bound(prove_traced(model, function, written))
-    refuse_python(model, function)
+    refuse_elsewhere(model, function)
     if report.status == "mixed":
         found = "" if report.layer else f"{culprit(model, synthetic_inputs(model, inputs_like(model, x)))}; "
         raise ValueError(
@@ -136,17 +136,6 @@ def stopped_by(report: Report) -> str:
         return report.reason
     layer = f", in layer {found.layer!r}" if found.layer else ""
     return f"{found.reason} (operation {found.operation!r} of type {found.type}{layer})"
-
-
-def refuse_python(model: "PrivateTraining", function: Any) -> None:
-    """Raises ValueError where the traced sums call Python code, which may do anything with the records."""
-    found = next((node for node in nodes_of(function.graph) if node.op in PYTHON), None)
-    if found is not None:
-        raise ValueError(
-            f"Operation {found.name!r} of type {found.op} in model {model.name!r} runs Python code on the records in"
-            " every step (tf.py_function or tf.numpy_function), which may mix or keep them: nothing can be proved or"
-            " measured of it. Write it with TensorFlow or keras.ops, or apply it to the data before fit."
-        )
 
 
 def warn_of_measured(model: keras.Model, report: Report) -> None:

@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from tfdp_layers.certificates.certificate import stated_bounds
 from tfdp_layers.instances import replaced
+from tfdp_layers.proof.models import seeds_read
 from tfdp_layers.sensitivity import SensitivityGroup
-from tfdp_layers.structure import SEEDS
+from tfdp_layers.structure import SEEDS, held_by
 
 
 def build_for(model: Any, spec: tuple[Any, ...]) -> None:
@@ -52,3 +53,24 @@ def settings_of(model: Any, groups: Sequence[SensitivityGroup]) -> Hashable:
 def seeds_of(model: Any) -> list[Any]:
     """The variables of seeds that the random layers of a model draw from; layers that have others are refused."""
     return [variable for variable in model.non_trainable_variables if SEEDS in variable.path]
+
+
+def seeds_beside(model: Any, traced: Any, replicas: Any) -> list[Any]:
+    """The seeds that the traced sums draw from beside those of `seeds_of`, which get secret numbers, too.
+
+    A generator may be in an object that Keras does not look into.
+
+    Args:
+        traced: of `traced_sums`.
+
+    Raises: ValueError for such seeds on several devices, each of which must draw otherwise.
+    """
+    own = {id(held_by(variable)) for variable in seeds_of(model)}
+    beside = [variable for variable in seeds_read(traced) if id(variable) not in own]
+    if beside and replicas is not None:
+        raise ValueError(
+            f"Model {model.name!r} draws random numbers of a keras.random.SeedGenerator that no layer has as an"
+            " attribute: on several devices all would draw the same. Make it one, in the layer's __init__:"
+            " self.generator = keras.random.SeedGenerator()."
+        )
+    return beside

@@ -18,7 +18,7 @@ from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
 from tfdp_layers.certificates.interactions import specs
 from tfdp_layers.models.accounts import join_accounts, released_by, remember_released
-from tfdp_layers.models.building import build_for, seeds_of, settings_of
+from tfdp_layers.models.building import build_for, seeds_beside, seeds_of, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.finite import FiniteWeights
 from tfdp_layers.models.fit_arguments import (
@@ -226,6 +226,7 @@ class Opening(BoundedSums, WeightFiles):
             function = traced_sums(self, x, y, weights, each)
             state.read_by_sums = list(variables_read(function))
             join_accounts(state.account, state.read_by_sums, ())
+            state.seeds = seeds_beside(self, function, run.replicas)
             state.program = program_of(function) if self.optimizer.workers else None
             # Eager metrics may be plain Python, and those of replicas are traced with their own variables.
             metrics = None if run.replicas or self.run_eagerly else steering.traced_metrics(self, function, each)

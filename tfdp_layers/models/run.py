@@ -108,6 +108,7 @@ class PrivacyState:
         self.metrics: Any = None
         self.read_after_noise: list[Any] = []
         self.read_by_sums: list[Any] = []
+        self.seeds: list[Any] = []  # that the traced sums draw from, beside those of the model's own layers
         self.written_by_sums: set[int] = set()
         self.accept_measured = False
         self.posing = self.asked = False  # asked: whether a file that is being loaded was asked for a ledger

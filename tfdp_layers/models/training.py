@@ -238,9 +238,9 @@ class PrivateTraining(Looking, Opening):
             step = self._make_function(self.train_step)
         else:
             step = replicas.step_function(self._parts(), together, bool(self.run_eagerly))
-        settings = functools.partial(settings_of, self)
+        settings, seeds = functools.partial(settings_of, self), [*seeds_of(self), *self._privacy.seeds]
         self.train_function = CountedStep(
-            step, together, self._privacy, self.optimizer, settings, self._stop_training, seeds_of(self)
+            step, together, self._privacy, self.optimizer, settings, self._stop_training, seeds
         )
         return self.train_function
 

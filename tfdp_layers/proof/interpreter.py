@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,6 +60,7 @@ class Prover:
         fresh: integers that were drawn at random, and the frames they were drawn in.
         streams: by the seed of a stateful generator, what is drawn from it.
         captured: by key, the handles that are captured from outside of all functions.
+        secret: by key, the variables whose seeds nobody knows; None where that is not asked.
     """
 
     batches: list[Batch] = field(default_factory=list)
@@ -72,6 +73,7 @@ class Prover:
     fresh: dict[Any, Any] = field(default_factory=dict)
     streams: dict[Any, Any] = field(default_factory=dict)
     captured: dict[int, Any] = field(default_factory=dict)
+    secret: Set[int] | None = None
     operations: int = 0
 
     def know(self, batch: Batch) -> Batch:

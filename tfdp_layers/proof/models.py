@@ -13,6 +13,9 @@ from tfdp_layers.proof.proving import prove
 from tfdp_layers.proof.report import Report
 from tfdp_layers.proof.steering import written_by_records
 
+STATE = "seed_generator_state"
+"""In the name of every variable that a `keras.random.SeedGenerator` makes."""
+
 
 def prove_sums(model: Any, x_spec: Any, y_spec: Any, sample_weight_spec: Any = None) -> Report:
     """Proves that what a private model would release, before its noise, is additive over the records: see `prove`.
@@ -53,14 +56,20 @@ def variables_read(traced: Any) -> Any:
     return traced.graph.variables
 
 
+def seeds_read(traced: Any) -> list[Any]:
+    """The states of Keras' generators that `traced_sums` draws from, whoever holds them: `CountedStep` hides them."""
+    read = variables_read(traced)
+    return [v for v in read if STATE in v.name and v.dtype == tf.int64 and tuple(v.shape) == (2,)]
+
+
 def prove_traced(model: Any, traced: Any, written: Iterable[Any] = ()) -> Report:
     """Proves that the sums of `traced_sums` are additive over the records.
 
     Args:
         written: more that records may have written: see `written_by_metrics`.
     """
-    sums = traced.structured_outputs[0]
-    return prove(traced, sums=sums, may_write=[*written_by_records(model), *written], layers=layer_names(model))
+    sums, written = traced.structured_outputs[0], [*written_by_records(model), *written]
+    return prove(traced, sums=sums, may_write=written, layers=layer_names(model), secret=seeds_read(traced))
 
 
 def layer_names(model: Any) -> Iterator[str]:

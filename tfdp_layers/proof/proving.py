@@ -26,6 +26,7 @@ def prove(
     sums: Sequence[Any] | None = None,
     may_write: Iterable[Any] = (),
     layers: Iterable[str] = (),
+    secret: Iterable[Any] | None = None,
 ) -> Report:
     """Proves that outputs of a traced function are sums over records, and that nothing else comes of the records.
 
@@ -44,10 +45,12 @@ def prove(
         sums: tensors of its graph that are released; all outputs if left out.
         may_write: variables that records may write (metrics, the loss tracker). Reading them is refused.
         layers: names of Keras layers, to name the one at fault.
+        secret: the variables whose seeds nobody knows; those of noise for each record must be among them. None takes
+            any that are never used again.
 
     Returns: "proved", or the operation at fault: "mixed" is positive evidence, "unknown" is none.
     """
-    return examined(function, records, sums, may_write, layers, additive)
+    return examined(function, records, sums, may_write, layers, additive, secret)
 
 
 def prove_rows(function: Any, *specs: Any, records: Sequence[Any] | None = None, layers: Iterable[str] = ()) -> Report:
@@ -97,6 +100,7 @@ def examined(
     may_write: Iterable[Any],
     layers: Iterable[str],
     judge: Judge,
+    secret: Iterable[Any] | None = None,
 ) -> Report:
     """The report on a function's outputs, each judged by what is known of it."""
     start = time.perf_counter()
@@ -107,6 +111,7 @@ def examined(
     outputs = list(graph.outputs) if sums is None else list(sums)
     batch = Batch(symbol("records", varies=True, least=1))  # type: ignore[arg-type]
     prover = Prover([batch], tainted={resource_key(handle_of(v)) for v in may_write})
+    prover.secret = None if secret is None else {resource_key(handle_of(v)) for v in secret}
     prover.captured = handles_by_key([outermost(outer) for outer in captured.values()])
     frame = Frame("", CALL, graph, values=given(graph, captured, records, batch))
     prover.run(frame)

@@ -203,6 +203,11 @@ def fault_of(prover: Any, draw: Draw, same: list[Draw]) -> tuple[bool, str] | No
         return False, _SHARED
     if fresh_numbers(prover, draw) or counted_up(prover, draw):
         return None
+    if counted_up(prover, draw, secret=False):
+        return (
+            True,
+            "noise for each record of a seed that a variable holds for everyone to read, not a layer's generator",
+        )
     return False, "the seed of noise for each record is not shown to change from step to step"
 
 
@@ -226,10 +231,16 @@ def reaches(outer: Frame, inner: Frame) -> bool:
     return False
 
 
-def counted_up(prover: Any, draw: Draw) -> bool:
-    """Whether the seed is what a variable held plus less than is added to it before it is used the next time."""
+def counted_up(prover: Any, draw: Draw, secret: bool = True) -> bool:
+    """Whether the seed is what a variable held plus less than is added to it before it is used the next time.
+
+    Args:
+        secret: whether the variable must be one of `prover.secret`, where these are known.
+    """
     assert draw.seed is not None
     for key, segment in segments(prover):
+        if secret and prover.secret is not None and key not in prover.secret:
+            continue
         if key in prover.resets or len(segment.base) != len(draw.seed) or not reaches(segment.frame, draw.frame):
             continue
         offsets = [without_remainder(n) - b for n, b in zip(draw.seed, segment.base, strict=True)]
