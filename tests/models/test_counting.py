@@ -3,6 +3,7 @@
 No model here: the compiled step is a function, and the optimizer counts down what it may release as that step would.
 """
 
+import contextlib
 from types import SimpleNamespace
 
 import pytest
@@ -28,6 +29,9 @@ class Optimizer:
 
     def _reserved(self):
         return self.reserved
+
+    def _stepping(self):
+        return contextlib.nullcontext()
 
     def releases_left(self):
         return self.left

@@ -69,12 +69,16 @@ def test_nothing_is_released_outside_of_what_the_ledger_reserved():
     before = model.get_weights()
     batch = tf.constant(x), tf.constant(y), tf.ones(12)
 
-    def sneaks(m):
-        m.train_step(batch)
-        sums = m.bounded_gradient_sums(x, y)
-        m.optimizer.release(sums, m.trainable_variables, m.sensitivities(), 4)
+    def releases_own_sums(m):
+        m.optimizer.release(m.bounded_gradient_sums(x, y), m.trainable_variables, m.sensitivities(), 4)
 
-    model.optimizer.release(model.bounded_gradient_sums(x, y), model.trainable_variables, model.sensitivities(), 4)
+    def sneaks(m):
+        for call in (lambda: m.train_step(batch), lambda: releases_own_sums(m)):
+            with pytest.raises(RuntimeError, match="other than the training that runs"):
+                call()
+
+    with pytest.raises(RuntimeError, match="other than the training that runs"):
+        releases_own_sums(model)
     for old, new in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(old, new)
     model.fit(x, y, batch_size=4, verbose=0, callbacks=[Calls("on_train_batch_end", sneaks)])

@@ -175,7 +175,7 @@ def test_whatever_changes_a_new_stream_starts_and_costs_add_up(change: str, tmp_
         made = tfdp.load_model(tmp_path / "model.keras")
         assert made.optimizer.noise == Correlated(DECAY)
     if change == "interrupt":
-        real, calls = made.train_function.step, []
+        real, calls = made.train_function._step, []
 
         def breaks(iterator: Any) -> Any:
             calls.append(1)
@@ -184,10 +184,10 @@ def test_whatever_changes_a_new_stream_starts_and_costs_add_up(change: str, tmp_
                 raise KeyboardInterrupt
             return logs
 
-        object.__setattr__(made.train_function, "step", breaks)
+        object.__setattr__(made.train_function, "_step", breaks)
         with pytest.raises(KeyboardInterrupt):
             made.fit(drawn, steps_per_epoch=4, verbose=0)
-        object.__setattr__(made.train_function, "step", real)
+        object.__setattr__(made.train_function, "_step", real)
         assert [entry.steps for entry in made.ledger.entries] == [6]  # it went on, and the broken step counts
     start = len(seen.after)
     seen.after.append(np.asarray(made.trainable_variables[0].value))

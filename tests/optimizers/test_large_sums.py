@@ -113,13 +113,15 @@ def test_noise_is_added_before_a_float64_sum_is_rounded(options):
     model.optimizer.observe(lambda found: means.append(np.asarray(found[0])))
     model.optimizer._reserve(1)
     total = tf.constant([[2.0**24 + 1.0]], tf.float64)
-    model.optimizer.release([total], model.trainable_variables, model.sensitivities(), 2)
+    with model.optimizer._stepping():
+        model.optimizer.release([total], model.trainable_variables, model.sensitivities(), 2)
     assert means[0].dtype == np.float32
     noisy = []
     perturbed = model.optimizer.noise_source.perturbed
     model.optimizer.noise_source.perturbed = lambda *args: noisy.append(perturbed(*args)) or noisy[-1]
     model.optimizer._reserve(1)
-    model.optimizer.release([total], model.trainable_variables, model.sensitivities(), 2)
+    with model.optimizer._stepping():
+        model.optimizer.release([total], model.trainable_variables, model.sensitivities(), 2)
     assert noisy[0].dtype == tf.float64
     assert noisy[0].numpy().item() != np.float32(noisy[0]).item()
 

@@ -125,6 +125,36 @@ def test_the_compiled_step_takes_no_rows_that_no_sampler_drew():
     assert model.ledger.steps == 4
 
 
+@pytest.mark.parametrize("threaded", [True, False])
+def test_nothing_takes_the_release_of_a_step_that_runs(threaded):
+    """While a step waits for its draw, or shows what it released, there is one that the ledger counted."""
+    model, errors = model_of(), []
+    model.compile(model.optimizer, "mse", run_eagerly=True)
+    rows = tf.constant(IDS[:1]), tf.ones((1, 50)), tf.ones(1)
+
+    def own_step():
+        sums = model.bounded_gradient_sums(*rows)
+        for call in (
+            lambda: model.train_step(rows),
+            lambda: model.optimizer.release(sums, model.trainable_variables, model.sensitivities(), 1),
+        ):
+            try:
+                call()
+            except RuntimeError as error:
+                errors.append(str(error))
+
+    def meanwhile(_):
+        if not threaded:
+            return own_step()
+        (thread := threading.Thread(target=own_step)).start()
+        return thread.join()
+
+    model.optimizer.observe(meanwhile)
+    model.fit(IDS, np.zeros((20, 50), "float32"), batch_size=10, epochs=1, verbose=0, accept_measured=True)
+    assert [error.startswith("Something other than the training") for error in errors] == [True] * 4
+    assert int(model.optimizer.releases) == model.ledger.steps == 2
+
+
 def test_a_callback_that_is_appended_while_fit_runs_makes_no_step():
     model = model_of()
     listed = keras.callbacks.CallbackList([])

@@ -35,7 +35,7 @@ class CountedStep:
     A crash over-counts, never under: by the releases of one call, and in a ledger's file by `ahead_of` more.
 
     Args:
-        step: the compiled step, which makes `together` optimizer steps a call.
+        _step: the compiled step, which makes `together` optimizer steps a call.
         together: Keras' `steps_per_execution`.
         state: of the model: its current run and its account.
         optimizer: of the model; it counts releases down.
@@ -48,7 +48,7 @@ class CountedStep:
     Raises: RuntimeError if what the ledger states was changed meanwhile, or if the replicas did not hold one draw.
     """
 
-    step: Step
+    _step: Step
     together: int
     state: PrivacyState
     optimizer: PrivateOptimizer
@@ -67,8 +67,8 @@ class CountedStep:
         self.optimizer._reserve(count)
         try:
             self._level(run)
-            with self._masked(run):
-                logs = self.step(iterator)
+            with self._masked(run), self.optimizer._stepping():
+                logs = self._step(iterator)
             broken = False
         finally:
             unused = self.optimizer._reserved()

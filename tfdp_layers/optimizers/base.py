@@ -146,6 +146,10 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         """Allows as many releases as the ledger just counted; `fit` calls it around each compiled step."""
         self._limit.reserve(int(releases))
 
+    def _stepping(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, the running step may release what is reserved; nothing else may."""
+        return self._limit.stepping()
+
     def _reserved(self) -> int:
         """Of the releases that the ledger counted for the running call, how many were not made yet."""
         return self._limit.unused()
@@ -215,6 +219,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
             weight_terms: gradients of terms that depend on the weights alone (regularizers), added after the noise.
 
         Returns: a scalar boolean tensor, whether something was released.
+        Raises: RuntimeError outside of the step of a training that runs.
         """
         if not self.built:
             self.build(list(variables))
@@ -245,7 +250,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
             self._limit.reserved.assign_sub(1)
             return tf.constant(True)
 
-        return tf.cond((self._limit.variable > 0) & (self._limit.reserved > 0), step, lambda: tf.constant(False))
+        with self._limit.releasing():
+            return tf.cond((self._limit.variable > 0) & (self._limit.reserved > 0), step, lambda: tf.constant(False))
 
     def apply(self, grads: Sequence[tf.Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         """Refuses: gradients that come this way were neither bounded nor counted.

@@ -1,6 +1,8 @@
 """How many more releases an optimizer may make: what a limit allows, and what the ledger counted already."""
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -22,6 +24,36 @@ class ReleaseLimit:
             self.variable = tf.Variable(UNLIMITED, dtype=tf.int64, trainable=False, name="releases_left")
             self.reserved = tf.Variable(0, dtype=tf.int64, trainable=False, name="releases_reserved")
         self._counts: dict[int, tf.Tensor] = {}
+        self._stepping: int | None = None  # the thread of the step that runs
+
+    @contextlib.contextmanager
+    def stepping(self) -> Iterator[None]:
+        """Inside, this thread runs or traces the step that something was reserved for."""
+        self._stepping = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._stepping = None
+
+    @contextlib.contextmanager
+    def releasing(self) -> Iterator[None]:
+        """Around a release, inside of which no other one begins.
+
+        Raises: RuntimeError for one that is no part of the step that runs: it would take what was reserved for that.
+            A thread, or a generator that the step draws from, could release sums of its own, of any rows and noise.
+        """
+        thread = threading.get_ident()
+        if self._stepping != thread:
+            raise RuntimeError(
+                "Something other than the training that runs asked for a release (by train_step, or by release of the"
+                " optimizer): on which records, and how they were drawn, is unknown, and so is the cost. Let fit make"
+                " all steps, or write run.step(batch) in the loop of model.private_run."
+            )
+        self._stepping = None
+        try:
+            yield
+        finally:
+            self._stepping = thread
 
     def reserve(self, releases: int) -> None:
         """Sets `reserved`: the operations alone, since every step waits for it."""

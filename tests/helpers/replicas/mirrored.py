@@ -276,7 +276,8 @@ def a_budget_and_a_ledger_hold_and_random_layers_differ() -> None:
     assert first.tolist() == second.tolist()
     assert first[1] == 2 * len(held) > 0  # draws of masks, two steps a call
     before = weights(model)
-    model.optimizer.release(model.bounded_gradient_sums(x, y), model.trainable_variables, model.sensitivities(), 4)
+    with pytest.raises(RuntimeError, match="other than the training that runs"):
+        model.optimizer.release(model.bounded_gradient_sums(x, y), model.trainable_variables, model.sensitivities(), 4)
     np.testing.assert_array_equal(weights(model), before)  # outside of a counted step
 
 
