@@ -1,6 +1,7 @@
 """Random layers of a private model draw from seeds that nobody knows, whatever seeds the user set, and show none."""
 
 import contextlib
+import threading
 
 import keras
 import numpy as np
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
-from tfdp_layers.models import counting
+from tfdp_layers.models import counting, opening
 from tfdp_layers.noise.masks import secret_seeds
 
 ROWS, FEATURES = 8, 6
@@ -125,6 +126,44 @@ def test_what_is_saved_tells_no_mask():
     assert looks.seen == [[1, 1], [1, 2], [1, 3]]
 
 
+@pytest.mark.parametrize("way", slow_but(["graph"], ["graph", "xla", "twice"]))
+def test_a_thread_that_reads_or_saves_the_model_in_a_step_sees_no_secret_seed(way):
+    model, seen, ended = masked(**WAYS[way]), [], threading.Event()
+
+    def reads():
+        while not ended.is_set():
+            seen.append(np.array(seeds_of(model)).tolist())
+
+    class Reads(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            self.thread = threading.Thread(target=reads)
+            self.thread.start()
+
+        def on_train_end(self, logs=None):
+            ended.set()
+            self.thread.join()
+
+    released(model, steps=20, callbacks=[Reads()])
+    assert {first for first, _ in seen} == {1}
+    assert np.array(seeds_of(model)).tolist() == [1, 20]
+
+
+def test_no_two_steps_draw_by_one_seed():
+    model, drawn = masked(**WAYS["twice"]), []
+    released(model, steps=2)
+    (state,) = model.train_function.hidden._states
+    sums = model._privacy.sums
+
+    def notes(*args):
+        tf.py_function(lambda seed: drawn.append(seed.numpy().tolist()), [state.value], [])
+        return sums(*args)
+
+    model._privacy.sums, model.train_function = notes, None
+    released(model, steps=6)
+    assert len({tuple(one) for one in drawn}) == len(drawn) == 6
+    assert np.array(state).tolist() == [0, 0]
+
+
 def test_a_step_that_fails_leaves_no_secret_seed():
     state = keras.random.SeedGenerator(3).state
     within = []
@@ -150,6 +189,7 @@ def test_a_seeded_run_repeats_itself():
 
 def test_a_record_without_a_gradient_would_move_sums_beyond_the_bound(monkeypatch):
     """What it is there for: by masks that are known, a record moves others to other rows, and so to other masks."""
+    monkeypatch.setattr(opening, "hidden_seeds", lambda model: None)
     monkeypatch.setattr(counting, "secret_seeds", lambda variables, scope: contextlib.nullcontext())
     model = masked()
     (group,) = model.sensitivities()
@@ -180,7 +220,10 @@ def test_seeds_that_were_exchanged_between_fits_are_not_drawn_from(way):
     (generator,) = [layer.seed_generator for layer in model._flatten_layers() if hasattr(layer, "seed_generator")]
     generator.state = known()
     model.fit(X, Y, batch_size=4, verbose=0)
-    assert model.train_function.seeds == [generator.state]
+    step = model.train_function
+    assert [*step.seeds, *(step.hidden.own if step.hidden else ())] == [generator.state]
+    assert (step.hidden is None) == (way == "eager")
+    assert np.array(generator.state)[0] == 7
 
 
 @pytest.mark.parametrize("way", slow_but(["graph"], ["graph", "xla", "eager"]))

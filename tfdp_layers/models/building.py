@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfdp_layers.certificates.certificate import stated_bounds
 from tfdp_layers.instances import replaced
+from tfdp_layers.noise.masks import HiddenSeeds
 from tfdp_layers.proof.models import seeds_read
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import SEEDS, held_by
@@ -74,3 +75,9 @@ def seeds_beside(model: Any, traced: Any, replicas: Any) -> list[Any]:
             " self.generator = keras.random.SeedGenerator()."
         )
     return beside
+
+
+def hidden_seeds(model: Any) -> HiddenSeeds | None:
+    """Stand-ins for the seeds of all generators that Keras knows of in a model; None where there are none."""
+    found = {id(one): one for layer in model._flatten_layers() for one in layer._seed_generators}
+    return HiddenSeeds(list(found.values())) if found else None

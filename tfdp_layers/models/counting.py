@@ -12,7 +12,7 @@ from tfdp_layers.accounting.limits import Limit
 from tfdp_layers.caller import warn
 from tfdp_layers.models.run import PrivacyState, Run
 from tfdp_layers.models.workers import Workers
-from tfdp_layers.noise.masks import secret_seeds
+from tfdp_layers.noise.masks import HiddenSeeds, secret_seeds
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.sampling.forks import refuse_fork
 from tfdp_layers.sensitivity import SensitivityGroup
@@ -43,7 +43,8 @@ class CountedStep:
             traced, and whatever is traced asks by itself: so here they are asked after code of the caller ran between
             two calls, and now and then.
         stop: ends `fit` after the current call.
-        seeds: the variables that the compiled layers draw random numbers from.
+        seeds: the variables that the layers draw random numbers from, but for those that `hidden` stands in for.
+        hidden: what a compiled step draws from in their place.
 
     Raises: RuntimeError if what the ledger states was changed meanwhile, or if the replicas did not hold one draw.
     """
@@ -55,6 +56,7 @@ class CountedStep:
     settings: Callable[[Sequence[SensitivityGroup]], Hashable]
     stop: Callable[[], None]
     seeds: Sequence[Any] = ()
+    hidden: HiddenSeeds | None = None
 
     def __call__(self, iterator: Any) -> Any:
         run, ledger = self.state.require_run(), self.state.ledger
@@ -90,6 +92,8 @@ class CountedStep:
     @contextlib.contextmanager
     def _masked(self, run: Run) -> Iterator[None]:
         """Inside, random layers draw from seeds that nobody knows; in a seeded run, which states so, from their own."""
+        if self.hidden is not None:
+            self.hidden.rekey()
         if run.release.seeded or not self.seeds:
             yield
             return

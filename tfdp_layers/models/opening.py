@@ -18,7 +18,7 @@ from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
 from tfdp_layers.certificates.interactions import specs
 from tfdp_layers.models.accounts import join_accounts, released_by, remember_released
-from tfdp_layers.models.building import build_for, seeds_beside, seeds_of, settings_of
+from tfdp_layers.models.building import build_for, hidden_seeds, seeds_beside, seeds_of, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.finite import FiniteWeights
 from tfdp_layers.models.fit_arguments import (
@@ -221,30 +221,39 @@ class Opening(BoundedSums, WeightFiles):
         if state.traced != traced:
             state.independence, state.sums, state.metrics, self.train_function = None, None, None, None
         if state.independence is None or self.run_eagerly:
-            each = run.batches.rows_each
-            x, y, weights = specs(spec)
-            function = traced_sums(self, x, y, weights, each)
-            state.read_by_sums = list(variables_read(function))
-            join_accounts(state.account, state.read_by_sums, ())
-            state.seeds = seeds_beside(self, function, run.replicas)
-            state.program = program_of(function) if self.optimizer.workers else None
-            # Eager metrics may be plain Python, and those of replicas are traced with their own variables.
-            metrics = None if run.replicas or self.run_eagerly else steering.traced_metrics(self, function, each)
-            written = [] if metrics is None else steering.written_by_metrics(self, metrics)
-            steering.refuse_foreign_writes(self, written)
-            state.read_after_noise = steering.refuse_steered(self, written)
-            if metrics is not None:
-                steering.try_on_nothing(metrics)
-            join_accounts(state.account, state.read_after_noise, ())  # of constraints and learning rates
-            rows = flat_specs(spec, each)
-            state.independence = examined(self, function, rows[0], rows[1], run.groups, written)
-            state.written_by_sums = steering.keys_written(function)
-            # Replicas trace the sums anew, each with variables of its own.
-            state.sums, state.metrics = None if metrics is None else function, metrics
-            if not (state.independence.proved or state.accept_measured):
-                warn_of_measured(self, state.independence)
+            compiled = not (run.replicas or self.run_eagerly or run.release.seeded)
+            state.hidden = hidden_seeds(self) if compiled else None
+            with state.hidden.in_place() if state.hidden else contextlib.nullcontext():
+                self._trace(run, spec)
         state.traced = traced
+        assert state.independence is not None
         return state.independence
+
+    def _trace(self, run: Run, spec: tuple[Any, ...]) -> None:
+        """Traces what steps call, and examines it."""
+        state = self._privacy
+        each = run.batches.rows_each
+        x, y, weights = specs(spec)
+        function = traced_sums(self, x, y, weights, each)
+        state.read_by_sums = list(variables_read(function))
+        join_accounts(state.account, state.read_by_sums, ())
+        state.seeds = seeds_beside(self, function, run.replicas)
+        state.program = program_of(function) if self.optimizer.workers else None
+        # Eager metrics may be plain Python, and those of replicas are traced with their own variables.
+        metrics = None if run.replicas or self.run_eagerly else steering.traced_metrics(self, function, each)
+        written = [] if metrics is None else steering.written_by_metrics(self, metrics)
+        steering.refuse_foreign_writes(self, written)
+        state.read_after_noise = steering.refuse_steered(self, written)
+        if metrics is not None:
+            steering.try_on_nothing(metrics)
+        join_accounts(state.account, state.read_after_noise, ())  # of constraints and learning rates
+        rows = flat_specs(spec, each)
+        state.independence = examined(self, function, rows[0], rows[1], run.groups, written)
+        state.written_by_sums = steering.keys_written(function)
+        # Replicas trace the sums anew, each with variables of its own.
+        state.sums, state.metrics = None if metrics is None else function, metrics
+        if not (state.independence.proved or state.accept_measured):
+            warn_of_measured(self, state.independence)
 
     def _open(self, run: Run) -> str | None:
         """Opens the release in the ledger, and returns its token: the chief's, where there are several workers."""

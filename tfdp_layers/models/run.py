@@ -16,6 +16,7 @@ from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.replicas import Replicas
 from tfdp_layers.models.streams import Stream
 from tfdp_layers.models.watching import STEERED, Watch, warn_of_steering
+from tfdp_layers.noise.masks import HiddenSeeds
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.losses import PerRecordLoss
 from tfdp_layers.proof import Report
@@ -108,6 +109,7 @@ class PrivacyState:
         self.metrics: Any = None
         self.read_after_noise: list[Any] = []
         self.read_by_sums: list[Any] = []
+        self.hidden: HiddenSeeds | None = None  # that the traced sums draw from in the place of the layers' own
         self.seeds: list[Any] = []  # that the traced sums draw from, beside those of the model's own layers
         self.written_by_sums: set[int] = set()
         self.accept_measured = False

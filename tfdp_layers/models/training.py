@@ -58,8 +58,10 @@ class PrivateTraining(Looking, Opening):
                 "train_step adds noise, and would do so on every replica. Under a strategy, train by model.fit."
             )
         drawn, public = data if len(data) == 2 else (data, None)
-        parts = self._parts(public)
-        parts.release(parts.sums(drawn))
+        parts, hidden = self._parts(public), self._privacy.hidden
+        with hidden.filled() if hidden else contextlib.nullcontext():
+            totals = parts.sums(drawn)
+        parts.release(totals)
         return parts.results()
 
     def _parts(self, public: Any = None) -> StepParts:
@@ -238,9 +240,11 @@ class PrivateTraining(Looking, Opening):
             step = self._make_function(self.train_step)
         else:
             step = replicas.step_function(self._parts(), together, bool(self.run_eagerly))
-        settings, seeds = functools.partial(settings_of, self), [*seeds_of(self), *self._privacy.seeds]
+        settings, hidden = functools.partial(settings_of, self), self._privacy.hidden
+        own = [] if hidden is None else [id(one) for one in hidden.own]
+        seeds = [one for one in [*seeds_of(self), *self._privacy.seeds] if id(one) not in own]
         self.train_function = CountedStep(
-            step, together, self._privacy, self.optimizer, settings, self._stop_training, seeds
+            step, together, self._privacy, self.optimizer, settings, self._stop_training, seeds, hidden
         )
         return self.train_function
 

@@ -6,27 +6,85 @@ user may have set (`keras.utils.set_random_seed`) and every file of the weights 
 a constant of its row; and one record more or less moves other records to other rows: a record without any gradient
 moved a sum by twice its bound, and one that has one moves it by up to three times.
 
-So every call of a step gets seeds of the operating system, 62 bits for each variable of seeds, and none is left after
-it: the variable then holds what it would hold in Keras, its own seed and the count.
+So every call of a step gets seeds of the operating system, 62 bits for each variable of seeds. A compiled step draws
+from `HiddenSeeds`, stand-ins that no layer and no file holds, which it fills by itself from one key. Steps on several
+devices and eager ones draw from the layers' own variables: `secret_seeds` exchanges their numbers around each call, and
+none is left after it. Either way the variables then hold what they would hold in Keras, their own seeds and the counts.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.structure import held_by
 
-__all__ = ["secret_seeds"]
+__all__ = ["HiddenSeeds", "secret_seeds"]
 
 _BELOW = 2**31 - 2
 """Keras takes each of the two numbers of a seed modulo this."""
+
+
+class HiddenSeeds:
+    """Stand-ins for the seeds of a model's generators: what is traced with them in place draws from them ever after.
+
+    Nobody but this object holds them: a thread that reads or saves the model while a step runs sees the layers' own.
+
+    Args:
+        generators: the `keras.random.SeedGenerator`s, at least one.
+
+    Attributes:
+        own: their own variables, which the stand-ins count draws for.
+    """
+
+    def __init__(self, generators: Sequence[Any]) -> None:
+        self._generators = list(generators)
+        self.own = [generator.state for generator in self._generators]
+        with tf.init_scope():
+            self._key = tf.Variable(tf.zeros((2,), tf.int64), trainable=False, name="key_of_seeds")
+            self._states = [
+                keras.Variable(np.zeros(2), dtype=one.dtype, trainable=False, name="seed_generator_state")
+                for one in self.own
+            ]
+
+    @contextlib.contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Inside, the generators draw from the stand-ins."""
+        for generator, state in zip(self._generators, self._states, strict=True):
+            generator.state = state
+        try:
+            yield
+        finally:
+            for generator, own in zip(self._generators, self.own, strict=True):
+                generator.state = own
+
+    def rekey(self) -> None:
+        """Before each call of a compiled step: a key of the operating system."""
+        key = tf.constant(np.frombuffer(os.urandom(16), np.int64))
+        tf.raw_ops.AssignVariableOp(resource=self._key.handle, value=key)
+
+    @contextlib.contextmanager
+    def filled(self) -> Iterator[None]:
+        """Around each step of such a call: numbers made of the key, which moves on; after it the draws are counted."""
+        shape = (len(self._states) + 1, 2)
+        numbers = tf.random.stateless_uniform(shape, self._key, maxval=_BELOW, dtype=tf.int64)
+        after, *fresh = tf.unstack(numbers)
+        self._key.assign(after)
+        for state, number in zip(self._states, fresh, strict=True):
+            state.assign(tf.cast(number, state.dtype))
+        yield
+        for own, state, number in zip(self.own, self._states, fresh, strict=True):
+            drawn = tf.cast(state.value[1], tf.int64) - number[1]
+            own.assign(own.value + tf.cast(tf.stack([0, drawn]), own.dtype))
+            state.assign(tf.zeros_like(state.value))
 
 
 @contextlib.contextmanager
