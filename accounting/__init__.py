@@ -16,6 +16,7 @@ from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.planning import PlannedRun, RunPlan, plan
 from tfdp_layers.accounting.profile import exact_multiplier, privacy_profile
 from tfdp_layers.accounting.selection import Selection
+from tfdp_layers.accounting.sightings import together
 from tfdp_layers.accounting.statement import Statement
 from tfdp_layers.accounting.token_selection import TokenSelection
 
@@ -46,4 +47,5 @@ __all__ = [
     "nominal_epsilon",
     "plan",
     "privacy_profile",
+    "together",
 ]

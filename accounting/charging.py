@@ -1,12 +1,17 @@
 """The one way from a ledger to a paid release: the ledger counts as this library made it, and counted before."""
 
+from collections.abc import Iterable
 from typing import Any
 
+from tfdp_layers.accounting.footprint import Footprint
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.releases import AnyRelease
+from tfdp_layers.accounting.sightings import keep, sight, warn_of_others
 from tfdp_layers.instances import replaced
 
 __all__ = ["charge", "check_ledger", "counts_alike"]
+
+_HOW_MUCH = "How much it is, tfdp.accounting.epsilon(tfdp.accounting.together(ledger), delta) says."
 
 _counting: set[type] = {Ledger}
 """The classes of ledgers whose counts this library vouches for."""
@@ -39,12 +44,26 @@ def check_ledger(ledger: Any) -> None:
         )
 
 
-def charge(ledger: Any, release: AnyRelease, steps: int = 1) -> str:
+def charge(
+    ledger: Any,
+    release: AnyRelease,
+    steps: int = 1,
+    *,
+    records: Footprint | None = None,
+    beside: Iterable[Ledger] = (),
+) -> str:
     """Counts releases that are about to be made; returns the token, with which `Ledger.settle` says how many were.
+
+    Args:
+        records: that are read, so that charges of other ledgers for the same ones are noticed, with a warning.
+        beside: ledgers that will count these releases, too.
 
     Raises: as `check_ledger`, `Ledger.begin` and `Ledger.reserve`; nothing is counted then, and none may be made.
     """
     check_ledger(ledger)
     token: str = ledger.begin(release)
     ledger.reserve(token, steps)
+    others = sight(ledger, token, records, beside)
+    keep(token)
+    warn_of_others(ledger, others, _HOW_MUCH)
     return token

@@ -17,6 +17,7 @@ from tfdp_layers.accounting.ledger import Entry, Ledger
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.releases import records_released
 from tfdp_layers.accounting.shown import Shown
+from tfdp_layers.accounting.sightings import count_of, others_of, sum_of
 from tfdp_layers.accounting.stated_releases import (
     Stated,
     StatedMetric,
@@ -196,6 +197,7 @@ class Statement(Shown):
             void=_void(entries, float(spent)),
             notes=(
                 *groupings_in_words(differing(_groupings(entries)), word),
+                *_of_other_ledgers(ledger, spent.delta),
                 *_notes(entries, spent.delta, "record" if ledger.unit == "owner" else word),
             ),
             nominal_epsilon=None if nominal is None else float(nominal),
@@ -289,6 +291,23 @@ def _groupings(entries: list[Entry]) -> set[str]:
     """Which records belong together in each release of units or owners; "" where that is not known."""
     released = (release for entry in entries for release in records_released(entry.release))
     return {release.grouping for release in released if release.unit != "record"}
+
+
+def _of_other_ledgers(ledger: Ledger, delta: float) -> tuple[str, ...]:
+    """What other ledgers of this process were charged for the same objects: see `sightings`, which says why no more."""
+    others = others_of(ledger, content=False)
+    if not others:
+        return ()
+    try:
+        total = float(epsilon_of(sum_of(ledger, others), delta))
+        cost = f"All together: epsilon = {rounded_up(total)} at delta = {delta:g}."
+    except (ValueError, NotImplementedError):
+        cost = "Their guarantees are of different kinds and have no sum."
+    count = count_of(others)
+    return (
+        f"These records, or some of them, were given to {count} other ledger{'s' * (count > 1)} of the same process,"
+        f" which this statement does not count. {cost}",
+    )
 
 
 def _notes(entries: list[Entry], delta: float, unit: str) -> tuple[str, ...]:

@@ -35,9 +35,11 @@ def same_weights():
 
 @pytest.fixture(autouse=True)
 def nothing_released():
-    """As in a process of its own: equal weights of other tests are no copies of what was released there."""
+    """As in a process of its own: equal weights, or records, of other tests are not those of this one."""
     if "tfdp_layers.accounting.released" in sys.modules:
         sys.modules["tfdp_layers.accounting.released"]._released.clear()
+    if "tfdp_layers.accounting.sightings" in sys.modules:
+        sys.modules["tfdp_layers.accounting.sightings"]._sightings.clear()
 
 
 @pytest.fixture(autouse=True)

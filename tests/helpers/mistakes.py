@@ -64,6 +64,7 @@ class Own(keras.losses.Loss):
 LAST, ONE = keras.layers.Dense(3), keras.layers.Dense(1)
 PIPELINE = tf.data.Dataset.from_tensor_slices((X, Y))
 MISTAKES = {
+    "a new model on the same records, by a cell that is run again say": lambda: anew(),
     "the class of an optimizer": lambda: tfdp.optimizers.ClippedOptimizer(keras.optimizers.Adam),
     "the rate given to the private optimizer": lambda: tfdp.optimizers.ClippedOptimizer("adam", learning_rate=0.01),
     "a run that was not entered": lambda: list(private().private_run(X, Y, batch_size=16)),
@@ -225,6 +226,12 @@ def units_and_records() -> None:
     settings: dict[str, Any] = {"lower": 0.0, "upper": 1.0, "noise_multiplier": 9.0}
     tfdp.preprocessing.quantiles(X, ledger, [0.5], unit_ids=Y, **settings)
     tfdp.preprocessing.quantiles(X, ledger, [0.5], **settings)
+
+
+def anew() -> None:
+    """A new model, with a ledger of its own, on records that another was trained on."""
+    fit(x=X + 1.0)
+    fit(x=X + 1.0)
 
 
 def other_units() -> None:

@@ -13,7 +13,7 @@ import tfdp_layers as tfdp
 from helpers import mistakes
 from helpers.loops import DELTA, Noting, X, Y, loop, model_of, settings
 from helpers.variants import slow_but
-from tfdp_layers.accounting import Ledger, epsilon
+from tfdp_layers.accounting import Ledger, epsilon, sightings
 from tfdp_layers.callbacks import PrivacyBudget
 from tfdp_layers.models.accounts import forget_released, released_values
 from tfdp_layers.models.loops import DrawnBatch
@@ -36,6 +36,7 @@ def test_a_loop_makes_the_steps_of_fit_to_the_last_bit(options):
         call(model, X, Y, **settings(epochs=epochs, callbacks=callbacks, validation_data=public))
         told[name].append(str(model.privacy_statement(DELTA)))
         forget_released(released_values(model))  # both end with the same, which one alone pays for
+        sightings._sightings.clear()  # of the same records
         return model
 
     fitted, looped = train(PrivateTraining.fit, "fit"), train(loop, "loop")
@@ -52,6 +53,7 @@ def test_a_loop_makes_the_steps_of_fit_to_the_last_bit(options):
 
 def said(mistake):
     """What is raised; else what is warned of."""
+    sightings._sightings.clear()  # of the mistakes before
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:

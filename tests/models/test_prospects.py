@@ -23,6 +23,7 @@ def said(model: Any, *callbacks: Any, **options: Any) -> list[str]:
     """The warnings of a `fit`."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        warnings.filterwarnings("ignore", "Other ledgers")  # each model here has its own
         warnings.simplefilter("ignore", ResourceWarning)  # of an earlier test's files, whenever they are collected
         fit(model, *callbacks, **options)
     assert {Path(one.filename).name for one in caught} <= {"spending.py"}  # that calls fit: the user's line

@@ -8,6 +8,7 @@ import numpy as np
 
 from tfdp_layers.accounting import Ledger, epsilon
 from tfdp_layers.accounting.charging import charge
+from tfdp_layers.accounting.sightings import apart
 from tfdp_layers.audit.guarantees import of_ledger
 from tfdp_layers.audit.report import Audit
 from tfdp_layers.audit.statistics import many_runs_bound
@@ -118,7 +119,8 @@ def repeated_scores(
     """The scores of many runs of a few steps on one data set; see `audit_steps`."""
     keeper = Repeats(model, score, steps)
     batches = PrivateBatches(x, y, sampling, examples=examples, seed=sampling_seed)
-    model.fit(batches, steps_per_epoch=steps * runs, verbose=0, callbacks=[keeper])
+    with apart():
+        model.fit(batches, steps_per_epoch=steps * runs, verbose=0, callbacks=[keeper])
     return keeper
 
 

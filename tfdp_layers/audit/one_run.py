@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tfdp_layers.accounting import Ledger, epsilon
+from tfdp_layers.accounting.sightings import apart
 from tfdp_layers.audit import statistics
 from tfdp_layers.audit.canaries import Canaries, make_canaries
 from tfdp_layers.audit.guarantees import PointFamily, of_ledger
@@ -76,7 +77,7 @@ def audit_training(
         stddevs=model.optimizer.stddevs(groups),
         batch_size=sampling.batch_size,
     )
-    with observed(model, scores.observe):
+    with observed(model, scores.observe), apart():
         model.fit(batches, **({"verbose": 0} | fit))
     return audited(model.ledger if claimed is None else claimed, scores.array(), canaries.included, delta, confidence)
 

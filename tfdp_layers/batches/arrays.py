@@ -15,6 +15,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.accounting.footprint import Footprint
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.generators import alive, generated
 from tfdp_layers.batches.records import checked_examples, checked_physical, checked_sampling
@@ -125,6 +126,9 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
 
     def grouping(self, secret: str) -> str:
         return self._whose.grouping(secret, self._store.sample()) if self._whose.grouped else ""
+
+    def footprint(self) -> Footprint:
+        return self._store.footprint()
 
     def __getitem__(self, index: int) -> tuple[Any, Any, Any]:
         """A fresh draw, whatever `index`."""

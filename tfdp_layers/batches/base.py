@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
+from tfdp_layers.accounting.footprint import Footprint, footprint_of
 from tfdp_layers.batches.slices import Share, cut_batches
 from tfdp_layers.sampling import Sampling
 
@@ -31,7 +33,7 @@ class Batches(abc.ABC):
     once (None: all); `seeded`, draws that a seed repeats (it voids the statement); `declared`, drawn by the caller's
     pipeline instead of by this library; `unit`, whom a `Release` protects: of a "unit" numbers are in units, of each of
     which a draw holds at most `records_per_unit` records, an "owner" owns at most `records_per_owner` of all records;
-    `views`, how often each record of a draw enters.
+    `views`, how often each record of a draw enters; `pipeline`, which gives the caller's, as long as the caller has it.
     """
 
     sampling: Sampling
@@ -43,6 +45,7 @@ class Batches(abc.ABC):
     records_per_unit: int = 1
     views: int = 1
     records_per_owner: int = 1
+    pipeline: Callable[[], Any] | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Raises AttributeError for what a `fit` was certified and charged by: it stays what it was made with."""
@@ -70,6 +73,10 @@ class Batches(abc.ABC):
             secret: of the ledger that is charged.
         """
         return ""
+
+    def footprint(self) -> Footprint:
+        """What tells these records again; of a pipeline of the caller's, which is not read for it, itself alone."""
+        return footprint_of([self, self.pipeline and self.pipeline()])
 
     @property
     def rows_each(self) -> int:

@@ -134,6 +134,7 @@ class SourceStore(Store):
         if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
             raise ValueError(f"workers is a number of threads, 0 or more. Received: {workers!r}.")
         self._source, self._transform, self._length = source, transform, len(source)
+        self.given = [lambda: source]
         if not self._length:
             raise ValueError("The source is empty, so nothing can be drawn from it. Give at least one record.")
         workers = (os.cpu_count() or 1) if workers is None else workers

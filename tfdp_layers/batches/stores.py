@@ -5,12 +5,14 @@ from __future__ import annotations
 import abc
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.accounting.footprint import Footprint, footprint_of
 from tfdp_layers.accounting.grouping import sample_of
 from tfdp_layers.batches.alignment import refuse_other_rows
 from tfdp_layers.batches.balance import warn_of_balanced
@@ -82,6 +84,10 @@ class Store(abc.ABC):
         """What tells their x from that of others, quickly; None where that takes reading records."""
         return None
 
+    def footprint(self) -> Footprint:
+        """What tells these records again. Reading records one by one is too slow for it: then where they come from."""
+        return footprint_of([self, self.pipeline and self.pipeline(), *(one() for one in self.given)])
+
     def tensors(self) -> list[tf.Tensor] | None:
         """All records as tensors, one for each field; None where that would take too much memory."""
         return None
@@ -126,6 +132,11 @@ class ArrayStore(Store):
     def summary(self) -> Iterator[bytes]:
         """Of all records up to 1 GiB, else of a part of the rows."""
         return summary_of(self._leaves)
+
+    def footprint(self) -> Footprint:
+        found = super().footprint()
+        looked_at = footprint_of([], [leaf for leaf in keras.tree.flatten(self.structure[0]) if leaf is not None])
+        return replace(looked_at, places=found.places | looked_at.places)
 
     def sample(self) -> list[bytes]:
         return sample_of(keras.tree.flatten(self.structure[0]))

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.account import Account
 from tfdp_layers.accounting.charging import charge, check_ledger
+from tfdp_layers.accounting.footprint import Footprint, footprint_of
 from tfdp_layers.accounting.grouping import sample_of
 from tfdp_layers.accounting.released import remember
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
@@ -120,8 +121,9 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         self.check_shape(tuple(data.shape[1:]))
         whose = whose_of(len(data), unit_ids, owners, records_per_owner, ("data", given))
         stated = whose.stated(self._secret(), sample_of([np.asarray(data)]) if whose.grouped else None)
+        records = footprint_of([given], [np.asarray(data)])
         data = whose.entering(data)
-        self._release(data, sampling, len(data) if examples is None else examples, stated)
+        self._release(data, sampling, len(data) if examples is None else examples, stated, records)
 
     def _secret(self) -> str:
         """That of the ledger of a model that uses the layer, so that its `fit` knows the units again; or its own."""
@@ -144,7 +146,9 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         """Sets the weights from the noisy `total` over `count` records, which is a declared number."""
         raise NotImplementedError
 
-    def _release(self, data: Any, sampling: Sampling | None, declared: int, stated: dict[str, Any]) -> None:
+    def _release(
+        self, data: Any, sampling: Sampling | None, declared: int, stated: dict[str, Any], records: Footprint
+    ) -> None:
         stddev = self.noise_multiplier * self.sensitivity
         self.noise_source.rekey()
         source: dict[str, Any] = {"seeded": self.noise_source.seeded, "generator": self.noise_source.generator}
@@ -154,7 +158,7 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         for account in self._paid.users:  # before anything is reserved: a reservation, taken back, keeps its unit
             check_ledger(account.ledger)
             account.ledger.check(release)
-        token = charge(ledger, release)
+        token = charge(ledger, release, records=records, beside=[account.ledger for account in self._paid.users])
         entry = ledger.entry_of(token)
         assert entry is not None
         try:

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.accounting.footprint import came_from
 from tfdp_layers.accounting.plain_files import refuse_no_plain_file
 from tfdp_layers.accounting.released import is_paid_for
 from tfdp_layers.batches.texts import is_text
@@ -53,7 +54,7 @@ def features(
         them); and one whose output for a record depends on the other records: proved, or where no proof is found,
         measured on records of x.
     """
-    x = np.asarray(x)
+    given, x = x, np.asarray(x)
     layers = list(prefix) if isinstance(prefix, list | tuple) else [prefix]
     if not len(x):
         raise ValueError("There are no records: x has length 0.")
@@ -63,13 +64,17 @@ def features(
         refuse_private(layer)
     wanted = None if dtype is None else np.dtype(dtype)
     if cache is None:
-        return computed(layers, x, batch_size, jit_compile, lambda shape, found: np.empty(shape, wanted or found))
+        made = computed(layers, x, batch_size, jit_compile, lambda shape, found: np.empty(shape, wanted or found))
+        came_from(made, given)
+        return made
     file = file_for(Path(cache), layers, x, wanted)
     refuse_no_plain_file(file, "Remove it, or give another folder as cache.")
     if not file.exists():
         with writing(file) as kept:
             computed(layers, x, batch_size, jit_compile, lambda shape, found: kept.array(shape, wanted or found))
-    return np.load(file, mmap_mode="r")
+    kept = np.load(file, mmap_mode="r")
+    came_from(kept, given)
+    return kept
 
 
 def computed(

@@ -38,6 +38,7 @@ from tfdp_layers.models.ids import check_ids
 from tfdp_layers.models.inputs import check_inputs
 from tfdp_layers.models.labels import check_label_shapes, check_labels, warn_of_logits
 from tfdp_layers.models.lockstep import agree
+from tfdp_layers.models.other_ledgers import sight_records
 from tfdp_layers.models.planning import plan_of
 from tfdp_layers.models.prospects import warn_of_equal_views, warn_of_hopeless, warn_of_lost_weights
 from tfdp_layers.models.replicas import Replicas, refuse_unreplicated, refuse_unsound_strategy
@@ -170,7 +171,7 @@ class Opening(BoundedSums, WeightFiles):
         report = self._check_trace(run, spec)
         run.release = replace(run.release, independence=in_words(report))
         refuse_unknown_direction(arguments.get("callbacks"), self)
-        run.token, run.settings = self._open(run), settings_of(self, groups)
+        run.token, run.settings = self._open(run, arguments.get("callbacks")), settings_of(self, groups)
 
     def _check_records(self, spec: tuple[Any, ...], batches: Batches, arguments: dict[str, Any]) -> None:
         """Raises ValueError for records, of these specs, or validation data that model and loss cannot take."""
@@ -255,7 +256,7 @@ class Opening(BoundedSums, WeightFiles):
         if not (state.independence.proved or state.accept_measured):
             warn_of_measured(self, state.independence)
 
-    def _open(self, run: Run) -> str | None:
+    def _open(self, run: Run, callbacks: Any) -> str | None:
         """Opens the release in the ledger, and returns its token: the chief's, where there are several workers."""
         batches, release = run.batches, run.release
 
@@ -265,6 +266,7 @@ class Opening(BoundedSums, WeightFiles):
             token = begin_stream(run, self.optimizer, self.ledger, self._privacy.stream) or self.ledger.begin(release)
             # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
             self.ledger.require(token)
+            sight_records(run, token, self.ledger, callbacks)
             return token
 
         workers = self.optimizer.workers

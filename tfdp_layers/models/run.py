@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.account import Account
+from tfdp_layers.accounting.sightings import keep
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.replicas import Replicas
@@ -132,6 +133,7 @@ class PrivacyState:
         """Ends the `Run`, if there is one, and what it asked of the ledger: a budget, and a file that counts ahead."""
         run, self.run = self.run, None
         if run is not None and run.token is not None:
+            keep(run.token)
             self.ledger.end(run.token)
 
     @property

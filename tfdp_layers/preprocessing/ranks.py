@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.charging import charge
+from tfdp_layers.accounting.footprint import footprint_of
 from tfdp_layers.accounting.grouping import sample_of
 from tfdp_layers.batches.whose import whose_of
 from tfdp_layers.metrics import whole_draw
@@ -91,7 +92,7 @@ def quantiles(
         purpose="whole_data",
         **whose.stated(ledger.secret, sample_of([array])),
     )
-    token = charge(ledger, release)
+    token = charge(ledger, release, records=footprint_of([values], [array]))
     source.rekey()
     counts = tf.constant(counted(columns, low, high, levels), tf.float64)
     (noisy,) = add_noise(source, [counts], [noise.stddev])

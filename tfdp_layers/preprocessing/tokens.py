@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import Ledger, TokenSelection
 from tfdp_layers.accounting.charging import charge
+from tfdp_layers.accounting.footprint import footprint_of
 from tfdp_layers.batches.units import Units
 from tfdp_layers.batches.whose import whose_of
 from tfdp_layers.metrics import whole_draw
@@ -90,7 +91,7 @@ def vocabulary(
         **whose.stated(ledger.secret),
     )
     weights = summed_weights(_by_unit(texts, whose.units, tokens_of), release.tokens)
-    token = charge(ledger, release)
+    token = charge(ledger, release, records=footprint_of([records], [_as_array(texts)]))
     source.rekey()
     found = passing(weights, release, source)
     ledger.settle(token, 1)
@@ -124,6 +125,14 @@ def passing(weights: dict[str, int], release: TokenSelection, source: NoiseSourc
     noisy = np.asarray(add_noise(source, [exact], [release.noise_multiplier])[0])
     kept = [(-weight, name) for weight, name in zip(noisy, names, strict=True) if weight > release.threshold]
     return [name for _, name in sorted(kept)]
+
+
+def _as_array(texts: list[Any]) -> np.ndarray:
+    """(records,) texts, or tuples of tokens."""
+    found = np.empty(len(texts), object)
+    for place, one in enumerate(texts):
+        found[place] = one if isinstance(one, str | bytes) else tuple(one)
+    return found
 
 
 def _by_unit(texts: list[Any], units: Units | None, tokens_of: Callable[[str], Iterable[str]]) -> list[list[str]]:

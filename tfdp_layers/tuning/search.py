@@ -12,6 +12,7 @@ from tfdp_layers.accounting import Budget, Ledger, Selection
 from tfdp_layers.accounting.calibration import calibrate_release
 from tfdp_layers.accounting.charging import charge
 from tfdp_layers.accounting.selection import Part
+from tfdp_layers.accounting.sightings import apart
 from tfdp_layers.certificates.independence import in_words
 from tfdp_layers.instances import refuse_own_code
 from tfdp_layers.models.accounts import charge_elsewhere, disown_released, forget_released, released_values
@@ -111,7 +112,7 @@ def random_search(
         one.known["seeded"] = randomness is not None
     search.find_noise(number, target, ledger)
     with counting_nothing() as fresh:
-        with ledger.spared.by(_CHARGED):
+        with apart(), ledger.spared.by(_CHARGED):
             search.rehearse(fresh)
         if verbose:
             print(_said(number, target, candidates), flush=True)
@@ -199,10 +200,10 @@ class _Search:
 
     def paid(self, number: NumberOfTrials, ledger: Ledger, fresh: Callable[[], None]) -> Best[Output] | None:
         """Charges the ledger for the search, then makes it. Raises as `Ledger.reserve`."""
-        token = charge(ledger, self.selection(number))
+        token = charge(ledger, self.selection(number), records=self.candidates[0].batches.footprint())
         ended: set[bytes] = set()
         try:
-            with silence(), ledger.spared.by(_CHARGED):
+            with silence(), apart(), ledger.spared.by(_CHARGED):
                 best = best_of(number.draw(self.randomness), lambda: self.trial(fresh, ended))
                 keras.utils.set_random_seed(self.randomness.getrandbits(32))
         finally:

@@ -1,0 +1,218 @@
+"""The same records trained on by another ledger of the process: `fit` says so, and what they pay together."""
+
+import gc
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from helpers.variants import slow_but
+from tfdp_layers.accounting import Statement, epsilon, together
+
+RNG = np.random.default_rng(0)
+X, Y = RNG.normal(size=(80, 3)).astype("float32"), np.ones((80, 1), "float32")
+DELTA = 1e-3
+QUANTILE = {"probabilities": [0.5], "lower": 0.0, "upper": 1.0, "noise_multiplier": 9.0}
+
+
+def compiled(layers, ledger=None):
+    model = tfdp.make_private(keras.Sequential(layers))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 2.0), "mse")
+    if ledger is not None:
+        model.ledger = ledger
+    return model
+
+
+def model_of(ledger=None):
+    return compiled([keras.Input((3,)), keras.layers.Dense(1)], ledger)
+
+
+def said(do):
+    """What warns of other ledgers."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        do()
+    return [one for one in caught if "Other ledgers" in str(one.message)]
+
+
+def fit(x=X, model=None, **options):
+    model = model_of() if model is None else model
+    model.fit(x, Y[: len(x)], batch_size=10, verbose=0, **options)
+    return model
+
+
+def charged(x=X, ledger=None):
+    """A release that needs no training."""
+    ledger = tfdp.accounting.Ledger() if ledger is None else ledger
+    tfdp.preprocessing.quantiles(x, ledger, **QUANTILE)
+    return ledger
+
+
+TENSOR = tf.constant(X)
+PIPELINE = tf.data.Dataset.from_tensor_slices((X, Y))
+RECORDS = tfdp.records(PIPELINE)
+KNOWN = {
+    "an array": (X, X.copy()),
+    "a tensor": (TENSOR, TENSOR),
+    "a tensor's numbers": (TENSOR, X.copy()),
+    "columns by name": ({"a": X[:, 0], "b": X[:, 1:]}, {"b": X[:, 1:].copy(), "a": X[:, 0].copy()}),
+    "records of a pipeline": (RECORDS, X.copy()),
+    "a source, whose records are not read": (tfdp.records([*zip(X, Y, strict=True)]),) * 2,
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_whatever_records_come_as_they_are_known_again(name):
+    first, second = KNOWN[name]
+    given = [(one, Y if isinstance(one, np.ndarray | tf.Tensor | dict) else None) for one in (first, second)]
+    some, again = (tfdp.PrivateBatches(*one, tfdp.sampling.Poisson(9)).footprint() for one in given)
+    assert some.overlaps(again)
+
+
+def test_declared_pipelines_are_known_by_themselves_alone():
+    batches = PIPELINE.shuffle(80).batch(10)
+    one, again, other = (
+        tfdp.declare_sampling(each, tfdp.sampling.Partition(10), examples=80).footprint()
+        for each in (batches, batches, PIPELINE.shuffle(80).batch(10))
+    )
+    assert one.same_place(again)
+    assert not one.overlaps(other)
+
+
+def test_so_are_tables_of_pandas_and_two_parts_of_one_table_are_not_one():
+    table = pytest.importorskip("pandas").DataFrame(X)
+    mine, part, rest, copy = (
+        tfdp.PrivateBatches(one, Y[: len(one)], tfdp.sampling.Poisson(9)).footprint()
+        for one in (table, table[:40], table[40:], X.copy())
+    )
+    assert mine.overlaps(part)
+    assert mine.overlaps(copy)
+    assert not part.overlaps(rest)
+
+
+def test_a_new_model_on_a_shuffled_part_warns_though_the_first_one_is_gone():
+    assert said(fit) == []
+    gc.collect()
+    (warning,) = said(lambda: fit(X[RNG.permutation(80)[:40]]))
+    assert warning.filename == __file__
+    assert "for some of them: 1." in str(warning.message)
+
+
+def test_the_sum_is_said_before_it_is_spent_and_holds():
+    budget = tfdp.callbacks.PrivacyBudget(50.0, DELTA)
+    fit()
+    second = model_of()
+    (warning,) = said(lambda: fit(model=second, callbacks=[budget]))
+    whole, alone = epsilon(together(second.ledger), DELTA), epsilon(second.ledger, DELTA)
+    assert f"up to epsilon {whole:.4g} at delta 0.001" in str(warning.message)
+    assert f"will state {alone:.4g}." in str(warning.message)
+    assert whole > 1.2 * alone
+    second.ledger.merge(together(second.ledger))
+    assert epsilon(second.ledger, DELTA) == whole
+    assert said(lambda: fit(model=second)) == []
+
+
+def test_one_ledger_for_both_is_silent(tmp_path):
+    ledger = tfdp.accounting.Ledger(tmp_path / "ledger.json", dataset="people")
+    first, second = model_of(ledger), model_of(ledger)
+    assert said(lambda: [fit(model=one) for one in (first, second)]) == []
+    ledger.close()
+    again = tfdp.accounting.Ledger(tmp_path / "ledger.json")  # as a cell that is run again opens it
+    assert said(lambda: charged(ledger=again)) == []
+    assert first.privacy_statement(DELTA).notes == second.privacy_statement(DELTA).notes
+
+
+def test_a_clone_warns_and_a_copy_that_takes_its_cost_along_does_not():
+    first = fit()
+    assert said(lambda: fit(model=compiled([*first.layers]))) == []
+    clone = keras.models.clone_model(first)
+    clone.compile(tfdp.optimizers.ClippedOptimizer("sgd", 2.0), "mse")
+    assert len(said(lambda: fit(model=clone))) == 1
+
+
+def test_a_file_from_the_middle_of_a_training_does_not_hold_its_rest(tmp_path):
+    model = fit()
+    model.save(tmp_path / "early.keras")
+    fit(model=model)
+    assert len(said(lambda: charged(ledger=tfdp.load_model(tmp_path / "early.keras").ledger))) == 1
+
+
+def test_it_is_said_of_one_other_ledger_and_whenever_they_have_doubled():
+    ledgers = [tfdp.accounting.Ledger() for _ in range(5)]
+    assert [len(said(lambda one=one: charged(ledger=one))) for one in ledgers] == [0, 1, 1, 0, 1]
+    assert said(lambda: charged(ledger=ledgers[-1])) == []
+
+
+OTHER = {
+    "other records": lambda: charged(RNG.normal(size=(80, 3))),
+    "other rows": lambda: (charged(X[:40].copy()), charged(X[40:].copy())),
+    "equal rows alone": lambda: (charged(np.ones((80, 3))), charged(np.ones((70, 3)))),
+    "no step": lambda: (charged(), fit(epochs=0)),
+    "an audit": lambda: (charged(), model_of().audit(X, Y, 20)),
+    "after an audit": lambda: (model_of().audit(X, Y, 20), charged()),
+}
+
+
+@pytest.mark.parametrize("name", slow_but([one for one in OTHER if "audit" not in one], [*OTHER]))
+def test_what_is_no_second_charge_of_them_is_silent(name):
+    assert said(OTHER[name]) == []
+
+
+def test_a_fit_that_was_refused_left_nothing():
+    with pytest.raises(tfdp.callbacks.BudgetExhausted):
+        fit(callbacks=[tfdp.callbacks.PrivacyBudget(1e-3, 1e-9)])
+    assert said(charged) == []
+
+
+def test_statements_tell_of_the_same_object_and_of_no_equal_rows():
+    """Whether rows are equal is computed from them without noise; which object was given is in the program."""
+    first, second, third = (charged(one) for one in (X, X[5:], X.copy()))
+    assert Statement.from_ledger(third, DELTA).notes == ()
+    for one in (first, second):
+        statement = Statement.from_ledger(one, DELTA)
+        (note,) = statement.notes
+        assert "given to 1 other ledger of the same process" in note
+        assert note in " ".join(str(statement).split())
+        assert note in statement.to_json()
+        assert statement.epsilon == epsilon(one, DELTA)
+    assert together(third).steps == 3
+
+
+def test_features_are_of_the_records_that_they_were_computed_from():
+    charged()
+    (note,) = Statement.from_ledger(charged(tfdp.features(keras.layers.Lambda(lambda x: x * x), X)), DELTA).notes
+    assert "given to 1 other ledger" in note
+
+
+def test_layers_that_adapt_are_charged_with_their_model():
+    def adapted():
+        layer = tfdp.layers.DPCentering(1.0)
+        layer.adapt(X)
+        return layer
+
+    model = compiled([keras.Input((3,)), adapted(), keras.layers.Dense(1)])
+    assert said(lambda: fit(model=model)) == []
+    assert said(lambda: charged(ledger=model.ledger)) == []
+    (warning,) = said(adapted)
+    assert "for some of them: 1." in str(warning.message)
+
+
+def test_words_are_charged_too():
+    texts = [f"word{place} of them" for place in range(40)]
+    ledgers = tfdp.accounting.Ledger(), tfdp.accounting.Ledger()
+    words = {"noise_multiplier": 9.0, "failure": 1e-6}
+    assert said(lambda: tfdp.preprocessing.vocabulary(texts, ledgers[0], **words)) == []
+    assert len(said(lambda: tfdp.preprocessing.vocabulary(texts[20:], ledgers[1], **words))) == 1
+
+
+def test_guarantees_of_different_kinds_have_no_sum():
+    fit(sampling=tfdp.sampling.FixedSize(10))
+    second = model_of()
+    (warning,) = said(lambda: fit(model=second, callbacks=[tfdp.callbacks.PrivacyBudget(50.0, DELTA)]))
+    assert "have no sum" in str(warning.message)
+    assert "have no sum" in second.privacy_statement(DELTA).notes[0]
+    with pytest.raises(ValueError, match="an epsilon over both would mean nothing"):
+        together(second.ledger)

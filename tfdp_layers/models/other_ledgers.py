@@ -1,0 +1,40 @@
+"""What a `fit` says of other ledgers of this process that were charged for its records."""
+
+from typing import Any
+
+from tfdp_layers.accounting import EpsilonCurve, Ledger
+from tfdp_layers.accounting.sightings import Sighting, sight, sum_of, warn_of_others
+from tfdp_layers.models.calibrating import budget_of
+from tfdp_layers.models.run import Run
+
+__all__ = ["sight_records"]
+
+_MOST_EVENTS = 8
+"""Of more different releases the cheap bound is said: an exact sum takes seconds."""
+
+
+def sight_records(run: Run, token: str, ledger: Ledger, callbacks: Any) -> None:
+    """Notes what a `fit` is charged for, and warns where other ledgers were charged for some of these records."""
+    if run.plan is None or not run.plan.steps:
+        return
+    others = sight(ledger, token, run.batches.footprint())
+    if others:
+        warn_of_others(ledger, others, _cost(run, ledger, others, callbacks), "model.ledger")
+
+
+def _cost(run: Run, ledger: Ledger, others: tuple[Sighting, ...], callbacks: Any) -> str:
+    """What all of them cost once the planned steps are made, where a budget says at which delta."""
+    budget = budget_of(callbacks)
+    if budget is None or run.plan is None:
+        return "How much it is, tfdp.accounting.epsilon(tfdp.accounting.together(model.ledger), delta) says."
+    try:
+        curve = EpsilonCurve(sum_of(ledger, others), run.release, budget.delta)
+        few = len(sum_of(ledger, others).events()) < _MOST_EVENTS
+        total = float(curve.at(run.plan.steps)) if few else curve.bound(run.plan.steps)
+        alone = float(EpsilonCurve(ledger, run.release, budget.delta).at(run.plan.steps))
+    except (ValueError, NotImplementedError):
+        return "Their guarantees are of different kinds (another neighbouring relation or unit) and have no sum."
+    return (
+        f"With this fit it will be up to epsilon {total:.4g} at delta {budget.delta:g}, where this model will state"
+        f" {alone:.4g}."
+    )
