@@ -65,5 +65,5 @@ def charge(
     ledger.reserve(token, steps)
     others = sight(ledger, token, records, beside)
     keep(token)
-    warn_of_others(ledger, others, _HOW_MUCH)
+    warn_of_others(ledger, others, lambda: _HOW_MUCH)
     return token

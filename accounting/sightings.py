@@ -17,7 +17,7 @@ import contextlib
 import contextvars
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.footprint import Footprint
@@ -151,11 +151,13 @@ def together(ledger: Ledger) -> Ledger:
     return sum_of(ledger, others_of(ledger))
 
 
-def warn_of_others(ledger: Ledger, others: tuple[Sighting, ...], cost: str, shown: str = "ledger") -> None:
+def warn_of_others(
+    ledger: Ledger, others: tuple[Sighting, ...], cost: Callable[[], str], shown: str = "ledger"
+) -> None:
     """Warns of other ledgers: of the first one, and whenever they are twice as many as they were.
 
     Args:
-        cost: what all costs together, a sentence.
+        cost: gives what all costs together, a sentence: it may take a while to compute.
         shown: how the caller's code gets at the ledger.
     """
     count = count_of(others)
@@ -164,7 +166,7 @@ def warn_of_others(ledger: Ledger, others: tuple[Sighting, ...], cost: str, show
     _warned[ledger] = count
     warn(
         f"Other ledgers of this process were charged for these records, or for some of them: {count}. No statement"
-        f" adds up what the people in them pay. {cost} Give all models of these people one ledger before they train:"
+        f" adds up what the people in them pay. {cost()} Give all models of these people one ledger before they train:"
         " model.ledger = ledger, of ledger = tfdp.accounting.Ledger('ledger.json', dataset='name', budget=(epsilon,"
         f" delta)). To add up what was spent, after this call: {shown}.merge(tfdp.accounting.together({shown})). What"
         " is deleted unseen, and decided nothing, costs nothing: warnings.filterwarnings('ignore', 'Other ledgers')."

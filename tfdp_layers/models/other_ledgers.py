@@ -19,7 +19,7 @@ def sight_records(run: Run, token: str, ledger: Ledger, callbacks: Any) -> None:
         return
     others = sight(ledger, token, run.batches.footprint())
     if others:
-        warn_of_others(ledger, others, _cost(run, ledger, others, callbacks), "model.ledger")
+        warn_of_others(ledger, others, lambda: _cost(run, ledger, others, callbacks), "model.ledger")
 
 
 def _cost(run: Run, ledger: Ledger, others: tuple[Sighting, ...], callbacks: Any) -> str:
