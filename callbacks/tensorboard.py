@@ -1,5 +1,6 @@
 """The callback that shows a private run in TensorBoard."""
 
+import numbers
 import os
 import tempfile
 from typing import Any
@@ -223,11 +224,11 @@ def _writable(log_dir: str | os.PathLike[str]) -> str:
 def _checked_frequency(update_freq: Any) -> str | int:
     if update_freq == "epoch":
         return update_freq
-    if isinstance(update_freq, bool) or not isinstance(update_freq, int) or update_freq < 1:
+    if isinstance(update_freq, bool) or not isinstance(update_freq, numbers.Integral) or update_freq < 1:
         raise ValueError(
             f"update_freq is 'epoch' or a number of batches, 1 or more. Received: update_freq={update_freq!r}."
         )
-    return update_freq
+    return int(update_freq)
 
 
 def _preformatted(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -131,7 +132,9 @@ class SourceStore(Store):
                 f" to be a tf.data pipeline.{made} Arrays go to fit as they are; a stream of batches to"
                 " tfdp.declare_sampling."
             )
-        if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 0):
+        if workers is not None and (
+            isinstance(workers, bool) or not isinstance(workers, numbers.Integral) or workers < 0
+        ):
             raise ValueError(f"workers is a number of threads, 0 or more. Received: {workers!r}.")
         self._source, self._transform, self._length = source, transform, len(source)
         self.given = [lambda: source]

@@ -1,6 +1,7 @@
 """A stack of dense layers trained by direct feedback alignment."""
 
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -210,12 +211,12 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
 def check_units(units: Sequence[int], output_units: int) -> tuple[tuple[int, ...], int]:
     """Returns the sizes as ints. Raises ValueError unless there is a hidden layer and all are positive integers."""
     sizes = (*units, output_units) if isinstance(units, list | tuple) else ()
-    if len(sizes) < 2 or not all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in sizes):
+    if len(sizes) < 2 or not all(isinstance(n, numbers.Integral) and not isinstance(n, bool) and n > 0 for n in sizes):
         raise ValueError(
             "`units` must be a list of at least one positive integer, and `output_units` a positive integer. Received:"
             f" units={units!r}, output_units={output_units!r}. For a single layer use tfdp.layers.ClippedDense."
         )
-    return sizes[:-1], sizes[-1]
+    return tuple(map(int, sizes[:-1])), int(sizes[-1])
 
 
 def one_each(name: str, value: float | Sequence[float], count: int) -> tuple[float, ...]:

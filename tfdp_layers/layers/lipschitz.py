@@ -1,6 +1,7 @@
 """Dense layers and convolutions that stretch nothing, and the activation between them."""
 
 import math
+import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -113,9 +114,9 @@ class GroupSort(KerasMixin, keras.layers.Layer):
 
     def __init__(self, group_size: int = 2, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not isinstance(group_size, int) or isinstance(group_size, bool) or group_size < 2:
+        if not isinstance(group_size, numbers.Integral) or isinstance(group_size, bool) or group_size < 2:
             raise ValueError(f"`group_size` must be an integer of at least 2. Received: group_size={group_size!r}.")
-        self.group_size = group_size
+        self.group_size = int(group_size)
 
     def build(self, input_shape: Sequence[int | None]) -> None:
         channels = input_shape[-1]

@@ -1,5 +1,6 @@
 """The constraint that keeps a kernel near an orthogonal matrix."""
 
+import numbers
 from typing import Any
 
 import keras
@@ -30,9 +31,9 @@ class Orthogonal(keras.constraints.Constraint):
     """
 
     def __init__(self, iterations: int = 6) -> None:
-        if not isinstance(iterations, int) or isinstance(iterations, bool) or iterations < 1:
+        if not isinstance(iterations, numbers.Integral) or isinstance(iterations, bool) or iterations < 1:
             raise ValueError(f"`iterations` must be an integer of at least 1. Received: iterations={iterations!r}.")
-        self.iterations = iterations
+        self.iterations = int(iterations)
 
     def __call__(self, w: Any) -> Any:
         kernel = tf.convert_to_tensor(w)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,9 @@ def as_correlated(noise: Any) -> Correlated | None:
 def check_allocation(allocation: Allocation) -> None:
     """Raises ValueError unless `allocation` is "uniform", "dimension", or a dict of positive finite shares."""
     if isinstance(allocation, Mapping):
-        if allocation and all(isinstance(share, int | float) and 0 < share < math.inf for share in allocation.values()):
+        if allocation and all(
+            isinstance(share, numbers.Real) and 0 < share < math.inf for share in allocation.values()
+        ):
             return
     elif allocation in ("uniform", "dimension"):
         return

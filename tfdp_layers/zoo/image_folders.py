@@ -1,5 +1,6 @@
 """Images in a folder of folders, read as they are drawn."""
 
+import numbers
 import os
 from pathlib import Path
 
@@ -31,10 +32,14 @@ class ImageFolder:
         if (
             not isinstance(image_size, tuple | list)
             or len(image_size) != 2
-            or any(isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in image_size)
+            or any(isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 1 for n in image_size)
         ):
             raise ValueError(f"image_size must be (height, width), both of at least 1. Received: {image_size!r}.")
-        self.image_size, self._channels, self._interpolation = tuple(image_size), _CHANNELS[color_mode], interpolation
+        self.image_size, self._channels, self._interpolation = (
+            tuple(map(int, image_size)),
+            _CHANNELS[color_mode],
+            interpolation,
+        )
         if not Path(folder).is_dir():
             raise ValueError(
                 f"The folder {folder} does not exist or is no folder. Give one that holds a folder a class."
