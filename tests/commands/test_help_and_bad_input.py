@@ -91,6 +91,7 @@ BAD = [
     (["epsilon", *RUN], "--noise-multiplier is needed"),
     (["epsilon", *RUN, "--noise-multiplier", "0"], "above 0"),
     (["epsilon", *RUN, "--noise-multiplier", "1", "--examples", "100"], "larger than the data"),
+    (["epsilon", "--noise", "1"], "Did you mean --noise-multiplier 1?"),
     (["calibrate", *RUN], "--epsilon is needed"),
     (["calibrate", *RUN, "--epsilon", "-2"], "above 0"),
     (["calibrate", *RUN, "--epsilon", "2", "--steps", "7"], "either --steps or --epochs"),
@@ -122,6 +123,13 @@ def test_bad_input_is_refused_in_one_message_and_leaves_nothing_behind(
     assert message in captured.err
     assert "Traceback" not in captured.err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", ["epsilon", "calibrate", "plan"])
+def test_a_missing_option_is_told_with_a_whole_call_which_runs(capsys, name):
+    assert run(name) == 2
+    call = capsys.readouterr().err.partition("A whole call: tfdp ")[2]
+    assert run(*call.split()) == 0
 
 
 @pytest.mark.usefixtures("no_training", "no_data")

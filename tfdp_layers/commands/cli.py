@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from tfdp_layers._version import __version__
-from tfdp_layers.commands.command import HELP_ARGUMENTS, Command, Refusal, wrapped
+from tfdp_layers.commands.command import HELP_ARGUMENTS, Command, Missing, Refusal, wrapped
 
 __all__ = ["main"]
 
@@ -71,7 +71,10 @@ def _dispatch(arguments: list[str]) -> int:
     if any(argument in HELP_ARGUMENTS for argument in rest):
         print(command.help())
         return 0
-    return command.run(command.parse(rest))
+    try:
+        return command.run(command.parse(rest))
+    except Missing as missing:
+        raise Refusal(f"{missing}\nA whole call: {command.example}") from missing
 
 
 def _command(name: str) -> Command:

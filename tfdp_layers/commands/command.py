@@ -1,5 +1,6 @@
 """What the subcommands share: options on their own absl FlagValues, help for people, checks, and JSON."""
 
+import contextlib
 import json
 import math
 import re
@@ -15,6 +16,7 @@ from absl import flags
 __all__ = [
     "HELP_ARGUMENTS",
     "Command",
+    "Missing",
     "Refusal",
     "WholeNumber",
     "fraction",
@@ -33,6 +35,10 @@ _TYPES = {"float": "NUMBER", "int": "INTEGER", "string": "TEXT", "multi string":
 
 class Refusal(Exception):  # noqa: N818 (not an error of the program)
     """Arguments or data that the command will not work with. The message is all that the user sees."""
+
+
+class Missing(Refusal):
+    """An option that was not given: the user sees a whole call beside it, not one missing option after the other."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +76,21 @@ class Command:
         try:
             rest = values([f"tfdp {self.name}", *map(_with_underscores, arguments)])
         except (flags.Error, ValueError) as error:
-            raise Refusal(f"{_with_dashes(str(error))}\n`tfdp {self.name} --help` lists the options.") from error
+            raise Refusal(
+                f"{_with_dashes(str(error))}{_meant(str(error), values)}\n`tfdp {self.name} --help` lists the options."
+            ) from error
         if len(rest) > 1:
             raise Refusal(
                 f"unexpected argument {rest[1]!r}. Options start with --, and several values of one are joined by"
                 f" commas; see `tfdp {self.name} --help`."
             )
         return values
+
+    @property
+    def example(self) -> str:
+        """A call with all that is needed: the first one of the description."""
+        found = re.search(rf"^  (tfdp {self.name} --.*)$", self.description, re.MULTILINE)
+        return found.group(1) if found else f"tfdp {self.name} --help"
 
     def help(self) -> str:
         """The description and the options with their defaults."""
@@ -91,6 +105,17 @@ class Command:
             text = flag.help.partition(">: ")[2] if choices else flag.help
             lines += [f"  {_option(name)}{value}", wrapped(text + default, " " * 6, 6)]
         return "\n".join(lines)
+
+
+def _meant(error: str, values: flags.FlagValues) -> str:
+    """Of a value that an option with a longer name takes, that option: `--noise 1` is `--noise-multiplier 1`."""
+    found = re.match(r"flag --(\w+)=(.*?): ", error)
+    name, value = found.groups() if found else ("", "")
+    for longer in [one for one in values if found and one.startswith(f"{name}_")]:
+        with contextlib.suppress(ValueError):
+            values[longer].parser.parse(value)
+            return f". Did you mean {_option(longer)} {value}?"
+    return ""
 
 
 class WholeNumber(flags.IntegerParser):
@@ -135,9 +160,9 @@ def definers(values: flags.FlagValues) -> tuple[Callable[..., None], Callable[..
 
 
 def needed(name: str, value: Any, why: str) -> Any:
-    """Returns an option's value. Raises Refusal where it was not given."""
+    """Returns an option's value. Raises Missing where it was not given."""
     if value is None:
-        raise Refusal(f"{_option(name)} is needed: {why}")
+        raise Missing(f"{_option(name)} is needed: {why}")
     return value
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from absl import flags
 
 from tfdp_layers.accounting import GroupNoise, Release
-from tfdp_layers.commands.command import Refusal, fraction, needed, whole
+from tfdp_layers.commands.command import Missing, Refusal, fraction, needed, whole
 from tfdp_layers.sampling import Cyclic, FixedSize, Partition, Poisson, Sampling, TruncatedPoisson
 from tfdp_layers.sampling.correlated import Correlated
 
@@ -137,5 +137,5 @@ def _steps(values: flags.FlagValues, per_epoch: int) -> int:
     steps = whole("steps", values.steps, "the number of training steps")
     epochs = whole("epochs", values.epochs, "the number of epochs")
     if (steps is None) == (epochs is None):
-        raise Refusal("give the length of the training by either --steps or --epochs.")
+        raise (Missing if steps is None else Refusal)("give the length of the training by either --steps or --epochs.")
     return epochs * per_epoch if steps is None else steps
