@@ -11,7 +11,9 @@ from tfdp_layers.instances import replaced
 
 __all__ = ["charge", "check_ledger", "counts_alike"]
 
-_HOW_MUCH = "How much it is, tfdp.accounting.epsilon(tfdp.accounting.together(ledger), delta) says."
+_HOW_MUCH = (
+    "All of it is tfdp.accounting.together(ledger), for tfdp.accounting.epsilon(..., delta) or ledger.merge(...)."
+)
 
 _counting: set[type] = {Ledger}
 """The classes of ledgers whose counts this library vouches for."""

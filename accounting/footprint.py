@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import mmap
 import secrets
 import weakref
@@ -160,46 +161,72 @@ def _meet(a: Place, b: Place) -> bool:
 
 @dataclass(frozen=True)
 class Sketch:
-    """Hashes of those rows whose hashes are smallest, of rows that no other row equals.
+    """Hashes of the different rows of a data set, those whose hashes are smallest.
 
-    Rows that others equal (blank images, the cells of a small table) are found in any data and tell nothing: they are
-    left out, and how many there are says how often a row of other people's equals one by chance (Good 1953, "The
-    population frequencies of species": a further row is one of those seen with a probability of about the share of rows
-    that are not single). So the rows of two data sets are taken for the same from 5% of the smaller sketch on, plus
-    twice that share, and 8 rows.
+    Rows of a table may equal other people's by chance. How often, the data set says by itself: see `_by_chance`. Two
+    data sets are taken to share records where more of the smaller sketch is found than that explains, by three standard
+    deviations and 5% of it, and 8 rows at least. Tables whose rows are nearly all alike are never known by their rows.
 
     Attributes:
         hashes: of uint64, rising, as bytes.
-        below: up to this hash no single row is left out.
-        tied: the share of rows that equal another one.
+        counts: how often each comes, of uint32, as bytes.
+        below: up to this hash no row is left out.
+        records: of the data set.
     """
 
     hashes: bytes
+    counts: bytes
     below: int
-    tied: float
+    records: int
 
     def shares(self, other: Sketch) -> bool:
         """Whether both are of sets that have rows in common: parts, copies and shuffles of one another, say."""
+        few, many = sorted((self, other), key=lambda one: one.records)
         below = min(self.below, other.below)
-        mine, theirs = (one._up_to(below) for one in (self, other))
-        found = len(np.intersect1d(mine, theirs, assume_unique=True))
-        least = (_SHARE + 2.0 * max(self.tied, other.tied)) * min(len(mine), len(theirs))
-        return found >= max(_FEWEST, least)
+        (some, _), (others, counts) = few._up_to(below), many._up_to(below)
+        found = len(np.intersect1d(some, others, assume_unique=True))
+        chance, error = _by_chance(counts, few.records / many.records)
+        draws = math.sqrt(len(some) * chance * (1.0 - chance))
+        return found >= max(_FEWEST, len(some) * (chance + 3.0 * error + _SHARE) + 3.0 * draws)
 
-    def _up_to(self, below: int) -> np.ndarray:
-        hashes = np.frombuffer(self.hashes, np.uint64)
-        return hashes[hashes <= np.uint64(below)]
+    def _up_to(self, below: int) -> tuple[np.ndarray, np.ndarray]:
+        hashes, counts = np.frombuffer(self.hashes, np.uint64), np.frombuffer(self.counts, np.uint32)
+        kept = hashes <= np.uint64(below)
+        return hashes[kept], counts[kept]
+
+
+def _by_chance(counts: np.ndarray, size: float) -> tuple[float, float]:
+    """The share of the different rows of other people's records that are in a data set all the same.
+
+    Of t n further records from where n came from, sum_c -(-t)^c F_c different rows are new, without bias, F_c being how
+    many rows came c times (Good and Toulmin 1956, "The number of new species"); they have sum_c (1 - (1 - t)^c) F_c
+    different rows, as t n of the n have.
+
+    Args:
+        counts: c of each different row.
+        size: t, at most 1.
+
+    Returns: the share, and its standard deviation.
+    """
+    times = counts.astype(np.float64)
+    different = max(1e-9, float((1.0 - (1.0 - size) ** times).sum()))
+    new = float(-((-size) ** times).sum())
+    chance = min(1.0, max(0.0, 1.0 - new / different))
+    weights = np.where(counts > 1, size**times, size * chance)
+    return chance, math.sqrt(size**2 + float((weights**2).sum())) / different
 
 
 def _sketch_of(arrays: Sequence[np.ndarray]) -> Sketch:
-    hashes = _hashes(arrays)
-    few = min(len(hashes), 4 * _KEPT)
-    cut = np.partition(hashes, few - 1)[few - 1]
-    values, counts = np.unique(hashes[hashes <= cut], return_counts=True)
-    single = values[counts == 1]
-    tied = 1.0 - len(single) / counts.sum()
-    below = int(single[_KEPT - 1]) if len(single) > _KEPT else int(cut) if few < len(hashes) else 2**64 - 1
-    return Sketch(single[:_KEPT].tobytes(), below, float(tied))
+    hashes, few = _hashes(arrays), _KEPT
+    values, counts = hashes[:0], hashes[:0]
+    while len(values) <= _KEPT and few < len(hashes):
+        few = min(len(hashes), 4 * few)
+        cut = np.partition(hashes, few - 1)[few - 1]
+        values, counts = np.unique(hashes[hashes <= cut], return_counts=True)
+    if not len(values):
+        values, counts = np.unique(hashes, return_counts=True)
+    below = int(values[_KEPT - 1]) if len(values) > _KEPT else 2**64 - 1
+    return Sketch(values[:_KEPT].tobytes(), counts[:_KEPT].astype(np.uint32).tobytes(), below, len(hashes))
 
 
 @functools.cache

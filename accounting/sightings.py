@@ -40,7 +40,7 @@ class Sighting:
         name: the ledger's.
         token: of the segment that was charged.
         entry: what it counted, as last seen; None before the first release.
-        held: the names of all entries of the ledger by then.
+        held: the names of all entries of the ledger when the segment ended.
     """
 
     def __init__(self, footprint: Footprint, ledger: Ledger, token: str) -> None:
@@ -49,12 +49,17 @@ class Sighting:
         self.held: frozenset[str] = frozenset()
         self._ledger = weakref.ref(ledger)
 
+    def end(self) -> None:
+        """The segment ended: notes what the ledger holds by then."""
+        ledger = self._ledger()
+        if ledger is not None:
+            self.held = frozenset(entry.uid for entry in ledger.entries)
+
     def counted(self) -> Entry | None:
         """What it counts by now; None where nothing was released."""
         ledger = self._ledger()
         if ledger is not None:
             self.entry = ledger.entry_of(self.token) or self.entry
-            self.held = frozenset(entry.uid for entry in ledger.entries)
         return self.entry if self.entry is not None and self.entry.steps else None
 
 
@@ -89,6 +94,7 @@ def keep(token: str) -> None:
     """A segment ended: what it counted stays known when its ledger is gone."""
     with _lock:
         for one in [one for one in _sightings if one.token == token]:
+            one.end()
             entry = one.counted()
             again = entry is not None and any(
                 other is not one
@@ -139,9 +145,9 @@ def together(ledger: Ledger) -> Ledger:
 
     For an epsilon of all of it, `tfdp.accounting.epsilon(tfdp.accounting.together(model.ledger), delta)`, or to add it
     up for good: `model.ledger.merge(tfdp.accounting.together(model.ledger))`. Known are the charges of this process for
-    one object, for rows of one array, or for arrays with equal rows (of at least 5% of the smaller, at least 8). Not
-    known: other processes, records as read from pipelines, other columns of them, another scale, rows that are alike,
-    and `release_metric`, which sees no records.
+    one object, for rows of one array, or for arrays with more equal rows than chance explains (by 5%, 8 rows). Not
+    known: other processes, records as read from pipelines, other columns of them, another scale, tables of few
+    different rows, and `release_metric`, which sees no records.
 
     Which charges these are is computed from the records where equal rows show it: that is for those who hold them.
 
@@ -151,14 +157,11 @@ def together(ledger: Ledger) -> Ledger:
     return sum_of(ledger, others_of(ledger))
 
 
-def warn_of_others(
-    ledger: Ledger, others: tuple[Sighting, ...], cost: Callable[[], str], shown: str = "ledger"
-) -> None:
+def warn_of_others(ledger: Ledger, others: tuple[Sighting, ...], cost: Callable[[], str]) -> None:
     """Warns of other ledgers: of the first one, and whenever they are twice as many as they were.
 
     Args:
-        cost: gives what all costs together, a sentence: it may take a while to compute.
-        shown: how the caller's code gets at the ledger.
+        cost: gives what all costs together, and how to add it up, in sentences: that may take a while.
     """
     count = count_of(others)
     if not count or count & (count - 1) or count <= _warned.get(ledger, 0):
@@ -168,8 +171,8 @@ def warn_of_others(
         f"Other ledgers of this process were charged for these records, or for some of them: {count}. No statement"
         f" adds up what the people in them pay. {cost()} Give all models of these people one ledger before they train:"
         " model.ledger = ledger, of ledger = tfdp.accounting.Ledger('ledger.json', dataset='name', budget=(epsilon,"
-        f" delta)). To add up what was spent, after this call: {shown}.merge(tfdp.accounting.together({shown})). What"
-        " is deleted unseen, and decided nothing, costs nothing: warnings.filterwarnings('ignore', 'Other ledgers')."
+        f" delta)). What is deleted unseen, and decided nothing, costs nothing: warnings.filterwarnings('ignore',"
+        " 'Other ledgers')."
     )
 
 

@@ -1,7 +1,5 @@
 """The records of a training are known again by where they lie, or by their rows; other people's are not."""
 
-import gc
-
 import numpy as np
 import pytest
 
@@ -56,11 +54,33 @@ def test_other_records_are_not(name):
     assert not b.overlaps(a)
 
 
-def test_tables_whose_rows_are_alike_by_chance_are_told_apart():
-    """Two draws of one distribution: the rarer their cells, the more rows are single, and the more equal one."""
-    for cells in (2, 5, 20, 60):
-        a, b = (np.random.default_rng(seed).integers(0, cells, (2000, 3)) for seed in (1, 2))
-        assert not of(a).overlaps(of(b)), cells
+def visits(rng: np.random.Generator, count: int) -> np.ndarray:
+    """Age, pressure where it was taken, and whether: half of the rows equal others."""
+    missing = rng.random(count) < 0.2
+    return np.stack([rng.integers(18, 95, count), rng.normal(130, 20, count).round() * ~missing, missing], 1)
+
+
+def drawn(cells: int):
+    return lambda rng, count: rng.integers(0, cells, (count, 3))
+
+
+def heavy(rng: np.random.Generator, count: int) -> np.ndarray:
+    return np.minimum(rng.zipf(1.4, (count, 2)), 10**6)
+
+
+@pytest.mark.parametrize("draw", [visits, heavy, *map(drawn, (2, 8, 12, 20, 40))])
+@pytest.mark.parametrize(("one", "other"), [(3000, 3000), (20_000, 2000), (200, 200), (2000, 80)])
+def test_tables_of_other_people_whose_rows_are_equal_by_chance_are_told_apart(draw, one, other):
+    for seed in range(8):
+        a, b = (draw(np.random.default_rng([which, seed]), count) for which, count in ((1, one), (2, other)))
+        assert not of(a).overlaps(of(b))
+
+
+@pytest.mark.parametrize("count", [200, 3000])
+def test_half_of_the_rows_of_such_a_table_are_known_again_among_others(count):
+    old, new = visits(RNG, count), visits(RNG, count // 2)
+    again = np.concatenate([old[RNG.permutation(count)[: count // 2]], new])
+    assert of(old).overlaps(of(again[RNG.permutation(len(again))]))
 
 
 def test_a_place_is_told_of_whatever_the_records_are():
@@ -91,5 +111,4 @@ def test_nothing_of_the_records_is_kept_alive_and_no_place_is_given_twice():
         made = np.ones((30, 2))
         seen.append(of(made))
         del made
-        gc.collect()
     assert not any(a.same_place(b) for place, a in enumerate(seen) for b in seen[:place])

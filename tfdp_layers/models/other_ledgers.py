@@ -9,6 +9,8 @@ from tfdp_layers.models.run import Run
 
 __all__ = ["sight_records"]
 
+_SUM = "tfdp.accounting.together(model.ledger), for tfdp.accounting.epsilon(..., delta) or model.ledger.merge(...)"
+
 _MOST_EVENTS = 8
 """Of more different releases the cheap bound is said: an exact sum takes seconds."""
 
@@ -19,14 +21,14 @@ def sight_records(run: Run, token: str, ledger: Ledger, callbacks: Any) -> None:
         return
     others = sight(ledger, token, run.batches.footprint())
     if others:
-        warn_of_others(ledger, others, lambda: _cost(run, ledger, others, callbacks), "model.ledger")
+        warn_of_others(ledger, others, lambda: _cost(run, ledger, others, callbacks))
 
 
 def _cost(run: Run, ledger: Ledger, others: tuple[Sighting, ...], callbacks: Any) -> str:
     """What all of them cost once the planned steps are made, where a budget says at which delta."""
     budget = budget_of(callbacks)
     if budget is None or run.plan is None:
-        return "How much it is, tfdp.accounting.epsilon(tfdp.accounting.together(model.ledger), delta) says."
+        return f"After this fit all of it is {_SUM}."
     try:
         curve = EpsilonCurve(sum_of(ledger, others), run.release, budget.delta)
         few = len(sum_of(ledger, others).events()) < _MOST_EVENTS
@@ -36,5 +38,5 @@ def _cost(run: Run, ledger: Ledger, others: tuple[Sighting, ...], callbacks: Any
         return "Their guarantees are of different kinds (another neighbouring relation or unit) and have no sum."
     return (
         f"With this fit it will be up to epsilon {total:.4g} at delta {budget.delta:g}, where this model will state"
-        f" {alone:.4g}."
+        f" {alone:.4g}; after it all of it is {_SUM}."
     )
