@@ -184,8 +184,8 @@ def _uncounted(ledgers: Iterable[Ledger], footprints: Iterable[Footprint], *, co
             held[entry.uid] = max(entry.steps, held.get(entry.uid, 0))
     known = list(footprints)
     for one in _sightings:
-        entry = one.counted()
-        if entry is None or held.get(entry.uid, 0) >= entry.steps:
+        counted = one.counted()
+        if counted is None or held.get(counted.uid, 0) >= counted.steps:
             continue
         if any(one.footprint.overlaps(mine) if content else one.footprint.same_place(mine) for mine in known):
             yield one

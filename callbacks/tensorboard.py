@@ -1,6 +1,5 @@
 """The callback that shows a private run in TensorBoard."""
 
-import numbers
 import os
 import tempfile
 from typing import Any
@@ -224,7 +223,7 @@ def _writable(log_dir: str | os.PathLike[str]) -> str:
 def _checked_frequency(update_freq: Any) -> str | int:
     if update_freq == "epoch":
         return update_freq
-    if isinstance(update_freq, bool) or not isinstance(update_freq, numbers.Integral) or update_freq < 1:
+    if isinstance(update_freq, bool) or not isinstance(update_freq, int | np.integer) or update_freq < 1:
         raise ValueError(
             f"update_freq is 'epoch' or a number of batches, 1 or more. Received: update_freq={update_freq!r}."
         )

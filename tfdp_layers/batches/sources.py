@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -133,7 +132,7 @@ class SourceStore(Store):
                 " tfdp.declare_sampling."
             )
         if workers is not None and (
-            isinstance(workers, bool) or not isinstance(workers, numbers.Integral) or workers < 0
+            isinstance(workers, bool) or not isinstance(workers, int | np.integer) or workers < 0
         ):
             raise ValueError(f"workers is a number of threads, 0 or more. Received: {workers!r}.")
         self._source, self._transform, self._length = source, transform, len(source)

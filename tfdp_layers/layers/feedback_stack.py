@@ -1,11 +1,11 @@
 """A stack of dense layers trained by direct feedback alignment."""
 
 import math
-import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.layers.feedback_base import (
@@ -211,7 +211,7 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
 def check_units(units: Sequence[int], output_units: int) -> tuple[tuple[int, ...], int]:
     """Returns the sizes as ints. Raises ValueError unless there is a hidden layer and all are positive integers."""
     sizes = (*units, output_units) if isinstance(units, list | tuple) else ()
-    if len(sizes) < 2 or not all(isinstance(n, numbers.Integral) and not isinstance(n, bool) and n > 0 for n in sizes):
+    if len(sizes) < 2 or not all(isinstance(n, int | np.integer) and not isinstance(n, bool) and n > 0 for n in sizes):
         raise ValueError(
             "`units` must be a list of at least one positive integer, and `output_units` a positive integer. Received:"
             f" units={units!r}, output_units={output_units!r}. For a single layer use tfdp.layers.ClippedDense."

@@ -1,11 +1,11 @@
 """Dense layers and convolutions that stretch nothing, and the activation between them."""
 
 import math
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.layers.conv import patches_on_axis
@@ -114,7 +114,7 @@ class GroupSort(KerasMixin, keras.layers.Layer):
 
     def __init__(self, group_size: int = 2, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if not isinstance(group_size, numbers.Integral) or isinstance(group_size, bool) or group_size < 2:
+        if not isinstance(group_size, int | np.integer) or isinstance(group_size, bool) or group_size < 2:
             raise ValueError(f"`group_size` must be an integer of at least 2. Received: group_size={group_size!r}.")
         self.group_size = int(group_size)
 

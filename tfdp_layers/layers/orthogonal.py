@@ -1,9 +1,9 @@
 """The constraint that keeps a kernel near an orthogonal matrix."""
 
-import numbers
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.rules.spectral import spectral_bound
@@ -31,7 +31,7 @@ class Orthogonal(keras.constraints.Constraint):
     """
 
     def __init__(self, iterations: int = 6) -> None:
-        if not isinstance(iterations, numbers.Integral) or isinstance(iterations, bool) or iterations < 1:
+        if not isinstance(iterations, int | np.integer) or isinstance(iterations, bool) or iterations < 1:
             raise ValueError(f"`iterations` must be an integer of at least 1. Received: iterations={iterations!r}.")
         self.iterations = int(iterations)
 

@@ -1,6 +1,5 @@
 """Random filters on images: fixed features, the same whatever the data, so that they cost no privacy."""
 
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,13 +58,17 @@ class RandomFilters2D(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         for name, value in (("filters", filters), ("grid", grid), ("kernel_size", kernel_size)):
-            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 1 <= value <= _MOST:
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= _MOST:
                 raise ValueError(f"`{name}` must be an integer from 1 to {_MOST}. Received: {name}={value!r}.")
         if kernel_size < 2:
             raise ValueError("`kernel_size` must be 2 or more: one pixel less its own mean is nothing. Received: 1.")
-        if isinstance(seed, bool) or not isinstance(seed, numbers.Integral) or not 0 <= seed < 2**31:
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed < 2**31:
             raise ValueError(f"`seed` must be an integer from 0 to 2^31 - 1. Received: seed={seed!r}.")
-        if isinstance(threshold, bool) or not isinstance(threshold, numbers.Real) or not 0.0 <= threshold < 100.0:
+        if (
+            isinstance(threshold, bool)
+            or not isinstance(threshold, int | float | np.number)
+            or not 0.0 <= threshold < 100.0
+        ):
             raise ValueError(f"`threshold` must be a number from 0 to 100. Received: threshold={threshold!r}.")
         self.filters, self.grid, self.kernel_size = int(filters), int(grid), int(kernel_size)
         self.threshold, self.seed = float(threshold), int(seed)

@@ -1,6 +1,5 @@
 """Wavelet scattering of images: fixed features, the same whatever the data, so that they cost no privacy."""
 
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -44,7 +43,7 @@ class Scattering2D(keras.layers.Layer):
     def __init__(self, J: int, L: int = 8, max_order: int = 2, **kwargs: Any) -> None:  # noqa: N803 (kymatio's names)
         super().__init__(**kwargs)
         for name, value in (("J", J), ("L", L)):
-            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 1 <= value <= _MOST:
+            if isinstance(value, bool) or not isinstance(value, int | np.integer) or not 1 <= value <= _MOST:
                 raise ValueError(f"`{name}` must be an integer from 1 to {_MOST}. Received: {name}={value!r}.")
         if max_order not in (1, 2):
             raise ValueError(f"`max_order` must be 1 or 2. Received: max_order={max_order!r}.")

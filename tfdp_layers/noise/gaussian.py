@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.instances import refuse_class, refuse_own_code
@@ -45,7 +45,7 @@ def check_allocation(allocation: Allocation) -> None:
     """Raises ValueError unless `allocation` is "uniform", "dimension", or a dict of positive finite shares."""
     if isinstance(allocation, Mapping):
         if allocation and all(
-            isinstance(share, numbers.Real) and 0 < share < math.inf for share in allocation.values()
+            isinstance(share, int | float | np.number) and 0 < share < math.inf for share in allocation.values()
         ):
             return
     elif allocation in ("uniform", "dimension"):

@@ -1,7 +1,6 @@
 """Lines: epsilon along a training; accuracy, noise and delta against epsilon; what a plan compares."""
 
 import math
-import numbers
 from collections.abc import Sequence
 from typing import Any
 
@@ -142,7 +141,7 @@ def noise(
     )
     if not samplers or not all(isinstance(one, Sampling) for one in samplers):
         raise ValueError(f"sampling is one or several of tfdp.sampling, such as Poisson(256). Received: {sampling!r}.")
-    if isinstance(epochs, bool) or not isinstance(epochs, numbers.Integral) or epochs < 1:
+    if isinstance(epochs, bool) or not isinstance(epochs, int | np.integer) or epochs < 1:
         raise ValueError(f"epochs must be a whole number of at least 1. Received: {epochs!r}.")
     targets = sorted(float(value) for value in epsilons)
     lines: dict[str, Points] = {}

@@ -1,12 +1,12 @@
 """What a trial may cost: the batch sizes and epochs that a search draws from, each with its share of the noise."""
 
-import numbers
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting import Budget, GroupNoise, Release
@@ -154,7 +154,7 @@ def _choices(name: str, space: Mapping[str, Any], fit: Mapping[str, Any]) -> lis
     else:
         values = list(dict.fromkeys(space[name].values))
     for value in values:
-        whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
         if value is not None and (not whole or value < 1):
             raise ValueError(f"{name} must be whole numbers of at least 1. Received: {values}.")
     return [None if value is None else int(value) for value in values]

@@ -1,6 +1,5 @@
 """Images in a folder of folders, read as they are drawn."""
 
-import numbers
 import os
 from pathlib import Path
 
@@ -32,7 +31,7 @@ class ImageFolder:
         if (
             not isinstance(image_size, tuple | list)
             or len(image_size) != 2
-            or any(isinstance(n, bool) or not isinstance(n, numbers.Integral) or n < 1 for n in image_size)
+            or any(isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1 for n in image_size)
         ):
             raise ValueError(f"image_size must be (height, width), both of at least 1. Received: {image_size!r}.")
         self.image_size, self._channels, self._interpolation = (
