@@ -114,7 +114,7 @@ def assert_adversaries_stay_inside(one: Case, examples: int = 25) -> None:
 
 @pytest.mark.parametrize("one", slow_but(FEW, CASES), ids=str)
 def test_no_batch_of_hostile_records_exceeds_the_bound(one: Case) -> None:
-    assert_adversaries_stay_inside(one, 5 if one is CASES[7] else 20)  # grouped kernels are slow outside of graphs
+    assert_adversaries_stay_inside(one, examples=20)
 
 
 @pytest.mark.parametrize("mode", ["graph", "xla"])

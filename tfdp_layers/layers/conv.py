@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.layers.base import AffineLayer
+from tfdp_layers.per_record.groups import convolve
 from tfdp_layers.rules.rows import L2, AffineL2, PatchL2, Rule, SpatialL1
 from tfdp_layers.sensitivity import sensitivity_of
 
@@ -108,14 +109,14 @@ class BoundedConvolution(AffineLayer):
         return tf.nn.bias_add(outputs, bias)  # TensorFlow makes one operation of it and the convolution
 
     def linear(self, inputs: tf.Tensor) -> Any:
-        """The convolution, by Keras' own operation."""
+        """The convolution, by Keras' own operation (see `convolve`)."""
         padding = self.padding
         if padding == "causal":  # 1D only: zeros before the first step, then no padding
             before = [[self.dilation_rate[0] * (self.kernel_size[0] - 1), 0]]
             inputs = keras.ops.pad(inputs, [[0, 0], *([[0, 0], *before] if self.channels_first else [*before, [0, 0]])])
             padding = "valid"
         options = {"dilation_rate": self.dilation_rate, "data_format": self.data_format}
-        return keras.ops.conv(inputs, self.kernel, strides=list(self.strides), padding=padding, **options)
+        return convolve(inputs, self.kernel, strides=list(self.strides), padding=padding, **options)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"bound": self.bound}

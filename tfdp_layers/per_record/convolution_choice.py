@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfdp_layers.per_record.contributions import Contribution, Products, constant, positions
 from tfdp_layers.per_record.convolutions import Convolution, KernelGradients, paddings
+from tfdp_layers.per_record.groups import GroupBlocks, convolve
 from tfdp_layers.per_record.patches import PatchBlocks, patch_products, regular
 from tfdp_layers.per_record.pixel_grams import PixelGrams, in_steps
 
@@ -25,7 +26,7 @@ def convolution_of(
     """(record, kernel, inputs) -> the layer's convolution, through a recorder.
 
     Args:
-        operation: `keras.ops.conv`, `conv_transpose` or `depthwise_conv`.
+        operation: `convolve`, `keras.ops.conv_transpose` or `depthwise_conv`.
         padding: "valid" or "same".
         options: arguments of the operation that differ from the layer's.
     """
@@ -58,7 +59,8 @@ def kernel_contribution(
     """The kernel's gradients by the formula that measured fastest for these shapes; channels last."""
     rank = len(x.shape) - 2
     size, strides = kernel.shape[:rank], as_list(arguments["strides"], rank)
-    plain = operation is keras.ops.conv and x.shape[-1] == kernel.shape[-2]
+    ordinary = operation is convolve
+    plain = ordinary and x.shape[-1] == kernel.shape[-2]
     if plain and set(size) == {1} and set(strides) == {1}:
         return Products(kernel, positions(x), positions(u))
     # A transposed convolution strides over its output: all taps of the kernel meet each entry of the input.
@@ -66,11 +68,13 @@ def kernel_contribution(
     overlap = math.prod(-(-k // s) for k, s in zip(size, steps, strict=True))
     general = KernelGradients(kernel, x, u, convolution, overlap)
     rates, padding = as_list(arguments["dilation_rate"], rank), arguments["padding"]
+    geometry: Any = {"size": size, "strides": strides, "padding": padding}
+    if ordinary and not plain and general.stored and None not in u.shape[1:]:
+        return GroupBlocks(kernel, x, u, convolution, overlap, rates=rates, **geometry)
     if not plain or rank > 2 or None in u.shape[1:]:
         return general
     count, inputs, entries = math.prod(u.shape[1:-1]), math.prod(kernel.shape[:-1]), math.prod(kernel.shape)
     costs = {"rows": 5e4 + 1.5 * entries + 0.032 * count * entries, "patches": patch_cost(count, inputs, u.shape[-1])}
-    geometry: Any = {"size": size, "strides": strides, "padding": padding}
     if rank == 2 and set(rates) == {1}:
         if general.stored and regular(size, strides, rates):
             costs["blocks"] = 0.5 * count * inputs + (0.05 * count + 3.4) * entries

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.per_record.convolution_choice import convolution_of
+from tfdp_layers.per_record.groups import convolve
 from tfdp_layers.per_record.recording import Recorder
 from tfdp_layers.per_record.registry import per_record_formulas
 
@@ -41,7 +42,7 @@ def convolution(layer: keras.layers.Layer, record: Recorder, inputs: tf.Tensor) 
     padding = layer.padding
     if padding == "causal":
         inputs, padding = keras.ops.pad(inputs, layer._compute_causal_padding()), "valid"
-    apply = functools.partial(convolution_of(keras.ops.conv, layer, padding), record)
+    apply = functools.partial(convolution_of(convolve, layer, padding), record)
     outputs = apply(layer._kernel, inputs)
     if layer.lora_enabled:
         low = apply(layer.lora_kernel_a, inputs)
@@ -69,7 +70,7 @@ def separable_convolution(layer: keras.layers.Layer, record: Recorder, inputs: t
     if padding == "causal":
         inputs, padding = keras.ops.pad(inputs, layer._compute_causal_padding()), "valid"
     depthwise = convolution_of(keras.ops.depthwise_conv, layer, padding)
-    pointwise = convolution_of(keras.ops.conv, layer, "valid", strides=1, dilation_rate=1)
+    pointwise = convolution_of(convolve, layer, "valid", strides=1, dilation_rate=1)
     outputs = pointwise(record, layer.pointwise_kernel, depthwise(record, layer.depthwise_kernel, inputs))
     return activated(layer, record, channel_offset(layer, record, outputs))
 

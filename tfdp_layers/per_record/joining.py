@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfdp_layers.batches.rows import flat
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored
 from tfdp_layers.per_record.convolutions import KernelGradients
+from tfdp_layers.per_record.groups import GroupBlocks
 from tfdp_layers.per_record.patches import PatchBlocks, patch_products
 from tfdp_layers.per_record.pixel_grams import PixelGrams
 from tfdp_layers.per_record.tables import Rows, Tied
@@ -42,6 +43,8 @@ def joined(part: Contribution, each: int) -> Contribution:
         return joined_products(cut(part, part.x, part.u), each)
     if isinstance(part, KernelGradients):
         x, u = grouped(part.x, each), grouped(part.u, each)
+        if isinstance(part, GroupBlocks):
+            return JoinedGroups(variable, x, u, part.convolution, part.overlap, **part.options)
         if isinstance(part, PatchBlocks):
             options = {**part.geometry, "compiled": part.compiled}
             return JoinedBlocks(variable, x, u, part.convolution, part.overlap, **options)
@@ -83,6 +86,17 @@ class JoinedBlocks(JoinedKernels, PatchBlocks):
     def like(self, x: tf.Tensor, u: tf.Tensor) -> KernelGradients:
         options = {**self.geometry, "compiled": self.compiled}
         return JoinedBlocks(self.variable, x, u, self.convolution, self.overlap, **options)
+
+
+class JoinedGroups(JoinedKernels, GroupBlocks):
+    """The same of a convolution in groups of channels."""
+
+    def _of_rows(self, x: tf.Tensor, u: tf.Tensor) -> tf.Tensor:
+        each = x.shape[1]
+        return added(GroupBlocks._of_rows(self, flat(x, each), flat(u, each)), each)
+
+    def like(self, x: tf.Tensor, u: tf.Tensor) -> KernelGradients:
+        return GroupBlocks.like(self, x, u)
 
 
 def cut(part: PatchBlocks | PixelGrams, x: tf.Tensor, u: tf.Tensor) -> Products:
