@@ -74,17 +74,17 @@ def within_their_layers(model: Any, tape: tf.GradientTape, variables: Sequence[A
     tape.watch(copies)
     mapping = list(zip(variables, copies, strict=True))
     layers = [one for one in model._flatten_layers() if isinstance(one, CountedLayer)] if mapping else []
-    held = [(layer, vars(layer).get("call")) for layer in layers]
+    held = [(layer, layer.__dict__.get("call")) for layer in layers]
     try:
         for layer in layers:
-            vars(layer)["call"] = functools.partial(_with_copies, layer, layer.call, mapping)
+            layer.__dict__["call"] = functools.partial(_with_copies, layer, layer.call, mapping)
         yield copies
     finally:
         for layer, call in held:
             if call is None:
-                del vars(layer)["call"]
+                del layer.__dict__["call"]
             else:
-                vars(layer)["call"] = call
+                layer.__dict__["call"] = call
 
 
 def _with_copies(layer: Any, call: Any, mapping: list[Any], *args: Any, **kwargs: Any) -> Any:
