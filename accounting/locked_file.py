@@ -1,6 +1,7 @@
 """One open file, locked against other processes and known by more than its name."""
 
 import contextlib
+import gc
 import os
 import stat
 from pathlib import Path
@@ -150,13 +151,18 @@ class LockedFile:
         if fcntl is None:
             return
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                gc.collect()  # the ledger of a model that is gone, in circles as Keras' models are, holds it until then
+                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self._file.close()
             raise LedgerError(
                 f"Another ledger (in this process or another) is writing {self._path}, and counts would be lost if two"
-                " did. Wait for it, close it (ledger.close(), or model.ledger.close() where a cell of a notebook runs"
-                " again), or give each run its own file and merge them."
+                " did. Wait for it, close it (ledger.close(), or model.ledger.close()), or give each run its own file"
+                " and merge them. In a notebook run the cell once more: what was interrupted there is held until the"
+                " next error."
             ) from error
         except OSError as error:
             self._file.close()

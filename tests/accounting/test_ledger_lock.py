@@ -1,5 +1,6 @@
 """One writer at a time, whatever happens to the files, and however processes come and go."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -254,3 +255,23 @@ for _ in range(6):
             seen = found
     assert writer.returncode == 0
     assert Ledger(path).steps == 900
+
+
+def test_the_ledger_of_a_model_that_is_gone_keeps_nobody_out(path):
+    """As where a cell of a notebook runs again: Keras' models are circles, which Python frees when it gets to it."""
+
+    class Model:
+        def __init__(self):
+            self.ledger, self.itself = Ledger(path), self
+            self.ledger.reserve(self.ledger.begin(STEP), 10)
+
+    gc.disable()
+    try:
+        for _ in range(3):
+            model = None
+            model = Model()
+    finally:
+        gc.enable()
+    with pytest.raises(LedgerError, match="Another ledger"):  # of one that is still there
+        Ledger(path).lock()
+    assert model.ledger.steps == 30
