@@ -1,9 +1,11 @@
 """An installation gives a wheel that imports, an entry point, no TensorFlow by accident, and a README that is true."""
 
+import importlib.util
 import os
 import re
 import subprocess
 import sys
+import types
 import zipfile
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -290,3 +292,24 @@ def test_links_to_files_lead_somewhere(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     targets = [t for t in re.findall(r"\]\(([^)#]+)\)", text) if "://" not in t]
     assert [t for t in targets if not ((ROOT / page).parent / t).exists()] == []
+
+
+def test_the_site_finds_the_whole_package_however_it_is_installed(tmp_path):
+    pytest.importorskip("mkdocs")
+    spec = importlib.util.spec_from_file_location("site_package", ROOT / ".ci" / "site_package.py")
+    hook = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hook)
+    for folder in ("tfdp_layers", "accounting", "callbacks"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "__init__.py").touch()
+    handler = {"python": {}}
+    plugin = types.SimpleNamespace(config={"handlers": handler})
+    config = types.SimpleNamespace(config_file_path=str(tmp_path / "mkdocs.yml"), plugins={"mkdocstrings": plugin})
+    for _ in range(2):
+        hook.on_config(config)
+    (found,) = map(Path, handler["python"]["paths"])
+    assert sorted(str(file.parent.relative_to(found)) for file in found.rglob("*.py")) == [
+        "tfdp_layers",
+        "tfdp_layers/accounting",
+        "tfdp_layers/callbacks",
+    ]

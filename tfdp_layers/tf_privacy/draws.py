@@ -43,9 +43,11 @@ class PoissonBatches:
     Args:
         seed: for tests only: draws that can be predicted void the statement.
 
-    Raises: ValueError for a batch_size that is no integer of 1 to the number of records, and for arrays of different
-        length; TypeError on pickling or copying, and RuntimeError in a forked process, since a copied generator would
-        replay its draws.
+    Raises:
+        ValueError: a batch_size that is no integer of 1 to the number of records, or arrays of different length.
+        TypeError: pickling or copying, since a copied generator would replay its draws.
+        RuntimeError: drawing in a forked process, for the same reason.
+
     Source: Abadi et al. 2016, arXiv:1607.00133; Hoeffding 1963, Theorem 1 (the tail).
     """
 
