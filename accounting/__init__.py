@@ -1,6 +1,6 @@
 """Accounting: what was released, what it costs, and how to state it. Imports no TensorFlow."""
 
-from tfdp_layers.accounting.accountant import Epsilon, EpsilonCurve, epsilon, nominal_epsilon
+from tfdp_layers.accounting.accountant import Epsilon, EpsilonCurve, epsilon, nominal_epsilon, together
 from tfdp_layers.accounting.budget import Budget, BudgetExhausted
 from tfdp_layers.accounting.calibration import affordable_steps, calibrate_noise_multiplier
 from tfdp_layers.accounting.events import (
@@ -16,7 +16,6 @@ from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.planning import PlannedRun, RunPlan, plan
 from tfdp_layers.accounting.profile import exact_multiplier, privacy_profile
 from tfdp_layers.accounting.selection import Selection
-from tfdp_layers.accounting.sightings import together
 from tfdp_layers.accounting.statement import Statement
 from tfdp_layers.accounting.token_selection import TokenSelection
 

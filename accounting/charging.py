@@ -7,6 +7,7 @@ from tfdp_layers.accounting.footprint import Footprint
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.sightings import keep, sight, warn_of_others
+from tfdp_layers.accounting.view import no_ledger
 from tfdp_layers.instances import replaced
 
 __all__ = ["charge", "check_ledger", "counts_alike"]
@@ -32,11 +33,7 @@ def check_ledger(ledger: Any) -> None:
         and for one with a method of its own: what it is charged, and what it says that it holds, may be less.
     """
     if not isinstance(ledger, Ledger):
-        given = ledger.__name__ + ", a class" if isinstance(ledger, type) else type(ledger).__name__
-        raise ValueError(
-            "What was spent is in a ledger: give model.ledger, or tfdp.accounting.Ledger('ledger.json') of a file."
-            f" Received: {given}."
-        )
+        raise no_ledger(ledger)
     foreign = replaced(ledger)
     if foreign or type(ledger) not in _counting:
         what = f"has a {foreign[0]}() of its own" if foreign else f"is of {type(ledger).__name__}, a class of your own"

@@ -15,7 +15,7 @@ from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.segment import Segment
 from tfdp_layers.accounting.state import State
-from tfdp_layers.accounting.view import View
+from tfdp_layers.accounting.view import View, state_of
 
 __all__ = ["Entry", "Ledger", "LedgerError"]
 
@@ -245,7 +245,7 @@ class Ledger(View):
         """
         with self._threads:
             self.spared.refuse()
-            self._state.identity.refuse_costs_of(other._state.identity, self.path)
+            self._state.identity.refuse_costs_of(state_of(other).identity, self.path)
             self._state.lock()
             for release in other.releases:
                 self.check(release)

@@ -24,7 +24,7 @@ from tfdp_layers.accounting.footprint import Footprint
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.caller import warn
 
-__all__ = ["Sighting", "apart", "count_of", "keep", "others_of", "sight", "sum_of", "together", "warn_of_others"]
+__all__ = ["Sighting", "apart", "count_of", "keep", "others_of", "sight", "sum_of", "warn_of_others"]
 
 _lock = threading.RLock()
 _sightings: list[Sighting] = []
@@ -138,23 +138,6 @@ def sum_of(ledger: Ledger, others: Iterable[Sighting]) -> Ledger:
         found.check(entry.release)
         found._state.entries.absorb([entry])
     return found
-
-
-def together(ledger: Ledger) -> Ledger:
-    """What this process released of the records that a ledger was charged for, all ledgers together, as far as known.
-
-    For an epsilon of all of it, `tfdp.accounting.epsilon(tfdp.accounting.together(model.ledger), delta)`, or to add it
-    up for good: `model.ledger.merge(tfdp.accounting.together(model.ledger))`. Known are the charges of this process for
-    one object, for rows of one array, or for arrays with more equal rows than chance explains (by 5%, 8 rows). Not
-    known: other processes, records as read from pipelines, other columns of them, another scale, tables of few
-    different rows, and `release_metric`, which sees no records.
-
-    Which charges these are is computed from the records where equal rows show it: that is for those who hold them.
-
-    Returns: a ledger in memory, which changes nothing.
-    Raises: ValueError where the ledgers have different neighbouring relations or units, and no one epsilon is for all.
-    """
-    return sum_of(ledger, others_of(ledger))
 
 
 def warn_of_others(ledger: Ledger, others: tuple[Sighting, ...], cost: Callable[[], str]) -> None:

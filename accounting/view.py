@@ -2,6 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 from dp_accounting import DpEvent, NeighboringRelation
 
@@ -11,7 +12,7 @@ from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.state import State
 from tfdp_layers.instances import Elsewhere
 
-__all__ = ["View"]
+__all__ = ["View", "no_ledger", "state_of"]
 
 
 class View:
@@ -90,9 +91,9 @@ class View:
         self._state.entries.refuse_mixing(release)
 
     def holds(self, other: "View") -> bool:
-        """Whether a merge of `other` would change nothing."""
+        """Whether a merge of `other` would change nothing. Raises ValueError for anything but a ledger."""
         mine = self._state.entries
-        return all((found := mine.get(entry.uid)) and found.steps >= entry.steps for entry in other._state.entries)
+        return all((found := mine.get(entry.uid)) and found.steps >= entry.steps for entry in state_of(other).entries)
 
     def to_json(self) -> str:
         """Returns the ledger as JSON text, one entry a line."""
@@ -105,3 +106,19 @@ class View:
         path = None if self.path is None else str(self.path)
         budget = f", budget=({self.budget.epsilon:g}, {self.budget.delta:g})" if self.budget is not None else ""
         return f"{type(self).__name__}(path={path!r}{named}{budget}, {counts}, relation={relation})"
+
+
+def state_of(ledger: Any) -> State:
+    """What a ledger holds. Raises ValueError for anything else, such as the model that it is of."""
+    if not isinstance(ledger, View):
+        raise no_ledger(ledger)
+    return ledger._state
+
+
+def no_ledger(given: Any) -> ValueError:
+    """The error of what is given in the place of a ledger."""
+    kind = given.__name__ + ", a class" if isinstance(given, type) else type(given).__name__
+    return ValueError(
+        "What was spent is in a ledger: give model.ledger, or tfdp.accounting.Ledger('ledger.json') of a file."
+        f" Received: {kind}."
+    )

@@ -1,6 +1,7 @@
 """Every warning of the library points at the user's line, by one function."""
 
 import ast
+import sysconfig
 import warnings
 from pathlib import Path
 
@@ -38,6 +39,20 @@ def module(name: str, code: str, **names: object) -> dict:
     """The names of a module of this name that runs this code."""
     exec(compile(code, f"/{name}.py", "exec"), found := {"__name__": name, **names})
     return found
+
+
+def test_a_warning_skips_what_others_wrote_and_does_without_a_user_where_there_is_none():
+    def said(outermost):
+        installed = f"{sysconfig.get_paths()['purelib']}/sklearn/model_selection.py"
+        exec(compile("def score(): warn('twice')", installed, "exec"), names := {"__name__": "sklearn", "warn": warn})
+        run = module("notebook", "def train(): score()", score=names["score"])["train"] if outermost else names["score"]
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            run()
+        return caught[0].filename
+
+    assert said(outermost=True) == "/notebook.py"
+    assert said(outermost=False) == __file__
 
 
 def test_a_warning_skips_the_library_and_keras_however_they_call_each_other():

@@ -1,6 +1,8 @@
 """The line of the user's code that a warning is about. Loads no TensorFlow."""
 
+import os
 import sys
+import sysconfig
 import warnings
 from types import FrameType
 
@@ -10,6 +12,9 @@ _NOT_USERS = frozenset(
     ("tfdp_layers", "keras", "tf_keras", "tensorflow", "keras_tuner", "tensorflow_privacy", "dp_accounting")
 ) | {"contextlib", "threading", "concurrent", "functools"}
 """First names of modules that stand between the user's line and ours."""
+
+_INSTALLED = tuple({sysconfig.get_paths()[kind] + os.sep for kind in ("purelib", "platlib", "stdlib")})
+"""Where packages are that somebody else wrote: what calls `fit` from there, a cross-validation say, is no user's."""
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
@@ -32,7 +37,14 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def _users(frame: FrameType) -> FrameType:
-    """The innermost frame of the user's, from this one on outwards."""
-    while frame.f_back is not None and str(frame.f_globals.get("__name__")).split(".")[0] in _NOT_USERS:
+    """The innermost frame of the user's, from this one on outwards; where all are installed, that of other packages."""
+    while frame.f_back is not None and _ours(frame):
         frame = frame.f_back
-    return frame
+    outer: FrameType | None = frame
+    while outer is not None and (_ours(outer) or outer.f_code.co_filename.startswith(_INSTALLED)):
+        outer = outer.f_back
+    return frame if outer is None else outer
+
+
+def _ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__")).split(".")[0] in _NOT_USERS

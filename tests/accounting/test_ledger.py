@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from helpers.accounting_tools import ledger_of, release_of, sealed
-from tfdp_layers.accounting import Ledger, LedgerError, epsilon
+from tfdp_layers.accounting import Ledger, LedgerError, epsilon, together
 from tfdp_layers.sampling import FixedSize, Partition, Poisson
 
 POISSON = release_of(Poisson(600), 1.0)
@@ -277,3 +277,10 @@ def test_closing_hands_the_file_over(path):
 def test_json_that_is_no_object_is_no_ledger(text):
     with pytest.raises(LedgerError, match="not a ledger"):
         Ledger.from_json(text)
+
+
+@pytest.mark.parametrize("call", [Ledger().merge, Ledger().holds, together, lambda given: epsilon(given, 1e-5)])
+@pytest.mark.parametrize("given", ["ledger.json", Ledger, object(), None], ids=str)
+def test_what_is_given_in_the_place_of_a_ledger_is_told_what_to_give(call, given):
+    with pytest.raises(ValueError, match=r"give model\.ledger, or tfdp\.accounting\.Ledger"):
+        call(given)

@@ -65,6 +65,7 @@ LAST, ONE = keras.layers.Dense(3), keras.layers.Dense(1)
 PIPELINE = tf.data.Dataset.from_tensor_slices((X, Y))
 MISTAKES = {
     "a new model on the same records, by a cell that is run again say": lambda: anew(),
+    "the ledger as an argument of fit": lambda: fit(ledger=tfdp.accounting.Ledger()),
     "the class of an optimizer": lambda: tfdp.optimizers.ClippedOptimizer(keras.optimizers.Adam),
     "the rate given to the private optimizer": lambda: tfdp.optimizers.ClippedOptimizer("adam", learning_rate=0.01),
     "a run that was not entered": lambda: list(private().private_run(X, Y, batch_size=16)),

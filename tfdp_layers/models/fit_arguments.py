@@ -277,5 +277,7 @@ def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
         meant = f" Did you mean {close[0]!r}?" if close else ""
         if unknown[0] in ("budget", "epsilon", "delta", "target_epsilon", "target_delta"):
             meant = " A budget is a callback: callbacks=[tfdp.callbacks.PrivacyBudget(epsilon=2.7, delta=1e-5)]."
+        if unknown[0] == "ledger":
+            meant = " A ledger is the model's: model.ledger = ledger, before it trains."
         raise TypeError(f"{function.__name__} got an unexpected argument {unknown[0]!r}.{meant}")
     return dict(signature.bind(*args, **kwargs).arguments)
