@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -172,3 +173,13 @@ def _uncounted(ledgers: Iterable[Ledger], footprints: Iterable[Footprint], *, co
             continue
         if any(one.footprint.overlaps(mine) if content else one.footprint.same_place(mine) for mine in known):
             yield one
+
+
+def _after_fork() -> None:
+    """In a forked process: the lock may be held by a thread that is not there."""
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -275,3 +275,26 @@ def test_the_ledger_of_a_model_that_is_gone_keeps_nobody_out(path):
     with pytest.raises(LedgerError, match="Another ledger"):  # of one that is still there
         Ledger(path).lock()
     assert model.ledger.steps == 30
+
+
+_FORKED_WITH_SIGHTINGS = """
+import threading
+from tfdp_layers.accounting import sightings, together
+held, done = threading.Event(), threading.Event()
+def hold():
+    with sightings._lock:
+        held.set()
+        done.wait()
+threading.Thread(target=hold).start()
+held.wait()
+child = os.fork()
+if not child:
+    together(Ledger())
+    os._exit(0)
+print("child", os.waitpid(child, 0)[1])
+done.set()
+"""
+
+
+def test_a_fork_while_another_thread_notes_records_does_not_hang(path):
+    assert run(_FORKED_WITH_SIGHTINGS, path) == ["child", "0"]

@@ -128,10 +128,12 @@ def passing(weights: dict[str, int], release: TokenSelection, source: NoiseSourc
 
 
 def _as_array(texts: list[Any]) -> np.ndarray:
-    """(records,) texts, or tuples of tokens."""
+    """(records,) texts, or tuples of tokens, whatever the order of a set."""
     found = np.empty(len(texts), object)
     for place, one in enumerate(texts):
-        found[place] = one if isinstance(one, str | bytes) else tuple(one)
+        found[place] = (
+            one if isinstance(one, str | bytes) else tuple(sorted(one) if isinstance(one, set | frozenset) else one)
+        )
     return found
 
 
