@@ -10,8 +10,10 @@ from tfdp_layers.certificates.certificate import stated_bounds
 from tfdp_layers.instances import replaced
 from tfdp_layers.noise.masks import HiddenSeeds
 from tfdp_layers.proof.models import seeds_read
+from tfdp_layers.proof.proving import handle_of, resource_key
+from tfdp_layers.proof.steering import handles_of
 from tfdp_layers.sensitivity import SensitivityGroup
-from tfdp_layers.structure import SEEDS, held_by
+from tfdp_layers.structure import SEEDS
 
 
 def build_for(model: Any, spec: tuple[Any, ...]) -> None:
@@ -66,8 +68,8 @@ def seeds_beside(model: Any, traced: Any, replicas: Any) -> list[Any]:
 
     Raises: ValueError for such seeds on several devices, each of which must draw otherwise.
     """
-    own = {id(held_by(variable)) for variable in seeds_of(model)}
-    beside = [variable for variable in seeds_read(traced) if id(variable) not in own]
+    own = {resource_key(handle) for variable in seeds_of(model) for handle in handles_of(variable)}
+    beside = [variable for variable in seeds_read(traced) if resource_key(handle_of(variable)) not in own]
     if beside and replicas is not None:
         raise ValueError(
             f"Model {model.name!r} draws random numbers of a keras.random.SeedGenerator that no layer has as an"
