@@ -142,3 +142,16 @@ def test_a_step_holds_the_rows_of_every_use():
         step = tf.function(lambda x, y, model=model: model._sums_and_losses(x, y, None)[0], autograph=False)
         ops = step.get_concrete_function(tf.TensorSpec((None, 5, 6)), tf.TensorSpec((None, 3))).graph.get_operations()
         assert sum(ROWS_SCOPE in op.name and op.type == "BroadcastTo" for op in ops) == count
+
+
+class Centred(kl.Layer):
+    """Mixes records where their number is known, as in a batch that is computed."""
+
+    def call(self, x):
+        return x if is_step(x) else x - tf.reduce_mean(x, axis=0)
+
+
+@pytest.mark.parametrize("jit_compile", slow_but([False], [False, True]))
+def test_features_are_computed_by_what_was_proved_of_them(jit_compile):
+    x = np.random.default_rng(0).normal(size=(10, 6)).astype("float32")
+    np.testing.assert_array_equal(tfdp.features(Centred(), x, batch_size=4, jit_compile=jit_compile), x)

@@ -92,11 +92,13 @@ def computed(
             rows = layer(rows, **options)
         return rows
 
-    refuse_mixed(through, x)
     compilable = not (is_text(x) or any(layer.weights for layer in layers))
     compiled = compilable if jit_compile is None else jit_compile
-    step = tf.function(through, autograph=False, jit_compile=compiled, reduce_retracing=not compiled)
-    refuse_hidden(step, x[:batch_size])
+    # For any number of records, and never traced again: what is proved is what computes.
+    spec = tf.TensorSpec((None, *x.shape[1:]), tf.convert_to_tensor(x[:1]).dtype)
+    step = tf.function(through, autograph=False, jit_compile=compiled).get_concrete_function(spec)
+    refuse_mixed(step, x)
+    refuse_hidden(step)
     found: np.ndarray | None = None
     for start in range(0, len(x), batch_size):
         rows = x[start : start + batch_size]
@@ -126,9 +128,9 @@ def refuse_private(layer: Any) -> None:
             raise ValueError(f"Layer {part.name!r} ({type(part).__name__}) in the prefix: {reason}")
 
 
-def refuse_hidden(step: Any, rows: np.ndarray) -> None:
+def refuse_hidden(step: Any) -> None:
     """Raises ValueError for released weights that the prefix reads, and that none of its layers holds for Keras."""
-    for variable in step.get_concrete_function(tf.convert_to_tensor(rows)).graph.variables:
+    for variable in step.graph.variables:
         if is_paid_for(variable):
             raise ValueError(
                 f"The prefix reads {variable.name!r}, which a private training released: features would lose what it"
@@ -136,10 +138,10 @@ def refuse_hidden(step: Any, rows: np.ndarray) -> None:
             )
 
 
-def refuse_mixed(through: Any, x: np.ndarray) -> None:
+def refuse_mixed(step: Any, x: np.ndarray) -> None:
     """Raises ValueError if a record's features depend on the records beside it."""
-    report = prove_rows(through, tf.TensorSpec((None, *x.shape[1:]), tf.convert_to_tensor(x[:1]).dtype))
-    if not report.proved and (report.status == "mixed" or differ_alone(through, x[:_PROBED])):
+    report = prove_rows(step)
+    if not report.proved and (report.status == "mixed" or differ_alone(step, x[:_PROBED])):
         raise ValueError(
             "The prefix does not put out one row for each record by itself: its output for a record depends on other"
             f" records, so one record would be in several features ({report.reason}). Take out what computes over the"
@@ -147,11 +149,11 @@ def refuse_mixed(through: Any, x: np.ndarray) -> None:
         )
 
 
-def differ_alone(through: Any, rows: np.ndarray) -> bool:
+def differ_alone(step: Any, rows: np.ndarray) -> bool:
     """Whether some record's features change with the records beside it, or with its place among them."""
-    alone = [np.asarray(through(tf.convert_to_tensor(rows[i : i + 1]))) for i in range(len(rows))]
+    alone = [np.asarray(step(tf.convert_to_tensor(rows[i : i + 1]))) for i in range(len(rows))]
     for order in (slice(None), slice(None, None, -1), slice(0, 2), slice(0, 7)):
-        together = np.asarray(through(tf.convert_to_tensor(rows[order])))
+        together = np.asarray(step(tf.convert_to_tensor(rows[order])))
         wanted = np.concatenate(alone[order])
         if together.shape != wanted.shape or not np.allclose(together, wanted, 1e-3, 1e-5, equal_nan=True):
             return True
