@@ -1,5 +1,6 @@
 """Scattering coefficients are kymatio's, in every mode; features of a public prefix are computed once, row by row."""
 
+import importlib
 import os
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from helpers.kymatio_reference import FILE, SETTINGS
 from helpers.variants import slow_but
 from tfdp_layers.layers import ClippedDense, Scattering2D, scattering, wavelets
 
+features = importlib.import_module("tfdp_layers.models.features")  # the package exports a function so named
 REFERENCE = np.load(FILE)
 
 
@@ -58,6 +60,12 @@ def test_channels_are_scattered_each_by_itself() -> None:
     np.testing.assert_allclose(Scattering2D(2)(three), expected, atol=1e-6)
 
 
+def test_large_steps_are_folded_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, expected = reference((8, 8, 3, 8, 2))
+    monkeypatch.setattr(scattering, "_PIECES", 2)
+    np.testing.assert_allclose(Scattering2D(3)(x), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("bug", ["border", "order", "frequencies"])
 def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if bug == "border":
@@ -87,6 +95,7 @@ def test_a_private_model_with_it_trains_saves_loads_and_serves(tmp_path: Path) -
     model = private([keras.Input((8, 8, 3)), Scattering2D(2, L=4), keras.layers.Flatten(), ClippedDense(3)])
     model.fit(x, y, batch_size=16, epochs=1, verbose=0)
     assert [g.bound for g in model.sensitivities()] == [1.0]
+    assert "is proved" in str(model.privacy_statement(1e-5)), "that records do not mix"
     model.save(tmp_path / "model.keras")
     loaded = tfdp.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(loaded.predict(x, verbose=0), model.predict(x, verbose=0), rtol=1e-5, atol=1e-5)
@@ -128,6 +137,24 @@ def test_features_are_the_prefix_of_each_record() -> None:
     np.testing.assert_allclose(found, np.reshape(Scattering2D(1)(x), (21, -1)), atol=1e-6)
     model = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Conv2D(2, 3)])
     np.testing.assert_allclose(tfdp.features(model, x, batch_size=8), model(x), atol=1e-5)
+
+
+def test_parts_of_a_batch_are_what_the_whole_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = np.random.default_rng(0).random((23, 8, 8, 1)).astype("float32")
+    sizes: list[int | None] = []
+
+    def seen(rows: Any) -> Any:
+        sizes.append(rows.shape[0])
+        return rows
+
+    prefix = [keras.layers.Lambda(seen), Scattering2D(1), keras.layers.Flatten()]
+    expected = tfdp.features(prefix, x, jit_compile=False)
+    assert sizes[-1] == 23
+    monkeypatch.setattr(features, "_PART", 4)
+    np.testing.assert_allclose(tfdp.features(prefix, x, batch_size=8), expected, rtol=1e-5, atol=1e-6)
+    assert sizes[-1] == 4
+    tfdp.features([*prefix, keras.layers.Dense(2)], x, batch_size=8, jit_compile=True)
+    assert sizes[-1] == 8, "a layer with weights may hold state, which goes from batch to batch"
 
 
 def test_kept_features_are_found_again_and_never_taken_for_others(tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ _NUMBERS_OF_A_WAVELET = 50
 _MOST_NUMBERS = 2**29
 """Of a bank of filters: 2 GiB of float32. A model file names the size, and no variable is made that would count."""
 
+_PIECES = 4
+"""Along an axis, that a transform is cut into at once; more in several rounds, so that the graph stays small."""
+
 _MOST = 1000  # scales or angles; a scale halves the image
 
 
@@ -115,12 +118,22 @@ class Scattering2D(keras.layers.Layer):
 
 def filtered(waves: tf.Tensor, filters: np.ndarray, step: int) -> tf.Tensor:
     """|x * psi| at every step-th pixel. waves: Fourier transforms (..., 1, m, n); filters: (L, m, n), real."""
-    product = waves * tf.constant(filters, tf.complex64)
-    if step > 1:  # every step-th pixel is the mean over the transform's copies
-        m, n = product.shape[-2] // step, product.shape[-1] // step
-        lead = product.shape[1:-2]
-        product = tf.reduce_mean(tf.reshape(product, [-1, *lead, step, m, step, n]), axis=[-4, -2])
-    return tf.abs(tf.signal.ifft2d(product))
+    real, imaginary = (folded(part, filters, step) for part in (tf.math.real(waves), tf.math.imag(waves)))
+    return tf.abs(tf.signal.ifft2d(tf.complex(real, imaginary)))
+
+
+def folded(waves: tf.Tensor, filters: np.ndarray, step: int) -> tf.Tensor:
+    """The transform of every step-th pixel of x * psi: the mean over the step * step copies that are in that of all.
+
+    Each piece of the filters meets its piece of the waves alone, real and imaginary parts apart. A complex product of
+    the whole, cut up afterwards, takes 1.4 times as long if XLA compiles it, and twice as long if not.
+    """
+    pieces = min(step, _PIECES)
+    m, n = waves.shape[-2] // pieces, waves.shape[-1] // pieces
+    cuts = [(..., slice(a * m, a * m + m), slice(b * n, b * n + n)) for a in range(pieces) for b in range(pieces)]
+    psi = [tf.constant(filters[cut] / pieces**2, tf.float32) for cut in cuts]
+    found = tf.add_n([waves[cut] * one for cut, one in zip(cuts, psi, strict=True)])
+    return found if pieces == step else folded(found, np.ones((m, n)), step // pieces)
 
 
 def smoothed(images: tf.Tensor, bank: Wavelets, j: int) -> tf.Tensor:

@@ -19,6 +19,8 @@ from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.proof import prove_rows
 from tfdp_layers.structure import held_by
 
+_PART = 64
+"""Records at a time that XLA computes on a CPU: few enough for its cache."""
 _PROBED = 32
 """Records on which a prefix is measured whose rows could not be proved apart."""
 
@@ -41,7 +43,7 @@ def features(
     Args:
         prefix: a Keras layer or model, or layers to be called one after the other.
         x: (n, ...), an array.
-        batch_size: records computed at a time.
+        batch_size: records computed at a time, at most: on a CPU what XLA compiles takes 64, which stay in its cache.
         jit_compile: whether by XLA; left out, where the prefix has no weights and x no strings. It halves the time of
             `Scattering2D`.
         dtype: of the result, "float16" say for half the memory; the prefix' output type if left out.
@@ -99,16 +101,19 @@ def computed(
     step = tf.function(through, autograph=False, jit_compile=compiled).get_concrete_function(spec)
     refuse_mixed(step, x)
     refuse_hidden(step)
+    # A prefix with state, such as that of random numbers, gets whole batches.
+    small = compiled and not any(layer.variables for layer in layers) and not tf.config.list_physical_devices("GPU")
+    together = min(batch_size, len(x), _PART if small else batch_size)
     found: np.ndarray | None = None
-    for start in range(0, len(x), batch_size):
-        rows = x[start : start + batch_size]
-        missing = min(batch_size, len(x)) - len(rows)
+    for start in range(0, len(x), together):
+        rows = x[start : start + together]
+        missing = together - len(rows)
         if missing:  # one size, one trace
             rows = np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)])
         part = np.asarray(step(tf.convert_to_tensor(rows)))
         if found is None:
             found = make((len(x), *part.shape[1:]), part.dtype)
-        found[start : start + batch_size] = part[: len(part) - missing]
+        found[start : start + together] = part[: len(part) - missing]
     assert found is not None  # there is at least one record
     return found
 
