@@ -1,5 +1,6 @@
 """A bug planted in a clipped layer lets a record exceed what the layer says, and certifying finds it."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -85,10 +86,16 @@ PLANTED = [
 ]
 
 
+@functools.cache
+def excess(one: Case) -> float:
+    """The largest influence found over the bound, of the layer as it is: the same for all its bugs."""
+    layer = one.layer()
+    return certify(layer, one.shape) / layer.sensitivity()
+
+
 @pytest.mark.parametrize(("bug", "one"), PLANTED, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_a_planted_bug_is_found(bug: Any, one: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = one.layer()
-    assert certify(honest, one.shape) <= honest.sensitivity() * (1 + SLACK)
+    assert excess(one) <= 1 + SLACK, "without the bug"
     bug(monkeypatch, one.layer_type)
     broken = one.layer()
     assert certify(broken, one.shape) > broken.sensitivity() * (1 + 100 * SLACK)

@@ -1,5 +1,6 @@
 """Scattering coefficients are kymatio's, in every mode; features of a public prefix are computed once, row by row."""
 
+import functools
 import importlib
 import os
 from pathlib import Path
@@ -160,23 +161,25 @@ def test_parts_of_a_batch_are_what_the_whole_gives(monkeypatch: pytest.MonkeyPat
 def test_kept_features_are_found_again_and_never_taken_for_others(tmp_path: Path) -> None:
     x = np.random.default_rng(0).random((21, 8, 8, 1)).astype("float32")
 
+    kept_or_computed = functools.partial(tfdp.features, jit_compile=False)  # XLA would take most of the time
+
     def prefix(scale: int) -> keras.Model:
         images = keras.Input((8, 8, 1))
         return keras.Model(images, keras.layers.Flatten()(Scattering2D(scale)(images)))
 
-    found = tfdp.features(prefix(1), x, cache=tmp_path / "kept")
-    np.testing.assert_allclose(found, tfdp.features(prefix(1), x), atol=1e-6)
+    found = kept_or_computed(prefix(1), x, cache=tmp_path / "kept")
+    np.testing.assert_allclose(found, kept_or_computed(prefix(1), x), atol=1e-6)
     (file,) = (tmp_path / "kept").iterdir()
     partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
     assert file.stat().st_mode & 0o077 == 0, "features are as private as the records"
     made = file.stat().st_mtime_ns
-    again = tfdp.features(prefix(1), x, cache=tmp_path / "kept")  # other names of layers, the same computation
+    again = kept_or_computed(prefix(1), x, cache=tmp_path / "kept")  # other names of layers, the same computation
     np.testing.assert_array_equal(found, again)
     assert [(one, one.stat().st_mtime_ns) for one in (tmp_path / "kept").iterdir()] == [(file, made)]
     others = [
-        tfdp.features(prefix(2), x, cache=tmp_path / "kept"),
-        tfdp.features(prefix(1), x + 1, cache=tmp_path / "kept"),
-        tfdp.features(prefix(1), x, cache=tmp_path / "kept", dtype="float16"),
+        kept_or_computed(prefix(2), x, cache=tmp_path / "kept"),
+        kept_or_computed(prefix(1), x + 1, cache=tmp_path / "kept"),
+        kept_or_computed(prefix(1), x, cache=tmp_path / "kept", dtype="float16"),
     ]
     assert len(list((tmp_path / "kept").iterdir())) == 1 + len(others)
     assert others[2].dtype == np.float16
@@ -185,19 +188,19 @@ def test_kept_features_are_found_again_and_never_taken_for_others(tmp_path: Path
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("mine")
     partial.symlink_to(elsewhere)  # a link that somebody planted is not followed
-    np.testing.assert_array_equal(tfdp.features(prefix(1), x, cache=tmp_path / "kept"), again)
+    np.testing.assert_array_equal(kept_or_computed(prefix(1), x, cache=tmp_path / "kept"), again)
     assert elsewhere.read_text() == "mine"
     kernel = np.random.default_rng(1).normal(size=(8, 2)).astype("float32")
     for name in ("relu", "tanh"):  # which a name in the place of another one would hide
         named = keras.Sequential([keras.Input((8, 8, 8)), keras.layers.Dense(2, name, use_bias=False, name=name)])
         named.layers[-1].kernel.assign(kernel)
         eight = np.repeat(x, 8, axis=-1)
-        kept = tfdp.features(named.layers[-1], eight, cache=tmp_path / "kept")
+        kept = kept_or_computed(named.layers[-1], eight, cache=tmp_path / "kept")
         np.testing.assert_allclose(kept, named(eight), atol=1e-5)
     weights = keras.Sequential([keras.Input((8, 8, 1)), keras.layers.Conv2D(2, 3)])
-    first = tfdp.features(weights, x, cache=tmp_path / "kept")
+    first = kept_or_computed(weights, x, cache=tmp_path / "kept")
     weights.layers[0].kernel.assign_add(keras.ops.ones_like(weights.layers[0].kernel))
-    assert not np.allclose(tfdp.features(weights, x, cache=tmp_path / "kept"), first)
+    assert not np.allclose(kept_or_computed(weights, x, cache=tmp_path / "kept"), first)
 
 
 def test_features_that_cannot_be_computed_leave_no_file(tmp_path: Path) -> None:
