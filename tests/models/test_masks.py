@@ -194,8 +194,8 @@ def test_a_record_without_a_gradient_would_move_sums_beyond_the_bound(monkeypatc
     model = masked()
     (group,) = model.sensitivities()
     nothing = np.concatenate([X, np.zeros((1, FEATURES), "float32")]), np.concatenate([Y, np.zeros((1, 1), "float32")])
-    moved = [released(model, X, Y, 1, seed) - released(model, *nothing, 1, seed) for seed in range(4)]
-    assert max(map(np.linalg.norm, moved)) > 1.2 * group.bound
+    moved = (released(model, X, Y, 1, seed) - released(model, *nothing, 1, seed) for seed in range(20))
+    assert any(np.linalg.norm(one) > 1.2 * group.bound for one in moved)  # each with a chance of about a half
 
 
 def known():
