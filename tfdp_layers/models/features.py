@@ -1,6 +1,6 @@
 """Features of records by a public prefix of a model, computed once instead of in every step."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,12 @@ from tfdp_layers.certificates.constants import refusal_of_constants
 from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.models.kept_features import file_for, writing
 from tfdp_layers.models.training import PrivateTraining
+from tfdp_layers.noise.cores import cores
 from tfdp_layers.proof import prove_rows
 from tfdp_layers.structure import held_by
 
-_PART = 64
-"""Records at a time that XLA computes on a CPU: few enough for its cache."""
+_PART = 32
+"""Records at a time that XLA computes for each core of a CPU: few enough for its cache."""
 _PROBED = 32
 """Records on which a prefix is measured whose rows could not be proved apart."""
 
@@ -43,7 +44,7 @@ def features(
     Args:
         prefix: a Keras layer or model, or layers to be called one after the other.
         x: (n, ...), an array.
-        batch_size: records computed at a time, at most: on a CPU what XLA compiles takes 64, which stay in its cache.
+        batch_size: records computed at a time, at most: on CPUs XLA takes 32 a core, which stay in its cache.
         jit_compile: whether by XLA; left out, where the prefix has no weights and x no strings. It halves the time of
             `Scattering2D`.
         dtype: of the result, "float16" say for half the memory; the prefix' output type if left out.
@@ -101,9 +102,7 @@ def computed(
     step = tf.function(through, autograph=False, jit_compile=compiled).get_concrete_function(spec)
     refuse_mixed(step, x)
     refuse_hidden(step)
-    # A prefix with state, such as that of random numbers, gets whole batches.
-    small = compiled and not any(layer.variables for layer in layers) and not tf.config.list_physical_devices("GPU")
-    together = min(batch_size, len(x), _PART if small else batch_size)
+    together = min(rows_at_a_time(layers, compiled, batch_size), len(x))
     found: np.ndarray | None = None
     for start in range(0, len(x), together):
         rows = x[start : start + together]
@@ -116,6 +115,13 @@ def computed(
         found[start : start + together] = part[: len(part) - missing]
     assert found is not None  # there is at least one record
     return found
+
+
+def rows_at_a_time(layers: Sequence[Any], compiled: bool, batch_size: int) -> int:
+    """How many records are computed together; those of a prefix with state, such as of random numbers, as asked."""
+    if not compiled or any(layer.variables for layer in layers) or tf.config.list_physical_devices("GPU"):
+        return batch_size
+    return min(batch_size, _PART * cores())
 
 
 def refuse_private(layer: Any) -> None:
