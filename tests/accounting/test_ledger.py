@@ -280,7 +280,9 @@ def test_json_that_is_no_object_is_no_ledger(text):
 
 
 @pytest.mark.parametrize("call", [Ledger().merge, Ledger().holds, together, lambda given: epsilon(given, 1e-5)])
-@pytest.mark.parametrize("given", ["ledger.json", Ledger, object(), None], ids=str)
+@pytest.mark.parametrize(
+    "given", ["ledger.json", Ledger, object(), None], ids=["a path", "the class", "an object", "nothing"]
+)
 def test_what_is_given_in_the_place_of_a_ledger_is_told_what_to_give(call, given):
     with pytest.raises(ValueError, match=r"give model\.ledger, or tfdp\.accounting\.Ledger"):
         call(given)

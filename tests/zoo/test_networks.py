@@ -45,7 +45,7 @@ def test_models_are_certified_and_their_input_clips_never_distort(model, name):
 def test_each_layer_of_the_tanh_cnn_normalises_its_records_gradients(name):
     data = records(name)
     built = networks.build("tanh_cnn", data)
-    assert [group.bound for group in built.sensitivities()] == [1.0] * 4
+    assert [group.bound for group in built.sensitivities()] == [1.0] * 3
     assert built.output_shape == (None, 10)
     assert np.isfinite(built(data.x_train)).all()  # of a black image, too
     with pytest.raises(ValueError, match="bounds gradients in its layers"):

@@ -92,20 +92,20 @@ def _cnn(recipe: Recipe, classes: int, top: Top) -> list[Any]:
 
 
 def _tanh_cnn(recipe: Recipe, size: int, classes: int) -> list[Any]:
-    """The network of Papernot et al. 2021, arXiv:2007.14191, on images normalised one by one without weights.
+    """The convolutions of Papernot et al. 2021, arXiv:2007.14191, three times as wide, and no hidden dense layer.
 
-    Every layer bounds each record's gradient by that gradient's own norm, and distorts nothing else.
+    On images normalised one by one without weights. Every layer bounds each record's gradient by that gradient's own
+    norm, and distorts nothing else.
     """
     kl, clip, tanh = keras.layers, recipe.gradient_clip, recipe.activation
     padding = "valid" if size >= 28 else "same"
     return [
         kl.GroupNormalization(1, center=False, scale=False, epsilon=1e-5),
-        ClippedConv2D(16, 8, strides=2, padding="same", activation=tanh, gradient_clip=clip),
+        ClippedConv2D(48, 8, strides=2, padding="same", activation=tanh, gradient_clip=clip),
         kl.MaxPooling2D(2, 1),
-        ClippedConv2D(32, 4, strides=2, padding=padding, activation=tanh, gradient_clip=clip),
+        ClippedConv2D(96, 4, strides=2, padding=padding, activation=tanh, gradient_clip=clip),
         kl.MaxPooling2D(2, 1),
         kl.Flatten(),
-        ClippedDense(32, activation=tanh, gradient_clip=clip),
         ClippedDense(classes, gradient_clip=clip),
     ]
 
