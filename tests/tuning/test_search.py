@@ -9,7 +9,7 @@ import pytest
 import tfdp_layers as tfdp
 from helpers.searches import PUBLIC, X, Y, build, found
 from helpers.variants import slow_but
-from tfdp_layers.accounting import BudgetExhausted, Ledger, LedgerError, epsilon
+from tfdp_layers.accounting import BudgetExhausted, Ledger, LedgerError, epsilon, sightings
 from tfdp_layers.accounting import released as released_numbers
 from tfdp_layers.tuning import Choice, LogUniform, NoisyMean, NumberOfTrials, SearchFailed, Uniform
 
@@ -47,6 +47,7 @@ def test_a_search_is_one_entry_and_the_best_model_is_charged_for_it_alone(exactl
 def told(count, exactly, capsys):
     """All that a search of so many trials leaves behind, but for the values of numbers that were drawn."""
     exactly(count)
+    sightings._sightings.clear()  # the statement would tell of an earlier search on these records
     released = len(released_numbers._released)
     ledger, score = Ledger(), iter([1.0, 9.0, *[5.0] * 20])  # of the rehearsal, then of the first trial
     best = found(ledger=ledger, objective=lambda model: next(score), verbose=1)
