@@ -88,8 +88,10 @@ def within_their_layers(model: Any, tape: tf.GradientTape, variables: Sequence[A
 
 
 def _with_copies(layer: Any, call: Any, mapping: list[Any], *args: Any, **kwargs: Any) -> Any:
-    with keras.StatelessScope(state_mapping=mapping) as scope:
+    with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
         outputs = call(*args, **kwargs)
+    for loss in scope.losses:  # inside, Keras would drop what is refused where the model's losses are looked at
+        layer.add_loss(loss)
     for variable in layer.non_trainable_variables:  # such as where its random numbers stand
         changed = scope.get_current_value(variable)
         if changed is not None:

@@ -109,8 +109,16 @@ def test_add_loss_is_refused_and_regularizers_come_after_the_noise():
             self.add_loss(tf.reduce_mean(x))
             return x
 
+    class AddsWithinItsBound(tfdp.layers.ClippedDense):
+        def call(self, inputs, training=None):
+            self.add_loss(tf.reduce_mean(inputs))
+            return super().call(inputs, training=training)
+
     with pytest.raises(ValueError, match="add_loss in \\['adds'\\]"):
         tfdp.check_independence(mixing_model(Adds(name="adds")))
+    tfdp.sensitivity_of(AddsWithinItsBound)(tfdp.layers.ClippedDense.sensitivity)
+    with pytest.raises(ValueError, match="add_loss in \\['bounded'\\]"):
+        tfdp.check_independence(mixing_model(AddsWithinItsBound(4, name="bounded", **CLIPS)))
 
     model = tfdp.PrivateSequential(
         [keras.Input((4,)), tfdp.layers.ClippedDense(1, kernel_regularizer=keras.regularizers.L2(0.5), **CLIPS)]
