@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.certificates.arithmetic import products_setting
 from tfdp_layers.certificates.certificate import stated_bounds
 from tfdp_layers.instances import replaced
 from tfdp_layers.noise.masks import HiddenSeeds
@@ -50,7 +51,7 @@ def settings_of(model: Any, groups: Sequence[SensitivityGroup]) -> Hashable:
     source = (id(optimizer.noise_source), optimizer.noise_source.generator)
     noise = (source, tuple(optimizer.stddevs(groups)), optimizer.correlation, id(optimizer.memory))
     seeds = tuple(map(id, seeds_of(model)))
-    return id(optimizer), tuple(replaced(optimizer)), noise, together, layers, bounds, seeds
+    return id(optimizer), tuple(replaced(optimizer)), noise, together, layers, bounds, seeds, products_setting()
 
 
 def seeds_of(model: Any) -> list[Any]:

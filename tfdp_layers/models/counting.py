@@ -160,8 +160,9 @@ def refuse_changed(run: Run, settings: Callable[[Sequence[SensitivityGroup]], Ha
     """Raises RuntimeError unless a training's certificate would be made from the same settings now."""
     if settings(run.groups) != run.settings:
         raise RuntimeError(
-            "The noise, a clip, a bound, a layer's trainable flag or seeds, or steps_per_execution was changed while"
-            " fit runs: its certificate and the ledger state the earlier ones. Change it between two calls of fit."
+            "The noise, a clip, a bound, a layer's trainable flag or seeds, how TensorFlow rounds products"
+            " (TensorFloat-32, auto_mixed_precision), or steps_per_execution was changed while fit runs: its"
+            " certificate and the ledger state the earlier ones. Change it between two calls of fit."
         )
 
 

@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
-import tensorflow as tf
-
 from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.batches.texts import text_tensors
 from tfdp_layers.callbacks.steering import logs_first, refuse_unknown_direction
 from tfdp_layers.callbacks.turns import Turns
+from tfdp_layers.certificates.arithmetic import require_float32
 from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
 from tfdp_layers.certificates.interactions import specs
@@ -188,8 +187,7 @@ class Opening(BoundedSums, WeightFiles):
         """Creates and checks all that is trained: its variables, what they cost so far, and where they live."""
         if self.optimizer.workers is None:
             self._refuse_unpaid_weights()
-        # TF32, on by default on recent GPUs, rounds products after the clips, far coarser than their margin allows.
-        tf.config.experimental.enable_tensor_float_32_execution(False)
+        require_float32(bool(self.jit_compile))
         with self.distribute_strategy.scope() if replicas else contextlib.nullcontext():
             build_for(self, spec)
         if replicas is not None:

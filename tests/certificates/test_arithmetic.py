@@ -1,0 +1,109 @@
+"""Where float32 numbers are computed with otherwise than bounds take for given, nothing is released."""
+
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from tfdp_layers.certificates import arithmetic
+
+OPTIONS = ["auto_mixed_precision", "auto_mixed_precision_onednn_bfloat16"]
+VARIABLE = "ONEDNN_DEFAULT_FPMATH_MODE"
+
+
+def made(noise: float = 1.0) -> keras.Model:
+    model = tfdp.PrivateSequential([keras.Input((2, 8)), keras.layers.Dense(8, use_bias=False)])
+    optimizer = tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(1.0), noise, 1.0)
+    model.compile(optimizer, lambda y, out: tf.reduce_sum(y * out, axis=[1, 2]))
+    return model
+
+
+def trained(model: keras.Model, **options: object) -> None:
+    model.fit(np.ones((4, 2, 8)), np.ones((4, 2, 8)), batch_size=2, epochs=2, verbose=0, **options)
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_float32_layers_are_not_rewritten_in_16_bits(option: str) -> None:
+    model = made()
+    tf.config.optimizer.set_experimental_options({option: True})
+    try:
+        with pytest.raises(ValueError, match=f"has '{option}' on. Switch it off: tf.config.optimizer.set_experimental"):
+            trained(model)
+        assert model.ledger.updates == 0
+    finally:
+        tf.config.optimizer.set_experimental_options({option: False})
+    trained(model)
+
+
+@pytest.mark.parametrize("change", ["TensorFloat-32", *OPTIONS])
+def test_a_callback_does_not_have_products_rounded(change: str) -> None:
+    def begin(_: int) -> None:
+        if change == "TensorFloat-32":
+            tf.config.experimental.enable_tensor_float_32_execution(True)
+        else:
+            tf.config.optimizer.set_experimental_options({change: True})
+
+    model, callback = made(), keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: begin(epoch))
+    try:
+        with pytest.raises(RuntimeError, match="how TensorFlow rounds products"):
+            trained(model, callbacks=[callback])
+        assert model.ledger.updates == 0
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+        tf.config.optimizer.set_experimental_options({name: False for name in OPTIONS})
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("kind", [tf.bfloat16, tf.float16])
+def test_every_kind_of_product_that_rounds_its_factors_is_noticed(monkeypatch, kind, compiled) -> None:
+    """The planted bug: factors of 8 or 11 bits, their products summed in float32."""
+    plain = arithmetic._products
+    monkeypatch.setattr(arithmetic, "_products", lambda values: plain(tf.cast(tf.cast(values, kind), tf.float32)))
+    assert len(arithmetic._rounded.__wrapped__(compiled)) == 4
+    monkeypatch.setattr(arithmetic, "_products", plain)
+    assert arithmetic._rounded.__wrapped__(compiled) == ()
+
+
+WITNESS = """
+import numpy as np, tensorflow as tf, sys
+sys.path.insert(0, {folder!r})
+from tfdp_layers.certificates import arithmetic
+from test_arithmetic import made, trained
+model = made(0.0)
+x, y = np.ones((1, 2, 8), "float32"), np.zeros((1, 2, 8), "float32")
+y[:, 0], y[:, 1] = 257, -256  # of 8 bits both are 256, and the gradient is 0
+(moved,) = tf.function(model.bounded_gradient_sums)(x, y)
+print("rounded", len(arithmetic._rounded(False)), "moved", np.linalg.norm(moved))
+trained(model)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_whose_products_are_rounded_trains_nothing() -> None:
+    """One record moved a sum by 1.8 times its bound: its norm came from a difference of rounded products."""
+    script = WITNESS.format(folder=os.path.dirname(__file__))
+    environment = os.environ | {VARIABLE: "BF16"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    _, rounded, _, moved = done.stdout.split()
+    if rounded == "0":
+        pytest.skip("This processor has no products of 8 bits.")
+    assert float(moved) > 1.5
+    assert done.returncode == 1
+    assert f"unset {VARIABLE}" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_process_that_knows_no_nan_trains_nothing() -> None:
+    """Under these flags a record of NaN made the sum of all NaN in a compiled step."""
+    folder = os.path.dirname(__file__)
+    script = f"import sys; sys.path.insert(0, {folder!r}); import test_arithmetic as t; t.trained(t.made())"
+    flags = "--xla_cpu_enable_fast_math=true --xla_cpu_fast_math_honor_nans=false --xla_cpu_fast_math_honor_infs=false"
+    environment = os.environ | {"XLA_FLAGS": flags}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "from XLA_FLAGS before Python starts" in done.stderr
