@@ -132,7 +132,21 @@ class CountedLayer(KerasMixin):
     covers.
 
     A subclass calls `begin_use` and `end_use` around its computation.
+
+    Attributes:
+        mixed: whether its bound holds under a policy that computes in 16 bits with weights of float32.
     """
+
+    mixed = False
+
+    @property
+    def autocast(self) -> bool:
+        """False under such a policy: weights reach its computation in float32 there too, which rounds where it may."""
+        return bool(self.variable_dtype == self.compute_dtype)
+
+    @autocast.setter
+    def autocast(self, _: bool) -> None:
+        pass
 
     def begin_use(self, inputs: tf.Tensor) -> tf.Tensor:
         """Counts a call, and returns its inputs as float32."""
@@ -144,7 +158,7 @@ class CountedLayer(KerasMixin):
         return tf.cast(tf.convert_to_tensor(inputs), tf.float32)
 
     def end_use(self, inputs: tf.Tensor | Sequence[tf.Tensor], outputs: tf.Tensor) -> tf.Tensor:
-        """The outputs; while uses are inspected they depend on the inputs, no longer on the weights.
+        """The outputs, in the layer's type; while uses are inspected they depend on the inputs, not on the weights.
 
         Args:
             inputs: all that the layer sends a gradient to: what reaches a weight through none of them is not seen.
@@ -153,6 +167,7 @@ class CountedLayer(KerasMixin):
         if step is not None:
             self.refuse_other_graph(step[1])
             outputs = one_row_each(outputs, step[0])
+        outputs = tf.cast(outputs, self.compute_dtype)
         if getattr(_uses, "inspection", None) is None:
             return outputs
         outputs = tf.stop_gradient(outputs)
@@ -200,10 +215,12 @@ class CountedLayer(KerasMixin):
 
     def refuse_unbounded(self) -> None:
         """Raises ValueError if the layer was put in a mode that its bound does not cover."""
-        if self.compute_dtype != "float32":
+        types = ("float32", "bfloat16", "float16") if self.mixed else ("float32",)
+        if self.variable_dtype != "float32" or self.compute_dtype not in types:
+            allowed = "'float32' or 'mixed_bfloat16'" if self.mixed else "'float32'"
             raise ValueError(
-                f"Layer {self.name!r} computes in {self.compute_dtype}: rounding after the clip would exceed its bound."
-                " Give the layer dtype='float32'."
+                f"Layer {self.name!r} computes in {self.compute_dtype}, its weights are {self.variable_dtype}: rounding"
+                f" after the clip would exceed its bound. Give the layer dtype={allowed}."
             )
         if getattr(self, "lora_enabled", False) or getattr(self, "quantization_mode", None):
             raise ValueError(

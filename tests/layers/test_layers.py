@@ -236,7 +236,6 @@ def test_sparse_and_ragged_tensors_are_refused_in_plain_words(layer: Any, given:
         layer()(given)
 
 
-@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "float64", "int8_from_float32"])
-def test_types_that_the_bound_does_not_cover_are_refused(dtype: str) -> None:
-    with pytest.raises(ValueError, match=r"computes in|quantized"):
-        dense(dtype=dtype)(np.ones((2, 5), np.float32))
+def test_a_quantized_layer_is_refused() -> None:
+    with pytest.raises(ValueError, match="quantized"):
+        dense(dtype="int8_from_float32")(np.ones((2, 5), np.float32))

@@ -125,11 +125,11 @@ REFUSED = {
     ),
     "clip of a table": (lambda: ClippedEmbedding(3, 2, upstream_clip=float("nan")), "`upstream_clip` must be a number"),
     "half precision": (
-        lambda: ClippedEmbedding(3, 2, dtype="mixed_bfloat16", **UPSTREAM)(np.zeros((1, 2), int)),
+        lambda: ClippedEmbedding(3, 2, dtype="bfloat16", **UPSTREAM)(np.zeros((1, 2), int)),
         "computes in bfloat16",
     ),
     "half precision attention": (
-        lambda: ClippedMultiHeadAttention(2, 4, dtype="mixed_float16", **CLIPS)(*np.ones((2, 1, 4, FEATURES))),
+        lambda: ClippedMultiHeadAttention(2, 4, dtype="float16", **CLIPS)(*np.ones((2, 1, 4, FEATURES))),
         "computes in float16",
     ),
     "LoRA": (lambda: ClippedEmbedding(3, 2, lora_rank=1, **UPSTREAM)(np.zeros((1, 2), int)), "LoRA enabled"),

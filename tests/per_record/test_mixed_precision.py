@@ -40,6 +40,38 @@ def test_the_bound_holds_in_float32(policy):
     assert 0.99 < max(influences(model)) <= 1 + SLACK
 
 
+WRITTEN = {
+    "patches of a convolution": (lambda: kl.Conv2D(32, 3, padding="same"), (9, 8, 24)),
+    "strided": (lambda: kl.Conv2D(40, 4, 2), (18, 18, 16)),
+    "products over positions": (lambda: kl.Dense(12), (40, 16)),
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_gradients_written_out_for_their_norms_may_be_rounded(kind, policy, monkeypatch):
+    """What is added is what was measured: in bfloat16 close to that of float32, and no more than its bound."""
+    layer, shape = WRITTEN[kind]
+    multiplied = []
+    plain = tf.matmul
+
+    def noted(a, b, *args, **kwargs):
+        multiplied.append(a.dtype)
+        return plain(a, b, *args, **kwargs)
+
+    monkeypatch.setattr(tf, "matmul", noted)
+    model = model_of(layer(), shape=shape)
+    assert 0.99 < max(influences(model)) <= 1 + SLACK
+    assert (tf.bfloat16 in multiplied) == (policy == "mixed_bfloat16")
+    rng = np.random.default_rng(0)
+    x, y = (rng.normal(size=(3, *size)).astype(np.float32) for size in (shape, model.output_shape[1:]))
+    low = model.bounded_gradient_sums(x, y)
+    keras.mixed_precision.set_dtype_policy("float32")
+    twin = model_of(layer(), shape=shape)
+    twin.set_weights(model.get_weights())
+    for found, exact in zip(low, twin.bounded_gradient_sums(x, y), strict=True):
+        assert np.linalg.norm(found - exact) < 0.01 * np.linalg.norm(exact)
+
+
 def test_layers_compute_low_and_sums_are_float32(policy):
     model = network(clipping="adaptive")
     assert {layer.compute_dtype for layer in model.layers} == {policy.removeprefix("mixed_")}

@@ -32,9 +32,14 @@ class BoundedLayer(PaidLayer):
         upstream_clip: bound on each record's upstream gradient, in units of per-record loss per unit of linear output.
 
     Raises:
-        ValueError: if a clip is not a positive finite number, or clips of both kinds are given; if the layer computes
-            in another type than float32, has LoRA enabled or is quantized.
+        ValueError: if a clip is not a positive finite number, or clips of both kinds are given; if the layer has
+            weights of another type than float32, has LoRA enabled or is quantized.
+
+    Under a policy of 16 bits ("mixed_bfloat16") products of `gradient_clip` are in these, but for those of which norms
+    and sums over records are made; with the two other clips all but the output stays in float32.
     """
+
+    mixed = True
 
     def __init__(
         self,
@@ -109,9 +114,11 @@ class UpstreamBoundedLayer(PaidLayer):
             of per-record loss per unit of weight. The loss is the record's own: never divided by the batch size.
 
     Raises:
-        ValueError: if the clip is not a positive finite number; if the layer computes in another type than float32,
+        ValueError: if the clip is not a positive finite number; if the layer has weights of another type than float32,
             has LoRA enabled or is quantized.
     """
+
+    mixed = True
 
     def __init__(
         self, *args: Any, upstream_clip: float | None = None, gradient_clip: Clip | None = None, **kwargs: Any

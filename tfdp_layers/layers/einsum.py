@@ -109,8 +109,8 @@ class FaithfulEinsumDense(ClippedEinsumDense):
         outputs = keras.ops.einsum(self.equation, rule(inputs), self.kernel)
         if self.use_bias:
             outputs += per_record(scales, outputs) * self.bias
-        outputs = self.end_use(inputs, bound_upstream(outputs, self.upstream_rule))
-        outputs = outputs / per_record(tf.where(scales > 0.0, scales, 1.0), outputs)
+        outputs = bound_upstream(outputs, self.upstream_rule)
+        outputs = self.end_use(inputs, outputs / per_record(tf.where(scales > 0.0, scales, 1.0), outputs))
         return outputs if self.activation is None else self.activation(outputs)
 
 

@@ -85,10 +85,13 @@ def with_bounded_gradient(layer: Any, inputs: tf.Tensor, clip: GradientClip) -> 
 
     Forward: that of the Keras layer. Backward: the weights get sum_i scale_i g_i; what flows on below is whole.
 
+    Under a policy of 16 bits forward and what flows on below are in these, as in Keras; norms and sums in float32.
+
     Args:
         layer: of a subclass of a Keras layer that has a per-record formula, and computes like that layer.
         inputs: (batch, ...), numbers or ids.
     """
+    inputs = tf.cast(inputs, layer.compute_dtype) if inputs.dtype.is_floating else inputs
     formula: Callable[..., Any] = formula_of(layer)
     variables = list(layer.variables)
 

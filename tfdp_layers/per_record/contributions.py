@@ -11,6 +11,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.per_record.precision import each_product
 from tfdp_layers.rules.norms import number_of, squared_norm, sum_in_stages, summation_error, terms_in_stages
 
 SMALLEST = 2.0**-126
@@ -150,12 +151,17 @@ class Products(Contribution):
     Args:
         x, u: (batch, positions, inputs) and (batch, positions, units).
         arrange: brings a matrix (inputs, units) to the variable's shape; a reshape if left out.
+
+    Attributes:
+        given: x and u as they came. What is written out for the norms is multiplied in bfloat16 where both came so, as
+            Keras does: what is added is then what was measured, rounded or not.
     """
 
     def __init__(
         self, variable: keras.Variable, x: tf.Tensor, u: tf.Tensor, arrange: Arrangement | None = None
     ) -> None:
         super().__init__(variable)
+        self.given = x, u
         self.x, self.u = tf.cast(x, tf.float32), tf.cast(u, tf.float32)
         self.arrange = arrange or in_order(variable.shape)
         self._written: tf.Tensor | None = None
@@ -180,7 +186,7 @@ class Products(Contribution):
 
     def written(self) -> tf.Tensor:
         if self._written is None:
-            self._written = tf.matmul(self.x, self.u, transpose_a=True)
+            self._written = each_product(self.x, self.u) if self.by_gram else each_product(*self.given)
         return self._written
 
     def squared_norms(self) -> tf.Tensor:
@@ -230,7 +236,11 @@ class Products(Contribution):
         return tf.reshape(self.arrange(matrix), self.variable.shape)
 
     def gradients(self) -> tf.Tensor:
-        return tf.reshape(self.arrange(self.written()), (-1, *self.variable.shape))
+        return self.laid_out(self.written())
+
+    def laid_out(self, matrices: tf.Tensor) -> tf.Tensor:
+        """Matrices (batch, inputs, units) as gradients of the variable."""
+        return tf.reshape(self.arrange(matrices), (-1, *self.variable.shape))
 
     def keep(self, kept: tf.Tensor) -> Products:
         clean = Products(self.variable, zero_rows(self.x, kept), zero_rows(self.u, kept), self.arrange)

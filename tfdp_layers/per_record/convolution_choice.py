@@ -15,6 +15,7 @@ from tfdp_layers.per_record.convolutions import Convolution, KernelGradients, pa
 from tfdp_layers.per_record.groups import GroupBlocks, convolve
 from tfdp_layers.per_record.patches import PatchBlocks, patch_products, regular
 from tfdp_layers.per_record.pixel_grams import PixelGrams, in_steps
+from tfdp_layers.per_record.precision import are_bfloat16
 
 if TYPE_CHECKING:
     from tfdp_layers.per_record.recording import Recorder
@@ -80,6 +81,8 @@ def kernel_contribution(
             costs["blocks"] = 0.5 * count * inputs + (0.05 * count + 3.4) * entries
         costs["pixels"] = pixel_cost(kernel, x, u, strides, paddings(x.shape[1:-1], size, strides, padding))
     best = min(costs, key=lambda name: costs[name])
+    if best in ("rows", "patches") and "blocks" in costs and are_bfloat16(x, u):
+        return PatchBlocks(kernel, x, u, convolution, overlap, **geometry)  # processors multiply these for little
     if best == "patches":
         return patch_products(kernel, x, u, strides, rates, padding)
     if best == "pixels":

@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.per_record.contributions import Contribution, Stored, records, zero_rows
+from tfdp_layers.per_record.precision import are_bfloat16
 from tfdp_layers.rules.norms import squared_norm, summation_error
 
 Convolution = Callable[[Any, Any], Any]
@@ -32,13 +33,18 @@ class KernelGradients(Contribution):
 
     Attributes:
         few: at most so many records, if that is known: no loop is needed where they are few.
+        rounds: whether gradients that are written out are computed in bfloat16 where x and u come so, as Keras does:
+            what is added is then what was measured.
     """
+
+    rounds = False
 
     def __init__(
         self, variable: keras.Variable, x: tf.Tensor, u: tf.Tensor, convolution: Convolution, overlap: int
     ) -> None:
         super().__init__(variable)
-        self.x, self.u = tf.cast(x, tf.float32), tf.cast(u, tf.float32)
+        low = self.rounds and self.stored and are_bfloat16(x, u)
+        self.x, self.u = (x, u) if low else (tf.cast(x, tf.float32), tf.cast(u, tf.float32))
         self.convolution, self.overlap = convolution, overlap
         self.few: int | None = None
         self._written: tf.Tensor | None = None
@@ -91,8 +97,8 @@ class KernelGradients(Contribution):
         return magnitudes, 0.0, 2.0 * summation_error(self.u, space)
 
     def weighted_sum(self, weights: tf.Tensor) -> tf.Tensor:
-        if self._written is not None:
-            return Stored(self.variable, self._written).weighted_sum(weights)
+        if self._written is not None or are_bfloat16(self.x, self.u):
+            return Stored(self.variable, self.gradients()).weighted_sum(weights)
         return self.one(self.x, self.u * tf.reshape(weights, [-1] + [1] * (len(self.u.shape) - 1)))
 
     @property

@@ -48,6 +48,8 @@ class GroupBlocks(PatchBlocks):
         rates: of dilation, one for each axis.
     """
 
+    rounds = False
+
     def __init__(self, *args: Any, rates: Sequence[int], **geometry: Any) -> None:
         super().__init__(*args, **geometry)
         self.rates = rates

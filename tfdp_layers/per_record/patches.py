@@ -11,9 +11,10 @@ import tensorflow as tf
 
 from tfdp_layers.per_record.contributions import Arrangement, Products, positions
 from tfdp_layers.per_record.convolutions import KernelGradients, paddings
+from tfdp_layers.per_record.precision import are_bfloat16, each_product
 
 _COMPILED, _PLAIN = 16, 4
-"""Records at a time, with XLA and without: their patches stay in the cache."""
+"""Records at a time, with XLA or in bfloat16, and else: their patches stay in the cache."""
 
 
 class PatchBlocks(KernelGradients):
@@ -22,6 +23,8 @@ class PatchBlocks(KernelGradients):
     Args:
         compiled: by XLA into a function of its own: faster for many positions and few weights.
     """
+
+    rounds = True
 
     def __init__(
         self, *args: Any, size: Sequence[int], strides: Sequence[int], padding: str, compiled: bool = False
@@ -37,10 +40,11 @@ class PatchBlocks(KernelGradients):
 
     def _of_rows(self, x: tf.Tensor, u: tf.Tensor) -> tf.Tensor:
         strides, padding = self.geometry["strides"], self.geometry["padding"]
-        return patch_products(self.variable, x, u, strides, [1, 1], padding).gradients()
+        found = patch_products(self.variable, x, u, strides, [1, 1], padding)
+        return found.laid_out(each_product(*found.given))
 
     def _in_blocks(self) -> tf.Tensor:
-        of_rows, together = self._of_rows, _PLAIN
+        of_rows, together = self._of_rows, _COMPILED if are_bfloat16(self.x, self.u) else _PLAIN
         if self.compiled:
             of_rows = tf.function(self._of_rows, jit_compile=True, autograph=False)
             together = min(_COMPILED, self.few or _COMPILED)
