@@ -9,7 +9,6 @@ a matter of the processor: with AMX or AVX512-BF16 it multiplies them, without i
 """
 
 import statistics
-import time
 from typing import Any
 
 import keras
@@ -17,6 +16,7 @@ from absl import app, flags
 from networks import layers, network, records
 
 import tfdp_layers as tfdp
+from tfdp_layers.commands.timing import interleaved
 
 FLAGS = flags.FLAGS
 flags.DEFINE_list("models", ["m1", "m2", "m3", "m4"], "Networks.")
@@ -25,19 +25,6 @@ flags.DEFINE_integer("steps", 8, "Steps a round.", lower_bound=2)
 
 POLICIES = ("float32", "mixed_bfloat16")
 WAYS = ("Keras", "DP-SGD, flat", "exact in the layer")
-
-
-class Steps(keras.callbacks.Callback):
-    """Seconds of every step."""
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        self.seconds: list[float] = []
-
-    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        self.started = time.perf_counter()
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self.seconds.append(time.perf_counter() - self.started)
 
 
 def model_of(name: str, way: str) -> keras.Model:
@@ -61,17 +48,13 @@ def measure(name: str) -> None:
         ways = WAYS[:2] if name == "m4" else WAYS
         models |= {(policy, way): model_of(name, way) for way in ways}
     batch_size = 64 if name == "m4" else 256
-    x, y = records(models["float32", "Keras"], batch_size * FLAGS.steps)
-    found: dict[tuple[str, str], list[float]] = {key: [] for key in models}
-    for number in range(FLAGS.rounds + 1):
-        for key, model in models.items():
-            steps = Steps()
-            model.fit(x, y, batch_size=batch_size, verbose=0, callbacks=[steps])
-            found[key] += [statistics.median(steps.seconds)] if number else []
+    x, y = records(models["float32", "Keras"], batch_size * (FLAGS.steps + 2))
+    rounds = interleaved(list(models.values()), x, y, batch_size, FLAGS.steps, FLAGS.rounds)
+    found = dict(zip(models, zip(*rounds, strict=True), strict=True))
     plain = found["float32", "Keras"]
-    for (policy, way), seconds in found.items():
-        ratios = sorted(own / other for own, other in zip(seconds, plain, strict=True))
-        told = f"{1e3 * statistics.median(seconds):8.2f} ms  ratio {statistics.median(ratios):.2f}"
+    for (policy, way), times in found.items():
+        ratios = sorted(own / other for own, other in zip(times, plain, strict=True))
+        told = f"{statistics.median(times):8.2f} ms  ratio {statistics.median(ratios):.2f}"
         print(f"{name} {policy:15} {way:20} {told} ({ratios[0]:.2f}-{ratios[-1]:.2f})", flush=True)
 
 

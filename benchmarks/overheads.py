@@ -1,9 +1,10 @@
 """What private training costs beside its gradients: noise, the main thread's work from step to step, and start-up.
 
-Run: python benchmarks/overheads.py [--what noise,steps,start_up] [--rounds 7]
+Run: python benchmarks/overheads.py [--what noise,steps,ledger,start_up] [--rounds 7]
 
 - noise: processor time a number of a draw of 800,000, by TensorFlow's operations, by our kernels, by both compiled.
 - steps: processor time of the main thread alone from one step's end to the next one's, of a network of one weight.
+- ledger: time of a step's count in the ledger, budget in force, in memory and in a file: before the step and after it.
 - start_up: wall and processor time of a process that makes one step of the 26k-weight CNN (first_step.py): ordinary,
   private with a given noise, and with the noise that `fit` finds for a budget.
 
@@ -14,10 +15,12 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import keras
 import numpy as np
@@ -25,10 +28,12 @@ import tensorflow as tf
 from absl import app, flags
 
 import tfdp_layers as tfdp
+from tfdp_layers.accounting import Ledger
+from tfdp_layers.models.counting import CountedStep
 from tfdp_layers.noise import normals
 
 FLAGS = flags.FLAGS
-flags.DEFINE_list("what", ["noise", "steps", "start_up"], "What to time.")
+flags.DEFINE_list("what", ["noise", "steps", "ledger", "start_up"], "What to time.")
 flags.DEFINE_integer("rounds", 7, "Interleaved rounds.", lower_bound=1)
 
 KINDS = ("keras", "given noise", "budget")
@@ -93,6 +98,44 @@ def steps() -> None:
         print(f"steps    {kind:34} {told(times, 1e3, 'ms of the main thread')}", flush=True)
 
 
+def counted(kept: Ledger, taken: list[float]) -> None:
+    """A short `fit` that counts in a ledger; appends the seconds that its counting took, by step."""
+    x, y = np.random.default_rng(0).normal(size=(16 * STEPS, 8)), np.zeros(16 * STEPS)
+    model = tfdp.make_private(keras.Sequential([keras.Input((8,)), keras.layers.Dense(1)]))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
+    model.ledger = kept
+    reserved, settle = CountedStep._reserved, Ledger.settle
+
+    def before(self: Any, *args: Any) -> int:
+        start = time.perf_counter()
+        count = reserved(self, *args)
+        taken.append(time.perf_counter() - start)
+        return count
+
+    def after(self: Any, *args: Any) -> None:
+        start = time.perf_counter()
+        settle(self, *args)
+        if taken:
+            taken[-1] += time.perf_counter() - start
+
+    with mock.patch.object(CountedStep, "_reserved", before), mock.patch.object(Ledger, "settle", after):
+        budget = tfdp.callbacks.PrivacyBudget(epsilon=50.0, delta=1e-5)
+        model.fit(x, y, batch_size=16, epochs=2, verbose=0, callbacks=[budget])
+
+
+def ledger() -> None:
+    """Milliseconds a step for counting it."""
+    found: dict[str, list[float]] = {"in memory": [], "in a file": []}
+    for _ in range(FLAGS.rounds):
+        with tempfile.TemporaryDirectory() as folder:
+            for kind, kept in {"in memory": Ledger(), "in a file": Ledger(f"{folder}/ledger.json")}.items():
+                taken: list[float] = []
+                counted(kept, taken)
+                found[kind].append(statistics.mean(taken[WARMING:]))
+    for kind, times in found.items():
+        print(f"ledger   {kind:34} {told(times, 1e3, 'ms a step')}", flush=True)
+
+
 def start_up() -> None:
     """Seconds of processes that make one step each."""
     times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
@@ -110,7 +153,7 @@ def start_up() -> None:
 
 def main(_: list[str]) -> None:
     for what in FLAGS.what:
-        {"noise": noise, "steps": steps, "start_up": start_up}[what]()
+        {"noise": noise, "steps": steps, "ledger": ledger, "start_up": start_up}[what]()
 
 
 if __name__ == "__main__":

@@ -140,7 +140,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
     def releases_left(self) -> int:
         """How many further releases the limit allows: a number out of reach where there is none."""
-        return UNLIMITED if self._limit.unlimited else max(0, int(self._limit.variable.numpy()))
+        return self._limit.left()
 
     def _reserve(self, releases: int) -> None:
         """Allows as many releases as the ledger just counted; `fit` calls it around each compiled step."""
