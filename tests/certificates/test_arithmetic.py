@@ -16,10 +16,10 @@ OPTIONS = ["auto_mixed_precision", "auto_mixed_precision_onednn_bfloat16"]
 VARIABLE = "ONEDNN_DEFAULT_FPMATH_MODE"
 
 
-def made(noise: float = 1.0) -> keras.Model:
+def made(noise: float = 1.0, compiled: bool = False) -> keras.Model:
     model = tfdp.PrivateSequential([keras.Input((2, 8)), keras.layers.Dense(8, use_bias=False)])
     optimizer = tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(1.0), noise, 1.0)
-    model.compile(optimizer, lambda y, out: tf.reduce_sum(y * out, axis=[1, 2]))
+    model.compile(optimizer, lambda y, out: tf.reduce_sum(y * out, axis=[1, 2]), jit_compile=compiled)
     return model
 
 
@@ -101,7 +101,9 @@ def test_a_process_whose_products_are_rounded_trains_nothing() -> None:
 def test_a_process_that_knows_no_nan_trains_nothing() -> None:
     """Under these flags a record of NaN made the sum of all NaN in a compiled step."""
     folder = os.path.dirname(__file__)
-    script = f"import sys; sys.path.insert(0, {folder!r}); import test_arithmetic as t; t.trained(t.made())"
+    script = (
+        f"import sys; sys.path.insert(0, {folder!r}); import test_arithmetic as t; t.trained(t.made(compiled=True))"
+    )
     flags = "--xla_cpu_enable_fast_math=true --xla_cpu_fast_math_honor_nans=false --xla_cpu_fast_math_honor_infs=false"
     environment = os.environ | {"XLA_FLAGS": flags}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)

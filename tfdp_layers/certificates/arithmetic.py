@@ -44,7 +44,7 @@ def require_float32(compiled: bool) -> None:
             " TensorFlow's libraries to, most likely a variable of the environment: unset ONEDNN_DEFAULT_FPMATH_MODE,"
             " DNNL_DEFAULT_FPMATH_MODE and TF_SET_ONEDNN_FPMATH_MODE before Python starts." + _INSTEAD
         )
-    if not _sees_what_is_not_finite():
+    if compiled and not _sees_what_is_not_finite():
         raise ValueError(
             "XLA is told that no number is NaN or infinite, and takes the tests out by which records that are not"
             " finite are refused: one such record would show in all weights. Remove xla_cpu_fast_math_honor_nans and"
@@ -61,7 +61,7 @@ def products_setting() -> Hashable:
 
 @functools.cache
 def _sees_what_is_not_finite() -> bool:
-    """Whether compiled code tells NaN and infinity from numbers; kernels are compiled in every step."""
+    """Whether compiled code tells NaN and infinity from numbers; elsewhere TensorFlow's operations do."""
 
     @tf.function(autograph=False, jit_compile=True)
     def look(values: tf.Tensor) -> tf.Tensor:
@@ -74,8 +74,8 @@ def _sees_what_is_not_finite() -> bool:
 
 @functools.cache
 def _rounded(compiled: bool) -> tuple[str, ...]:
-    """Which kinds of products round their factors, tried once in a process: 0.05 s."""
-    products = tf.function(_products, autograph=False, jit_compile=compiled)
+    """Which kinds of products round their factors, tried once in a process."""
+    products = tf.function(_products, autograph=False, jit_compile=True) if compiled else _products
     found = products(tf.fill((4, 64, 64), 1.0 + _FINE))
     return tuple(name for name, (value, terms) in found.items() if float(value) < terms * (1.0 + _FINE / 2.0))
 
