@@ -79,7 +79,7 @@ def together(ledger: Ledger) -> Ledger:
     up for good: `model.ledger.merge(tfdp.accounting.together(model.ledger))`. Known are the charges of this process for
     one object, for rows of one array, or for arrays with more equal rows than chance explains (by 5%, 8 rows). Not
     known: other processes, records as read from pipelines, other columns of them, another scale, tables of few
-    different rows, and `release_metric`, which sees no records.
+    different rows, copies of what was charged for before 256 other data sets, and `release_metric`, which sees none.
 
     Which charges these are is computed from the records where equal rows show it: that is for those who hold them.
 

@@ -57,12 +57,15 @@ def charge(
         records: that are read, so that charges of other ledgers for the same ones are noticed, with a warning.
         beside: ledgers that will count these releases, too.
 
-    Raises: as `check_ledger`, `Ledger.begin` and `Ledger.reserve`; nothing is counted then, and none may be made.
+    Raises: as `check_ledger`, `Ledger.begin` and `Ledger.reserve`, and a warning that Python was told to raise; nothing
+        is counted then, and none may be made.
     """
     check_ledger(ledger)
     token: str = ledger.begin(release)
-    ledger.reserve(token, steps)
     others = sight(ledger, token, records, beside)
-    keep(token)
-    warn_of_others(ledger, others, lambda: _HOW_MUCH)
+    try:
+        warn_of_others(ledger, others, lambda: _HOW_MUCH)  # first: a warning may be an error
+        ledger.reserve(token, steps)
+    finally:
+        keep(token)
     return token

@@ -12,12 +12,12 @@ import mmap
 import secrets
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-__all__ = ["Footprint", "came_from", "footprint_of"]
+__all__ = ["Footprint", "came_from", "footprint_of", "living"]
 
 _KEPT = 1024
 """Rows of a sketch: those whose hashes are smallest, so that two sketches choose alike."""
@@ -69,10 +69,20 @@ def footprint_of(given: Iterable[Any], leaves: Sequence[np.ndarray] | None = Non
     return Footprint(frozenset(places), _sketch_of(arrays) if looked_at else None, records)
 
 
+def living(footprint: Footprint) -> Footprint:
+    """The footprint without the places of objects that are gone: no other one will ever be there."""
+    if all(isinstance(number, str) or number in _living for number, _ in footprint.places):
+        return footprint
+    origins = {number for places in _origins.values() for number, _ in places}  # of what was computed from them
+    kept = [one for one in footprint.places if isinstance(one[0], str) or one[0] in _living or one[0] in origins]
+    return replace(footprint, places=frozenset(kept))
+
+
 # Places ---------------------------------------------------------------------------------------------------------------
 
 _known: dict[int, tuple[weakref.ref[Any], int]] = {}
 _numbers = itertools.count()
+_living: set[int] = set()
 _origins: dict[Any, frozenset[Place]] = {}
 
 
@@ -108,11 +118,13 @@ def _number(one: Any) -> int | None:
             if _known.get(place, (None,))[0] is reference:
                 del _known[place]
             _origins.pop(number, None)
+            _living.discard(number)
 
         try:
             held = _known[place] = (weakref.ref(one, forget), number)
         except TypeError:
             return None
+        _living.add(number)
     return held[1]
 
 
@@ -185,9 +197,11 @@ class Sketch:
         below = min(self.below, other.below)
         (some, _), (others, counts) = few._up_to(below), many._up_to(below)
         found = len(np.intersect1d(some, others, assume_unique=True))
+        if found < _FEWEST:
+            return False
         chance, error = _by_chance(counts, few.records / many.records)
         draws = math.sqrt(len(some) * chance * (1.0 - chance))
-        return found >= max(_FEWEST, len(some) * (chance + 3.0 * error + _SHARE) + 3.0 * draws)
+        return bool(found >= len(some) * (chance + 3.0 * error + _SHARE) + 3.0 * draws)
 
     def _up_to(self, below: int) -> tuple[np.ndarray, np.ndarray]:
         hashes, counts = np.frombuffer(self.hashes, np.uint64), np.frombuffer(self.counts, np.uint32)

@@ -19,9 +19,10 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 from tfdp_layers.accounting.entries import Entry
-from tfdp_layers.accounting.footprint import Footprint
+from tfdp_layers.accounting.footprint import Footprint, living
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.caller import warn
 
@@ -29,6 +30,10 @@ __all__ = ["Sighting", "apart", "count_of", "keep", "others_of", "sight", "sum_o
 
 _lock = threading.RLock()
 _sightings: list[Sighting] = []
+_held: dict[str, set[str]] = {}
+"""Of each ledger that was charged, by its name: which entries of sightings it held when a segment of it ended."""
+_MOST_SKETCHES = 256
+"""Of 12 kB each. Of more data sets those that were charged for longest ago are known by their places alone."""
 _warned: weakref.WeakKeyDictionary[Ledger, int] = weakref.WeakKeyDictionary()
 _apart: contextvars.ContextVar[bool] = contextvars.ContextVar("apart", default=False)
 
@@ -41,20 +46,21 @@ class Sighting:
         name: the ledger's.
         token: of the segment that was charged.
         entry: what it counted, as last seen; None before the first release.
-        held: the names of all entries of the ledger when the segment ended.
+        ended: whether the segment was ended, so that this counts no more.
     """
 
     def __init__(self, footprint: Footprint, ledger: Ledger, token: str) -> None:
         self.footprint, self.name, self.token = footprint, ledger.uid, token
         self.entry: Entry | None = None
-        self.held: frozenset[str] = frozenset()
+        self.ended = False
         self._ledger = weakref.ref(ledger)
 
     def end(self) -> None:
-        """The segment ended: notes what the ledger holds by then."""
-        ledger = self._ledger()
+        """The segment ended: notes which of the entries that are seen here its ledger holds by then."""
+        self.ended = True
+        ledger, seen = self._ledger(), {one.entry.uid for one in _sightings if one.entry is not None}
         if ledger is not None:
-            self.held = frozenset(entry.uid for entry in ledger.entries)
+            _held.setdefault(self.name, set()).update(entry.uid for entry in ledger.entries if entry.uid in seen)
 
     def counted(self) -> Entry | None:
         """What it counts by now; None where nothing was released."""
@@ -62,6 +68,18 @@ class Sighting:
         if ledger is not None:
             self.entry = ledger.entry_of(self.token) or self.entry
         return self.entry if self.entry is not None and self.entry.steps else None
+
+    def takes_over(self, earlier: Sighting) -> bool:
+        """Whether an earlier one counted in the same entry for the same records: then this one has its places, too.
+
+        Both have counted by now. The entry only grows, so that the later look at it holds the earlier one.
+        """
+        mine, theirs = self.footprint, earlier.footprint
+        alike = mine.same_place(theirs) if mine.sketch is None else mine.sketch == theirs.sketch
+        if not (earlier.ended and alike and self.entry and earlier.entry and self.entry.uid == earlier.entry.uid):
+            return False
+        self.footprint = replace(mine, places=mine.places | theirs.places)
+        return True
 
 
 @contextlib.contextmanager
@@ -86,8 +104,9 @@ def sight(
         return ()
     with _lock:
         found = tuple(_uncounted([ledger, *beside], [footprint], content=True))
-        known = next((one.footprint for one in _sightings if one.footprint == footprint), footprint)
-        _sightings.append(Sighting(known, ledger, token))
+        sketches = (one.footprint.sketch for one in _sightings)
+        known = next((one for one in sketches if one is not None and one == footprint.sketch), footprint.sketch)
+        _sightings.append(Sighting(replace(footprint, sketch=known), ledger, token))
         return found
 
 
@@ -95,17 +114,27 @@ def keep(token: str) -> None:
     """A segment ended: what it counted stays known when its ledger is gone."""
     with _lock:
         for one in [one for one in _sightings if one.token == token]:
+            counted = one.counted()
             one.end()
-            entry = one.counted()
-            again = entry is not None and any(
-                other is not one
-                and other.entry is not None
-                and other.entry.uid == entry.uid
-                and other.footprint is one.footprint
-                for other in _sightings
-            )
-            if entry is None or again:
-                _sightings.remove(one)
+            gone = [other for other in _sightings if other is not one and one.takes_over(other)] if counted else [one]
+            for other in gone:
+                _sightings.remove(other)
+        _forget()
+
+
+def _forget() -> None:
+    """Leaves out what could never be known again: records that are gone, and of which no sketch is kept."""
+    sketches: dict[int, None] = {}
+    for one in reversed(_sightings):
+        sketch = one.footprint.sketch
+        if sketch is not None and len(sketches) == _MOST_SKETCHES and id(sketch) not in sketches:
+            one.footprint = replace(one.footprint, sketch=None)
+        elif sketch is not None:
+            sketches[id(sketch)] = None
+        one.footprint = living(one.footprint)
+    _sightings[:] = [one for one in _sightings if not one.ended or one.footprint.places or one.footprint.sketch]
+    for name in _held.keys() - {one.name for one in _sightings}:
+        del _held[name]
 
 
 def others_of(ledger: Ledger, *, content: bool = True) -> tuple[Sighting, ...]:
@@ -122,10 +151,11 @@ def others_of(ledger: Ledger, *, content: bool = True) -> tuple[Sighting, ...]:
 
 def count_of(others: Iterable[Sighting]) -> int:
     """How many ledgers these are of, without those that another one holds, as a model's holds that of its layer."""
-    found: dict[str, frozenset[str]] = {}
-    for one in sorted(others, key=lambda one: -len(one.held)):
-        if one.name in found or not any(one.entry and one.entry.uid in held for held in found.values()):
-            found[one.name] = found.get(one.name, frozenset()) | one.held
+    found: dict[str, set[str]] = {}
+    with _lock:
+        for one in sorted(others, key=lambda one: -len(_held.get(one.name, ()))):
+            if one.name in found or not any(one.entry and one.entry.uid in held for held in found.values()):
+                found[one.name] = _held.get(one.name, set())
     return len(found)
 
 

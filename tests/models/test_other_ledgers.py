@@ -2,6 +2,7 @@
 
 import gc
 import warnings
+import weakref
 
 import keras
 import numpy as np
@@ -10,7 +11,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
-from tfdp_layers.accounting import Statement, epsilon, together
+from tfdp_layers.accounting import Statement, epsilon, sightings, together
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(80, 3)).astype("float32"), np.ones((80, 1), "float32")
@@ -91,6 +92,68 @@ def test_so_are_tables_of_pandas_and_two_parts_of_one_table_are_not_one():
     assert mine.overlaps(part)
     assert mine.overlaps(copy)
     assert not part.overlaps(rest)
+
+
+REPEATED = {
+    "arrays": lambda: X,
+    "batches": lambda: tfdp.PrivateBatches(X, Y, tfdp.sampling.Poisson(10)),
+    "records": lambda: tfdp.records(PIPELINE),
+}
+
+
+@pytest.mark.parametrize("name", slow_but(["batches"], [*REPEATED]))
+def test_a_model_that_is_gone_is_counted_up_to_its_last_step(name):
+    """Equal releases go on in one entry, which an earlier look at it held less of."""
+    data = REPEATED[name]()
+
+    def fit_on(model):
+        model.fit(data, Y if data is X else None, **({} if name == "batches" else {"batch_size": 10}), verbose=0)
+        return model
+
+    gone = model_of()
+    steps = sum(fit_on(gone).ledger.steps - before for before in (0, 8))
+    ledger = weakref.ref(gone.ledger)
+    del gone
+    keras.backend.clear_session()
+    gc.collect()
+    assert steps == 16
+    assert ledger() is None
+    assert together(charged(X.copy())).steps == steps + 1
+
+
+def test_what_is_charged_again_and_again_is_kept_once():
+    ledger = tfdp.accounting.Ledger()
+    for _ in range(5):
+        charged(X.copy(), ledger)
+    assert len(sightings._sightings) == 1
+    assert together(charged()).steps == 6
+
+
+def test_of_many_data_sets_the_oldest_are_known_by_their_places_alone(monkeypatch):
+    monkeypatch.setattr(sightings, "_MOST_SKETCHES", 3)
+    kept, gone, *others = (RNG.normal(size=(80, 3)) for _ in range(6))
+    copies = kept.copy(), gone.copy(), others[-1].copy()
+    charged(kept)
+    charged(gone)
+    del gone
+    for one in others:
+        charged(one)
+    assert len(sightings._sightings) == 5
+    assert [len(said(lambda one=one: charged(one))) for one in (*copies[:2], kept)] == [0, 0, 1]
+    assert len(said(lambda: charged(copies[2]))) == 1
+
+
+@pytest.mark.parametrize("kind", ["quantiles", "a layer", "fit"])
+def test_where_warnings_are_errors_nothing_is_charged(kind):
+    charged()
+    ledger, model, layer = tfdp.accounting.Ledger(), model_of(), tfdp.layers.DPCentering(1.0)
+    do = {"quantiles": lambda: charged(ledger=ledger), "a layer": lambda: layer.adapt(X)}
+    do["fit"] = lambda: fit(model=model)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "Other ledgers")
+        with pytest.raises(UserWarning, match="Other ledgers"):
+            do[kind]()
+    assert (ledger.steps, model.ledger.steps, layer.ledger.steps) == (0, 0, 0)
 
 
 def test_a_new_model_on_a_shuffled_part_warns_though_the_first_one_is_gone():

@@ -34,7 +34,7 @@ def _cost(run: Run, ledger: Ledger, others: tuple[Sighting, ...], callbacks: Any
         few = len(sum_of(ledger, others).events()) < _MOST_EVENTS
         total = float(curve.at(run.plan.steps)) if few else curve.bound(run.plan.steps)
         alone = float(EpsilonCurve(ledger, run.release, budget.delta).at(run.plan.steps))
-    except (ValueError, NotImplementedError):
+    except (ValueError, ArithmeticError, NotImplementedError):
         return "Their guarantees are of different kinds (another neighbouring relation or unit) and have no sum."
     return (
         f"With this fit it will be up to epsilon {total:.4g} at delta {budget.delta:g}, where this model will state"
