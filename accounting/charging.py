@@ -6,6 +6,7 @@ from typing import Any
 from tfdp_layers.accounting.footprint import Footprint
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.releases import AnyRelease
+from tfdp_layers.accounting.repeats import warn_of_repeated
 from tfdp_layers.accounting.sightings import keep, sight, warn_of_others
 from tfdp_layers.accounting.view import no_ledger
 from tfdp_layers.instances import replaced
@@ -64,7 +65,9 @@ def charge(
     token: str = ledger.begin(release)
     others = sight(ledger, token, records, beside)
     try:
-        warn_of_others(ledger, others, lambda: _HOW_MUCH)  # first: a warning may be an error
+        # First: a warning may be an error.
+        warn_of_repeated(records, release.unit)
+        warn_of_others(ledger, others, lambda: _HOW_MUCH)
         ledger.reserve(token, steps)
     finally:
         keep(token)

@@ -24,7 +24,7 @@ _KEPT = 1024
 _COLUMNS = 1024
 """Entries of a row that are hashed: of wider rows a few that are drawn for this process."""
 _CHUNK_BYTES = 1 << 18  # stays in a core's cache
-_FEWEST, _SHARE = 8, 0.05
+_FEWEST, _SHARE, _BY_HALF = 8, 0.05, 0.95
 
 Place = tuple[Any, Any]
 """The number, or the file, of what holds the records, and which rows of it; None: all."""
@@ -184,12 +184,14 @@ class Sketch:
         counts: how often each comes, of uint32, as bytes.
         below: up to this hash no row is left out.
         records: of the data set.
+        told_by_half: whether next to no two of these rows agree in every other column, so that none is equal by chance.
     """
 
     hashes: bytes
     counts: bytes
     below: int
     records: int
+    told_by_half: bool = False
 
     def shares(self, other: Sketch) -> bool:
         """Whether both are of sets that have rows in common: parts, copies and shuffles of one another, say."""
@@ -240,7 +242,20 @@ def _sketch_of(arrays: Sequence[np.ndarray]) -> Sketch:
     if not len(values):
         values, counts = np.unique(hashes, return_counts=True)
     below = int(values[_KEPT - 1]) if len(values) > _KEPT else 2**64 - 1
-    return Sketch(values[:_KEPT].tobytes(), counts[:_KEPT].astype(np.uint32).tobytes(), below, len(hashes))
+    values, counts = values[:_KEPT], counts[:_KEPT].astype(np.uint32)
+    by_half = counts.max() > 1 and _told_by_half(arrays, hashes, values)
+    return Sketch(values.tobytes(), counts.tobytes(), below, len(hashes), by_half)
+
+
+def _told_by_half(arrays: Sequence[np.ndarray], hashes: np.ndarray, values: np.ndarray) -> bool:
+    """Whether the rows of these hashes differ in both halves of their columns, every other one, nearly all."""
+    order = np.argsort(hashes, kind="stable")
+    rows = order[np.searchsorted(hashes, values, sorter=order)]
+    columns = [one[rows].reshape(len(rows), -1) for one in arrays]
+    wide = [one for one in columns if one.shape[1] > 1]
+    alone = [one for one in columns if one.shape[1] == 1]
+    halves = [[one[:, start::2] for one in wide] + alone[start::2] for start in (0, 1)]
+    return all(half and len(np.unique(_hashes(half))) >= _BY_HALF * len(rows) for half in halves)
 
 
 @functools.cache

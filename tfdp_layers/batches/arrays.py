@@ -19,6 +19,7 @@ from tfdp_layers.accounting.footprint import Footprint
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.generators import alive, generated
 from tfdp_layers.batches.records import checked_examples, checked_physical, checked_sampling
+from tfdp_layers.batches.repeats import refuse_repeated
 from tfdp_layers.batches.rows import lay_out, records_of, refuse_counts
 from tfdp_layers.batches.slices import STAMPS, Share, fill
 from tfdp_layers.batches.sources import as_store
@@ -98,6 +99,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         refuse_counts(records_per_unit, views, unit_ids)
         self.records_per_unit, self.views = int(records_per_unit), int(views)
         self.unit = unit_of(unit_ids, owners, records_per_owner)
+        refuse_repeated(self._store.repeated, self.unit)
         if self.unit == "owner":
             self.sampling.refuse_owners()
         whose = whose_of(len(self._store), unit_ids, owners, records_per_owner, ("x", x))

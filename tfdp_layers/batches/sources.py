@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.batches.records import is_numeric, refuse_sparse
+from tfdp_layers.batches.repeats import ENDLESS, repeats
 from tfdp_layers.batches.stores import ArrayStore, Field, Store, drawn_dtype
 from tfdp_layers.batches.texts import bytes_of, is_text, no_rows
 from tfdp_layers.batches.units import one_a_record
@@ -137,8 +138,11 @@ class SourceStore(Store):
             raise ValueError(f"workers is a number of threads, 0 or more. Received: {workers!r}.")
         self._source, self._transform, self._length = source, transform, len(source)
         self.given = [lambda: source]
-        if not self._length:
-            raise ValueError("The source is empty, so nothing can be drawn from it. Give at least one record.")
+        if not 0 < self._length < ENDLESS:
+            endless = "endless. Leave out .repeat(): records are drawn by index, for as many epochs as you like."
+            empty = "empty, so nothing can be drawn from it. Give at least one record."
+            raise ValueError(f"The source is {endless if self._length else empty}")
+        self.repeated = repeats(source)
         workers = (os.cpu_count() or 1) if workers is None else workers
         self._pool = ThreadPoolExecutor(workers, "tfdp-records") if workers > 1 else None
         self._workers = workers

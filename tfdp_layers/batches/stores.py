@@ -50,6 +50,7 @@ class Store(abc.ABC):
         weighted: whether records with weights above 0 may weigh differently.
         largest_weight: of a record, where factors of classes alone, which are public, make its weight.
         redrawn: whether a record may hold other numbers at each read.
+        repeated: whether what they come from is seen to give records more than once.
         pipeline: gives the tf.data pipeline that they were read from, as long as the caller has it; or None.
         given: each gives what x was made an array from, as long as the caller has it.
         unit_ids: one id a record, where `tfdp.records` was told whose they are; None where it was not.
@@ -60,6 +61,7 @@ class Store(abc.ABC):
     weighted: bool = False
     largest_weight: float | None = None
     redrawn: bool = False
+    repeated: bool = False
     pipeline: Callable[[], Any] | None = None
     given: Sequence[Callable[[], Any]] = ()
     unit_ids: Any = None

@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting.plain_files import refuse_no_plain_file
 from tfdp_layers.batches.records import leaves_by_name
+from tfdp_layers.batches.repeats import repeats
 from tfdp_layers.batches.stores import ArrayStore
 
 _TOGETHER = 256  # records that are read at once
@@ -41,7 +42,7 @@ def of_pipeline(
     check_pipeline(dataset)
     leaves = in_memory(dataset) if cache is None else in_files(dataset, Path(cache))
     store = records_of(leaves, dataset.element_spec, ids)
-    store.pipeline = weakref.ref(dataset)
+    store.pipeline, store.repeated = weakref.ref(dataset), repeats(dataset)
     return store
 
 

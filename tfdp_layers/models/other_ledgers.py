@@ -3,6 +3,7 @@
 from typing import Any
 
 from tfdp_layers.accounting import EpsilonCurve, Ledger
+from tfdp_layers.accounting.repeats import warn_of_repeated
 from tfdp_layers.accounting.sightings import Sighting, sight, sum_of, warn_of_others
 from tfdp_layers.models.calibrating import budget_of
 from tfdp_layers.models.run import Run
@@ -16,10 +17,13 @@ _MOST_EVENTS = 8
 
 
 def sight_records(run: Run, token: str, ledger: Ledger, callbacks: Any) -> None:
-    """Notes what a `fit` is charged for, and warns where other ledgers were charged for some of these records."""
+    """Notes what a `fit` is charged for; warns of records that come several times, and where other ledgers were charged
+    for some of them."""
     if run.plan is None or not run.plan.steps:
         return
-    others = sight(ledger, token, run.batches.footprint())
+    records = run.batches.footprint()
+    warn_of_repeated(records, run.release.unit)
+    others = sight(ledger, token, records)
     if others:
         warn_of_others(ledger, others, lambda: _cost(run, ledger, others, callbacks))
 

@@ -1,0 +1,68 @@
+"""Whether the rows of a data set are copies of one another: then a record is not a person."""
+
+import math
+
+import numpy as np
+
+from tfdp_layers.accounting.footprint import Footprint, Sketch
+from tfdp_layers.caller import warn
+
+__all__ = ["repeated", "warn_of_repeated"]
+
+_FEWEST, _SURELY, _SHARE, _DIFFERENT = 8, 20, 0.05, 0.15
+_MOST = 4096
+_LEAP = 4.0
+
+
+def warn_of_repeated(footprint: Footprint | None, unit: str) -> None:
+    """Warns of records that come several times, where a record is what is protected.
+
+    Whoever oversamples a rare class, or reads a file twice, has people of several records, whom epsilon does not cover.
+
+    Args:
+        footprint: of the records; None where nothing is known of them.
+        unit: that is protected.
+    """
+    found = repeated(footprint.sketch) if unit == "record" and footprint and footprint.sketch else None
+    if found is not None:
+        looked_at, several, most = found
+        warn(
+            f"Of {looked_at:,} different rows that were looked at, {several:,} come several times, up to {most:,}:"
+            " copies, it seems, of records of the same people. Each of them is protected as so many records are, by"
+            " about so many times the epsilon that will be stated. Leave the copies out. Rare classes count more by"
+            " sample_weight or class_weight, records change at random by views=, and unit_ids= says whose they are. If"
+            " equal rows are other people's, nothing is lost."
+        )
+
+
+def repeated(sketch: Sketch) -> tuple[int, int, int] | None:
+    """How many different rows were looked at, how many of them come several times, and how often at most.
+
+    None where that may well be chance: rows of a table of few columns equal other people's. It is none where
+
+    - all of 20 rows or more come a multiple of the same number of times: a file that was read twice, say;
+    - 20 rows or more come k times, and next to none k - 1 or k + 1 times. Rows of independent people come k times by a
+      mixture of Poisson distributions, of which F_k^2 <= (1 + 1 / k) F_(k-1) F_(k+1) in the mean, by Cauchy and Schwarz
+      (F_k: how many come k times); four times that is no chance;
+    - 8 rows or more, and a twentieth of the records, are equal as a whole, and next to none by half. By chance rows
+      agree in some columns far more often than in all. (Where there are few different rows, as where each record is of
+      one of few products, nothing follows from that.)
+    """
+    times = np.frombuffer(sketch.counts, np.uint32)
+    several = times[times > 1]
+    surely = len(several) >= _SURELY and (int(np.gcd.reduce(times)) > 1 or _leaps(times))
+    copies = int(several.sum()) - len(several)
+    records = int(times.sum())
+    whole = sketch.told_by_half and len(several) >= _FEWEST and len(times) > _DIFFERENT * records
+    if not (surely or (whole and copies >= _SHARE * records)):
+        return None
+    return len(times), len(several), int(several.max())
+
+
+def _leaps(times: np.ndarray) -> bool:
+    often = np.bincount(np.minimum(times, _MOST + 1), minlength=_MOST + 2)
+    return any(
+        often[k] >= _SURELY and often[k] > _LEAP * math.sqrt((often[k - 1] + 5.0) * (often[k + 1] + 5.0))
+        for k in np.flatnonzero(often[: _MOST + 1]).tolist()
+        if k > 1
+    )
