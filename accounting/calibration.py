@@ -18,6 +18,7 @@ from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.loss_distributions import has_pld, pld_epsilon, pld_interval
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.renyi import estimated_epsilon
+from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import refuse_class
 from tfdp_layers.sampling import Sampling
@@ -75,8 +76,8 @@ def calibrate_noise_multiplier(
     spent = plan.epsilon(1.0, 0)
     if spent >= target_epsilon:
         raise OutOfReachError(
-            f"The ledger already holds epsilon={spent:.4g} at delta={delta:g}, so no noise reaches target_epsilon="
-            f"{target_epsilon!r}. Use a larger target."
+            f"The ledger already holds epsilon={rounded_up(spent)} at delta={delta:g}, so no noise reaches"
+            f" target_epsilon={target_epsilon!r}. Use a larger target."
         )
     guess = _least(lambda z: plan.epsilon(z, steps, math.inf), target_epsilon, 1.0, tolerance=0.02)
     guess = _least(lambda z: plan.epsilon(z, steps, _COARSE), target_epsilon, guess, tolerance=0.002, stride=1.05)
@@ -140,7 +141,7 @@ def calibrate_release(target: Budget, release: Callable[[float], AnyRelease], le
     if spent >= target.epsilon * (1.0 - _LEAST_LEFT):
         raise BudgetExhausted(
             f"Next to nothing is left of the budget epsilon={target.epsilon:g} at delta={target.delta:g}: the ledger"
-            f" holds epsilon={spent:.4g}. Use a larger budget."
+            f" holds epsilon={rounded_up(spent)}. Use a larger budget."
         )
     guess = _least(cost, target.epsilon, 1.0, tolerance=0.02)
     return _least(cost, target.epsilon, guess, tolerance=_TOLERANCE, stride=1.02)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tfdp_layers.accounting.budget import Affordability, Budget, BudgetExhausted
 from tfdp_layers.accounting.entries import Entries
 from tfdp_layers.accounting.releases import AnyRelease
+from tfdp_layers.accounting.wording import rounded_up
 
 __all__ = ["Limit", "Sparing"]
 
@@ -54,8 +55,8 @@ class Limit:
         if found.most(0) < 0:
             raise BudgetExhausted(
                 f"{self.whose('')} is epsilon={self.budget.epsilon:g} at delta={self.budget.delta:g}, and what was"
-                f" about to be released would make it {found.epsilon(0):.4g}. Nothing was released. Use more noise"
-                " (noise_multiplier), or decide on a larger budget."
+                f" about to be released would make it {rounded_up(found.epsilon(0))}. Nothing was released. Use more"
+                " noise (noise_multiplier), or decide on a larger budget."
             )
 
     def refusal(self, token: str, steps: int, affordable: int, spent: float) -> BudgetExhausted:
@@ -67,9 +68,9 @@ class Limit:
             else "Use more noise, or a larger PrivacyBudget."
         )
         return BudgetExhausted(
-            f"{self.whose(token)} is epsilon={self.budget.epsilon:g} at delta={self.budget.delta:g}; {spent:.4g} of it"
-            f" is spent by all that was trained and released so far, and {steps} more of these releases would exceed it"
-            f" ({affordable} fit). Nothing was released. {fix}{others}"
+            f"{self.whose(token)} is epsilon={self.budget.epsilon:g} at delta={self.budget.delta:g};"
+            f" {rounded_up(spent)} of it is spent by all that was trained and released so far, and {steps} more of"
+            f" these releases would exceed it ({affordable} fit). Nothing was released. {fix}{others}"
         )
 
 

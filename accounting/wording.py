@@ -13,13 +13,14 @@ def row(label: str, text: str) -> str:
     return textwrap.fill(text, _WIDTH, initial_indent=f"{label + ':':13}", subsequent_indent=" " * 13)
 
 
-def rounded_up(value: float) -> str:
-    """Four significant digits, never below the value: a statement may not say less than the truth."""
+def rounded_up(value: float, digits: int = 4) -> str:
+    """So many significant digits, never below the value: nobody may be told of less than the truth."""
+    value = float(value)
     if not 0 < value < math.inf:
         return f"{value:g}"
-    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
-    text = f"{value:.4g}"
-    return text if float(text) >= value else f"{float(text) + unit:.4g}"
+    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
+    text = f"{value:.{digits}g}"
+    return text if float(text) >= value else f"{float(text) + unit:.{digits}g}"
 
 
 def rows_in_words(records_per_unit: int, views: int) -> str:

@@ -7,6 +7,7 @@ import keras
 
 from tfdp_layers.accounting import Budget, BudgetExhausted, Epsilon, Release, affordable_steps
 from tfdp_layers.accounting.accountant import check_delta
+from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.callbacks.spending import Spending
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import Elsewhere
@@ -183,6 +184,7 @@ class PrivacyBudget(keras.callbacks.Callback):
             maximum=self._planned,
             noise=release.noise,
             held=self._spending.held,
+            records_per_owner=release.records_per_owner,
         )
 
     def _further(self) -> int:
@@ -213,9 +215,10 @@ class PrivacyBudget(keras.callbacks.Callback):
         one, printed = float(self._spending.curve.at(1)), float(nominal.curve.at(1))
         return (
             f"PrivacyBudget(epsilon={self.epsilon:g}) on an algorithm used as printed (as_published=True), whose"
-            f" publication states less than it costs: at delta={self.delta:g} one step costs epsilon={one:.4g}, and"
-            f" nominally {printed:.4g}. Use the sound default (as_published=False); or, to study the printed algorithm,"
-            " PrivacyBudget(..., accept_nominal=True), which keeps to the nominal figure and guarantees nothing."
+            f" publication states less than it costs: at delta={self.delta:g} one step costs"
+            f" epsilon={rounded_up(one)}, and nominally {rounded_up(printed)}. Use the sound default"
+            " (as_published=False); or, to study the printed algorithm, PrivacyBudget(..., accept_nominal=True), which"
+            " keeps to the nominal figure and guarantees nothing."
         )
 
     def _nothing_left(self) -> str:
@@ -224,14 +227,14 @@ class PrivacyBudget(keras.callbacks.Callback):
         if not releases:
             return (
                 f"The budget epsilon={self.epsilon:g} at delta={self.delta:g} is smaller than what one release costs"
-                f" with this noise, epsilon={more:.4g}. Nothing was released. Let fit find the noise"
+                f" with this noise, epsilon={rounded_up(more)}. Nothing was released. Let fit find the noise"
                 " (noise_multiplier='calibrate', the default), or use more of it, a larger budget, or a smaller"
                 " batch_size."
             )
         return (
             f"Nothing is left of the budget epsilon={self.epsilon:g} at delta={self.delta:g}: the {releases} releases"
-            f" in the ledger spent epsilon={spent:.4g}, and one more would make it {more:.4g}. Nothing more was"
-            " released. Use a larger budget, more noise (noise_multiplier), or a smaller batch_size."
+            f" in the ledger spent epsilon={rounded_up(spent)}, and one more would make it {rounded_up(more)}. Nothing"
+            " more was released. Use a larger budget, more noise (noise_multiplier), or a smaller batch_size."
         )
 
 

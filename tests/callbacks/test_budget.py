@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -117,6 +118,24 @@ def test_other_samplings_keep_to_their_budget_and_use_it_up(sampling: Any) -> No
         probe = after(model.ledger, release, STEPS)
         assert budget.exhausted
         assert tfdp.accounting.epsilon(model.ledger, DELTA) <= goal < tfdp.accounting.epsilon(probe, DELTA)
+
+
+@pytest.mark.parametrize("kind", [tfdp.sampling.Poisson, tfdp.sampling.Partition], ids=lambda kind: kind.kind)
+def test_what_owners_of_several_records_cost_is_planned_as_it_is_charged(kind: Any) -> None:
+    """Planned as one record's it would be announced, and refused by the ledger step by step."""
+    release = replace(release_of(3.0, kind(BATCH)), unit="owner", records_per_owner=4)
+    each = [
+        float(tfdp.accounting.EpsilonCurve(None, one, DELTA).at(1)) for one in (release_of(3.0, kind(BATCH)), release)
+    ]
+    model, budget = Stand(), PrivacyBudget((each[0] + each[1]) / 2, DELTA)  # a step of one record is affordable
+    with pytest.raises(BudgetExhausted, match="smaller than what one release costs"):
+        model.fit(release, 20, STEPS, [budget])
+    assert model.ledger.steps == 0
+    budget = PrivacyBudget(3 * each[1], DELTA)
+    model.fit(release, 200, STEPS, [budget])
+    probe = after(model.ledger, release, STEPS)
+    assert budget.exhausted
+    assert tfdp.accounting.epsilon(model.ledger, DELTA) <= budget.epsilon < tfdp.accounting.epsilon(probe, DELTA)
 
 
 def state(model: Any) -> list[np.ndarray]:

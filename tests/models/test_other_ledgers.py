@@ -12,6 +12,7 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
 from tfdp_layers.accounting import Statement, epsilon, sightings, together
+from tfdp_layers.accounting.wording import rounded_up
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(80, 3)).astype("float32"), np.ones((80, 1), "float32")
@@ -170,8 +171,8 @@ def test_the_sum_is_said_before_it_is_spent_and_holds():
     second = model_of()
     (warning,) = said(lambda: fit(model=second, callbacks=[budget]))
     whole, alone = epsilon(together(second.ledger), DELTA), epsilon(second.ledger, DELTA)
-    assert f"up to epsilon {whole:.4g} at delta 0.001" in str(warning.message)
-    assert f"will state {alone:.4g};" in str(warning.message)
+    assert f"up to epsilon {rounded_up(whole)} at delta 0.001" in str(warning.message)
+    assert f"will state {rounded_up(alone)};" in str(warning.message)
     assert whole > 1.2 * alone
     second.ledger.merge(together(second.ledger))
     assert epsilon(second.ledger, DELTA) == whole

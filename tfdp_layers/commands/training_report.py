@@ -8,6 +8,7 @@ from typing import Any
 
 from tfdp_layers._version import __version__
 from tfdp_layers.accounting import epsilon
+from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.commands.command import wrapped
 from tfdp_layers.commands.training_plan import Training
 
@@ -22,7 +23,7 @@ def plan(training: Training, model: Any) -> str:
     images = data.x_train.shape if training.features is None else training.features.input_shape
     shape = "x".join(map(str, images[1:]))
     spent = (
-        f", {float(epsilon(training.ledger, options.delta)):.4g} of it spent before" if training.ledger.steps else ""
+        f", {rounded_up(epsilon(training.ledger, options.delta))} of it spent before" if training.ledger.steps else ""
     )
     drawn = {
         "poisson": "on average: Poisson sampling",

@@ -9,6 +9,7 @@ import numpy as np
 from tfdp_layers.accounting import Epsilon, EpsilonCurve, Ledger, NumericSparse, Statement, epsilon
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
+from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.caller import warn
 from tfdp_layers.federated.selection import LargestValues, RandomAboveThreshold, SparseVector, Update
 from tfdp_layers.instances import refuse_own_code
@@ -173,7 +174,7 @@ class Party:
         whole = "" if self.ledger.budget is None else f", or that of its ledger, {self.ledger.budget.epsilon:g}"
         warn(
             f"Party {self.name!r} halts: its budget, {own}{whole}, pays for no further test; it spent"
-            f" {float(epsilon(self.ledger, self.budget.delta)):.4g}. It trains and uploads nothing more. A larger"
+            f" {rounded_up(epsilon(self.ledger, self.budget.delta))}. It trains and uploads nothing more. A larger"
             " Budget is a decision of whoever answers for its data; the global model goes on with the other parties."
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from tfdp_layers.accounting import Budget, GroupNoise, Ledger, Release, calibrate_noise_multiplier, epsilon
 from tfdp_layers.accounting.calibration import OutOfReachError
+from tfdp_layers.accounting.wording import rounded_up as at_least
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget
 from tfdp_layers.callbacks.steering import flatten_callbacks
@@ -118,7 +119,7 @@ def _calibrate(
     joint = max(_least_noise(target, accounted, batches, max(1, plan.steps), correlation) for target in targets)
     optimizer.multiplier.found = rounded_up(joint / _joint_of_one(optimizer, batches, groups))
     spent = float(epsilon(accounted, budget.delta)) if accounted.steps else 0.0
-    beside = f", beside epsilon {spent:.4g} that the ledger holds" if spent else ""
+    beside = f", beside epsilon {at_least(spent)} that the ledger holds" if spent else ""
     of_noise = "" if correlation is None else f" with correlated noise, decay {correlation.number:g}"
     drawn = (
         f"{batches.sampling.batch_size:,} of {batches.examples:,} {'units' if batches.unit == 'unit' else 'records'}"
@@ -179,13 +180,13 @@ def _nothing_left(target: Budget, spent: float, ledger: Ledger) -> str:
     if target == ledger.budget:
         return (
             f"Nothing is left of the budget of the data set {ledger.dataset!r}, epsilon={target.epsilon:g} at"
-            f" delta={target.delta:g}: the {ledger.steps} releases in the ledger{where} spent epsilon={spent:.4g}."
-            " Nothing more was released, and no PrivacyBudget raises what was fixed for the data set. The models that"
-            " were trained may be used for ever; a further one needs other records."
+            f" delta={target.delta:g}: the {ledger.steps} releases in the ledger{where} spent"
+            f" epsilon={at_least(spent)}. Nothing more was released, and no PrivacyBudget raises what was fixed for the"
+            " data set. The models that were trained may be used for ever; a further one needs other records."
         )
     return (
         f"Nothing is left of the budget epsilon={target.epsilon:g} at delta={target.delta:g}: the {ledger.steps}"
-        f" releases in the ledger{where} spent epsilon={spent:.4g}. Nothing more was released. With"
+        f" releases in the ledger{where} spent epsilon={at_least(spent)}. Nothing more was released. With"
         " noise_multiplier='calibrate' one fit plans to use the whole budget: give all epochs to one fit, a larger"
         " budget to the next, or the optimizer a number."
     )

@@ -5,6 +5,7 @@ from typing import Any
 from tfdp_layers.accounting import EpsilonCurve, Ledger
 from tfdp_layers.accounting.repeats import warn_of_repeated
 from tfdp_layers.accounting.sightings import Sighting, sight, sum_of, warn_of_others
+from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.models.calibrating import budget_of
 from tfdp_layers.models.run import Run
 
@@ -41,6 +42,6 @@ def _cost(run: Run, ledger: Ledger, others: tuple[Sighting, ...], callbacks: Any
     except (ValueError, ArithmeticError, NotImplementedError):
         return "Their guarantees are of different kinds (another neighbouring relation or unit) and have no sum."
     return (
-        f"With this fit it will be up to epsilon {total:.4g} at delta {budget.delta:g}, where this model will state"
-        f" {alone:.4g}; after it all of it is {_SUM}."
+        f"With this fit it will be up to epsilon {rounded_up(total)} at delta {budget.delta:g}, where this model will"
+        f" state {rounded_up(alone)}; after it all of it is {_SUM}."
     )

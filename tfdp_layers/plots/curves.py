@@ -9,6 +9,7 @@ import numpy as np
 from tfdp_layers.accounting import RunPlan, privacy_profile
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.calibration import estimated_noise_multiplier
+from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.plots.figures import Figure, described, drawn, framed, named
 from tfdp_layers.plots.sources import Points, by_name, epsilon_points, history_of, ledger_of, scalars_of
 from tfdp_layers.sampling import Sampling
@@ -30,7 +31,8 @@ def epsilon(*sources: Any, delta: float | None = None, budget: float | None = No
 
     Raises: ValueError for a source that does not tell epsilon, and for sources by steps beside sources by epochs.
     """
-    found = {name: epsilon_points(one, delta) for name, one in by_name(sources, named_sources, "run").items()}
+    given = by_name(sources, named_sources, "run")
+    found = {name: epsilon_points(one, delta) for name, one in given.items()}
     axis = {unit for _, unit in found.values()}
     if len(axis) > 1:
         raise ValueError("Histories count epochs and the others steps: draw them apart, or give ledgers for all.")
@@ -41,11 +43,11 @@ def epsilon(*sources: Any, delta: float | None = None, budget: float | None = No
         axes.axhline(budget, color="#1a1a1a", linewidth=1.2, linestyle=(0, (2, 2)))
         axes.annotate(f"budget {budget:g}", (0.02, budget), (0, 4), ("axes fraction", "data"), "offset points")
     (unit,) = axis
-    at = f" (delta {delta or 1e-5:g})" if unit == "step" and any(ledger_of(one) for one in sources) else ""
+    at = f" (delta {delta or 1e-5:g})" if unit == "step" and any(map(ledger_of, given.values())) else ""
     named(axes, f"{unit}s", "epsilon", f"Privacy spent{at}")
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
-    ends = "; ".join(f"{name}: {y[-1]:.3g} after {x[-1]:.0f} {unit}s" for name, (x, y) in lines.items())
+    ends = "; ".join(f"{name}: {rounded_up(y[-1], 3)} after {x[-1]:.0f} {unit}s" for name, (x, y) in lines.items())
     limit = "" if budget is None else f" A line marks the budget, {budget:g}."
     return described(figure, f"Line chart of epsilon against {unit}s. {ends}.{limit}")
 
@@ -81,7 +83,7 @@ def accuracy(
         axes.set_xscale("log")
         _plain_ticks(axes, everything)
     named(axes, "epsilon", what, f"{what.capitalize()} against epsilon")
-    ends = "; ".join(f"{n}: {np.mean(y[-1]):.3g} at epsilon {x[-1]:.3g}" for n, (x, y) in found.items())
+    ends = "; ".join(f"{n}: {np.mean(y[-1]):.3g} at epsilon {rounded_up(x[-1], 3)}" for n, (x, y) in found.items())
     return described(figure, f"Line chart of {what} against epsilon. {ends}.")
 
 
@@ -191,7 +193,10 @@ def profile(*sources: Any, delta: float | None = None, **named_sources: Any) -> 
         marked = f" A line marks delta {delta:g}."
     named(axes, "epsilon", "delta", "Privacy profile: each point is a guarantee")
     axes.set_xlim(left=0)
-    ends = "; ".join(f"{name}: down to delta {min(y):.2g} at epsilon {max(x):.3g}" for name, (x, y) in lines.items())
+    ends = "; ".join(
+        f"{name}: down to delta {rounded_up(min(y), 2)} at epsilon {rounded_up(max(x), 3)}"
+        for name, (x, y) in lines.items()
+    )
     return described(figure, f"Line chart of delta, logarithmic, against epsilon. {ends}.{marked}")
 
 
