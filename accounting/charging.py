@@ -13,10 +13,6 @@ from tfdp_layers.instances import replaced
 
 __all__ = ["charge", "check_ledger", "counts_alike"]
 
-_HOW_MUCH = (
-    "All of it is tfdp.accounting.together(ledger), for tfdp.accounting.epsilon(..., delta) or ledger.merge(...)."
-)
-
 _counting: set[type] = {Ledger}
 """The classes of ledgers whose counts this library vouches for."""
 
@@ -67,7 +63,7 @@ def charge(
     try:
         # First: a warning may be an error.
         warn_of_repeated(records, release.unit)
-        warn_of_others(ledger, others, lambda: _HOW_MUCH)
+        warn_of_others(ledger, others)
         ledger.reserve(token, steps)
     finally:
         keep(token)

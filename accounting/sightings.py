@@ -32,6 +32,9 @@ _lock = threading.RLock()
 _sightings: list[Sighting] = []
 _held: dict[str, set[str]] = {}
 """Of each ledger that was charged, by its name: which entries of sightings it held when a segment of it ended."""
+_HOW_MUCH = (
+    "All of it is tfdp.accounting.together(ledger), for tfdp.accounting.epsilon(..., delta) or ledger.merge(...)."
+)
 _MOST_SKETCHES = 256
 """Of 12 kB each. Of more data sets those that were charged for longest ago are known by their places alone."""
 _warned: weakref.WeakKeyDictionary[Ledger, int] = weakref.WeakKeyDictionary()
@@ -171,7 +174,7 @@ def sum_of(ledger: Ledger, others: Iterable[Sighting]) -> Ledger:
     return found
 
 
-def warn_of_others(ledger: Ledger, others: tuple[Sighting, ...], cost: Callable[[], str]) -> None:
+def warn_of_others(ledger: Ledger, others: tuple[Sighting, ...], cost: Callable[[], str] = lambda: _HOW_MUCH) -> None:
     """Warns of other ledgers: of the first one, and whenever they are twice as many as they were.
 
     Args:

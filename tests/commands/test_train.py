@@ -203,7 +203,10 @@ def test_a_recipe_on_features_keeps_them_centers_them_and_tests_the_mean_of_the_
     monkeypatch.setattr(train, "_adapt", lambda training, model: adapted.append(model) or adapt(training, model))
     options = ["--recipe", "scattering", "--cache-dir", kept, "--holdout", 300, "--setting", "feature_scales=(1,)"]
     options += ["--setting", "centering_noise=30", "--setting", "whitening_noise=30"]
-    result = run_json(capsys, *TRAIN, *options, "--epochs", 3, "--setting", "gradient_clip=1")
+    assert run(*TRAIN, *options, "--epochs", 3, "--setting", "gradient_clip=1", "--json") == 0
+    said = capsys.readouterr().out
+    assert "300 of the training records, without noise: taken for public" in " ".join(said.split())
+    result = json.loads(said.splitlines()[-1])
     assert (result["examples"], result["steps"], result["holdout"]) == (1137, 3 * 5, 300)
     assert len(list(kept.iterdir())) == 2
     assert 1.9 < result["epsilon"] <= 2

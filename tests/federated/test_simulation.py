@@ -35,6 +35,16 @@ def test_the_papers_models_have_the_papers_weights():
         build_model("rnn", DIGITS, 0.1)
 
 
+def test_nothing_of_the_records_is_in_the_model_before_it_is_trained():
+    darker = dataclasses.replace(DIGITS, x_train=DIGITS.x_train / 3)
+    own = dataclasses.replace(darker, name="ours")
+    front = [build_model("mlp", data, 0.1).layers[0] for data in (DIGITS, darker)]
+    assert len({(layer.scale, layer.offset) for layer in front}) == 1
+    for data in (DIGITS, own):
+        layer = build_model("mlp", data, 0.1).layers[0]
+        assert 0.5 < float(np.std(layer(DIGITS.x_train))) < 2.0
+
+
 def test_parties_hold_disjoint_records_while_there_are_enough():
     marked = dataclasses.replace(DIGITS, y_train=np.arange(len(DIGITS.y_train)))
     rows = np.concatenate([y for _, y in shares(marked, 10, 143, seed=1)])

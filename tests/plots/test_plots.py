@@ -92,6 +92,10 @@ def test_accuracy_against_epsilon():
     assert lines["pairs"] == [[1, 2, 8], pytest.approx([0.6, 0.8, 0.9])]
     assert axes_of(figure) == ("epsilon", "accuracy")
     assert "pairs: 0.9 at epsilon 8" in plots.alt_text(figure)
+    assert "without noise" not in plots.alt_text(figure)
+    private = plots.accuracy({"epsilon": [1.0, 2.0], "accuracy": [0.5, 0.6]}, metric="accuracy")
+    assert "of the training data: without noise, not to be published" in plots.alt_text(private)
+    assert "without noise" in private.get_suptitle()
     wide = plots.accuracy(([0.1, 1, 10], [0.1, 0.2, 0.3]))
     assert [t.get_text() for t in wide.axes[0].get_xticklabels()] == ["0.1", "1", "10"]
     many = plots.accuracy(([0.1 * 1.6**n for n in range(10)], [0.1] * 10))

@@ -48,6 +48,11 @@ def plan(training: Training, model: Any) -> str:
         f" {float(training.noise_multiplier):.4g}",
         "Note": "the training loss and accuracy below carry no noise: the guarantee does not cover them",
     }
+    if options.holdout is not None:
+        rows["Holdout"] = (
+            f"tested on are {options.holdout} of the training records, without noise: taken for public. Where they are"
+            " private, publish no accuracy of them, and choose nothing by it"
+        )
     return "\n".join(wrapped(text, f"{label:10}", 10) for label, text in rows.items())
 
 

@@ -61,7 +61,8 @@ def accuracy(
         sources: pairs (epsilons, values) of finished trainings, in any order; or, of one training, a History of a fit
             with a `PrivacyBudget` and validation data, or a folder of `PrivacyTensorBoard`. Values may be lists of
             repeated runs: then their means are drawn, and bars from the least to the largest.
-        metric: of a History; in a folder `validation/NAME` of `val_NAME`.
+        metric: of a History; in a folder `validation/NAME` of `val_NAME`. One of the training data carries no noise,
+            and no epsilon covers it: the picture says so.
         baseline: the same without privacy; draws a line.
         named_sources: the same, under names of your own.
 
@@ -73,7 +74,9 @@ def accuracy(
     for line, (x, y) in zip(list(axes.lines), found.values(), strict=True):
         if any(len(v) > 1 for v in y):
             axes.vlines(x, [min(v) for v in y], [max(v) for v in y], color=line.get_color(), linewidth=1.2)
-    what = metric.removeprefix("val_").replace("_", " ")
+    what, noted = metric.removeprefix("val_").replace("_", " "), ""
+    if not metric.startswith("val_") and any(history_of(one) for one in (*sources, *named_sources.values())):
+        noted = ", of the training data: without noise, not to be published"
     if baseline is not None:
         axes.axhline(baseline, color="#1a1a1a", linewidth=1.2, linestyle=(0, (2, 2)))
         axes.margins(y=0.12)
@@ -82,9 +85,9 @@ def accuracy(
     if min(everything) > 0 and max(everything) >= 8 * min(everything):
         axes.set_xscale("log")
         _plain_ticks(axes, everything)
-    named(axes, "epsilon", what, f"{what.capitalize()} against epsilon")
+    named(axes, "epsilon", what, f"{what.capitalize()} against epsilon{noted}")
     ends = "; ".join(f"{n}: {np.mean(y[-1]):.3g} at epsilon {rounded_up(x[-1], 3)}" for n, (x, y) in found.items())
-    return described(figure, f"Line chart of {what} against epsilon. {ends}.")
+    return described(figure, f"Line chart of {what} against epsilon{noted}. {ends}.")
 
 
 def _pairs(source: Any, metric: str) -> tuple[list[float], list[list[float]]]:

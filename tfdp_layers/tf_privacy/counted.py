@@ -12,6 +12,9 @@ import tensorflow as tf
 from tfdp_layers.accounting import Budget, BudgetExhausted, GroupNoise, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
+from tfdp_layers.accounting.footprint import Footprint
+from tfdp_layers.accounting.repeats import warn_of_repeated
+from tfdp_layers.accounting.sightings import keep, sight, warn_of_others
 from tfdp_layers.callbacks.steering import logs_first
 from tfdp_layers.callbacks.turns import Turns
 from tfdp_layers.sampling.forks import refuse_fork
@@ -152,10 +155,17 @@ class Counted:
         self._tfdp_traced = mechanism
         arguments["callbacks"] = logs_first(arguments.get("callbacks"), Turns(lambda: self._tfdp_run))
         try:
+            self._sight(token, data.footprint(), release.unit)
             return super().fit(**(arguments | data.arguments()))  # type: ignore[misc]
         finally:
             self._tfdp_run = None
+            keep(token)
             self.ledger.end(token)
+
+    def _sight(self, token: str, records: Footprint, unit: str) -> None:
+        """Notes what a `fit` is charged for; warns of copies, and where other ledgers were charged for some of it."""
+        warn_of_repeated(records, unit)
+        warn_of_others(self.ledger, sight(self.ledger, token, records))
 
     def make_train_function(self, force: bool = False) -> Callable[[Any], Any]:
         """Keras' compiled step, counted. Outside of this class's `fit` it raises RuntimeError and does nothing."""

@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.accounting.footprint import Footprint, footprint_of
 from tfdp_layers.callbacks.steering import flatten_callbacks, refuse_steering
 from tfdp_layers.instances import refuse_own_code
 from tfdp_layers.overlap import overlap
@@ -49,6 +51,11 @@ class Data:
     def arguments(self) -> dict[str, Any]:
         """What Keras' `fit` gets in place of the caller's data."""
         return {} if self.batches is None else {"x": self.batches.dataset(), "steps_per_epoch": self.steps}
+
+    def footprint(self) -> Footprint:
+        """What tells these records again."""
+        leaves = tf.nest.flatten(self.x)
+        return footprint_of(leaves, [np.asarray(leaf) for leaf in leaves])
 
     def refuse_microbatches(self, mechanism: Mechanism) -> None:
         """Raises ValueError unless each microbatch is one record."""
