@@ -78,7 +78,7 @@ class Ledger(View):
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Ledger":
-        """Returns a copy in memory of a ledger's file, to look at: without a lock, a mark or the right to write.
+        """Returns a copy in memory of a ledger's file, to look at: no lock, no mark, and nothing can be charged to it.
 
         Raises:
             LedgerError: there is none, it is not a whole ledger, or there is a mark and it lacks what that tells of.
@@ -312,10 +312,10 @@ class Ledger(View):
 
     def _refuse_copy(self) -> None:
         if self._state.is_copy:
+            of = "a file" if self.dataset is None else f"the ledger of the data set {self.dataset!r}"
             raise LedgerError(
-                f"This is a copy of the ledger of the data set {self.dataset!r}: what it counted would be missing in"
-                " the data set's own. Assign that one: model.ledger = tfdp.accounting.Ledger(path,"
-                f" dataset={self.dataset!r})."
+                f"This is a copy of {of}: what it counted would be missing there. Assign that: model.ledger ="
+                f" tfdp.accounting.Ledger(path{'' if self.dataset is None else f', dataset={self.dataset!r}'})."
             )
 
     def _add(self, segment: Segment, steps: int, ahead: int = 0) -> None:

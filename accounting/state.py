@@ -22,7 +22,7 @@ class State:
 
     Attributes:
         identity, entries: of the ledger.
-        is_copy: of the ledger of a data set, which may not be charged.
+        is_copy: of the ledger of a data set, or of a file that was looked at: it may not be charged.
         unwritten: whether something here is not in the file yet.
 
     Args:
@@ -58,8 +58,10 @@ class State:
 
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "State":
-        """In memory, from a file that is looked at and nothing else. Raises LedgerError."""
-        return cls.of(History(path, writable=False).peek())
+        """In memory, a copy of a file that is looked at and nothing else. Raises LedgerError."""
+        state = cls.of(History(path, writable=False).peek())
+        state.is_copy = True
+        return state
 
     @property
     def path(self) -> Path | None:

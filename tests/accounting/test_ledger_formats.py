@@ -84,6 +84,23 @@ def test_a_ledger_is_looked_at_without_a_mark_a_lock_or_a_folder_to_write_to(pat
         Ledger.read(tmp_path / "none.json")
 
 
+@pytest.mark.parametrize("dataset", [None, "people"])
+def test_what_was_read_to_be_looked_at_is_charged_with_nothing(tmp_path, dataset):
+    """It would be missing in the file, which `tfdp epsilon --ledger` and the next process read."""
+    path = tmp_path / "ledger.json"
+    ledger = Ledger(path, dataset=dataset)
+    ledger.reserve(ledger.begin(STEP), 3)
+    ledger.close()
+    looked = Ledger.read(path)
+    with pytest.raises(LedgerError, match=r"copy of .*missing there. Assign that: .*Ledger\(path"):
+        looked.reserve(looked.begin(STEP), 1)
+    assert (looked.steps, looked.is_copy) == (3, True)
+    again = Ledger(path)
+    again.reserve(again.begin(STEP), 1)
+    again.merge(looked)
+    assert again.steps == 4
+
+
 def test_sealed_values_of_the_tests_are_those_of_the_library(path):
     spend(path, 3)
     for text in (path.read_text(), VERSION_0_1.read_text()):
