@@ -38,7 +38,7 @@ _HOW_MUCH = (
 _MOST_SKETCHES = 256
 """Of 12 kB each. Of more data sets those that were charged for longest ago are known by their places alone."""
 _warned: weakref.WeakKeyDictionary[Ledger, int] = weakref.WeakKeyDictionary()
-_apart: contextvars.ContextVar[bool] = contextvars.ContextVar("apart", default=False)
+_apart: contextvars.ContextVar[Callable[[Ledger], bool]] = contextvars.ContextVar("apart", default=lambda _: False)
 
 
 class Sighting:
@@ -86,9 +86,12 @@ class Sighting:
 
 
 @contextlib.contextmanager
-def apart() -> Iterator[None]:
-    """Inside, in this context, charges leave nothing behind: an audit's own training, the trials of a search."""
-    token = _apart.set(True)
+def apart(ledgers: Callable[[Ledger], bool]) -> Iterator[None]:
+    """Inside, in this context, charges of these ledgers leave nothing behind: an audit's own, those of trials.
+
+    Others do: what callbacks, builders and objectives of the caller train besides is neither the audit nor the trial.
+    """
+    token = _apart.set(ledgers)
     try:
         yield
     finally:
@@ -103,7 +106,7 @@ def sight(
     Args:
         beside: ledgers that count the segment, too: what they hold is no other's.
     """
-    if footprint is None or _apart.get():
+    if footprint is None or _apart.get()(ledger):
         return ()
     with _lock:
         found = tuple(_uncounted([ledger, *beside], [footprint], content=True))

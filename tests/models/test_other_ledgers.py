@@ -222,6 +222,15 @@ OTHER = {
 }
 
 
+@pytest.mark.slow
+def test_what_a_callback_trains_beside_an_audit_is_known():
+    other = model_of()
+    beside = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_: fit(model=other))
+    model_of().audit(X, Y, 20, epochs=1, callbacks=[beside])
+    assert len(said(charged)) == 1
+    assert together(charged()).steps == other.ledger.steps + 2
+
+
 @pytest.mark.parametrize("name", slow_but([one for one in OTHER if "audit" not in one], [*OTHER]))
 def test_what_is_no_second_charge_of_them_is_silent(name):
     assert said(OTHER[name]) == []

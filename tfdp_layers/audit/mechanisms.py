@@ -119,7 +119,7 @@ def repeated_scores(
     """The scores of many runs of a few steps on one data set; see `audit_steps`."""
     keeper = Repeats(model, score, steps)
     batches = PrivateBatches(x, y, sampling, examples=examples, seed=sampling_seed)
-    with apart():
+    with apart(lambda ledger: ledger is model.ledger):
         model.fit(batches, steps_per_epoch=steps * runs, verbose=0, callbacks=[keeper])
     return keeper
 

@@ -77,7 +77,7 @@ def audit_training(
         stddevs=model.optimizer.stddevs(groups),
         batch_size=sampling.batch_size,
     )
-    with observed(model, scores.observe), apart():
+    with observed(model, scores.observe), apart(lambda ledger: ledger is model.ledger):
         model.fit(batches, **({"verbose": 0} | fit))
     return audited(model.ledger if claimed is None else claimed, scores.array(), canaries.included, delta, confidence)
 

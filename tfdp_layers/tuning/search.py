@@ -112,7 +112,7 @@ def random_search(
         one.known["seeded"] = randomness is not None
     search.find_noise(number, target, ledger)
     with counting_nothing() as fresh:
-        with apart(), ledger.spared.by(_CHARGED):
+        with apart(_of_trial), ledger.spared.by(_CHARGED):
             search.rehearse(fresh)
         if verbose:
             print(_said(number, target, candidates), flush=True)
@@ -203,7 +203,7 @@ class _Search:
         token = charge(ledger, self.selection(number), records=self.candidates[0].batches.footprint())
         ended: set[bytes] = set()
         try:
-            with silence(), apart(), ledger.spared.by(_CHARGED):
+            with silence(), apart(_of_trial), ledger.spared.by(_CHARGED):
                 best = best_of(number.draw(self.randomness), lambda: self.trial(fresh, ended))
                 keras.utils.set_random_seed(self.randomness.getrandbits(32))
         finally:
@@ -255,6 +255,10 @@ class _Search:
         candidate.refuse_leaps(model)
         model.ledger = ledger = TrialLedger(self._parts(candidate))
         _refuse_paid(ledger)
+
+
+def _of_trial(ledger: Ledger) -> bool:
+    return isinstance(ledger, TrialLedger)
 
 
 def _refuse_paid(ledger: Ledger) -> None:
