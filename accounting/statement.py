@@ -107,6 +107,8 @@ _PARTY_ASSUMPTIONS = (
     "Bound, threshold, fraction and epsilon of an upload were chosen without looking at the party's data.",
     "The initial weights do not depend on the party's data, or their own privacy cost is in this ledger.",
     "The keys of noise and selection are secret and were used once.",
+    "All that was released of these data is in this ledger: where they take part under two names, or a person's records"
+    " are at several parties, the epsilons add up.",
 )
 _ASSUMED = {NumericSparse.unit: _PARTY_ASSUMPTIONS, "unit": _UNIT_ASSUMPTIONS, "owner": _OWNER_ASSUMPTIONS}
 _PARTY_COVERED = "every upload of this party, what the server and the other parties compute from them, and epsilon"

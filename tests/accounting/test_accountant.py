@@ -229,3 +229,18 @@ def test_large_epsilons_take_few_points_and_stay_exact(multiplier):
     assert (
         finer <= chosen * (1 + 1e-9) <= finer * (1 + 1e-5) < coarser
     )  # above the truth by a hair; 16 times would tell
+
+
+@pytest.mark.parametrize(
+    ("sampling", "examples", "noise"),
+    [(Poisson(1), 10**15, 1.0), (FixedSize(1), 10**7, 0.02)],
+    ids=["poisson", "fixed"],
+)
+def test_where_next_to_nothing_is_drawn_another_accountant_answers(sampling, examples, noise):
+    """Privacy loss distributions round there, and dp-accounting raises."""
+    release = Release((GroupNoise("weights", 1.0, noise),), sampling, examples)
+    ledger = Ledger()
+    ledger.reserve(ledger.begin(release), 10)
+    found = epsilon(ledger, 1e-9)
+    assert found.accountant == "RDP"
+    assert 0.0 <= found < math.inf
