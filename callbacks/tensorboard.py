@@ -18,6 +18,7 @@ __all__ = ["PrivacyTensorBoard"]
 
 _DEFAULT_DELTA = 1e-5
 _ORDERS_SHOWN = 16.0
+_COSTS = ("privacy/epsilon", "privacy/nominal_epsilon")
 
 
 class PrivacyTensorBoard(keras.callbacks.Callback):
@@ -142,7 +143,7 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
     def _write(self, values: dict[str, float]) -> None:
         with self._writer.as_default(step=self._spending.releases):
             for tag, value in values.items():
-                tf.summary.scalar(tag, value)
+                tf.summary.scalar(tag, _at_least(value) if tag in _COSTS else value)
 
     def _say(self, spent: float) -> None:
         """The number itself: a chart that is smoothed shows one that was true some steps before."""
@@ -165,7 +166,7 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
             for order, divergence, epsilon in zip(orders, divergences, proven, strict=True):
                 if float(order).is_integer() and order <= largest:
                     tf.summary.scalar("privacy/rdp_curve", divergence, step=int(order))
-                    tf.summary.scalar("privacy/epsilon_by_order", epsilon, step=int(order))
+                    tf.summary.scalar("privacy/epsilon_by_order", _at_least(epsilon), step=int(order))
         writer.close()
 
     def _hyper_parameters(self) -> dict[str, Any]:
@@ -228,6 +229,12 @@ def _checked_frequency(update_freq: Any) -> str | int:
             f"update_freq is 'epoch' or a number of batches, 1 or more. Received: update_freq={update_freq!r}."
         )
     return int(update_freq)
+
+
+def _at_least(value: float) -> np.float32:
+    """In single precision, as TensorBoard keeps numbers, and not below the value."""
+    single = np.float32(value)
+    return single if float(single) >= value else np.nextafter(single, np.float32(np.inf))
 
 
 def _preformatted(text: str) -> str:

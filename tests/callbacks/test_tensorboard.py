@@ -64,6 +64,9 @@ def test_it_writes_epsilon_noise_bounds_statement_and_curve_and_nothing_unprotec
     said = found["privacy/epsilon_spent"][3 * STEPS].item().decode().split()
     assert float(said[2]) == pytest.approx(spent(model.ledger), rel=2e-3), "the number itself, unsmoothed"
     assert float(said[2]) >= found["privacy/epsilon"][3 * STEPS] * (1 - 1e-6), "rounded up"
+    exact = [float(tfdp.accounting.EpsilonCurve(None, release, DELTA).at(n * STEPS)) for n in range(4)]
+    written = [float(found["privacy/epsilon"][n * STEPS]) for n in range(4)]
+    assert [max(one) for one in zip(written, exact, strict=True)] == written, "in single precision"
     assert found["privacy/noise_multiplier"][STEPS] == pytest.approx(release.noise_multiplier)
     assert found["privacy/bound/head"][STEPS] == pytest.approx(release.groups[0].bound)
     assert found["privacy/noise_stddev/head"][STEPS] == pytest.approx(release.groups[0].stddev)

@@ -257,6 +257,6 @@ def test_a_download_that_does_not_fit_is_refused_before_anything_is_spent(downlo
 
 def test_the_statement_says_that_who_takes_part_twice_pays_twice():
     party = private_party()
-    party.turn(ALL)
+    party.turn(upload([0], [1.0]))
     statement = party.privacy_statement()
     assert any("under two names" in one and "the epsilons add up" in one for one in statement.assumptions)
