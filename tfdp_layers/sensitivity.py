@@ -118,6 +118,24 @@ def groups_of(path: str, layer: "keras.layers.Layer", uses: int) -> Iterator[Sen
         yield checked(SensitivityGroup(name, part.variables, part.bound * uses))
 
 
+def stated_for(layer: Any) -> tuple[Any, ...]:
+    """What the bound of a layer is stated for, or that of a neighbour: whatever computes otherwise is not bounded.
+
+    Of a layer with a registered bound that number, else its plain attributes; its class, and methods put on it.
+    """
+    kind, methods = type(layer), sorted({*replaced(layer)} - _OF_KERAS - {"call"})  # a step puts that on it
+    if kind in _BOUNDS:
+        stated = _BOUNDS[kind](layer)
+        several = isinstance(stated, Sequence)
+        return kind, methods, [(part.name, part.bound) for part in stated] if several else stated
+    plain = {
+        name: value
+        for name, value in vars(layer).items()
+        if not name.startswith("_") and isinstance(value, int | float | str | tuple | None)
+    }
+    return kind, methods, plain, id(getattr(layer, "activation", None))
+
+
 _OF_KERAS = {"build", "quantize"}
 """Methods that Keras itself puts on every layer."""
 

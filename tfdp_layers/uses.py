@@ -4,7 +4,7 @@ import contextlib
 import functools
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -62,41 +62,86 @@ def not_one_each(what: str) -> str:
 
 
 @contextlib.contextmanager
-def within_their_layers(model: Any, tape: tf.GradientTape, variables: Sequence[Any]) -> Iterator[list[tf.Tensor]]:
+def within_their_layers(
+    model: Any, tape: tf.GradientTape, variables: Sequence[Any], stated_for: Callable[[Any], Any]
+) -> Iterator[list[tf.Tensor]]:
     """Inside, layers that bound themselves compute with copies of these weights, which nothing else gets.
 
-    So the gradients of the copies hold what the layers bound, and no use of a weight outside of its layer: an
-    inspection sees such uses where it goes the way that the step goes.
+    So the gradients of the copies hold what the layers bound, and no use of a weight outside of its layer, its own
+    activation among them: an inspection sees such uses where it goes the way that the step goes. And each use is held
+    to what the bound was stated for: other layers and losses are Python, which may change a layer and change it back.
+
+    Args:
+        stated_for: of a layer: what its bound rests on, or that of another; None where no bound does.
 
     Gives: the copies, watched by the tape, in the order of the variables.
     """
     copies = [tf.identity(v.value) for v in variables]
     tape.watch(copies)
     mapping = list(zip(variables, copies, strict=True))
-    layers = [one for one in model._flatten_layers() if isinstance(one, CountedLayer)] if mapping else []
-    held = [(layer, layer.__dict__.get("call")) for layer in layers]
+    stated = [(layer, stated_for(layer)) for layer in model._flatten_layers(include_self=False)] if mapping else []
+    held = [(layer, now, layer.__dict__.get("call")) for layer, now in stated if now is not None]
     try:
-        for layer in layers:
-            layer.__dict__["call"] = functools.partial(_with_copies, layer, layer.call, mapping)
+        for layer, now, _ in held:
+            call = functools.partial(_with_copies, layer, layer.call, mapping)
+            call = call if isinstance(layer, CountedLayer) else layer.call
+            layer.__dict__["call"] = functools.partial(_as_stated, layer, call, stated_for, now)
         yield copies
     finally:
-        for layer, call in held:
+        for layer, _, call in held:
             if call is None:
                 del layer.__dict__["call"]
             else:
                 layer.__dict__["call"] = call
 
 
+def _as_stated(layer: Any, call: Any, stated_for: Callable[[Any], Any], before: Any, *args: Any, **kwargs: Any) -> Any:
+    """Calls a layer. Raises ValueError where it is not what it was when the step began."""
+    if stated_for(layer) != before:
+        raise ValueError(
+            f"Layer {layer.name!r} was changed within the step, by code of a layer or loss: its bound, a method or"
+            " what it does is not that for which the bound was stated. Set clips and the like before fit; what"
+            " changes from step to step goes into variables."
+        )
+    return call(*args, **kwargs)
+
+
+class _Copies(keras.StatelessScope):
+    """Inside, one layer computes with copies of weights. What else it assigns is assigned when it has ended.
+
+    Attributes:
+        layer: whose use it is.
+    """
+
+    def __init__(self, layer: Any, mapping: Any) -> None:
+        super().__init__(state_mapping=mapping, collect_losses=True)
+        self.layer, self._assigned, self._ended = layer, {}, False
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        super().add_update(update)
+        self._assigned[id(update[0])] = update[0]
+
+    def end(self) -> None:
+        """From here on the weights are what they are outside."""
+        if self._ended:
+            return
+        self._ended = True
+        self.__exit__()
+        for loss in self.losses:  # inside, Keras would drop what is refused where the model's losses are looked at
+            self.layer.add_loss(loss)
+        for variable in self._assigned.values():  # such as where its random numbers stand
+            variable.assign(self.get_current_value(variable))
+
+
 def _with_copies(layer: Any, call: Any, mapping: list[Any], *args: Any, **kwargs: Any) -> Any:
-    with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
-        outputs = call(*args, **kwargs)
-    for loss in scope.losses:  # inside, Keras would drop what is refused where the model's losses are looked at
-        layer.add_loss(loss)
-    for variable in layer.non_trainable_variables:  # such as where its random numbers stand
-        changed = scope.get_current_value(variable)
-        if changed is not None:
-            variable.assign(changed)
-    return outputs
+    outer, _uses.copies = getattr(_uses, "copies", None), _Copies(layer, mapping)
+    try:
+        with _uses.copies as copies:
+            outputs = call(*args, **kwargs)
+            copies.end()
+        return outputs
+    finally:
+        _uses.copies = outer
 
 
 @contextlib.contextmanager
@@ -158,11 +203,16 @@ class CountedLayer(KerasMixin):
         return tf.cast(tf.convert_to_tensor(inputs), tf.float32)
 
     def end_use(self, inputs: tf.Tensor | Sequence[tf.Tensor], outputs: tf.Tensor) -> tf.Tensor:
-        """The outputs, in the layer's type; while uses are inspected they depend on the inputs, not on the weights.
+        """The outputs, in the layer's type, with which the bounded part ends: no gradient flows from what follows to the weights themselves.
+
+        While uses are inspected the outputs depend on the inputs, no longer on the weights.
 
         Args:
             inputs: all that the layer sends a gradient to: what reaches a weight through none of them is not seen.
         """
+        copies = getattr(_uses, "copies", None)
+        if copies is not None and copies.layer is self:  # what follows, an activation say, is outside of the bound
+            copies.end()
         step = getattr(_uses, "step", None)
         if step is not None:
             self.refuse_other_graph(step[1])

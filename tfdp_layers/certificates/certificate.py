@@ -1,13 +1,13 @@
 """Certificates: that each trainable weight is bounded by exactly one object, and by how much."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import keras
 
 from tfdp_layers import layers
-from tfdp_layers.certificates.lipschitz import Followed, lipschitz_bounds
+from tfdp_layers.certificates.lipschitz import LIPSCHITZ, Followed, lipschitz_bounds
 from tfdp_layers.certificates.mixing import refuse_mixing
 from tfdp_layers.certificates.ownership import refuse_overridden, refuse_overridden_steps, refuse_tied_behind_keras
 from tfdp_layers.certificates.uses import uses_of_layers
@@ -21,6 +21,7 @@ from tfdp_layers.sensitivity import (
     parts_of,
     refuse_inner_weights,
     refuse_replaced,
+    stated_for,
 )
 from tfdp_layers.structure import is_container, trained_weights
 from tfdp_layers.uses import CountedLayer
@@ -90,6 +91,17 @@ def stated_bounds(model: keras.Model) -> tuple[tuple[str, float], ...]:
         if layer.trainable_variables
         for group in own_groups(path, layer, 1, followed)
     )
+
+
+def rested_on(model: keras.Model) -> Callable[[Any], Any]:
+    """Of a layer: what its own bound is stated for, or that of a Lipschitz layer of the model; None of other layers."""
+    followed = any(type(layer) in LIPSCHITZ for layer in model._flatten_layers(include_self=False))
+
+    def stated(layer: Any) -> Any:
+        between = followed and not is_container(layer) and not trained_weights(layer)
+        return stated_for(layer) if between or isinstance(layer, CountedLayer) else None
+
+    return stated
 
 
 def own_groups(path: str, layer: Any, uses: int, followed: Mapping[int, Followed]) -> list[SensitivityGroup]:

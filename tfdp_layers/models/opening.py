@@ -19,6 +19,7 @@ from tfdp_layers.certificates.interactions import specs
 from tfdp_layers.models.accounts import join_accounts, released_by, remember_released
 from tfdp_layers.models.building import build_for, hidden_seeds, seeds_beside, seeds_of, settings_of
 from tfdp_layers.models.calibrating import settle_noise
+from tfdp_layers.models.counting import refuse_changed
 from tfdp_layers.models.finite import FiniteWeights
 from tfdp_layers.models.fit_arguments import (
     OPTIONS,
@@ -164,13 +165,15 @@ class Opening(BoundedSums, WeightFiles):
         self.optimizer._lift_limit()
         state.largest_weight = batches.largest_weight
         run = state.run = Run(batches, groups, release_of(batches, groups, self.optimizer, self.ledger), replicas, plan)
+        run.settings = settings_of(self, groups)  # before code of layers, losses and metrics runs
         warn_of_hopeless(run.release, groups, plan.steps)
         warn_of_lost_weights(self, batches)
         warn_of_equal_views(self, batches)
         report = self._check_trace(run, spec)
         run.release = replace(run.release, independence=in_words(report))
         refuse_unknown_direction(arguments.get("callbacks"), self)
-        run.token, run.settings = self._open(run, arguments.get("callbacks")), settings_of(self, groups)
+        refuse_changed(run, functools.partial(settings_of, self))
+        run.token = self._open(run, arguments.get("callbacks"))
 
     def _check_records(self, spec: tuple[Any, ...], batches: Batches, arguments: dict[str, Any]) -> None:
         """Raises ValueError for records, of these specs, or validation data that model and loss cannot take."""

@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.batches.rows import flat, shares
-from tfdp_layers.certificates.certificate import sensitivity_groups
+from tfdp_layers.certificates.certificate import rested_on, sensitivity_groups
 from tfdp_layers.certificates.uses import recorded
 from tfdp_layers.clipping.bounding import SCOPE
 from tfdp_layers.layers.base import count_uses
@@ -103,7 +103,7 @@ class BoundedSums(KerasMixin):
         with (
             tf.GradientTape(watch_accessed_variables=False) as tape,
             count_uses(records) as uses,
-            within_their_layers(self, tape, own) as copies,
+            within_their_layers(self, tape, own, rested_on(self)) as copies,
             recorded(self, tape, bounding, records=records) as record,
         ):
             y_pred = self(x, training=True)
