@@ -1,4 +1,4 @@
-"""Operations that take or keep numbers outside of variables: Python code, clocks, files, queues without a handle.
+"""Operations that take or keep numbers outside of variables: Python code, clocks, files, queues, tables, pipelines.
 
 What a step writes and reads is followed by the handles of its variables. Where records are seen without noise, and
 where a release is made of what carries noise, numbers must go no other way.
@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-import tensorflow as tf
-
 from tfdp_layers.proof.interpreter import graph_named
 
 __all__ = ["PYTHON", "nodes_of", "outside"]
@@ -18,8 +16,34 @@ __all__ = ["PYTHON", "nodes_of", "outside"]
 PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 """Operations that run Python code in a graph."""
 
-_READS = frozenset({"ReadFile", "MatchingFiles"})
-"""Operations that TensorFlow takes for functions of their inputs, and that read files."""
+_FILES = frozenset(
+    {
+        "Copy",
+        "CopyHost",
+        "DebugIdentity",
+        "DebugNanCount",
+        "DebugNumericSummary",
+        "GenerateVocabRemapping",
+        "InitializeTableFromTextFile",
+        "MatchingFiles",
+        "ReadFile",
+    }
+)
+"""Operations that TensorFlow takes for functions of their inputs, and that read files, or write what they are given."""
+
+_PIPELINES = ("Dataset", "Iterator")
+"""In the names of operations of tf.data, which keep their place, and may read and write files."""
+
+_CALLS = frozenset({"Case", "If", "StatefulPartitionedCall", "While"})
+"""Operations that do what the functions do that they call."""
+
+_OF_VARIABLES = frozenset(
+    {"DisableCopyOnRead", "ReadVariableOp", "ResourceStridedSliceAssign", "VarIsInitializedOp", "VariableShape"}
+)
+_PREFIXES_OF_VARIABLES = ("Assign", "ResourceApply", "ResourceGather", "ResourceScatter", "ResourceSparseApply")
+_OF_GENERATORS = ("RngReadAndSkip", "RngSkip", "StatefulRandom", "StatefulStandard", "StatefulTruncated", "StatefulUni")
+_LOOKUPS = frozenset({"LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2"})
+"""They read tables; what writes one keeps what it is given."""
 
 _HARMLESS = frozenset({"Assert", "CheckNumericsV2", "Print", "PrintV2"})
 """Messages, which are assumed not to be observed, and checks of the values at hand."""
@@ -45,19 +69,23 @@ _BETWEEN_DEVICES = ("Collective", "Nccl")
 def outside(operations: Iterable[Any]) -> str | None:
     """The type of the first operation, also of functions that are called, that takes or keeps numbers elsewhere.
 
-    None where all of them are functions of their inputs, read and write by handles, which are followed, draw random
-    numbers, or sum over devices.
+    None where all of them are functions of their inputs, read and write variables, whose handles are followed, look up
+    in tables, draw random numbers, or sum over devices.
     """
     return next((one.type for one in _with_called(operations) if _is_outside(one)), None)
 
 
 def _is_outside(operation: Any) -> bool:
     kind = operation.type
-    if kind in PYTHON or kind in _READS:
+    if kind in PYTHON or kind in _FILES or any(name in kind for name in _PIPELINES):
+        return True
+    if kind == "PrintV2" and operation.get_attr("output_stream").startswith(b"file"):
         return True
     if not operation.op_def.is_stateful or kind in _HARMLESS or kind in _RANDOM or kind.startswith(_BETWEEN_DEVICES):
         return False
-    return not (_functions(operation) or any(tensor.dtype == tf.resource for tensor in operation.inputs))
+    # By name: what else has a handle is a queue, an accumulator, an iterator or a table that is written.
+    known = kind in _CALLS or kind in _OF_VARIABLES or kind in _LOOKUPS
+    return not (known or kind.startswith(_PREFIXES_OF_VARIABLES) or kind.startswith(_OF_GENERATORS))
 
 
 def _with_called(operations: Iterable[Any]) -> Iterator[Any]:
