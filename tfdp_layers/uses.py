@@ -1,5 +1,7 @@
 """How often layers that bound themselves are used, and the refusal of uses that no bound covers."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import threading
@@ -81,12 +83,15 @@ def within_their_layers(
     mapping = list(zip(variables, copies, strict=True))
     stated = [(layer, stated_for(layer)) for layer in model._flatten_layers(include_self=False)] if mapping else []
     held = [(layer, now, layer.__dict__.get("call")) for layer, now in stated if now is not None]
+    border = None if tf.executing_eagerly() or not copies else Border(copies)
     try:
         for layer, now, _ in held:
-            call = functools.partial(_with_copies, layer, layer.call, mapping)
+            call = functools.partial(_with_copies, layer, layer.call, mapping, border)
             call = call if isinstance(layer, CountedLayer) else layer.call
             layer.__dict__["call"] = functools.partial(_as_stated, layer, call, stated_for, now)
         yield copies
+        if border is not None:
+            border.check()
     finally:
         for layer, _, call in held:
             if call is None:
@@ -111,34 +116,104 @@ class _Copies(keras.StatelessScope):
 
     Attributes:
         layer: whose use it is.
+        ended: whether the bounded part has.
+        aside: while other code than this library's runs, which gets the weights themselves.
     """
 
-    def __init__(self, layer: Any, mapping: Any) -> None:
+    def __init__(self, layer: Any, mapping: Any, border: Border | None) -> None:
         super().__init__(state_mapping=mapping, collect_losses=True)
-        self.layer, self._assigned, self._ended = layer, {}, False
+        self.layer, self.aside, self._border = layer, False, border
+        self.ended, self._copied, self._assigned = False, set(self.state_mapping), {}
+        self._start = 0 if border is None else border.made()
 
     def add_update(self, update: tuple[Any, Any]) -> None:
         super().add_update(update)
         self._assigned[id(update[0])] = update[0]
 
-    def end(self) -> None:
+    def get_current_value(self, variable: Any) -> Any:
+        return None if self.aside and id(variable) in self._copied else super().get_current_value(variable)
+
+    def end(self, outputs: Any) -> None:
         """From here on the weights are what they are outside."""
-        if self._ended:
+        if self._border is not None:
+            self._border.crossed(outputs)
+        if self.ended:
             return
-        self._ended = True
+        self.ended = True
         self.__exit__()
+        if self._border is not None:
+            self._border.used(self._start)
         for loss in self.losses:  # inside, Keras would drop what is refused where the model's losses are looked at
             self.layer.add_loss(loss)
         for variable in self._assigned.values():  # such as where its random numbers stand
             variable.assign(self.get_current_value(variable))
 
 
-def _with_copies(layer: Any, call: Any, mapping: list[Any], *args: Any, **kwargs: Any) -> Any:
-    outer, _uses.copies = getattr(_uses, "copies", None), _Copies(layer, mapping)
+@contextlib.contextmanager
+def weights_themselves() -> Iterator[None]:
+    """Around code of the caller's within a bounded layer, an activation say: it gets no copies of weights."""
+    copies = getattr(_uses, "copies", None)
+    if copies is None:
+        yield
+        return
+    held, copies.aside = copies.aside, True
+    try:
+        yield
+    finally:
+        copies.aside = held
+
+
+class Border:
+    """Between the uses of layers that bound themselves and all else in a step: outputs alone cross it.
+
+    What a layer computed from the copies of weights may be found otherwise: in the graph, or by an object in the place
+    of a weight. Its gradient would reach the weight past the bound.
+
+    Args:
+        copies: of the weights, in the graph that is being traced.
+    """
+
+    def __init__(self, copies: Sequence[tf.Tensor]) -> None:
+        self._graph = tf.compat.v1.get_default_graph()
+        self._within = {one.ref() for one in copies}  # and all that uses computed from them
+        self._crossing: set[Any] = set()
+        self._uses: set[str] = set()
+        self._start = self.made()
+
+    def made(self) -> int:
+        """How many operations there are."""
+        return len(self._graph.get_operations())
+
+    def used(self, start: int) -> None:
+        """The operations from this one on are those of a use that ended just now."""
+        for operation in self._graph.get_operations()[start:]:
+            self._uses.add(operation.name)
+            if any(tensor.ref() in self._within for tensor in operation.inputs):
+                self._within.update(tensor.ref() for tensor in operation.outputs)
+
+    def crossed(self, outputs: Any) -> None:
+        """A use gives these tensors out."""
+        self._crossing.update(one.ref() for one in keras.tree.flatten(outputs) if tf.is_tensor(one))
+
+    def check(self) -> None:
+        """Raises ValueError where something else than a layer's outputs is used outside of it."""
+        kept = self._within - self._crossing
+        for operation in self._graph.get_operations()[self._start :]:
+            if operation.name not in self._uses and any(tensor.ref() in kept for tensor in operation.inputs):
+                raise ValueError(
+                    f"Operation {operation.name!r} uses what a layer computed of its weights inside, where nothing"
+                    " bounds a record's influence on their gradient. Use the layer's outputs alone, or"
+                    " tf.stop_gradient(layer.kernel)."
+                )
+
+
+def _with_copies(layer: Any, call: Any, mapping: list[Any], border: Any, *args: Any, **kwargs: Any) -> Any:
+    outer, _uses.copies = getattr(_uses, "copies", None), _Copies(layer, mapping, border)
     try:
         with _uses.copies as copies:
             outputs = call(*args, **kwargs)
-            copies.end()
+            if not copies.ended:  # a layer of the caller's own, all of which is within its bound
+                copies.end(outputs)
         return outputs
     finally:
         _uses.copies = outer
@@ -212,7 +287,7 @@ class CountedLayer(KerasMixin):
         """
         copies = getattr(_uses, "copies", None)
         if copies is not None and copies.layer is self:  # what follows, an activation say, is outside of the bound
-            copies.end()
+            copies.end(outputs)
         step = getattr(_uses, "step", None)
         if step is not None:
             self.refuse_other_graph(step[1])

@@ -144,6 +144,55 @@ def test_no_gradient_flows_to_a_weight_past_the_layer_that_bounds_it(case):
     assert 0.9 < moved_by(model, X[:, 0]) <= 1.0
 
 
+def stacked(x):
+    """An activation within the bounded part, which keeps a weight as it gets it there."""
+    kept = []
+
+    def activation(z):
+        kept[:] = [layer.affines[0][0].value] if layer.built else []
+        return tf.tanh(z)
+
+    layer = tfdp.layers.FeedbackStack([4], activation, 3, activation_clip=1.0, delta_clip=0.7, use_bias=False)
+    return layer(x), lambda p: kept[0]
+
+
+def found_in_the_graph(x):
+    """What an operation behind an output takes, found by going back from it."""
+
+    def kernel(p):
+        left = [p.op]
+        for op in left:
+            if op.type == "MatMul":
+                return op.inputs[1]
+            left += [tensor.op for tensor in op.inputs]
+
+    return BOUNDED["two clips"]()(x), kernel
+
+
+def in_the_loss(case):
+    x = keras.Input((6,))
+    outputs, weight = case(x)
+
+    def loss(y, p):
+        each = tf.reduce_mean(tf.square(y - p), -1)
+        return each + 1e6 * tf.reduce_sum(weight(p)) if is_step(p) else each
+
+    model = tfdp.make_private(keras.Model(x, outputs))
+    model.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(1.0), 0.0), loss)
+    return model
+
+
+def test_an_activation_within_the_bounded_part_gets_no_copy_of_a_weight():
+    assert moved_by(in_the_loss(stacked), X[:, 0]) < 1.0
+
+
+def test_what_a_layer_computes_with_inside_is_refused_outside():
+    model = in_the_loss(found_in_the_graph)
+    with pytest.raises(ValueError, match="uses what a layer computed of its weights inside"):
+        fit(model, X[:, 0])
+    assert not model.ledger.releases
+
+
 class Meddles(kl.Layer):
     """Python of a user's own, in the place of a layer."""
 

@@ -15,6 +15,7 @@ from tfdp_layers.activations import derivative_bound
 from tfdp_layers.layers.carried import PaidLayer
 from tfdp_layers.rules.rows import L2, check_bound, scale_rows, select_rows
 from tfdp_layers.structure import KerasMixin
+from tfdp_layers.uses import weights_themselves
 
 DISTRIBUTIONS = ("gaussian", "orthogonal")
 ALIGNED = "aligned"
@@ -111,7 +112,7 @@ def feedback_affine(
             z = tf.linalg.matmul(x, parameters[0])
             z = tf.nn.bias_add(z, parameters[1]) if len(weights) > 1 else z
             tape.watch(z)
-            h = tf.identity(z if activation is None else activation(z))
+            h = activated(z, activation)
 
         def gradient(upstream: tf.Tensor, error: tf.Tensor) -> tuple[Any, ...]:
             signal = upstream
@@ -133,6 +134,12 @@ def feedback_affine(
         return (h, tf.zeros((tf.shape(x)[0], width), tf.float32)), gradient
 
     return affine(x, *[tf.convert_to_tensor(weight) for weight in weights], *sinks)
+
+
+def activated(z: tf.Tensor, activation: Callable[[tf.Tensor], tf.Tensor] | None) -> tf.Tensor:
+    """phi(z), a tensor of its own; phi may be any code, which gets no weights that gradients are taken of."""
+    with weights_themselves():
+        return tf.identity(z if activation is None else activation(z))
 
 
 def delta_clips(
