@@ -11,6 +11,7 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
 from tfdp_layers.callbacks.steering import flatten_callbacks
+from tfdp_layers.models.watching import _FEW, numbers_of
 
 X, Y = np.ones((8, 3), np.float32), np.zeros((8, 1), np.float32)
 PUBLIC = (np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32))
@@ -291,3 +292,88 @@ def test_what_a_known_callback_decides_by_stays_what_fit_accepted(deciding, tmp_
         with pytest.raises(ValueError, match="decided by 'val_loss' when fit began, and now by 'loss'"):
             model_of().fit(X, Y, **fit)
     assert not {name for name in vars(callback) if name.startswith("on_")}
+
+
+def trains_in_public(model):
+    """A plain model on the same layers, fitted without noise."""
+    layer = model.layers[-1]
+    inputs = keras.Input((3,))
+    twin = keras.Model(inputs, layer(inputs))
+    twin.compile("sgd", "mse")
+    twin.fit(X, Y + 1.0, verbose=0)
+
+
+MOVES = {
+    "fit of a plain model on its layers": trains_in_public,
+    "a layer": lambda model: model.layers[-1].set_weights([w + 1.0 for w in model.layers[-1].get_weights()]),
+    "a variable, by one bit": lambda model: model.weights[0].assign(np.nextafter(np.array(model.weights[0]), 9.0)),
+    "the model": lambda model: model.set_weights([w + 1.0 for w in model.get_weights()]),
+}
+WHERE = ["on_train_begin", "on_train_batch_begin", "on_train_batch_end", "on_epoch_end", "on_train_end"]
+PLACES = [f"{at}/{way}" for at in WHERE for way in MOVES]
+QUICK = [f"on_epoch_end/{way}" for way in MOVES] + ["on_train_batch_end/a layer"]
+
+
+def notes_of(model):
+    return [note for note in model.privacy_statement(1e-2).notes if "changed the weights while fit ran" in note]
+
+
+@pytest.mark.parametrize("case", slow_but(QUICK, PLACES))
+def test_a_callback_that_changes_weights_is_in_the_statement_once(case):
+    """Nothing of what it took from records for that is in a ledger; and nothing is refused, or warned of."""
+    at, way = case.split("/")
+    model, hooked = model_of(), keras.callbacks.Callback()
+    setattr(hooked, at, lambda *args, **kwargs: MOVES[way](model))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[hooked])
+    assert not [one for one in caught if "changed" in str(one.message)]
+    (note,) = notes_of(model)
+    assert "The callback Callback changed" in note
+
+
+@pytest.mark.parametrize(
+    "dtype", slow_but(["float32"], ["float32", "float16", "bfloat16", "float64", "int32", "uint8"])
+)
+def test_numbers_of_many_weights_change_with_one_bit_of_one(dtype):
+    many = [keras.Variable(np.ones((1 + _FEW,)), dtype=dtype), keras.Variable(np.ones(3), dtype=dtype)]
+    numbers = numbers_of(many)
+    before = numbers()
+    assert numbers() == before
+    changed = np.array(many[0])
+    changed[7:8].view(np.uint8)[0] ^= 1
+    many[0].assign(changed)
+    assert numbers() != before
+
+
+def test_hooks_that_are_put_on_a_callback_of_keras_are_watched():
+    model, early = model_of(), keras.callbacks.EarlyStopping(monitor="val_loss")
+    early.on_epoch_end = lambda epoch, logs=None: READS["get"](logs) and stop(model)
+    with pytest.warns(UserWarning, match="EarlyStopping read 'mae' and then stopped the training"):
+        model.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[early], validation_data=PUBLIC)
+
+
+def test_one_that_read_a_private_number_before_is_reported_for_it():
+    model = model_of()
+    hooked = Hooked(READS["get"], MOVES["a layer"])
+    with pytest.warns(UserWarning, match="read 'mae' and then changed the weights"):
+        model.fit(X, Y, batch_size=4, epochs=1, verbose=0, callbacks=[hooked])
+
+
+def test_a_loop_that_changes_weights_is_in_the_statement_and_others_are_not():
+    model, other = model_of(), model_of()
+    for one, ways in ((model, MOVES["a layer"]), (other, lambda model: model.predict(X, verbose=0))):
+        with one.private_run(X, Y, batch_size=4, epochs=1) as run:
+            for batch in run:
+                run.step(batch)
+                ways(one)
+    assert "The loop changed" in notes_of(model)[0]
+    assert notes_of(other) == []
+
+
+def test_callbacks_that_leave_the_weights_alone_are_in_no_statement():
+    model, hooked = model_of(), keras.callbacks.Callback()
+    for at in WHERE:
+        setattr(hooked, at, lambda *args, **kwargs: model.evaluate(*PUBLIC, verbose=0))
+    model.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[hooked])
+    assert notes_of(model) == []

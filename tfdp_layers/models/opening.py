@@ -137,7 +137,8 @@ class Opening(BoundedSums, WeightFiles):
         validated = arguments.get("validation_data") is not None
         self._privacy.posing = bool(posing_names(logged_names(self)))
         private = functools.partial(is_private, validated=validated, posing=self._privacy.posing)
-        self._privacy.watch = Watch(self, arguments["callbacks"], private, self._privacy.steered)
+        state = self._privacy
+        state.watch = Watch(self, arguments["callbacks"], private, state.steered, state.remark)
         try:
             with self._privacy.watch.watching():
                 yield

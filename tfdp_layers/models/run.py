@@ -150,6 +150,11 @@ class PrivacyState:
         """What was released into the model's weights."""
         return self.account.ledger
 
+    def remark(self, sentence: str) -> None:
+        """Remembers a sentence for statements."""
+        if sentence not in self.remarks:
+            self.remarks.append(sentence)
+
     def steered(self, sentence: str) -> None:
         """Warns, and remembers for statements, that a callback may have decided by private numbers."""
         self.remarks.append(f"{sentence} {STEERED}")
