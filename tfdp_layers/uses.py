@@ -278,7 +278,8 @@ class CountedLayer(KerasMixin):
         return tf.cast(tf.convert_to_tensor(inputs), tf.float32)
 
     def end_use(self, inputs: tf.Tensor | Sequence[tf.Tensor], outputs: tf.Tensor) -> tf.Tensor:
-        """The outputs, in the layer's type, with which the bounded part ends: no gradient flows from what follows to the weights themselves.
+        """The outputs, in the layer's type, with which the bounded part ends: no gradient flows from what follows to the
+        weights themselves.
 
         While uses are inspected the outputs depend on the inputs, no longer on the weights.
 

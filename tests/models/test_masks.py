@@ -189,7 +189,7 @@ def test_a_seeded_run_repeats_itself():
 
 def test_a_record_without_a_gradient_would_move_sums_beyond_the_bound(monkeypatch):
     """What it is there for: by masks that are known, a record moves others to other rows, and so to other masks."""
-    monkeypatch.setattr(opening, "hidden_seeds", lambda model: None)
+    monkeypatch.setattr(opening, "hidden_seeds", lambda model, replicas: None)
     monkeypatch.setattr(counting, "secret_seeds", lambda variables, scope: contextlib.nullcontext())
     model = masked()
     (group,) = model.sensitivities()

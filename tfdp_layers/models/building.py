@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfdp_layers.certificates.arithmetic import products_setting
 from tfdp_layers.certificates.certificate import stated_bounds
 from tfdp_layers.instances import replaced
-from tfdp_layers.noise.masks import HiddenSeeds
+from tfdp_layers.noise.masks import STANDS_FOR, HiddenSeeds
 from tfdp_layers.proof.models import seeds_read
 from tfdp_layers.proof.proving import handle_of, resource_key
 from tfdp_layers.proof.steering import handles_of
@@ -50,7 +50,7 @@ def settings_of(model: Any, groups: Sequence[SensitivityGroup]) -> Hashable:
     bounds = stated_bounds(model)
     source = (id(optimizer.noise_source), optimizer.noise_source.generator)
     noise = (source, tuple(optimizer.stddevs(groups)), optimizer.correlation, id(optimizer.memory))
-    seeds = tuple(map(id, seeds_of(model)))
+    seeds = tuple(id(getattr(one, STANDS_FOR, one)) for one in seeds_of(model))
     return id(optimizer), tuple(replaced(optimizer)), noise, together, layers, bounds, seeds, products_setting()
 
 
@@ -80,7 +80,10 @@ def seeds_beside(model: Any, traced: Any, replicas: Any) -> list[Any]:
     return beside
 
 
-def hidden_seeds(model: Any) -> HiddenSeeds | None:
+def hidden_seeds(model: Any, replicas: Any = None) -> HiddenSeeds | None:
     """Stand-ins for the seeds of all generators that Keras knows of in a model; None where there are none."""
     found = {id(one): one for layer in model._flatten_layers() for one in layer._seed_generators}
-    return HiddenSeeds(list(found.values())) if found else None
+    if not found:
+        return None
+    several = () if replicas is None else (replicas.strategy.num_replicas_in_sync, replicas.strategy.scope)
+    return HiddenSeeds(list(found.values()), *several)

@@ -224,9 +224,10 @@ class Opening(BoundedSums, WeightFiles):
         if state.traced != traced:
             state.independence, state.sums, state.metrics, self.train_function = None, None, None, None
         if state.independence is None or self.run_eagerly:
-            compiled = not (run.replicas or self.run_eagerly or run.release.seeded)
-            state.hidden = hidden_seeds(self) if compiled else None
-            with state.hidden.in_place() if state.hidden else contextlib.nullcontext():
+            compiled = not (self.run_eagerly or run.release.seeded)
+            state.hidden = hidden_seeds(self, run.replicas) if compiled else None
+            # Replicas trace the sums anew, in their step.
+            with state.hidden.in_place() if state.hidden and not run.replicas else contextlib.nullcontext():
                 self._trace(run, spec)
         state.traced = traced
         assert state.independence is not None

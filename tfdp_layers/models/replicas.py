@@ -26,8 +26,9 @@ So a step is the mechanism of one device, and is accounted as that. What is sent
 private as the records: networks and machines that carry it must be trusted as the records' own are.
 """
 
+import contextlib
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +39,7 @@ from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.slices import Share
 from tfdp_layers.models.apart import refuse_meeting
 from tfdp_layers.models.workers import Workers, comparable
+from tfdp_layers.noise.masks import HiddenSeeds
 from tfdp_layers.structure import SEEDS
 
 __all__ = ["Replicas", "StepParts", "refuse_unreplicated", "refuse_unsound_strategy"]
@@ -138,7 +140,9 @@ class Replicas:
         dataset = None if self._dataset is None else self._dataset()
         return dataset is not None and getattr(iterator, "_distributed_dataset", None) is dataset
 
-    def step_function(self, parts: StepParts, together: int, eager: bool) -> Callable[[Any], dict[str, Any]]:
+    def step_function(
+        self, parts: StepParts, together: int, eager: bool, hidden: HiddenSeeds | None = None
+    ) -> Callable[[Any], dict[str, Any]]:
         """The compiled training step, a function of the distributed iterator, to be called outside of any scope.
 
         `together` steps a call, each one release. A step whose slices do not fit together changes nothing, and leaves
@@ -148,7 +152,7 @@ class Replicas:
 
         def steps(iterator: Any) -> dict[str, Any]:
             def one(number: tf.Tensor) -> tuple[tf.Tensor]:
-                totals, fits = self._totals(parts.sums, next(iterator), seeds)
+                totals, fits = self._totals(parts.sums, next(iterator), seeds, hidden)
                 tf.cond(fits, lambda: parts.release(totals), lambda: tf.constant(False))
                 return (number + 1,)
 
@@ -161,26 +165,32 @@ class Replicas:
         return steps if eager else tf.function(steps, reduce_retracing=True, autograph=False)
 
     def _totals(
-        self, sums_of: Callable[[Any], list[tf.Tensor]], data: Any, seeds: Sequence[Any]
+        self,
+        sums_of: Callable[[Any], list[tf.Tensor]],
+        data: Any,
+        seeds: Sequence[Any],
+        hidden: HiddenSeeds | None,
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """The bounded sums over all slices, and whether these are one draw's, each once."""
         parts: list[tuple[Any, Any]] = []
+        numbers = None if hidden is None else hidden.fresh()
 
         def local(data: Any) -> Sequence[Any]:
             batch, stamp = data
-            for seed in seeds:  # at every step: whatever is run in between makes them equal
-                first, draws = tf.unstack(tf.cast(tf.convert_to_tensor(seed.value), tf.int64))
-                own = (first + tf.cast(_replica_number(), tf.int64) * _SEED_STEP) % 2**32
-                seed.assign(tf.cast(tf.stack([own, draws]), seed.dtype))
-            sums = sums_of(batch)
+            with apart(seeds) if hidden is None else hidden.filled(tf.gather(numbers, _replica_number())) as draws:
+                sums = sums_of(batch)
             parts.append((batch, sums))
             misplaced = tf.cast(stamp[1] != tf.cast(_replica_number(), tf.int64), tf.int64)
             checks = tf.stack([stamp[0], stamp[0] ** 2, misplaced])
             context = tf.distribute.get_replica_context()
-            return [context.all_reduce(tf.distribute.ReduceOp.SUM, one) for one in (sums, checks)]
+            return [*(context.all_reduce(tf.distribute.ReduceOp.SUM, one) for one in (sums, checks)), list(draws)]
 
         # The same on every replica: taken from the first here.
-        totals, checks = keras.tree.map_structure(self._first, self.strategy.run(local, args=(data,)))
+        with contextlib.nullcontext() if hidden is None else hidden.in_place():
+            found = self.strategy.run(local, args=(data,))
+        totals, checks, draws = keras.tree.map_structure(self._first, found)
+        if hidden is not None:
+            hidden.count(draws)
         if not tf.executing_eagerly():
             refuse_meeting(parts)
         # R sum t^2 = (sum t)^2 for R checksums t that are all equal, and for no others.
@@ -189,6 +199,17 @@ class Replicas:
 
     def _first(self, value: Any) -> Any:
         return self.strategy.experimental_local_results(value)[0]
+
+
+@contextlib.contextmanager
+def apart(seeds: Sequence[Any]) -> Iterator[list[tf.Tensor]]:
+    """Inside a step, on one replica, it draws otherwise than others: at every step, since what runs between two of them
+    makes them equal."""
+    for seed in seeds:
+        first, draws = tf.unstack(tf.cast(tf.convert_to_tensor(seed.value), tf.int64))
+        own = (first + tf.cast(_replica_number(), tf.int64) * _SEED_STEP) % 2**32
+        seed.assign(tf.cast(tf.stack([own, draws]), seed.dtype))
+    yield []
 
 
 def refuse_unsound_strategy(model: keras.Model, arguments: Mapping[str, Any]) -> None:

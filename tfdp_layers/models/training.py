@@ -59,8 +59,10 @@ class PrivateTraining(Looking, Opening):
             )
         drawn, public = data if len(data) == 2 else (data, None)
         parts, hidden = self._parts(public), self._privacy.hidden
-        with hidden.filled() if hidden else contextlib.nullcontext():
+        with hidden.filled(hidden.fresh()[0]) if hidden else contextlib.nullcontext([]) as draws:
             totals = parts.sums(drawn)
+        if hidden:
+            hidden.count(draws)
         parts.release(totals)
         return parts.results()
 
@@ -239,7 +241,7 @@ class PrivateTraining(Looking, Opening):
         if replicas is None:
             step = self._make_function(self.train_step)
         else:
-            step = replicas.step_function(self._parts(), together, bool(self.run_eagerly))
+            step = replicas.step_function(self._parts(), together, bool(self.run_eagerly), self._privacy.hidden)
         settings, hidden = functools.partial(settings_of, self), self._privacy.hidden
         own = [] if hidden is None else [id(one) for one in hidden.own]
         seeds = [one for one in [*seeds_of(self), *self._privacy.seeds] if id(one) not in own]

@@ -7,9 +7,10 @@ a constant of its row; and one record more or less moves other records to other 
 moved a sum by twice its bound, and one that has one moves it by up to three times.
 
 So every call of a step gets seeds of the operating system, 62 bits for each variable of seeds. A compiled step draws
-from `HiddenSeeds`, stand-ins that no layer and no file holds, which it fills by itself from one key. Steps on several
-devices and eager ones draw from the layers' own variables: `secret_seeds` exchanges their numbers around each call, and
-none is left after it. Either way the variables then hold what they would hold in Keras, their own seeds and the counts.
+from `HiddenSeeds`, stand-ins that no layer and no file holds, which it fills by itself from one key; on several devices
+each has numbers of its own, or row 5 of one would share its mask with row 5 of another. Eager steps draw from the
+layers' own variables: `secret_seeds` exchanges their numbers around each call, and none is left after it. Either way
+the variables then hold what they would hold in Keras, their own seeds and the counts.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ from tfdp_layers.structure import held_by
 
 __all__ = ["HiddenSeeds", "secret_seeds"]
 
+STANDS_FOR = "stands_for"
+"""An attribute of a stand-in: whose place it takes."""
+
 _BELOW = 2**31 - 2
 """Keras takes each of the two numbers of a seed modulo this."""
 
@@ -40,20 +44,30 @@ class HiddenSeeds:
 
     Args:
         generators: the `keras.random.SeedGenerator`s, at least one.
+        replicas: how many devices a step runs on, each with a copy of the stand-ins.
+        scope: entered where they are made: of the strategy that has these devices.
 
     Attributes:
         own: their own variables, which the stand-ins count draws for.
     """
 
-    def __init__(self, generators: Sequence[Any]) -> None:
-        self._generators = list(generators)
+    def __init__(
+        self,
+        generators: Sequence[Any],
+        replicas: int = 1,
+        scope: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        self._generators, self._replicas = list(generators), replicas
         self.own = [generator.state for generator in self._generators]
         with tf.init_scope():
             self._key = tf.Variable(tf.zeros((2,), tf.int64), trainable=False, name="key_of_seeds")
-            self._states = [
-                keras.Variable(np.zeros(2), dtype=one.dtype, trainable=False, name="seed_generator_state")
-                for one in self.own
-            ]
+            with scope():
+                self._states = [
+                    keras.Variable(np.zeros(2), dtype=one.dtype, trainable=False, name="seed_generator_state")
+                    for one in self.own
+                ]
+        for state, one in zip(self._states, self.own, strict=True):
+            setattr(state, STANDS_FOR, one)
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
@@ -71,20 +85,33 @@ class HiddenSeeds:
         key = tf.constant(np.frombuffer(os.urandom(16), np.int64))
         tf.raw_ops.AssignVariableOp(resource=self._key.handle, value=key)
 
+    def fresh(self) -> tf.Tensor:
+        """Numbers of a step, made of the key, which moves on: (replicas, generators, 2) int64."""
+        shape = (self._replicas * len(self._states) + 1, 2)
+        after, numbers = tf.split(
+            tf.random.stateless_uniform(shape, self._key, maxval=_BELOW, dtype=tf.int64), [1, shape[0] - 1]
+        )
+        self._key.assign(after[0])
+        return tf.reshape(numbers, (self._replicas, len(self._states), 2))
+
     @contextlib.contextmanager
-    def filled(self) -> Iterator[None]:
-        """Around each step of such a call: numbers made of the key, which moves on; after it the draws are counted."""
-        shape = (len(self._states) + 1, 2)
-        numbers = tf.random.stateless_uniform(shape, self._key, maxval=_BELOW, dtype=tf.int64)
-        after, *fresh = tf.unstack(numbers)
-        self._key.assign(after)
+    def filled(self, numbers: tf.Tensor) -> Iterator[list[tf.Tensor]]:
+        """Inside a step, on one device, the stand-ins hold its numbers (generators, 2).
+
+        Gives: a list that holds, once it has ended, how many draws each generator made.
+        """
+        fresh, draws = tf.unstack(numbers, num=len(self._states)), list[tf.Tensor]()
         for state, number in zip(self._states, fresh, strict=True):
             state.assign(tf.cast(number, state.dtype))
-        yield
-        for own, state, number in zip(self.own, self._states, fresh, strict=True):
-            drawn = tf.cast(state.value[1], tf.int64) - number[1]
-            own.assign(own.value + tf.cast(tf.stack([0, drawn]), own.dtype))
+        yield draws
+        for state, number in zip(self._states, fresh, strict=True):
+            draws.append(tf.cast(state.value[1], tf.int64) - number[1])
             state.assign(tf.zeros_like(state.value))
+
+    def count(self, draws: Sequence[tf.Tensor]) -> None:
+        """Counts the draws of a step in the generators' own variables."""
+        for own, drawn in zip(self.own, draws, strict=True):
+            own.assign(own.value + tf.cast(tf.stack([0, drawn]), own.dtype))
 
 
 @contextlib.contextmanager

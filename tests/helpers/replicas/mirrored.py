@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import io
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -28,8 +29,6 @@ from helpers.replicas.checking import (
     wide_model,
 )
 from tfdp_layers.batches.slices import Share
-from tfdp_layers.models import counting
-from tfdp_layers.noise.masks import secret_seeds
 
 # As it stands in the documentation; it sets up two devices.
 SAID, DOCUMENTED = io.StringIO(), dict[str, Any]()
@@ -252,33 +251,62 @@ def replicas_of_two_draws_release_nothing() -> None:
             model.fit(batches, steps_per_epoch=3, verbose=0)
 
 
-def a_budget_and_a_ledger_hold_and_random_layers_differ() -> None:
+def a_budget_and_a_ledger_hold() -> None:
     with STRATEGY.scope():
         model, x, y = compiled(mlp(), steps_per_execution=2)
     budget = tfdp.callbacks.PrivacyBudget(9.0, 1e-5)
-    held = []
-
-    @contextlib.contextmanager
-    def looking(variables: Any, scope: Any) -> Iterator[None]:
-        with secret_seeds(variables, scope):
-            yield
-            held.append([component.numpy() for component in variables[0].value.values])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counting, "secret_seeds", looking)
-        model.fit(x, y, batch_size=4, epochs=30, verbose=0, callbacks=[budget])
+    model.fit(x, y, batch_size=4, epochs=30, verbose=0, callbacks=[budget])
     assert budget.exhausted
     assert 8.0 < model.privacy_statement(1e-5).epsilon <= 9.0
     assert model.ledger.steps == int(model.optimizer.releases.numpy())
-    (seeds,) = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
-    assert all(first[0] != second[0] and first[1] == second[1] for first, second in held)
-    first, second = (component.numpy() for component in seeds.value.values)
-    assert first.tolist() == second.tolist()
-    assert first[1] == 2 * len(held) > 0  # draws of masks, two steps a call
     before = weights(model)
     with pytest.raises(RuntimeError, match="other than the training that runs"):
         model.optimizer.release(model.bounded_gradient_sums(x, y), model.trainable_variables, model.sensitivities(), 4)
     np.testing.assert_array_equal(weights(model), before)  # outside of a counted step
+
+
+def masks_of(options: dict[str, Any], steps: int = 3) -> tuple[set[tuple[int, ...]], list[list[int]], Any]:
+    """The masks of dropout of the rows of all steps, each once; seeds that a thread saw meanwhile; those left after.
+
+    Of record i all features are 2^i, so that the bits of a sum are the masks.
+    """
+    x, y = np.stack([np.full(64, 2.0**i) for i in range(8)]).astype("float32"), np.zeros((8, 1), "float32")
+    with STRATEGY.scope():
+        dense = keras.layers.Dense(1, use_bias=False)
+        made = keras.Sequential([keras.Input((64,)), keras.layers.Dropout(0.5, seed=1), dense])
+        model = tfdp.make_private(made)
+        clipped = tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(1.0), 0.0, 1e6)
+        model.compile(clipped, lambda y, p: p[:, 0], run_eagerly=options.pop("run_eagerly", False))
+    (seeds,) = [v for v in model.non_trainable_variables if "seed_generator" in v.path]
+    found, seen, ended = set(), [], threading.Event()
+
+    def reads() -> None:
+        while not ended.is_set():
+            seen.extend(component.numpy().tolist() for component in seeds.value.values)
+
+    class Decodes(keras.callbacks.Callback):
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            model.trainable_variables[0].assign(np.zeros((64, 1)))
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            sums = np.round(-weights(model).ravel() * 8 / 2).astype(int)
+            found.update(tuple(sums >> i & 1) for i in range(8))
+
+    thread = threading.Thread(target=reads)
+    thread.start()
+    fit = {"sampling": tfdp.sampling.Poisson(8), "examples": 8, "steps_per_epoch": steps} | options
+    model.fit(x, y, verbose=0, callbacks=[Decodes()], accept_measured=True, **fit)
+    ended.set()
+    thread.join()
+    return found, seen, [component.numpy().tolist() for component in seeds.value.values]
+
+
+def masks_differ_from_row_to_row_and_nobody_sees_their_seeds() -> None:
+    masks, seen, left = masks_of({"physical_batch_size": 2})
+    assert len(masks) == 24
+    assert {first for first, _ in seen} == {1}
+    assert left == [[1, 6], [1, 6]]
+    assert len(masks_of({"run_eagerly": True})[0]) == 24
 
 
 def what_is_unsound_is_refused() -> None:
@@ -388,7 +416,8 @@ CHECKS = (
     a_record_summed_on_two_replicas_is_seen,
     a_record_on_two_replicas_releases_nothing,
     replicas_of_two_draws_release_nothing,
-    a_budget_and_a_ledger_hold_and_random_layers_differ,
+    a_budget_and_a_ledger_hold,
+    masks_differ_from_row_to_row_and_nobody_sees_their_seeds,
     what_is_unsound_is_refused,
     weights_made_outside_of_the_strategy_are_refused,
     steps_per_execution_may_change_between_fits,
