@@ -166,8 +166,8 @@ def weights_themselves() -> Iterator[None]:
 class Border:
     """Between the uses of layers that bound themselves and all else in a step: outputs alone cross it.
 
-    What a layer computed from the copies of weights may be found otherwise: in the graph, or by an object in the place
-    of a weight. Its gradient would reach the weight past the bound.
+    What a layer computed from the copies of weights may be used otherwise: by a gradient of the outputs with respect to
+    the inputs, or found in the graph. Its own gradient would reach the weights past the bound.
 
     Args:
         copies: of the weights, in the graph that is being traced.
@@ -201,9 +201,10 @@ class Border:
         for operation in self._graph.get_operations()[self._start :]:
             if operation.name not in self._uses and any(tensor.ref() in kept for tensor in operation.inputs):
                 raise ValueError(
-                    f"Operation {operation.name!r} uses what a layer computed of its weights inside, where nothing"
-                    " bounds a record's influence on their gradient. Use the layer's outputs alone, or"
-                    " tf.stop_gradient(layer.kernel)."
+                    f"Operation {operation.name!r} uses what a layer that bounds itself computed of its weights inside,"
+                    " where nothing bounds a record's influence on their gradient. Use the layer's outputs alone. Is it"
+                    " a gradient with respect to inputs, as of a gradient penalty? Then no bound covers it: build that"
+                    " part of ordinary Keras layers, and compile with tfdp.optimizers.ClippedOptimizer."
                 )
 
 

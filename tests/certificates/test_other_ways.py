@@ -188,7 +188,54 @@ def test_an_activation_within_the_bounded_part_gets_no_copy_of_a_weight():
 
 def test_what_a_layer_computes_with_inside_is_refused_outside():
     model = in_the_loss(found_in_the_graph)
-    with pytest.raises(ValueError, match="uses what a layer computed of its weights inside"):
+    with pytest.raises(ValueError, match="computed of its weights inside"):
+        fit(model, X[:, 0])
+    assert not model.ledger.releases
+
+
+def by_a_tape(layer, x):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        y = layer(x)
+    return tape.gradient(y, x)
+
+
+def twice(layer, x):
+    """A derivative of a derivative, of a part of the inputs."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        slope = tf.square(by_a_tape(layer, x[:, ::-1]))
+    return tape.gradient(slope, x, unconnected_gradients="zero")
+
+
+class Slope(kl.Layer):
+    """How steep a layer is at its inputs, as gradient penalties and differential equations ask."""
+
+    def __init__(self, layer, way):
+        super().__init__()
+        self.__dict__["box"] = layer, way
+
+    def call(self, x):
+        return tf.reduce_sum(self.box[1](self.box[0], x), axis=-1, keepdims=True) * tf.ones((1, 3))
+
+    def compute_output_shape(self, shape):
+        return (shape[0], 3)
+
+
+SLOPES = [f"{kind}/{way.__name__}" for kind in ("gradient", "two clips") for way in (by_a_tape, twice)]
+
+
+@pytest.mark.parametrize("case", slow_but(["two clips/by_a_tape"], SLOPES))
+def test_a_slope_of_a_layer_that_bounds_itself_is_refused(case):
+    """Its gradient with respect to the weights is of the second order, where nothing is clipped."""
+    kind, way = case.split("/")
+
+    def outputs(x):
+        layer = BOUNDED[kind]()
+        return layer(x) + Slope(layer, {"by_a_tape": by_a_tape}.get(way, twice))(x)
+
+    model = model_of(outputs, (6,), clipped=True)
+    with pytest.raises(ValueError, match="a gradient with respect to inputs"):
         fit(model, X[:, 0])
     assert not model.ledger.releases
 
