@@ -203,8 +203,9 @@ class Border:
                 raise ValueError(
                     f"Operation {operation.name!r} uses what a layer that bounds itself computed of its weights inside,"
                     " where nothing bounds a record's influence on their gradient. Use the layer's outputs alone. Is it"
-                    " a gradient with respect to inputs, as of a gradient penalty? Then no bound covers it: build that"
-                    " part of ordinary Keras layers, and compile with tfdp.optimizers.ClippedOptimizer."
+                    " a gradient with respect to inputs, as of a gradient penalty? Then no bound covers it: write one"
+                    " layer of your own whose call holds the weights and the gradient, and compile with"
+                    " tfdp.optimizers.ClippedOptimizer."
                 )
 
 
@@ -279,8 +280,8 @@ class CountedLayer(KerasMixin):
         return tf.cast(tf.convert_to_tensor(inputs), tf.float32)
 
     def end_use(self, inputs: tf.Tensor | Sequence[tf.Tensor], outputs: tf.Tensor) -> tf.Tensor:
-        """The outputs, in the layer's type, with which the bounded part ends: no gradient flows from what follows to the
-        weights themselves.
+        """The outputs, in the layer's type. The bounded part ends: no gradient flows from what follows to the weights
+        themselves.
 
         While uses are inspected the outputs depend on the inputs, no longer on the weights.
 

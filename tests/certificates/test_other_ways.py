@@ -6,18 +6,13 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from helpers.other_ways import BOUNDED, X, fit, is_step, model_of, moved_by
 from helpers.own_layers import Own
 from helpers.variants import slow_but
-from tfdp_layers.models import sums
 from tfdp_layers.per_record import Recorder
-from tfdp_layers.uses import ROWS_SCOPE, CountedLayer
+from tfdp_layers.uses import ROWS_SCOPE
 
 kl = keras.layers
-X, Y = np.full((1, 5, 6), 10.0, "float32"), np.full((1, 3), 1e4, "float32")
-
-
-def is_step(x):
-    return x.shape[0] is None
 
 
 def own(f):
@@ -83,19 +78,6 @@ WAYS = {"graph": {}, "xla": {"jit_compile": True}, "eager": {"run_eagerly": True
 CASES = [f"{layer}/{way}" for layer in LAYERS for way in WAYS]
 
 
-def model_of(outputs, shape=(5, 6), clipped=False, **options):
-    x = keras.Input(shape)
-    model = tfdp.make_private(keras.Model(x, outputs(x)))
-    inner = keras.optimizers.SGD(1.0)
-    kinds = tfdp.optimizers.ClippedOptimizer(inner, 0.0, 1.0), tfdp.optimizers.NoisyOptimizer(inner, 0.0)
-    model.compile(kinds[clipped], "mse", **options)
-    return model
-
-
-def fit(model, x=X, y=Y):
-    model.fit(x, y, sampling=tfdp.sampling.Poisson(1), examples=1, steps_per_epoch=1, verbose=0, accept_measured=True)
-
-
 @pytest.mark.parametrize("case", slow_but(["own weights/graph", "clipped/graph"], CASES))
 def test_rows_that_are_not_one_a_record_in_the_step_are_refused_before_anything_is_spent(case):
     layer, way = case.split("/")
@@ -103,13 +85,6 @@ def test_rows_that_are_not_one_a_record_in_the_step_are_refused_before_anything_
     with pytest.raises(ValueError, match="other rows than one for each record in the step"):
         fit(model)
     assert not model.ledger.releases
-
-
-BOUNDED = {
-    "gradient": lambda **options: tfdp.layers.ClippedDense(3, gradient_clip=1.0, **options),
-    "two clips": lambda **options: tfdp.layers.ClippedDense(3, input_clip=0.8, upstream_clip=0.78, **options),
-    "lipschitz": lambda **options: tfdp.layers.LipschitzDense(3, input_clip=1.0, upstream_clip=1.0, **options),
-}
 
 
 def beside(make):
@@ -125,13 +100,6 @@ def in_its_activation(make):
 
     box.append(make(activation=activation))
     return box[0]
-
-
-def moved_by(model, x, y=Y):
-    before = [np.array(v) for v in model.trainable_variables]
-    fit(model, x, y)
-    changes = [np.array(v) - old for v, old in zip(model.trainable_variables, before, strict=True)]
-    return np.sqrt(sum(np.sum(np.square(change)) for change in changes))
 
 
 PAST = [f"{kind}/{where.__name__}" for kind in BOUNDED for where in (beside, in_its_activation)]
@@ -191,154 +159,6 @@ def test_what_a_layer_computes_with_inside_is_refused_outside():
     with pytest.raises(ValueError, match="computed of its weights inside"):
         fit(model, X[:, 0])
     assert not model.ledger.releases
-
-
-def by_a_tape(layer, x):
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        y = layer(x)
-    return tape.gradient(y, x)
-
-
-def twice(layer, x):
-    """A derivative of a derivative, of a part of the inputs."""
-    with tf.GradientTape() as tape:
-        tape.watch(x)
-        slope = tf.square(by_a_tape(layer, x[:, ::-1]))
-    return tape.gradient(slope, x, unconnected_gradients="zero")
-
-
-class Slope(kl.Layer):
-    """How steep a layer is at its inputs, as gradient penalties and differential equations ask."""
-
-    def __init__(self, layer, way):
-        super().__init__()
-        self.__dict__["box"] = layer, way
-
-    def call(self, x):
-        return tf.reduce_sum(self.box[1](self.box[0], x), axis=-1, keepdims=True) * tf.ones((1, 3))
-
-    def compute_output_shape(self, shape):
-        return (shape[0], 3)
-
-
-SLOPES = [f"{kind}/{way.__name__}" for kind in ("gradient", "two clips") for way in (by_a_tape, twice)]
-
-
-@pytest.mark.parametrize("case", slow_but(["two clips/by_a_tape"], SLOPES))
-def test_a_slope_of_a_layer_that_bounds_itself_is_refused(case):
-    """Its gradient with respect to the weights is of the second order, where nothing is clipped."""
-    kind, way = case.split("/")
-
-    def outputs(x):
-        layer = BOUNDED[kind]()
-        return layer(x) + Slope(layer, {"by_a_tape": by_a_tape}.get(way, twice))(x)
-
-    model = model_of(outputs, (6,), clipped=True)
-    with pytest.raises(ValueError, match="a gradient with respect to inputs"):
-        fit(model, X[:, 0])
-    assert not model.ledger.releases
-
-
-class Meddles(kl.Layer):
-    """Python of a user's own, in the place of a layer."""
-
-    def __init__(self, what):
-        super().__init__()
-        self.__dict__["what"] = what
-
-    def call(self, x):
-        if is_step(x) and not isinstance(x, keras.KerasTensor):
-            self.what()
-        return tf.identity(x)
-
-
-class Steep(tfdp.layers.ClippedDense):
-    """A layer of no registered bound."""
-
-    def affine_of_clipped(self, inputs):
-        return 1e3 * super().affine_of_clipped(inputs)
-
-
-def raised(layer, name, value):
-    """Sets an attribute, and puts it back."""
-    held = getattr(layer, name)
-    return lambda: setattr(layer, name, value), lambda: setattr(layer, name, held)
-
-
-def replaced_method(layer):
-    method = "affine_of_clipped"
-    return lambda: setattr(layer, method, lambda x: 1e3 * x @ layer.kernel.value), lambda: vars(layer).pop(method)
-
-
-CHANGES = {
-    "gradient": lambda layer: raised(layer, "gradient_clip", 50.0),
-    "two clips": lambda layer: raised(layer, "upstream_clip", 50.0),
-    "lipschitz": lambda layer: raised(layer, "upstream_clip", 50.0),
-    "two clips, method": replaced_method,
-    "two clips, class": lambda layer: raised(layer, "__class__", Steep),
-    "lipschitz, above": lambda layer: raised(layer, "activation", lambda z: 50.0 * z),
-}
-
-
-def changed_in_the_step(case, **options):
-    """A layer in a model in which another one changes it as the step begins, and a last one changes it back."""
-    layer = BOUNDED[case.split(",")[0]]()
-    if case.endswith("above"):
-        last, between = tfdp.layers.LipschitzDense(3, upstream_clip=1.0, use_bias=False), kl.Activation("linear")
-        layer = tfdp.layers.LipschitzDense(3, input_clip=1.0, use_bias=False)
-        begins, ends = CHANGES[case](between)
-        return model_of(
-            lambda x: Meddles(ends)(last(between(layer(Meddles(begins)(x))))), (6,), clipped=True, **options
-        )
-    begins, ends = CHANGES[case](layer)
-    return model_of(lambda x: Meddles(ends)(layer(Meddles(begins)(x))), (6,), clipped=True, **options)
-
-
-@pytest.mark.parametrize("case", slow_but(["gradient", "two clips, class", "lipschitz, above"], CHANGES))
-def test_a_layer_that_is_another_one_in_the_step_is_refused_before_anything_is_spent(case):
-    model = changed_in_the_step(case)
-    with pytest.raises(ValueError, match="was changed within the step"):
-        fit(model, X[:, 0])
-    assert not model.ledger.releases
-
-
-@pytest.mark.parametrize("case", slow_but(["two clips"], CHANGES))
-def test_unchecked_it_would_move_its_weights_beyond_the_bound(case, monkeypatch):
-    """What it is there for."""
-    monkeypatch.setattr(sums, "rested_on", lambda model: lambda layer: () if isinstance(layer, CountedLayer) else None)
-    model = changed_in_the_step(case)
-    assert moved_by(model, X[:, 0]) > 1.5 * np.linalg.norm([group.bound for group in model.sensitivities()])
-
-
-def test_a_clip_that_code_of_a_layer_raises_before_the_first_step_is_refused():
-    """The bound is that of the certificate, whatever runs between it and the step."""
-    layer = BOUNDED["two clips"]()
-
-    class Eagerly(kl.Layer):
-        def call(self, x):
-            if tf.executing_eagerly():
-                layer.upstream_clip = 50.0
-            return tf.identity(x)
-
-    model = model_of(lambda x: layer(Eagerly()(x)), (6,), clipped=True)
-    with pytest.raises(RuntimeError, match=r"a bound, .* was changed while fit runs"):
-        fit(model, X[:, 0])
-    assert not model.ledger.releases
-
-
-def test_what_an_activation_assigns_is_kept():
-    """As in Keras; and so the proof sees what it writes."""
-    count, seen = (keras.Variable(np.zeros(()), trainable=False) for _ in range(2))
-    counting = BOUNDED["gradient"](activation=lambda z: (count.assign_add(1.0), z)[1])
-    model = model_of(counting, (6,), clipped=True)
-    fit(model, X[:, 0])
-    before = float(count.value)
-    fit(model, X[:, 0])
-    assert float(count.value) == before + 1.0
-    keeping = BOUNDED["gradient"](activation=lambda z: (seen.assign(tf.reduce_sum(z)), z)[1])
-    with pytest.raises(ValueError, match="state is written with what depends on records"):
-        fit(model_of(keeping, (6,), clipped=True), X[:, 0])
 
 
 def test_a_layer_that_the_step_alone_calls_in_a_loop_is_refused():

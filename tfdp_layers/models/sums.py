@@ -23,6 +23,7 @@ from tfdp_layers.clipping.bounding import SCOPE
 from tfdp_layers.layers.base import count_uses
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.per_record.slopes import operations_now, warn_of_slopes
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import KerasMixin, outputs_of
 from tfdp_layers.uses import within_their_layers
@@ -99,7 +100,7 @@ class BoundedSums(KerasMixin):
         others = [] if bounding is None else [g for g in self._groups() if not g.self_bounded]
         elsewhere = {id(v) for group in others for v in group.variables}
         own = [v for v in self.trainable_variables if id(v) not in elsewhere]
-        records = tf.shape(keras.tree.flatten(x)[0])[0]
+        records, start = tf.shape(keras.tree.flatten(x)[0])[0], operations_now()
         with (
             tf.GradientTape(watch_accessed_variables=False) as tape,
             count_uses(records) as uses,
@@ -109,6 +110,7 @@ class BoundedSums(KerasMixin):
             y_pred = self(x, training=True)
             losses = self._privacy.loss_of(self._names_of_outputs())(y, y_pred, sample_weight)
             total = tf.reduce_sum(losses)
+        warn_of_slopes(start)
         self._privacy.refuse_other_uses(uses)
         self._refuse_batch_losses()
         sources = copies + record.watched
