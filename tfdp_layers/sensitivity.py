@@ -126,8 +126,9 @@ def stated_for(layer: Any) -> tuple[Any, ...]:
     kind, methods = type(layer), sorted({*replaced(layer)} - _OF_KERAS - {"call"})  # a step puts that on it
     if kind in _BOUNDS:
         stated = _BOUNDS[kind](layer)
-        several = isinstance(stated, Sequence)
-        return kind, methods, [(part.name, part.bound) for part in stated] if several else stated
+        if isinstance(stated, Sequence):
+            return kind, methods, [(part.name, part.bound) for part in stated]
+        return kind, methods, stated
     plain = {
         name: value
         for name, value in vars(layer).items()

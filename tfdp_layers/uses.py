@@ -123,7 +123,8 @@ class _Copies(keras.StatelessScope):
     def __init__(self, layer: Any, mapping: Any, border: Border | None) -> None:
         super().__init__(state_mapping=mapping, collect_losses=True)
         self.layer, self.aside, self._border = layer, False, border
-        self.ended, self._copied, self._assigned = False, set(self.state_mapping), {}
+        self.ended, self._copied = False, set(self.state_mapping)
+        self._assigned: dict[int, Any] = {}
         self._start = 0 if border is None else border.made()
 
     def add_update(self, update: tuple[Any, Any]) -> None:

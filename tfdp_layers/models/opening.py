@@ -137,10 +137,10 @@ class Opening(BoundedSums, WeightFiles):
         validated = arguments.get("validation_data") is not None
         self._privacy.posing = bool(posing_names(logged_names(self)))
         private = functools.partial(is_private, validated=validated, posing=self._privacy.posing)
-        state = self._privacy
-        state.watch = Watch(self, arguments["callbacks"], private, state.steered, state.remark)
+        watch = Watch(self, arguments["callbacks"], private, self._privacy.steered, self._privacy.remark)
+        self._privacy.watch = watch
         try:
-            with self._privacy.watch.watching():
+            with watch.watching():
                 yield
         finally:
             self._privacy.watch = None

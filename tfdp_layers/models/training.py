@@ -59,7 +59,8 @@ class PrivateTraining(Looking, Opening):
             )
         drawn, public = data if len(data) == 2 else (data, None)
         parts, hidden = self._parts(public), self._privacy.hidden
-        with hidden.filled(hidden.fresh()[0]) if hidden else contextlib.nullcontext([]) as draws:
+        filled: Any = hidden.filled(hidden.fresh()[0]) if hidden else contextlib.nullcontext()
+        with filled as draws:
             totals = parts.sums(drawn)
         if hidden:
             hidden.count(draws)
