@@ -85,6 +85,18 @@ def test_unchecked_it_would_move_its_weights_beyond_the_bound(case, monkeypatch)
     assert moved_by(model, X[:, 0]) > 1.5 * np.linalg.norm([group.bound for group in model.sensitivities()])
 
 
+def test_a_layer_that_counts_its_calls_trains_beside_layers_that_are_held():
+    class Counts(kl.Layer):
+        calls = 0
+
+        def call(self, x):
+            self.calls += 1
+            return tf.identity(x)
+
+    counts, layer = Counts(), BOUNDED["lipschitz"]()
+    assert 0.9 < moved_by(model_of(lambda x: layer(counts(counts(x))), (6,), clipped=True), X[:, 0]) <= 1.0
+
+
 def test_a_clip_that_code_of_a_layer_raises_before_the_first_step_is_refused():
     """The bound is that of the certificate, whatever runs between it and the step."""
     layer = BOUNDED["two clips"]()

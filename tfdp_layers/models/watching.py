@@ -247,11 +247,14 @@ def numbers_of(variables: Iterable[Any]) -> Callable[[], bytes]:
     whole = {1: tf.int8, 2: tf.int16, 4: tf.int32, 8: tf.int64}
     far = bool(tf.config.list_physical_devices("GPU"))  # where integers would be sent back from, to be added here
 
+    def sum_of(values: tf.Tensor) -> tf.Tensor:
+        if far and values.dtype.size < 8:  # a double shows every bit of a shorter number in so large a sum
+            return tf.bitcast(tf.reduce_sum(tf.cast(values, tf.float64)), tf.int64)
+        bits = tf.bitcast(values, whole[values.dtype.size])
+        return tf.cast(tf.reduce_sum(bits if bits.dtype.size > 2 else tf.cast(bits, tf.int32)), tf.int64)
+
     def sums() -> tf.Tensor:
-        read = map(tf.convert_to_tensor, held)
-        kind = tf.float64 if far else tf.int64
-        parts = [tf.cast(one, kind) if far else tf.bitcast(one, whole[one.dtype.size]) for one in read]
-        return tf.stack([tf.cast(tf.reduce_sum(part), kind) for part in parts])
+        return tf.stack([sum_of(tf.convert_to_tensor(one)) for one in held])
 
     compiled = tf.function(sums, autograph=False)
     return lambda: compiled().numpy().tobytes()
