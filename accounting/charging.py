@@ -26,8 +26,12 @@ def counts_alike(kind: type[Ledger]) -> type[Ledger]:
 def check_ledger(ledger: Any) -> None:
     """Asked by all that spends or states, so that nothing is released, or stated, that is counted by other code.
 
-    Raises: ValueError for anything but a ledger (a model, a path, the class), for one of a class of the caller's own,
-        and for one with a method of its own: what it is charged, and what it says that it holds, may be less.
+    What another ledger wrote into the file of this one is in it afterwards.
+
+    Raises:
+        ValueError: anything but a ledger (a model, a path, the class), one of a class of the caller's own, and one with
+            a method of its own: what it is charged, and what it says that it holds, may be less.
+        LedgerError: its file is no whole ledger any more.
     """
     if not isinstance(ledger, Ledger):
         raise no_ledger(ledger)
@@ -38,6 +42,7 @@ def check_ledger(ledger: Any) -> None:
             f"This ledger {what}: whether it counts what is released is unknown, and so is every epsilon. Use"
             " tfdp.accounting.Ledger as it is; to watch what it counts, read ledger.entries, or give fit a callback."
         )
+    ledger._look()
 
 
 def charge(

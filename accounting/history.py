@@ -109,14 +109,21 @@ class History:
         if stamp == self._stamp and mark.sequence <= self._sequence:
             return None
         content = self._read()[1]
-        if self._uid and content is not None and content.identity.uid != self._uid:
-            raise LedgerError(
-                f"{self.path} was replaced by another ledger while this one was open. Put the file back, or open the"
-                " one that is there with Ledger(path) and merge this one: other.merge(ledger)."
-            )
+        self._refuse_another(content)
         if mark.uid != self._uid or mark.sequence > self._sequence:
             refuse_loss(mark, content, self.path)
         return News(content, stamp)
+
+    def glance(self) -> "News | None":
+        """Without a lock, what the file holds; None where that is what was last read or written, or it is gone.
+
+        Raises: LedgerError: as `news`.
+        """
+        if self._file.stamp() == self._stamp:
+            return None
+        content, stamp = self._look(without_mark=True, known=True)
+        self._refuse_another(content)
+        return None if content is None else News(content, stamp)
 
     def go_on(self, news: "News") -> bool:
         """Goes on from what the file holds, which is known here by now; returns whether it lacks what was written."""
@@ -179,13 +186,26 @@ class History:
         """In a forked process: the locks stay with the other process."""
         self._file.forget()
 
-    def _look(self, without_mark: bool = False) -> tuple[Content | None, Stamp]:
-        """The file and its stamp, checked against the mark, without a lock."""
+    def _refuse_another(self, content: Content | None) -> None:
+        if self._uid and content is not None and content.identity.uid != self._uid:
+            raise LedgerError(
+                f"{self.path} was replaced by another ledger while this one was open. Put the file back, or open the"
+                " one that is there with Ledger(path) and merge this one: other.merge(ledger)."
+            )
+
+    def _look(self, without_mark: bool = False, known: bool = False) -> tuple[Content | None, Stamp]:
+        """The file and its stamp, checked against the mark, without a lock.
+
+        Args:
+            without_mark: a mark may be missing.
+            known: what the mark tells of may be missing, as long as it is known here.
+        """
         for last in (False, False, True):  # A writer may come in between the two files: look again before refusing.
             stamp = self._file.stamp()
             try:
                 mark, content = self._read()
-                if mark is not None or not without_mark:
+                here = known and mark is not None and mark.uid == self._uid and mark.sequence <= self._sequence
+                if not here and (mark is not None or not without_mark):
                     refuse_loss(mark, content, self.path)
                 return content, stamp
             except LedgerError:

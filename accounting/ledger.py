@@ -3,12 +3,12 @@
 import os
 import secrets
 import threading
-import weakref
 from dataclasses import replace
 from typing import Any
 
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entry
+from tfdp_layers.accounting.holders import hold
 from tfdp_layers.accounting.ledger_format import checked_count
 from tfdp_layers.accounting.limits import Limit, Sparing
 from tfdp_layers.accounting.locked_file import LedgerError
@@ -41,9 +41,9 @@ class Ledger(View):
 
     Args:
         path: a JSON file, read now, and written at every change before anything is released; None keeps the ledger in
-            memory. From the first reservation on it is locked against other ledgers until `close` or the end of the
-            process. Beside it is its mark, `path` + ".mark", by which an older copy in its place, or none, is noticed:
-            move, copy and back up both.
+            memory. From the first reservation on it is locked against other processes until `close` or the end of this
+            one, and against other ledgers of this process while a training runs on it. Beside it is its mark, `path` +
+            ".mark", by which an older copy in its place, or none, is noticed: move, copy and back up both.
         dataset: names the data set; written to the file at once. None takes what the file says.
         budget: (epsilon, delta) that everything in the ledger together keeps to: a reservation beyond it is refused.
             Written to the file at once. None takes what the file says.
@@ -70,7 +70,7 @@ class Ledger(View):
         self._own: dict[AnyRelease, str] = {}
         self._kept: dict[str, list[Limit]] = {}
         self._threads, self.spared = threading.RLock(), Sparing()
-        _ledgers.add(self)
+        hold(self)
         if dataset is not None or budget is not None:
             wanted = None if budget is None else Budget.of(budget)
             if self._state.identity.named(dataset, wanted, self.path) != self._state.identity:
@@ -138,7 +138,7 @@ class Ledger(View):
         Raises: LedgerError where the file cannot be written, ValueError for an unknown token.
         """
         with self._threads:
-            self._known(token)
+            self._known(token).running = False
             self._kept.pop(token, None)
             if self.path is not None:
                 self.give_back(token)
@@ -173,10 +173,12 @@ class Ledger(View):
             return count
 
     def require(self, token: str, steps: int = 1) -> None:
-        """Takes the lock of the file, and raises as `reserve(token, steps)` would; counts nothing."""
+        """Takes the lock of the file, until `end`, and raises as `reserve(token, steps)` would; counts nothing."""
         steps = checked_count("steps", steps)
         with self._threads:
-            self._ready(token).require(self._state.entries, self._limits(), steps)
+            segment = self._ready(token)
+            segment.require(self._state.entries, self._limits(), steps)
+            segment.running = True
 
     def affordable(self, token: str, steps: int) -> int:
         """Returns how many of `steps` further releases of a segment the budgets in force afford: all without one.
@@ -328,6 +330,16 @@ class Ledger(View):
         counted = steps + (entry.steps if entry else 0)
         self._state.count(entries.put(segment.entry, segment.row(entries), counted), ahead)
 
+    def _let_go(self) -> bool:
+        """Unlocks the file for another ledger of this process, unless something runs here; returns whether it did."""
+        if not self._threads.acquire(blocking=False):
+            return False
+        try:
+            runs = self._kept or any(segment.running or segment.outstanding for segment in self._segments.values())
+            return not runs and self._state.unlock()
+        finally:
+            self._threads.release()
+
     def _after_fork(self) -> None:
         """In a forked process: new entries, and a lock of its own, since the other process goes on with the old."""
         self._threads = threading.RLock()
@@ -335,15 +347,3 @@ class Ledger(View):
         for segment in self._segments.values():
             segment.restart(secrets.token_hex(16))
         self._state.forget_lock()
-
-
-_ledgers: "weakref.WeakSet[Ledger]" = weakref.WeakSet()
-
-
-def _after_fork() -> None:
-    for ledger in list(_ledgers):
-        ledger._after_fork()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

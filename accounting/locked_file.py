@@ -12,13 +12,17 @@ try:
 except ImportError:  # Windows: no advisory lock; the atomic replacement remains.
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["LedgerError", "LockedFile"]
+__all__ = ["LedgerError", "LockedElsewhereError", "LockedFile"]
 
 _TRIES = 100
 
 
 class LedgerError(RuntimeError):
     """A ledger cannot be read, trusted, locked or written."""
+
+
+class LockedElsewhereError(LedgerError):
+    """Another ledger has the file."""
 
 
 class LockedFile:
@@ -158,11 +162,11 @@ class LockedFile:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self._file.close()
-            raise LedgerError(
-                f"Another ledger (in this process or another) is writing {self._path}, and counts would be lost if two"
-                " did. Wait for it, close it (ledger.close(), or model.ledger.close()), or give each run its own file"
-                " and merge them. In a notebook run the cell once more: what was interrupted there is held until the"
-                " next error."
+            raise LockedElsewhereError(
+                f"Another ledger is writing {self._path}, and counts would be lost if two did: that of a training which"
+                " runs in this process, or one of another process, which keeps the file until it ends (a notebook:"
+                " until its kernel is shut down) or calls ledger.close(). Wait for it, close it there, or give each run"
+                " its own file and merge them."
             ) from error
         except OSError as error:
             self._file.close()

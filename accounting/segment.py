@@ -19,12 +19,14 @@ class Segment:
         release: what each of them reveals.
         entry: name of the entry that counts them.
         outstanding: how many are reserved and not settled.
+        running: whether a training makes them, between two reservations too.
     """
 
     token: str
     release: AnyRelease
     entry: str
     outstanding: int = 0
+    running: bool = False
     _afford: dict[Limit, tuple[Any, Affordability]] = field(default_factory=dict)
     _row: tuple[Entries, Row] | None = None
 
@@ -36,7 +38,7 @@ class Segment:
 
     def restart(self, entry: str) -> None:
         """Counts in another entry from here on."""
-        self.entry, self.outstanding, self._afford = entry, 0, {}
+        self.entry, self.outstanding, self.running, self._afford = entry, 0, False, {}
 
     def affordable(self, entries: Entries, limits: Sequence[Limit], steps: int) -> int:
         """How many of `steps` further releases all limits afford, beside all that is in `entries`."""

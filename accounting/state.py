@@ -8,10 +8,11 @@ from pathlib import Path
 
 from tfdp_layers.accounting.entries import Entries, Entry
 from tfdp_layers.accounting.grouping import new_secret
-from tfdp_layers.accounting.history import History
+from tfdp_layers.accounting.history import History, News
+from tfdp_layers.accounting.holders import let_go
 from tfdp_layers.accounting.identity import Identity
 from tfdp_layers.accounting.ledger_format import Content, read_ledger, write_ledger
-from tfdp_layers.accounting.locked_file import LedgerError
+from tfdp_layers.accounting.locked_file import LedgerError, LockedElsewhereError
 from tfdp_layers.caller import warn
 
 __all__ = ["State"]
@@ -74,18 +75,25 @@ class State:
 
     def lock(self) -> None:
         """Keeps other writers out of the file, and takes what they wrote since it was read. Raises LedgerError."""
-        if self._history is None or not self._history.lock():
+        if self._history is None:
             return
         try:
-            news = self._history.news()
-            if news is not None:
-                self._counted.clear()
-                if news.content is not None:
-                    self._take_over(news.content)
-                self.unwritten |= self._history.go_on(news)
+            taken = self._history.lock()
+        except LockedElsewhereError:
+            if not let_go(self.path):
+                raise
+            taken = self._history.lock()
+        try:
+            if taken and (news := self._history.news()):
+                self._learn(self._history, news)
         except BaseException:
             self._history.unlock()
             raise
+
+    def look(self) -> None:
+        """Where another may write the file, takes over what it wrote, without a lock. Raises LedgerError."""
+        if self._history is not None and not self._history.held and (news := self._history.glance()):
+            self._learn(self._history, news)
 
     def count(self, entry: Entry, ahead: int = 0) -> None:
         """Under the lock, has the file count an entry that changed. Raises LedgerError.
@@ -135,10 +143,12 @@ class State:
         if changed or self.unwritten or (self._history is not None and not self._history.written):
             self.write(changed[0] if len(changed) == 1 else None)
 
-    def unlock(self) -> None:
-        """Lets other writers in."""
+    def unlock(self) -> bool:
+        """Lets other writers in; returns whether this kept them out."""
+        held = self._history is not None and self._history.held
         if self._history is not None:
             self._history.unlock()
+        return held
 
     def forget_lock(self) -> None:
         """In a forked process: the lock stays with the other process."""
@@ -161,6 +171,12 @@ class State:
             history.unlock()
         warn(f"restored=True goes on from the ledger that is there. {refusal}")
         return history.load()
+
+    def _learn(self, history: History, news: News) -> None:
+        self._counted.clear()
+        if news.content is not None:
+            self._take_over(news.content)
+        self.unwritten |= history.go_on(news)
 
     def _adopt(self, content: Content | None) -> None:
         if content is not None:

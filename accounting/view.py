@@ -1,5 +1,6 @@
 """What a ledger holds, to look at."""
 
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ class View:
     """The part of a `Ledger` that changes nothing."""
 
     _state: State
+    _threads: "threading._RLock"
     epsilon, get_epsilon, spent = Elsewhere.several(3, "What was spent is tfdp.accounting.epsilon(ledger, delta=1e-5).")
     privacy_statement, statement = Elsewhere.several(
         2, "It is tfdp.accounting.Statement.from_ledger(ledger, delta=1e-5)."
@@ -94,6 +96,14 @@ class View:
         """Whether a merge of `other` would change nothing. Raises ValueError for anything but a ledger."""
         mine = self._state.entries
         return all((found := mine.get(entry.uid)) and found.steps >= entry.steps for entry in state_of(other).entries)
+
+    def _look(self) -> None:
+        """Takes over what others wrote to the file, so that what is stated of this ledger is stated of the file.
+
+        All that states or spends does so first. Raises LedgerError where the file is no whole ledger any more.
+        """
+        with self._threads:
+            self._state.look()
 
     def to_json(self) -> str:
         """Returns the ledger as JSON text, one entry a line."""

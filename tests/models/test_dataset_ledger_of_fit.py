@@ -1,6 +1,7 @@
 """One ledger for a data set, as `fit` keeps to it."""
 
 import copy
+import warnings
 
 import keras
 import numpy as np
@@ -75,3 +76,43 @@ def test_a_metric_between_the_steps_counts_towards_every_budget():
     assert [e.steps for e in model.ledger.entries if e.release.kind == "metric"] == [2]
     assert model.ledger.updates == int(model.optimizer.releases) >= 9
     assert 5.5 < epsilon(model.ledger, 1e-2) <= 6.0
+
+
+class Interrupted(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        raise KeyboardInterrupt
+
+
+def test_an_interrupted_fit_that_an_error_holds_keeps_nobody_from_its_ledger(tmp_path):
+    """As in a notebook, whose last error holds the frames of the cell that was stopped, and so model and ledger."""
+    path, errors, models = tmp_path / "ledger.json", [], []
+
+    def cell(**more):
+        model, x, y = compiled(mlp(), run_eagerly=True)
+        model.ledger = Ledger(path, dataset="twelve")
+        models.append(model)
+        model.fit(x, y, batch_size=4, verbose=0, **more)
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt) as held:
+            cell(callbacks=[Interrupted()])
+        errors.append(held)
+    cell()
+    assert [model.privacy_statement(1e-2).steps for model in models] == [5, 5, 5]
+    assert Ledger.read(path).steps == 5
+
+
+def test_a_fit_that_ends_before_it_began_leaves_its_ledger_free(tmp_path):
+    """Warnings made errors, as tests do: of another ledger of these records, say, which the file's lock came before."""
+    path = tmp_path / "ledger.json"
+    model, x, y = compiled(mlp(), run_eagerly=True)
+    model.fit(x, y, batch_size=4, verbose=0)
+    other, _, _ = compiled(mlp(), run_eagerly=True)
+    other.ledger = Ledger(path)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "Other ledgers")
+        with pytest.raises(UserWarning, match="Other ledgers"):
+            other.fit(x, y, batch_size=4, verbose=0)
+    model.ledger = Ledger(path)
+    model.fit(x, y, batch_size=4, verbose=0)
+    assert Ledger.read(path).steps == 6

@@ -269,7 +269,11 @@ class Opening(BoundedSums, WeightFiles):
             token = begin_stream(run, self.optimizer, self.ledger, self._privacy.stream) or self.ledger.begin(release)
             # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
             self.ledger.require(token)
-            sight_records(run, token, self.ledger, callbacks)
+            try:
+                sight_records(run, token, self.ledger, callbacks)
+            except BaseException:  # its warning, made an error
+                self.ledger.end(token)
+                raise
             return token
 
         workers = self.optimizer.workers

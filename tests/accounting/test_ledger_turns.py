@@ -1,0 +1,154 @@
+"""Several ledgers of one file in a process: one charges at a time, and what one states is what the file holds."""
+
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from helpers.accounting_tools import release_of
+from tfdp_layers.accounting import Ledger, LedgerError, Statement, epsilon, together
+from tfdp_layers.sampling import Poisson
+
+STEP = release_of(Poisson(600), 1.0)
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "ledger.json"
+
+
+def charged(ledger, steps=1):
+    token = ledger.begin(STEP)
+    ledger.reserve(token, steps)
+    ledger.settle(token, steps)
+    return ledger
+
+
+def trained(ledger):
+    """As `fit` does, without a budget, and broken off in the middle of a step."""
+    token = ledger.begin(STEP)
+    ledger.require(token)
+    ledger.reserve(token, 1, ahead=30)
+    ledger.settle(token, 1)
+    ledger.end(token)
+    return ledger
+
+
+def taking_over(ledger):
+    """As `model.ledger = ledger`."""
+    ledger.merge(Ledger())
+    return ledger
+
+
+IDLE = {"released": charged, "trained": trained, "assigned to a model": taking_over, "named": lambda ledger: ledger}
+
+
+@pytest.mark.parametrize("before", IDLE.values(), ids=IDLE)
+def test_a_ledger_on_which_nothing_runs_lets_another_charge(path, before):
+    """A cell that runs again opens the file again, and what it made before is held by the last error, or a name."""
+    held = before(Ledger(path, dataset="patients"))
+    was = held.steps
+    again = charged(Ledger(path), 10)
+    assert again.steps == Ledger.read(path).steps == was + 10
+    charged(held, 5)  # and back again: nothing is lost
+    assert held.steps == Ledger.read(path).steps == was + 15
+    assert charged(again).steps == Ledger.read(path).steps == was + 16
+
+
+def required(ledger):
+    ledger.require(ledger.begin(STEP))
+
+
+def limited(ledger):
+    ledger.keep_to(ledger.begin(STEP), (9.0, 1e-5))
+    ledger.lock()
+
+
+BUSY = {"a step is reserved": lambda ledger: ledger.reserve(ledger.begin(STEP), 1), "fit began": required} | {
+    "a budget is in force": limited
+}
+
+
+@pytest.mark.parametrize("runs", BUSY.values(), ids=BUSY)
+def test_a_ledger_on_which_something_runs_lets_nobody_charge(path, runs):
+    held = Ledger(path)
+    runs(held)
+    with pytest.raises(LedgerError, match=r"a training which runs in this process.*kernel is shut down.*ledger.close"):
+        charged(Ledger(path))
+    charged(held)
+
+
+def test_a_ledger_that_another_thread_uses_lets_nobody_charge_and_nobody_waits(path):
+    held, begun, done = charged(Ledger(path)), threading.Event(), threading.Event()
+
+    def use():
+        with held._threads:
+            begun.set()
+            done.wait(20)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    begun.wait(20)
+    try:
+        with pytest.raises(LedgerError, match="Another ledger"):
+            charged(Ledger(path))
+    finally:
+        done.set()
+        thread.join()
+    assert charged(Ledger(path)).steps == 2
+
+
+STATES = {
+    "epsilon": lambda ledger: float(epsilon(ledger, 1e-5)),
+    "a statement": lambda ledger: Statement.from_ledger(ledger, 1e-5).epsilon,
+    "together": lambda ledger: float(epsilon(together(ledger), 1e-5)),
+}
+
+
+@pytest.mark.parametrize("state", STATES.values(), ids=STATES)
+def test_what_is_stated_of_a_ledger_is_what_its_file_holds(path, state):
+    """A statement says that it counts all that was charged to the data set's ledger, also by others meanwhile."""
+    mine, closed = Ledger(path, dataset="patients"), charged(Ledger(path))
+    closed.close()
+    charged(Ledger(path), 400)
+    whole = state(Ledger.read(path))
+    assert [state(one) for one in (mine, closed)] == [whole, whole]
+    assert mine.steps == closed.steps == 401
+    assert mine.dataset == closed.dataset == "patients"
+
+
+def test_what_another_process_wrote_is_stated(path):
+    mine = charged(Ledger(path))
+    mine.close()
+    program = (
+        "from test_ledger_turns import *\n"
+        "ledger = charged(Ledger(sys.argv[1], dataset='patients', budget=(9.0, 1e-5)), 400)"
+    )
+    tests = str(__file__).rsplit("/", 2)[0]
+    setting = f"import sys; sys.path[:0] = [{tests!r}, {tests + '/accounting'!r}]\n"
+    subprocess.run([sys.executable, "-c", setting + program, str(path)], check=True, timeout=60)
+    statement = Statement.from_ledger(mine, 1e-5)
+    assert (statement.steps, statement.dataset, statement.budget) == (401, "patients", (9.0, 1e-5))
+
+
+def test_a_file_that_is_gone_or_older_takes_nothing_from_what_is_stated(path):
+    mine = charged(Ledger(path), 3)
+    older = path.read_bytes()
+    charged(mine, 4)
+    whole = float(epsilon(mine, 1e-5))
+    mine.close()
+    path.write_bytes(older)
+    assert float(epsilon(mine, 1e-5)) == whole
+    path.unlink()
+    assert float(epsilon(mine, 1e-5)) == whole
+
+
+def test_a_file_in_which_another_ledger_lies_is_not_stated(path):
+    mine = charged(Ledger(path), 3)
+    mine.close()
+    for file in list(path.parent.iterdir()):
+        file.unlink()
+    charged(Ledger(path))
+    with pytest.raises(LedgerError, match="replaced by another ledger"):
+        epsilon(mine, 1e-5)
