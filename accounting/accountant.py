@@ -68,6 +68,7 @@ def nominal_epsilon(ledger: Ledger, delta: float) -> Epsilon | None:
 
     NOT a guarantee: `epsilon` is, and is larger. Raises as `epsilon`.
     """
+    check_ledger(ledger)
     published = ledger.as_published()
     return None if published is None else epsilon(published, delta)
 
@@ -108,6 +109,7 @@ class EpsilonCurve:
         self.release, self._held = release, held
         self.delta = check_delta(delta)
         ledger = Ledger() if ledger is None else ledger
+        check_ledger(ledger)
         ledger.check(release)
         self._before = without_segment(events_of(ledger), release.event(), release.charges(held))
         self._kinds = _kinds(ledger) | {release.drawn}
@@ -150,7 +152,11 @@ class EpsilonCurve:
 
 
 def events_of(ledger: Ledger) -> Counter[DpEvent]:
-    """How often each event of the ledger was released."""
+    """How often each event of the ledger was released: what every number that is stated of it is computed from.
+
+    Raises: as `check_ledger`.
+    """
+    check_ledger(ledger)
     return ledger.events()
 
 

@@ -4,7 +4,9 @@ import os
 import stat
 from typing import Any
 
-__all__ = ["refuse_no_plain_file"]
+from tfdp_layers.instances import refuse_other_kind
+
+__all__ = ["refuse_no_path", "refuse_no_plain_file"]
 
 _KINDS = (
     (stat.S_ISDIR, "a folder", "it holds files, and is none"),
@@ -13,6 +15,17 @@ _KINDS = (
     (stat.S_ISCHR, "a device", "reading it may never end"),
     (stat.S_ISBLK, "a device", "it holds a disk, and no file"),
 )
+
+
+def refuse_no_path(given: Any, argument: str, example: str) -> None:
+    """Raises ValueError for what is no path at all: a number, a model, a list, None.
+
+    Args:
+        given: as the caller gave it.
+        argument: how the caller calls it.
+        example: a path.
+    """
+    refuse_other_kind(given, (str, os.PathLike), argument, f"a path, as text or a pathlib.Path: {example!r}, say")
 
 
 def refuse_no_plain_file(path: Any, fix: str, error: type[Exception] = ValueError) -> None:

@@ -14,6 +14,7 @@ from tfdp_layers.accounting.identity import Identity
 from tfdp_layers.accounting.ledger_format import Content, read_ledger, write_ledger
 from tfdp_layers.accounting.locked_file import LedgerError, LockedElsewhereError
 from tfdp_layers.caller import warn
+from tfdp_layers.instances import refuse_other_kind
 
 __all__ = ["State"]
 
@@ -54,7 +55,8 @@ class State:
 
     @classmethod
     def from_text(cls, text: str) -> "State":
-        """In memory, from what `text` returned. Raises LedgerError."""
+        """In memory, from what `text` returned. Raises LedgerError, and ValueError for what is no text."""
+        refuse_other_kind(text, str, "What from_json reads", "the text that to_json wrote; of a file Ledger.read(path)")
         return cls.of(read_ledger(text, None))
 
     @classmethod

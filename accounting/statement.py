@@ -28,6 +28,7 @@ from tfdp_layers.accounting.stated_releases import (
     stated,
 )
 from tfdp_layers.accounting.wording import groupings_in_words, rounded_up, row
+from tfdp_layers.instances import Elsewhere
 
 __all__ = ["StatedMetric", "StatedRelease", "StatedSelection", "StatedTests", "StatedVocabulary", "Statement"]
 
@@ -139,6 +140,13 @@ class Statement(Shown):
       generators: where the noise came from, in words.
       unit: the word for whose contribution is hidden: "record", "unit", or what the caller calls a unit.
     """
+
+    save, write, to_file = Elsewhere.several(
+        3,
+        "Write pathlib.Path(path).write_text(str(statement)); for programs, statement.to_json() in the place of str.",
+    )
+    to_text, to_markdown, text = Elsewhere.several(3, "Its text is str(statement), for programs statement.to_json().")
+    to_dict, json = Elsewhere.several(2, "For programs it is statement.to_json(), or dataclasses.asdict(statement).")
 
     epsilon: float
     delta: float

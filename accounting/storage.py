@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from tfdp_layers.accounting.locked_file import LedgerError, LockedFile
-from tfdp_layers.accounting.plain_files import refuse_no_plain_file
+from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 
 __all__ = ["LedgerError", "LedgerFile", "Stamp"]
 
@@ -30,6 +30,7 @@ class LedgerFile:
     """
 
     def __init__(self, path: str | os.PathLike[str], writable: bool = True) -> None:
+        refuse_no_path(path, "The path of a ledger", "ledger.json")
         self.path = Path(os.path.realpath(path))
         self.mark_path = self.path.with_name(self.path.name + ".mark")
         self._text: LockedFile | None = None

@@ -11,7 +11,7 @@ from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.state import State
-from tfdp_layers.instances import Elsewhere
+from tfdp_layers.instances import Elsewhere, kind_of
 
 __all__ = ["View", "no_ledger", "state_of"]
 
@@ -24,6 +24,11 @@ class View:
     epsilon, get_epsilon, spent = Elsewhere.several(3, "What was spent is tfdp.accounting.epsilon(ledger, delta=1e-5).")
     privacy_statement, statement = Elsewhere.several(
         2, "It is tfdp.accounting.Statement.from_ledger(ledger, delta=1e-5)."
+    )
+    save, write = Elsewhere.several(
+        2,
+        "What Ledger('ledger.json') counts is in that file by itself; one in memory goes there by"
+        " tfdp.accounting.Ledger('ledger.json').merge(ledger), and a model's by model.ledger = Ledger('ledger.json').",
     )
     delta = Elsewhere(
         "Delta is chosen by who asks: tfdp.accounting.epsilon(ledger, delta=1e-5); of a budget, ledger.budget."
@@ -127,8 +132,7 @@ def state_of(ledger: Any) -> State:
 
 def no_ledger(given: Any) -> ValueError:
     """The error of what is given in the place of a ledger."""
-    kind = given.__name__ + ", a class" if isinstance(given, type) else type(given).__name__
     return ValueError(
         "What was spent is in a ledger: give model.ledger, or tfdp.accounting.Ledger('ledger.json') of a file."
-        f" Received: {kind}."
+        f" Received: {kind_of(given)}."
     )

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import Epsilon, Statement, nominal_epsilon
 from tfdp_layers.accounting.accountant import check_delta, events_of
+from tfdp_layers.accounting.plain_files import refuse_no_path
 from tfdp_layers.accounting.renyi import convert_rdp, rdp_curve
 from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.callbacks.spending import Spending
@@ -207,6 +208,7 @@ def _import_hparams() -> Any:
 
 def _writable(log_dir: str | os.PathLike[str]) -> str:
     """The folder as text, made and tried. Raises ValueError if it can't be written."""
+    refuse_no_path(log_dir, "log_dir", "logs")
     path = os.fspath(log_dir)
     try:
         tf.io.gfile.makedirs(path)

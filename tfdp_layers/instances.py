@@ -6,7 +6,7 @@ import functools
 from collections.abc import Collection
 from typing import Any
 
-__all__ = ["Elsewhere", "refuse_class", "refuse_own_code", "replaced", "shown"]
+__all__ = ["Elsewhere", "kind_of", "refuse_class", "refuse_other_kind", "refuse_own_code", "replaced", "shown"]
 
 
 class Elsewhere:
@@ -32,6 +32,22 @@ class Elsewhere:
         if thing is None:
             return self
         raise AttributeError(f"{type(thing).__name__!r} object has no attribute {self._name!r}. {self._where}")
+
+
+def kind_of(given: Any) -> str:
+    """What an error calls the thing that was given: its class; of a class, that it is one."""
+    return f"{given.__name__}, a class" if isinstance(given, type) else type(given).__name__
+
+
+def refuse_other_kind(given: Any, kinds: type | tuple[type, ...], argument: str, what: str) -> None:
+    """Raises ValueError unless an argument is of one of these classes.
+
+    Args:
+        argument: how the caller calls it.
+        what: what it must be, with an example.
+    """
+    if not isinstance(given, kinds):
+        raise ValueError(f"{argument} must be {what}. Received: {kind_of(given)}.")
 
 
 def refuse_class(given: Any, argument: str, example: str = "...", otherwise: str = "") -> None:

@@ -66,6 +66,12 @@ PIPELINE = tf.data.Dataset.from_tensor_slices((X, Y))
 MISTAKES = {
     "a new model on the same records, by a cell that is run again say": lambda: anew(),
     "the ledger as an argument of fit": lambda: fit(ledger=tfdp.accounting.Ledger()),
+    "the ledger as an argument of make_private": lambda: tfdp.make_private(plain(), ledger="ledger.json"),  # type: ignore[arg-type]
+    "the noise as an argument of fit": lambda: fit(noise_multiplier=1.0),
+    "a path in the place of a ledger": lambda: tfdp.accounting.epsilon("ledger.json", 1e-5),
+    "a model in the place of a path": lambda: private().load_weights(private()),
+    "a model with a train_step of its own": lambda: tfdp.make_private(with_a_step_of_its_own()),
+    "a statement that is to be saved": lambda: private().privacy_statement(1e-5).save("PRIVACY.txt"),
     "the class of an optimizer": lambda: tfdp.optimizers.ClippedOptimizer(keras.optimizers.Adam),
     "the rate given to the private optimizer": lambda: tfdp.optimizers.ClippedOptimizer("adam", learning_rate=0.01),
     "a run that was not entered": lambda: list(private().private_run(X, Y, batch_size=16)),
@@ -213,6 +219,12 @@ def head() -> Any:
 def two_outputs() -> Any:
     inputs = keras.Input((6,))
     return private(keras.Model(inputs, [keras.layers.Dense(3, name=name)(inputs) for name in ("ill", "old")]))
+
+
+def with_a_step_of_its_own() -> Any:
+    kind = type("Own", (keras.Model,), {"train_step": lambda self, data: {}})
+    inputs = keras.Input((6,))
+    return kind(inputs, keras.layers.Dense(3)(inputs))
 
 
 def frozen() -> Any:

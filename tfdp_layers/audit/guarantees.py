@@ -10,7 +10,7 @@ from scipy import special
 
 from tfdp_layers.accounting import Epsilon, Ledger, Release, epsilon, exact_multiplier, privacy_profile
 from tfdp_layers.accounting.accountant import check_delta
-from tfdp_layers.accounting.charging import charge
+from tfdp_layers.accounting.charging import charge, check_ledger
 
 __all__ = ["Family", "GaussianCurve", "GaussianFamily", "Guarantee", "PointFamily", "Points", "ReleaseFamily"]
 
@@ -167,6 +167,7 @@ class ReleaseFamily(Family):
 
 def of_ledger(ledger: Ledger, delta: float) -> ReleaseFamily:
     """The family of what a ledger holds. Raises ValueError where nothing was released, or without noise."""
+    check_ledger(ledger)
     joined: Counter[Release] = Counter()
     apart: list[tuple[Release, int]] = []  # what such steps cost depends on where each segment started
     for entry in ledger.entries:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import keras
 import numpy as np
 
-from tfdp_layers.instances import refuse_class
+from tfdp_layers.instances import refuse_class, refuse_other_kind
 
 Layer = TypeVar("Layer", bound=keras.layers.Layer)
 _MARK = "_constants_declared_public"
@@ -30,6 +30,9 @@ def public(layer: Layer) -> Layer:
     Raises: ValueError where there is no such layer, or it is not built.
     """
     refuse_class(layer, "The layer")
+    refuse_other_kind(
+        layer, keras.layers.Layer, "What is declared public", "a layer with constants, or a model of such layers"
+    )
     held = [one for one in layer._flatten_layers() if not has_given_constants(one)]
     if not held:
         raise ValueError(

@@ -14,6 +14,7 @@ from tfdp_layers.certificates.interactions import measure_interactions, specs
 from tfdp_layers.certificates.measuring import MEANING, culprit, measure
 from tfdp_layers.certificates.synthetic import inputs_like, synthetic_inputs, synthetic_labels
 from tfdp_layers.clipping.bounding import SCOPE
+from tfdp_layers.instances import kind_of
 from tfdp_layers.proof import Finding, Report
 from tfdp_layers.proof.models import prove_traced, traced_sums
 from tfdp_layers.sensitivity import SensitivityGroup
@@ -49,6 +50,11 @@ def check_independence(model: "PrivateTraining", x: Any = None, y: Any = None) -
         ValueError: records mix, proved or measured, naming the layer and the operation where they can be found; or
             Python code runs in each step.
     """
+    if isinstance(model, type) or not hasattr(model, "sensitivities"):
+        raise ValueError(
+            "check_independence takes a private model: model = tfdp.make_private(keras_model), compiled. Received:"
+            f" {kind_of(model)}."
+        )
     x = specs(synthetic_inputs(model, inputs_like(model, x))) if x is None else x  # one size for all inputs
     labels = synthetic_labels(model, synthetic_inputs(model, specs(x)), None if y is None else specs(y))
     function = traced_sums(model, specs(x), specs(labels))

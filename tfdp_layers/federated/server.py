@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfdp_layers.accounting.plain_files import refuse_no_plain_file
+from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 from tfdp_layers.federated.selection import Update, most_updated, share_of
 
 __all__ = ["RefusedUpload", "Server"]
@@ -104,6 +104,7 @@ class Server:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes the server's state; after a crash the file holds the old state or the new one, whole."""
+        refuse_no_path(path, "path", "server.npz")
         path = Path(path)
         partial = path.with_name(path.name + ".tmp")
         with self._threads, open(partial, "wb") as file:
@@ -119,6 +120,7 @@ class Server:
             ValueError: the file is damaged, or of a model with another number of weights.
             FileNotFoundError: there is no such file.
         """
+        refuse_no_path(path, "path", "server.npz")
         refuse_no_plain_file(path, "Give the path of a file that Server.save wrote.")
         try:
             with np.load(path, allow_pickle=False) as file:

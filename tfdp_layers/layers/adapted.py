@@ -86,6 +86,14 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         """What the weights in use, and every earlier `adapt`, cost."""
         return self._paid.ledger
 
+    @ledger.setter
+    def ledger(self, ledger: Any) -> None:
+        raise AttributeError(
+            f"The ledger of {type(self).__name__} is its own. A model of which it is a layer counts what it cost; for a"
+            " data set's ledger, tfdp.accounting.Ledger(path, dataset='name'), write that_ledger.merge(layer.ledger)"
+            " after adapt."
+        )
+
     def adapt(
         self,
         data: Any,

@@ -9,10 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting.footprint import came_from
-from tfdp_layers.accounting.plain_files import refuse_no_plain_file
+from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 from tfdp_layers.accounting.released import is_paid_for
 from tfdp_layers.batches.texts import is_text
 from tfdp_layers.certificates.constants import refusal_of_constants
+from tfdp_layers.instances import refuse_other_kind
 from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.models.kept_features import file_for, writing
 from tfdp_layers.models.training import PrivateTraining
@@ -64,12 +65,14 @@ def features(
     if not layers:
         raise ValueError("The prefix has no layers: give at least one.")
     for layer in layers:
+        refuse_other_kind(layer, keras.layers.Layer, "The prefix", "a Keras layer or model, or a list of layers")
         refuse_private(layer)
     wanted = None if dtype is None else np.dtype(dtype)
     if cache is None:
         made = computed(layers, x, batch_size, jit_compile, lambda shape, found: np.empty(shape, wanted or found))
         came_from(made, given)
         return made
+    refuse_no_path(cache, "cache, a folder,", "features")
     file = file_for(Path(cache), layers, x, wanted)
     refuse_no_plain_file(file, "Remove it, or give another folder as cache.")
     if not file.exists():

@@ -1,6 +1,5 @@
 """What `fit` accepts: data that a sampler draws, and callbacks that look at nothing private."""
 
-import difflib
 import importlib.util
 import inspect
 import sys
@@ -21,15 +20,10 @@ from tfdp_layers.callbacks.steering import PUBLIC, flatten_callbacks, of_keras_t
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import replaced, shown
 from tfdp_layers.layers.carried import HDF5
+from tfdp_layers.models.elsewhere import OPTIONS, unexpected
 from tfdp_layers.overlap import overlap
 from tfdp_layers.sampling import Poisson
 from tfdp_layers.structure import inputs_of, outputs_of
-
-OPTIONS = (
-    *("sampling", "examples", "physical_batch_size"),
-    *("unit_ids", "records_per_unit", "views", "owners", "records_per_owner"),
-)
-"""What `fit` of a private model takes beside Keras' arguments, for data of its own."""
 
 
 def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
@@ -273,11 +267,5 @@ def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     known = [*signature.parameters, *OPTIONS, "accept_measured"]
     unknown = [name for name in kwargs if name not in known]
     if unknown:
-        close = difflib.get_close_matches(unknown[0], known, 1, 0.7)
-        meant = f" Did you mean {close[0]!r}?" if close else ""
-        if unknown[0] in ("budget", "epsilon", "delta", "target_epsilon", "target_delta"):
-            meant = " A budget is a callback: callbacks=[tfdp.callbacks.PrivacyBudget(epsilon=2.7, delta=1e-5)]."
-        if unknown[0] == "ledger":
-            meant = " A ledger is the model's: model.ledger = ledger, before it trains."
-        raise TypeError(f"{function.__name__} got an unexpected argument {unknown[0]!r}.{meant}")
+        raise unexpected(function.__name__, unknown[0], known)
     return dict(signature.bind(*args, **kwargs).arguments)

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.accounting.plain_files import refuse_no_plain_file
+from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 from tfdp_layers.accounting.released import remember_now
 from tfdp_layers.models.file_limits import LARGEST, MemoryLimit, ModelFileError
 from tfdp_layers.models.training import PrivateTraining
@@ -66,6 +66,7 @@ def load_model(
     Raises: ModelFileError, a ValueError, if the file is missing, damaged, too large, not a private model, or names
         something else.
     """
+    refuse_no_path(path, "The path of a model", "model.keras")
     import_registered()
     path, limit = Path(path), MemoryLimit(max_bytes)
     _refuse_no_model(path)

@@ -1,13 +1,14 @@
 """Keras models whose `fit` is private."""
 
 import os
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 
 from tfdp_layers.instances import refuse_class
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.conversion import clipped_twin, plain_model
+from tfdp_layers.models.elsewhere import unexpected
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.structure import functional_class, inputs_of, outputs_of
 
@@ -85,6 +86,23 @@ def refuse_no_model(model: Any) -> None:
         )
     if not model.built or model.inputs is None:
         raise ValueError(f"Model {model.name!r} is not built: give it a keras.Input as its first layer.")
+    own = own_code(model)
+    if own is not None:
+        raise ValueError(
+            f"{type(model).__name__} has a {own}() of its own, and make_private takes the graph of its layers alone:"
+            " that would be left out. A loss of your own goes to compile (one value a record), steps of your own are a"
+            " loop (docs/loops.md), a call() of your own is a functional model. Where the graph is what you want to"
+            " train: tfdp.make_private(keras.Model(model.inputs, model.outputs))."
+        )
+
+
+def own_code(model: keras.Model) -> str | None:
+    """The first of the methods that decide what a training computes which neither Keras nor this library wrote."""
+    for name in ("call", "train_step", "compute_loss"):
+        owner = next(kind for kind in type(model).__mro__ if name in vars(kind))
+        if owner.__module__.partition(".")[0] not in ("keras", "tfdp_layers") or name in vars(model):
+            return name
+    return None
 
 
 def make_private(
@@ -95,6 +113,7 @@ def make_private(
     input_clip: float | None = None,
     upstream_clip: float | None = None,
     bound: str | None = None,
+    **others: NoReturn,
 ) -> PrivateModel:
     """Turns an ordinary Keras model into a private one.
 
@@ -108,8 +127,13 @@ def make_private(
             gradient_clip="automatic".
 
     Returns: a `PrivateModel`, not compiled.
-    Raises: ValueError if the model is not built, is not Sequential or functional, or `bounding` is unknown.
+    Raises:
+        ValueError: the model is not built, is not Sequential or functional, has a `call`, `train_step` or
+            `compute_loss` of its own, which no copy of its layers has; or `bounding` is unknown.
+        TypeError: an argument that goes to `compile` or `fit`.
     """
+    for name in others:
+        raise unexpected("make_private", name, ("bounding", "gradient_clip", "input_clip", "upstream_clip", "bound"))
     if bounding not in (None, "backprop_clipping"):
         raise ValueError(f"`bounding` must be None or 'backprop_clipping'. Received: bounding={bounding!r}.")
     refuse_no_model(model)

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from tfdp_layers.accounting.account import Account, account_of, open_account
-from tfdp_layers.instances import refuse_class
+from tfdp_layers.instances import refuse_class, refuse_other_kind
 from tfdp_layers.models.conversion import same_layer
 from tfdp_layers.models.model import PrivateModel, PrivateSequential
 from tfdp_layers.models.substitutes import called_as, kind_of, refusal_of, substitute
@@ -151,6 +151,7 @@ class Copies:
 def refuse_out_of_reach(model: keras.Model, kind: Any) -> None:
     """Raises ValueError, naming each, for layers that can't be replaced, and for a model that no one can look into."""
     refuse_class(model, "The model")
+    refuse_other_kind(model, keras.Model, "The model", "a Keras model")
     if not is_container(model):
         raise ValueError(
             f"replace_batch_normalization takes Sequential and functional models; {type(model).__name__} defines its"

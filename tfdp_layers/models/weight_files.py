@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfdp_layers.accounting.plain_files import refuse_no_plain_file
+from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 from tfdp_layers.accounting.released import loading
 from tfdp_layers.accounting.stored import read_paid_weights, read_stored_ledger, write_paid_weights, write_stored_ledger
 from tfdp_layers.certificates.constants import refuse_changed_constants
@@ -49,7 +49,8 @@ class WeightFiles(Bookkeeping):
 
         Raises: ValueError for an HDF5 file (.h5), which would hold no ledger.
         """
-        if isinstance(filepath, str | os.PathLike) and os.fspath(filepath).endswith((".h5", ".hdf5")):
+        refuse_no_path(filepath, "filepath", "model.keras")
+        if os.fspath(filepath).endswith((".h5", ".hdf5")):
             raise ValueError(HDF5)  # before Keras empties a file that is there
         self._privacy.decided("saved the model")
         with saving_whole(), whole_file(filepath, overwrite) as path:
@@ -57,6 +58,7 @@ class WeightFiles(Bookkeeping):
 
     def save_weights(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
         """As in Keras; an interrupted save leaves an earlier file as it was."""
+        refuse_no_path(filepath, "filepath", "model.weights.h5")
         self._privacy.decided("saved the weights")
         with saving_whole(), whole_file(filepath, overwrite) as path:
             super().save_weights(path, overwrite, *args, **kwargs)
@@ -71,7 +73,8 @@ class WeightFiles(Bookkeeping):
         Raises: ValueError for a pipe, a device or a folder, and for weights without a ledger that are not declared
             public; then the model keeps its own.
         """
-        if not (public and isinstance(filepath, str | os.PathLike) and os.path.isdir(filepath)):  # Orbax writes folders
+        refuse_no_path(filepath, "filepath", "model.weights.h5")
+        if not (public and os.path.isdir(filepath)):  # Orbax writes folders
             refuse_no_plain_file(filepath, _SAVED)
         self._privacy.decided("loaded weights")
         held, was = [*self.variables, *self._optimizer_variables()], self._privacy.unpaid
@@ -131,13 +134,14 @@ class WeightFiles(Bookkeeping):
         kept = set(map(id, map(held_by, self.weights)))
         self._privacy.trained = [held for held in self._privacy.trained if id(held) in kept]
 
-    def export(self, *args: Any, **kwargs: Any) -> Any:
+    def export(self, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Any:
         """As in Keras. Metrics that layers keep start anew: what they hold of records carries no noise."""
+        refuse_no_path(filepath, "filepath", "served")
         self._privacy.decided("exported the model")
         for layer in self._flatten_layers(include_self=False):
             for metric in layer._metrics:
                 metric.reset_state()
-        return super().export(*args, **kwargs)
+        return super().export(filepath, *args, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:
         self._settle_accounts()

@@ -12,6 +12,8 @@ except ImportError as error:
         " install matplotlib."
     ) from error
 
+from tfdp_layers.accounting.plain_files import refuse_no_path
+
 __all__ = ["Figure", "alt_text", "described", "drawn", "framed", "named", "save", "styles"]
 
 _COLOURS = ("#0b3c6f", "#c8501e", "#3c8c5a", "#8a5ba6", "#b8860b", "#5a5a5a")
@@ -87,6 +89,7 @@ def save(figure: Figure, path: str | os.PathLike[str]) -> str:
         ValueError: another figure than those of this module, or a file type that matplotlib does not write.
         OSError: the file cannot be written.
     """
+    refuse_no_path(path, "The path of a picture", "epsilon.png")
     text, kind = alt_text(figure), os.path.splitext(os.fspath(path))[1].lower()
     key = {".png": "Description", ".svg": "Description", ".pdf": "Subject"}.get(kind)
     figure.savefig(path, metadata=None if key is None else {key: text})

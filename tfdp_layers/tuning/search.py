@@ -10,7 +10,7 @@ import keras
 
 from tfdp_layers.accounting import Budget, Ledger, Selection
 from tfdp_layers.accounting.calibration import calibrate_release
-from tfdp_layers.accounting.charging import charge
+from tfdp_layers.accounting.charging import charge, check_ledger
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.accounting.sightings import apart
 from tfdp_layers.certificates.independence import in_words
@@ -103,11 +103,11 @@ def random_search(
     """
     target, number = Budget.of(budget), _number_of(trials)
     chosen, ledger = checked_space(space), Ledger() if ledger is None else ledger
+    check_ledger(ledger)
     refuse_unsound_fit({"x": x, "validation_data": validation_data})
     judge = objective_of(objective, validation_data, mode)
-    draws = random.SystemRandom() if randomness is None else randomness
     candidates = candidates_of(chosen, x, y, fit, target)
-    search = _Search(build, chosen, candidates, judge, draws)
+    search = _Search(build, chosen, candidates, judge, random.SystemRandom() if randomness is None else randomness)
     for one in candidates:
         one.known["seeded"] = randomness is not None
     search.find_noise(number, target, ledger)

@@ -20,6 +20,7 @@ except ImportError as error:
     ) from error
 
 from tfdp_layers.accounting import BudgetExhausted, Ledger, epsilon
+from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.callbacks import PrivacyBudget
 from tfdp_layers.callbacks.steering import PUBLIC
 from tfdp_layers.caller import warn
@@ -169,6 +170,7 @@ class PrivateTuner(keras_tuner.Tuner):
     """
 
     def __init__(self, oracle: Any, hypermodel: Any, *, ledger: Ledger, **kwargs: Any) -> None:
+        check_ledger(ledger)
         if ledger.dataset is None or ledger.budget is None:
             raise ValueError(
                 "PrivateTuner needs the ledger of the data set, with a budget for all trials together:"

@@ -14,6 +14,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from tfdp_layers.zoo.image_folders import ImageFolder
+from tfdp_layers.accounting.plain_files import refuse_no_path
 from tfdp_layers.zoo import download, image_files
 
 __all__ = ["DEFAULT", "NAMES", "Dataset", "DatasetNotFound", "image_folder", "load", "load_default"]
@@ -87,6 +88,8 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None) -> Dataset:
     """
     if name not in NAMES:
         raise ValueError(f"Unknown data set {name!r}. Choose one of: {', '.join(NAMES)}.")
+    if data_dir is not None:
+        refuse_no_path(data_dir, "data_dir, a folder,", "data")
     if data_dir is not None and not Path(data_dir).is_dir():
         raise ValueError(
             f"The data folder {data_dir} does not exist or is no folder. Create it and put {name}.npz in it, or leave"

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.accounting.plain_files import refuse_no_plain_file
+from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 
 __all__ = ["ImageFolder"]
 
@@ -39,6 +39,7 @@ class ImageFolder:
             _CHANNELS[color_mode],
             interpolation,
         )
+        refuse_no_path(folder, "folder", "photos")
         if not Path(folder).is_dir():
             raise ValueError(
                 f"The folder {folder} does not exist or is no folder. Give one that holds a folder a class."
