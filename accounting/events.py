@@ -28,7 +28,7 @@ __all__ = [
 
 GENERATORS = {
     "default": "Philox, a counter-based generator in float32 keyed by the operating system: not a cryptographic one,"
-    " and no defence against attacks on the lowest bits of the noise",
+    " and no defence against attacks on the lowest bits of the noise (noise_source='secure' is for both)",
     "secure": "a cryptographic generator keyed by the operating system; sums of two Gaussians in double precision on a"
     " common grid, against attacks on the lowest bits of the noise",
     "tensorflow": "TensorFlow's own generators, which tensorflow-privacy draws from: not cryptographic ones, and no"

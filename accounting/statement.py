@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dp_accounting import NeighboringRelation
@@ -15,6 +15,7 @@ from tfdp_layers.accounting.events import GENERATORS
 from tfdp_layers.accounting.grouping import differing
 from tfdp_layers.accounting.ledger import Entry, Ledger
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
+from tfdp_layers.accounting.reach import assumptions, covered, exclusions
 from tfdp_layers.accounting.releases import records_released
 from tfdp_layers.accounting.shown import Shown
 from tfdp_layers.accounting.sightings import count_of, others_of, sum_of
@@ -27,7 +28,15 @@ from tfdp_layers.accounting.stated_releases import (
     StatedVocabulary,
     stated,
 )
-from tfdp_layers.accounting.wording import groupings_in_words, rounded_up, row
+from tfdp_layers.accounting.wording import (
+    UNNAMED,
+    dataset_text,
+    groupings_in_words,
+    meaning,
+    rounded_up,
+    row,
+    stated_by,
+)
 from tfdp_layers.instances import Elsewhere
 
 __all__ = ["StatedMetric", "StatedRelease", "StatedSelection", "StatedTests", "StatedVocabulary", "Statement"]
@@ -43,32 +52,6 @@ _RELATIONS = {
     " do not compare)",
 }
 
-_ASSUMPTIONS = (
-    "One record is one person; someone with several records is protected less.",
-    "The number of records and the batch size count as public, whether they were given or fit counted them: both stand"
-    " in this statement, and how many records there are is not hidden.",
-    "The initial weights are public, or their own privacy cost is in this ledger.",
-    "Scaling constants, class weights and sample weights were not computed from the private data.",
-    "Validation data are public.",
-    "The seeds of sampling and noise are secret and were used once.",
-    "No setting was chosen by looking at unprotected numbers of this or an earlier run on the same data.",
-    "All that was released of these data is in this ledger: a model of the same data whose training another ledger"
-    " counts (of a comparison, of each fold) adds its epsilon to this one.",
-)
-_UNIT_ASSUMPTIONS = (
-    "The {unit} of each record is as the ids that training was given say; someone with several ids is protected less.",
-    "The number of {unit}s and the batch size, in {unit}s, count as public, whether they were given or fit counted"
-    " them: both stand in this statement, and how many {unit}s there are is not hidden.",
-    *_ASSUMPTIONS[2:],
-)
-_OWNER_ASSUMPTIONS = (
-    "Who owns which record is public, and as the owners that training was given say; an owner under several names is"
-    " protected less.",
-    "Which records were trained on, of those that there are, was decided by who owns which, or by chance, and never by"
-    " what records hold.",
-    "The number of records and the batch size, in records, are public: both stand in this statement.",
-    *_ASSUMPTIONS[2:],
-)
 _OWNER_RELATION = (
     "empty all records of one {unit}: data sets of the same, public records and owners are neighbours when every"
     " record that one {unit} owns, alone or with others, is replaced in the second by an empty record that contributes"
@@ -80,43 +63,8 @@ _UNITS = {
     "owner": "what all records hold that one {unit} owns, alone or with others",
 }
 _NAMES = re.compile(r"[^\W\d_][\w -]{0,39}")
-_COVERED = "the released weights, the optimizer's state, the noise multiplier, the number of steps, and epsilon"
-_MORE = {
-    "metric": "; and the metrics released with noise",
-    "vocabulary": "; and the vocabularies released with noise",
-    "selection": "; of a search the best trial's settings and score",
-}
-"""Covered, too, where something of this purpose was released."""
-_SEARCH_ASSUMPTION = (
-    "A search draws the settings of each trial at random, from one public distribution and by a source that nobody"
-    " else knows; its trials share nothing, and their scores depend on public data and on what the trial released."
-)
-_SEARCH_EXCLUSIONS = ("How many trials a search made, how long it took, and every trial but the best.",)
-_METRIC_ASSUMPTION = "Each number in a released metric was computed from one record and from what was released before."
-_EXCLUSIONS = (
-    "Training loss and training metrics, also in the progress bar and in logs.",
-    "Gradient norms and clipped fractions.",
-    "The number of records drawn in a step, also where padded sizes or step times show it.",
-    "Error messages about records.",
-)
-
 _PARTY_RELATION = (
     "replace all its records: data sets are neighbours when this party's records are replaced by any others"
-)
-_PARTY_ASSUMPTIONS = (
-    "That this party takes part, in how many rounds, and how many records it declares is public.",
-    "Bound, threshold, fraction and epsilon of an upload were chosen without looking at the party's data.",
-    "The initial weights do not depend on the party's data, or their own privacy cost is in this ledger.",
-    "The keys of noise and selection are secret and were used once.",
-    "All that was released of these data is in this ledger: where they take part under two names, or a person's records"
-    " are at several parties, the epsilons add up.",
-)
-_ASSUMED = {NumericSparse.unit: _PARTY_ASSUMPTIONS, "unit": _UNIT_ASSUMPTIONS, "owner": _OWNER_ASSUMPTIONS}
-_PARTY_COVERED = "every upload of this party, what the server and the other parties compute from them, and epsilon"
-_PARTY_EXCLUSIONS = (
-    "The party's local weights, and its training loss and metrics.",
-    "How long its training and selection take.",
-    "Error messages about its records.",
 )
 
 
@@ -139,6 +87,7 @@ class Statement(Shown):
       budget: (epsilon, delta) that the data set's ledger keeps to; None without one.
       generators: where the noise came from, in words.
       unit: the word for whose contribution is hidden: "record", "unit", or what the caller calls a unit.
+      stated: the day, and the versions of this library and of the accountants.
     """
 
     save, write, to_file = Elsewhere.several(
@@ -166,6 +115,7 @@ class Statement(Shown):
     budget: tuple[float, float] | None = None
     generators: tuple[str, ...] = ()
     unit: str = "record"
+    stated: str = field(default="", compare=False)
 
     @classmethod
     def from_ledger(cls, ledger: Ledger, delta: float, unit_name: str | None = None) -> "Statement":
@@ -185,25 +135,21 @@ class Statement(Shown):
         word = _word(ledger, unit_name)
         spent, nominal = epsilon_of(ledger, delta), nominal_epsilon(ledger, delta)
         entries = [entry for entry in ledger.entries if entry.steps]
-        party = ledger.unit == NumericSparse.unit
-        purposes = {entry.release.purpose for entry in entries}
-        metrics, searches = "metric" in purposes, "selection" in purposes
-        assumed = _ASSUMED.get(ledger.unit or "", _ASSUMPTIONS)
-        assumptions = tuple(text.replace("{unit}", word) for text in assumed)
+        purposes, kind = {entry.release.purpose for entry in entries}, ledger.unit or ""
         relation = "nothing was released" if spent.relation is None else _RELATIONS[spent.relation]
-        relation = {NumericSparse.unit: _PARTY_RELATION, "owner": _OWNER_RELATION}.get(ledger.unit or "", relation)
+        relation = {NumericSparse.unit: _PARTY_RELATION, "owner": _OWNER_RELATION}.get(kind, relation)
         return cls(
             epsilon=float(spent),
             delta=spent.delta,
             accountant=spent.accountant,
             relation=relation.replace("{unit}", word),
-            meaning=_meaning(float(spent), spent.delta),
-            privacy_unit=_UNITS.get(ledger.unit or "", "one record").replace("{unit}", word),
+            meaning=meaning(float(spent), spent.delta, word, _most(entries) if kind in ("record", "unit") else 0),
+            privacy_unit=_UNITS.get(kind, "one record").replace("{unit}", word),
             steps=ledger.updates,
             releases=stated(entries, word),
-            covered=_PARTY_COVERED if party else _COVERED + "".join(_MORE[one] for one in _MORE if one in purposes),
-            assumptions=assumptions + (_METRIC_ASSUMPTION,) * metrics + (_SEARCH_ASSUMPTION,) * searches,
-            exclusions=_PARTY_EXCLUSIONS if party else _EXCLUSIONS + _SEARCH_EXCLUSIONS * searches,
+            covered=covered(kind, purposes),
+            assumptions=assumptions(kind, word, purposes),
+            exclusions=exclusions(kind, purposes),
             void=_void(entries, float(spent)),
             notes=(
                 *groupings_in_words(differing(_groupings(entries)), word),
@@ -215,6 +161,7 @@ class Statement(Shown):
             budget=None if ledger.budget is None else (ledger.budget.epsilon, ledger.budget.delta),
             generators=_generators(entries),
             unit=word,
+            stated=stated_by(),
         )
 
     def to_json(self) -> str:
@@ -236,12 +183,11 @@ class Statement(Shown):
         if self.void:
             lines.insert(0, row("VOID", "THIS STATEMENT DOES NOT HOLD. " + " ".join(self.void)))
         if self.dataset is not None:
-            lines.append(row("Data set", _dataset_text(self.dataset, self.budget)))
-        lines += [
-            row("Protects", f"{self.privacy_unit}; {self.relation}"),
-            row("Meaning", self.meaning),
-            row("Steps", str(self.steps)),
-        ]
+            lines.append(row("Data set", dataset_text(self.dataset, self.budget)))
+        lines += [row("Protects", f"{self.privacy_unit}; {self.relation}"), row("Meaning", self.meaning)]
+        if self.dataset is None and self.privacy_unit != _UNITS[NumericSparse.unit]:
+            lines.append(row("Data set", UNNAMED))
+        lines.append(row("Steps", str(self.steps)))
         for release in self.releases:
             lines += release.rows(self.unit)
         lines += [row("Generator", text) for text in self.generators]
@@ -249,22 +195,8 @@ class Statement(Shown):
         lines.append(row("Covered", self.covered))
         lines += [row("Not covered", text) for text in self.exclusions]
         lines += [row("Assumed", text) for text in self.assumptions]
+        lines += [row("Stated", self.stated)] if self.stated else []
         return "\n".join(lines)
-
-
-def _meaning(epsilon: float, delta: float) -> str:
-    if not math.isfinite(epsilon):
-        return "no bound on what the output reveals about a record"
-    ratio = rounded_up(math.exp(epsilon)) if epsilon < 700 else "e^epsilon"
-    return (
-        f"whatever is observed of the covered output, its probability under two neighbouring data sets differs by at"
-        f" most a factor e^epsilon = {ratio}, up to an additional delta = {delta:g}"
-    )
-
-
-def _dataset_text(dataset: str, budget: tuple[float, float] | None) -> str:
-    kept = f"; its budget is epsilon = {budget[0]:g} at delta = {budget[1]:g}" if budget else ""
-    return f"{dataset!r}: all that was charged to its ledger, over all models, runs and released metrics{kept}"
 
 
 def _generators(entries: list[Entry]) -> tuple[str, ...]:
@@ -320,6 +252,11 @@ def _of_other_ledgers(ledger: Ledger, delta: float) -> tuple[str, ...]:
     )
 
 
+def _most(entries: list[Entry]) -> int:
+    """The most records, or units, that something was released of."""
+    return max((release.examples for entry in entries for release in records_released(entry.release)), default=0)
+
+
 def _notes(entries: list[Entry], delta: float, unit: str) -> tuple[str, ...]:
     notes = []
     if any(entry.release.declared for entry in entries):
@@ -327,8 +264,7 @@ def _notes(entries: list[Entry], delta: float, unit: str) -> tuple[str, ...]:
             "The sampling was declared by the caller about a data pipeline that this library did not perform: the"
             " guarantee holds only if each batch was drawn as declared."
         )
-    sizes = (release.examples for entry in entries for release in records_released(entry.release))
-    examples = max(sizes, default=0)
+    examples = _most(entries)
     if examples and delta > 1.0 / examples:
         notes.append(
             f"WARNING: delta = {delta:g} is above 1 / number of {unit}s = {1.0 / examples:g}: a mechanism that"

@@ -1,9 +1,22 @@
 """Words and numbers of privacy statements."""
 
+import datetime
+import importlib.metadata
 import math
 import textwrap
 
-__all__ = ["distribution", "groupings_in_words", "owners_in_words", "rounded_up", "row", "rows_in_words"]
+from tfdp_layers._version import __version__
+
+__all__ = [
+    *("UNNAMED", "dataset_text", "distribution", "groupings_in_words", "meaning", "owners_in_words"),
+    *("rounded_up", "row", "rows_in_words", "stated_by"),
+]
+
+UNNAMED = (
+    "not named: this ledger counts one model's trainings, and what else was released of the same records it does not"
+    " know (a data set's does: Ledger(path, dataset='name'))"
+)
+"""In the place of the data set, where the ledger is that of a run."""
 
 _WIDTH = 96
 
@@ -21,6 +34,40 @@ def rounded_up(value: float, digits: int = 4) -> str:
     unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
     text = f"{value:.{digits}g}"
     return text if float(text) >= value else f"{float(text) + unit:.{digits}g}"
+
+
+def meaning(epsilon: float, delta: float, unit: str = "record", most: int = 0) -> str:
+    """What the two numbers promise.
+
+    Args:
+        most: how many units there are; 0 where their number says nothing about delta, which is left out then.
+    """
+    if not math.isfinite(epsilon):
+        return "no bound on what the output reveals about a record"
+    ratio = rounded_up(math.exp(epsilon)) if epsilon < 700 else "e^epsilon"
+    text = (
+        f"whatever is observed of the covered output, its probability under two neighbouring data sets differs by at"
+        f" most a factor e^epsilon = {ratio}, up to an additional delta = {delta:g}"
+    )
+    if most:
+        chance = rounded_up(100.0 * min(1.0, most * delta) * (1.0 - 1e-12))  # 60, not 60.01, of 60000 times 1e-5
+        text += (
+            f". Delta is at worst as if each {unit}'s data were shown outright with that probability: those of any of"
+            f" the {most} {unit}s with {chance}% at most"
+        )
+    return text
+
+
+def dataset_text(dataset: str, budget: tuple[float, float] | None) -> str:
+    """Whose ledger it is that is stated, and to what it keeps."""
+    kept = f"; its budget is epsilon = {budget[0]:g} at delta = {budget[1]:g}" if budget else ""
+    return f"{dataset!r}: all that was charged to its ledger, over all models, runs and released metrics{kept}"
+
+
+def stated_by() -> str:
+    """The day, and the versions that a statement was made with."""
+    accountants = importlib.metadata.version("dp-accounting")
+    return f"{datetime.date.today()}, by tfdp-layers {__version__} with dp-accounting {accountants}"
 
 
 def rows_in_words(records_per_unit: int, views: int) -> str:

@@ -1,9 +1,12 @@
+import datetime
 import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
+import tfdp_layers
 from helpers.accounting_tools import ledger_of, release_of
 from tfdp_layers.accounting import (
     GroupNoise,
@@ -144,3 +147,57 @@ def test_a_notebook_shows_a_statement_and_a_plan_as_print_does():
         shown = []
         value._repr_pretty_(SimpleNamespace(text=shown.append), False)  # the name by which IPython asks
         assert shown == [str(value)] != [repr(value)]
+
+
+def words_of(statement):
+    return " ".join(str(statement).split())
+
+
+@pytest.mark.parametrize(
+    ("release", "delta", "says"),
+    [
+        (
+            Release,
+            1e-5,
+            "as if each record's data were shown outright with that probability: those of any of the",
+        ),
+        (UnitRelease, 1e-5, "those of any of the 600 patients with 0.6% at most"),
+        (UnitMetricRelease, 1e-7, "any of the 600 patients with 0.006% at most"),
+        (UnitRelease, 0.1, "any of the 600 patients with 100% at most"),
+    ],
+)
+def test_a_statement_says_what_delta_is_beside_the_number_of_those_it_protects(release, delta, says):
+    ledger = Ledger()
+    ledger.reserve(ledger.begin(release(GROUPS[:1], Poisson(600), 600)), 3)
+    name = None if release is Release else "patient"
+    statement = Statement.from_ledger(ledger, delta, unit_name=name)
+    assert says in words_of(statement)
+    assert says in json.loads(statement.to_json())["meaning"]
+
+
+def test_where_the_number_of_those_it_protects_is_not_known_delta_is_left_alone():
+    release = Release(GROUPS, Poisson(60), 600, unit="owner", records_per_owner=2)
+    for ledger in (Ledger(), ledger_of(release, 1), ledger_of(release_of(Poisson(600), 0.0), 5)):
+        assert "outright" not in str(Statement.from_ledger(ledger, 1e-5))
+
+
+@pytest.mark.parametrize("dataset", [None, "patients"])
+def test_a_statement_says_which_data_when_and_by_which_version(dataset):
+    """And whether other trainings of the same data are in it: those of one model's ledger are not."""
+    ledger = Ledger(dataset=dataset)
+    ledger.reserve(ledger.begin(release_of(Poisson(600), 1.0)), 3)
+    statement = Statement.from_ledger(ledger, 1e-5)
+    assert words_of(statement).count("Data set:") == 1
+    assert ("Data set: not named: this ledger counts one model's trainings" in words_of(statement)) == (dataset is None)
+    today = f"{datetime.date.today()}, by tfdp-layers {tfdp_layers.__version__} with dp-accounting "
+    assert statement.stated.startswith(today)
+    assert f"Stated: {today}" in words_of(statement)
+    assert json.loads(statement.to_json())["stated"] == statement.stated
+    assert replace(statement, stated="2020-01-01") == statement
+
+
+def test_what_is_computed_from_the_weights_is_covered_and_from_records_anew_is_not():
+    text = words_of(Statement.from_ledger(ledger_of(release_of(Poisson(600), 1.0), 5), 1e-5))
+    assert "and whatever is computed from these and from public data alone, as an exported model is" in text
+    assert "Not covered: Predictions of private records" in text
+    assert "(noise_source='secure' is for both)" in text

@@ -1,0 +1,96 @@
+"""The reach of a guarantee, in words: what it covers, what it does not, and what it assumes."""
+
+from collections.abc import Collection
+
+from tfdp_layers.accounting.numeric_sparse import NumericSparse
+
+__all__ = ["assumptions", "covered", "exclusions"]
+
+_ASSUMPTIONS = (
+    "One record is one person; someone with several records is protected less.",
+    "The number of records and the batch size count as public, whether they were given or fit counted them: both stand"
+    " in this statement, and how many records there are is not hidden.",
+    "The initial weights are public, or their own privacy cost is in this ledger.",
+    "Scaling constants, class weights and sample weights were not computed from the private data.",
+    "Validation data are public.",
+    "The seeds of sampling and noise are secret and were used once.",
+    "No setting was chosen by looking at unprotected numbers of this or an earlier run on the same data.",
+    "All that was released of these data is in this ledger: a model of the same data whose training another ledger"
+    " counts (of a comparison, of each fold) adds its epsilon to this one.",
+)
+_UNIT_ASSUMPTIONS = (
+    "The {unit} of each record is as the ids that training was given say; someone with several ids is protected less.",
+    "The number of {unit}s and the batch size, in {unit}s, count as public, whether they were given or fit counted"
+    " them: both stand in this statement, and how many {unit}s there are is not hidden.",
+    *_ASSUMPTIONS[2:],
+)
+_OWNER_ASSUMPTIONS = (
+    "Who owns which record is public, and as the owners that training was given say; an owner under several names is"
+    " protected less.",
+    "Which records were trained on, of those that there are, was decided by who owns which, or by chance, and never by"
+    " what records hold.",
+    "The number of records and the batch size, in records, are public: both stand in this statement.",
+    *_ASSUMPTIONS[2:],
+)
+_COVERED = "the released weights, the optimizer's state, the noise multiplier, the number of steps, and epsilon"
+_COMPUTED = "; and whatever is computed from these and from public data alone, as an exported model is"
+_MORE = {
+    "metric": "; and the metrics released with noise",
+    "vocabulary": "; and the vocabularies released with noise",
+    "selection": "; of a search the best trial's settings and score",
+}
+"""Covered, too, where something of this purpose was released."""
+_SEARCH_ASSUMPTION = (
+    "A search draws the settings of each trial at random, from one public distribution and by a source that nobody"
+    " else knows; its trials share nothing, and their scores depend on public data and on what the trial released."
+)
+_SEARCH_EXCLUSIONS = ("How many trials a search made, how long it took, and every trial but the best.",)
+_METRIC_ASSUMPTION = "Each number in a released metric was computed from one record and from what was released before."
+_EXCLUSIONS = (
+    "Training loss and training metrics, also in the progress bar and in logs.",
+    "Gradient norms and clipped fractions.",
+    "The number of records drawn in a step, also where padded sizes or step times show it.",
+    "Error messages about records.",
+    "Predictions of private records, and how many of them are right: both are computed from these records anew.",
+)
+
+_PARTY_ASSUMPTIONS = (
+    "That this party takes part, in how many rounds, and how many records it declares is public.",
+    "Bound, threshold, fraction and epsilon of an upload were chosen without looking at the party's data.",
+    "The initial weights do not depend on the party's data, or their own privacy cost is in this ledger.",
+    "The keys of noise and selection are secret and were used once.",
+    "All that was released of these data is in this ledger: where they take part under two names, or a person's records"
+    " are at several parties, the epsilons add up.",
+)
+_ASSUMED = {NumericSparse.unit: _PARTY_ASSUMPTIONS, "unit": _UNIT_ASSUMPTIONS, "owner": _OWNER_ASSUMPTIONS}
+_PARTY_COVERED = "every upload of this party, what the server and the other parties compute from them, and epsilon"
+_PARTY_EXCLUSIONS = (
+    "The party's local weights, and its training loss and metrics.",
+    "How long its training and selection take.",
+    "Error messages about its records.",
+)
+
+
+def covered(unit: str, purposes: Collection[str]) -> str:
+    """What the guarantee is for.
+
+    Args:
+        unit: whom the ledger protects.
+        purposes: of the releases.
+    """
+    if unit == NumericSparse.unit:
+        return _PARTY_COVERED
+    return _COVERED + "".join(_MORE[one] for one in _MORE if one in purposes) + _COMPUTED
+
+
+def assumptions(unit: str, word: str, purposes: Collection[str]) -> tuple[str, ...]:
+    """What it assumes; `word` is what one of those is called who are protected."""
+    found = tuple(text.replace("{unit}", word) for text in _ASSUMED.get(unit, _ASSUMPTIONS))
+    return found + (_METRIC_ASSUMPTION,) * ("metric" in purposes) + (_SEARCH_ASSUMPTION,) * ("selection" in purposes)
+
+
+def exclusions(unit: str, purposes: Collection[str]) -> tuple[str, ...]:
+    """What it is not for."""
+    if unit == NumericSparse.unit:
+        return _PARTY_EXCLUSIONS
+    return _EXCLUSIONS + _SEARCH_EXCLUSIONS * ("selection" in purposes)
