@@ -34,14 +34,15 @@ def test_every_program_of_a_page_is_run():
 
 def write_patients(path):
     draw = random.Random(0)
-    with open(path, "w", newline="") as file:
+    with open(path, "w", newline="", encoding="utf-8-sig") as file:
         table = csv.writer(file)
         table.writerow(["age", "pressure", "ward", "returned"])
         for _ in range(2000):
             age, pressure = draw.randrange(20, 95), draw.randrange(90, 190)
             ward = draw.choice(["surgery", "medicine", "emergency", "eyes"])
             returned = age + (30 if ward == "emergency" else 0) + draw.gauss(0, 10) > 65
-            table.writerow([age, "" if draw.random() < 0.1 else pressure, ward, "yes" if returned else "no"])
+            cell = draw.choice(["", "-", "n/a", "nan"]) if draw.random() < 0.1 else f"{pressure},5"
+            table.writerow([age, cell, ward, "yes" if returned else "no"])
 
 
 def write_visits(path):
@@ -58,6 +59,7 @@ def write_visits(path):
                 pressure = "" if draw.random() < 0.1 else draw.randrange(90, 190)
                 table.writerow([f"p{patient}", date, age, pressure, ward, "yes" if returned else "no"])
         table.writerow(["", "2025-01-01", 50, 120, "eyes", "no"])
+        table.writerow(["p0", "", 50, 120, "eyes", "no"])
 
 
 def write_messages(path, words):

@@ -25,15 +25,20 @@ def arrays(name: str, structure: Any) -> Any:
     )
 
 
+_CLASSES = "Number the classes: (y == 'yes').astype('float32') for two, [CLASSES.index(one) for one in y] for more."
+
+
 def refuse_lists(name: str, structure: Any) -> None:
     """Raises ValueError for a list of numbers or words in the place of an array, also within a dict of columns."""
     if isinstance(structure, Mapping):
         for key in structure:
             refuse_lists(f"{name}[{key!r}]", structure[key])
     elif isinstance(structure, list) and structure and isinstance(structure[0], str | bytes | int | float | bool):
+        words = name[0] == "y" and isinstance(structure[0], str | bytes)
+        fix = f"{_CLASSES} Then" if words else "Make an array of it:"
         raise ValueError(
             f"{name} is a list of {len(structure):,} {type(structure[0]).__name__}s, and a list would hold one array an"
-            f" input. Make an array of it: numpy.asarray({name})."
+            f" input. {fix} numpy.asarray({name})."
         )
 
 
@@ -85,7 +90,7 @@ def _as_numbers(name: str, leaf: Any, array: np.ndarray) -> str:
     """What to do with records that are no numbers, by what they are."""
     kind = array.dtype.kind
     if is_text(array) and name[0] == "y":
-        return "Number the classes: (y == 'yes').astype('float32') for two, [CLASSES.index(one) for one in y] for more."
+        return _CLASSES
     if is_text(array):
         return (
             "It holds strings, and weights are numbers."
@@ -175,8 +180,8 @@ def check_finite(name: str, leaves: Any) -> None:
                 raise ValueError(f"{path} holds NaN or infinite values, which are no labels. Leave these records out.")
             raise ValueError(
                 f"{path} holds NaN or infinite values: such a record contributes nothing, and hides mistakes. Put a"
-                f" constant in their place, numpy.nan_to_num({path}) say, beside a column that says where"
-                " (docs/recipe_tabular.md)."
+                f" constant in their place, numpy.nan_to_num({path}) say, beside a column that says where; a mean of"
+                " the column is a number of the private records (docs/recipe_tabular.md)."
             )
 
 
