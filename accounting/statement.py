@@ -219,7 +219,10 @@ def _word(ledger: Ledger, unit_name: str | None) -> str:
     if unit_name is None:
         return str(ledger.unit) if units else "record"
     if not isinstance(unit_name, str) or not _NAMES.fullmatch(unit_name) or unit_name == "record":
-        raise ValueError(f"unit_name is what one unit is called, for example 'patient'. Received: {unit_name!r}.")
+        raise ValueError(
+            "unit_name is what one unit is called, for example 'patient': up to 40 letters, digits, spaces, - and _,"
+            f" beginning with a letter, and not 'record'. Received: {unit_name!r}."
+        )
     if not units:
         raise ValueError(
             f"unit_name={unit_name!r}, and this ledger protects one {ledger.unit or 'record'}. To protect all records"

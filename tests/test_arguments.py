@@ -192,3 +192,27 @@ def test_what_is_looked_for_in_a_statement_says_how_it_is_written(name):
         getattr(statement, name)
     with pytest.raises(AttributeError, match="in that file by itself"):
         _ = accounting.Ledger().save
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("max_grad_norm", "l2_norm_clip=1.0"),
+        ("noise_scale", "noise_multiplier=1.0"),
+        ("num_microbatches", "physical_batch_size"),
+        ("delta", "A budget is a callback"),
+        ("lr", r"ClippedOptimizer\(keras.optimizers.Adam\(lr="),
+        ("epsilon", r"ClippedOptimizer\(keras.optimizers.Adam\(epsilon="),
+    ],
+)
+def test_an_argument_that_a_private_optimizer_does_not_have(name, says):
+    with pytest.raises(TypeError, match=f"ClippedOptimizer has no argument {name}.*{says}"):
+        tfdp.optimizers.ClippedOptimizer("adam", **{name: 1.0})
+
+
+@pytest.mark.parametrize(
+    ("name", "says"), [("unit_ids", "goes to fit"), ("ledger", "model.ledger = ledger"), ("los", "Did you mean 'loss'")]
+)
+def test_an_argument_that_compile_does_not_have(name, says):
+    with pytest.raises(TypeError, match=f"compile got an unexpected argument '{name}'.*{says}"):
+        tfdp.make_private(plain()).compile(tfdp.optimizers.ClippedOptimizer("adam"), "mse", **{name: 1.0})

@@ -68,6 +68,8 @@ MISTAKES = {
     "the ledger as an argument of fit": lambda: fit(ledger=tfdp.accounting.Ledger()),
     "the ledger as an argument of make_private": lambda: tfdp.make_private(plain(), ledger="ledger.json"),  # type: ignore[arg-type]
     "the noise as an argument of fit": lambda: fit(noise_multiplier=1.0),
+    "the clip by the name that Opacus has": lambda: tfdp.optimizers.ClippedOptimizer("adam", max_grad_norm=1.0),
+    "whose records they are, given to compile": lambda: private(unit_ids=Y),
     "a path in the place of a ledger": lambda: tfdp.accounting.epsilon("ledger.json", 1e-5),
     "a model in the place of a path": lambda: private().load_weights(private()),
     "a model with a train_step of its own": lambda: tfdp.make_private(with_a_step_of_its_own()),

@@ -265,7 +265,7 @@ def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     """
     signature = inspect.signature(function)
     known = [*signature.parameters, *OPTIONS, "accept_measured"]
-    unknown = [name for name in kwargs if name not in known]
+    unknown = [name for name in kwargs if name not in signature.parameters]
     if unknown:
         raise unexpected(function.__name__, unknown[0], known)
     return dict(signature.bind(*args, **kwargs).arguments)

@@ -28,6 +28,23 @@ def inner_optimizer(given: Any) -> keras.optimizers.Optimizer:
     return found
 
 
+_CLIP = "The largest norm of a record's gradient is l2_norm_clip=1.0, say; left out, every gradient is brought to one."
+_NOISE = "The noise over that norm is noise_multiplier=1.0, say; left out, fit finds it for its PrivacyBudget."
+_ELSEWHERE = {
+    **dict.fromkeys(("max_grad_norm", "clip_norm", "norm_clip", "l2_norm", "clip"), _CLIP),
+    **dict.fromkeys(("noise_scale", "sigma", "noise_stddev", "stddev"), _NOISE),
+    **dict.fromkeys(
+        ("num_microbatches", "microbatches", "microbatch_size", "batch_size"),
+        "Each record's own gradient is bounded; how many are computed at a time is fit(..., physical_batch_size=64).",
+    ),
+    **dict.fromkeys(
+        ("target_epsilon", "target_delta", "delta", "budget"),
+        "A budget is a callback of fit: callbacks=[tfdp.callbacks.PrivacyBudget(epsilon=2.7, delta=1e-5)].",
+    ),
+}
+"""What other libraries, or other parts of this one, call such an argument; `epsilon` is Adam's own."""
+
+
 def refuse_options(given: Mapping[str, Any], wrapper: str, inner: keras.optimizers.Optimizer) -> None:
     """Raises TypeError for arguments that a private optimizer does not have: they may be the wrapped one's."""
     if "sparsity_preserving" in given:
@@ -35,6 +52,9 @@ def refuse_options(given: Mapping[str, Any], wrapper: str, inner: keras.optimize
             f"{wrapper} does not select rows of embeddings: only ClippedOptimizer counts what each record looks up. Use"
             " tfdp.optimizers.ClippedOptimizer(..., sparsity_preserving=True), or leave it out."
         )
+    for name, where in _ELSEWHERE.items():
+        if name in given:
+            raise TypeError(f"{wrapper} has no argument {name}. {where}")
     if given:
         names, cls = ", ".join(sorted(given)), type(inner).__name__
         example = ", ".join(f"{name}=..." for name in sorted(given))
