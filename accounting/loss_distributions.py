@@ -21,9 +21,13 @@ SMALLEST_DELTA = 1e-12
 _MOST_STEP_POINTS = 200_000
 _MOST_COMPOSED_POINTS = 2_000_000
 _MOST_PLDS = 32
+_MOST_KEPT_POINTS = 100_000  # of each: 50 MB together
 _SURELY_DENSE = 10  # 2 ** 10 points are more than dp-accounting keeps in a dict
 # Of the discretisation: beyond it dp-accounting takes exponentials that overflow. With so little noise RDP does too.
 _LARGEST_INTERVAL = 500.0
+
+
+_kept: "dict[tuple[DpEvent, int, float, bool], privacy_loss_distribution.PrivacyLossDistribution]" = {}
 
 
 def pld_epsilon(counts: Counts, relation: NeighboringRelation, delta: float, interval: float | None = None) -> float:
@@ -59,10 +63,25 @@ def composed_pld(
     with quiet():
         composed = privacy_loss_distribution.identity(interval)
         for event, count in counts:
-            single = sampled_pld(*sampled_gaussian(event), interval) if fixed_size else _pld_of(event, interval)
-            part = _repeated(single, count)
+            part = _part(event, count, interval, fixed_size)
             composed = part if len(counts) == 1 else composed.compose(part)
     return composed
+
+
+def _part(
+    event: DpEvent, count: int, interval: float, fixed_size: bool
+) -> privacy_loss_distribution.PrivacyLossDistribution:
+    """What one event released `count` times composes to; kept, since a search for noise asks for it again and again."""
+    key = event, count, interval, fixed_size
+    part = _kept.pop(key, None)
+    if part is None:
+        single = sampled_pld(*sampled_gaussian(event), interval) if fixed_size else _pld_of(event, interval)
+        part = _repeated(single, count)
+    if max((held.size for held in vars(part).values() if hasattr(held, "size")), default=math.inf) <= _MOST_KEPT_POINTS:
+        _kept[key] = part  # at the end: the one that was not asked for the longest goes first
+        for oldest in list(_kept)[:-_MOST_PLDS]:
+            _kept.pop(oldest, None)
+    return part
 
 
 def _repeated(

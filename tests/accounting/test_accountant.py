@@ -9,7 +9,7 @@ from scipy.stats import norm
 
 from helpers.accounting_tools import ledger_of, release_of
 from helpers.variants import slow_but
-from tfdp_layers.accounting import EpsilonCurve, GroupNoise, Ledger, Release, composition, epsilon
+from tfdp_layers.accounting import EpsilonCurve, GroupNoise, Ledger, Release, composition, epsilon, loss_distributions
 from tfdp_layers.accounting.loss_distributions import pld_epsilon, pld_interval
 from tfdp_layers.accounting.renyi import convert_rdp, rdp_curve, rdp_epsilon, zcdp_epsilon
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
@@ -244,3 +244,33 @@ def test_where_next_to_nothing_is_drawn_another_accountant_answers(sampling, exa
     found = epsilon(ledger, 1e-9)
     assert found.accountant == "RDP"
     assert 0.0 <= found < math.inf
+
+
+@pytest.mark.parametrize("sampling", [Poisson(60), FixedSize(60)], ids=lambda one: one.kind)
+def test_what_was_released_before_is_composed_once_and_gives_the_same_epsilon(sampling, monkeypatch):
+    """A search for noise asks for the epsilon of much the same ledger dozens of times: a fifth `fit` took seconds."""
+    made, repeated = [], loss_distributions._repeated
+    monkeypatch.setattr(loss_distributions, "_repeated", lambda one, count: made.append(count) or repeated(one, count))
+    monkeypatch.setattr(loss_distributions, "_kept", {})
+    relation, before = sampling.relation, [release_of(sampling, z).event() for z in (1.0, 1.1, 1.2)]
+    found = []
+    for multiplier in (2.0, 2.1, 2.2):
+        counts = tuple((event, 20) for event in (*before, release_of(sampling, multiplier).event()))
+        found.append((counts, pld_epsilon(counts, relation, 1e-5, 2e-2)))
+    assert len(made) == 3 + 3
+    for counts, value in found:
+        loss_distributions._kept.clear()
+        assert pld_epsilon(counts, relation, 1e-5, 2e-2) == value
+
+
+def test_few_compositions_are_kept_and_no_large_one(monkeypatch):
+    monkeypatch.setattr(loss_distributions, "_kept", {})
+    monkeypatch.setattr(loss_distributions, "_MOST_PLDS", 2)
+    counts = [((release_of(Poisson(60), 1.0 + 0.1 * k).event(), 20),) for k in range(3)]
+    for one in (*counts, counts[1]):
+        pld_epsilon(one, Poisson.relation, 1e-5, 1e-2)
+    assert [key[0] for key in loss_distributions._kept] == [counts[2][0][0], counts[1][0][0]]
+    monkeypatch.setattr(loss_distributions, "_MOST_KEPT_POINTS", 10)
+    loss_distributions._kept.clear()
+    pld_epsilon(counts[0], Poisson.relation, 1e-5, 1e-2)
+    assert not loss_distributions._kept
