@@ -1,6 +1,5 @@
 """What a ledger holds, to look at."""
 
-import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ class View:
     """The part of a `Ledger` that changes nothing."""
 
     _state: State
-    _threads: "threading._RLock"
+    _threads: Any  # a lock that a thread may take again
     epsilon, get_epsilon, spent = Elsewhere.several(3, "What was spent is tfdp.accounting.epsilon(ledger, delta=1e-5).")
     privacy_statement, statement = Elsewhere.several(
         2, "It is tfdp.accounting.Statement.from_ledger(ledger, delta=1e-5)."
