@@ -18,10 +18,16 @@ _LOG_PART = 4
 
 @dataclass(frozen=True)
 class News:
-    """What a ledger's file holds, and its stamp; no content where there is no file."""
+    """What a ledger's file holds, and its stamp; no content where there is no file.
+
+    Attributes:
+        follows: whether it goes on from what was last read or written here, row after row: it is no older copy that was
+            put back, and none that others went on from.
+    """
 
     content: Content | None
     stamp: Stamp
+    follows: bool
 
 
 class History:
@@ -112,7 +118,7 @@ class History:
         self._refuse_another(content)
         if mark.uid != self._uid or mark.sequence > self._sequence:
             refuse_loss(mark, content, self.path)
-        return News(content, stamp)
+        return self._news(content, stamp)
 
     def glance(self) -> "News | None":
         """Without a lock, what the file holds; None where that is what was last read or written, or it is gone.
@@ -123,7 +129,7 @@ class History:
             return None
         content, stamp = self._look(without_mark=True, known=True)
         self._refuse_another(content)
-        return None if content is None else News(content, stamp)
+        return None if content is None else self._news(content, stamp)
 
     def go_on(self, news: "News") -> bool:
         """Goes on from what the file holds, which is known here by now; returns whether it lacks what was written."""
@@ -185,6 +191,11 @@ class History:
     def forget(self) -> None:
         """In a forked process: the locks stay with the other process."""
         self._file.forget()
+
+    def _news(self, content: Content | None, stamp: Stamp) -> News:
+        if content is None or content.sequence <= self._sequence:
+            return News(content, stamp, follows=False)
+        return News(content, stamp, follows=content.digest_at(self._sequence) == self._digest)
 
     def _refuse_another(self, content: Content | None) -> None:
         if self._uid and content is not None and content.identity.uid != self._uid:

@@ -42,6 +42,7 @@ class State:
         self.unwritten = False
         self._history = None if path is None else History(path)
         self._counted: dict[str, int] = {}  # by the file, where that may be more than here
+        self._mine: set[str] = set()  # the entries that this ledger counts: nobody else makes them more, or fewer
         if self._history is not None:
             self._adopt(self._opened(self._history, restored))
 
@@ -103,6 +104,7 @@ class State:
         Args:
             ahead: how many more releases the file counts, when it is written: it is not written again for these.
         """
+        self._mine.add(entry.uid)
         if ahead and not self.unwritten and entry.steps <= self._counted.get(entry.uid, 0):
             return
         self.write(replace(entry, steps=entry.steps + ahead))
@@ -153,7 +155,8 @@ class State:
         return held
 
     def forget_lock(self) -> None:
-        """In a forked process: the lock stays with the other process."""
+        """In a forked process: the lock stays with the other process, and so do the entries that it counts."""
+        self._mine.clear()
         if self._history is not None:
             self._history.forget()
 
@@ -177,7 +180,7 @@ class State:
     def _learn(self, history: History, news: News) -> None:
         self._counted.clear()
         if news.content is not None:
-            self._take_over(news.content)
+            self._take_over(news.content, news.follows and not self.unwritten)
         self.unwritten |= history.go_on(news)
 
     def _adopt(self, content: Content | None) -> None:
@@ -185,7 +188,10 @@ class State:
             secret = content.identity.secret or self.identity.secret
             self.identity, self.entries = replace(content.identity, secret=secret), content.entries
 
-    def _take_over(self, content: Content) -> None:
+    def _take_over(self, content: Content, follows: bool) -> None:
+        """What the file says, and what it lacks. Of others' entries it knows best, where it goes on from what is known
+        here: it counted ahead of them, or more than was made, when it was read before, and the rest was given back.
+        """
         mine, name = self.entries, self.identity.dataset
         if name is not None and content.identity.dataset != name:
             raise LedgerError(
@@ -194,6 +200,8 @@ class State:
             )
         for row in content.entries.rows:
             mine.refuse_mixing(row.release)
-        missing = content.entries.absorb(mine)  # Into those of the file, whose releases are numbered as there.
+        settled = content.entries if follows else ()
+        known = [replace(one, steps=0) if one.uid in settled and one.uid not in self._mine else one for one in mine]
+        missing = content.entries.absorb(known)  # Into those of the file, whose releases are numbered as there.
         self._adopt(content)
         self.unwritten |= bool(missing)

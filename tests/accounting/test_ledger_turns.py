@@ -118,6 +118,54 @@ def test_what_is_stated_of_a_ledger_is_what_its_file_holds(path, state):
     assert mine.dataset == closed.dataset == "patients"
 
 
+LOOKS = {"nobody": lambda ledger: None, "epsilon": lambda ledger: epsilon(ledger, 1e-5)}
+
+
+@pytest.mark.parametrize("look", LOOKS.values(), ids=LOOKS)
+def test_what_a_training_counted_ahead_and_gave_back_is_counted_nowhere(path, look):
+    """The file counts ahead while it trains; whoever read it then, and charges it later, must not write that back."""
+    writer = Ledger(path)
+    token = writer.begin(STEP)
+    writer.require(token)
+    writer.reserve(token, 1)
+    writer.reserve(token, 9, ahead=30)
+    reader = Ledger(path)
+    look(reader)
+    assert reader.steps == 40
+    writer.settle(token, 7)
+    writer.end(token)
+    assert charged(reader).steps == Ledger.read(path).steps == 8
+    assert charged(writer).steps == 9
+    assert float(epsilon(reader, 1e-5)) == float(epsilon(writer, 1e-5)) == float(epsilon(Ledger.read(path), 1e-5))
+
+
+def test_what_an_older_copy_of_the_file_lacks_is_kept(path):
+    mine, other = Ledger(path), charged(Ledger(path), 3)
+    older = path.read_bytes()
+    charged(other, 4)
+    assert Statement.from_ledger(mine, 1e-5).steps == 7
+    for ledger in (mine, other):
+        ledger.close()
+    path.write_bytes(older)
+    assert Statement.from_ledger(mine, 1e-5).steps == 7
+    assert charged(mine).steps == Ledger.read(path).steps == 8
+
+
+def test_what_a_restored_copy_lacks_is_kept_where_it_is_known(path):
+    """Whoever answers for the data went on from a backup; a ledger that read the file before knows what is missing."""
+    mine, other = Ledger(path), charged(Ledger(path), 3)
+    older = path.read_bytes()
+    charged(other, 4)
+    assert Statement.from_ledger(mine, 1e-5).steps == 7
+    other.close()
+    path.write_bytes(older)
+    with pytest.warns(UserWarning, match="restored=True goes on"):
+        restored = charged(Ledger(path, restored=True), 2)
+    assert restored.steps == 5
+    assert Statement.from_ledger(mine, 1e-5).steps == 9
+    assert charged(mine).steps == Ledger.read(path).steps == 10
+
+
 def test_what_another_process_wrote_is_stated(path):
     mine = charged(Ledger(path))
     mine.close()
