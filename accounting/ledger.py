@@ -138,7 +138,7 @@ class Ledger(View):
         Raises: LedgerError where the file cannot be written, ValueError for an unknown token.
         """
         with self._threads:
-            self._known(token).running = False
+            self._known(token).stop()
             self._kept.pop(token, None)
             if self.path is not None:
                 self.give_back(token)

@@ -36,6 +36,11 @@ class Segment:
             self._row = entries, entries.row(self.release)
         return self._row[1]
 
+    def stop(self) -> None:
+        """The training that made them is over, interrupted maybe: what it reserved and did not settle stays counted."""
+        if self.running:
+            self.running, self.outstanding = False, 0
+
     def restart(self, entry: str) -> None:
         """Counts in another entry from here on."""
         self.entry, self.outstanding, self.running, self._afford = entry, 0, False, {}

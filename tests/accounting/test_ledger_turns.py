@@ -35,13 +35,28 @@ def trained(ledger):
     return ledger
 
 
+def interrupted(ledger):
+    """Between the reservation of a step and its end, where it takes the longest: in the writing of the file."""
+    token = ledger.begin(STEP)
+    ledger.require(token)
+    ledger.reserve(token, 4)
+    ledger.end(token)
+    return ledger
+
+
 def taking_over(ledger):
     """As `model.ledger = ledger`."""
     ledger.merge(Ledger())
     return ledger
 
 
-IDLE = {"released": charged, "trained": trained, "assigned to a model": taking_over, "named": lambda ledger: ledger}
+IDLE = {
+    "released": charged,
+    "trained": trained,
+    "interrupted": interrupted,
+    "assigned to a model": taking_over,
+    "named": lambda ledger: ledger,
+}
 
 
 @pytest.mark.parametrize("before", IDLE.values(), ids=IDLE)
