@@ -9,7 +9,7 @@ import tfdp_layers as tfdp
 from helpers.other_ways import BOUNDED, X, fit, is_step, model_of, moved_by
 from helpers.variants import slow_but
 from tfdp_layers.models import sums
-from tfdp_layers.uses import CountedLayer
+from tfdp_layers.uses.counted import CountedLayer
 
 kl = keras.layers
 

@@ -10,7 +10,7 @@ from helpers.other_ways import BOUNDED, X, fit, is_step, model_of, moved_by
 from helpers.own_layers import Own
 from helpers.variants import slow_but
 from tfdp_layers.per_record import Recorder
-from tfdp_layers.uses import ROWS_SCOPE
+from tfdp_layers.uses.counted import ROWS_SCOPE
 
 kl = keras.layers
 

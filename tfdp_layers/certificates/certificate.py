@@ -24,7 +24,7 @@ from tfdp_layers.sensitivity import (
     stated_for,
 )
 from tfdp_layers.structure import is_container, trained_weights
-from tfdp_layers.uses import CountedLayer
+from tfdp_layers.uses.counted import CountedLayer
 
 
 def sensitivity_groups(model: keras.Model, bounding: Bounding | None = None) -> list[SensitivityGroup]:

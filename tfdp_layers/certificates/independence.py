@@ -19,7 +19,7 @@ from tfdp_layers.proof import Finding, Report
 from tfdp_layers.proof.models import prove_traced, traced_sums
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import outputs_of
-from tfdp_layers.uses import ROWS_SCOPE, not_one_each
+from tfdp_layers.uses.counted import ROWS_SCOPE, not_one_each
 
 if TYPE_CHECKING:
     from tfdp_layers.models.training import PrivateTraining

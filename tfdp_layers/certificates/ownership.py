@@ -5,7 +5,7 @@ from typing import Any
 import keras
 
 from tfdp_layers.structure import held_by, is_container
-from tfdp_layers.uses import CountedLayer
+from tfdp_layers.uses.counted import CountedLayer
 
 _LIBRARIES = ("tfdp_layers", "keras", "tensorflow", "builtins")
 _SHARE_A_LAYER = "Use one layer in both places: shared layers are counted by their uses."

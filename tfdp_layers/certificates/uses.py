@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfdp_layers.clipping.bounding import Bounding
 from tfdp_layers.per_record.recording import Recorder, recording
 from tfdp_layers.structure import inputs_of
-from tfdp_layers.uses import CountedLayer, inspect_uses
+from tfdp_layers.uses.counted import CountedLayer, inspect_uses
 
 _RECORDS = 1009
 """Records in the trace that counts uses: a size that no other axis is likely to have."""

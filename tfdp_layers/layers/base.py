@@ -10,8 +10,8 @@ import tensorflow as tf
 from tfdp_layers.layers.carried import PaidLayer
 from tfdp_layers.layers.gradient_clip import Clip, GradientClip, chosen_clip, with_bounded_gradient
 from tfdp_layers.rules.rows import Rule, bound_upstream, check_bound, scale_rows, select_rows
-from tfdp_layers.uses import count_uses as count_uses
-from tfdp_layers.uses import inspect_uses as inspect_uses
+from tfdp_layers.uses.counted import count_uses as count_uses
+from tfdp_layers.uses.counted import inspect_uses as inspect_uses
 
 
 class BoundedLayer(PaidLayer):

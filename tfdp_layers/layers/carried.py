@@ -12,7 +12,7 @@ from tfdp_layers.accounting.account import Account, account_of, open_account
 from tfdp_layers.accounting.released import are_unpaid, costs_of, remember, remember_later
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.structure import held_by
-from tfdp_layers.uses import CountedLayer
+from tfdp_layers.uses.counted import CountedLayer
 
 HDF5 = (
     "An HDF5 file (.h5) holds no privacy ledger: a private model from it would not state what its weights cost. Use"

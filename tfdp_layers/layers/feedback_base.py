@@ -15,7 +15,7 @@ from tfdp_layers.activations import derivative_bound
 from tfdp_layers.layers.carried import PaidLayer
 from tfdp_layers.rules.rows import L2, check_bound, scale_rows, select_rows
 from tfdp_layers.structure import KerasMixin
-from tfdp_layers.uses import weights_themselves
+from tfdp_layers.uses.counted import weights_themselves
 
 DISTRIBUTIONS = ("gaussian", "orthogonal")
 ALIGNED = "aligned"

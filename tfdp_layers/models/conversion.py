@@ -26,7 +26,7 @@ from tfdp_layers.layers.lipschitz_base import LipschitzLayer
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 from tfdp_layers.rules.rows import ROUNDING
 from tfdp_layers.structure import held_by, inputs_of, outputs_of
-from tfdp_layers.uses import CountedLayer
+from tfdp_layers.uses.counted import CountedLayer
 
 _OURS = ("gradient_clip", "input_clip", "upstream_clip", "bias_clip", "bound")
 TWINS: dict[type, Any] = {

@@ -26,7 +26,7 @@ from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.slopes import operations_now, warn_of_slopes
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import KerasMixin, outputs_of
-from tfdp_layers.uses import within_their_layers
+from tfdp_layers.uses.counted import within_their_layers
 
 
 class BoundedSums(KerasMixin):

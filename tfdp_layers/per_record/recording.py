@@ -21,7 +21,7 @@ from tfdp_layers.per_record.registry import entry_of, layers_to_record, no_formu
 from tfdp_layers.per_record.tables import Rows, merged
 from tfdp_layers.rules.einsum import explicit
 from tfdp_layers.structure import trained_weights
-from tfdp_layers.uses import one_row_each, refuse_sparse
+from tfdp_layers.uses.counted import one_row_each, refuse_sparse
 
 
 @dataclass(frozen=True)

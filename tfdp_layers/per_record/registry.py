@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfdp_layers.caller import warn
 from tfdp_layers.structure import trained_weights
-from tfdp_layers.uses import CountedLayer
+from tfdp_layers.uses.counted import CountedLayer
 
 Formula = Callable[..., Any]
 Kind = type | str
