@@ -1,13 +1,14 @@
 """Records that a pipeline or a source gives several times are refused where a record is what is protected."""
 
 import sys
+import warnings
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
-from tfdp_layers.batches.repeats import repeats
+from tfdp_layers.batches.repeats import repeats, rounds
 
 Dataset = tf.data.Dataset
 X = np.arange(40.0, dtype="float32").reshape(20, 2)
@@ -78,3 +79,54 @@ def test_a_source_without_an_end_is_refused():
     """Grain's repeat() has this length: an epoch would be as many steps."""
     with pytest.raises(ValueError, match="source is endless"):
         tfdp.records(MapDataset(sys.maxsize // 20 * 20))
+
+
+RNG = np.random.default_rng(0)
+ROWS = RNG.normal(size=(60, 4)).astype("float32")
+
+
+class GoesRound:
+    """A source that is longer than what it reads, to make epochs longer."""
+
+    def __len__(self):
+        return 300
+
+    def __getitem__(self, index):
+        return ROWS[index % 60], ROWS[index % 60, 0]
+
+
+def mapped(rows, folder):
+    np.save(folder / "rows.npy", rows)
+    return np.load(folder / "rows.npy", mmap_mode="r")
+
+
+AGAIN = {
+    "a source that goes round": (lambda _: GoesRound(), 5),
+    "through a random transform": (lambda _: tfdp.records(GoesRound(), lambda one: (one[0] + RNG.normal(), one[1])), 5),
+    "a list": (lambda _: tfdp.records([(row, row[0]) for row in ROWS] * 3), 3),
+    "a mapped file": (lambda folder: mapped(np.tile(ROWS, (4, 1)), folder), 4),
+    "a mapped file, one behind the other": (lambda folder: mapped(np.repeat(ROWS, 4, axis=0), folder), 4),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_records_that_are_not_all_looked_at_are_noticed_where_they_come_again(name, tmp_path):
+    make, times = AGAIN[name]
+    records = make(tmp_path)
+    y = None if hasattr(records, "structure") or isinstance(records, GoesRound) else np.zeros(len(records))
+    with pytest.warns(UserWarning, match=f"seem to be 60, each {times} times or more"):
+        tfdp.PrivateBatches(records, y, tfdp.sampling.Poisson(5))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tfdp.PrivateBatches(records, y, tfdp.sampling.Poisson(5), unit_ids=np.arange(len(records)) % 60)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [ROWS, np.zeros((240, 3)), RNG.integers(0, 2, (960, 2)), RNG.integers(0, 3, (720, 1)), np.arange(960) % 2],
+    ids=["different", "alike", "few cells", "fewer", "in turns"],
+)
+def test_others_are_not_and_few_are_read(rows):
+    read = []
+    assert rounds(len(rows), lambda place: read.append(place) or rows[place]) == 1
+    assert len(read) < (20 if rows is ROWS else 160)

@@ -1,10 +1,15 @@
 """Pipelines and sources that give their records again: each time it would be another record, of another person."""
 
+from collections.abc import Callable
 from typing import Any
 
+import keras
+import numpy as np
 import tensorflow as tf
 
-__all__ = ["ENDLESS", "refuse_repeated", "repeats"]
+from tfdp_layers.caller import warn
+
+__all__ = ["ENDLESS", "refuse_repeated", "repeats", "rounds", "warn_of_rounds"]
 
 ENDLESS = 1 << 48
 """No source holds so many records: Grain gives sys.maxsize for a data set that goes round for ever."""
@@ -47,3 +52,56 @@ def refuse_repeated(repeated: bool, unit: str) -> None:
             " for as many epochs as you like. For random changes of a record give views=k, to let some count more"
             " sample weights; or say whose records they are: unit_ids."
         )
+
+
+_MOST_ROUNDS, _PRIMES = 64, (2, 3, 5, 7, 11, 13, 17, 19)
+_PLACES, _DIFFERENT = 8, 6
+
+
+def warn_of_rounds(records: int, row: Callable[[int], Any], unit: str) -> None:
+    """Warns of records, of which all are never looked at, that seem to come several times: see `rounds`."""
+    times = rounds(records, row) if unit == "record" else 1
+    if times > 1:
+        warn(
+            f"The {records:,} records seem to be {records // times:,}, each {times} times or more: at all places that"
+            " were looked at the same ones come again. Who is in one of them is in all, and is protected as so many"
+            " records are, by about so many times the epsilon that will be stated. Give each record once, for as many"
+            " epochs as you like; random changes of a record are views=; and unit_ids= says whose they are."
+        )
+
+
+def rounds(records: int, row: Callable[[int], Any]) -> int:
+    """How often each of these records seems to come, in rounds or one behind the other; 1 where nothing shows that.
+
+    Looks at a record for each prime up to 19 that divides them, and at more where one comes again: at 8 places, which
+    must differ.
+
+    Args:
+        row: gives a record, by its index, in parts that can be compared.
+    """
+    known: dict[int, list[np.ndarray]] = {}
+
+    def same(a: int, b: int) -> bool:
+        for place in (a, b):
+            if place not in known:
+                known[place] = [np.asarray(part) for part in keras.tree.flatten(row(place))]
+        return len(known[a]) == len(known[b]) and all(map(np.array_equal, known[a], known[b]))
+
+    def again(starts: list[int], later: int) -> bool:
+        if len(starts) < _PLACES or not all(same(start, start + later) for start in starts):
+            return False
+        return sum(not any(same(a, b) for b in starts[:n]) for n, a in enumerate(starts)) >= _DIFFERENT
+
+    def in_rounds(times: int) -> bool:
+        each = records // times
+        return again(np.unique(np.linspace(0, each - 1, _PLACES).astype(int)).tolist(), each)
+
+    def in_turn(times: int) -> bool:
+        firsts = np.unique(np.linspace(0, records // times - 1, _PLACES).astype(int))
+        return again((times * firsts).tolist(), times - 1)
+
+    ways = [times for times in range(min(_MOST_ROUNDS, records // _PLACES), 1, -1) if records % times == 0]
+    for lie in (in_rounds, in_turn):
+        if any(lie(times) for times in ways if times in _PRIMES):  # what comes 12 times comes twice
+            return next(filter(lie, ways))
+    return 1

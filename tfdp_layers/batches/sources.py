@@ -178,15 +178,21 @@ class SourceStore(Store):
         for index in np.unique(np.linspace(0, self._length - 1, _SAMPLED).astype(int)).tolist():
             yield from (bytes_of(leaf) for leaf in self._read_one(index))
 
-    def _item(self, index: int) -> Any:
+    def row(self) -> Callable[[int], Any]:
+        return self._untouched
+
+    def _untouched(self, index: int) -> Any:
         source = self._source
         try:
-            item = source[index] if hasattr(source, "__getitem__") else source.__getitems__([index])[0]
+            return source[index] if hasattr(source, "__getitem__") else source.__getitems__([index])[0]
         except IndexError:
             raise ValueError(
                 f"The source had {self._length} records when training began, and has no record {index} now. Keep it as"
                 " it is while fit runs."
             ) from None
+
+    def _item(self, index: int) -> Any:
+        item = self._untouched(index)
         return item if self._transform is None else self._transform(item)
 
     def _read_one(self, index: int) -> list[np.ndarray]:

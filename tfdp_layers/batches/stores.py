@@ -86,6 +86,10 @@ class Store(abc.ABC):
         """What tells their x from that of others, quickly; None where that takes reading records."""
         return None
 
+    def row(self) -> Callable[[int], Any] | None:
+        """What gives a record by its index, as it lies; None where all of them are looked at, by `footprint`."""
+        return None
+
     def footprint(self) -> Footprint:
         """What tells these records again. Reading records one by one is too slow for it: then where they come from."""
         return footprint_of([self, self.pipeline and self.pipeline(), *(one() for one in self.given)])
@@ -139,6 +143,10 @@ class ArrayStore(Store):
         found = super().footprint()
         looked_at = footprint_of([], [leaf for leaf in keras.tree.flatten(self.structure[0]) if leaf is not None])
         return replace(looked_at, places=found.places | looked_at.places)
+
+    def row(self) -> Callable[[int], Any] | None:
+        mapped = any(is_mapped(leaf) for leaf in keras.tree.flatten(self.structure[0]) if leaf is not None)
+        return (lambda index: [leaf[index] for leaf in self._leaves[:-1]]) if mapped else None
 
     def sample(self) -> list[bytes]:
         return sample_of(keras.tree.flatten(self.structure[0]))
