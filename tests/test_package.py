@@ -199,6 +199,10 @@ def readme_command(name: str) -> str:
     return command
 
 
+def test_the_readme_is_short():
+    assert README.count("\n") <= 120, "the rest belongs to the site"
+
+
 def test_ci_runs_the_readmes_commands_and_has_none_of_its_own():
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert "$(readme_command train)" in script
