@@ -1,13 +1,14 @@
-"""Step time of DP-SGD here and in other libraries, on the networks m1 and m2 of `networks.py`, in interleaved rounds.
+"""Step time of DP-SGD here and in other libraries, on the networks of `networks.py`, in interleaved rounds.
 
-Run: python benchmarks/peers.py --peers PYTHON[,PYTHON] [--models m1,m2] [--batch_size 256] [--rounds 5] [--steps 8]
-         [--cores 1]
+Run: python benchmarks/peers.py --peers PYTHON[,PYTHON] [--models m1,m2,m3,m4] [--batch_size 256] [--rounds 5]
+         [--steps 8] [--cores 1]
 
 Each Python is that of an environment with tensorflow-privacy 0.9 and this library (`TFDP_TF_PRIVACY=folder
 .ci/tensorflow_privacy` makes it), Opacus 1.6, or JAX-Privacy 2.0: which of them it has is found out. Each library runs
 in a process of its own, which builds all its ways; then each round asks every way in turn for a few steps with noise,
 so that all see the same load of the machine. SGD, clip 1, noise multiplier 1, random records of one batch after the
-other in memory. Steps of the Keras libraries are those of `fit`; of the others a loop of their documentation.
+other in memory. Steps of the Keras libraries are those of `fit`; of the others a loop of their documentation. m3 is not
+there for JAX-Privacy, and m4, a transformer block that is timed with batches of 64, for Opacus alone.
 
 Printed: milliseconds a step (median over rounds of the median step), examples a second, and the ratio to this library's
 `ClippedOptimizer` (median over rounds of the round's ratio; smallest and largest).
@@ -24,7 +25,7 @@ from importlib.util import find_spec
 from typing import Any
 
 CLIP, NOISE, RATE = 1.0, 1.0, 0.01
-SHAPES = {"m1": (28, 28, 1), "m2": (784,)}
+SHAPES = {"m1": (28, 28, 1), "m2": (784,), "m3": (32, 32, 3)}
 OURS = "tfdp-layers: ClippedOptimizer"
 Steps = Callable[[], list[float]]
 """Makes some steps and returns the milliseconds of each."""
@@ -35,6 +36,8 @@ def records(name: str, batch_size: int, steps: int) -> tuple[Any, Any]:
 
     rng = np.random.default_rng(0)
     count = batch_size * steps
+    if name == "m4":
+        return rng.integers(0, 10_000, (count, 128)), rng.integers(0, 2, count)
     return rng.normal(size=(count, *SHAPES[name])).astype("float32"), rng.integers(0, 10, count)
 
 
@@ -76,18 +79,20 @@ def looped(step: Callable[[Any, Any], None], x: Any, y: Any, batch_size: int) ->
 
 def of_keras_3(name: str, batch_size: int, steps: int) -> Iterator[tuple[str, Steps]]:
     import keras
-    from networks import layers
+    from networks import layers, network
 
     import tfdp_layers as tfdp
 
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     x, y = records(name, batch_size, steps)
-    plain = keras.Sequential(layers(name))
+    plain = network(name)
     plain.compile(keras.optimizers.SGD(RATE), loss, jit_compile=False)
     yield "Keras 3, not private", fitted(plain, x, y, batch_size)
-    model = tfdp.make_private(keras.Sequential(layers(name)))
+    model = tfdp.make_private(network(name))
     model.compile(tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(RATE), NOISE, CLIP), loss)
     yield OURS, fitted(model, x, y, batch_size)
+    if name == "m4":
+        return
     model = tfdp.PrivateSequential(layers(name, "exact"))
     model.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(RATE), NOISE), loss)
     yield "tfdp-layers: gradient_clip in the layers", fitted(model, x, y, batch_size)
@@ -104,12 +109,20 @@ def of_tf_privacy(name: str, batch_size: int, steps: int) -> Iterator[tuple[str,
     def layers() -> list[Any]:
         if name == "m2":
             return [keras.Input((784,)), kl.Dense(1000, activation="relu"), kl.Dense(10)]
+        if name == "m3":
+            stack: list[Any] = [keras.Input((32, 32, 3))]
+            for filters in (32, 64, 128):
+                stack += [kl.Conv2D(filters, 3, padding="same", activation="relu") for _ in range(2)]
+                stack.append(kl.MaxPooling2D(2))
+            return [*stack, kl.Flatten(), kl.Dense(128, activation="relu"), kl.Dense(10)]
         return [
             *(keras.Input((28, 28, 1)), kl.Conv2D(16, 8, strides=2, padding="same", activation="relu")),
             *(kl.MaxPooling2D(2, 1), kl.Conv2D(32, 4, strides=2, activation="relu"), kl.MaxPooling2D(2, 1)),
             *(kl.Flatten(), kl.Dense(32, activation="relu"), kl.Dense(10)),
         ]
 
+    if name == "m4":
+        return
     x, y = records(name, batch_size, steps)
     vector = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="none")
     mean = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -140,6 +153,14 @@ def of_opacus(name: str, batch_size: int, steps: int) -> Iterator[tuple[str, Ste
     def network() -> nn.Module:
         if name == "m2":
             return nn.Sequential(nn.Linear(784, 1000), nn.ReLU(), nn.Linear(1000, 10))
+        if name == "m4":
+            return transformer()
+        if name == "m3":
+            stack: list[nn.Module] = []
+            for before, after in ((3, 32), (32, 64), (64, 128)):
+                stack += [nn.Conv2d(before, after, 3, padding=1), nn.ReLU(), nn.Conv2d(after, after, 3, padding=1)]
+                stack += [nn.ReLU(), nn.MaxPool2d(2)]
+            return nn.Sequential(*stack, nn.Flatten(), nn.Linear(2048, 128), nn.ReLU(), nn.Linear(128, 10))
         return nn.Sequential(
             *(nn.Conv2d(1, 16, 8, stride=2, padding=3), nn.ReLU(), nn.MaxPool2d(2, 1)),
             *(nn.Conv2d(16, 32, 4, stride=2), nn.ReLU(), nn.MaxPool2d(2, 1)),
@@ -174,6 +195,28 @@ def of_opacus(name: str, batch_size: int, steps: int) -> Iterator[tuple[str, Ste
         yield f"Opacus: {mode}", looped(stepping(made[0], made[1], loss), images, labels, batch_size)
 
 
+def transformer() -> Any:
+    """m4 for Opacus, whose attention is its own."""
+    from opacus.layers import DPMultiheadAttention
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tokens, self.first, self.second = nn.Embedding(10_000, 64), nn.LayerNorm(64), nn.LayerNorm(64)
+            self.attention = DPMultiheadAttention(64, 2, batch_first=True)
+            self.wide, self.narrow, self.last = nn.Linear(64, 128), nn.Linear(128, 64), nn.Linear(64, 2)
+
+        def forward(self, ids: Any) -> Any:
+            hidden = self.tokens(ids)
+            normal = self.first(hidden)
+            hidden = hidden + self.attention(normal, normal, normal, need_weights=False)[0]
+            hidden = hidden + self.narrow(nn.functional.relu(self.wide(self.second(hidden))))
+            return self.last(hidden.mean(1))
+
+    return Block()
+
+
 def of_jax_privacy(name: str, batch_size: int, steps: int) -> Iterator[tuple[str, Steps]]:
     import jax
     import jax.numpy as jnp
@@ -181,6 +224,8 @@ def of_jax_privacy(name: str, batch_size: int, steps: int) -> Iterator[tuple[str
     import optax
     from jax_privacy import noise_addition
 
+    if name in ("m3", "m4"):
+        return
     x, y = records(name, batch_size, steps)
     keys = iter(jax.random.split(jax.random.key(0), 8))
     dense = {"m1": [(512, 32), (32, 10)], "m2": [(784, 1000), (1000, 10)]}[name]
@@ -278,7 +323,7 @@ if __name__ == "__main__":
         from absl import app, flags
 
         flags.DEFINE_list("peers", [], "Pythons of environments with other libraries.")
-        flags.DEFINE_list("models", ["m1", "m2"], "Of m1 and m2.")
+        flags.DEFINE_list("models", ["m1", "m2"], "Of m1, m2, m3 and m4.")
         flags.DEFINE_integer("batch_size", 256, "Records a step; expected ones, where they are drawn.", lower_bound=1)
         flags.DEFINE_integer("rounds", 5, "Interleaved rounds.", lower_bound=1)
         flags.DEFINE_integer("steps", 8, "Timed steps a round.", lower_bound=1)
