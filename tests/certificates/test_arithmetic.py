@@ -40,6 +40,24 @@ def test_float32_layers_are_not_rewritten_in_16_bits(option: str) -> None:
     trained(model)
 
 
+@pytest.mark.parametrize("variable", arithmetic._VARIABLES)
+def test_what_the_environment_asks_for_is_refused_whatever_was_seen_of_it(monkeypatch, variable: str) -> None:
+    """Of some processors and sizes only some products are rounded: 64 x 64 may not show it."""
+    model = made()
+    monkeypatch.setenv(variable, "BF16")
+    with pytest.raises(ValueError, match=f"the environment has {variable}.*Unset.*mixed_bfloat16"):
+        trained(model)
+    assert model.ledger.updates == 0
+    monkeypatch.setenv(variable, "STRICT")
+    trained(model)
+
+
+def test_products_that_are_seen_to_be_rounded_are_refused(monkeypatch) -> None:
+    monkeypatch.setattr(arithmetic, "_rounded", lambda compiled: ("convolution",))
+    with pytest.raises(ValueError, match="tried: convolution"):
+        trained(made())
+
+
 @pytest.mark.parametrize("change", ["TensorFloat-32", *OPTIONS])
 def test_a_callback_does_not_have_products_rounded(change: str) -> None:
     def begin(_: int) -> None:
@@ -94,7 +112,7 @@ def test_a_process_whose_products_are_rounded_trains_nothing() -> None:
         pytest.skip("This processor has no products of 8 bits.")
     assert float(moved) > 1.5
     assert done.returncode == 1
-    assert f"unset {VARIABLE}" in done.stderr
+    assert f"Unset {VARIABLE}" in done.stderr
 
 
 @pytest.mark.slow

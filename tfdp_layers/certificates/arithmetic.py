@@ -9,6 +9,7 @@ no number is NaN, whereupon it takes the tests out that refuse records.
 
 import functools
 import math
+import os
 from collections.abc import Hashable
 from typing import Any
 
@@ -17,6 +18,7 @@ import tensorflow as tf
 __all__ = ["products_setting", "require_float32"]
 
 _OPTIONS = ("auto_mixed_precision", "auto_mixed_precision_onednn_bfloat16", "auto_mixed_precision_mkl")
+_VARIABLES = ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE", "TF_SET_ONEDNN_FPMATH_MODE")
 _FINE = 2.0**-12
 """1 + this is a float32 number; of bfloat16, float16 and TensorFloat-32 the nearest is 1."""
 _INSTEAD = (
@@ -38,11 +40,12 @@ def require_float32(compiled: bool) -> None:
             f"TensorFlow is told to compute float32 layers in 16 bits: tf.config.optimizer has {on[0]!r} on. Switch it"
             f" off: tf.config.optimizer.set_experimental_options({{{on[0]!r}: False}}).{_INSTEAD}"
         )
-    if rounded := _rounded(compiled):
+    told = [name for name in _VARIABLES if os.environ.get(name, "STRICT").upper() != "STRICT"]
+    if told or (rounded := _rounded(compiled)):  # a product of another size or kind may round where these do not
+        shown = f"the environment has {told[0]}" if told else f"tried: {', '.join(rounded)}"
         raise ValueError(
-            f"Products of float32 numbers are rounded to fewer bits here ({', '.join(rounded)}). Something tells"
-            " TensorFlow's libraries to, most likely a variable of the environment: unset ONEDNN_DEFAULT_FPMATH_MODE,"
-            " DNNL_DEFAULT_FPMATH_MODE and TF_SET_ONEDNN_FPMATH_MODE before Python starts." + _INSTEAD
+            f"Products of float32 numbers are, or may be, rounded to fewer bits here ({shown}). Unset"
+            f" {', '.join(_VARIABLES)} before Python starts.{_INSTEAD}"
         )
     if compiled and not _sees_what_is_not_finite():
         raise ValueError(

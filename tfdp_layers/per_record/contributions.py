@@ -186,7 +186,8 @@ class Products(Contribution):
 
     def written(self) -> tf.Tensor:
         if self._written is None:
-            self._written = each_product(self.x, self.u) if self.by_gram else each_product(*self.given)
+            exact = self.positions == 1 or self.by_gram  # norms and sums may come from x and u
+            self._written = each_product(*((self.x, self.u) if exact else self.given))
         return self._written
 
     def squared_norms(self) -> tf.Tensor:
@@ -343,8 +344,5 @@ def positions(rows: tf.Tensor) -> tf.Tensor:
     if len(rows.shape) == 3:
         return rows
     if None not in rows.shape[1:]:
-        count = 1
-        for size in rows.shape[1:-1]:
-            count *= size
-        return tf.reshape(rows, (-1, count, rows.shape[-1]))
+        return tf.reshape(rows, (-1, math.prod(rows.shape[1:-1]), rows.shape[-1]))
     return tf.reshape(rows, (tf.shape(rows)[0], -1, rows.shape[-1]))
