@@ -1,9 +1,11 @@
 """How much noise a target needs, and how many steps a budget affords. Both answers keep to the target for certain."""
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from dp_accounting import DpEvent, GaussianDpEvent, NeighboringRelation, NonPrivateDpEvent, PoissonSampledDpEvent
 
@@ -18,6 +20,7 @@ from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.loss_distributions import has_pld, pld_epsilon, pld_interval
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.renyi import estimated_epsilon
+from tfdp_layers.accounting.searching import OutOfReachError, least, most, near
 from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import refuse_class
@@ -27,14 +30,8 @@ from tfdp_layers.sampling.correlated import Correlated
 __all__ = ["affordable_steps", "calibrate_noise_multiplier", "calibrate_release"]
 
 
-class OutOfReachError(ValueError):
-    """No noise reaches a target: too much is spent, or the target is too small."""
-
-
 _TOLERANCE = 5e-4  # Of the noise multiplier; epsilon then lies within about 1e-3 below its target.
-_LEAST_NOISE, _MOST_NOISE = 1e-2, 1e7
 _LEAST_LEFT = 0.01  # Of a budget: what is left of a spent one affords any release, with endless noise.
-_NEAR, _VERY_NEAR, _MOST_SECANTS = 0.02, 0.003, 8  # Of an estimated epsilon: with a slope, and without.
 _COARSE = 4.0  # Interval of the privacy loss distributions while searching, in units of the final one.
 
 
@@ -79,9 +76,8 @@ def calibrate_noise_multiplier(
             f"The ledger already holds epsilon={rounded_up(spent)} at delta={delta:g}, so no noise reaches"
             f" target_epsilon={target_epsilon!r}. Use a larger target."
         )
-    guess = _least(lambda z: plan.epsilon(z, steps, math.inf), target_epsilon, 1.0, tolerance=0.02)
-    guess = _least(lambda z: plan.epsilon(z, steps, _COARSE), target_epsilon, guess, tolerance=0.002, stride=1.05)
-    return _least(lambda z: plan.epsilon(z, steps), target_epsilon, guess, tolerance=_TOLERANCE, stride=1.002)
+    guess = _estimated(plan, target_epsilon, steps)
+    return least(lambda z: plan.epsilon(z, steps), target_epsilon, guess, tolerance=_TOLERANCE, stride=1.001)
 
 
 def estimated_noise_multiplier(
@@ -104,12 +100,7 @@ def estimated_noise_multiplier(
     delta = _check_target(target_epsilon, target_delta, sampling, examples)
     noise = settled(sampling, noise, steps, examples)
     run = _Plan(sampling, examples, delta, Counter(), noise, records_per_owner=records_per_owner)
-    if guess is None:
-        guess = _least(lambda z: run.epsilon(z, steps, math.inf), target_epsilon, 1.0, tolerance=0.02)
-    found = _near(lambda z: run.epsilon(z, steps, _COARSE), target_epsilon, guess)
-    if found is not None:
-        return found
-    return _least(lambda z: run.epsilon(z, steps, _COARSE), target_epsilon, guess, tolerance=0.01, stride=1.03)
+    return _estimated(run, target_epsilon, steps, guess)
 
 
 def calibrate_release(target: Budget, release: Callable[[float], AnyRelease], ledger: Ledger | None = None) -> float:
@@ -143,8 +134,8 @@ def calibrate_release(target: Budget, release: Callable[[float], AnyRelease], le
             f"Next to nothing is left of the budget epsilon={target.epsilon:g} at delta={target.delta:g}: the ledger"
             f" holds epsilon={rounded_up(spent)}. Use a larger budget."
         )
-    guess = _least(cost, target.epsilon, 1.0, tolerance=0.02)
-    return _least(cost, target.epsilon, guess, tolerance=_TOLERANCE, stride=1.02)
+    guess = least(cost, target.epsilon, 1.0, tolerance=0.02)
+    return least(cost, target.epsilon, guess, tolerance=_TOLERANCE, stride=1.02)
 
 
 def affordable_steps(
@@ -193,9 +184,9 @@ def affordable_steps(
 
     if not fits(0):
         return 0
-    guess = _most(lambda steps: fits(steps, math.inf), 0, 1, maximum)
-    guess = _most(lambda steps: fits(steps, _COARSE), guess, max(1, guess // 20), maximum)
-    return _most(fits, guess, max(1, guess // 300), maximum)
+    guess = most(lambda steps: fits(steps, math.inf), 0, 1, maximum)
+    guess = most(lambda steps: fits(steps, _COARSE), guess, max(1, guess // 20), maximum)
+    return most(fits, guess, max(1, guess // 300), maximum)
 
 
 @dataclass(frozen=True)
@@ -217,6 +208,16 @@ class _Plan:
         if interval is not None:
             return _estimate(counts, self.sampling.relation, self.delta, interval)
         return smallest_epsilon(counts, self.sampling.relation, self.delta)[0]
+
+
+def _estimated(plan: _Plan, target: float, steps: int, guess: float | None = None) -> float:
+    """About the smallest noise multiplier that keeps to the target: no answer rests on it alone."""
+    for interval in (math.inf, _COARSE) if guess is None else (_COARSE,):
+        cost = partial(plan.epsilon, steps=steps, interval=interval)
+        # What is estimated above the target whatever the noise, the exact epsilon may still reach.
+        with contextlib.suppress(OutOfReachError):
+            guess = near(cost, target, guess or 1.0) or least(cost, target, guess or 1.0, tolerance=0.01, stride=1.1)
+    return guess or 1.0
 
 
 def settled(sampling: Sampling, noise: Correlated | None, steps: int, examples: int) -> Correlated | None:
@@ -278,71 +279,3 @@ def _estimate(counts: Counter[DpEvent], relation: NeighboringRelation, delta: fl
     if math.isfinite(interval) and has_pld(kept, relation):
         bound = min(bound, pld_epsilon(kept, relation, delta, interval * pld_interval(kept)))
     return bound
-
-
-def _least(cost: Callable[[float], float], target: float, guess: float, tolerance: float, stride: float = 2.0) -> float:
-    """The smallest value from `_LEAST_NOISE` on, to a relative tolerance, whose cost (falling) is at most the target.
-
-    A delta above the chance that a record is drawn at all asks for no noise: without an end the search would go on.
-    """
-    high = guess
-    while cost(high) > target:
-        high *= stride
-        stride = min(stride**2, 2.0)
-        if high > _MOST_NOISE:
-            raise OutOfReachError(
-                f"No noise multiplier up to {_MOST_NOISE:g} reaches target_epsilon={target!r}. Use a larger target or"
-                " delta, or fewer steps."
-            )
-    low = high / stride
-    while high > _LEAST_NOISE and cost(max(low, _LEAST_NOISE)) <= target:
-        stride = min(stride**2, 2.0)
-        high, low = max(low, _LEAST_NOISE), low / stride
-    if high <= _LEAST_NOISE:
-        return high
-    while high > low * (1.0 + tolerance):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if cost(middle) <= target else (middle, high)
-    return high
-
-
-def _near(cost: Callable[[float], float], target: float, guess: float) -> float | None:
-    """A value whose cost is near the target, by secants of the logarithms; None where they find none in a few steps."""
-    line: tuple[float, float] | None = None
-    slope = -1.0
-    for _ in range(_MOST_SECANTS):
-        reached = cost(guess) if _LEAST_NOISE < guess < _MOST_NOISE else 0.0
-        if not 0.0 < reached < math.inf:
-            return None
-        place, off = math.log(guess), math.log(reached / target)
-        if line is not None and place != line[0]:
-            slope = min((off - line[1]) / (place - line[0]), -0.1)
-        known, line = line is not None, (place, off)
-        guess = math.exp(place - off / slope)
-        if abs(off) < (_NEAR if known else _VERY_NEAR):
-            return guess
-    return None
-
-
-def _most(fits: Callable[[int], bool], guess: int, stride: int, maximum: int) -> int:
-    """The largest integer in [0, maximum] that fits, for a condition that holds at 0 and never again once it fails."""
-    low = guess
-    while low > 0 and not fits(low):
-        high, low = low, max(0, low - stride)
-        stride *= 2
-        if low == 0 or fits(low):
-            return _bisect(fits, low, high)
-    while low < maximum:
-        high = min(low + stride, maximum)
-        if not fits(high):
-            return _bisect(fits, low, high)
-        low, stride = high, stride * 2
-    return low
-
-
-def _bisect(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """The largest integer that fits, where low fits and high does not."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low

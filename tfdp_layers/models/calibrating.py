@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfdp_layers.accounting import Budget, GroupNoise, Ledger, Release, calibrate_noise_multiplier, epsilon
-from tfdp_layers.accounting.calibration import OutOfReachError
+from tfdp_layers.accounting.searching import OutOfReachError
 from tfdp_layers.accounting.wording import rounded_up as at_least
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget

@@ -1,0 +1,81 @@
+"""The smallest noise, or the most steps, that keep to a target: searches of a monotone cost."""
+
+import math
+from collections.abc import Callable
+
+__all__ = ["OutOfReachError", "least", "most", "near"]
+
+LEAST_NOISE, _MOST_NOISE = 1e-2, 1e7
+_NEAR, _VERY_NEAR, _MOST_SECANTS = 0.02, 0.003, 8  # Of an estimated epsilon: with a slope, and without.
+
+
+class OutOfReachError(ValueError):
+    """No noise reaches a target: too much is spent, or the target is too small."""
+
+
+def least(cost: Callable[[float], float], target: float, guess: float, tolerance: float, stride: float = 2.0) -> float:
+    """The smallest value from `LEAST_NOISE` on, to a relative tolerance, whose cost (falling) is at most the target.
+
+    A delta above the chance that a record is drawn at all asks for no noise: without an end the search would go on.
+    """
+    high = guess
+    while cost(high) > target:
+        high *= stride
+        stride = min(stride**2, 2.0)
+        if high > _MOST_NOISE:
+            raise OutOfReachError(
+                f"No noise multiplier up to {_MOST_NOISE:g} reaches target_epsilon={target!r}. Use a larger target or"
+                " delta, or fewer steps."
+            )
+    low = high / stride
+    while high > LEAST_NOISE and cost(max(low, LEAST_NOISE)) <= target:
+        stride = min(stride**2, 2.0)
+        high, low = max(low, LEAST_NOISE), low / stride
+    if high <= LEAST_NOISE:
+        return high
+    while high > low * (1.0 + tolerance):
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if cost(middle) <= target else (middle, high)
+    return high
+
+
+def near(cost: Callable[[float], float], target: float, guess: float) -> float | None:
+    """A value whose cost is near the target, by secants of the logarithms; None where they find none in a few steps."""
+    line: tuple[float, float] | None = None
+    slope = -1.0
+    for _ in range(_MOST_SECANTS):
+        reached = cost(guess) if LEAST_NOISE < guess < _MOST_NOISE else 0.0
+        if not 0.0 < reached < math.inf:
+            return None
+        place, off = math.log(guess), math.log(reached / target)
+        if line is not None and place != line[0]:
+            slope = min((off - line[1]) / (place - line[0]), -0.1)
+        known, line = line is not None, (place, off)
+        guess = math.exp(place - off / slope)
+        if abs(off) < (_NEAR if known else _VERY_NEAR):
+            return guess
+    return None
+
+
+def most(fits: Callable[[int], bool], guess: int, stride: int, maximum: int) -> int:
+    """The largest integer in [0, maximum] that fits, for a condition that holds at 0 and never again once it fails."""
+    low = guess
+    while low > 0 and not fits(low):
+        high, low = low, max(0, low - stride)
+        stride *= 2
+        if low == 0 or fits(low):
+            return _bisect(fits, low, high)
+    while low < maximum:
+        high = min(low + stride, maximum)
+        if not fits(high):
+            return _bisect(fits, low, high)
+        low, stride = high, stride * 2
+    return low
+
+
+def _bisect(fits: Callable[[int], bool], low: int, high: int) -> int:
+    """The largest integer that fits, where low fits and high does not."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
