@@ -7,6 +7,7 @@ import pytest
 
 OLD = {
     "keras 2": "import keras; keras.__version__ = '2.15.0'",
+    "keras 3.9": "import keras; keras.__version__ = '3.9.2'",
     "tensorflow 2.15": "import tensorflow as tf; tf.__version__ = '2.15.1'",
     "another backend": "import keras; keras.backend.backend = lambda: 'jax'",
 }

@@ -8,17 +8,20 @@ import tensorflow as tf
 
 
 def refuse_old_versions() -> None:
-    """Raises ImportError where Keras 3 on TensorFlow 2.16 or later is not what runs: training needs both."""
+    """Raises ImportError where Keras 3.10 on TensorFlow 2.16, or later ones, is not what runs: training needs both.
+
+    Keras before 3.8 makes its steps in other ways, and LoRA's scale came with a later one.
+    """
     versions = [tuple(int(n) for n in one.__version__.split(".")[:2]) for one in (keras, tf)]
     backend = keras.backend.backend()
-    if versions[0] >= (3, 0) and versions[1] >= (2, 16) and backend == "tensorflow":
+    if versions[0] >= (3, 10) and versions[1] >= (2, 16) and backend == "tensorflow":
         return
     raise ImportError(
         f"Keras {keras.__version__} on {backend} (TensorFlow {tf.__version__}) is here, and training, layers and"
-        " optimizers of tfdp_layers need Keras 3 on TensorFlow 2.16 or later: pip install -U 'tensorflow>=2.16', and"
-        " leave KERAS_BACKEND at 'tensorflow'. What works as it is: tfdp_layers.accounting, tfdp_layers.sampling,"
-        " tfdp_layers.callbacks, tfdp_layers.tf_privacy (tensorflow-privacy's own models, on Keras 2), and the"
-        " commands tfdp epsilon and tfdp calibrate."
+        " optimizers of tfdp_layers need Keras 3.10 on TensorFlow 2.16, or later ones: pip install -U"
+        " 'tensorflow>=2.16' 'keras>=3.10', and leave KERAS_BACKEND at 'tensorflow'. What works as it is:"
+        " tfdp_layers.accounting, tfdp_layers.sampling, tfdp_layers.callbacks, tfdp_layers.tf_privacy"
+        " (tensorflow-privacy's own models, on Keras 2), and the commands tfdp epsilon and tfdp calibrate."
     )
 
 
