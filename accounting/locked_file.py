@@ -9,7 +9,7 @@ from typing import Any
 
 try:
     import fcntl
-except ImportError:  # Windows: no advisory lock; the atomic replacement remains.
+except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 __all__ = ["LedgerError", "LockedElsewhereError", "LockedFile"]
@@ -42,8 +42,15 @@ class LockedFile:
         Returns:
             None where there is none and it need not be created.
         Raises:
-            LedgerError: it is locked, no plain file, has a second name, or cannot be opened for writing.
+            LedgerError: it is locked, no plain file, has a second name, or cannot be opened for writing; or this system
+                has no such locks.
         """
+        if fcntl is None:
+            raise LedgerError(
+                f"{path} cannot be locked on this system (Windows has no such locks), and of two trainings that write"
+                " one ledger the counts of one would be lost. Run under WSL or in a Linux container; or leave the path"
+                " out: the count is then saved with the model (model.save)."
+            )
         for _ in range(_TRIES):
             try:
                 file = cls.opened(path, "r+b")
@@ -142,7 +149,7 @@ class LockedFile:
 
     def release(self) -> None:
         """Unlocks and closes it, also where a forked process still has it open."""
-        if fcntl is not None and not self._file.closed:
+        if not self._file.closed:
             with contextlib.suppress(OSError):
                 fcntl.flock(self._file, fcntl.LOCK_UN)
         self.close()
@@ -152,8 +159,6 @@ class LockedFile:
         self._file.close()
 
     def _lock(self) -> None:
-        if fcntl is None:
-            return
         try:
             try:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from helpers.accounting_tools import release_of
-from tfdp_layers.accounting import Ledger, LedgerError
+from tfdp_layers.accounting import Ledger, LedgerError, locked_file
 from tfdp_layers.sampling import Poisson
 
 STEP = release_of(Poisson(600), 1.0)
@@ -298,3 +298,19 @@ done.set()
 
 def test_a_fork_while_another_thread_notes_records_does_not_hang(path):
     assert run(_FORKED_WITH_SIGHTINGS, path) == ["child", "0"]
+
+
+def test_where_files_cannot_be_locked_a_ledger_stays_in_memory(path, monkeypatch):
+    """Windows: two trainings wrote one file without a lock, and the counts of one were lost."""
+    written = Ledger(path)
+    written.reserve(written.begin(STEP), 3)
+    written.close()
+    monkeypatch.setattr(locked_file, "fcntl", None)
+    for ledger in (Ledger(path), Ledger(path.with_name("new.json"))):
+        with pytest.raises(LedgerError, match="WSL"):
+            ledger.reserve(ledger.begin(STEP), 1)
+    assert not path.with_name("new.json").exists()
+    assert Ledger.read(path).steps == 3
+    memory = Ledger()
+    memory.reserve(memory.begin(STEP), 1)
+    assert memory.steps == 1
