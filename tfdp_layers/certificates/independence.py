@@ -12,7 +12,7 @@ from tfdp_layers.caller import warn
 from tfdp_layers.certificates.elsewhere import refuse_elsewhere
 from tfdp_layers.certificates.interactions import measure_interactions, specs
 from tfdp_layers.certificates.measuring import MEANING, culprit, measure
-from tfdp_layers.certificates.synthetic import inputs_like, synthetic_inputs, synthetic_labels
+from tfdp_layers.certificates.synthetic import inputs_like, on_valid_integers, synthetic_inputs, synthetic_labels
 from tfdp_layers.clipping.bounding import SCOPE
 from tfdp_layers.instances import kind_of
 from tfdp_layers.proof import Finding, Report
@@ -84,12 +84,16 @@ def examined(
         found = "" if report.layer else f"{culprit(model, synthetic_inputs(model, inputs_like(model, x)))}; "
         raise ValueError(
             f"Records are not independent in model {model.name!r}: {found}{stopped_by(report)}. {MEANING}"
-            f"{of_flat_labels(model, y)}"
+            f"{of_flat_labels(model, y)}{of_places(report)}"
         )
-    with rows_told():
+
+    def measured() -> None:
         measure(model, function, x, y, groups)
         if not report.proved:
             measure_interactions(model, function, x, y, groups)
+
+    with rows_told():
+        on_valid_integers(measured)
     return EAGER if report.proved and model.run_eagerly else report
 
 
@@ -116,6 +120,19 @@ def of_flat_labels(model: "PrivateTraining", y: Any) -> str:
                 " from the other compares each record with all. Give y[:, None], or compare p[:, 0] in the loss."
             )
     return ""
+
+
+def of_places(report: Report) -> str:
+    """What to do where places from the data may lie beyond the record, in another one."""
+    if report.first is None or "Segment" not in report.first.type:
+        return ""
+    if "CrossEntropyWithLogits" in report.first.place:
+        return (
+            " This is how TensorFlow computes the loss where tf.config.experimental.enable_op_determinism() is on:"
+            " leave it out, for what private training draws repeats in no run; or give one-hot labels and"
+            " CategoricalCrossentropy."
+        )
+    return " Places that come from the data must be kept inside of a record: keras.ops.clip(places, 0, size - 1)."
 
 
 def but_for_the_bound(report: Report) -> Report:

@@ -1,7 +1,8 @@
 """Made-up records and labels, on which a model is measured."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -16,9 +17,28 @@ from tfdp_layers.structure import inputs_of
 if TYPE_CHECKING:
     from tfdp_layers.models.training import PrivateTraining
 
-__all__ = ["inputs_like", "synthetic_inputs", "synthetic_labels"]
+__all__ = ["inputs_like", "on_valid_integers", "synthetic_inputs", "synthetic_labels"]
 
 ROWS = 4
+_LIMITS = (100, 2, 1)
+_limit = ContextVar("limit", default=_LIMITS[0])
+
+
+def on_valid_integers(measured: Callable[[], None]) -> None:
+    """Calls a measurement on `synthetic_inputs`; again on smaller integers where these lie outside of what they index.
+
+    A place within a record, such as the length of a text, goes into no table that would tell how large it may be.
+    Raises: what the measurement raises on zeros.
+    """
+    for limit in _LIMITS:
+        token = _limit.set(limit)
+        try:
+            return measured()
+        except tf.errors.InvalidArgumentError:
+            if limit == _LIMITS[-1]:
+                raise
+        finally:
+            _limit.reset(token)
 
 
 def inputs_like(model: "PrivateTraining", x: Any) -> Any:
@@ -45,7 +65,7 @@ def synthetic_inputs(model: "PrivateTraining", x: Any, rows: int = ROWS, seed: i
             return random_texts(model, shape, rng)
         if dtype.is_floating and not looked_up:
             return tf.constant(scale * rng.normal(size=shape), dtype)
-        return tf.cast(tf.constant(rng.integers(0, min([*limits, 2 if dtype.is_bool else 100]), shape)), dtype)
+        return tf.cast(tf.constant(rng.integers(0, min([*limits, 2 if dtype.is_bool else _limit.get()]), shape)), dtype)
 
     return keras.tree.pack_sequence_as(
         x, [fill(*one) for one in zip(leaves, hold_ids(model, len(leaves)), strict=True)]

@@ -1,0 +1,73 @@
+"""Places within a record that come from the data: lengths, positions, labels."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+
+RNG = np.random.default_rng(0)
+X, LENGTHS = RNG.normal(size=(8, 7, 3)).astype("float32"), RNG.integers(0, 7, (8, 1))
+Y = RNG.integers(0, 2, 8)
+SPARSE = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+PICKS = {
+    "take_along_axis": lambda x, place: keras.ops.take_along_axis(x, place[:, None, None], axis=1)[:, 0],
+    "clipped": lambda x, place: tf.gather(x, keras.ops.clip(place, 0, 6), batch_dims=1),
+    "anywhere": lambda x, place: tf.gather(x, place, batch_dims=1),
+}
+
+
+class Picks(keras.layers.Layer):
+    """The state at a place of each record, as of the last word of a text."""
+
+    def __init__(self, pick):
+        super().__init__()
+        self.pick = pick
+
+    def call(self, x, place):
+        return self.pick(x, keras.ops.cast(place[:, 0], "int32"))
+
+    def compute_output_shape(self, x_shape, place_shape):
+        return x_shape[0], x_shape[2]
+
+
+def picking(pick):
+    inputs = [keras.Input((7, 3)), keras.Input((1,), dtype="int32")]
+    hidden = keras.layers.Dense(4)(inputs[0])
+    model = tfdp.make_private(keras.Model(inputs, keras.layers.Dense(2)(Picks(pick)(hidden, inputs[1]))))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), SPARSE)
+    return model
+
+
+@pytest.mark.parametrize("pick", ["take_along_axis", "clipped"])
+def test_no_table_tells_how_large_a_place_may_be(pick):
+    """Made-up integers of up to 99 ended `fit` in TensorFlow's error that 74 is not in [0, 7)."""
+    model = picking(PICKS[pick])
+    model.fit([X, LENGTHS], Y, batch_size=4, epochs=1, verbose=0, accept_measured=True)
+    assert model.ledger.steps == 2
+
+
+def test_a_place_that_may_lie_in_another_record_says_how_to_keep_it_inside():
+    with pytest.raises(ValueError, match=r"not independent.*keras\.ops\.clip"):
+        picking(PICKS["anywhere"]).fit([X, LENGTHS], Y, batch_size=4, epochs=1, verbose=0)
+
+
+def test_an_integer_that_is_valid_nowhere_is_tensorflows_own_error():
+    model = picking(lambda x, place: tf.gather(x, keras.ops.clip(place, 0, 6) + 7, batch_dims=1))
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError)):
+        tfdp.check_independence(model)
+
+
+def test_labels_as_places_are_of_deterministic_operations():
+    """As TensorFlow computes it after tf.config.experimental.enable_op_determinism(), which a process cannot undo."""
+
+    def loss(labels, logits):
+        with tf.name_scope("SparseSoftmaxCrossEntropyWithLogits"):
+            return -tf.gather(tf.nn.log_softmax(logits), tf.cast(labels, tf.int32), batch_dims=1)
+
+    model = tfdp.make_private(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)]))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), loss)
+    with pytest.raises(ValueError, match=r"enable_op_determinism.*one-hot"):
+        model.fit(X[:, 0], Y, batch_size=4, epochs=1, verbose=0)
+    assert model.ledger.steps == 0
