@@ -107,7 +107,8 @@ def test_equal_seeds_give_other_masks(case):
     """Records are equal, so that their order is nothing: the sums differ by the masks alone."""
     layer, way = case.split("/")
     model = masked(layer, **WAYS[way])
-    assert not np.array_equal(released(model), released(model))
+    sums = [tuple(released(model)) for _ in range(3)]
+    assert len({*sums}) == 3
 
 
 class Looks(keras.callbacks.Callback):
@@ -126,13 +127,14 @@ def test_what_is_saved_tells_no_mask():
     assert looks.seen == [[1, 1], [1, 2], [1, 3]]
 
 
-@pytest.mark.parametrize("way", slow_but(["graph"], ["graph", "xla", "twice"]))
+@pytest.mark.parametrize("way", slow_but(["graph", "eager"], WAYS))
 def test_a_thread_that_reads_or_saves_the_model_in_a_step_sees_no_secret_seed(way):
     model, seen, ended = masked(**WAYS[way]), [], threading.Event()
 
     def reads():
         while not ended.is_set():
-            seen.append(np.array(seeds_of(model)).tolist())
+            state = seeds_of(model)
+            seen.extend([np.array(state).tolist(), np.array(state.value).tolist()])
 
     class Reads(keras.callbacks.Callback):
         def on_train_begin(self, logs=None):
@@ -161,7 +163,8 @@ def test_no_two_steps_draw_by_one_seed():
     model._privacy.sums, model.train_function = notes, None
     released(model, steps=6)
     assert len({tuple(one) for one in drawn}) == len(drawn) == 6
-    assert np.array(state).tolist() == [0, 0]
+    with state.here():
+        assert np.array(state).tolist() == [0, 0]
 
 
 def test_a_step_that_fails_leaves_no_secret_seed():
@@ -221,8 +224,7 @@ def test_seeds_that_were_exchanged_between_fits_are_not_drawn_from(way):
     generator.state = known()
     model.fit(X, Y, batch_size=4, verbose=0)
     step = model.train_function
-    assert [*step.seeds, *(step.hidden.own if step.hidden else ())] == [generator.state]
-    assert (step.hidden is None) == (way == "eager")
+    assert [*step.seeds, *step.hidden.own] == [generator.state]
     assert np.array(generator.state)[0] == 7
 
 

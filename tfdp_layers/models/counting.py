@@ -44,7 +44,7 @@ class CountedStep:
             two calls, and now and then.
         stop: ends `fit` after the current call.
         seeds: the variables that the layers draw random numbers from, but for those that `hidden` stands in for.
-        hidden: what a compiled step draws from in their place.
+        hidden: what a step draws from in their place.
 
     Raises: RuntimeError if what the ledger states was changed meanwhile, or if the replicas did not hold one draw.
     """

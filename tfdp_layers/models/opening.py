@@ -224,8 +224,9 @@ class Opening(BoundedSums, WeightFiles):
         if state.traced != traced:
             state.independence, state.sums, state.metrics, self.train_function = None, None, None, None
         if state.independence is None or self.run_eagerly:
-            compiled = not (self.run_eagerly or run.release.seeded)
-            state.hidden = hidden_seeds(self, run.replicas) if compiled else None
+            state.hidden, self.train_function = None, None  # each step holds the stand-ins that it draws from
+            if not run.release.seeded:
+                state.hidden = hidden_seeds(self, run.replicas)
             # Replicas trace the sums anew, in their step.
             with state.hidden.in_place() if state.hidden and not run.replicas else contextlib.nullcontext():
                 self._trace(run, spec)

@@ -6,11 +6,11 @@ user may have set (`keras.utils.set_random_seed`) and every file of the weights 
 a constant of its row; and one record more or less moves other records to other rows: a record without any gradient
 moved a sum by twice its bound, and one that has one moves it by up to three times.
 
-So every call of a step gets seeds of the operating system, 62 bits for each variable of seeds. A compiled step draws
-from `HiddenSeeds`, stand-ins that no layer and no file holds, which it fills by itself from one key; on several devices
-each has numbers of its own, or row 5 of one would share its mask with row 5 of another. Eager steps draw from the
-layers' own variables: `secret_seeds` exchanges their numbers around each call, and none is left after it. Either way
-the variables then hold what they would hold in Keras, their own seeds and the counts.
+So every call of a step gets seeds of the operating system, 62 bits for each variable of seeds. It draws from
+`HiddenSeeds`, stand-ins that no file holds and no other thread sees, which it fills by itself from one key; on several
+devices each has numbers of its own, or row 5 of one would share its mask with row 5 of another. Generators that Keras
+does not know of keep their own variables: `secret_seeds` exchanges their numbers around each call, and none is left
+after it. Either way the variables then hold what they would hold in Keras, their own seeds and the counts.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -37,10 +38,37 @@ _BELOW = 2**31 - 2
 """Keras takes each of the two numbers of a seed modulo this."""
 
 
+class _OneThreads(keras.Variable):
+    """A variable to the thread that uses it by `here`; to all others the one that it stands for."""
+
+    def __init__(self, own: Any) -> None:
+        self._own, self._threads = own, threading.local()
+        super().__init__(np.zeros(2), dtype=own.dtype, trainable=False, name="seed_generator_state")
+        setattr(self, STANDS_FOR, own)
+
+    @property
+    def _value(self) -> Any:  # what Keras reads and assigns
+        return self._hidden if getattr(self._threads, "uses", False) else self._own._value
+
+    @_value.setter
+    def _value(self, value: Any) -> None:
+        self._hidden = value
+
+    @contextlib.contextmanager
+    def here(self) -> Iterator[None]:
+        before = getattr(self._threads, "uses", False)
+        self._threads.uses = True
+        try:
+            yield
+        finally:
+            self._threads.uses = before
+
+
 class HiddenSeeds:
     """Stand-ins for the seeds of a model's generators: what is traced with them in place draws from them ever after.
 
-    Nobody but this object holds them: a thread that reads or saves the model while a step runs sees the layers' own.
+    Nobody but this object holds them, or in an eager step the generators: a thread that reads or saves the model while
+    a step runs sees the layers' own.
 
     Args:
         generators: the `keras.random.SeedGenerator`s, at least one.
@@ -60,30 +88,32 @@ class HiddenSeeds:
         self._generators, self._replicas = list(generators), replicas
         self.own = [generator.state for generator in self._generators]
         with tf.init_scope():
-            self._key = tf.Variable(tf.zeros((2,), tf.int64), trainable=False, name="key_of_seeds")
+            self._key = tf.Variable(drawn_key(), trainable=False, name="key_of_seeds")
             with scope():
-                self._states = [
-                    keras.Variable(np.zeros(2), dtype=one.dtype, trainable=False, name="seed_generator_state")
-                    for one in self.own
-                ]
-        for state, one in zip(self._states, self.own, strict=True):
-            setattr(state, STANDS_FOR, one)
+                self._states = [_OneThreads(one) for one in self.own]
 
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
-        """Inside, the generators draw from the stand-ins."""
+        """Inside, the generators draw from the stand-ins, in this thread."""
         for generator, state in zip(self._generators, self._states, strict=True):
             generator.state = state
         try:
-            yield
+            with self._here():
+                yield
         finally:
             for generator, own in zip(self._generators, self.own, strict=True):
                 generator.state = own
 
+    @contextlib.contextmanager
+    def _here(self) -> Iterator[None]:
+        with contextlib.ExitStack() as stack:
+            for state in self._states:
+                stack.enter_context(state.here())
+            yield
+
     def rekey(self) -> None:
-        """Before each call of a compiled step: a key of the operating system."""
-        key = tf.constant(np.frombuffer(os.urandom(16), np.int64))
-        tf.raw_ops.AssignVariableOp(resource=self._key.handle, value=key)
+        """Before each call of a step: a key of the operating system."""
+        tf.raw_ops.AssignVariableOp(resource=self._key.handle, value=tf.constant(drawn_key()))
 
     def fresh(self) -> tf.Tensor:
         """Numbers of a step, made of the key, which moves on: (replicas, generators, 2) int64."""
@@ -101,17 +131,25 @@ class HiddenSeeds:
         Gives: a list that holds, once it has ended, how many draws each generator made.
         """
         fresh, draws = tf.unstack(numbers, num=len(self._states)), list[tf.Tensor]()
-        for state, number in zip(self._states, fresh, strict=True):
-            state.assign(tf.cast(number, state.dtype))
-        yield draws
-        for state, number in zip(self._states, fresh, strict=True):
-            draws.append(tf.cast(state.value[1], tf.int64) - number[1])
-            state.assign(tf.zeros_like(state.value))
+        with self._here():
+            for state, number in zip(self._states, fresh, strict=True):
+                state.assign(tf.cast(number, state.dtype))
+            try:
+                yield draws
+                draws += [tf.cast(s.value[1], tf.int64) - n[1] for s, n in zip(self._states, fresh, strict=True)]
+            finally:
+                for state in self._states:
+                    state.assign(tf.zeros_like(state.value))
 
     def count(self, draws: Sequence[tf.Tensor]) -> None:
         """Counts the draws of a step in the generators' own variables."""
         for own, drawn in zip(self.own, draws, strict=True):
             own.assign(own.value + tf.cast(tf.stack([0, drawn]), own.dtype))
+
+
+def drawn_key() -> np.ndarray:
+    """A key of the operating system: (2,) int64."""
+    return np.frombuffer(os.urandom(16), np.int64)
 
 
 @contextlib.contextmanager
