@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfdp_layers as tfdp
 from helpers.certify import SLACK
 from helpers.hostile_batches import hostile_batches, influences
 from helpers.layer_cases import CASES, FEW
@@ -75,6 +76,40 @@ def test_records_whose_terms_cancel():
 
 
 # Planted bugs ---------------------------------------------------------------------------------------------------------
+
+
+def looked_up(layer, **options):
+    return private(keras.Sequential([keras.Input((2,), dtype="int32"), layer(2, WIDTH, **options)]), clip=1.0)
+
+
+def with_a_small_input_clip():
+    clips = {"input_clip": 1e-6, "upstream_clip": 1.0}
+    return private(keras.Sequential([keras.Input((2, 1)), tfdp.layers.ClippedDense(WIDTH, **clips)]), clip=1.0)
+
+
+WIDTH = 400
+CANCELLING = {
+    "embedding": lambda: looked_up(kl.Embedding),
+    "one that bounds itself": lambda: looked_up(tfdp.layers.ClippedEmbedding, gradient_clip=1.0),
+    "a bias": with_a_small_input_clip,
+}
+
+
+@pytest.mark.parametrize("name", CANCELLING)
+def test_terms_that_cancel_do_not_round_other_records(name):
+    """In each entry the terms of one record, of opposite signs, were 2 million bounds: what others add was rounded to
+    steps of a sixteenth of the bound, and a record that adds a little to each entry moved them all by a step."""
+    model = CANCELLING[name]()
+    labels = np.zeros((WIDTH + 3, 2, WIDTH), np.float32)
+    labels[:2, 0] = 0.0281
+    labels[2, 0] = 100.0
+    labels[3:, 0], labels[3:, 1] = 1e6 * np.eye(WIDTH), -1e6 * np.eye(WIDTH)
+    x = np.ones((WIDTH + 3, *model.input_shape[1:]), model.inputs[0].dtype)
+    without = np.arange(WIDTH + 3) != 2
+    both = [model.bounded_gradient_sums(*rows) for rows in ((x, labels), (x[without], labels[without]))]
+    moved = [np.asarray(a, np.float64) - b for a, b in zip(*both, strict=True)]
+    (size,) = sizes(model.sensitivities(), model.trainable_variables, moved).values()
+    assert 0.99 < size <= 1.002
 
 
 def test_a_row_multiplied_by_zero_is_seen(monkeypatch):

@@ -12,7 +12,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.per_record.precision import each_product
-from tfdp_layers.rules.norms import number_of, squared_norm, sum_in_stages, summation_error, terms_in_stages
+from tfdp_layers.rules.norms import CANCELLING, number_of, squared_norm, sum_in_stages, summation_error, terms_in_stages
 
 SMALLEST = 2.0**-126
 """The smallest normal float32: what is smaller may be flushed to zero."""
@@ -75,7 +75,7 @@ class Contribution(abc.ABC):
         """What `squared_norms` can at most be of the gradient that `weighted_sum` adds, rounding included: (batch,).
 
         With m the magnitude, e and s the errors of squared norms and sums: (sqrt(n^2 + e m^2) + s m)^2, and with what
-        underflow hides in n^2.
+        underflow hides in n^2. To e counts `CANCELLING`, or terms would round those of other records.
         """
         squared, rounding = self.squared_norms() + self.underflow(), self.rounding()
         if rounding is None:
@@ -83,7 +83,7 @@ class Contribution(abc.ABC):
         magnitudes, norm_error, sum_error = rounding
         # Below zero a Gram sum is rounding alone; where something is not finite the result must not be either.
         positive = tf.where(squared < 0.0, tf.zeros_like(squared), squared)
-        return tf.square(tf.sqrt(positive + norm_error * magnitudes) + sum_error * tf.sqrt(magnitudes))
+        return tf.square(tf.sqrt(positive + (norm_error + CANCELLING) * magnitudes) + sum_error * tf.sqrt(magnitudes))
 
 
 class Stored(Contribution):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.rules.norms import euclidean_norm, norm_over, number_of, position_sums, summation_error
+from tfdp_layers.rules.norms import CANCELLING, euclidean_norm, norm_over, number_of, position_sums, summation_error
 
 ROUNDING = 2.0**-16
 """Relative margin below a bound at which rows are scaled to, so that float32 rounding (of the norm, of the scaling and
@@ -166,7 +166,8 @@ class AffineL2(Rule):
         Euclidean norm. (Bounding ||U||_F alone would need sqrt(t^2 + positions).)
     Where large entries of U cancel, rounding hides part of ||sum_p U[p]|| from the norm, and adds as much to the bias
     gradient: N counts the most that it can. A channel's sum is off by at most e sum_p |u[p]| <= e sqrt(P) ||u||_2, e
-    being `summation_error` and P the positions (Cauchy-Schwarz), so all together by e sqrt(P) ||U||_F.
+    being `summation_error` and P the positions (Cauchy-Schwarz), so all together by e sqrt(P) ||U||_F. Beside a small t
+    the weight of ||U||_F^2 is at least `CANCELLING`, or terms that cancel would round those of other records.
     """
 
     input_clip: float = 1.0
@@ -179,7 +180,7 @@ class AffineL2(Rule):
         hidden = summation_error(rows, space) * tf.sqrt(tf.cast(number_of(rows, space), tf.float32)) * norm
         offset = euclidean_norm(position_sums(rows, self.channels_first)) + hidden
         weight = self.input_clip**2 / (self.input_clip**2 + 1.0)
-        return tf.sqrt(weight * tf.square(norm) + (1.0 - weight) * tf.square(offset))
+        return tf.sqrt(max(weight, CANCELLING) * tf.square(norm) + (1.0 - weight) * tf.square(offset))
 
 
 def few(*rows: tf.Tensor) -> bool:
