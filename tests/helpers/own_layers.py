@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from helpers.layer_cases import Case, stack, tokens
@@ -82,6 +83,9 @@ class OfDense(kl.Dense):
         return 2.0 * super().call(x) + self.bias
 
 
+APART = np.arange(4)[:, np.newaxis] - np.arange(4) + 3  # how far positions are apart, from 0 on
+
+
 OWN_CASES: dict[str, Callable[[], Case]] = {
     "dense": own((6,), lambda s, x: tf.matmul(x, s.w) + s.b, w=(6, 5), b=(5,)),
     "dense over positions": own((2, 4, 6), lambda s, x: ops.relu(ops.matmul(x, s.w) + s.b), w=(6, 5), b=(5,)),
@@ -112,8 +116,16 @@ OWN_CASES: dict[str, Callable[[], Case]] = {
     ),
     "numbers looked up": of_tokens(lambda s, x: ops.take(s.t, x, axis=0), t=(11,)),
     "of Dense": lambda: stack((4, 6), OfDense(3)),
+    "relative places": own((4, 4), lambda s, x: x + ops.take(s.t, APART), t=(7,)),
+    "relative places of heads": own((4, 4), lambda s, x: x + ops.mean(ops.take(s.t, APART, axis=0), -1), t=(7, 3)),
+    "columns looked up": own((4, 6), lambda s, x: x @ ops.take(s.t, [3, 1, 1], axis=1), t=(6, 4)),
+    "entries looked up": own((6,), lambda s, x: x * tf.gather_nd(s.t, [[0, 1], [2, 2]] * 3), t=(3, 4)),
+    "sorted": own((4, 6), lambda s, x: x * ops.sort(s.t), t=(6,)),
+    "scattered": own((4, 6), lambda s, x: x * tf.scatter_nd([[0], [4]], s.t, [6]), t=(2,)),
+    "sorted, squeezed": own((4, 6), lambda s, x: x * ops.squeeze(ops.sort(s.t), 1)[..., 0], t=(6, 1, 1)),
+    "an inverse": own((4, 6), lambda s, x: x @ ops.inv(s.t + 9.0 * np.eye(6, dtype="float32")), t=(6, 6)),
 }
-OWN_FEW = ["attention pooling", "class token", "weight normalization", "looked up and tied"]
+OWN_FEW = ["attention pooling", "class token", "weight normalization", "looked up and tied", "relative places"]
 
 
 def refused(compute: Callable[..., Any]) -> Any:

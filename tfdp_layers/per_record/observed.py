@@ -34,8 +34,18 @@ if TYPE_CHECKING:
 
 _RECORDS = 7
 """Records of a trial."""
-PRODUCTS = {"MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum", "Conv2D", "Conv3D"}
-"""What vectorized is traced to forms beyond the rules of the proof."""
+_KNOWN = """
+    Abs Acos Acosh Add AddN AddV2 Asin Asinh Atan Atan2 Atanh BroadcastTo Cast Ceil ClipByValue ConcatV2 Cos Cosh
+    Cumprod Cumsum Div DivNoNan Elu Equal Erf Erfc Exp ExpandDims Expm1 Floor FloorDiv FloorMod Greater GreaterEqual
+    Identity Inv IsFinite IsInf IsNan LeakyRelu Less LessEqual Log Log1p LogSoftmax LogicalAnd LogicalNot LogicalOr
+    MatrixBandPart Max Maximum Mean Min Minimum Mul MulNoNan Neg NotEqual OnesLike Pack Pad PadV2 Pow Prod RealDiv
+    Reciprocal Relu Relu6 Reshape ReverseV2 Rint Round Rsqrt Select SelectV2 Selu Shape Sigmoid Sign Sin Sinh Slice
+    Softmax Softplus Softsign Split SplitV Sqrt Square SquaredDifference Squeeze StopGradient StridedSlice Sub Sum
+    Tan Tanh Tile Transpose Unpack Where Xdivy Xlogy ZerosLike
+"""
+VECTORIZED = set(_KNOWN.split())
+"""What vectorized is traced to forms that the proof has rules for; of others, products and lookups among them, records
+are taken one by one."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +133,10 @@ def pulled(chain: Sequence[Any], end: tf.Tensor, values: Sequence[tf.Tensor], gr
         found = tape.gradient(made[end.ref()], copies, output_gradients=output, unconnected_gradients="zero")
         return [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in found]
 
-    if PRODUCTS.isdisjoint(op.type for op in left):
+    if VECTORIZED.issuperset(op.type for op in left):
         return tf.vectorized_map(one, gradients)
-    return tf.map_fn(one, gradients, fn_output_signature=[tf.float32] * len(values))
+    found = tf.map_fn(one, gradients, fn_output_signature=[tf.float32] * len(values))
+    return [tf.ensure_shape(g, (None, *value.shape)) for g, value in zip(found, values, strict=True)]
 
 
 def moved(op: Any, gradients: tf.Tensor) -> Any:
@@ -135,12 +146,12 @@ def moved(op: Any, gradients: tf.Tensor) -> Any:
         return tf.reshape(gradients, (-1, *shape))
     if op.type == "Transpose" and (order := tf.get_static_value(op.inputs[1])) is not None:
         return tf.transpose(gradients, [0, *(1 + int(axis) for axis in np.argsort(order))])
-    plain = op.type == "GatherV2" and tf.get_static_value(op.inputs[2]) == 0 and not op.get_attr("batch_dims")
-    if plain and len(op.inputs[1].shape) == 1:
+    if op.type == "GatherV2" and not op.get_attr("batch_dims") and op.inputs[1].shape.is_fully_defined():
         # By a product: what adds up rows by their numbers, no proof follows.
-        hot = tf.one_hot(op.inputs[1], shape[0], dtype=tf.float32)
-        flat = tf.reshape(gradients, (-1, op.outputs[0].shape[0], math.prod(shape[1:])))
-        return tf.reshape(tf.einsum("bnu,nr->bru", flat, hot), (-1, *shape))
+        axis = int(tf.get_static_value(op.inputs[2])) % len(shape)
+        hot = tf.one_hot(tf.reshape(op.inputs[1], [-1]), shape[axis], dtype=tf.float32)
+        flat = tf.reshape(gradients, (-1, math.prod(shape[:axis]), hot.shape[0], math.prod(shape[axis + 1 :])))
+        return tf.reshape(tf.einsum("bpnu,nr->bpru", flat, hot), (-1, *shape))
     return None
 
 
@@ -157,11 +168,14 @@ def repeat(op: Any, made: dict[Any, tf.Tensor]) -> None:
             given[argument.name], rest = rest[:count], rest[count:]
         else:
             given[argument.name], rest = rest[0], rest[1:]
+    arguments = op.op_def.input_arg
+    told = {name for one in arguments for name in (one.type_attr, one.number_attr, one.type_list_attr)}
+    given |= {attr.name: op.get_attr(attr.name) for attr in op.op_def.attr if attr.name not in told}
     names = list(inspect.signature(function).parameters)
-    given |= {attr.name: op.get_attr(attr.name) for attr in op.op_def.attr if attr.name in names}
-    # TensorFlow calls some inputs otherwise in Python, at the same place.
-    places = {argument.name: place for place, argument in enumerate(op.op_def.input_arg)}
-    outputs = function(**{name if name in names else names[places[name]]: value for name, value in given.items()})
+    # TensorFlow calls some inputs and attributes otherwise in Python, in the same order.
+    others = iter([name for name in names if name not in given])
+    given = {name if name in names else next(others): value for name, value in given.items()}
+    outputs = function(**given)
     outputs = outputs if len(op.outputs) > 1 else [outputs]
     made.update({old.ref(): new for old, new in zip(op.outputs, outputs, strict=True)})
 
