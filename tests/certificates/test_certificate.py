@@ -148,16 +148,19 @@ REFUSED: dict[str, tuple[Callable[[], keras.Model], str]] = {
     "weight of the model": (with_own_weight, r"Weight .*scale.* is covered by 0 bounds.*put them into a layer"),
     "subclassed model": (lambda: called(OwnCall()), r"OwnCall defines its own call.*PrivateModel\(inputs, outputs\)"),
     "subclassed Sequential": (lambda: OwnSequentialCall([keras.Input((5,)), dense(5)]), r"OwnSequentialCall defines"),
-    "nested subclassed": (lambda: model_of(OwnCall(), dense()), r"OwnCall\) has trainable weights and no bound"),
+    "nested subclassed": (
+        lambda: model_of(OwnCall(), dense()),
+        r"OwnCall\) holds 'clipped_dense.*keras.layers.Dense\) inside of OwnCall",
+    ),
     "TimeDistributed": (
         lambda: model_of(kl.TimeDistributed(dense()), shape=(4, 5)),
-        r"TimeDistributed\) has trainable weights and no bound",
+        r"TimeDistributed\) holds 'clipped_dense.*compile with tfdp.optimizers.ClippedOptimizer",
     ),
     "Bidirectional": (
         lambda: model_of(kl.Bidirectional(kl.SimpleRNN(3)), dense(), shape=(4, 5)),
         r"Bidirectional\) has trainable weights and no bound",
     ),
-    "custom wrapper": (lambda: model_of(Wrapped(), dense()), r"Wrapped\) has trainable weights and no bound"),
+    "custom wrapper": (lambda: model_of(Wrapped(), dense()), r"Wrapped\) holds 'clipped_dense"),
     "subclassed layer": (lambda: model_of(Bent(3, **CLIPS)), r"Bent\) has trainable weights and no bound"),
     "not built": (lambda: keras.Sequential([dense()]), r"not built.*keras.Input"),
 }

@@ -39,6 +39,8 @@ class Twice(kl.Layer):
 
     def build(self, shape):
         self.part.build(shape)
+        if self.how == "weights computed with again":
+            self.w = self.add_weight(shape=(6, 6))
 
     def call(self, x):
         return {
@@ -47,6 +49,8 @@ class Twice(kl.Layer):
             "map": lambda: tf.map_fn(self.part, x),
             "fold": lambda: tf.reshape(self.part(tf.reshape(x, (-1, 6))), (-1, 4, 6)),
             "outside": lambda: self.part(x) + tf.reduce_sum(self.part.kernel),
+            "computed again": lambda: keras.remat(self.part)(x),
+            "weights computed with again": lambda: self.part(x) + keras.remat(lambda h: h @ self.w)(x),
         }[self.how]()
 
 
@@ -57,13 +61,33 @@ class Twice(kl.Layer):
         ("branch", "called inside a loop"),
         ("map", "computes 4 rows for 1009 records"),
         ("fold", "computes 4036 rows for 1009 records"),
-        ("outside", "used outside its layer"),
+        ("outside", "used outside its layer.*ReversibleEmbedding"),
+        ("computed again", "inside of keras.remat.*noise alone. Call it directly.*physical_batch_size"),
+        ("weights computed with again", "inside of keras.remat"),
     ],
 )
 def test_a_layer_called_in_a_way_that_hides_its_records(how, message):
     with pytest.raises(ValueError, match=message) as refusal:
         private(sequential(Twice(how))).sensitivities()
-    assert "dense" in str(refusal.value)
+    assert ("dense" in str(refusal.value)) == (how != "weights computed with again")
+
+
+def test_a_layer_that_bounds_itself_and_is_computed_again_is_refused():
+    class Again(kl.Dense):
+        def call(self, x):
+            return keras.remat(clipped)(x)
+
+    clipped = tfdp.layers.ClippedDense(6)
+    x = keras.Input((6,))
+    model = private(keras.Model(x, Again(1)(clipped(x))))
+    with pytest.raises(ValueError, match=r"'clipped_dense.* inside of keras.remat"):
+        model.sensitivities()
+
+
+def test_what_is_computed_again_without_weights_is_taken():
+    model = private(sequential(kl.Dense(6), kl.Lambda(keras.remat(keras.activations.gelu))))
+    sums = model.bounded_gradient_sums(np.ones((2, 4, 6), "float32"), np.ones((2, 4, 6), "float32"))
+    assert all(np.any(total) for total in sums)
 
 
 class AtMost(kl.Layer):

@@ -68,7 +68,9 @@ def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[lis
         stated = own_groups(path, layer, max(1, uses[id(layer)]), followed)
         if stated:
             groups += stated
-        elif bounding is None or any(isinstance(part, CountedLayer) for part in layer._flatten_layers()):
+        elif inner := [p for p in layer._flatten_layers(include_self=False) if isinstance(p, CountedLayer)]:
+            raise ValueError(hidden_bound(path, layer, inner[0]))
+        elif bounding is None or isinstance(layer, CountedLayer):
             raise ValueError(no_bound(path, layer))
         else:
             # Tied weights are counted with the first layer: all their uses are recorded, and merged.
@@ -159,6 +161,17 @@ def leaf_layers(model: keras.Model, path: str = "") -> Iterator[tuple[str, Any]]
                     yield prefix + name, part
 
     return walk(model, path)
+
+
+def hidden_bound(path: str, layer: keras.layers.Layer, inner: keras.layers.Layer) -> str:
+    """The message for a layer that bounds itself, within one whose call decides what becomes of it."""
+    ordinary = next((base.__name__ for base in type(inner).__mro__ if base.__module__.startswith("keras.")), "Layer")
+    return (
+        f"Layer {path!r} ({type(layer).__name__}) holds {inner.name!r} ({type(inner).__name__}): the bound of a layer"
+        " that bounds itself is stated where it is a layer of the model, in Sequential and functional models and those"
+        f" within. Call it there; or take an ordinary layer (keras.layers.{ordinary}) inside of {type(layer).__name__},"
+        " and compile with tfdp.optimizers.ClippedOptimizer, which clips each record's gradient of both."
+    )
 
 
 def no_bound(path: str, layer: keras.layers.Layer) -> str:

@@ -47,7 +47,9 @@ def uses_of_layers(model: keras.Model, bounding: Bounding | None = None) -> Coun
             if gradient is not None:
                 raise ValueError(
                     f"Weight {variable.path!r} is also used outside its layer, where nothing bounds a record's"
-                    " influence on its gradient. Use it through its layer alone, or through tf.stop_gradient."
+                    " influence on its gradient. Use it through its layer alone, or through tf.stop_gradient; of logits"
+                    " tied to an embedding, that is keras.layers.ReversibleEmbedding, or one layer of your own that"
+                    " holds the weight and both uses."
                 )
 
     forget_gradients(tf.function(trace, autograph=False).get_concrete_function(inputs).graph)

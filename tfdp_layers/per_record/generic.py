@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfdp_layers.per_record.contributions import Contribution, Stored
 from tfdp_layers.per_record.joining import grouped
+from tfdp_layers.uses.counted import refuse_unrecorded
 
 
 class PerRecordCall:
@@ -57,7 +58,7 @@ class PerRecordCall:
     def _with(self, call: Callable[..., Any], values: list[tf.Tensor], leaves: list[Any], **options: Any) -> Any:
         args, kwargs = keras.tree.pack_sequence_as(self.structure, leaves)
         mapping = list(zip(self.variables, values, strict=True))
-        with keras.StatelessScope(state_mapping=mapping, collect_losses=True) as scope:
+        with _Values(self.layer, mapping) as scope:
             return call(*args, **(options | kwargs)), scope
 
     def contributions(self, places: Sequence[int], *upstream: tf.Tensor, each: int = 1) -> list[Contribution]:
@@ -85,6 +86,19 @@ class PerRecordCall:
         types = [tf.as_dtype(v.dtype) for v in self.variables]
         found = tf.map_fn(one, (rows, list(upstream)), fn_output_signature=types)
         return [Stored(v, g) for v, g in zip(self.variables, found, strict=True)]
+
+
+class _Values(keras.StatelessScope):
+    """Inside, a layer's weights have these values; and where it reads one, gradients are recorded."""
+
+    def __init__(self, layer: Any, mapping: list[Any]) -> None:
+        super().__init__(state_mapping=mapping, collect_losses=True)
+        self._layer, self._own = layer, set(self.state_mapping)
+
+    def get_current_value(self, variable: Any) -> Any:
+        if id(variable) in self._own:
+            refuse_unrecorded(self._layer)
+        return super().get_current_value(variable)
 
 
 def dense(gradient: Any, value: tf.Tensor) -> tf.Tensor:

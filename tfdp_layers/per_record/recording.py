@@ -21,7 +21,7 @@ from tfdp_layers.per_record.registry import entry_of, layers_to_record, no_formu
 from tfdp_layers.per_record.tables import Rows, merged
 from tfdp_layers.rules.einsum import explicit
 from tfdp_layers.structure import trained_weights
-from tfdp_layers.uses.counted import one_row_each, refuse_sparse
+from tfdp_layers.uses.counted import one_row_each, refuse_call
 
 
 @dataclass(frozen=True)
@@ -313,8 +313,8 @@ def recording(model: keras.Model, recorder: Recorder, allow_generic: bool = Fals
 
 
 def of_dense(layer: Any, formula: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Calls a formula. Raises ValueError for arguments that are sparse or ragged."""
-    refuse_sparse(layer, (args, kwargs))
+    """Calls a formula. Raises ValueError where none can tell records apart: see `refuse_call`."""
+    refuse_call(layer, (args, kwargs))
     return formula(*args, **kwargs)
 
 

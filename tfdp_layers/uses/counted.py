@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe
 
 from tfdp_layers.structure import KerasMixin
 from tfdp_layers.uses.border import Border
@@ -205,6 +206,22 @@ def refuse_sparse(layer: Any, given: Any) -> None:
         )
 
 
+def refuse_unrecorded(layer: Any) -> None:
+    """Raises ValueError where a graph is traced whose gradient is taken otherwise, and goes to arguments alone."""
+    if not tf.executing_eagerly() and pywrap_tfe.TFE_Py_TapeSetIsStopped():
+        raise ValueError(
+            f"Layer {layer.name!r} ({type(layer).__name__}) computes with its weights inside of keras.remat or"
+            " tf.recompute_grad, where no record's gradient of them can be taken: they would get noise alone. Call it"
+            " directly; where memory is short, give fit physical_batch_size, of fewer records at a time."
+        )
+
+
+def refuse_call(layer: Any, given: Any) -> None:
+    """Raises ValueError for a call of an ordinary layer of which no gradients of single records follow."""
+    refuse_sparse(layer, given)
+    refuse_unrecorded(layer)
+
+
 class CountedLayer(KerasMixin):
     """Mixin for every layer that bounds records itself: it counts the layer's uses, and refuses those that no bound
     covers.
@@ -232,6 +249,7 @@ class CountedLayer(KerasMixin):
         refuse_sparse(self, inputs)
         counter = getattr(_uses, "counter", None)
         if counter is not None:
+            refuse_unrecorded(self)
             counter[id(self)] += 1
         return tf.cast(tf.convert_to_tensor(inputs), tf.float32)
 
