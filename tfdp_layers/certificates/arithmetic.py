@@ -10,6 +10,7 @@ no number is NaN, whereupon it takes the tests out that refuse records.
 import functools
 import math
 import os
+import re
 from collections.abc import Hashable
 from typing import Any
 
@@ -31,8 +32,9 @@ def require_float32(compiled: bool) -> None:
     """Switches TensorFloat-32 off, and raises ValueError where products are rounded even so, or NaN is not seen.
 
     Args:
-        compiled: whether XLA compiles the step.
+        compiled: whether XLA is asked to compile the step; it may compile parts of any.
     """
+    compiled = compiled or _clusters()
     tf.config.experimental.enable_tensor_float_32_execution(False)
     options = tf.config.optimizer.get_experimental_options()
     if on := [name for name in _OPTIONS if options.get(name)]:
@@ -59,7 +61,13 @@ def products_setting() -> Hashable:
     """What may change how products round while a training runs."""
     options = tf.config.optimizer.get_experimental_options()
     rounding = tf.config.experimental.tensor_float_32_execution_enabled()
-    return rounding, *[bool(options.get(name)) for name in _OPTIONS]
+    return rounding, _clusters(), *[bool(options.get(name)) for name in _OPTIONS]
+
+
+def _clusters() -> bool:
+    """Whether TensorFlow lets XLA compile parts of steps that nobody asked it to compile."""
+    told = re.search(r"tf_xla_auto_jit=(?!0|-1)", os.environ.get("TF_XLA_FLAGS", ""))
+    return bool(told or tf.config.optimizer.get_jit())
 
 
 @functools.cache
