@@ -1,11 +1,17 @@
-"""When a training's loop is about to make a step."""
+"""When a training's loop is about to make a step, and which function it calls for it."""
 
 from collections.abc import Callable
 from typing import Any
 
 import keras
 
-__all__ = ["Turns"]
+__all__ = ["OwnStep", "Turns"]
+
+_ANOTHER = (
+    "another function than the step that was proved and is counted: what that takes from records is in no ledger, and"
+    " without noise. Leave model.train_function to fit; what a training does besides belongs in a callback, a layer or"
+    " the loss."
+)
 
 
 class Turns(keras.callbacks.Callback):
@@ -13,20 +19,66 @@ class Turns(keras.callbacks.Callback):
 
     Between this and the call no code of the caller runs: a call at any other time is not the loop's. Functions of
     schedulers, generators of validation data and layers that are saved run in the loop's own thread, and outside of any
-    hook that is watched.
+    hook that is watched. And where the step was not called by the next turn, the loop called something else.
 
     Args:
-        run: gives what counts the steps, whose attribute `begun` becomes True; None where nothing is counted now.
+        run: gives what counts the steps, whose attribute `begun` becomes True, and False once the step is called; None
+            where nothing is counted now.
+        note: called with a sentence where the loop called something else.
+
+    Raises: RuntimeError, from a hook, where the loop called something else.
     """
 
     comes_last = True
 
-    def __init__(self, run: Callable[[], Any]) -> None:
+    def __init__(self, run: Callable[[], Any], note: Callable[[str], None] = lambda _: None) -> None:
         super().__init__()
-        self._run = run
+        self._run, self._note = run, note
 
     def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """See the class."""
         run = self._run()
         if run is not None:  # a list of callbacks may go on to another model
+            self._refuse_another(run)
             run.begun = True
+
+    def on_train_end(self, logs: dict[str, Any] | None = None) -> None:
+        """See the class."""
+        run = self._run()
+        if run is not None:
+            self._refuse_another(run)
+
+    def _refuse_another(self, run: Any) -> None:
+        if run.begun:
+            run.begun = False
+            self._note(f"The loop of fit called {_ANOTHER}")
+            raise RuntimeError(f"In the turn before, the loop of fit called {_ANOTHER}")
+
+
+class OwnStep:
+    """In the place of a model's `train_function`: while a training runs, Keras' loop calls its own step, or none.
+
+    Args:
+        foreign: of a model and what lies there, whether a training runs and that is not its step.
+
+    Raises: RuntimeError, where it is asked for, while another function lies there and a training runs.
+    """
+
+    _HELD = "_train_function"
+
+    def __init__(self, foreign: Callable[[Any, Any], bool]) -> None:
+        self._foreign = foreign
+
+    def __get__(self, model: Any, owner: type | None = None) -> Any:
+        if model is None:
+            return self
+        held = vars(model).get(self._HELD)
+        if held is not None and self._foreign(model, held):
+            raise RuntimeError(f"model.train_function is {_ANOTHER}")
+        return held
+
+    def __set__(self, model: Any, step: Any) -> None:
+        vars(model)[self._HELD] = step
+
+    def __delete__(self, model: Any) -> None:
+        vars(model).pop(self._HELD, None)

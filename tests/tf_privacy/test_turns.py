@@ -66,3 +66,36 @@ def test_a_seed_that_is_set_while_fit_runs_is_seen(hook, made):
     assert model.ledger.steps == made
     model.fit(X, Y, batch_size=20, verbose=0)
     assert not any(release.seeded for release in model.ledger.releases)
+
+
+def another_step(model):
+    model.train_function = lambda iterator: next(iterator) and {"loss": 0.0}
+
+
+class AtOnce(tk.callbacks.Callback):
+    def set_model(self, model):
+        super().set_model(model)
+        another_step(model)
+
+
+@pytest.mark.parametrize("when", ["before fit", "before the first step", "in a hook", "by another class"])
+def test_another_step_in_the_place_of_the_counted_one_is_not_called(when):
+    model, kind = counted(), None
+    if when == "before fit":
+        another_step(model)
+    hook = {"on_epoch_begin": lambda *_: another_step(model)} if when == "in a hook" else {}
+    if when == "by another class":
+        kind = type(model)
+        mine = type("Mine", (kind,), {"train_function": property(lambda model: lambda iterator: {"loss": 0.0})})
+        hook = {"on_train_begin": lambda *_: object.__setattr__(model, "__class__", mine)}
+    callbacks = [AtOnce()] if when == "before the first step" else [tk.callbacks.LambdaCallback(**hook)]
+    with pytest.raises(RuntimeError, match="another function than the step that was proved"):
+        model.fit(X, Y, batch_size=20, verbose=0, callbacks=callbacks)
+    assert model.ledger.steps == 0
+
+
+def test_a_second_fit_goes_on_with_the_counted_step():
+    model = counted()
+    for _ in range(2):
+        model.fit(X, Y, batch_size=20, verbose=0)
+    assert model.ledger.steps == 4

@@ -9,7 +9,10 @@ from tfdp_layers.uses.counted import CountedLayer
 
 _LIBRARIES = ("tfdp_layers", "keras", "tensorflow", "builtins")
 _SHARE_A_LAYER = "Use one layer in both places: shared layers are counted by their uses."
-_OURS = ("fit", "make_train_function", "train_step", "compute_loss", "train_on_batch", "__call__", "get_compile_config")
+_OURS = (
+    *("fit", "make_train_function", "train_function", "train_step", "compute_loss", "train_on_batch", "__call__"),
+    "get_compile_config",
+)
 _OPTIMIZERS = ("release", "apply", "apply_gradients", "stddevs")
 
 

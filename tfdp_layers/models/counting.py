@@ -186,6 +186,7 @@ def refuse_foreign_call(state: PrivacyState, run: Run, iterator: Any) -> None:
             " they were drawn, is unknown, and so is the cost. Let fit call it, or write run.step(batch) in the loop of"
             " model.private_run."
         )
+    run.begun = False
 
 
 def refuse_gaps(run: Run, count: int) -> None:

@@ -175,7 +175,7 @@ class PrivateLoop:
         )
         self._callbacks = callbacks
         model.stop_training = False
-        self._function = model.make_train_function()
+        model.make_train_function()
         callbacks.on_train_begin()
         self._watch.enter(self)
         try:
@@ -231,7 +231,7 @@ class PrivateLoop:
         self._callbacks.on_train_batch_begin(self._step)
         self._run.offered = draws = iter([data])
         try:
-            self._logs = dict(self._function(draws))
+            self._logs = dict(model.train_function(draws))
         finally:
             self._run.offered = None
         self._callbacks.on_train_batch_end(self._step, self._logs)

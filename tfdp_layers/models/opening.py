@@ -119,7 +119,7 @@ class Opening(BoundedSums, WeightFiles):
         check_labels(self, self._privacy.loss, arguments.get("y"))
         check_ids(self, arrays_of(batches))
         refuse_unsound_strategy(self, arguments)
-        turns = Turns(lambda: self._privacy.run)
+        turns = Turns(lambda: self._privacy.run, self._privacy.remark)
         arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(), turns)
         arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
         for name in ("x", "y", "sample_weight", "class_weight", "batch_size"):

@@ -116,6 +116,7 @@ class PrivacyState:
         self.accept_measured = False
         self.posing = self.asked = False  # asked: whether a file that is being loaded was asked for a ledger
         self.watch: Watch | None = None
+        self.step: Any = None  # that was made last
         self.stream: Stream | None = None
         self.remarks: list[str] = []
         self.trained: list[Any] = []  # what holds the weights that the last training ended with

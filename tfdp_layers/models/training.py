@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.callbacks.turns import OwnStep
 from tfdp_layers.instances import Elsewhere, refuse_class
 from tfdp_layers.models.building import seeds_of, settings_of
 from tfdp_layers.models.counting import CountedStep, refuse_changed
@@ -38,6 +39,7 @@ class PrivateTraining(Looking, Opening):
         " model.privacy_statement(delta=1e-5).",
     )
     statement = Elsewhere("It is model.privacy_statement(delta=1e-5).")
+    train_function: Any = OwnStep(lambda model, step: _is_foreign(model, step))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -246,10 +248,10 @@ class PrivateTraining(Looking, Opening):
         settings, hidden = functools.partial(settings_of, self), self._privacy.hidden
         own = [] if hidden is None else [id(one) for one in hidden.own]
         seeds = [one for one in [*seeds_of(self), *self._privacy.seeds] if id(one) not in own]
-        self.train_function = CountedStep(
-            step, together, self._privacy, self.optimizer, settings, self._stop_training, seeds, hidden
-        )
-        return self.train_function
+        made = CountedStep(step, together, self._privacy, self.optimizer, settings, self._stop_training, seeds, hidden)
+        self.train_function = made
+        self._privacy.step = made
+        return made
 
     def _stop_training(self) -> None:
         self.stop_training = True
@@ -263,3 +265,9 @@ class PrivateTraining(Looking, Opening):
             "train_on_batch trains on a batch that no sampler drew, so its cost is unknown. Use fit, with"
             " tfdp.PrivateBatches or tfdp.declare_sampling for data of your own."
         )
+
+
+def _is_foreign(model: Any, step: Any) -> bool:
+    """Whether a training of the model runs, and this is not the step that was made for it."""
+    state: PrivacyState | None = getattr(model, "_privacy", None)  # Keras asks before there is one
+    return state is not None and state.run is not None and step is not state.step

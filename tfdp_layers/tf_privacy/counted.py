@@ -16,7 +16,7 @@ from tfdp_layers.accounting.footprint import Footprint
 from tfdp_layers.accounting.repeats import warn_of_repeated
 from tfdp_layers.accounting.sightings import keep, sight, warn_of_others
 from tfdp_layers.callbacks.steering import logs_first
-from tfdp_layers.callbacks.turns import Turns
+from tfdp_layers.callbacks.turns import OwnStep, Turns
 from tfdp_layers.sampling.forks import refuse_fork
 from tfdp_layers.tf_privacy.fitting import Data, data_of, refuse_unsound_fit
 from tfdp_layers.tf_privacy.forward import refuse_leaks, refuse_shared_weights
@@ -61,6 +61,9 @@ class Counted:
     _tfdp_ledger: Ledger
     _tfdp_run: Run | None
     _tfdp_traced: Mechanism | None
+    train_function: Any = OwnStep(lambda model, step: _is_foreign(model, step))
+    _tfdp_step: Any
+    _tfdp_making: bool
     trainable_weights: list[Any]
     stop_training: bool
 
@@ -169,10 +172,15 @@ class Counted:
 
     def make_train_function(self, force: bool = False) -> Callable[[Any], Any]:
         """Keras' compiled step, counted. Outside of this class's `fit` it raises RuntimeError and does nothing."""
-        step = super().make_train_function(force)  # type: ignore[misc]
-        if not isinstance(step, CountedStep):
-            step = CountedStep(step, self)
+        held = self.train_function  # RuntimeError for another than ours
+        if held is not None and not force:
+            return held
+        self._tfdp_making = True
+        try:
+            step = self._tfdp_step = CountedStep(super().make_train_function(True), self)  # type: ignore[misc]
             self.train_function = step
+        finally:
+            self._tfdp_making = False
         return step
 
     def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None) -> Any:
@@ -289,8 +297,15 @@ def with_ledger(model: Any, ledger: Ledger | None = None) -> Any:
     # Named as its own class, so that files of it load as that.
     object.__setattr__(model, "__class__", type(own.__name__, (Counted, own), named))
     model._tfdp_ledger = ledger
-    model._tfdp_run = model._tfdp_traced = None
+    model._tfdp_run = model._tfdp_traced = model._tfdp_step = None
+    model._tfdp_making = False
     return model
+
+
+def _is_foreign(model: Any, step: Any) -> bool:
+    """Whether a training of the model runs, and this is not the step that was made for it."""
+    runs = getattr(model, "_tfdp_run", None) is not None and not model._tfdp_making
+    return runs and step is not model._tfdp_step
 
 
 def refuse_other_ledgers(model: Any) -> None:
