@@ -237,23 +237,23 @@ class Ledger(View):
             spent: not refused for a budget then. False: what `other` reserved is still to be released, and must not be
                 where this raises.
 
-        An unnamed ledger in memory that takes over the ledger of a data set
-        becomes a copy of it.
+        An unnamed ledger in memory that takes over the ledger of a data set becomes a copy of it.
 
         Raises:
             ValueError: the neighbouring relations differ, or the data sets.
             BudgetExhausted: of what is not spent yet, it would exceed a budget in force; nothing is counted.
             LedgerError: the file cannot be written, or another ledger holds it.
         """
+        theirs = state_of(other)  # before any lock: another thread may merge the other way round
         with self._threads:
             self.spared.refuse()
-            self._state.identity.refuse_costs_of(state_of(other).identity, self.path)
+            self._state.identity.refuse_costs_of(theirs.identity, self.path)
             self._state.lock()
-            for release in other.releases:
-                self.check(release)
+            for row in theirs.entries.rows:
+                self.check(row.release)
             for limit in [] if spent else self._limits():
-                limit.refuse(self._state.entries, other._state.entries)
-            self._state.merge(other._state)
+                limit.refuse(self._state.entries, theirs.entries)
+            self._state.merge(theirs)
 
     @property
     def is_copy(self) -> bool:
@@ -269,7 +269,7 @@ class Ledger(View):
 
         What it costs is a nominal figure, not a guarantee: see `Release.nominal_noise_multiplier`.
         """
-        published, copied = self._state.entries.as_published(), Ledger()
+        published, copied = self._seen().entries.as_published(), Ledger()
         if published is None:
             return None
         copied._state.entries = published

@@ -1,5 +1,6 @@
 """What a ledger holds, to look at."""
 
+import contextlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entry
+from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.state import State
 from tfdp_layers.instances import Elsewhere, kind_of
@@ -61,44 +63,44 @@ class View:
     @property
     def entries(self) -> tuple[Entry, ...]:
         """All entries, oldest first."""
-        return tuple(self._state.entries)
+        return tuple(self._seen().entries)
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
         """The distinct releases of all entries."""
-        return tuple(row.release for row in self._state.entries.rows)
+        return tuple(row.release for row in self._seen().entries.rows)
 
     @property
     def relation(self) -> NeighboringRelation | None:
         """The neighbouring relation of all entries; None while the ledger is empty."""
-        return next((row.release.relation for row in self._state.entries.rows), None)
+        return next((row.release.relation for row in self._seen().entries.rows), None)
 
     @property
     def unit(self) -> str | None:
         """Whom the entries protect: "record", "unit", "owner", "party" (its whole data set), None while empty."""
-        return next((row.release.unit for row in self._state.entries.rows), None)
+        return next((row.release.unit for row in self._seen().entries.rows), None)
 
     @property
     def steps(self) -> int:
         """How many releases were made or reserved: of steps, metrics, tests, and sums beside them."""
-        return self._state.entries.steps
+        return self._seen().entries.steps
 
     @property
     def updates(self) -> int:
         """How many of them are steps of an optimizer, or tests of a party; of a search, those of its best trial."""
-        return self._state.entries.updates
+        return self._seen().entries.updates
 
     def events(self) -> Counter[DpEvent]:
         """How often each event was released: what the accountants compose."""
-        return self._state.entries.events()
+        return self._seen().entries.events()
 
     def check(self, release: AnyRelease) -> None:
         """Raises ValueError where the release has another neighbouring relation, or unit, than the ledger."""
-        self._state.entries.refuse_mixing(release)
+        self._seen().entries.refuse_mixing(release)
 
     def holds(self, other: "View") -> bool:
         """Whether a merge of `other` would change nothing. Raises ValueError for anything but a ledger."""
-        mine = self._state.entries
+        mine = self._seen().entries
         return all((found := mine.get(entry.uid)) and found.steps >= entry.steps for entry in state_of(other).entries)
 
     def _look(self) -> None:
@@ -109,14 +111,22 @@ class View:
         with self._threads:
             self._state.look()
 
+    def _seen(self) -> State:
+        """What is read of the ledger, whoever asks: what its file holds, as in a statement. Raises LedgerError."""
+        self._look()
+        return self._state
+
     def to_json(self) -> str:
         """Returns the ledger as JSON text, one entry a line."""
-        return self._state.text()
+        return self._seen().text()
 
     def __repr__(self) -> str:
-        relation = self.relation.name if self.relation else None
+        with contextlib.suppress(LedgerError):  # it is shown in errors, too
+            self._look()
+        entries = self._state.entries
+        relation = next((row.release.relation.name for row in entries.rows), None)
         named = f", dataset={self.dataset!r}" if self.dataset is not None else ""
-        counts = f"entries={len(self._state.entries)}, steps={self.steps}"
+        counts = f"entries={len(entries)}, steps={entries.steps}"
         path = None if self.path is None else str(self.path)
         budget = f", budget=({self.budget.epsilon:g}, {self.budget.delta:g})" if self.budget is not None else ""
         return f"{type(self).__name__}(path={path!r}{named}{budget}, {counts}, relation={relation})"
@@ -126,7 +136,7 @@ def state_of(ledger: Any) -> State:
     """What a ledger holds. Raises ValueError for anything else, such as the model that it is of."""
     if not isinstance(ledger, View):
         raise no_ledger(ledger)
-    return ledger._state
+    return ledger._seen()
 
 
 def no_ledger(given: Any) -> ValueError:

@@ -1,5 +1,6 @@
 """Several ledgers of one file in a process: one charges at a time, and what one states is what the file holds."""
 
+import pickle
 import subprocess
 import sys
 import threading
@@ -8,6 +9,7 @@ import pytest
 
 from helpers.accounting_tools import release_of
 from tfdp_layers.accounting import Ledger, LedgerError, Statement, epsilon, together
+from tfdp_layers.plots.sources import epsilon_points
 from tfdp_layers.sampling import Poisson
 
 STEP = release_of(Poisson(600), 1.0)
@@ -118,7 +120,21 @@ STATES = {
     "epsilon": lambda ledger: float(epsilon(ledger, 1e-5)),
     "a statement": lambda ledger: Statement.from_ledger(ledger, 1e-5).epsilon,
     "together": lambda ledger: float(epsilon(together(ledger), 1e-5)),
+    "its text": lambda ledger: float(epsilon(Ledger.from_json(ledger.to_json()), 1e-5)),
+    "a copy": lambda ledger: float(epsilon(ledger.copy(), 1e-5)),
+    "a pickle": lambda ledger: float(epsilon(pickle.loads(pickle.dumps(ledger)), 1e-5)),
+    "another that takes it over": lambda ledger: float(epsilon(merged(ledger), 1e-5)),
+    "counts": lambda ledger: (ledger.steps, ledger.updates, sum(entry.steps for entry in ledger.entries)),
+    "whether it holds another": lambda ledger: ledger.holds(Ledger.read(ledger.path or LAST[0])),
+    "a picture": lambda ledger: epsilon_points(ledger, 1e-5),
 }
+LAST = []
+
+
+def merged(ledger):
+    found = Ledger()
+    found.merge(ledger)
+    return found
 
 
 @pytest.mark.parametrize("state", STATES.values(), ids=STATES)
@@ -127,6 +143,7 @@ def test_what_is_stated_of_a_ledger_is_what_its_file_holds(path, state):
     mine, closed = Ledger(path, dataset="patients"), charged(Ledger(path))
     closed.close()
     charged(Ledger(path), 400)
+    LAST[:] = [path]
     whole = state(Ledger.read(path))
     assert [state(one) for one in (mine, closed)] == [whole, whole]
     assert mine.steps == closed.steps == 401

@@ -93,13 +93,14 @@ def test_json_round_trip_and_refusals(tmp_path):
     ledger.settle(token, 17)
     ledger.close()
     assert Ledger(path).entries == ledger.entries
+    whole = ledger.to_json()
     for damage in ({"bound": 0.0}, {"value_scale": -1.0}, {"query_scale": "1"}, {"extra": 1}, {"kind": "laplace"}):
         text = json.loads(path.read_text())
         text["releases"][0].update(damage)
         path.write_text(json.dumps(sealed(text)))
         with pytest.raises(LedgerError, match="left as it is"):
             Ledger(path)
-        path.write_text(ledger.to_json())
+        path.write_text(whole)
 
 
 @pytest.mark.parametrize("field", ["bound", "threshold_scale", "query_scale", "value_scale"])
