@@ -137,3 +137,23 @@ def test_a_seed_voids_the_statement():
     ledger = Ledger()
     tfdp.release_metric(HITS, ledger, stddev=0.1, noise_source=SeededNoise(1))
     assert Statement.from_ledger(ledger, 1e-5).void
+
+
+@pytest.mark.parametrize(("lower", "upper"), [(-100, 100), (0, 200), (-1, 1)])
+def test_bounds_are_the_same_numbers_in_every_type(lower, upper):
+    """Of small integers of NumPy the range wraps around: 200 is -56 in eight bits."""
+    plain = Ledger()
+    tfdp.release_metric(HITS, plain, stddev=0.1, lower=lower, upper=upper)
+    for kind in (np.int8 if upper < 128 else np.uint8, np.float16, np.float32):
+        ledger, source = Ledger(), Silent()
+        found = tfdp.release_metric(HITS, ledger, stddev=0.1, lower=kind(lower), upper=kind(upper), noise_source=source)
+        assert ledger.releases[0].groups == plain.releases[0].groups
+        assert found == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("ends", [(None, 1.0), ("0", 1.0), (0.0, [1.0]), (0.0, np.nan), (1, 1)])
+def test_what_is_no_range_is_refused(ends):
+    ledger = Ledger()
+    with pytest.raises(ValueError, match="lower must lie a finite way below upper"):
+        tfdp.release_metric(HITS, ledger, stddev=0.1, lower=ends[0], upper=ends[1])
+    assert ledger.steps == 0

@@ -56,6 +56,7 @@ def release_metric(
             than stated, or a unit that the ledger does not protect.
         BudgetExhausted, LedgerError: the ledger cannot take the charge; nothing is released.
     """
+    lower, upper = _range(lower, upper)
     numbers = _centred(values, lower, upper)
     whose = whose_of(len(numbers), unit_ids, owners, records_per_owner, ("values", values))
     if whose.units is not None:
@@ -107,10 +108,19 @@ def whole_draw(ledger: Ledger, examples: int, rows: int) -> Sampling:
     return sampling
 
 
+def _range(lower: Any, upper: Any) -> tuple[float, float]:
+    """The bounds as floats: differences of small integers of NumPy wrap around. Raises ValueError for no range."""
+    try:
+        ends = tuple(math.nan if isinstance(one, str) else float(one) for one in (lower, upper))
+    except (TypeError, ValueError):
+        ends = math.nan, math.nan
+    if not 0.0 < ends[1] - ends[0] < math.inf:
+        raise ValueError(f"lower must lie a finite way below upper. Received: lower={lower!r}, upper={upper!r}.")
+    return ends[0], ends[1]
+
+
 def _centred(values: Any, lower: float, upper: float) -> np.ndarray:
     """The values clipped, less the middle of the range: float64 (records,), in [-range / 2, range / 2]."""
-    if not 0.0 < upper - lower < math.inf:
-        raise ValueError(f"lower must lie a finite way below upper. Received: lower={lower!r}, upper={upper!r}.")
     array = np.asarray(values)
     if array.ndim == 2 and array.shape[1] == 1:
         raise ValueError(

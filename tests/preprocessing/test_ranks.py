@@ -191,3 +191,14 @@ def test_a_refused_adapt_leaves_the_layer_free_for_units():
         layer.adapt(X.astype("float32"))
     layer.adapt(X.astype("float32"), unit_ids=ids)
     assert [entry.release.kind for entry in ledger.entries] == ["unit_whole_data", "unit_whole_data"]
+
+
+def test_the_bound_is_the_same_for_levels_of_every_type():
+    """The product of columns and levels wraps around in eight bits: 280 is 24, and the noise was a third."""
+    wide, bounds = np.tile(X, (1, 14))[:, :40], []
+    for levels in (7, np.uint8(7), np.int64(7)):
+        ledger = Ledger()
+        tfdp.preprocessing.quantiles(wide, ledger, [0.5], lower=-1.0, upper=1e9, noise_multiplier=2.0, levels=levels)
+        bounds.append(ledger.releases[0].groups)
+    assert bounds[0] == bounds[1] == bounds[2]
+    assert bounds[0][0].bound == pytest.approx(np.sqrt(280))

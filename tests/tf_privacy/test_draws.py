@@ -85,3 +85,12 @@ def test_a_fork_does_not_draw_what_its_parent_draws():
     batches = PoissonBatches(X, Y, 20)
     assert "PoissonBatches makes draws in a forked process" in in_fork(lambda: next(batches._batches()))
     assert len(next(batches._batches())) == 3
+
+
+@pytest.mark.parametrize("name", ["sampling", "examples", "rows", "seeded"])
+def test_what_a_fit_is_charged_for_stays_what_the_batches_were_made_with(name):
+    """Draws of 20 of 200 were charged as draws of 1."""
+    batches = PoissonBatches(X, Y, 20)
+    with pytest.raises(AttributeError, match="stays what it was made with"):
+        setattr(batches, name, tfdp.sampling.Poisson(1) if name == "sampling" else 1)
+    assert batches.sampling.batch_size == 20

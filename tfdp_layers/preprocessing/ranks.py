@@ -77,6 +77,7 @@ def quantiles(
     """
     array = np.asarray(values)
     wanted = _checked(array, probabilities, levels, noise_multiplier)
+    levels, noise_multiplier = int(levels), float(noise_multiplier)  # products of small integers of NumPy wrap around
     columns = array.reshape(len(array), -1)
     low, high = _ends(lower, upper, columns.shape[1])
     whose = whose_of(len(columns), unit_ids, owners, records_per_owner, ("values", values))

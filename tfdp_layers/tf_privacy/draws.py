@@ -68,6 +68,15 @@ class PoissonBatches:
         self._lock = threading.Lock()
         self._process = os.getpid()
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raises AttributeError for what is there: a fit is charged for it, and draws go by what was given."""
+        if name in vars(self):
+            raise AttributeError(
+                f"PoissonBatches.{name} stays what it was made with: a fit is charged for it before it draws. Make"
+                " another PoissonBatches."
+            )
+        super().__setattr__(name, value)
+
     def __len__(self) -> int:
         """Steps that draw every record once on average."""
         return self.sampling.steps_per_epoch(self.examples)
