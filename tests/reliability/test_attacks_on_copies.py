@@ -253,3 +253,13 @@ def test_a_copy_of_quantized_weights_costs_what_they_were_made_from(mode):
     untrained = tfdp.make_private(ordinary())
     untrained.quantize(mode)
     assert untrained.privacy_statement(1e-3).epsilon == 0.0
+
+
+def test_a_model_that_is_given_released_weights_has_their_cost_in_its_ledger_at_once():
+    """Not only in its statement: epsilon of the ledger was 0."""
+    trained = fit(ordinary())
+    copy = tfdp.make_private(ordinary())
+    assert copy.ledger.updates == 0
+    copy.set_weights(trained.get_weights())
+    assert copy.ledger.updates == 2
+    assert tfdp.accounting.epsilon(copy.ledger, 1e-5) == tfdp.accounting.epsilon(trained.ledger, 1e-5)

@@ -34,14 +34,19 @@ def join_accounts(account: Account, variables: Iterable[Any], trained: Iterable[
     """
     held = [held_by(variable) for variable in variables]
     account.join(found for found in map(account_of, held) if found is not None)
-    for cost in costs_of(held, account.ledger):
-        if not account.ledger.holds(cost):
-            _take_over(account.ledger, cost)
+    join_copies(account, held)
     if are_unpaid(held):
         account.unpaid = True
     for held_one in map(held_by, trained):
         for one in (held_one, *getattr(held_one, "values", ())):  # a graph of replicas reads one of its copies
             open_account(one, account)
+
+
+def join_copies(account: Account, values: Iterable[Any]) -> None:
+    """Takes over what those among these values cost that are copies of released ones. Raises: as `join_accounts`."""
+    for cost in costs_of(values, account.ledger):
+        if not account.ledger.holds(cost):
+            _take_over(account.ledger, cost)
 
 
 def _take_over(ledger: Ledger, cost: Ledger) -> None:

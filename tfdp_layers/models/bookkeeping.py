@@ -37,7 +37,8 @@ class Bookkeeping(KerasMixin):
         set to one ledger, assign each model the same one: `Ledger(path, dataset="name", budget=(epsilon, delta))`; past
         the budget `fit` ends or refuses to start.
 
-        Models that share weights which one of them trains, or that hold copies of released weights, have one ledger.
+        Models that share weights which one of them trains, or that hold copies of released weights, have one ledger:
+        copies that were put into single layers or variables join at the next `fit`, statement or save.
         What layers release by themselves (`tfdp.layers.DPPCA`) is in it, too.
         """
         return self._privacy.ledger

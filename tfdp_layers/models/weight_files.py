@@ -14,7 +14,14 @@ from tfdp_layers.accounting.stored import read_paid_weights, read_stored_ledger,
 from tfdp_layers.certificates.constants import refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.layers.carried import HDF5, charging_what_is_kept, refuse_hdf5, saving_whole
-from tfdp_layers.models.accounts import join_accounts, layers_with_lora, paid_for, remember_computed, remember_loaded
+from tfdp_layers.models.accounts import (
+    join_accounts,
+    join_copies,
+    layers_with_lora,
+    paid_for,
+    remember_computed,
+    remember_loaded,
+)
 from tfdp_layers.models.bookkeeping import Bookkeeping
 from tfdp_layers.models.quantizing import refuse_calibration
 from tfdp_layers.models.whole_file import whole_file
@@ -107,8 +114,11 @@ class WeightFiles(Bookkeeping):
         return list(super().get_weights())
 
     def set_weights(self, weights: Any) -> None:
-        """As in Keras."""
+        """As in Keras; what copies of released weights cost joins the ledger, before they are set."""
         self._privacy.decided("set the weights")
+        if self._privacy.run is None:
+            weights = list(weights)
+            join_copies(self._privacy.account, weights)
         super().set_weights(weights)
 
     def get_state_tree(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
