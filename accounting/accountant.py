@@ -13,6 +13,7 @@ from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.renyi import convert_rdp, rdp_curve, rdp_of
 from tfdp_layers.accounting.sightings import others_of, sum_of
+from tfdp_layers.accounting.wording import never_below
 
 __all__ = ["Epsilon", "EpsilonCurve", "check_delta", "epsilon", "events_of", "nominal_epsilon", "together"]
 
@@ -23,7 +24,9 @@ _FINE_BITS = 7
 
 
 class Epsilon(float):
-    """An epsilon that knows what it means; prints, compares and calculates as a float.
+    """An epsilon that knows what it means; compares and calculates as a float, and prints as one, never below itself.
+
+    Whatever prints it to some digits (`f"{epsilon:.2f}"`, Keras' progress bar, the name of a checkpoint) rounds it up.
 
     Attributes:
         delta: the delta it holds with.
@@ -43,6 +46,13 @@ class Epsilon(float):
         self = super().__new__(cls, value)
         self.delta, self.accountant, self.relation, self.sampling = delta, accountant, relation, sampling
         return self
+
+    def __format__(self, form: str) -> str:
+        return never_below(float(self), form)
+
+    def __truediv__(self, other: Any) -> Any:
+        """As of floats; divided by the integer 1, as Keras does before it prints, it stays what it is."""
+        return self if type(other) is int and other == 1 else float.__truediv__(self, other)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Epsilon, (float(self), self.delta, self.accountant, self.relation, self.sampling)

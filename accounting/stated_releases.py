@@ -76,7 +76,10 @@ class StatedRelease:
             rows.append(row("Mixing", f"that no {unit} reaches another's contribution is {known}"))
         for name, bound, stddev in self.groups:
             rows.append(
-                row("Group", f"{name}: one {unit} moves the sum by at most {bound:.6g}, noise stddev {stddev:.6g}")
+                row(
+                    "Group",
+                    f"{name}: one {unit} moves the sum by at most {rounded_up(bound, 6)}, noise stddev {stddev:.6g}",
+                )
             )
         return rows
 
@@ -170,7 +173,8 @@ class StatedVocabulary:
         text = (
             f"{self.releases} times the tokens of {self.examples} {one}s whose noisy weight passes"
             f" {self.threshold:.6g}; a {one} gives at most {self.tokens} tokens, of joint L2 norm 1, noise multiplier"
-            f" {self.noise_multiplier:.6g}; tokens of one {unit} alone show with probability at most {self.failure:.4g}"
+            f" {self.noise_multiplier:.6g}; tokens of one {unit} alone show with probability at most"
+            f" {rounded_up(self.failure)}"
         )
         return [row("Released", text), *owned]
 

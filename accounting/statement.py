@@ -30,6 +30,7 @@ from tfdp_layers.accounting.stated_releases import (
 )
 from tfdp_layers.accounting.wording import (
     UNNAMED,
+    cost_text,
     dataset_text,
     groupings_in_words,
     meaning,
@@ -169,9 +170,7 @@ class Statement(Shown):
         return json.dumps(_finite(asdict(self)), indent=2, allow_nan=False)
 
     def __str__(self) -> str:
-        lines = [
-            row("Privacy", f"epsilon = {rounded_up(self.epsilon)} at delta = {self.delta:g} (by {self.accountant})")
-        ]
+        lines = [row("Privacy", f"{cost_text(self.epsilon, self.delta)} (by {self.accountant})")]
         if self.nominal_epsilon is not None:
             lines.append(
                 row(
@@ -245,7 +244,7 @@ def _of_other_ledgers(ledger: Ledger, delta: float) -> tuple[str, ...]:
         return ()
     try:
         total = float(epsilon_of(sum_of(ledger, others), delta))
-        cost = f"All together: epsilon = {rounded_up(total)} at delta = {delta:g}."
+        cost = f"All together: {cost_text(total, delta)}."
     except (ValueError, NotImplementedError):
         cost = "Their guarantees are of different kinds and have no sum."
     count = count_of(others)

@@ -8,8 +8,8 @@ import textwrap
 from tfdp_layers._version import __version__
 
 __all__ = [
-    *("UNNAMED", "dataset_text", "distribution", "groupings_in_words", "meaning", "owners_in_words"),
-    *("rounded_up", "row", "rows_in_words", "stated_by"),
+    *("UNNAMED", "cost_text", "dataset_text", "distribution", "groupings_in_words", "meaning", "owners_in_words"),
+    *("never_below", "rounded_up", "row", "rows_in_words", "stated_by"),
 ]
 
 UNNAMED = (
@@ -28,12 +28,30 @@ def row(label: str, text: str) -> str:
 
 def rounded_up(value: float, digits: int = 4) -> str:
     """So many significant digits, never below the value: nobody may be told of less than the truth."""
-    value = float(value)
-    if not 0 < value < math.inf:
-        return f"{value:g}"
-    unit = 10.0 ** (math.floor(math.log10(value)) - digits + 1)
-    text = f"{value:.{digits}g}"
-    return text if float(text) >= value else f"{float(text) + unit:.{digits}g}"
+    return never_below(float(value), f".{digits}g")
+
+
+def never_below(value: float, form: str) -> str:
+    """The number by a format specification, never below the value: what rounds down comes out one higher."""
+    text, more = format(value, form), 0.0
+    while math.isfinite(value) and (shown := _number_in(text)) is not None and shown < value:
+        more = max(2.0 * more, math.ulp(value))
+        text = format(value + more, form)
+    return text
+
+
+def cost_text(epsilon: float, delta: float, digits: int = 4) -> str:
+    """Both numbers as a statement of them prints them: never below the truth."""
+    return f"epsilon = {rounded_up(epsilon, digits)} at delta = {rounded_up(delta, 6)}"
+
+
+def _number_in(text: str) -> float | None:
+    """The number that a text shows; None where it is none."""
+    plain = text.strip().replace(",", "").replace("_", "")
+    try:
+        return float(plain.removesuffix("%")) / (100.0 if plain.endswith("%") else 1.0)
+    except ValueError:
+        return None
 
 
 def meaning(epsilon: float, delta: float, unit: str = "record", most: int = 0) -> str:
@@ -47,7 +65,7 @@ def meaning(epsilon: float, delta: float, unit: str = "record", most: int = 0) -
     ratio = rounded_up(math.exp(epsilon)) if epsilon < 700 else "e^epsilon"
     text = (
         f"whatever is observed of the covered output, its probability under two neighbouring data sets differs by at"
-        f" most a factor e^epsilon = {ratio}, up to an additional delta = {delta:g}"
+        f" most a factor e^epsilon = {ratio}, up to an additional delta = {rounded_up(delta, 6)}"
     )
     if most:
         chance = rounded_up(100.0 * min(1.0, most * delta) * (1.0 - 1e-12))  # 60, not 60.01, of 60000 times 1e-5
@@ -60,7 +78,7 @@ def meaning(epsilon: float, delta: float, unit: str = "record", most: int = 0) -
 
 def dataset_text(dataset: str, budget: tuple[float, float] | None) -> str:
     """Whose ledger it is that is stated, and to what it keeps."""
-    kept = f"; its budget is epsilon = {budget[0]:g} at delta = {budget[1]:g}" if budget else ""
+    kept = f"; its budget is {cost_text(*budget, digits=6)}" if budget else ""
     return f"{dataset!r}: all that was charged to its ledger, over all models, runs and released metrics{kept}"
 
 

@@ -12,7 +12,7 @@ from tfdp_layers.accounting import Epsilon, Statement, nominal_epsilon
 from tfdp_layers.accounting.accountant import check_delta, events_of
 from tfdp_layers.accounting.plain_files import refuse_no_path
 from tfdp_layers.accounting.renyi import convert_rdp, rdp_curve
-from tfdp_layers.accounting.wording import rounded_up
+from tfdp_layers.accounting.wording import cost_text
 from tfdp_layers.callbacks.spending import Spending
 
 __all__ = ["PrivacyTensorBoard"]
@@ -149,7 +149,7 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
     def _say(self, spent: float) -> None:
         """The number itself: a chart that is smoothed shows one that was true some steps before."""
         releases = self._spending.releases
-        text = f"epsilon = {rounded_up(spent)} at delta = {self._used_delta:g} after {releases:,} releases"
+        text = f"{cost_text(spent, self._used_delta)} after {releases:,} releases"
         with self._writer.as_default():
             tf.summary.text("privacy/epsilon_spent", text, step=releases)
 

@@ -52,7 +52,7 @@ class Audit:
         canaries = several if self.canaries > 1 else ", each of a run with the canary or without it"
         others = "".join(f"\n  {name}: epsilon >= {value:.3g}" for name, value in self.bounds.items())
         return (
-            f"Claimed: epsilon <= {rounded_up(self.claimed_epsilon)} at delta = {self.delta:g}\n"
+            f"Claimed: epsilon <= {rounded_up(self.claimed_epsilon)} at delta = {rounded_up(self.delta, 6)}\n"
             f"Audited: epsilon >= {self.audited_epsilon_lower:.4g} with confidence {self.confidence:.0%}"
             f" ({self.assumption}): {verdict}\n"
             f"{self.correct} of {self.guesses} guesses were right{canaries}.{others}"

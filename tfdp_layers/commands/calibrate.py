@@ -4,7 +4,7 @@ from absl import flags
 
 from tfdp_layers.accounting import Ledger, calibrate_noise_multiplier, epsilon
 from tfdp_layers.accounting.charging import charge
-from tfdp_layers.accounting.wording import rounded_up
+from tfdp_layers.accounting.wording import cost_text, rounded_up
 from tfdp_layers.commands.command import Command, Refusal, needed, positive, print_json, wrapped
 from tfdp_layers.commands.sampled_run import SampledRun, define_sampled_run
 
@@ -52,7 +52,7 @@ def _run(values: flags.FlagValues) -> int:
         )
         return 0
     print(f"noise multiplier = {rounded_up(noise, 6)}")
-    print(f"It gives epsilon = {rounded_up(reached, 6)} at delta = {run.delta:g} (by {reached.accountant}).")
+    print(f"It gives {cost_text(reached, run.delta, 6)} (by {reached.accountant}).")
     print(wrapped(f"Run: {run.steps} steps. Sampling: {run.describe()}", "", 4))
     return 0
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from absl import flags
 
 from tfdp_layers.accounting import LedgerError
-from tfdp_layers.accounting.wording import rounded_up
+from tfdp_layers.accounting.wording import cost_text
 from tfdp_layers.commands.command import Command, Refusal, definers, fraction, positive, print_json, whole
 from tfdp_layers.commands.quiet_import import quiet_import
 from tfdp_layers.federated.party import Budget
@@ -104,7 +104,7 @@ def _run(values: flags.FlagValues) -> int:
     spent = ""
     if outcome.epsilon_per_party is not None:
         spent = (
-            f" Each party spent at most epsilon = {rounded_up(outcome.epsilon_per_party)} at delta = {values.delta:g}"
+            f" Each party spent at most {cost_text(outcome.epsilon_per_party, values.delta)}"
             f" for its whole data set; {outcome.halted} of {plan.parties} have spent their budget."
         )
     print(f"Test accuracy {outcome.test_accuracy:.4f} after {outcome.rounds} rounds in {outcome.seconds:.0f} s.{spent}")

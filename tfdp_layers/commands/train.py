@@ -10,7 +10,7 @@ from typing import Any
 from absl import flags
 
 from tfdp_layers.accounting import Ledger, LedgerError, epsilon
-from tfdp_layers.accounting.wording import rounded_up
+from tfdp_layers.accounting.wording import cost_text
 from tfdp_layers.commands.command import Command, Refusal, print_json
 from tfdp_layers.commands.quiet_import import quiet_import
 from tfdp_layers.commands.training_options import TrainingOptions, define_training_options
@@ -171,7 +171,7 @@ def _fit(training: Training, model: Any) -> tuple[Training, float]:
         raise Refusal(str(error)) from error
     except KeyboardInterrupt:
         spent = epsilon(model.ledger, options.delta)
-        print(f"\nStopped after epsilon = {rounded_up(spent)} at delta = {options.delta:g} was spent.", flush=True)
+        print(f"\nStopped after {cost_text(spent, options.delta)} was spent.", flush=True)
         raise
 
 

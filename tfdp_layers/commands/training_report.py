@@ -8,7 +8,7 @@ from typing import Any
 
 from tfdp_layers._version import __version__
 from tfdp_layers.accounting import epsilon
-from tfdp_layers.accounting.wording import rounded_up
+from tfdp_layers.accounting.wording import cost_text, rounded_up
 from tfdp_layers.commands.command import wrapped
 from tfdp_layers.commands.training_plan import Training
 
@@ -44,7 +44,7 @@ def plan(training: Training, model: Any) -> str:
         f" {options.method}",
         "Training": f"{recipe.epochs} epochs of {math.ceil(training.examples / recipe.batch_size)} steps, on"
         f" {recipe.batch_size} records ({drawn}); {steps}",
-        "Privacy": f"budget epsilon = {options.epsilon:g} at delta = {options.delta:g}{spent}; noise multiplier"
+        "Privacy": f"budget {cost_text(options.epsilon, options.delta, 6)}{spent}; noise multiplier"
         f" {float(training.noise_multiplier):.4g}",
         "Note": "the training loss and accuracy below carry no noise: the guarantee does not cover them",
     }

@@ -126,8 +126,9 @@ def _calibrate(
     )
     drawn += f" (an owner has at most {batches.records_per_owner})" if batches.unit == "owner" else ""
     return (
-        f"Noise multiplier {optimizer.multiplier.number:.{_DIGITS}g}: epsilon {budget.epsilon:g} at delta"
-        f" {budget.delta:g} after {plan}, {drawn} each by {batches.sampling.kind} sampling{of_noise}{beside}."
+        f"Noise multiplier {optimizer.multiplier.number:.{_DIGITS}g}: epsilon {at_least(budget.epsilon, 6)} at delta"
+        f" {at_least(budget.delta, 6)} after {plan}, {drawn} each by {batches.sampling.kind} sampling"
+        f"{of_noise}{beside}."
     )
 
 

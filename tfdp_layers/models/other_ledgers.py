@@ -42,6 +42,6 @@ def _cost(run: Run, ledger: Ledger, others: tuple[Sighting, ...], callbacks: Any
     except (ValueError, ArithmeticError, NotImplementedError):
         return "Their guarantees are of different kinds (another neighbouring relation or unit) and have no sum."
     return (
-        f"With this fit it will be up to epsilon {rounded_up(total)} at delta {budget.delta:g}, where this model will"
-        f" state {rounded_up(alone)}; after it all of it is {_SUM}."
+        f"With this fit it will be up to epsilon {rounded_up(total)} at delta {rounded_up(budget.delta, 6)}, where this"
+        f" model will state {rounded_up(alone)}; after it all of it is {_SUM}."
     )

@@ -43,7 +43,7 @@ def epsilon(*sources: Any, delta: float | None = None, budget: float | None = No
         axes.axhline(budget, color="#1a1a1a", linewidth=1.2, linestyle=(0, (2, 2)))
         axes.annotate(f"budget {budget:g}", (0.02, budget), (0, 4), ("axes fraction", "data"), "offset points")
     (unit,) = axis
-    at = f" (delta {delta or 1e-5:g})" if unit == "step" and any(map(ledger_of, given.values())) else ""
+    at = f" (delta {rounded_up(delta or 1e-5, 6)})" if unit == "step" and any(map(ledger_of, given.values())) else ""
     named(axes, f"{unit}s", "epsilon", f"Privacy spent{at}")
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)

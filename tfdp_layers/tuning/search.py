@@ -13,6 +13,7 @@ from tfdp_layers.accounting.calibration import calibrate_release
 from tfdp_layers.accounting.charging import charge, check_ledger
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.accounting.sightings import apart
+from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.certificates.independence import in_words
 from tfdp_layers.instances import refuse_own_code
 from tfdp_layers.models.accounts import charge_elsewhere, disown_released, forget_released, released_values
@@ -274,6 +275,7 @@ def _said(number: NumberOfTrials, target: Budget, candidates: tuple[Candidate, .
     noises = sorted({candidate.noise_multiplier for candidate in candidates})
     noise = f"{noises[0]:g}" if len(noises) == 1 else f"{noises[0]:g} to {noises[-1]:g}"
     return (
-        f"Noise multiplier {noise}: epsilon {target.epsilon:g} at delta {target.delta:g} for a whole search of"
-        f" {number.mean:g} trials on average. How many, is secret: nothing is said before the best one is shown."
+        f"Noise multiplier {noise}: epsilon {rounded_up(target.epsilon, 6)} at delta {rounded_up(target.delta, 6)} for"
+        f" a whole search of {number.mean:g} trials on average. How many, is secret: nothing is said before the"
+        " best one is shown."
     )
