@@ -14,6 +14,7 @@ Dataset = tf.data.Dataset
 X = np.arange(40.0, dtype="float32").reshape(20, 2)
 ALONE = Dataset.from_tensor_slices(X)
 PAIRS = Dataset.from_tensor_slices((X, X[:, 0]))
+PARTS = [PAIRS.take(9), PAIRS.skip(9)]
 TURNS = Dataset.range(2).repeat(20)
 
 
@@ -42,6 +43,15 @@ REPEATED = {
     "endless, then cut": PAIRS.repeat().take(50),
     "oversampled": Dataset.sample_from_datasets([PAIRS.repeat(), PAIRS], [0.5, 0.5]).take(30),
     "behind itself": PAIRS.concatenate(PAIRS.repeat(2)),
+    "behind itself, changed": PAIRS.concatenate(PAIRS.map(lambda x, y: (-x, y))).shuffle(9),
+    "changed, behind itself": PAIRS.map(lambda x, y: (-x, y)).prefetch(1).concatenate(PAIRS.cache()),
+    "in turns with itself, changed": Dataset.sample_from_datasets([PAIRS, PAIRS.map(lambda x, y: (-x, y))], [0.5, 0.5]),
+    "a part behind itself": PARTS[0].concatenate(PARTS[1]).concatenate(PARTS[0].map(lambda x, y: (-x, y))),
+    "by flat_map": PAIRS.flat_map(lambda x, y: Dataset.from_tensors((x, y)).repeat(3)),
+    "a class, by flat_map": PAIRS.flat_map(
+        lambda x, y: Dataset.from_tensors((x, y)).repeat(tf.cast(1 + y % 2, tf.int64))
+    ),
+    "by interleave": PAIRS.interleave(lambda x, y: Dataset.from_tensors((x, y)).repeat(2)),
     "all of a zip": Dataset.zip((ALONE.repeat(2), ALONE.repeat(2))),
     "enumerated": PAIRS.repeat(2).enumerate().map(lambda _, pair: pair),
     "Grain": RepeatMapDataset(200),
@@ -55,6 +65,14 @@ ONCE = {
     "in turns": Dataset.choose_from_datasets([PAIRS.take(10), PAIRS.skip(10)], TURNS),
     "counted": PAIRS.enumerate().map(lambda _, pair: pair),
     "two parts": PAIRS.take(3).concatenate(PAIRS.skip(3)),
+    "two parts, changed": PARTS[0].map(lambda x, y: (-x, y)).concatenate(PARTS[1]),
+    "shards": PAIRS.shard(2, 0).concatenate(PAIRS.shard(2, 1)),
+    "two people in one element": ALONE.map(lambda x: x[:1]).concatenate(ALONE.map(lambda x: x[1:])),
+    "beside itself": Dataset.zip((ALONE, ALONE.map(lambda x: -x))),
+    "files, by interleave": Dataset.range(2).interleave(
+        lambda n: Dataset.from_tensor_slices(X[:10] + tf.cast(n, "float32"))
+    ),
+    "rows, by flat_map": ALONE.batch(4).flat_map(Dataset.from_tensor_slices),
     "Grain": MapDataset(20, (MapDataset(),)),
     "another library's": type("Repeat", (MapDataset,), {"__module__": "mine"})(),
 }

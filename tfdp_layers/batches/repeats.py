@@ -14,6 +14,9 @@ __all__ = ["ENDLESS", "refuse_repeated", "repeats", "rounds", "warn_of_rounds"]
 ENDLESS = 1 << 48
 """No source holds so many records: Grain gives sys.maxsize for a data set that goes round for ever."""
 
+_PARTS = ("Take", "Skip", "Shard", "Filter", "Window", "Unique", "IgnoreErrors")
+_CHANGING = ("Map", "Interleave", "Scan", "Zip")
+"""In the names of data sets that give a part of the records, and of those that change them."""
 _COUNTING = ("Range", "Counter", "Variant")
 """In the names of data sets that count: `enumerate` pairs records with one, which it wraps."""
 
@@ -21,11 +24,12 @@ _COUNTING = ("Range", "Counter", "Variant")
 def repeats(source: Any) -> bool:
     """Whether a tf.data pipeline, or a data set of Grain, is seen to give records more than once.
 
-    What a zip pairs with the records, a label for all of them say, may be repeated; all that it pairs may not. What
-    functions do, as in `flat_map`, is not seen, nor is a pipeline that goes on from another one twice.
+    What a zip pairs with the records, a label for all of them say, may be repeated; all that it pairs may not. Seen are
+    repeats in the functions of `flat_map` and `interleave`, too, and a pipeline behind itself, once as it is; not what
+    functions do besides, copies that they make of a record say.
     """
     if isinstance(source, tf.data.Dataset):
-        return _pipeline_repeats(source)
+        return _pipeline_repeats(source) or _comes_twice(source)
     if type(source).__module__.partition(".")[0] != "grain":
         return False
     again = type(source).__name__.startswith("Repeat")
@@ -40,7 +44,40 @@ def _pipeline_repeats(dataset: tf.data.Dataset) -> bool:
     if "DirectedInterleave" in name:  # of sample_from_datasets: the first one says whose turn it is
         inputs = inputs[1:]
     count = tf.get_static_value(getattr(dataset, "_count", None)) if "Repeat" in name else 1
-    return count != 1 or any(map(_pipeline_repeats, inputs))
+    return count != 1 or _function_repeats(dataset) or any(map(_pipeline_repeats, inputs))
+
+
+def _function_repeats(dataset: tf.data.Dataset) -> bool:
+    """Whether the function that makes data sets of elements, of `flat_map` or `interleave`, repeats them."""
+    function = getattr(getattr(dataset, "_map_func", None), "function", None)
+    if function is None or not any(kind in type(dataset).__name__ for kind in ("FlatMap", "Interleave")):
+        return False
+    repeats_in = [one for one in function.graph.get_operations() if one.type == "RepeatDataset"]
+    return any(tf.get_static_value(one.inputs[1]) != 1 for one in repeats_in)
+
+
+def _comes_twice(dataset: tf.data.Dataset) -> bool:
+    """Whether a pipeline goes on behind itself, or takes turns with itself: as it is, or beside itself changed.
+
+    Where a part of it is taken on the way, by `take`, `skip`, `shard` or a filter, the two may be two parts; and where
+    it is changed on both ways, each may take other people's records out of its elements.
+    """
+    return _held_by(dataset)[1]
+
+
+def _held_by(dataset: tf.data.Dataset) -> tuple[dict[int, bool], bool]:
+    """Of which pipelines, by their ids, one gives all records, and whether as they are; and whether some come twice."""
+    name, inputs = type(dataset).__name__, list(dataset._inputs())
+    below = [_held_by(one) for one in (inputs[1:] if "DirectedInterleave" in name else inputs)]
+    held: dict[int, bool] = {}
+    twice = any(found for _, found in below)
+    for one, _ in below if not any(part in name for part in _PARTS) else ():
+        # What a zip pairs may come from one: then it stands beside itself, in one record.
+        twice |= "Zip" not in name and any((mine and key in held) or held.get(key, False) for key, mine in one.items())
+        held |= {key: mine or held.get(key, False) for key, mine in one.items()}
+    if any(kind in name for kind in _CHANGING) and "Directed" not in name:
+        held = dict.fromkeys(held, False)
+    return held | {id(dataset): True}, twice
 
 
 def refuse_repeated(repeated: bool, unit: str) -> None:
