@@ -315,7 +315,11 @@ QUICK = [f"on_epoch_end/{way}" for way in MOVES] + ["on_train_batch_end/a layer"
 
 
 def notes_of(model):
-    return [note for note in model.privacy_statement(1e-2).notes if "changed the weights while fit ran" in note]
+    return [
+        note
+        for note in model.privacy_statement(1e-2).notes
+        if "changed the weights while fit ran" in note or "The weights changed" in note
+    ]
 
 
 @pytest.mark.parametrize("case", slow_but(QUICK, PLACES))
@@ -378,3 +382,21 @@ def test_callbacks_that_leave_the_weights_alone_are_in_no_statement():
         setattr(hooked, at, lambda *args, **kwargs: model.evaluate(*PUBLIC, verbose=0))
     model.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[hooked])
     assert notes_of(model) == []
+
+
+class Testing(tfdp.PrivateSequential):
+    """Trains, unseen by any hook, while it validates."""
+
+    def test_step(self, data):
+        for weight in self.trainable_variables if self.name == "trains" else ():
+            weight.assign_add(tf.ones_like(weight))
+        return super().test_step(data)
+
+
+@pytest.mark.parametrize("name", ["trains", "tests"])
+def test_weights_that_change_in_the_validation_are_in_the_statement(name):
+    layer = tfdp.layers.ClippedDense(1, input_clip=1.0, upstream_clip=0.1)
+    model = Testing([keras.Input((3,)), layer], name=name)
+    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), "mse")
+    model.fit(X, Y, batch_size=4, epochs=2, verbose=0, validation_data=PUBLIC)
+    assert len(notes_of(model)) == (name == "trains")

@@ -144,6 +144,14 @@ class Watch:
             self.decided("changed the weights")
             self._note(f"{self._whose()} changed the weights while fit ran. {CHANGED}")
 
+    @contextlib.contextmanager
+    def validating(self) -> Iterator[None]:
+        """Inside, `fit` evaluates: code of the caller runs there (a `test_step`), in no hook."""
+        before = self._steering()[-1]
+        yield
+        if self._steering()[-1] != before:
+            self._note(f"The weights changed in the validation, by a test_step of its own say. {CHANGED}")
+
     # A loop of the caller's own, which runs where no callback does: it is watched as one between two of its steps ----
 
     def enter(self, loop: Any) -> None:
