@@ -3,6 +3,8 @@
 What it shares with DPPCA (the ledger, refusals, copies) is tested there.
 """
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ import pytest
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import calibrate_noise_multiplier, epsilon
 from tfdp_layers.callbacks import PrivacyBudget
-from tfdp_layers.layers import dp_centering
+from tfdp_layers.layers import adapted, dp_centering
 from tfdp_layers.sampling import Poisson
 
 CLIP, DELTA = 2.0, 1e-5
@@ -113,3 +115,24 @@ def test_a_model_pays_saves_and_converts_it(flat: bool, tmp_path) -> None:
     assert not any(type(part).__module__.startswith("tfdp") for part in served._flatten_layers())
     served.save(tmp_path / "plain.keras")
     np.testing.assert_allclose(keras.models.load_model(tmp_path / "plain.keras")(x), model(x), atol=1e-5)
+
+
+def test_the_sum_is_by_the_clip_that_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning, of rows that come twice, is shown by code of the caller, after what is charged was read."""
+    layer, kept = tfdp.layers.DPCentering(0.7, CLIP), []
+
+    def looser(*_: object, **__: object) -> None:
+        layer.l2_norm_clip = 1e3
+
+    def caught(source: object, sums: list[object], stddevs: list[float]) -> list[object]:
+        kept.append((np.asarray(sums[0]), stddevs))
+        return sums
+
+    monkeypatch.setattr(adapted, "add_noise", caught)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        monkeypatch.setattr(warnings, "showwarning", looser)
+        layer.adapt(1e3 * np.repeat(X, 2, axis=0))
+    assert layer.l2_norm_clip == 1e3  # it was shown
+    assert np.linalg.norm(kept[0][0]) <= 2 * len(X) * CLIP
+    assert kept[0][1] == [pytest.approx(0.7 * CLIP)]

@@ -163,6 +163,7 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         sampling = Poisson(1) if sampling is None else sampling
         release = whole_data(self.group, self.sensitivity, stddev, sampling, declared, **stated, **source)
         ledger = self._paid.ledger
+        total = self.total(data)  # by what is charged: warnings are shown by code of the caller, which may change it
         for account in self._paid.users:  # before anything is reserved: a reservation, taken back, keeps its unit
             check_ledger(account.ledger)
             account.ledger.check(release)
@@ -175,7 +176,7 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         except BaseException:
             ledger.settle(token, 0)
             raise
-        (released,) = add_noise(self.noise_source, [self.total(data)], [stddev])
+        (released,) = add_noise(self.noise_source, [total], [stddev])
         self.receipt.assign([*np.frombuffer(bytes.fromhex(entry.uid), np.int32), entry.steps])
         self.use(np.asarray(released), declared)
         ledger.settle(token, 1)
