@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-__all__ = ["OwnStep", "Turns"]
+__all__ = ["Epochs", "OwnStep", "Turns"]
 
 _ANOTHER = (
     "another function than the step that was proved and is counted: what that takes from records is in no ledger, and"
@@ -53,6 +53,32 @@ class Turns(keras.callbacks.Callback):
             run.begun = False
             self._note(f"The loop of fit called {_ANOTHER}")
             raise RuntimeError(f"In the turn before, the loop of fit called {_ANOTHER}")
+
+
+class Epochs(keras.callbacks.Callback):
+    """Tells when the last step of an epoch was made, and when its validation is over, before any other callback.
+
+    Args:
+        watch: gives what is told, by its methods `stepped` and `over`; None where nothing is watched now.
+    """
+
+    adds_to_logs = True  # so that it comes first
+
+    def __init__(self, watch: Callable[[], Any]) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        """See the class."""
+        watch = self._watch()
+        if watch is not None and (self.model.stop_training or batch + 1 >= (self.params.get("steps") or 0)):
+            watch.stepped()
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
+        """See the class."""
+        watch = self._watch()
+        if watch is not None:
+            watch.over()
 
 
 class OwnStep:

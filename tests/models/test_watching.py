@@ -384,19 +384,24 @@ def test_callbacks_that_leave_the_weights_alone_are_in_no_statement():
     assert notes_of(model) == []
 
 
-class Testing(tfdp.PrivateSequential):
-    """Trains, unseen by any hook, while it validates."""
+def trained_by(method):
+    """A model that trains, unseen by any hook, in a method of its class."""
 
-    def test_step(self, data):
-        for weight in self.trainable_variables if self.name == "trains" else ():
+    def call(self, *args, **kwargs):
+        for weight in self.trainable_variables if self.built else ():
             weight.assign_add(tf.ones_like(weight))
-        return super().test_step(data)
+        return getattr(super(kind, self), method)(*args, **kwargs)
+
+    kind = type("Mine", (tfdp.PrivateSequential,), {method: call})
+    return kind
 
 
-@pytest.mark.parametrize("name", ["trains", "tests"])
-def test_weights_that_change_in_the_validation_are_in_the_statement(name):
+@pytest.mark.parametrize("method", ["test_step", "evaluate", "_should_eval", None])
+def test_weights_that_change_in_the_validation_are_in_the_statement(method):
     layer = tfdp.layers.ClippedDense(1, input_clip=1.0, upstream_clip=0.1)
-    model = Testing([keras.Input((3,)), layer], name=name)
+    kind = tfdp.PrivateSequential if method is None else trained_by(method)
+    model = kind([keras.Input((3,)), layer])
     model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), "mse")
-    model.fit(X, Y, batch_size=4, epochs=2, verbose=0, validation_data=PUBLIC)
-    assert len(notes_of(model)) == (name == "trains")
+    early = keras.callbacks.EarlyStopping(monitor="val_loss", patience=0, baseline=0.0, restore_best_weights=True)
+    model.fit(X, Y, batch_size=4, epochs=2, verbose=0, validation_data=PUBLIC, callbacks=[early])
+    assert len(notes_of(model)) == (method is not None)

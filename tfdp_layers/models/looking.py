@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -20,25 +18,21 @@ __all__ = ["Looking"]
 
 
 def noted(name: str) -> Callable[..., Any]:
-    """Keras' method of this name, which notes where a watched callback or loop gives it the training records, and where
-    weights change while `fit` itself calls it."""
+    """Keras' method of this name, which notes where a watched callback or loop gives it the training records."""
     method = getattr(keras.Model, name)
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         state: PrivacyState = self._privacy
-        run, watch = state.run, state.watch
-        if run is not None and watch is not None and watch.running:
+        if state.run is not None and state.watch is not None and state.watch.running:
             x = args[0] if args else kwargs.get("x")
-            if shares_records(run.batches, x if isinstance(x, tf.data.Dataset) else (x,)):
-                watch.asked(f"{name}() of the training records")
+            if shares_records(state.run.batches, x if isinstance(x, tf.data.Dataset) else (x,)):
+                state.watch.asked(f"{name}() of the training records")
         if args:
             args = (text_tensors(args[0]), *args[1:])
         elif "x" in kwargs:
             kwargs |= {"x": text_tensors(kwargs["x"])}
-        by_fit = run is not None and run.thread == threading.get_ident() and watch is not None and not watch.running
-        with watch.validating() if by_fit else contextlib.nullcontext():
-            return getattr(super(Looking, self), name)(*args, **kwargs)
+        return getattr(super(Looking, self), name)(*args, **kwargs)
 
     return call
 

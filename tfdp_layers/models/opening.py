@@ -11,7 +11,7 @@ from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.batches.texts import text_tensors
 from tfdp_layers.callbacks.steering import logs_first, refuse_unknown_direction
-from tfdp_layers.callbacks.turns import Turns
+from tfdp_layers.callbacks.turns import Epochs, Turns
 from tfdp_layers.certificates.arithmetic import require_float32
 from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
@@ -120,7 +120,8 @@ class Opening(BoundedSums, WeightFiles):
         check_ids(self, arrays_of(batches))
         refuse_unsound_strategy(self, arguments)
         turns = Turns(lambda: self._privacy.run, self._privacy.remark)
-        arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(), turns)
+        epochs = [Epochs(lambda: self._privacy.watch)] if self._runs_code_of_others(arguments) else []
+        arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(), turns, *epochs)
         arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
         for name in ("x", "y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)
@@ -130,6 +131,10 @@ class Opening(BoundedSums, WeightFiles):
         refuse_uncounted_trials(arguments["callbacks"], self.ledger)
         warn_of_lost_count(arguments["callbacks"], self.ledger)
         return batches, arguments
+
+    def _runs_code_of_others(self, arguments: dict[str, Any]) -> bool:
+        """Whether anything but a hook may run code of the caller between the last step of an epoch and its end."""
+        return arguments.get("validation_data") is not None or type(self).__module__.split(".")[0] != "tfdp_layers"
 
     @contextlib.contextmanager
     def _watching(self, arguments: dict[str, Any]) -> Iterator[None]:

@@ -47,7 +47,8 @@ class Watch:
         self._read: dict[int, dict[str, None]] = {id(one): {} for one in self._callbacks}
         self._running: list[Any] = []
         self._settings: Any = None
-        self._reported = self._touched = False
+        self._reported = self._touched = self._moved = False
+        self._stepped: bytes | None = None
 
     def touched(self) -> bool:
         """Whether a hook of an unknown callback ran since this was asked last."""
@@ -142,14 +143,17 @@ class Watch:
             self.decided("changed the learning rate")
         if numbers != before[3]:
             self.decided("changed the weights")
+            self._moved = True
             self._note(f"{self._whose()} changed the weights while fit ran. {CHANGED}")
 
-    @contextlib.contextmanager
-    def validating(self) -> Iterator[None]:
-        """Inside, `fit` evaluates: code of the caller runs there (a `test_step`), in no hook."""
-        before = self._steering()[-1]
-        yield
-        if self._steering()[-1] != before:
+    def stepped(self) -> None:
+        """The last step of an epoch was made: until `over`, what is no hook runs, as a `test_step` or `evaluate`."""
+        self._stepped, self._moved = self._steering()[-1], False
+
+    def over(self) -> None:
+        """The validation of an epoch is over, and no hook of its end ran yet."""
+        stepped, self._stepped = self._stepped, None
+        if stepped is not None and not self._moved and self._steering()[-1] != stepped:
             self._note(f"The weights changed in the validation, by a test_step of its own say. {CHANGED}")
 
     # A loop of the caller's own, which runs where no callback does: it is watched as one between two of its steps ----
