@@ -1,7 +1,8 @@
 """Random programs of public calls, and what they truly cost: every executed draw of noise, followed to the weights.
 
-A program makes private models, twins on shared layers, new heads, copies by weights, files and clones; freezes,
-compiles anew, trains, breaks off. Beside it `World` keeps for every variable the releases that reached it: a release
+A program makes private models, twins on shared layers, new heads, copies by weights, layers, trees, files and clones;
+freezes, compiles anew, assigns ledgers of files, releases metrics, trains records or units, several steps a call,
+breaks off, resumes. Beside it `World` keeps for every variable the releases that reached it: a release
 reaches what a model trains, and brings along all that reached anything that the model holds. What a model states must
 be at least the epsilon of the releases that reached its variables, composed by dp-accounting alone.
 """
@@ -29,6 +30,7 @@ from tfdp_layers.proof import Report, steering
 DELTA, EXAMPLES, SHAPE = 1e-3, 12, 6
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(EXAMPLES, SHAPE)).astype("float32"), RNG.integers(0, 3, EXAMPLES)
+UNITS = np.arange(EXAMPLES) // 2
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 REFUSALS = (ValueError, RuntimeError)
 
@@ -48,12 +50,15 @@ class Counted(NoiseSource):
 class BreaksOff(keras.callbacks.Callback):
     """Ends `fit` by an error after some steps."""
 
-    def __init__(self, after: int, error: type[BaseException]) -> None:
+    def __init__(self, after: int, error: type[BaseException], epoch: int = 0) -> None:
         super().__init__()
-        self.after, self.error = after, error
+        self.after, self.error, self.epoch, self.here = after, error, epoch, 0
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.here = epoch
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if batch + 1 == self.after:
+        if batch + 1 >= self.after and self.here >= self.epoch:
             raise self.error("broken off")
 
 
@@ -83,6 +88,7 @@ class World:
         self.reached: dict[int, frozenset[int]] = {}
         self.kept: list[Any] = []  # variables, so that no other one gets their id
         self.events: list[tuple[float, float]] = []
+        self.unit_ids = UNITS if self.random.random() < 0.25 else None
         self.done: list[str] = []
 
     def run(self, length: int) -> None:
@@ -127,7 +133,7 @@ class World:
                     self.reached[id(mine)] = self.reached.get(id(theirs), frozenset())
         source, noise = Counted(), self.random.choice([0.6, 1.0, 2.0])
         optimizer = tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.1), noise, noise_source=source)
-        model.compile(optimizer, LOSS, run_eagerly=True)
+        model.compile(optimizer, LOSS, run_eagerly=True, steps_per_execution=self.random.choice([1, 1, 1, 2]))
         self.kept.append(list(model.variables))
         if not any(model is other for other in self.models):
             self.models.append(model)
@@ -163,6 +169,47 @@ class World:
         one.set_weights(other.get_weights())
         for mine, theirs in zip(one.weights, other.weights, strict=True):
             self.reached[id(mine)] = self.reached.get(id(theirs), frozenset())
+
+    def copy_layer(self) -> None:
+        one, other = (self.random.choice([x for x in self.any().layers if x.weights]) for _ in range(2))
+        one.set_weights(other.get_weights())
+        self.took(one, other)
+
+    def copy_tree(self) -> None:
+        one, other = self.any(), self.any()
+        tree = other.get_state_tree(value_format="numpy_array")
+        one.set_state_tree({"trainable_variables": tree["trainable_variables"]})
+        # By name: Keras leaves out what it does not find.
+        held = {weight.path: weight for weight in other.trainable_variables}
+        for mine in one.trainable_variables:
+            theirs = held.get(mine.path, mine)
+            self.reached[id(mine)] = self.reached.get(id(theirs), frozenset())
+
+    def took(self, one: Any, other: Any) -> None:
+        """Weights that hold the numbers of others now."""
+        for mine, theirs in zip(one.weights, other.weights, strict=True):
+            self.reached[id(mine)] = self.reached.get(id(theirs), frozenset())
+
+    def ledger_of_a_file(self) -> None:
+        self.any().ledger = tfdp.accounting.Ledger(self.folder / f"{self.random.randrange(2)}.json")
+
+    def metric(self) -> None:
+        hits = np.arange(EXAMPLES) % 3 > 0
+        tfdp.release_metric(hits, self.any().ledger, stddev=0.5, unit_ids=self.unit_ids)
+
+    def resume(self) -> None:
+        """Breaks off with a backup, which the same model, or another, goes on from."""
+        backup = keras.callbacks.BackupAndRestore(self.folder / f"backup {len(self.done)}", double_checkpoint=False)
+        model = self.any()
+        held, first = self.of(model.variables), len(self.events)
+        self.train(model, 1, 4, epochs=3, callbacks=[backup, BreaksOff(1, OSError, epoch=1)])
+        held |= set(range(first, min(len(self.events), first + int(model.steps_per_execution))))  # of one epoch
+        other = self.random.choice([model, model, self.any()])
+        before = [np.array(one) for one in other.variables]
+        self.train(other, 1, 4, epochs=3, callbacks=[backup])
+        for mine, old in zip(other.variables, before, strict=True):
+            if not np.array_equal(np.array(mine), old):
+                self.reached[id(mine)] = self.of([mine]) | held
 
     def clone(self) -> None:
         model = self.any()
@@ -223,12 +270,12 @@ class World:
         source, noise = model.optimizer.noise_source, model.optimizer.noise_multiplier
         before = int(source.drawn)
         try:
-            model.fit(X, Y, batch_size=size, steps_per_epoch=steps, verbose=0, **options)
+            model.fit(X, Y, batch_size=size, steps_per_epoch=steps, verbose=0, unit_ids=self.unit_ids, **options)
         except (*REFUSALS, KeyboardInterrupt, OSError):
             pass
         finally:
             for _ in range(int(source.drawn) - before):
-                self.events.append((float(noise), size / EXAMPLES))
+                self.events.append((float(noise), size / (EXAMPLES if self.unit_ids is None else len(set(UNITS)))))
                 reached = self.of(model.variables) | {len(self.events) - 1}
                 for variable in model.trainable_variables:
                     self.reached[id(variable)] = reached
@@ -250,6 +297,11 @@ CALLS = [
     "weights_file",
     "to_keras",
     "fit_twice_at_once",
+    "copy_layer",
+    "copy_tree",
+    "ledger_of_a_file",
+    "metric",
+    "resume",
 ]
 
 
