@@ -84,10 +84,11 @@ def refuse_repeated(repeated: bool, unit: str) -> None:
     """Raises ValueError for records that come several times, where a record is what is protected."""
     if repeated and unit == "record":
         raise ValueError(
-            "These records come from a pipeline that repeats them (.repeat): whoever is in it k times is k records, and"
-            " would be protected as one, for about a kth of what it costs. Leave .repeat out: each step draws afresh,"
-            " for as many epochs as you like. For random changes of a record give views=k, to let some count more"
-            " sample weights; or say whose records they are: unit_ids."
+            "These records come from a pipeline that repeats them (.repeat, also in flat_map), or goes on behind itself"
+            " (.concatenate, changed or not): whoever is in it k times is k records, and would be protected as one, for"
+            " about a kth of what it costs. Leave .repeat out: each step draws afresh, for as many epochs as you like."
+            " For random changes of a record give views=k, to let some count more sample weights; or say whose records"
+            " they are: unit_ids."
         )
 
 
