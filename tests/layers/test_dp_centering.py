@@ -4,6 +4,8 @@ What it shares with DPPCA (the ledger, refusals, copies) is tested there.
 """
 
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -136,3 +138,20 @@ def test_the_sum_is_by_the_clip_that_is_charged(monkeypatch: pytest.MonkeyPatch)
     assert layer.l2_norm_clip == 1e3  # it was shown
     assert np.linalg.norm(kept[0][0]) <= 2 * len(X) * CLIP
     assert kept[0][1] == [pytest.approx(0.7 * CLIP)]
+
+
+@pytest.mark.parametrize(
+    "kind", [tfdp.layers.DPCentering, tfdp.layers.DPWhitening, lambda noise: tfdp.layers.DPPCA(2, noise)]
+)
+@pytest.mark.parametrize("clip", [np.int8(17), np.int16(257), np.int64(3), np.float16(300.0)])
+def test_the_bound_is_of_the_clip_in_every_type(kind: Callable[[float], Any], clip: Any) -> None:
+    """The square of 17 is 33 in eight bits, and the noise was a ninth of what was charged."""
+    layer, plain = kind(0.7), kind(0.7)
+    layer.l2_norm_clip, plain.l2_norm_clip = clip, float(clip)
+    layer.adapt(X)
+    plain.adapt(X)
+    assert layer.ledger.releases[0].groups == plain.ledger.releases[0].groups
+    assert type(layer.get_config()["l2_norm_clip"]) is float
+    for wrong in (0, -1.0, np.nan, "3", None):
+        with pytest.raises(ValueError, match="`l2_norm_clip` must be a number"):
+            layer.l2_norm_clip = wrong

@@ -217,8 +217,17 @@ class NormClipped(AdaptedLayer):
 
     def __init__(self, noise_multiplier: float, l2_norm_clip: float = 1.0, **kwargs: Any) -> None:
         super().__init__(noise_multiplier, **kwargs)
-        check_bound(l2_norm_clip=l2_norm_clip)
-        self.l2_norm_clip = float(l2_norm_clip)
+        self.l2_norm_clip = l2_norm_clip
+
+    @property
+    def l2_norm_clip(self) -> float:
+        """C, a float: the square of a small integer of NumPy wraps around. Raises ValueError for what is no bound."""
+        return self._l2_norm_clip
+
+    @l2_norm_clip.setter
+    def l2_norm_clip(self, clip: float) -> None:
+        check_bound(l2_norm_clip=clip)
+        self._l2_norm_clip = float(clip)
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"l2_norm_clip": self.l2_norm_clip}
