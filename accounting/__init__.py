@@ -18,6 +18,7 @@ from tfdp_layers.accounting.profile import exact_multiplier, privacy_profile
 from tfdp_layers.accounting.selection import Selection
 from tfdp_layers.accounting.statement import Statement
 from tfdp_layers.accounting.token_selection import TokenSelection
+from tfdp_layers.calls import explain
 
 __all__ = [
     "Budget",
@@ -48,3 +49,5 @@ __all__ = [
     "privacy_profile",
     "together",
 ]
+
+explain(globals(), __all__)

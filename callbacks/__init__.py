@@ -2,5 +2,8 @@
 
 from tfdp_layers.callbacks.budget import BudgetExhausted, PrivacyBudget
 from tfdp_layers.callbacks.tensorboard import PrivacyTensorBoard
+from tfdp_layers.calls import explain
 
 __all__ = ["BudgetExhausted", "PrivacyBudget", "PrivacyTensorBoard"]
+
+explain(globals(), __all__)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfdp_layers._version import __version__ as __version__
+from tfdp_layers.calls import explained
 from tfdp_layers.stand_ins import stand_in_once_keras_is_imported
 
 _HERE = Path(__path__[0]).absolute()
@@ -106,7 +107,7 @@ else:  # What runs: names are imported on first use. Type checkers may not see i
         if name in (_NAMES.keys() | _MODULES.keys()) - _WITHOUT_KERAS_3:
             importlib.import_module("tfdp_layers.structure")  # says what is missing, where Keras is too old
         if name in _NAMES:
-            return getattr(importlib.import_module(f"tfdp_layers.{_NAMES[name]}"), name)
+            return explained(getattr(importlib.import_module(f"tfdp_layers.{_NAMES[name]}"), name))
         if name in _MODULES:
             return importlib.import_module(f"tfdp_layers.{_MODULES[name]}")
         raise AttributeError(f"module 'tfdp_layers' has no attribute {name!r}{_elsewhere(name)}")

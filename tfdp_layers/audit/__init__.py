@@ -3,6 +3,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tfdp_layers.calls import explained
+
 _NAMES = {
     "Audit": "report",
     "Canaries": "canaries",
@@ -65,9 +67,9 @@ else:  # What runs. See `tfdp_layers/__init__.py`.
 
     def __getattr__(name: str) -> Any:
         if name in _NAMES:
-            return getattr(importlib.import_module(f"tfdp_layers.audit.{_NAMES[name]}"), name)
+            return explained(getattr(importlib.import_module(f"tfdp_layers.audit.{_NAMES[name]}"), name))
         if name in _ELSEWHERE:
-            return getattr(importlib.import_module(_ELSEWHERE[name]), name)
+            return explained(getattr(importlib.import_module(_ELSEWHERE[name]), name))
         raise AttributeError(f"module 'tfdp_layers.audit' has no attribute {name!r}")
 
     def __dir__() -> list[str]:

@@ -1,5 +1,6 @@
 """Keras layers that bound each record's influence in their own backward pass."""
 
+from tfdp_layers.calls import explain
 from tfdp_layers.layers.attention import ClippedMultiHeadAttention
 from tfdp_layers.layers.base import BoundedLayer
 from tfdp_layers.layers.conv import ClippedConv1D, ClippedConv2D, ClippedConv3D, ClippedDepthwiseConv2D
@@ -48,3 +49,5 @@ __all__ = [
     "RandomFilters2D",
     "Scattering2D",
 ]
+
+explain(globals(), __all__)

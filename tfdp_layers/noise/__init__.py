@@ -1,5 +1,6 @@
 """The Gaussian mechanism: how much noise, where its randomness comes from, and how steps share it."""
 
+from tfdp_layers.calls import explain
 from tfdp_layers.noise.gaussian import (
     Allocation,
     add_noise,
@@ -31,3 +32,5 @@ __all__ = [
     "mapped",
     "stddevs_beside_statistics",
 ]
+
+explain(globals(), __all__)

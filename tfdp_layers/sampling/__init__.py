@@ -1,5 +1,6 @@
 """How the records of a step are drawn. A sampler owns its neighbouring relation, its cost and its draws."""
 
+from tfdp_layers.calls import explain
 from tfdp_layers.sampling.base import Sampling, entropy_generator
 from tfdp_layers.sampling.samplers import (
     Cyclic,
@@ -24,3 +25,5 @@ __all__ = [
     "is_sampler",
     "sampling_from_json",
 ]
+
+explain(globals(), __all__)

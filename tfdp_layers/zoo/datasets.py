@@ -15,6 +15,7 @@ import numpy as np
 if TYPE_CHECKING:
     from tfdp_layers.zoo.image_folders import ImageFolder
 from tfdp_layers.accounting.plain_files import refuse_no_path
+from tfdp_layers.calls import explain
 from tfdp_layers.zoo import download, image_files
 
 __all__ = ["DEFAULT", "NAMES", "Dataset", "DatasetNotFound", "image_folder", "load", "load_default"]
@@ -216,3 +217,6 @@ def _how_to_get(name: str, data_dir: Path | None, error: Exception) -> str:
         f"The data set {name} was not found in {', '.join(looked)}, and the download failed ({error}). Ways to get"
         f" it:\n{lines}"
     )
+
+
+explain(globals(), __all__)
