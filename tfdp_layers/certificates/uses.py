@@ -10,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.clipping.bounding import Bounding
+from tfdp_layers.per_record.adopted import NotOfRecordsError, adopt
 from tfdp_layers.per_record.recording import Recorder, recording
 from tfdp_layers.structure import inputs_of
 from tfdp_layers.uses.counted import CountedLayer, inspect_uses
@@ -52,8 +53,13 @@ def uses_of_layers(model: keras.Model, bounding: Bounding | None = None) -> Coun
                     " holds the weight and both uses."
                 )
 
-    forget_gradients(tf.function(trace, autograph=False).get_concrete_function(inputs).graph)
-    return uses
+    while True:
+        try:
+            forget_gradients(tf.function(trace, autograph=False).get_concrete_function(inputs).graph)
+            return uses
+        except NotOfRecordsError as error:
+            if not adopt(model, error.part):
+                raise
 
 
 def forget_gradients(graph: Any) -> None:

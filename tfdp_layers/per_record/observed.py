@@ -121,6 +121,10 @@ def pulled(chain: Sequence[Any], end: tf.Tensor, values: Sequence[tf.Tensor], gr
         gradients, end = earlier, left.pop().inputs[0]
     if not left:
         return [gradients]
+    first = []  # what moves entries of the only weight before all else: taken back behind the rest
+    while len(values) == 1 and moves(left[0], values[0]) and all(t.ref() != values[0].ref() for t in taken(left[1:])):
+        first.append(left.pop(0))
+        values = first[-1].outputs[:1]
 
     def one(gradient: tf.Tensor) -> Any:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -134,9 +138,24 @@ def pulled(chain: Sequence[Any], end: tf.Tensor, values: Sequence[tf.Tensor], gr
         return [tf.cast(tf.convert_to_tensor(g), tf.float32) for g in found]
 
     if VECTORIZED.issuperset(op.type for op in left):
-        return tf.vectorized_map(one, gradients)
-    found = tf.map_fn(one, gradients, fn_output_signature=[tf.float32] * len(values))
-    return [tf.ensure_shape(g, (None, *value.shape)) for g, value in zip(found, values, strict=True)]
+        found = tf.vectorized_map(one, gradients)
+    else:
+        found = tf.map_fn(one, gradients, fn_output_signature=[tf.float32] * len(values))
+        found = [tf.ensure_shape(g, (None, *value.shape)) for g, value in zip(found, values, strict=True)]
+    for op in reversed(first):
+        found = [moved(op, found[0])]
+    return found
+
+
+def taken(ops: Sequence[Any]) -> list[tf.Tensor]:
+    """What these operations take."""
+    return [tensor for op in ops for tensor in op.inputs]
+
+
+def moves(op: Any, value: tf.Tensor) -> bool:
+    """Whether an operation moves the entries of a value, in a way that `moved` takes back."""
+    known = op.inputs[0].ref() == value.ref() and op.outputs[0].shape.is_fully_defined()
+    return known and moved(op, tf.zeros((1, *op.outputs[0].shape))) is not None
 
 
 def moved(op: Any, gradients: tf.Tensor) -> Any:
@@ -186,7 +205,7 @@ def repeat(op: Any, made: dict[Any, tf.Tensor]) -> None:
 def tried(every: PerRecordCall, record: Recorder) -> tuple[Seen, ...]:
     """What a trial shows, made once for each layer and shapes. Raises: UnknownUseError where it fails."""
     known = _SEEN.setdefault(every.layer, {})
-    flags = [v.trainable for v in every.layer.variables]
+    flags = [(v.trainable, any(v is one for one in every.variables)) for v in every.layer.variables]
     looks = [(t.dtype.name, t.shape.as_list()[1:]) if tf.is_tensor(t) else repr(t) for t in every.leaves]
     key = repr((looks, flags, every.layer.compute_dtype))
     if key not in known:

@@ -9,8 +9,9 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.per_record.adopted import NotOfRecordsError, adopted_by, are_of_records, parts_adopted
 from tfdp_layers.per_record.agreement import agreeing
-from tfdp_layers.per_record.broadcasting import summed_like
+from tfdp_layers.per_record.broadcasting import multiplied, reshaped, summed_like
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, constant, positions
 from tfdp_layers.per_record.einsum import einsum_contribution
 from tfdp_layers.per_record.generic import PerRecordCall
@@ -62,6 +63,7 @@ class Recorder:
         self.layer = "?"
         self.uses: list[Use] = []
         self.idle = False
+        self._around: tuple[Any, ...] = ()
 
     # What formulas use: every result has the records on axis 0 --------------------------------------------------------
 
@@ -100,8 +102,16 @@ class Recorder:
         return self.note(table, outputs, lambda u: Rows(table, u, start))
 
     def lookup(self, table: keras.Variable, ids: tf.Tensor, dtype: str | tf.DType) -> Any:
-        """Rows `ids` (batch, ...) of the table: (batch, ..., units). `ids` (1, ...) are those of every record."""
+        """Rows `ids` (batch, ...) of the table: (batch, ..., units). `ids` (1, ...) are those of every record.
+
+        Of a table that a layer around has adopted: what is looked up, which that layer's call shows the way of.
+        """
+        if any(adopted_by(layer, table) for layer in self._around):
+            return tf.gather(tf.cast(tf.convert_to_tensor(table), dtype), ids)
         given, ids = ids, self.of_each_record(ids)
+        noted = table.trainable and not self.idle
+        if noted and self._rows is not None and not are_of_records(ids, self._rows):
+            raise NotOfRecordsError(self._other_rows(ids))
 
         def contribution(u: tf.Tensor) -> Contribution:
             flat = positions(u)
@@ -114,7 +124,7 @@ class Recorder:
 
     def of_each_record(self, ids: tf.Tensor) -> tf.Tensor:
         """Ids (1, ...), positions for example, repeated for each record, so that its gradient can be told apart."""
-        if self._records is None or ids.shape[0] not in (1, None):
+        if self._records is None or ids.shape[0] not in (1, None) or len(ids.shape) == 1:
             return ids
         repeated = tf.broadcast_to(ids, tf.concat([[self._records], tf.shape(ids)[1:]], 0))
         return tf.ensure_shape(repeated, [None, *ids.shape[1:]])
@@ -139,16 +149,20 @@ class Recorder:
         every = PerRecordCall(layer, call, tuple(own_weights(layer)), args, kwargs)
         if self.idle:
             return every()
+        outer, self._around = self._around, (*self._around, layer)
         try:
             if not tf.executing_eagerly():
                 return observed(every, self)
             tried(every, self)
+            return self.whole(every)
         except UnknownUseError as error:
             if not allow_generic:
-                raise ValueError(no_formula(layer, str(error))) from error
+                refused = [NotOfRecordsError(no_formula(layer, str(error)), part) for part in parts_adopted(layer)]
+                raise (refused or [ValueError(no_formula(layer, str(error)))])[0] from error
             slow_layers.add(layer)
             return self.whole(every)
-        return self.whole(every)
+        finally:
+            self._around = outer
 
     def weight(self, variable: keras.Variable) -> Any:
         """The variable's value, which no gradient reaches but those at what it meets."""
@@ -230,17 +244,20 @@ class Recorder:
         """Raises ValueError where outputs have not `each` rows for each record, or stand in another function."""
         known = outputs.shape[0] is not None or each == 1  # several rows a record: as many as its positions
         if self._rows is not None and known and outputs.shape[0] != self._rows * each:
-            raise ValueError(
-                f"Layer {self.layer!r} computes {outputs.shape[0] or 'an unknown number of'} rows for {self._rows}"
-                " records: their gradients can't be told apart by record. Keep axis 0 the batch; positions go into the"
-                " middle axes, (batch, positions, features)."
-            )
+            raise ValueError(self._other_rows(outputs))
         if tf.compat.v1.get_default_graph() is not self._graph:
             raise ValueError(
                 f"Layer {self.layer!r} is called inside a loop, a branch or another function, where its per-record"
                 " gradients can't be taken. Call it directly, once for each use (TimeDistributed needs a fixed number"
                 " of steps)."
             )
+
+    def _other_rows(self, rows: tf.Tensor) -> str:
+        return (
+            f"Layer {self.layer!r} computes {rows.shape[0] or 'an unknown number of'} rows for {self._rows} records:"
+            " their gradients can't be told apart by record. Keep axis 0 the batch; positions go into the middle axes,"
+            " (batch, positions, features)."
+        )
 
     @contextlib.contextmanager
     def aside(self, records: int) -> Iterator[None]:
@@ -302,7 +319,7 @@ def recording(model: keras.Model, recorder: Recorder, allow_generic: bool = Fals
                 function = functools.partial(recorder.observed_layer, layer, original, allow_generic)
             # Beside the class's method, past Keras' tracking of attributes.
             changed.append((layer, vars(layer).get("call")))
-            vars(layer)["call"] = functools.partial(named, recorder, layer.path or layer.name, function)
+            vars(layer)["call"] = functools.partial(named, recorder, layer, function)
         yield recorder
     finally:
         for layer, call in changed:
@@ -318,29 +335,13 @@ def of_dense(layer: Any, formula: Callable[..., Any], *args: Any, **kwargs: Any)
     return formula(*args, **kwargs)
 
 
-def named(recorder: Recorder, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def named(recorder: Recorder, layer: Any, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Calls a formula; errors that arise in it name its layer."""
-    outer, recorder.layer = recorder.layer, name
+    outer, recorder.layer = recorder.layer, layer.path or layer.name
     try:
         return function(*args, **kwargs)
+    except NotOfRecordsError as error:
+        error.part = layer if error.part is None else error.part
+        raise
     finally:
         recorder.layer = outer
-
-
-def multiplied(inputs: tf.Tensor, matrix: tf.Tensor, transpose_b: bool = False) -> Any:
-    """inputs (batch, ..., n) times a matrix (n, m), or (m, n) transposed: (batch, ..., m).
-
-    Never of more than three axes: with oneDNN, TensorFlow 2.21 multiplies (batch, 1, k, n) by (n, m) wrongly, and
-    writes beyond its memory.
-    """
-    if len(inputs.shape) <= 3:
-        return tf.matmul(inputs, matrix, transpose_b=transpose_b)
-    flat = tf.matmul(positions(inputs), matrix, transpose_b=transpose_b)
-    if None not in inputs.shape[1:]:
-        return tf.reshape(flat, (-1, *inputs.shape[1:-1], flat.shape[-1]))
-    outputs = tf.reshape(flat, tf.concat([tf.shape(inputs)[:-1], tf.shape(flat)[-1:]], 0))
-    return tf.ensure_shape(outputs, [*inputs.shape[:-1], flat.shape[-1]])
-
-
-def reshaped(value: tf.Tensor, shape: Sequence[int] | None) -> tf.Tensor:
-    return value if shape is None else tf.reshape(value, shape)

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.caller import warn
+from tfdp_layers.per_record.adopted import adopted
 from tfdp_layers.structure import trained_weights
 from tfdp_layers.uses.counted import CountedLayer
 
@@ -122,11 +123,11 @@ def parts_to_record(layer: Any) -> list[Any]:
 
 
 def own_weights(layer: keras.layers.Layer) -> list[Any]:
-    """The trained weights that the layer itself owns, not a layer within it.
+    """The trained weights that the layer itself owns, not a layer within it; and the tables that it adopted.
 
     What Keras trains goes by each weight's own flag: a part that was unfrozen in a frozen layer is trained.
     """
-    within = {id(v) for v in unshared(layer)}
+    within = {id(v) for v in [*unshared(layer), *adopted(layer)]}
     return [v for v in trained_weights(layer) if id(v) in within]
 
 
