@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.certificates.additivity import gap_of, tolerance
+from tfdp_layers.certificates.standing import standing_numbers
 from tfdp_layers.certificates.synthetic import ROWS, inputs_like, synthetic_inputs, synthetic_labels
 from tfdp_layers.certificates.uses import recorded
 from tfdp_layers.layers.base import inspect_uses
@@ -114,7 +115,7 @@ def row(i: int, data: Any) -> Any:
 
 @contextlib.contextmanager
 def without_randomness(model: "PrivateTraining") -> Iterator[None]:
-    """Switches dropout and noise layers off for the block, by their rates."""
+    """Switches dropout and noise layers off for the block, by their rates; what others draw is alike for all rows."""
     saved = []
     for layer in model._flatten_layers():
         for name, off in _RATES.items():
@@ -126,7 +127,8 @@ def without_randomness(model: "PrivateTraining") -> Iterator[None]:
         spectral = isinstance(layer, keras.layers.SpectralNormalization)
         layer.call = functools.partial(unnormalized, layer) if spectral else functools.partial(switched_off, layer.call)
     try:
-        yield
+        with standing_numbers():
+            yield
     finally:
         for layer in augmenting:
             del layer.call
@@ -241,8 +243,9 @@ def culprit(model: "PrivateTraining", x: Any) -> str:
         except (AttributeError, ValueError):
             continue
         flat = keras.tree.flatten(x)
-        whole = keras.tree.flatten(part(flat, training=True))
-        single = keras.tree.flatten(part([t[:1] for t in flat], training=True))
+        with without_randomness(model):
+            whole = keras.tree.flatten(part(flat, training=True))
+            single = keras.tree.flatten(part([t[:1] for t in flat], training=True))
         for a, b in zip(whole, single, strict=True):
             a, b, error = np.asarray(a[:1], np.float64), np.asarray(b, np.float64), tolerance(model)
             if not np.allclose(a, b, error, error / 100):
