@@ -6,7 +6,7 @@ import sysconfig
 import warnings
 from types import FrameType
 
-__all__ = ["warn"]
+__all__ = ["as_it_is", "warn"]
 
 _NOT_USERS = frozenset(
     ("tfdp_layers", "keras", "tf_keras", "tensorflow", "keras_tuner", "tensorflow_privacy", "dp_accounting")
@@ -34,6 +34,19 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
         module=frame.f_globals.get("__name__") or "<unknown>",
         registry=frame.f_globals.setdefault("__warningregistry__", {}),
     )
+
+
+def as_it_is(error: Exception) -> None:
+    """Has Keras leave an error that this library raised within a layer's call as it is.
+
+    Keras puts the call's arguments around every error on its way out, in escape codes for a terminal: of use where an
+    operation failed on them, and in the way of a sentence that says what to do.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is not None and str(trace.tb_frame.f_globals.get("__name__")).split(".")[0] == "tfdp_layers":
+        error._keras_call_info_injected = True  # type: ignore[attr-defined]
 
 
 def _users(frame: FrameType) -> FrameType:

@@ -24,9 +24,10 @@ _COUNTING = ("Range", "Counter", "Variant")
 def repeats(source: Any) -> bool:
     """Whether a tf.data pipeline, or a data set of Grain, is seen to give records more than once.
 
-    What a zip pairs with the records, a label for all of them say, may be repeated; all that it pairs may not. Seen are
-    repeats in the functions of `flat_map` and `interleave`, too, and a pipeline behind itself, once as it is; not what
-    functions do besides, copies that they make of a record say.
+    What a zip pairs with the records, a label for all of them say, may be repeated; all that it pairs may not, but for
+    one thing that is paired with a count that ends, as Keras' `timeseries_dataset_from_array` pairs the series with the
+    numbers of its windows. Seen are repeats in the functions of `flat_map` and `interleave`, too, and a pipeline behind
+    itself, once as it is; not what functions do besides, copies that they make of a record say.
     """
     if isinstance(source, tf.data.Dataset):
         return _pipeline_repeats(source) or _comes_twice(source)
@@ -39,7 +40,10 @@ def repeats(source: Any) -> bool:
 def _pipeline_repeats(dataset: tf.data.Dataset) -> bool:
     name, inputs = type(dataset).__name__, list(dataset._inputs())
     if "Zip" in name:  # of enumerate, too, where one of them counts
-        paired = [one for one in inputs if not any(kind in type(one).__name__ for kind in _COUNTING)]
+        counts = [one for one in inputs if any(kind in type(one).__name__ for kind in _COUNTING)]
+        paired = [one for one in inputs if one not in counts]
+        ends = any(0 <= int(tf.data.experimental.cardinality(one)) < ENDLESS for one in counts)
+        paired = [one for one in paired if not (ends and _is_one_thing(one))]
         return bool(paired) and all(map(_pipeline_repeats, paired))
     if "DirectedInterleave" in name:  # of sample_from_datasets: the first one says whose turn it is
         inputs = inputs[1:]
@@ -78,6 +82,12 @@ def _held_by(dataset: tf.data.Dataset) -> tuple[dict[int, bool], bool]:
     if any(kind in name for kind in _CHANGING) and "Directed" not in name:
         held = dict.fromkeys(held, False)
     return held | {id(dataset): True}, twice
+
+
+def _is_one_thing(dataset: tf.data.Dataset) -> bool:
+    """Whether a pipeline repeats a single element, of `from_tensors`."""
+    inputs = list(dataset._inputs())
+    return "Repeat" in type(dataset).__name__ and [type(one).__name__.strip("_") for one in inputs] == ["TensorDataset"]
 
 
 def refuse_repeated(repeated: bool, unit: str) -> None:

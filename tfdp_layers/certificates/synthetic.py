@@ -120,7 +120,8 @@ def synthetic_labels(model: "PrivateTraining", x: Any, y: Any, seed: int = 1) ->
     def fill(spec: Any, output: tf.Tensor) -> tf.Tensor:
         if not isinstance(spec, tf.TensorSpec) and len(spec) >= rows:
             return tf.convert_to_tensor(spec[:rows])
-        shape = [rows] + [o if d is None else d for d, o in zip(spec.shape[1:], output.shape[1:], strict=False)]
+        open_sizes = [*output.shape[1:], *[8] * len(spec.shape)]  # of labels with more axes, those that are not known
+        shape = [rows] + [o if d is None else d for d, o in zip(spec.shape[1:], open_sizes, strict=False)]
         dtype = tf.as_dtype(spec.dtype)
         if dtype.is_integer or dtype.is_bool:
             same = len(shape) == len(output.shape) and shape[-1] == output.shape[-1]

@@ -44,10 +44,9 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
         return x
     if x is None or hasattr(x, "element_spec") or isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__"):
         raise ValueError(
-            f"fit got {type(x).__name__}: how its batches were drawn is unknown, and the cost depends on it. Give"
-            " arrays; or tfdp.records(dataset), of a tf.data pipeline of single records, which are then drawn by"
-            " Poisson sampling, the cheapest; or say how it draws: tfdp.declare_sampling(dataset, sampling,"
-            " examples=n)."
+            f"fit got {type(x).__name__}: how its batches were drawn is unknown, and the cost depends on it."
+            f" {_single(x)} Single records are drawn by Poisson sampling, the cheapest, in batches of fit's batch_size."
+            " Or say how it draws: tfdp.declare_sampling(dataset, sampling, examples=n)."
         )
     sampling, batch_size = options["sampling"], arguments.get("batch_size")
     if sampling is None:
@@ -269,3 +268,16 @@ def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     if unknown:
         raise unexpected(function.__name__, unknown[0], known)
     return dict(signature.bind(*args, **kwargs).arguments)
+
+
+def _single(given: Any) -> str:
+    """How single records come of what gives batches."""
+    if hasattr(given, "element_spec"):
+        return (
+            "Give arrays; or, of a tf.data pipeline, tfdp.records(dataset) where it gives single records,"
+            " tfdp.records(dataset.unbatch()) where it gives batches."
+        )
+    return (
+        "Give arrays; or an object that has __len__ and __getitem__(index), of one record each, (x, y): what draws and"
+        " changes it stays as it is."
+    )

@@ -45,6 +45,8 @@ def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
         return
     if len(values.shape) == len(model.outputs[0].shape) and values.shape[-1] != 1:
         return  # no class numbers: see `check_label_shapes`
+    ignored = getattr(loss, "ignore_class", None)  # of padding, and of positions that are not masked
+    values = values if ignored is None else values[values != ignored]
     if values.dtype.kind == "f" and (values != np.floor(values)).any():
         raise ValueError(
             "The loss takes class numbers, and some of y are fractions, which Keras would cut off. Number the classes;"

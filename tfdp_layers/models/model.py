@@ -80,10 +80,7 @@ def refuse_no_model(model: Any) -> None:
         made = "keras.models.load_model(path)" if isinstance(model, str | os.PathLike) else "keras.Sequential(layers)"
         raise ValueError(f"make_private takes a Keras model. Received: {type(model).__name__}. Make one: {made}.")
     if not isinstance(model, kinds):
-        raise ValueError(
-            f"make_private takes Sequential and functional models; {type(model).__name__} defines its own call(), in"
-            " which the uses of a layer can't be counted. Write it as a functional model."
-        )
+        raise ValueError(refusal_of_subclass(model))
     if not model.built or model.inputs is None:
         raise ValueError(f"Model {model.name!r} is not built: give it a keras.Input as its first layer.")
     own = own_code(model)
@@ -96,13 +93,29 @@ def refuse_no_model(model: Any) -> None:
         )
 
 
+def refusal_of_subclass(model: keras.Model) -> str:
+    """What to say of a model that is no graph of layers, and trains as a layer of one."""
+    own = next((name for name in ("train_step", "compute_loss") if is_own(model, name)), None)
+    left_out = (
+        f" Its {own}() is left out then: a loss of your own goes to compile (one value a record), and steps of your"
+        " own are a loop (docs/loops.md)."
+    )
+    return (
+        f"make_private takes Sequential and functional models; {type(model).__name__} defines its own call(). Make it a"
+        " layer of a functional model, which trains the very same weights: x = keras.Input(shape), then"
+        f" tfdp.make_private(keras.Model(x, model(x))).{left_out if own else ''}"
+    )
+
+
+def is_own(model: keras.Model, name: str) -> bool:
+    """Whether neither Keras nor this library wrote a method of a model."""
+    owner = next(kind for kind in type(model).__mro__ if name in vars(kind))
+    return owner.__module__.partition(".")[0] not in ("keras", "tfdp_layers") or name in vars(model)
+
+
 def own_code(model: keras.Model) -> str | None:
     """The first of the methods that decide what a training computes which neither Keras nor this library wrote."""
-    for name in ("call", "train_step", "compute_loss"):
-        owner = next(kind for kind in type(model).__mro__ if name in vars(kind))
-        if owner.__module__.partition(".")[0] not in ("keras", "tfdp_layers") or name in vars(model):
-            return name
-    return None
+    return next((name for name in ("call", "train_step", "compute_loss") if is_own(model, name)), None)
 
 
 def make_private(

@@ -232,6 +232,10 @@ class BoundedSums(KerasMixin):
 
 def update(metric: Any, y_true: Any, prediction: Any, weight: Any) -> None:
     """Updates a metric with the records of a draw. Raises ValueError where it gives one number for all of them."""
+    if weight is not None and isinstance(metric, keras.metrics.IoU):  # which takes a weight for each entry
+        entries = y_true if metric.sparse_y_true else y_true[..., 0]
+        weight = tf.reshape(tf.cast(weight, metric.dtype), (-1, *[1] * (len(entries.shape) - 1)))
+        weight = tf.broadcast_to(weight, tf.shape(entries))
     try:
         metric.update_state(y_true, prediction, sample_weight=weight)
     except (ValueError, tf.errors.InvalidArgumentError) as error:

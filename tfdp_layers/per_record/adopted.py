@@ -22,17 +22,16 @@ _ADOPTED: WeakKeyDictionary[Any, WeakSet[Any]] = WeakKeyDictionary()
 class NotOfRecordsError(RefusedLayerError):
     """A table was looked up by ids of no record, and no layer adopted it whose call shows where records meet it.
 
-    Keras leaves such an error as it is on its way through the layers' calls.
-
-    Args:
-        part: the layer that owns the table.
+    Attributes:
+        part: the layer that owns the table; that in whose call the error is raised, where it is not given.
     """
 
-    _keras_call_info_injected = True
+    part: Any
 
     def __init__(self, message: str, part: Any = None) -> None:
         super().__init__(message)
-        self.part = part
+        if part is not None:
+            self.part = part
 
 
 def parts_adopted(layer: Any) -> list[Any]:

@@ -172,7 +172,8 @@ def one_output(
         raise ValueError(
             f"Loss {name!r} returns shape {tuple(values.shape)} for a batch: one number for the whole batch hides what"
             " each record adds, so no record's influence can be bounded. Return one value a record, shape (batch,) or"
-            " (batch, ...)."
+            f" (batch, ...): {_over_each_record(loss, y_pred)}. A loss that compares records with each other (Cox's"
+            " partial likelihood, pairs within a batch) has no such value."
         )
     axes = list(range(1, len(values.shape)))
     counts = tf.ones_like(values)
@@ -194,3 +195,12 @@ def expand_to(values: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     while len(values.shape) < len(like.shape):
         values = values[..., tf.newaxis]
     return values
+
+
+def _over_each_record(loss: Any, y_pred: tf.Tensor) -> str:
+    """What to write, for a loss of one number to give one for each record."""
+    axes = tuple(range(1, len(y_pred.shape)))
+    if hasattr(loss, "axis") and type(loss).__module__.partition(".")[0] == "keras":
+        return f"keras.losses.{type(loss).__name__}(axis={axes})"
+    axis = -1 if len(axes) == 1 else axes
+    return f"keras.ops.mean(..., axis={axis}) in place of keras.ops.mean(...)"

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.caller import as_it_is
 from tfdp_layers.per_record.adopted import NotOfRecordsError, adopted_by, are_of_records, parts_adopted
 from tfdp_layers.per_record.agreement import agreeing
 from tfdp_layers.per_record.broadcasting import multiplied, reshaped, summed_like
@@ -340,8 +341,9 @@ def named(recorder: Recorder, layer: Any, function: Callable[..., Any], *args: A
     outer, recorder.layer = recorder.layer, layer.path or layer.name
     try:
         return function(*args, **kwargs)
-    except NotOfRecordsError as error:
-        error.part = layer if error.part is None else error.part
+    except ValueError as error:
+        vars(error).setdefault("part", layer)
+        as_it_is(error)
         raise
     finally:
         recorder.layer = outer
