@@ -1,6 +1,5 @@
 """What a ledger holds, to look at."""
 
-import contextlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -120,16 +119,27 @@ class View:
         """Returns the ledger as JSON text, one entry a line."""
         return self._seen().text()
 
+    def _look_if_free(self) -> str:
+        """Looks, unless another thread is at it; says what hinders it where the file cannot be read."""
+        if not self._threads.acquire(blocking=False):
+            return ""
+        try:
+            self._state.look()
+        except LedgerError as error:
+            return f", as it was read last: {error}"
+        finally:
+            self._threads.release()
+        return ""
+
     def __repr__(self) -> str:
-        with contextlib.suppress(LedgerError):  # it is shown in errors, too
-            self._look()
-        entries = self._state.entries
+        """What the file holds now, where there is one."""
+        hindered, entries = self._look_if_free(), self._state.entries
         relation = next((row.release.relation.name for row in entries.rows), None)
         named = f", dataset={self.dataset!r}" if self.dataset is not None else ""
         counts = f"entries={len(entries)}, steps={entries.steps}"
         path = None if self.path is None else str(self.path)
         budget = f", budget=({self.budget.epsilon:g}, {self.budget.delta:g})" if self.budget is not None else ""
-        return f"{type(self).__name__}(path={path!r}{named}{budget}, {counts}, relation={relation})"
+        return f"{type(self).__name__}(path={path!r}{named}{budget}, {counts}, relation={relation}{hindered})"
 
 
 def state_of(ledger: Any) -> State:

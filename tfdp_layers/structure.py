@@ -71,9 +71,19 @@ def is_container(layer: keras.layers.Layer) -> bool:
 
 def inputs_of(model: keras.Model) -> Any:
     """The symbolic inputs of a built model, in the structure that its call takes."""
-    return model.inputs[0] if isinstance(model, keras.Sequential) else model.input
+    return model.inputs[0] if isinstance(model, keras.Sequential) else plain(model.input)
 
 
 def outputs_of(model: keras.Model) -> Any:
     """The symbolic outputs of a built model, in the structure that its call returns."""
-    return model.outputs[0] if isinstance(model, keras.Sequential) else model.output
+    return model.outputs[0] if isinstance(model, keras.Sequential) else plain(model.output)
+
+
+def plain(structure: Any) -> Any:
+    """Dicts and lists of Keras' own classes as plain ones.
+
+    `FeatureSpace` gives such a dict as the inputs of a model, which then warns of every other dict that it is given.
+    """
+    if isinstance(structure, dict):
+        return {name: plain(part) for name, part in structure.items()}
+    return [plain(part) for part in structure] if isinstance(structure, list) else structure

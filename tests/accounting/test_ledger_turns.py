@@ -232,3 +232,30 @@ def test_a_file_in_which_another_ledger_lies_is_not_stated(path):
     charged(Ledger(path))
     with pytest.raises(LedgerError, match="replaced by another ledger"):
         epsilon(mine, 1e-5)
+
+
+def test_what_is_printed_is_what_the_file_holds_and_never_an_error(path):
+    first, second = Ledger(path), Ledger(path)
+    charged(second, 5)
+    second.close()
+    assert "steps=5" in str(first)
+    path.write_text("no ledger", encoding="utf-8")
+    assert "steps=5" in repr(first)
+    assert "as it was read last" in repr(first)
+
+
+def test_printing_does_not_wait_for_a_thread_that_charges(path):
+    ledger, held = Ledger(path), threading.Event()
+    done = threading.Event()
+
+    def charge():
+        with ledger._threads:
+            held.set()
+            done.wait(10)
+
+    thread = threading.Thread(target=charge)
+    thread.start()
+    held.wait(10)
+    assert "steps=0" in str(ledger)
+    done.set()
+    thread.join()

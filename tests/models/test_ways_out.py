@@ -1,5 +1,7 @@
 """Ordinary Keras programs: what is refused names a way out, which is taken here; what was refused wrongly trains."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -138,3 +140,34 @@ def test_windows_of_a_series_are_records_and_repeats_of_them_are_not():
     assert repeats(dataset.from_tensors(series[0]).repeat(9))
     assert repeats(dataset.from_tensors(series[0]).repeat(9).enumerate())
     assert repeats(dataset.zip((dataset.from_tensor_slices(series).repeat(2), dataset.range(40))))
+
+
+def test_the_inputs_of_a_feature_space_are_a_dict_like_any_other():
+    """Keras holds them in a class of its own, and then warns of every dict that the model is called on."""
+    kinds, table = keras.utils.FeatureSpace, {"age": X[:, 0], "ward": np.array(["a", "b"] * 20)}
+    space = kinds({"age": kinds.float_rescaled(0.1), "ward": kinds.string_hashed(4)}, output_mode="concat")
+    space.adapt(tf.data.Dataset.from_tensor_slices(table))
+    model = keras.Model(space.get_inputs(), kl.Dense(1)(space.get_encoded_features()))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fitted(model, "mse", x=tfdp.records(tf.data.Dataset.from_tensor_slices((table, X[:, :1]))), y=None)
+    assert not [one for one in caught if "The structure of" in str(one.message)]
+
+
+def test_a_graph_whose_nodes_are_the_records_is_refused_as_mixing():
+    """Its layers take as many rows as there are nodes, and fail on any other number, as the measurement has it."""
+
+    class Neighbours(kl.Layer):
+        def __init__(self):
+            super().__init__()
+            self.dense = kl.Dense(3)
+
+        def call(self, given):
+            return ops.matmul(given[1], self.dense(given[0]))
+
+    nodes, edges = keras.Input(batch_shape=(40, 4)), keras.Input(batch_shape=(40, 40))
+    model = keras.Model([nodes, edges], Neighbours()([Neighbours()([nodes, edges]), edges]))
+    with pytest.raises(ValueError, match=r"not independent.*a product of records with each other"):
+        fitted(model, LOSS, x=[X, np.eye(40, dtype="float32")])
+    rows = keras.Input(batch_shape=(8, 4))
+    fitted(keras.Model(rows, kl.Dense(3)(rows)), LOSS)  # which takes any number
