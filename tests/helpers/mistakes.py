@@ -72,6 +72,11 @@ MISTAKES = {
     "whose records they are, given to compile": lambda: private(unit_ids=Y),
     "a path in the place of a ledger": lambda: tfdp.accounting.epsilon("ledger.json", 1e-5),
     "a model in the place of a path": lambda: private().load_weights(private()),
+    "a model of a class of your own": lambda: tfdp.make_private(
+        type("Net", (keras.Model,), {"call": lambda net, x: x})()
+    ),
+    "an argument that is missing": lambda: tfdp.optimizers.ClippedOptimizer(),  # type: ignore[call-arg]
+    "the data set's name as the ledger's second argument": lambda: tfdp.accounting.Ledger("a.json", "people"),  # type: ignore[misc]
     "a model with a train_step of its own": lambda: tfdp.make_private(with_a_step_of_its_own()),
     "a statement that is to be saved": lambda: private().privacy_statement(1e-5).save("PRIVACY.txt"),
     "the class of an optimizer": lambda: tfdp.optimizers.ClippedOptimizer(keras.optimizers.Adam),
