@@ -22,6 +22,20 @@ def unpack(node: Node, a: Any) -> list[Any]:
     return list(np.moveaxis(a, node.attribute("axis"), 0))
 
 
+@operation("Split")
+def split(node: Node, axis: Any, a: Any) -> list[Any]:
+    return np.split(a, node.attribute("num_split"), int(plain(axis)))
+
+
+@operation("SplitV")
+def split_by(node: Node, a: Any, sizes: Any, axis: Any) -> list[Any]:
+    """Parts of these sizes, one of which may be -1: what the others leave."""
+    found, along = [int(n) for n in plain(sizes)], int(plain(axis))
+    if -1 in found:
+        found[found.index(-1)] = a.shape[along] - (sum(found) + 1)
+    return np.split(a, np.cumsum(found)[:-1], along)
+
+
 @operation("ConcatV2")
 def concat(node: Node, *arrays: Any) -> Any:
     *parts, axis = arrays

@@ -54,6 +54,14 @@ def recomputed(make: Callable[[], Any]) -> Any:
         return make()
 
 
+class Frames(kl.Layer):
+    """Which TensorFlow cuts by parts of a shape that it splits."""
+
+    def call(self, x: Any) -> Any:
+        real, imaginary = keras.ops.stft(x, 8, 4, 8)
+        return keras.ops.concatenate([real, imaginary, tf.signal.frame(x, 5, 3)], axis=-1)
+
+
 NETWORKS: dict[str, Callable[[], Any]] = {
     "mlp": lambda: image(kl.Flatten(), kl.Dense(5, activation="tanh"), kl.Dense(2)),
     "activations": lambda: image(
@@ -101,6 +109,7 @@ NETWORKS: dict[str, Callable[[], Any]] = {
     "embedding": lambda: tokens(kl.Embedding(9, 4), kl.GlobalAveragePooling1D(), kl.Dense(2)),
     "embedding, averaged under a mask": lambda: tokens(kl.Embedding(9, 4, mask_zero=True), kl.GlobalAveragePooling1D()),
     "shapes": lambda: image(kl.Permute((2, 1, 3)), kl.Reshape((16, 12)), kl.Reshape((-1, 6)), kl.Flatten()),
+    "frames of a signal": lambda: image(Frames(), kl.Dense(2), shape=(20,)),
     "repeated": lambda: image(kl.Flatten(), kl.RepeatVector(3), kl.Dense(2)),
     "dropout": lambda: image(kl.Dropout(0.3), kl.SpatialDropout2D(0.2), kl.Flatten(), kl.AlphaDropout(0.1)),
     "noise": lambda: image(kl.GaussianNoise(0.3), kl.GaussianDropout(0.2), kl.Flatten(), kl.Dense(2)),

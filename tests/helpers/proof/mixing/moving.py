@@ -241,6 +241,19 @@ def first_half(x):
 
 
 @rows
+def as_many_as_a_record_has_numbers(x):
+    """By parts of a shape, which are taken for each other."""
+    records, width = tf.split(tf.shape(x), [1, -1])
+    return x[: width[0]] + 0.0 * tf.cast(records, x.dtype)
+
+
+@rows
+def columns_by_a_split_shape(x):
+    records, width = tf.split(tf.shape(x), 2)
+    return x[:, : tf.minimum(records, width)[0]]
+
+
+@rows
 def last_copy_and_more(x):
     return tf.tile(x, [3, 1])[size(x) * 2 : size(x) * 4]
 
