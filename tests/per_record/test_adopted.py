@@ -111,3 +111,15 @@ def test_what_no_layer_around_shows_is_refused_by_name():
     with pytest.raises(ValueError, match="no formula gives their per-record gradients, nor does its call show") as said:
         model_of("looped").sensitivities()
     assert "Exception encountered when calling" not in str(said.value)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_ids_may_be_written_as_floats(dtype):
+    """As `keras.Input((LENGTH,))` takes them, which says of no type; synthetic ones then lie within the table."""
+    ids = keras.Input((LENGTH,))
+    model = private(
+        keras.Model(ids, kl.Dense(1)(kl.Flatten()(Placed(CASES["added"], kl.Embedding(WORDS, WIDTH))(ids))))
+    )
+    x, y = records(40)
+    model.fit(x.astype(dtype), y, batch_size=8, verbose=0)
+    assert tfdp.check_independence(model).proved

@@ -18,7 +18,9 @@ __all__ = ["standing_numbers"]
 
 _DRAWS = ("normal", "uniform", "truncated_normal", "randint")
 _SEED = 7
-_lock, _here, _inside = threading.Lock(), threading.local(), []
+_lock, _here = threading.Lock(), threading.local()
+_inside: list[dict[str, Callable[..., Any]]] = []
+"""What Keras draws by, while anybody is inside; then one entry for each of them."""
 
 
 @contextlib.contextmanager

@@ -158,8 +158,8 @@ class Recorder:
             return self.whole(every)
         except UnknownUseError as error:
             if not allow_generic:
-                refused = [NotOfRecordsError(no_formula(layer, str(error)), part) for part in parts_adopted(layer)]
-                raise (refused or [ValueError(no_formula(layer, str(error)))])[0] from error
+                said, parts = no_formula(layer, str(error)), parts_adopted(layer)
+                raise NotOfRecordsError(said, parts[0]) if parts else ValueError(said) from error
             slow_layers.add(layer)
             return self.whole(every)
         finally:
