@@ -199,8 +199,6 @@ def expand_to(values: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
 
 def _over_each_record(loss: Any, y_pred: tf.Tensor) -> str:
     """What to write, for a loss of one number to give one for each record."""
-    axes = tuple(range(1, len(y_pred.shape)))
     if hasattr(loss, "axis") and type(loss).__module__.partition(".")[0] == "keras":
-        return f"keras.losses.{type(loss).__name__}(axis={axes})"
-    axis = -1 if len(axes) == 1 else axes
-    return f"keras.ops.mean(..., axis={axis}) in place of keras.ops.mean(...)"
+        return f"keras.losses.{type(loss).__name__}(axis={tuple(range(1, len(y_pred.shape)))})"
+    return "reduce over all axes but the first, as keras.ops.mean(..., axis=-1) does of values (batch, n)"
