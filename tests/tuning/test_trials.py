@@ -31,7 +31,7 @@ def test_a_build_that_goes_on_from_an_earlier_trial_is_refused_before_anything_i
         made.append(model)
         return model
 
-    with pytest.raises(ValueError, match="the search did not pay for that"):
+    with pytest.raises(ValueError, match="build returned a model whose weights another training paid for"):
         found(warm, ledger=ledger)
     assert ledger.steps == 0
 

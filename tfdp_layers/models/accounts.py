@@ -43,10 +43,15 @@ def join_accounts(account: Account, variables: Iterable[Any], trained: Iterable[
 
 
 def join_copies(account: Account, values: Iterable[Any]) -> None:
-    """Takes over what those among these values cost that are copies of released ones. Raises: as `join_accounts`."""
-    for cost in costs_of(values, account.ledger):
-        if not account.ledger.holds(cost):
-            _take_over(account.ledger, cost)
+    """Takes over what those among these values cost that are copies of released ones, of all of them or of none.
+
+    Raises: as `join_accounts`.
+    """
+    costs = [cost for cost in costs_of(values, account.ledger) if not account.ledger.holds(cost)]
+    tried = account.ledger.copy() if len(costs) > 1 else account.ledger
+    for ledger in (tried, account.ledger):
+        for cost in costs:
+            _take_over(ledger, cost)
 
 
 def _take_over(ledger: Ledger, cost: Ledger) -> None:

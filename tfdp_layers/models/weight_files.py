@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 from tfdp_layers.accounting.released import loading
 from tfdp_layers.accounting.stored import read_paid_weights, read_stored_ledger, write_paid_weights, write_stored_ledger
@@ -114,11 +115,12 @@ class WeightFiles(Bookkeeping):
         return list(super().get_weights())
 
     def set_weights(self, weights: Any) -> None:
-        """As in Keras; what copies of released weights cost joins the ledger, before they are set."""
+        """As in Keras; what copies of released weights cost joins the ledger: where it cannot, statements refuse."""
         self._privacy.decided("set the weights")
         if self._privacy.run is None:
             weights = list(weights)
-            join_copies(self._privacy.account, weights)
+            with contextlib.suppress(ValueError, LedgerError):
+                join_copies(self._privacy.account, weights)
         super().set_weights(weights)
 
     def get_state_tree(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
