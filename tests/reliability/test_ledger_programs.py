@@ -7,7 +7,7 @@ import pytest
 from helpers.ledger_programs import run_ledger_program
 from tfdp_layers.accounting.view import View
 
-PROGRAMS = int(os.environ.get("LEDGER_PROGRAMS", "400"))
+PROGRAMS = int(os.environ.get("LEDGER_PROGRAMS", "80"))
 
 
 def programs(seeds, folder):
