@@ -123,3 +123,10 @@ def test_ids_may_be_written_as_floats(dtype):
     x, y = records(40)
     model.fit(x.astype(dtype), y, batch_size=8, verbose=0)
     assert tfdp.check_independence(model).proved
+
+
+@pytest.mark.parametrize("ids", [lambda ids: ops.max(ids), lambda ids: ops.max(ids, 0)], ids=["one", "one a place"])
+def test_ids_of_all_records_together_are_refused(ids):
+    CASES["of all"] = lambda s, given, n: s.tokens(given) + s.places(ids(given))
+    with pytest.raises(ValueError, match=r"no formula gives|not independent"):
+        tfdp.check_independence(model_of("of all"))

@@ -76,7 +76,8 @@ def is_of_keras(layer: Any) -> bool:
 
 def are_of_records(ids: tf.Tensor, records: int) -> bool:
     """Whether the ids of an inspection are of its records: as many, or of a number that is lost, and made of them."""
-    return ids.shape[0] == records if ids.shape[0] is not None else of_arguments(ids)
+    known = ids.shape[0] if ids.shape.rank else 1
+    return known == records if known is not None else of_arguments(ids)
 
 
 def of_arguments(tensor: tf.Tensor) -> bool:

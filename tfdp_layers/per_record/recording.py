@@ -125,7 +125,7 @@ class Recorder:
 
     def of_each_record(self, ids: tf.Tensor) -> tf.Tensor:
         """Ids (1, ...), positions for example, repeated for each record, so that its gradient can be told apart."""
-        if self._records is None or ids.shape[0] not in (1, None) or len(ids.shape) == 1:
+        if self._records is None or len(ids.shape) < 2 or ids.shape[0] not in (1, None):
             return ids
         repeated = tf.broadcast_to(ids, tf.concat([[self._records], tf.shape(ids)[1:]], 0))
         return tf.ensure_shape(repeated, [None, *ids.shape[1:]])
@@ -254,8 +254,9 @@ class Recorder:
             )
 
     def _other_rows(self, rows: tf.Tensor) -> str:
+        found = (rows.shape[0] if rows.shape.rank else 1) or "an unknown number of"
         return (
-            f"Layer {self.layer!r} computes {rows.shape[0] or 'an unknown number of'} rows for {self._rows} records:"
+            f"Layer {self.layer!r} computes {found} rows for {self._rows} records:"
             " their gradients can't be told apart by record. Keep axis 0 the batch; positions go into the middle axes,"
             " (batch, positions, features)."
         )
