@@ -71,7 +71,7 @@ def calibrate_noise_multiplier(
     before, noise = _before(ledger, sampling, examples), settled(sampling, noise, steps, examples)
     plan = _Plan(sampling, examples, delta, before, noise, records_per_owner=records_per_owner)
     spent = plan.epsilon(1.0, 0)
-    if spent >= target_epsilon:
+    if spent >= target_epsilon * (1.0 - 2.0 * _TOLERANCE):
         raise OutOfReachError(
             f"The ledger already holds epsilon={rounded_up(spent)} at delta={delta:g}, so no noise reaches"
             f" target_epsilon={target_epsilon!r}. Use a larger target."
