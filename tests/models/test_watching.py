@@ -4,25 +4,13 @@ import json
 import warnings
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
+from helpers.watched import PUBLIC, X, Y, model_of
 from tfdp_layers.callbacks.steering import flatten_callbacks
-from tfdp_layers.models.watching import _FEW, numbers_of
-
-X, Y = np.ones((8, 3), np.float32), np.zeros((8, 1), np.float32)
-PUBLIC = (np.zeros((4, 3), np.float32), np.zeros((4, 1), np.float32))
-
-
-def model_of(output="head", **options):
-    inputs = keras.Input((3,))
-    clips = {"input_clip": 1.0, "upstream_clip": 0.1}
-    model = tfdp.PrivateModel(inputs, tfdp.layers.ClippedDense(1, name=output, **clips)(inputs))
-    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), "mse", metrics=["mae"], **options)
-    return model
 
 
 class Hooked(keras.callbacks.Callback):
@@ -294,63 +282,6 @@ def test_what_a_known_callback_decides_by_stays_what_fit_accepted(deciding, tmp_
     assert not {name for name in vars(callback) if name.startswith("on_")}
 
 
-def trains_in_public(model):
-    """A plain model on the same layers, fitted without noise."""
-    layer = model.layers[-1]
-    inputs = keras.Input((3,))
-    twin = keras.Model(inputs, layer(inputs))
-    twin.compile("sgd", "mse")
-    twin.fit(X, Y + 1.0, verbose=0)
-
-
-MOVES = {
-    "fit of a plain model on its layers": trains_in_public,
-    "a layer": lambda model: model.layers[-1].set_weights([w + 1.0 for w in model.layers[-1].get_weights()]),
-    "a variable, by one bit": lambda model: model.weights[0].assign(np.nextafter(np.array(model.weights[0]), 9.0)),
-    "the model": lambda model: model.set_weights([w + 1.0 for w in model.get_weights()]),
-}
-WHERE = ["on_train_begin", "on_train_batch_begin", "on_train_batch_end", "on_epoch_end", "on_train_end"]
-PLACES = [f"{at}/{way}" for at in WHERE for way in MOVES]
-QUICK = [f"on_epoch_end/{way}" for way in MOVES] + ["on_train_batch_end/a layer"]
-
-
-def notes_of(model):
-    return [
-        note
-        for note in model.privacy_statement(1e-2).notes
-        if "changed the weights while fit ran" in note or "The weights changed" in note
-    ]
-
-
-@pytest.mark.parametrize("case", slow_but(QUICK, PLACES))
-def test_a_callback_that_changes_weights_is_in_the_statement_once(case):
-    """Nothing of what it took from records for that is in a ledger; and nothing is refused, or warned of."""
-    at, way = case.split("/")
-    model, hooked = model_of(), keras.callbacks.Callback()
-    setattr(hooked, at, lambda *args, **kwargs: MOVES[way](model))
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        model.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[hooked])
-    assert not [one for one in caught if "changed" in str(one.message)]
-    (note,) = notes_of(model)
-    assert "The callback Callback changed" in note
-
-
-@pytest.mark.parametrize("where", ["here", "as on a GPU"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "uint8"])
-def test_numbers_of_many_weights_change_with_one_bit_of_one(dtype, where, monkeypatch):
-    if where != "here":
-        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
-    many = [keras.Variable(np.ones((1 + _FEW,)), dtype=dtype), keras.Variable(np.ones(3), dtype=dtype)]
-    numbers = numbers_of(many)
-    before = numbers()
-    assert numbers() == before
-    changed = np.array(many[0])
-    changed[7:8].view(np.uint8)[0] ^= 1
-    many[0].assign(changed)
-    assert numbers() != before
-
-
 def test_hooks_that_are_put_on_a_callback_of_keras_are_watched():
     model, early = model_of(), keras.callbacks.EarlyStopping(monitor="val_loss")
     early.on_epoch_end = lambda epoch, logs=None: READS["get"](logs) and stop(model)
@@ -358,50 +289,12 @@ def test_hooks_that_are_put_on_a_callback_of_keras_are_watched():
         model.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[early], validation_data=PUBLIC)
 
 
+def move_a_layer(model):
+    model.layers[-1].set_weights([w + 1.0 for w in model.layers[-1].get_weights()])
+
+
 def test_one_that_read_a_private_number_before_is_reported_for_it():
     model = model_of()
-    hooked = Hooked(READS["get"], MOVES["a layer"])
+    hooked = Hooked(READS["get"], move_a_layer)
     with pytest.warns(UserWarning, match="read 'mae' and then changed the weights"):
         model.fit(X, Y, batch_size=4, epochs=1, verbose=0, callbacks=[hooked])
-
-
-def test_a_loop_that_changes_weights_is_in_the_statement_and_others_are_not():
-    model, other = model_of(), model_of()
-    for one, ways in ((model, MOVES["a layer"]), (other, lambda model: model.predict(X, verbose=0))):
-        with one.private_run(X, Y, batch_size=4, epochs=1) as run:
-            for batch in run:
-                run.step(batch)
-                ways(one)
-    assert "The loop changed" in notes_of(model)[0]
-    assert notes_of(other) == []
-
-
-def test_callbacks_that_leave_the_weights_alone_are_in_no_statement():
-    model, hooked = model_of(), keras.callbacks.Callback()
-    for at in WHERE:
-        setattr(hooked, at, lambda *args, **kwargs: model.evaluate(*PUBLIC, verbose=0))
-    model.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[hooked])
-    assert notes_of(model) == []
-
-
-def trained_by(method):
-    """A model that trains, unseen by any hook, in a method of its class."""
-
-    def call(self, *args, **kwargs):
-        for weight in self.trainable_variables if self.built else ():
-            weight.assign_add(tf.ones_like(weight))
-        return getattr(super(kind, self), method)(*args, **kwargs)
-
-    kind = type("Mine", (tfdp.PrivateSequential,), {method: call})
-    return kind
-
-
-@pytest.mark.parametrize("method", ["test_step", "evaluate", "_should_eval", None])
-def test_weights_that_change_in_the_validation_are_in_the_statement(method):
-    layer = tfdp.layers.ClippedDense(1, input_clip=1.0, upstream_clip=0.1)
-    kind = tfdp.PrivateSequential if method is None else trained_by(method)
-    model = kind([keras.Input((3,)), layer])
-    model.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), "mse")
-    early = keras.callbacks.EarlyStopping(monitor="val_loss", patience=0, baseline=0.0, restore_best_weights=True)
-    model.fit(X, Y, batch_size=4, epochs=2, verbose=0, validation_data=PUBLIC, callbacks=[early])
-    assert len(notes_of(model)) == (method is not None)
