@@ -29,7 +29,6 @@ from tfdp_layers.sampling.correlated import Correlated
 
 __all__ = ["affordable_steps", "calibrate_noise_multiplier", "calibrate_release"]
 
-
 _TOLERANCE = 5e-4  # Of the noise multiplier; epsilon then lies within about 1e-3 below its target.
 _LEAST_LEFT = 0.01  # Of a budget: what is left of a spent one affords any release, with endless noise.
 _COARSE = 4.0  # Interval of the privacy loss distributions while searching, in units of the final one.
@@ -63,7 +62,8 @@ def calibrate_noise_multiplier(
         Noise standard deviation over the bound on one record's contribution to the sum, all groups joined; at least
         0.01, also where the target asks for less.
     Raises:
-        ValueError: an argument out of range, another relation in the ledger, or a target that no noise reaches.
+        ValueError: an argument out of range, another relation in the ledger, a target that no noise reaches, or one of
+            which the ledger leaves less than a thousandth.
     """
     delta = _check_target(target_epsilon, target_delta, sampling, examples)
     if isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 1:
@@ -73,8 +73,9 @@ def calibrate_noise_multiplier(
     spent = plan.epsilon(1.0, 0)
     if spent >= target_epsilon * (1.0 - 2.0 * _TOLERANCE):
         raise OutOfReachError(
-            f"The ledger already holds epsilon={rounded_up(spent)} at delta={delta:g}, so no noise reaches"
-            f" target_epsilon={target_epsilon!r}. Use a larger target."
+            f"The ledger already holds epsilon={rounded_up(spent)} at delta={delta:g}: nothing is left of"
+            f" target_epsilon={target_epsilon!r}, or less than a thousandth, for which no noise is searched. Use a larger"
+            " target."
         )
     guess = _estimated(plan, target_epsilon, steps)
     return least(lambda z: plan.epsilon(z, steps), target_epsilon, guess, tolerance=_TOLERANCE, stride=1.001)
