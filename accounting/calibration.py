@@ -74,8 +74,8 @@ def calibrate_noise_multiplier(
     if spent >= target_epsilon * (1.0 - 2.0 * _TOLERANCE):
         raise OutOfReachError(
             f"The ledger already holds epsilon={rounded_up(spent)} at delta={delta:g}: nothing is left of"
-            f" target_epsilon={target_epsilon!r}, or less than a thousandth, for which no noise is searched. Use a larger"
-            " target."
+            f" target_epsilon={target_epsilon!r}, or less than a thousandth, for which no noise is searched."
+            " Use a larger target."
         )
     guess = _estimated(plan, target_epsilon, steps)
     return least(lambda z: plan.epsilon(z, steps), target_epsilon, guess, tolerance=_TOLERANCE, stride=1.001)
