@@ -143,8 +143,6 @@ def test_a_registered_formula_is_used():
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ([kl.LSTM(3, recurrent_dropout=0.2)], "dropout inside its steps"),
-        ([kl.GRU(3, dropout=0.2)], "dropout inside its steps"),
         ([kl.RNN([kl.LSTMCell(3), kl.LSTMCell(3, dropout=0.2)])], "dropout inside its steps"),
         ([kl.SimpleRNN(3, stateful=True)], "stateful=False"),
         ([kl.BatchNormalization(), kl.Dense(2)], "GroupNormalization"),
@@ -152,8 +150,6 @@ def test_a_registered_formula_is_used():
         ([kl.Dense(3, activity_regularizer="l2")], "activity regularizer"),
     ],
     ids=[
-        "recurrent dropout",
-        "dropout",
         "dropout in a cell",
         "stateful",
         "batch norm",

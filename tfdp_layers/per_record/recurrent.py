@@ -1,5 +1,6 @@
 """How Keras' recurrent layers compute with their weights."""
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -8,40 +9,35 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.per_record.contributions import Products, Stored, constant, positions
+from tfdp_layers.per_record.gate_masks import GateMasks, drawn_masks
 from tfdp_layers.per_record.recording import Recorder
 from tfdp_layers.per_record.registry import per_record_formulas
 
 kl = keras.layers
 
 
-def simple(
-    cell: keras.layers.Layer, kernel: tf.Tensor, bias: tf.Tensor | None, z: tf.Tensor, states: Sequence[tf.Tensor]
-) -> tuple[Any, Any]:
+def simple(cell: Any, weights: "_Weights", z: tf.Tensor, states: Sequence[tf.Tensor]) -> tuple[Any, Any]:
     h = states[0]
-    z = z + tf.matmul(h, kernel)
+    z = z + weights.masks.product(h, weights.kernel)
     new = z if cell.activation is None else cell.activation(z)
     return tf.concat([new, h], -1), [new]
 
 
-def lstm(
-    cell: keras.layers.Layer, kernel: tf.Tensor, bias: tf.Tensor | None, z: tf.Tensor, states: Sequence[tf.Tensor]
-) -> tuple[Any, Any]:
+def lstm(cell: Any, weights: "_Weights", z: tf.Tensor, states: Sequence[tf.Tensor]) -> tuple[Any, Any]:
     h, c = states
-    i, f, g, o = tf.split(z + tf.matmul(h, kernel), 4, axis=-1)
+    i, f, g, o = tf.split(z + weights.masks.product(h, weights.kernel), 4, axis=-1)
     gate = cell.recurrent_activation
     c = gate(f) * c + gate(i) * cell.activation(g)
     new = gate(o) * cell.activation(c)
     return tf.concat([new, h], -1), [new, c]
 
 
-def gru(
-    cell: keras.layers.Layer, kernel: tf.Tensor, bias: tf.Tensor | None, z: tf.Tensor, states: Sequence[tf.Tensor]
-) -> tuple[Any, Any]:
-    h, units = states[0], cell.units
+def gru(cell: Any, weights: "_Weights", z: tf.Tensor, states: Sequence[tf.Tensor]) -> tuple[Any, Any]:
+    h, masks = states[0], weights.masks
     if cell.reset_after:
         z, probe = tf.split(z, 2, axis=-1)
-        recurrent = tf.matmul(h, kernel) + probe
-        recurrent = recurrent if bias is None else recurrent + bias
+        recurrent = masks.product(h, weights.kernel) + probe
+        recurrent = recurrent if weights.bias is None else recurrent + weights.bias
         z_z, z_r, z_h = tf.split(z, 3, axis=-1)
         r_z, r_r, r_h = tf.split(recurrent, 3, axis=-1)
         update, reset = cell.recurrent_activation(z_z + r_z), cell.recurrent_activation(z_r + r_r)
@@ -49,10 +45,11 @@ def gru(
         kept = h
     else:
         z_z, z_r, z_h = tf.split(z, 3, axis=-1)
-        r_z, r_r = tf.split(tf.matmul(h, kernel[:, : 2 * units]), 2, axis=-1)
+        gates, last = tf.split(weights.kernel, [2 * cell.units, cell.units], axis=-1)
+        r_z, r_r = tf.split(masks.some(0, 2).product(h, gates), 2, axis=-1)
         update, reset = cell.recurrent_activation(z_z + r_z), cell.recurrent_activation(z_r + r_r)
         kept = reset * h
-        candidate = cell.activation(z_h + tf.matmul(kept, kernel[:, 2 * units :]))
+        candidate = cell.activation(z_h + masks.some(2, 3).product(kept, last))
     new = update * h + (1 - update) * candidate
     return tf.concat([new, h, kept], -1), [new]
 
@@ -60,13 +57,22 @@ def gru(
 _STEPS = {kl.SimpleRNNCell: simple, kl.LSTMCell: lstm, kl.GRUCell: gru}
 
 
+@dataclasses.dataclass(frozen=True)
+class _Weights:
+    """What a cell multiplies its states with and adds to them."""
+
+    kernel: tf.Tensor
+    bias: tf.Tensor | None
+    masks: GateMasks
+
+
 class _Cell(keras.layers.Layer):
     """A recurrent cell without weights of its own, on input projections that were computed for all steps at once."""
 
-    def __init__(self, cell: keras.layers.Layer, kernel: tf.Tensor, bias: tf.Tensor | None) -> None:
+    def __init__(self, cell: keras.layers.Layer, weights: _Weights) -> None:
         super().__init__(dtype=cell.dtype_policy, name=cell.name)
         self.state_size = cell.state_size
-        self.compute = lambda z, states: _STEPS[type(cell)](cell, kernel, bias, z, states)
+        self.compute = lambda z, states: _STEPS[type(cell)](cell, weights, z, states)
         self.start = cell.get_initial_state
         self.built = True
 
@@ -89,19 +95,19 @@ def recurrent(
     """The layer's own loop (masks, direction, states) around cells on projections computed for all steps at once.
 
     The gradient at the projections gives those of kernel and bias as in a Dense layer over time, and, with each step's
-    earlier h, that of the recurrent kernel.
+    earlier h, that of the recurrent kernel. Dropout masks are those of all steps, drawn before the loop.
     """
     cell = layer.cell
-    refuse_dropout(layer, training)
+    of_inputs, of_states = drawn_masks(cell, sequences, training)
     biases = list(tf.unstack(constant(cell.bias, sequences.dtype))) if two_biases(cell) else [None, None]
-    z = record.product(cell.kernel, sequences)
+    z = projected(record, cell, of_inputs, sequences)
     if cell.use_bias:
         z = record.offset(cell.bias, z) if biases[0] is None else z + biases[0]
     z = record.watch(z)
     after = isinstance(cell, kl.GRUCell) and cell.reset_after
     probe = record.watch(tf.zeros_like(z)) if after else z
     loop = kl.RNN(
-        _Cell(cell, constant(cell.recurrent_kernel, z.dtype), biases[1]),
+        _Cell(cell, _Weights(constant(cell.recurrent_kernel, z.dtype), biases[1], of_states)),
         return_sequences=True,
         return_state=True,
         go_backwards=layer.go_backwards,
@@ -116,7 +122,7 @@ def recurrent(
     before = found[..., units : 2 * units], found[..., 2 * units :]
     if layer.go_backwards:
         before = tuple(tf.reverse(values, [1]) for values in before)
-    note_recurrent(record, cell, before, z, probe, two_biases(cell))
+    note_recurrent(record, cell, of_states, before, z, probe)
     outputs = found[..., :units] if layer.return_sequences else found[:, -1, :units]
     return (outputs, *states) if layer.return_state else outputs
 
@@ -148,28 +154,32 @@ def two_biases(cell: keras.layers.Layer) -> bool:
     return isinstance(cell, kl.GRUCell) and cell.reset_after and cell.use_bias
 
 
+def projected(record: Recorder, cell: Any, masks: GateMasks, sequences: tf.Tensor) -> tf.Tensor:
+    """The inputs of all steps times the kernel, with its use noted."""
+    if not masks.by_gate:
+        return record.product(cell.kernel, masks.applied(sequences))
+    z = record.watch(masks.product(sequences, constant(cell.kernel, sequences.dtype)))
+    if cell.kernel.trainable:
+        record.note_at(cell.kernel, [z], lambda u: Stored(cell.kernel, masks.gradient(sequences, u)))
+    return z
+
+
 def note_recurrent(
-    record: Recorder,
-    cell: keras.layers.Layer,
-    before: tuple[tf.Tensor, tf.Tensor],
-    z: tf.Tensor,
-    probe: tf.Tensor,
-    two: bool,
+    record: Recorder, cell: Any, masks: GateMasks, before: tuple[tf.Tensor, tf.Tensor], z: tf.Tensor, probe: tf.Tensor
 ) -> None:
     """Notes the recurrent kernel's use, and that of a bias with two rows."""
     kernel, units = cell.recurrent_kernel, cell.units
     h, kept = before
 
     def of_kernel(u: tf.Tensor) -> Any:
-        if not isinstance(cell, kl.GRUCell) or cell.reset_after:
-            return Products(kernel, h, u)
-        h32, kept32, u32 = (tf.cast(values, tf.float32) for values in (h, kept, u))
-        gates = tf.matmul(h32, u32[..., : 2 * units], transpose_a=True)
-        return Stored(kernel, tf.concat([gates, tf.matmul(kept32, u32[..., 2 * units :], transpose_a=True)], -1))
+        if isinstance(cell, kl.GRUCell) and not cell.reset_after:
+            gates = masks.some(0, 2).gradient(h, u[..., : 2 * units])
+            return Stored(kernel, tf.concat([gates, masks.some(2, 3).gradient(kept, u[..., 2 * units :])], -1))
+        return Stored(kernel, masks.gradient(h, u)) if masks.by_gate else Products(kernel, masks.applied(h), u)
 
     if kernel.trainable:
         record.note_at(kernel, [probe], of_kernel)
-    if two and cell.bias.trainable:
+    if two_biases(cell) and cell.bias.trainable:
         both = lambda u, v: Stored(cell.bias, tf.stack([summed(u), summed(v)], 1))  # noqa: E731
         record.note_at(cell.bias, [z, probe], both)
 
