@@ -1,7 +1,7 @@
 """What `make_private`, `compile` and `fit` reach with no setting but epsilon, and how much Adam's rate matters.
 
 Run: python benchmarks/three_lines.py [--data breast_cancer,digits,fashion_mnist] [--rates adam,0.001,0.002,0.004,0.008]
-         [--seeds 3] [--data_dir DIR]
+         [--seeds 3] [--data_dir DIR]     (verses and verses_lstm: the text of `examples/text.py`)
 
 For each set of data an ordinary tanh network at one budget, `ClippedOptimizer` without a threshold, the noise found by
 `fit`. The rate "adam" is the text as a user types it. Prints the test accuracy's mean and standard deviation.
@@ -11,6 +11,8 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
+import pathlib
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -68,6 +70,18 @@ def of_name(name: str) -> Callable[[int], Any]:
     return load
 
 
+def verses(seed: int) -> Any:
+    """The verses of `examples/text.py`, words as tokens, and which of six parts of the book they are from."""
+    sys.path.append(str(pathlib.Path(__file__).parents[1] / "examples"))
+    import corpus
+
+    return corpus.load(seed)
+
+
+def of_words(*layers: Callable[[], Any]) -> Callable[[], list[Any]]:
+    return lambda: [kl.Embedding(1024, 32, mask_zero=True), *(make() for make in layers), kl.Dense(6)]
+
+
 def dense(classes: int) -> Callable[[], list[Any]]:
     return lambda: [kl.Flatten(), kl.Dense(32, activation="tanh"), kl.Dense(classes)]
 
@@ -86,6 +100,8 @@ def convolutional() -> list[Any]:
 CASES = {
     "breast_cancer": Case(breast_cancer, dense(2), 3.0, 16, 40),
     "breast_cancer_linear": Case(breast_cancer, lambda: [kl.Dense(2)], 3.0, 16, 40),
+    "verses": Case(verses, of_words(kl.GlobalAveragePooling1D), 3.0, 1024, 15),
+    "verses_lstm": Case(verses, of_words(lambda: kl.LSTM(32)), 3.0, 1024, 15),
     "digits": Case(of_name("digits"), dense(10), 2.7, 256, 60),
     "fashion_mnist": Case(of_name("fashion_mnist"), convolutional, 2.7, 2048, 40),
 }
@@ -94,7 +110,7 @@ CASES = {
 def accuracy(case: Case, rate: str, seed: int) -> float:
     keras.utils.set_random_seed(seed)
     train, test = case.load(seed)
-    model = tfdp.make_private(keras.Sequential([keras.Input(train[0].shape[1:]), *case.layers()]))
+    model = tfdp.make_private(keras.Sequential([keras.Input(train[0].shape[1:], dtype=train[0].dtype), *case.layers()]))
     inner: Any = rate if rate == "adam" else keras.optimizers.Adam(float(rate))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(tfdp.optimizers.ClippedOptimizer(inner), loss, metrics=["accuracy"])
