@@ -90,8 +90,8 @@ def test_a_loss_of_one_number_is_told_how_to_give_one_for_each_record(loss, fixe
 
 def test_refusals_within_a_layers_call_are_said_as_they_are():
     """Keras puts the arguments of the call around an error, and codes for colours in it."""
-    model = small(kl.LSTM(2, dropout=0.1), shape=(3, 4))
-    with pytest.raises(ValueError, match=r"^Layer 'lstm.*Put a keras\.layers\.Dropout") as said:
+    model = small(kl.RNN([kl.LSTMCell(2, dropout=0.1)]), shape=(3, 4))
+    with pytest.raises(ValueError, match=r"^Layer 'rnn.*Put a keras\.layers\.Dropout") as said:
         fitted(model, "mse", x=np.zeros((40, 3, 4), "float32"), y=np.zeros((40, 2)))
     assert "\x1b" not in str(said.value)
 
