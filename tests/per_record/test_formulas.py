@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from helpers.layer_cases import CASES, FEW, Block, Scales, ids, normal, stack
@@ -89,10 +89,13 @@ def test_the_fast_path_is_the_generic_path(name, monkeypatch):
     monkeypatch.setattr(registry_module, "_FORMULAS", {})
     slow = recorded(model, x, c, allow_generic=True)
     assert fast.keys() == slow.keys()
+    references = {key: np.asarray(part.gradients()) for key, part in slow.items()}
+    largest = max(np.abs(reference).max() for reference in references.values())
     for key, part in fast.items():
         assert type(slow[key]).__name__ == "Stored"
-        reference = np.asarray(slow[key].gradients())
-        np.testing.assert_allclose(part.gradients(), reference, rtol=RTOL, atol=RTOL * np.abs(reference).max())
+        # That of a key's bias is zero but for rounding: softmax does not change with it.
+        size = max(np.abs(references[key]).max(), 1e-2 * largest)
+        np.testing.assert_allclose(part.gradients(), references[key], rtol=RTOL, atol=RTOL * size)
 
 
 # Drawn shapes and settings --------------------------------------------------------------------------------------------
@@ -141,7 +144,12 @@ def convolutions(draw):
 @given(convolutions())
 def test_convolutions(drawn):
     name, options, shape = drawn
-    assert error_of(*stack(shape, getattr(kl, name)(**options))) < RTOL
+    model, x = stack(shape, getattr(kl, name)(**options))
+    try:
+        model(x)
+    except (tf.errors.UnimplementedError, tf.errors.InvalidArgumentError):
+        reject()  # channels first, for which TensorFlow has no kernel on some processors, and Keras does not train either
+    assert error_of(model, x) < RTOL
 
 
 @few

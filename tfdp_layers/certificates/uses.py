@@ -39,8 +39,9 @@ def uses_of_layers(model: keras.Model, bounding: Bounding | None = None) -> Coun
             rows_of_texts(model, rows),
             inspect_uses(rows) as counted,
             tf.GradientTape() as tape,
-            recorded(model, tape, bounding, rows),
+            recorded(model, tape, bounding, rows) as recorder,
         ):
+            recorder.eager = bool(model.run_eagerly)
             outputs = [t for t in keras.tree.flatten(model(x, training=True)) if t.dtype.is_floating]
         uses.update(counted)
         reached = tape.gradient(outputs, [v.value for v in variables])

@@ -15,7 +15,7 @@ from tfdp_layers.per_record.agreement import agreeing
 from tfdp_layers.per_record.broadcasting import multiplied, reshaped, summed_like
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, constant, positions
 from tfdp_layers.per_record.einsum import einsum_contribution
-from tfdp_layers.per_record.generic import PerRecordCall
+from tfdp_layers.per_record.generic import PerRecordCall, no_draws
 from tfdp_layers.per_record.joining import joined
 from tfdp_layers.per_record.meetings import UnknownUseError
 from tfdp_layers.per_record.observed import observed, tried
@@ -63,7 +63,7 @@ class Recorder:
         self._graph = tf.compat.v1.get_default_graph()
         self.layer = "?"
         self.uses: list[Use] = []
-        self.idle = False
+        self.idle, self.eager = False, tf.executing_eagerly()
         self._around: tuple[Any, ...] = ()
 
     # What formulas use: every result has the records on axis 0 --------------------------------------------------------
@@ -152,7 +152,7 @@ class Recorder:
             return every()
         outer, self._around = self._around, (*self._around, layer)
         try:
-            if not tf.executing_eagerly():
+            if not self.eager:
                 return observed(every, self)
             tried(every, self)
             return self.whole(every)
@@ -189,10 +189,10 @@ class Recorder:
 
     def whole(self, every: PerRecordCall) -> Any:
         """A call whose weights' gradients are taken record by record."""
-        outputs = every()
-        flat = keras.tree.flatten(outputs)
         if self.idle:
-            return outputs
+            return every()
+        outputs = every(no_draws(every.layer, self.eager))
+        flat = keras.tree.flatten(outputs)
         places = [place for place, t in enumerate(flat) if tf.is_tensor(t)]
         watched = tuple(self.watch(flat[place]) for place in places)
 

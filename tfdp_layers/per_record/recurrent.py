@@ -141,7 +141,7 @@ def any_cell(layer: keras.layers.Layer, record: Recorder, *args: Any, **kwargs: 
 
 def refuse_dropout(layer: Any, training: bool | None) -> None:
     """Raises ValueError for dropout inside of steps: the masks of a record's own gradient would be others."""
-    cells = getattr(layer.cell, "cells", [layer.cell])
+    cells = layer.cell._flatten_layers()
     if training and any(getattr(cell, "dropout", 0) or getattr(cell, "recurrent_dropout", 0) for cell in cells):
         raise ValueError(
             f"Layer {layer.name!r} has dropout inside its steps, for which there is no per-record formula. Put a"
