@@ -1,8 +1,10 @@
 """Epsilon of a ledger, exactly or along a run."""
 
 import math
+import operator
 from collections import Counter
-from typing import Any
+from decimal import ROUND_CEILING, Decimal
+from typing import Any, SupportsIndex, overload
 
 from dp_accounting import DpEvent, NeighboringRelation
 
@@ -26,7 +28,9 @@ _FINE_BITS = 7
 class Epsilon(float):
     """An epsilon that knows what it means; compares and calculates as a float, and prints as one, never below itself.
 
-    Whatever prints it to some digits (`f"{epsilon:.2f}"`, Keras' progress bar, the name of a checkpoint) rounds it up.
+    Whatever prints it to some digits (`f"{epsilon:.2f}"`, Keras' progress bar, the name of a checkpoint) rounds it up,
+    and so does `round(epsilon, 2)`. What reads the plain number cannot be told: `"%.2f" % epsilon`, NumPy's rounding,
+    `int`. They round to the nearest, or down; use an f-string.
 
     Attributes:
         delta: the delta it holds with.
@@ -49,6 +53,22 @@ class Epsilon(float):
 
     def __format__(self, form: str) -> str:
         return never_below(float(self), form)
+
+    @overload
+    def __round__(self, digits: None = None, /) -> int: ...
+
+    @overload
+    def __round__(self, digits: SupportsIndex, /) -> "Epsilon": ...
+
+    def __round__(self, digits: SupportsIndex | None = None, /) -> Any:
+        """The least number of so many decimals that is not below it, an `Epsilon` too; without `digits` an integer."""
+        if digits is None:
+            return math.ceil(self)
+        value = round(float(self), digits)
+        if value < self:
+            last = Decimal(1).scaleb(-operator.index(digits))
+            value = float(Decimal(float(self)).quantize(last, ROUND_CEILING))
+        return Epsilon(value, self.delta, self.accountant, self.relation, self.sampling)
 
     def __truediv__(self, other: Any) -> Any:
         """As of floats; divided by the integer 1, as Keras does before it prints, it stays what it is."""

@@ -21,7 +21,7 @@ from tfdp_layers.accounting.loss_distributions import has_pld, pld_epsilon, pld_
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.renyi import estimated_epsilon
 from tfdp_layers.accounting.searching import OutOfReachError, least, most, near
-from tfdp_layers.accounting.wording import rounded_up
+from tfdp_layers.accounting.wording import given_text, rounded_up
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import refuse_class
 from tfdp_layers.sampling import Sampling
@@ -73,7 +73,7 @@ def calibrate_noise_multiplier(
     spent = plan.epsilon(1.0, 0)
     if spent >= target_epsilon * (1.0 - 2.0 * _TOLERANCE):
         raise OutOfReachError(
-            f"The ledger already holds epsilon={rounded_up(spent)} at delta={delta:g}: nothing is left of"
+            f"The ledger already holds epsilon={rounded_up(spent)} at delta={rounded_up(delta, 6)}: nothing is left of"
             f" target_epsilon={target_epsilon!r}, or less than a thousandth, for which no noise is searched."
             " Use a larger target."
         )
@@ -132,7 +132,7 @@ def calibrate_release(target: Budget, release: Callable[[float], AnyRelease], le
     spent = smallest_epsilon(before, first.relation, target.delta)[0]
     if spent >= target.epsilon * (1.0 - _LEAST_LEFT):
         raise BudgetExhausted(
-            f"Next to nothing is left of the budget epsilon={target.epsilon:g} at delta={target.delta:g}: the ledger"
+            f"Next to nothing is left of the budget {given_text(target.epsilon, target.delta)}: the ledger"
             f" holds epsilon={rounded_up(spent)}. Use a larger budget."
         )
     guess = least(cost, target.epsilon, 1.0, tolerance=0.02)
@@ -243,8 +243,9 @@ def _check_target(target_epsilon: float, target_delta: float, sampling: Sampling
     sampling.check(examples)
     if delta > 1.0 / examples:
         warn(
-            f"delta={delta:g} is above {1.0 / examples:g}, one over the number of records (of units, where unit_ids"
-            " are given): a mechanism that publishes a few of them as they are could meet it. Choose a smaller delta.",
+            f"delta={rounded_up(delta, 6)} is above {1.0 / examples:g}, one over the number of records (of units, where"
+            " unit_ids are given): a mechanism that publishes a few of them as they are could meet it. Choose a smaller"
+            " delta.",
         )
     return delta
 
@@ -278,5 +279,6 @@ def _estimate(counts: Counter[DpEvent], relation: NeighboringRelation, delta: fl
         return smallest_epsilon(plain, relation, delta)[0]
     bound = estimated_epsilon(kept, relation, delta)
     if math.isfinite(interval) and has_pld(kept, relation):
-        bound = min(bound, pld_epsilon(kept, relation, delta, interval * pld_interval(kept)))
+        with contextlib.suppress(MemoryError):
+            bound = min(bound, pld_epsilon(kept, relation, delta, interval * pld_interval(kept)))
     return bound

@@ -7,7 +7,8 @@ import contextlib
 import functools
 import importlib.metadata
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import dp_accounting
 from dp_accounting import DpEvent, GaussianDpEvent, NeighboringRelation, NonPrivateDpEvent
@@ -20,6 +21,9 @@ from tfdp_layers.accounting.quiet import quiet
 from tfdp_layers.accounting.renyi import ZCDP_ORDERS, convert_rdp, rdp_epsilon, zcdp_epsilon
 
 __all__ = ["smallest_epsilon"]
+
+_Proofs = dict[str, Callable[[], float]]
+"""By the name of an accountant, what computes the epsilon that it proves."""
 
 _DECLARED_RELATIONS_SINCE = (0, 6)
 
@@ -50,29 +54,52 @@ def _smallest_epsilon(counts: Counts, relation: NeighboringRelation, delta: floa
         return _smallest_of_tests(counts, delta)
     multiplier = exact_gaussian(counts)
     if multiplier is not None:  # by formulas that know no relation: every version has them
-        bounds = {"analytic Gaussian": _analytic_epsilon(multiplier, delta), "zCDP": zcdp_epsilon(multiplier, delta)}
+        proofs: _Proofs = {
+            "analytic Gaussian": partial(_analytic_epsilon, multiplier, delta),
+            "zCDP": partial(zcdp_epsilon, multiplier, delta),
+        }
     else:
         _require_relation(relation)
-        bounds = {"PLD": pld_epsilon(counts, relation, delta), "RDP": rdp_epsilon(counts, relation, delta)}
-    name = min(bounds, key=lambda key: bounds[key])
-    if not math.isfinite(bounds[name]):
+        proofs = {
+            "PLD": partial(pld_epsilon, counts, relation, delta),
+            "RDP": partial(rdp_epsilon, counts, relation, delta),
+        }
+    epsilon, name = _smallest(proofs)
+    if not math.isfinite(epsilon):
         raise NotImplementedError(
             f"No accountant can bound {[event for event, _ in counts]} under {relation.name} at delta={delta!r}. Use"
             " a larger delta, more noise, or another sampling."
         )
-    return bounds[name], name
+    return epsilon, name
 
 
 def _smallest_of_tests(counts: pure.Tests, delta: float) -> tuple[float, str]:
-    bounds = {
-        "basic composition": pure.basic_epsilon(counts),
-        "zCDP": convert_rdp(ZCDP_ORDERS, pure.renyi(counts, ZCDP_ORDERS), delta),
+    proofs: _Proofs = {
+        "basic composition": partial(pure.basic_epsilon, counts),
+        "zCDP": partial(convert_rdp, ZCDP_ORDERS, pure.renyi(counts, ZCDP_ORDERS), delta),
     }
     if delta >= SMALLEST_DELTA:
-        with quiet():
-            bounds["PLD"] = pure.pld_epsilon(counts, delta)
-    name = min(bounds, key=lambda key: bounds[key])
-    return bounds[name], name
+        proofs["PLD"] = partial(pure.pld_epsilon, counts, delta)
+    with quiet():
+        return _smallest(proofs)
+
+
+def _smallest(proofs: _Proofs) -> tuple[float, str]:
+    """The smallest bound, and whose it is. Raises MemoryError where the memory ends and nobody else has a finite one.
+
+    Each bound is valid by itself, so what one accountant has no memory for, another may answer.
+    """
+    bounds: dict[str, float] = {}
+    ended: MemoryError | None = None
+    for name, bound in proofs.items():
+        try:
+            bounds[name] = bound()
+        except MemoryError as error:
+            ended = error
+    best = min(bounds, key=lambda name: bounds[name], default="")
+    if ended is not None and not math.isfinite(bounds.get(best, math.inf)):
+        raise ended
+    return bounds[best], best
 
 
 def _analytic_epsilon(multiplier: float, delta: float) -> float:

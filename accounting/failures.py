@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from dp_accounting import DpEvent, NeighboringRelation
 
+from tfdp_layers.accounting.wording import rounded_up
+
 __all__ = ["FailingDpEvent", "FailsTooOften", "failing", "without_failures"]
 
 
@@ -48,8 +50,9 @@ def without_failures(counts: Mapping[DpEvent, int], delta: float) -> tuple[Count
     left = delta - failures * (1.0 + 1e-9)
     if failures and left <= 0.0:
         raise FailsTooOften(
-            f"What the ledger holds fails with probability up to {failures:g} (vocabularies do), and no epsilon holds"
-            f" at delta={delta:g}, which is no larger. State it at a larger delta, or release with a smaller failure."
+            f"What the ledger holds fails with probability up to {rounded_up(failures, 6)} (vocabularies do), and no"
+            f" epsilon holds at delta={rounded_up(delta, 6)}, which is no larger. State it at a larger delta, or"
+            " release with a smaller failure."
         )
     return (rest, left) if failures else (Counter(dict(counts)), delta)
 

@@ -1,5 +1,6 @@
 """Which Gaussian mechanism an event of dp-accounting is."""
 
+import math
 from collections.abc import Mapping
 
 from dp_accounting import (
@@ -14,7 +15,7 @@ from dp_accounting import (
 from tfdp_layers.accounting.owned_records import HAS_PLD
 from tfdp_layers.sampling.owners import OwnerDpEvent
 
-__all__ = ["Counts", "canonical", "exact_gaussian", "is_sampled_gaussian", "of_draws", "sampled_gaussian"]
+__all__ = ["Counts", "canonical", "exact_gaussian", "is_sampled_gaussian", "joined", "of_draws", "sampled_gaussian"]
 
 Counts = tuple[tuple[DpEvent, int], ...]
 """Distinct events, and how often each was released."""
@@ -35,6 +36,27 @@ def exact_gaussian(counts: Counts) -> float | None:
             return None
         precision += count / multiplier**2
     return precision**-0.5
+
+
+def joined(counts: Counts) -> Counts:
+    """The same composition, with one Gaussian mechanism in the place of all those on all records.
+
+    Guarantee: whatever bounds what is returned bounds the composition. Gaussian mechanisms of noise multipliers z_i
+    compose, adaptively too, to exactly one of multiplier (sum of z_i^-2)^(-1/2); the one returned has a hair less
+    noise, by more than the sum may be rounded. A stream of correlated noise is billions of charges, each of next to no
+    loss: what is discretised, or composed one after the other, needs them as one.
+    """
+    gaussians = tuple((event, count) for event, count in counts if (_full_batch_multiplier(event) or 0.0) > 0.0)
+    if sum(count for _, count in gaussians) < 2:
+        return counts
+    try:
+        multiplier = (exact_gaussian(gaussians) or 0.0) * (1.0 - (len(gaussians) + 8) * 2.0**-52)
+    except ArithmeticError:  # noise of which no float holds the square
+        return counts
+    if not 0.0 < multiplier < math.inf:
+        return counts
+    rest = tuple(one for one in counts if one not in gaussians)
+    return tuple(sorted((*rest, (GaussianDpEvent(multiplier), 1)), key=repr))
 
 
 def of_draws(relation: NeighboringRelation) -> NeighboringRelation:

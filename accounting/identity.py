@@ -48,8 +48,11 @@ class Identity:
         if self.dataset is not None:
             raise ValueError(
                 f"The ledger of the data set {self.dataset!r} cannot take over what was spent on {other.dataset!r}:"
-                " they protect different records. To train weights of one on the other, start a model from copies of"
-                " them (tfdp.make_private(model.to_keras())); each data set's ledger then keeps its own cost."
+                f" they protect different records. Where no person has records in both, weights of {other.dataset!r}"
+                f" are public to those of {self.dataset!r}: write them with model.to_keras().save_weights(path), and"
+                " in a process of its own load_weights(path, public=True) into a new private model, whose ledger is"
+                f" that of {self.dataset!r}. Each ledger then states its own cost. Where somebody may be in both, keep"
+                " one ledger, of one name, for the two data sets."
             )
         if path is not None:
             raise ValueError(

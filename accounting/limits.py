@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tfdp_layers.accounting.budget import Affordability, Budget, BudgetExhausted
 from tfdp_layers.accounting.entries import Entries
 from tfdp_layers.accounting.releases import AnyRelease
-from tfdp_layers.accounting.wording import rounded_up
+from tfdp_layers.accounting.wording import given_text, rounded_up
 
 __all__ = ["Limit", "Sparing"]
 
@@ -37,6 +37,10 @@ class Limit:
             return "The budget of this training"
         return "The budget of another training that runs on this ledger"
 
+    @property
+    def _given(self) -> str:
+        return given_text(self.budget.epsilon, self.budget.delta)
+
     def affordability(self, entries: Entries, entry: str, release: AnyRelease) -> Affordability:
         """What it affords of a release, beside all entries but the one that counts it."""
         if self.nominal:
@@ -54,7 +58,7 @@ class Limit:
         found = self.affordability(both, "", release)
         if found.most(0) < 0:
             raise BudgetExhausted(
-                f"{self.whose('')} is epsilon={self.budget.epsilon:g} at delta={self.budget.delta:g}, and what was"
+                f"{self.whose('')} is {self._given}, and what was"
                 f" about to be released would make it {rounded_up(found.epsilon(0))}. Nothing was released. Use more"
                 " noise (noise_multiplier), or decide on a larger budget."
             )
@@ -68,7 +72,7 @@ class Limit:
             else "Use more noise, or a larger PrivacyBudget."
         )
         return BudgetExhausted(
-            f"{self.whose(token)} is epsilon={self.budget.epsilon:g} at delta={self.budget.delta:g};"
+            f"{self.whose(token)} is {self._given};"
             f" {rounded_up(spent)} of it is spent by all that was trained and released so far, and {steps} more of"
             f" these releases would exceed it ({affordable} fit). Nothing was released. {fix}{others}"
         )

@@ -9,7 +9,7 @@ from dp_accounting import DpEvent, NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution
 
 from tfdp_layers.accounting.fixed_size import is_fixed_size, sampled_pld
-from tfdp_layers.accounting.gaussian_events import Counts, is_sampled_gaussian, sampled_gaussian
+from tfdp_layers.accounting.gaussian_events import Counts, is_sampled_gaussian, joined, sampled_gaussian
 from tfdp_layers.accounting.owned_records import owner_pld, shifts
 from tfdp_layers.accounting.quiet import quiet
 from tfdp_layers.sampling.owners import OwnerDpEvent
@@ -38,6 +38,7 @@ def pld_epsilon(counts: Counts, relation: NeighboringRelation, delta: float, int
     Args:
         counts, relation, delta: see `smallest_epsilon`.
         interval: of the discretisation, in units of privacy loss; None chooses it. Every interval gives an upper bound.
+    Raises: MemoryError where this machine does not hold the distributions; other accountants may answer.
     Source: Doroshenko et al. 2022, arXiv:2207.04380 (connecting the dots: pessimistic).
     """
     composed = None
@@ -53,8 +54,12 @@ def pld_epsilon(counts: Counts, relation: NeighboringRelation, delta: float, int
 def composed_pld(
     counts: Counts, relation: NeighboringRelation, interval: float | None = None
 ) -> privacy_loss_distribution.PrivacyLossDistribution | None:
-    """The (pessimistic) privacy loss distribution of a composition; None where there is none. See `pld_epsilon`."""
+    """The (pessimistic) privacy loss distribution of a composition; None where there is none. See `pld_epsilon`.
+
+    Raises: MemoryError where this machine does not hold it.
+    """
     fixed_size = relation is NeighboringRelation.REPLACE_ONE
+    counts = joined(counts)
     if not has_pld(counts, relation):
         return None
     interval = pld_interval(counts) if interval is None else interval
@@ -102,7 +107,7 @@ def _repeated(
 
 def has_pld(counts: Counts, relation: NeighboringRelation) -> bool:
     """Whether there are privacy loss distributions of all these events, and not too many."""
-    fixed_size = relation is NeighboringRelation.REPLACE_ONE
+    fixed_size, counts = relation is NeighboringRelation.REPLACE_ONE, joined(counts)
     supported = all(is_fixed_size(event) if fixed_size else is_sampled_gaussian(event) for event, _ in counts)
     return supported and len(counts) <= _MOST_PLDS
 
@@ -133,7 +138,7 @@ def pld_interval(counts: Counts) -> float:
     to 1), and epsilon stays within 1e-4 of itself. An epsilon of 1,000 takes a tenth of the points then.
     """
     finest, widest, composed = 1.0, 0.0, 0.0
-    for event, count in counts:
+    for event, count in joined(counts):
         jumps, probabilities = _jumps(event)
         finest = min(finest, 1e-3 * max(1.0, (0.4 * jumps[0]) ** 2), float(probabilities @ jumps) / 10.0)
         extent = _extent(jumps, probabilities)

@@ -11,6 +11,7 @@ from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.calibration import estimated_noise_multiplier
 from tfdp_layers.accounting.shown import Shown
 from tfdp_layers.accounting.signal import signal_to_noise
+from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.sampling import Poisson, Sampling
 
 __all__ = ["PlannedRun", "RunPlan", "plan"]
@@ -94,7 +95,8 @@ class RunPlan(Shown):
             " steps: a rule of thumb. What a network makes of the signal, no accounting knows.)"
         )
         owned = f" for each owner of at most {self.records_per_owner} of them" if self.records_per_owner else ""
-        title = f"{self.examples:,} records, epsilon {self.epsilon:g} at delta {self.delta:g}{owned}:"
+        target = f"epsilon {rounded_up(self.epsilon, 6)} at delta {rounded_up(self.delta, 6)}"
+        title = f"{self.examples:,} records, {target}{owned}:"
         paragraphs = (textwrap.fill(text, _WIDTH) for text in (explained, advice))
         return "\n".join([title, "", f"  {lines[0]}", *marked, "", *paragraphs])
 

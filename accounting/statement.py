@@ -269,8 +269,8 @@ def _notes(entries: list[Entry], delta: float, unit: str) -> tuple[str, ...]:
     examples = _most(entries)
     if examples and delta > 1.0 / examples:
         notes.append(
-            f"WARNING: delta = {delta:g} is above 1 / number of {unit}s = {1.0 / examples:g}: a mechanism that"
-            f" publishes a few {unit}s' data as they are could meet it."
+            f"WARNING: delta = {rounded_up(delta, 6)} is above 1 / number of {unit}s = {1.0 / examples:g}: a mechanism"
+            f" that publishes a few {unit}s' data as they are could meet it."
         )
     return tuple(notes)
 

@@ -11,6 +11,7 @@ from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.state import State
+from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.instances import Elsewhere, kind_of
 
 __all__ = ["View", "no_ledger", "state_of"]
@@ -138,7 +139,11 @@ class View:
         named = f", dataset={self.dataset!r}" if self.dataset is not None else ""
         counts = f"entries={len(entries)}, steps={entries.steps}"
         path = None if self.path is None else str(self.path)
-        budget = f", budget=({self.budget.epsilon:g}, {self.budget.delta:g})" if self.budget is not None else ""
+        budget = (
+            f", budget=({rounded_up(self.budget.epsilon, 6)}, {rounded_up(self.budget.delta, 6)})"
+            if self.budget is not None
+            else ""
+        )
         return f"{type(self).__name__}(path={path!r}{named}{budget}, {counts}, relation={relation}{hindered})"
 
 

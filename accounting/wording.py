@@ -8,8 +8,8 @@ import textwrap
 from tfdp_layers._version import __version__
 
 __all__ = [
-    *("UNNAMED", "cost_text", "dataset_text", "distribution", "groupings_in_words", "meaning", "owners_in_words"),
-    *("never_below", "rounded_up", "row", "rows_in_words", "stated_by"),
+    *("UNNAMED", "cost_text", "dataset_text", "distribution", "given_text", "groupings_in_words", "meaning"),
+    *("never_below", "owners_in_words", "rounded_up", "row", "rows_in_words", "stated_by"),
 ]
 
 UNNAMED = (
@@ -43,6 +43,11 @@ def never_below(value: float, form: str) -> str:
 def cost_text(epsilon: float, delta: float, digits: int = 4) -> str:
     """Both numbers as a statement of them prints them: never below the truth."""
     return f"epsilon = {rounded_up(epsilon, digits)} at delta = {rounded_up(delta, 6)}"
+
+
+def given_text(epsilon: float, delta: float) -> str:
+    """Both numbers of a budget as errors name it, to six digits: never below what was given."""
+    return f"epsilon={rounded_up(epsilon, 6)} at delta={rounded_up(delta, 6)}"
 
 
 def _number_in(text: str) -> float | None:

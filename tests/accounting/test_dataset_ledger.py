@@ -121,11 +121,60 @@ def test_copies_can_be_read_and_merged_but_not_charged(path):
 def test_costs_never_move_between_data_sets(path):
     mnist = Ledger(dataset="mnist")
     spend(mnist, STEP, 3)
-    with pytest.raises(ValueError, match=r"'cifar' cannot take over what was spent on 'mnist'.*make_private"):
+    with pytest.raises(ValueError, match=r"'cifar' cannot take over what was spent on 'mnist'.*public=True"):
         Ledger(dataset="cifar").merge(mnist)
     with pytest.raises(ValueError, match=r"names no data set.*dataset='mnist'"):
         Ledger(path).merge(mnist)
     assert not path.exists()
+
+
+TRAINING = """
+import numpy as np, keras, tfdp_layers as tfdp
+
+def new_model(dataset):
+    layers = [keras.Input((5,)), keras.layers.Dense(3, "tanh"), keras.layers.Dense(1, "sigmoid")]
+    model = tfdp.make_private(keras.Sequential(layers))
+    optimizer = tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(0.1), noise_multiplier=2.0)
+    model.compile(optimizer, "binary_crossentropy")
+    model.ledger = tfdp.accounting.Ledger(dataset=dataset, budget=(9.0, 1e-5))
+    return model
+
+def train(model):
+    x = np.random.default_rng(0).normal(size=(300, 5)).astype("float32")
+    model.fit(x, np.float32(x[:, :1] > 0), batch_size=100, verbose=0)
+    return model.ledger
+"""
+
+
+def test_the_way_between_two_data_sets_that_the_error_names_is_one(path):
+    """It once named copies of the weights, which take their cost along: the same error came again."""
+    here = {}
+    exec(TRAINING, here)
+    model = here["new_model"]("mnist")
+    mnist, cifar = here["train"](model), Ledger(dataset="cifar", budget=(9.0, 1e-5))
+    with pytest.raises(ValueError, match="cannot take over") as refused:
+        model.ledger = cifar
+    text = str(refused.value)
+    writing, reading = "model.to_keras().save_weights(path)", "load_weights(path, public=True)"
+    for part in (writing, "in a process of its own", reading, "new private model", "that of 'cifar'", "in both"):
+        assert part in text
+    file = path.with_name("mnist.weights.h5")
+    exec(writing, {"model": model, "path": file})
+    program = [
+        f"import pathlib; path = pathlib.Path({str(file)!r})",
+        "model = new_model('cifar')",
+        f"model.{reading}",
+        f"assert np.allclose(model.get_weights()[0], {model.get_weights()[0].tolist()!r})",
+        "train(model)",
+        "ledger = model.ledger",
+        "print(ledger.dataset, ledger.updates, tfdp.accounting.epsilon(ledger, 1e-5) == "
+        "model.privacy_statement(1e-5).epsilon)",
+    ]
+    command = [sys.executable, "-c", "\n".join([TRAINING, *program])]
+    done = subprocess.run(command, capture_output=True)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    assert done.stdout.decode().split()[-3:] == ["cifar", "3", "True"]
+    assert (mnist.updates, cifar.updates) == (3, 0), "each ledger states its own cost"
 
 
 def test_older_weights_give_nothing_back():

@@ -8,36 +8,62 @@ import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
-from tfdp_layers.accounting import Epsilon
+from tfdp_layers.accounting import Epsilon, PlannedRun, RunPlan
 from tfdp_layers.accounting.wording import rounded_up
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for room in ("accounting", "callbacks", "tfdp_layers") for path in (ROOT / room).rglob("*.py")]
-COST = re.compile(r"epsilon|spent|claimed|reached|\balone\b|curve")
-PUBLIC = re.compile(r"^(\w+\.)*budget\.epsilon$|audited_epsilon_lower")
-"""A budget is no cost, and what an attack refutes no bound from above."""
+COST = re.compile(r"epsilon|spent|claimed|reached|\balone\b|curve|\bdelta\b|\bbudget\b|\bfailures\b")
+BEFORE = re.compile(r"(epsilon|delta|budget)[ =(]*$")
+PUBLIC = re.compile(r"audited_epsilon_lower")
+"""What an attack refutes is no bound from above."""
+ELSEWHERE = ("callbacks/budget.py", "models/calibrating.py", "federated/party.py")
+GIVEN = re.compile(r"^(self\.|target\.|before\.|self\.budget\.|self\.ledger\.budget\.)(epsilon|delta)$")
+"""There, what somebody gave as a budget is still repeated to six digits."""
 
 
-def costs_rounded_to_nearest(text):
-    """What a text of Python prints to so many digits, where it seems to be a cost."""
+def costs_rounded_to_nearest(text, given=None):
+    """What a text of Python prints to so many digits, or to six by "g", where it seems to be a cost, or its delta.
+
+    Args:
+        given: of what is printed by "g" alone, what is left out.
+    """
     found = []
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FormattedValue) and node.format_spec is not None:
-            shown = ast.unparse(node.value)
-            cut = re.search(r"\.\d", ast.unparse(node.format_spec))
-            if cut and COST.search(shown) and not PUBLIC.search(shown) and "rounded_up" not in shown:
-                found.append(shown)
+        if isinstance(node, ast.JoinedStr):
+            for before, value in zip([None, *node.values], node.values, strict=False):
+                if isinstance(value, ast.FormattedValue) and value.format_spec is not None:
+                    told = str(before.value) if isinstance(before, ast.Constant) else ""
+                    found += _cut(ast.unparse(value.value), ast.unparse(value.format_spec), told, given)
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "round" and COST.search(ast.unparse(node)):
+            found.append(ast.unparse(node))
     return found
+
+
+def _cut(shown, form, told, given):
+    cost = (COST.search(shown) or BEFORE.search(told)) and not PUBLIC.search(shown) and "rounded_up" not in shown
+    if not cost or (given and given.search(shown) and "." not in form):
+        return []
+    return [shown] if re.search(r"\.\d|[efgn]'$", form) else []
 
 
 def test_every_cost_is_printed_rounded_up():
     assert len(SOURCES) > 200
-    assert {str(path): found for path in SOURCES if (found := costs_rounded_to_nearest(path.read_text("utf-8")))} == {}
+    found = {}
+    for path in SOURCES:
+        given = GIVEN if path.as_posix().endswith(ELSEWHERE) else None
+        found[str(path)] = costs_rounded_to_nearest(path.read_text("utf-8"), given)
+    assert {path: costs for path, costs in found.items() if costs} == {}
 
 
 def test_a_planted_one_is_found():
     assert costs_rounded_to_nearest('f"{float(epsilon(ledger, delta)):.4g} of {budget.epsilon:.3g}"') != []
-    assert costs_rounded_to_nearest('f"{rounded_up(spent)}, {spent:g}, {accuracy:.4f}"') == []
+    for planted in ("{self.delta:g}", "budget {budget:g}", "at epsilon {x[0]:g}", "{failures:e}", "{spent:g}"):
+        assert len(costs_rounded_to_nearest(f"f'{planted}'")) == 1, planted
+    assert costs_rounded_to_nearest("round(curve.at(steps), 3)") != []
+    right = "{rounded_up(spent)}, {accuracy:.4f}, {delta}, {x[0]:g} epochs, {delta_clip:.4g}, epsilon >= {lower:.3g}"
+    assert costs_rounded_to_nearest(f"f'{right}'") == []
+    assert costs_rounded_to_nearest("f'{self.epsilon:g}, {self.epsilon:.3g}'", GIVEN) == ["self.epsilon"]
 
 
 @pytest.mark.parametrize("digits", [2, 3, 4, 6])
@@ -61,6 +87,37 @@ def test_an_epsilon_prints_no_less_than_it_is_whoever_formats_it(form):
         assert len(text) <= len(format(value, form)) + 6
         assert format(one / 1, form) == text  # as Keras divides before it prints
         assert type(one / 2) is type(one + 1) is float
+
+
+@pytest.mark.parametrize("digits", [0, 1, 2, 3, 6, 12, 17, 400, -1, -2])
+def test_an_epsilon_is_rounded_up(digits):
+    for value in [*np.exp(np.random.default_rng(0).uniform(-9, 9, 60)), 0.0, 0.1, 2.5, 2.7, 2.344, 2.3449, 1234.5678]:
+        one = Epsilon(value, 1e-5, "PLD", None, "")
+        shown = round(one, digits)
+        assert value <= shown <= value + 1.0000001 * 10.0**-digits
+        assert shown == round(float(shown), digits)
+        assert shown == value or round(value, digits) != value  # what has so few decimals stays as it is
+        assert (type(shown), shown.delta, shown.accountant) == (Epsilon, 1e-5, "PLD")
+    assert round(Epsilon(2.0001, 1e-5, "PLD", None, "")) == 3
+    assert type(round(Epsilon(2.0, 1e-5, "PLD", None, ""))) is int
+    assert round(Epsilon(float("inf"), 1e-5, "PLD", None, ""), 2) == float("inf")
+    assert f"{round(Epsilon(2.3449, 1e-5, 'PLD', None, ''), 3):.2f}" == "2.35"
+
+
+def test_a_budget_that_is_repeated_is_not_repeated_smaller():
+    """As 1 / 30000 is, to six digits: 3.33333e-05 is less."""
+    epsilon_, delta = 1.2345612, 1 / 30_000
+    ledger = tfdp.accounting.Ledger(dataset="d", budget=(epsilon_, delta))
+    release = tfdp.accounting.Release((tfdp.accounting.GroupNoise("w", 1.0, 0.3),), tfdp.sampling.Poisson(300), 300)
+    with pytest.raises(tfdp.accounting.BudgetExhausted) as refused:
+        ledger.reserve(ledger.begin(release), 9)
+    run = PlannedRun(10, 1, 10, 1.0, 1.0, 1.0, 1.0, None)
+    plan = RunPlan(100, epsilon_, delta, None, (run,), run)
+    for text in (repr(ledger), str(refused.value), str(plan)):
+        assert "1.23457" in text, text
+        assert "3.33334e-05" in text, text
+        assert "1.23456" not in text.replace("1.23457", "")
+        assert "3.33333e" not in text
 
 
 @pytest.mark.parametrize("delta", [1 / 30_000, 1.00000049e-5, 1e-5, 0.1 / 70_000])

@@ -7,7 +7,7 @@ import pytest
 from scipy import special, stats
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon, privacy_profile
-from tfdp_layers.audit import guarantees, statistics
+from tfdp_layers.audit import guarantees, one_run, statistics
 from tfdp_layers.audit.guarantees import GaussianCurve, GaussianFamily, PointFamily, Points, of_ledger
 from tfdp_layers.audit.statistics import Guesses
 from tfdp_layers.sampling import FixedSize, Poisson
@@ -100,6 +100,36 @@ def test_guesses_never_look_at_the_coins():
         statistics.guess(scores, included[:3], 2)
     with pytest.raises(ValueError, match="correct <= made"):
         Guesses(5, 3, 4)
+
+
+@pytest.mark.parametrize("score", [0.0, 7.0, -np.inf, np.inf, np.nan])
+@pytest.mark.parametrize("coins", ["sorted", "reversed", "tossed"])
+def test_equal_scores_are_no_evidence_in_whatever_order_the_coins_lie(score, coins):
+    """In the order of the canaries, equal scores read sorted coins out of their places: all guesses were right."""
+    included = np.arange(500) >= 250
+    included = {"sorted": included, "reversed": ~included, "tossed": np.random.default_rng(5).random(500) < 0.5}[coins]
+    rng = np.random.default_rng(1)
+    right = [statistics.guess(np.full(500, score), included, 500, rng).correct for _ in range(40)]
+    assert max(abs(np.array(right) - 250)) < 5 * math.sqrt(500) / 2
+    assert len(set(right)) > 5
+    found = [one_run.audited(claim(3.0, 10), np.full(500, score), included, 1e-5, rng=rng) for _ in range(10)]
+    assert not any(audit.refuted for audit in found)
+    assert sum(audit.audited_epsilon_lower > 0 for audit in found) <= 3
+
+
+def test_ties_at_a_cut_are_broken_at_random_and_what_stands_out_of_them_is_still_found():
+    included = np.repeat([False, True], 250)
+    scores = np.where(np.arange(500) < 200, 0.0, np.where(np.arange(500) < 300, 1.0, 2.0))
+    assert statistics.guess(scores, included, 400).correct == 400  # keyed by the operating system
+    # Of the hundred ties half are cut to each side: of those about half are right, whatever the order of the coins.
+    whole = statistics.guess(scores, included, 500, np.random.default_rng(0)).correct
+    assert 400 + 30 < whole < 400 + 70
+    rng = np.random.default_rng(2)
+    coins = rng.random(500) < 0.5
+    rounded = np.round(rng.normal(size=500) + 4.0 * coins)  # few different scores, and a signal
+    audit = one_run.audited(claim(3.0), rounded, coins, 1e-5)
+    assert audit.refuted
+    assert audit.audited_epsilon_lower > 3.0
 
 
 @pytest.mark.parametrize("bad", [0.0, 1.0, 1.5])

@@ -6,10 +6,22 @@ import sys
 import pytest
 
 from helpers.accounting_tools import ledger_of, release_of
-from tfdp_layers.accounting import GroupNoise, Ledger, Release, Selection, Statement, epsilon, privacy_profile
+from tfdp_layers.accounting import (
+    GroupNoise,
+    Ledger,
+    MetricRelease,
+    PlannedRun,
+    Release,
+    RunPlan,
+    Selection,
+    Statement,
+    epsilon,
+    privacy_profile,
+)
 from tfdp_layers.accounting import plan as planned
 from tfdp_layers.audit.report import Audit
-from tfdp_layers.sampling import Partition, Poisson
+from tfdp_layers.sampling import Cyclic, Partition, Poisson
+from tfdp_layers.sampling.correlated import Correlated
 
 plots = pytest.importorskip("tfdp_layers.plots")
 
@@ -130,6 +142,40 @@ def test_the_profile_is_that_of_the_ledger():
     assert x == list(epsilons[deltas > 1e-12])
     assert y == list(deltas[deltas > 1e-12])
     assert figure.axes[0].get_yscale() == "log"
+
+
+def words_of(figure):
+    texts = [text.get_text() for axes in figure.axes for text in (*axes.texts, *axes.get_xticklabels())]
+    return " ".join([figure.get_suptitle(), *texts, plots.alt_text(figure)])
+
+
+def test_a_stream_of_correlated_noise_is_drawn_alone_and_beside_other_steps():
+    """It is billions of charges of next to nothing: composed one after the other they took 41 GiB."""
+    ledger, groups = Ledger(), (GroupNoise("all", 1.0, 9.0),)
+    ledger.reserve(ledger.begin(Release(groups, Cyclic(100), 400, noise=Correlated(0.7))), 12)
+    release = MetricRelease(groups, Partition(400), 400)
+    for _ in range(2):
+        x, y = lines_of(plots.profile(ledger))["ledger 1"]
+        assert len(x) > 50
+        assert min(y) < 1e-6
+        ledger.reserve(ledger.begin(release), 2)
+
+
+def test_no_delta_and_no_budget_is_written_smaller_than_it_is():
+    """1 / 30000 to six digits is 3.33333e-05, which is less."""
+    epsilon_, delta = 1.2345612, 1 / 30_000
+    run = PlannedRun(10, 1, 10, 1.0, 1.0, 1.0, 1.0, None)
+    pictures = {
+        plots.epsilon(ledger_of(STEP, 3), delta=delta, budget=epsilon_): 2,
+        plots.noise(Poisson(20), 100, 1, delta=delta, epsilons=(epsilon_, 2.3456712)): 2,
+        plots.profile(ledger_of(STEP, 3), delta=delta): 1,
+        plots.plan(RunPlan(100, epsilon_, delta, None, (run,), run)): 2,
+    }
+    for figure, numbers in pictures.items():
+        words = words_of(figure)
+        assert "3.33334e-05" in words
+        assert ("1.23457" in words) == (numbers == 2), words
+        assert not any(less in words for less in ("3.33333e", "1.23456", "2.34567,", "2.34567.", "2.34567 ")), words
 
 
 @pytest.mark.parametrize(

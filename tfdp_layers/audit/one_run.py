@@ -92,7 +92,14 @@ def refuse_groups(fit: dict[str, Any]) -> None:
         )
 
 
-def audited(ledger: Ledger, scores: np.ndarray, included: np.ndarray, delta: float, confidence: float = 0.95) -> Audit:
+def audited(
+    ledger: Ledger,
+    scores: np.ndarray,
+    included: np.ndarray,
+    delta: float,
+    confidence: float = 0.95,
+    rng: np.random.Generator | None = None,
+) -> Audit:
     """What scores of canaries say about a claim: for attacks of your own.
 
     Args:
@@ -100,8 +107,10 @@ def audited(ledger: Ledger, scores: np.ndarray, included: np.ndarray, delta: flo
         scores: (canaries,), higher for those that seem to have been there, computed without the coins.
         included: (canaries,) boolean, the coins.
         delta, confidence: of the result.
+        rng: orders equal scores, see `guess`. The operating system keys one if left out.
     """
-    guesses = [statistics.guess(scores, included, max(2, int(f * len(scores)))) for f in statistics.FRACTIONS]
+    made = [max(2, int(fraction * len(scores))) for fraction in statistics.FRACTIONS]
+    guesses = [statistics.guess(scores, included, number, rng) for number in made]
     family = of_ledger(ledger, delta)
     points = PointFamily(delta)
     each = 1.0 - (1.0 - confidence) / len(guesses)

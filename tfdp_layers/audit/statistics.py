@@ -12,6 +12,7 @@ import numpy as np
 from scipy import optimize, special, stats
 
 from tfdp_layers.audit.guarantees import Family, Guarantee
+from tfdp_layers.sampling.base import entropy_generator
 
 __all__ = [
     "FRACTIONS",
@@ -54,12 +55,17 @@ class Guesses:
             raise ValueError(f"Guesses need 0 <= correct <= made <= canaries, canaries at least 1. Received: {self}.")
 
 
-def guess(scores: np.ndarray, included: np.ndarray, made: int) -> Guesses:
+def guess(scores: np.ndarray, included: np.ndarray, made: int, rng: np.random.Generator | None = None) -> Guesses:
     """Guesses "in" for the canaries of the highest scores and "out" for those of the lowest, `made` in all.
+
+    Guarantee: guesses are made by the scores alone. Equal scores come in a random order: in that of the canaries, coins
+    that lie sorted in it would be read out of their places, and a score that says nothing would be right each time.
 
     Args:
         scores: (canaries,), higher for canaries that seem to have been there. NaN counts as the lowest.
         included: (canaries,) boolean, the coins. They decide which guesses are right, never which are made.
+        rng: orders equal scores; independent of the coins. The operating system keys one if left out.
+    Raises: ValueError for scores and coins of other shapes, or more guesses than canaries.
     """
     scores, included = np.asarray(scores, np.float64), np.asarray(included, bool)
     if scores.ndim != 1 or scores.shape != included.shape or not 0 <= made <= len(scores):
@@ -67,7 +73,8 @@ def guess(scores: np.ndarray, included: np.ndarray, made: int) -> Guesses:
             "Scores and coins must be vectors of one length, at least the number of guesses. Received: scores of shape"
             f" {scores.shape}, coins of shape {included.shape}, {made} guesses."
         )
-    order = np.argsort(np.where(np.isnan(scores), -np.inf, scores), kind="stable")
+    rng = entropy_generator() if rng is None else rng
+    order = np.lexsort((rng.permutation(len(scores)), np.where(np.isnan(scores), -np.inf, scores)))
     low, high = order[: made // 2], order[len(order) - (made - made // 2) :]
     return Guesses(len(scores), made, int(np.sum(included[high]) + np.sum(~included[low])))
 

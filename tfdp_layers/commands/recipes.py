@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 from absl import flags
 
+from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.commands.command import Command, wrapped
 from tfdp_layers.zoo.recipes import RECIPES
 
@@ -34,9 +35,8 @@ def _run(values: flags.FlagValues) -> int:
         print(wrapped(recipe.summary, f"{name:11}", 11))
         for one in recipe.measured:
             accuracy = f"{100 * one.accuracy:.1f}% (standard deviation {100 * one.spread:.1f}, {one.seeds} seeds)"
-            print(
-                f"{'':11}{one.dataset}, epsilon {one.epsilon:g}: {accuracy} in {one.minutes:.1f} min on 2 shared cores"
-            )
+            spent = f"epsilon {rounded_up(one.epsilon, 6)}"
+            print(f"{'':11}{one.dataset}, {spent}: {accuracy} in {one.minutes:.1f} min on 2 shared cores")
     return 0
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tfdp_layers.accounting import Ledger, LedgerError, calibrate_noise_multiplier, epsilon
 from tfdp_layers.accounting.charging import charge
+from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.commands.command import Refusal
 from tfdp_layers.commands.training_options import SAMPLINGS, TrainingOptions
 from tfdp_layers.sampling import Sampling
@@ -67,8 +68,8 @@ def prepare(options: TrainingOptions) -> Training:
         prepared = recipe.centering_noise or recipe.whitening_noise
         if prepared and epsilon(before, options.delta) >= options.epsilon:
             raise Refusal(
-                f"--epsilon {options.epsilon:g} is spent before the training, by earlier runs and by the mean and"
-                " second moments of the features. Give a larger one, another --model, or leave them out:"
+                f"--epsilon {rounded_up(options.epsilon, 6)} is spent before the training, by earlier runs and by the"
+                " mean and second moments of the features. Give a larger one, another --model, or leave them out:"
                 " --setting centering_noise=0 --setting whitening_noise=0."
             )
         if noise is None:

@@ -41,14 +41,16 @@ def epsilon(*sources: Any, delta: float | None = None, budget: float | None = No
     drawn(axes, lines)
     if budget is not None:
         axes.axhline(budget, color="#1a1a1a", linewidth=1.2, linestyle=(0, (2, 2)))
-        axes.annotate(f"budget {budget:g}", (0.02, budget), (0, 4), ("axes fraction", "data"), "offset points")
+        axes.annotate(
+            f"budget {rounded_up(budget, 6)}", (0.02, budget), (0, 4), ("axes fraction", "data"), "offset points"
+        )
     (unit,) = axis
     at = f" (delta {rounded_up(delta or 1e-5, 6)})" if unit == "step" and any(map(ledger_of, given.values())) else ""
     named(axes, f"{unit}s", "epsilon", f"Privacy spent{at}")
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
     ends = "; ".join(f"{name}: {rounded_up(y[-1], 3)} after {x[-1]:.0f} {unit}s" for name, (x, y) in lines.items())
-    limit = "" if budget is None else f" A line marks the budget, {budget:g}."
+    limit = "" if budget is None else f" A line marks the budget, {rounded_up(budget, 6)}."
     return described(figure, f"Line chart of epsilon against {unit}s. {ends}.{limit}")
 
 
@@ -160,9 +162,12 @@ def noise(
     axes.set_yscale("log")
     _plain_ticks(axes, targets)
     _plain_ticks(axes, [value for _, y in lines.values() for value in y], vertical=True)
-    title = f"Noise that a budget needs: {examples:,} records, {epochs} epochs, delta {delta:g}"
+    title = f"Noise that a budget needs: {examples:,} records, {epochs} epochs, delta {rounded_up(delta, 6)}"
     named(axes, "epsilon", "noise multiplier", title)
-    ends = "; ".join(f"{n}: {y[0]:.3g} at epsilon {x[0]:g}, {y[-1]:.3g} at {x[-1]:g}" for n, (x, y) in lines.items())
+    ends = "; ".join(
+        f"{n}: {y[0]:.3g} at epsilon {rounded_up(x[0], 6)}, {y[-1]:.3g} at {rounded_up(x[-1], 6)}"
+        for n, (x, y) in lines.items()
+    )
     return described(figure, f"Line chart of the noise multiplier against epsilon, both logarithmic. {ends}.")
 
 
@@ -192,8 +197,15 @@ def profile(*sources: Any, delta: float | None = None, **named_sources: Any) -> 
     marked = ""
     if delta is not None:
         axes.axhline(check_delta(delta), color="#1a1a1a", linewidth=1.2, linestyle=(0, (2, 2)))
-        axes.annotate(f"delta {delta:g}", (0.98, delta), (0, 4), ("axes fraction", "data"), "offset points", ha="right")
-        marked = f" A line marks delta {delta:g}."
+        axes.annotate(
+            f"delta {rounded_up(delta, 6)}",
+            (0.98, delta),
+            (0, 4),
+            ("axes fraction", "data"),
+            "offset points",
+            ha="right",
+        )
+        marked = f" A line marks delta {rounded_up(delta, 6)}."
     named(axes, "epsilon", "delta", "Privacy profile: each point is a guarantee")
     axes.set_xlim(left=0)
     ends = "; ".join(
@@ -219,7 +231,7 @@ def plan(found: RunPlan) -> Figure:
     drawn(axes, lines, always_named=True)
     axes.set_xscale("log")
     _plain_ticks(axes, [float(run.epochs) for run in found.runs])
-    title = f"{found.examples:,} records, epsilon {found.epsilon:g} at delta {found.delta:g}"
+    title = f"{found.examples:,} records, epsilon {rounded_up(found.epsilon, 6)} at delta {rounded_up(found.delta, 6)}"
     named(axes, "epochs", "signal, of the most that the budget buys", title)
     ends = "; ".join(f"{name}: {y[-1]:.2g} at {x[-1]:g} epochs" for name, (x, y) in lines.items())
     best = f"Start from batches of {found.recommended.batch_size:,} and {found.recommended.epochs} epochs."
@@ -231,8 +243,10 @@ def _plain_ticks(axes: Any, values: Sequence[float], vertical: bool = False) -> 
     low, high = min(values), max(values)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [m * 10.0**p for p in powers for m in (1, 2, 5) if 0.8 * low <= m * 10.0**p <= 1.25 * high]
+    labels = [f"{tick:g}" for tick in ticks]
     if len(set(values)) <= _FEW and not vertical:
         ticks = sorted(set(values))
+        labels = [rounded_up(tick, 6) for tick in ticks]  # they may be epsilons, of any digits
     axis = axes.yaxis if vertical else axes.xaxis
-    axis.set_ticks(ticks, [f"{tick:g}" for tick in ticks])
+    axis.set_ticks(ticks, labels)
     axis.set_ticks([], minor=True)
