@@ -2,7 +2,7 @@
 
 import copy
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -10,7 +10,18 @@ import tensorflow as tf
 
 from tfdp_layers.instances import refuse_class
 
-__all__ = ["PUBLIC", "decides_by", "flatten_callbacks", "logs_first", "of_keras_tuner", "refuse_steering"]
+__all__ = [
+    "PUBLIC",
+    "as_accepted",
+    "decides_by",
+    "flatten_callbacks",
+    "is_unknown",
+    "logs_first",
+    "of_keras_tuner",
+    "overridden",
+    "refuse_steering",
+    "top_of",
+]
 
 PUBLIC = ("epsilon", "nominal_epsilon", "learning_rate", "lr")
 """Names in the logs of numbers that are public."""
@@ -134,3 +145,65 @@ def decides_by(callback: keras.callbacks.Callback) -> str | None:
 def of_keras_tuner(callback: Any) -> bool:
     """Whether a callback is one that KerasTuner gives its trials."""
     return type(callback).__module__.split(".")[0] in ("keras_tuner", "kerastuner")
+
+
+_HOOKS = tuple(name for name in dir(keras.callbacks.Callback) if name.startswith("on_"))
+_KNOWN = ("keras", "tfdp_layers", "tensorflow")
+
+
+def is_unknown(callback: Any) -> bool:
+    """Whether a callback is neither Keras' nor this library's, or has functions put on it: it may do anything."""
+    if isinstance(callback, keras.callbacks.LambdaCallback | keras.callbacks.LearningRateScheduler):
+        return True
+    return top_of(type(callback)) not in _KNOWN or bool(put_on(callback))
+
+
+def put_on(callback: Any) -> list[str]:
+    """The attributes of a known callback that are code of somebody else, or stand before code of its class."""
+    return [
+        name
+        for name, value in vars(callback).items()
+        if callable(value) and name != "_model" and (callable(getattr(type(callback), name, None)) or not ours(value))
+    ]
+
+
+def ours(code: Any) -> bool:
+    """Whether a function is of Keras, NumPy or this library, or an object of theirs."""
+    return top_of(getattr(code, "func", code)) in (*_KNOWN, "numpy") or isinstance(code, keras.layers.Layer)
+
+
+def top_of(code: Any) -> str:
+    """The package that a function or a class is from, or the class of what has none of its own."""
+    module = getattr(code, "__module__", None)
+    return str(module if isinstance(module, str) else type(code).__module__).partition(".")[0]
+
+
+def overridden(callback: Any) -> Iterable[str]:
+    """The hooks that a callback defines itself."""
+    base = keras.callbacks.Callback
+    here = [name for name in _HOOKS if hasattr(callback, name)]
+    return [n for n in here if n in vars(callback) or getattr(type(callback), n, None) is not getattr(base, n)]
+
+
+def as_accepted(callback: Any, hook: Callable[..., Any], accepted: str) -> Callable[..., Any]:
+    """The hook, which raises ValueError once the callback decides by another number than `fit` let it in with."""
+
+    known = not is_unknown(callback)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        found = decides_by(callback)
+        if found != accepted:
+            raise ValueError(
+                f"{type(callback).__name__} decided by {accepted!r} when fit began, and now by {found!r}: something"
+                " changed that while fit ran. Set it before fit, which refuses numbers of the private data."
+            )
+        added = [name for name in put_on(callback) if name not in _HOOKS] if known else []
+        if added:
+            raise ValueError(
+                f"{type(callback).__name__} was Keras' own when fit began, and something put {added[0]!r} on it while"
+                " fit ran: what it decides by is not known any more. Put it there before fit."
+            )
+        return hook(*args, **kwargs)
+
+    call.__wrapped__ = hook  # type: ignore[attr-defined]
+    return call

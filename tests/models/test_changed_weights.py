@@ -10,7 +10,7 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
 from helpers.watched import PUBLIC, X, Y, model_of
-from tfdp_layers.models.watching import _FEW, numbers_of
+from tfdp_layers.models.fingerprints import FEW, numbers_of
 
 
 def trains_in_public(model):
@@ -60,7 +60,7 @@ def test_a_callback_that_changes_weights_is_in_the_statement_once(case):
 def test_numbers_of_many_weights_change_with_one_bit_of_one(dtype, where, monkeypatch):
     if where != "here":
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
-    many = [keras.Variable(np.ones((1 + _FEW,)), dtype=dtype), keras.Variable(np.ones(3), dtype=dtype)]
+    many = [keras.Variable(np.ones((1 + FEW,)), dtype=dtype), keras.Variable(np.ones(3), dtype=dtype)]
     numbers = numbers_of(many)
     before = numbers()
     assert numbers() == before
@@ -110,3 +110,15 @@ def test_weights_that_change_in_the_validation_are_in_the_statement(method):
     early = keras.callbacks.EarlyStopping(monitor="val_loss", patience=0, baseline=0.0, restore_best_weights=True)
     model.fit(X, Y, batch_size=4, epochs=2, verbose=0, validation_data=PUBLIC, callbacks=[early])
     assert len(notes_of(model)) == (method is not None)
+
+
+@pytest.mark.parametrize("method", [None, "test_step", "evaluate"])
+def test_averages_that_keras_swaps_in_for_a_validation_are_no_change_and_others_are(method):
+    layer = tfdp.layers.ClippedDense(1, input_clip=1.0, upstream_clip=0.1)
+    kind = tfdp.PrivateSequential if method is None else trained_by(method)
+    model = kind([keras.Input((3,)), layer])
+    model.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.1, use_ema=True), 1.0), "mse")
+    swap = keras.callbacks.SwapEMAWeights()
+    model.fit(X, Y, batch_size=4, epochs=2, verbose=0, validation_data=PUBLIC, callbacks=[swap])
+    assert len(notes_of(model)) == (method is not None)
+    assert not {name for name in vars(swap) if name.startswith("on_")}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
@@ -17,30 +19,95 @@ from tfdp_layers.structure import KerasMixin
 __all__ = ["Looking"]
 
 
+def watch_of(model: Any) -> Any:
+    """What notes what is read of a model: while a hook that is watched runs, or the body of a loop, itself; or None."""
+    state: PrivacyState | None = getattr(model, "_privacy", None)  # Keras asks before there is one
+    watch = None if state is None or state.run is None else state.watch
+    return watch if watch is not None and watch.running and not watch.inside else None
+
+
+def holds_records(model: Any, x: Any) -> bool:
+    """Whether these are the records of the training that runs."""
+    return shares_records(model._privacy.run.batches, x if isinstance(x, tf.data.Dataset) else (x,))
+
+
 def noted(name: str) -> Callable[..., Any]:
     """Keras' method of this name, which notes where a watched callback or loop gives it the training records."""
     method = getattr(keras.Model, name)
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        state: PrivacyState = self._privacy
-        if state.run is not None and state.watch is not None and state.watch.running:
-            x = args[0] if args else kwargs.get("x")
-            if shares_records(state.run.batches, x if isinstance(x, tf.data.Dataset) else (x,)):
-                state.watch.asked(f"{name}() of the training records")
+        x = args[0] if args else kwargs.get("x")
+        watch = watch_of(self)
+        if watch is not None and holds_records(self, x):
+            watch.asked(f"{name}() of the training records")
         if args:
             args = (text_tensors(args[0]), *args[1:])
         elif "x" in kwargs:
             kwargs |= {"x": text_tensors(kwargs["x"])}
-        return getattr(super(Looking, self), name)(*args, **kwargs)
+        with evaluating(self, x if name == "evaluate" else None):
+            return getattr(super(Looking, self), name)(*args, **kwargs)
 
     return call
 
 
+@contextlib.contextmanager
+def evaluating(model: Any, x: Any) -> Iterator[None]:
+    """Inside, the model's own methods ask it for what they need. Of data that are no records, metrics are public then.
+
+    Args:
+        x: what metrics are computed of, and of nothing else; None where they go on from earlier steps.
+    """
+    watch = model._privacy.watch
+    if watch is None or model._privacy.run is None:
+        yield
+        return
+    watch.inside += 1
+    try:
+        yield
+    finally:
+        watch.inside -= 1
+    if x is not None and not holds_records(model, x):
+        watch.evaluated = model.made_in_fit
+
+
+def note_metrics(model: Any, what: str) -> None:
+    """Notes that the caller of the model's method, if that is no library, reads metrics of the training records."""
+    watch = watch_of(model)
+    if watch is None or watch.evaluated == model.made_in_fit:
+        return
+    frame: Any = sys._getframe(2)
+    while frame.f_code.co_name == "get_metrics_result":  # the method of a class that calls this one
+        frame = frame.f_back
+    if frame.f_globals.get("__name__", "").partition(".")[0] not in ("keras", "tfdp_layers"):
+        watch.asked(what)
+
+
 class Looking(KerasMixin):
-    """Mixin for Keras models: what `evaluate` and `predict` say of training records is private, as the logs are."""
+    """Mixin for Keras models: what they say of training records is private, as the logs are."""
 
     evaluate = noted("evaluate")
     predict = noted("predict")
     predict_on_batch = noted("predict_on_batch")
     test_on_batch = noted("test_on_batch")
+
+    @functools.wraps(keras.Model.__call__)
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        watch = watch_of(self) if tf.executing_eagerly() else None
+        if watch is not None:
+            given = [one for one in keras.tree.flatten((args, kwargs)) if hasattr(one, "__array__")]
+            given = [one for one in given if "GPU" not in str(getattr(one, "device", ""))]  # copies, and slow to fetch
+            if given and holds_records(self, given):
+                watch.asked("the model's outputs of the training records")
+        return super().__call__(*args, **kwargs)
+
+    @property
+    def metrics(self) -> list[Any]:
+        """As in Keras: their results are private, in `fit`."""
+        note_metrics(self, "metrics of the training")
+        return list(super().metrics)
+
+    def get_metrics_result(self) -> dict[str, Any]:
+        """As in Keras: private, in `fit`."""
+        note_metrics(self, "metrics of the training")
+        return dict(super().get_metrics_result())

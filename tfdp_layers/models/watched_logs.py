@@ -1,5 +1,6 @@
-"""The logs of a hook, which note what is read of them."""
+"""The logs of a hook, and the history of earlier ones, which note what is read of them."""
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -74,10 +75,20 @@ class WatchedLogs(dict[str, Any]):
         private: Callable[[str], bool] = lambda _: False,
         noted: Callable[[str], None] = lambda _: None,
     ) -> None:
-        def watched(name: str, number: Any) -> Any:
-            return WatchedNumber(number, lambda: noted(name)) if private(name) else number
+        self._private, self._noted = private, noted
+        super().__init__({name: self._watched(name, number) for name, number in dict(logs).items()})
 
-        super().__init__({name: watched(name, number) for name, number in dict(logs).items()})
+    def _watched(self, name: str, number: Any) -> Any:
+        return WatchedNumber(number, lambda: self._noted(name)) if self._private(name) else number
+
+    def renew(self, logs: dict[str, Any]) -> None:
+        """Makes it hold what these logs hold, without a note."""
+        held = self.unread()
+        for name in held.keys() - logs.keys():
+            del self[name]
+        for name, number in logs.items():
+            if held.get(name, self) is not number:
+                super().__setitem__(name, self._watched(name, number))
 
     def unread(self) -> dict[str, Any]:
         """What it holds, without a note."""
@@ -130,6 +141,44 @@ class WatchedLogs(dict[str, Any]):
 
     def __reduce__(self) -> Any:
         return (dict, (dict(self),))
+
+
+class Histories:
+    """Keras' records of the logs so far, `model.history` and others: in a hook they note what is read of them.
+
+    Args:
+        given: among the callbacks of `fit`.
+        private, noted: as of `WatchedLogs`.
+    """
+
+    def __init__(self, given: list[Any], private: Callable[[str], bool], noted: Callable[[str], None]) -> None:
+        self._given, self._private, self._noted = given, private, noted
+        self._watched: dict[int, WatchedLogs] = {}
+
+    @contextlib.contextmanager
+    def watched(self, own: Any) -> Iterator[None]:
+        """Inside, what is read is noted; what is written there is written into the histories themselves.
+
+        Args:
+            own: the model's history, if there is one yet.
+        """
+        changed: list[tuple[dict[str, Any], dict[str, Any], WatchedLogs]] = []
+        for one in (own, *self._given):
+            history = getattr(one, "history", None)
+            if type(history) is dict:  # and not watched already, by a hook that called this one
+                logs = self._watched.setdefault(id(one), WatchedLogs((), self._private, self._noted))
+                logs.renew(history)
+                vars(one)["history"] = logs
+                changed.append((vars(one), history, logs))
+        try:
+            yield
+        finally:
+            for held, history, logs in changed:
+                if held.get("history") is logs:
+                    held["history"], written = history, logs.unread()
+                    if list(written) != list(history) or any(written[n] is not history[n] for n in written):
+                        history.clear()
+                        history.update(written)
 
 
 def plain(value: Any) -> Any:

@@ -1,18 +1,21 @@
 """What callbacks that this library does not know read of private numbers, and do then."""
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import keras
-import numpy as np
-import tensorflow as tf
 
-from tfdp_layers.callbacks.steering import PUBLIC, decides_by, flatten_callbacks
+from tfdp_layers.callbacks.steering import PUBLIC, as_accepted, decides_by, flatten_callbacks, is_unknown, overridden
 from tfdp_layers.caller import warn
-from tfdp_layers.models.watched_logs import WatchedLogs
+from tfdp_layers.models.fingerprints import numbers_of, rate_of
+from tfdp_layers.models.reach import Reach, body_of_loop, passes
+from tfdp_layers.models.watched_logs import Histories, WatchedLogs
 
-_HOOKS = tuple(name for name in dir(keras.callbacks.Callback) if name.startswith("on_"))
+_SWAPPING = getattr(keras.callbacks, "SwapEMAWeights", ())
+"""Of Keras' callbacks the one that changes weights for a validation."""
+_OFTEN = 16
 
 
 class Watch:
@@ -20,9 +23,10 @@ class Watch:
 
     Whether a decision depended on what was read, nobody can see from outside: so a callback that reads private numbers
     and stops the training, changes the learning rate or takes the weights is reported, once, and nothing is refused.
-    What it reads: the logs, and what `evaluate` and `predict` of the model say of the training records. Not seen:
-    numbers that it takes from elsewhere (the model's metrics, the history), and decisions of other kinds. Weights that
-    a callback changes, by whatever way, are noted: what it took from records for that is in no ledger.
+    So is one that decides after another read, where that may leave a number for it: see `Reach`. What is read: the
+    logs, of earlier epochs too, and what the model and its metrics say of the training records (`Looking`). Not seen:
+    numbers that are taken from elsewhere, and decisions of other kinds. Weights that a callback changes, by whatever
+    way, are noted: what it took from records for that is in no ledger.
 
     Args:
         model: in `fit`.
@@ -42,13 +46,22 @@ class Watch:
     ) -> None:
         self._model, self._private, self._report, self._note = model, private, report, note
         self._numbers: Callable[[], bytes] | None = None
-        self._callbacks = list({id(one): one for one in flatten_callbacks(callbacks) if is_unknown(one)}.values())
-        self._deciding = [(one, name) for one in flatten_callbacks(callbacks) if (name := decides_by(one)) is not None]
+        given = flatten_callbacks(callbacks)
+        self._callbacks = list({id(one): one for one in given if is_unknown(one)}.values())
+        self._deciding = [(one, name) for one in given if (name := decides_by(one)) is not None]
+        self._swapping = [one for one in given if isinstance(one, _SWAPPING) and not is_unknown(one)]
+        self._histories = Histories([c for c in given if isinstance(c, keras.callbacks.History)], private, self.asked)
+        self._body = contextlib.ExitStack()
+        self._readers: list[Any] = []
         self._read: dict[int, dict[str, None]] = {id(one): {} for one in self._callbacks}
+        self._compared: Counter[tuple[int, int]] = Counter()
         self._running: list[Any] = []
         self._settings: Any = None
         self._reported = self._touched = self._moved = False
         self._stepped: bytes | None = None
+        self._differed = False
+        self.inside = 0  # in how many of the model's own methods, as evaluate
+        self.evaluated: int | None = None  # after how many steps its metrics became those of public data
 
     def touched(self) -> bool:
         """Whether a hook of an unknown callback ran since this was asked last."""
@@ -58,34 +71,39 @@ class Watch:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, hooks of unknown callbacks get logs that note what is read, and others decide by what they did."""
-        changed = []
+        changed: list[tuple[Any, str, Any]] = []
+
+        def replace(callback: Any, made: Callable[[str, Any], Any]) -> None:
+            for name in overridden(callback):
+                changed.append((callback, name, vars(callback).get(name)))
+                vars(callback)[name] = made(name, getattr(callback, name))
+
         try:
-            for callback, accepted in self._deciding:
-                for name in overridden(callback):
-                    changed.append((callback, name, vars(callback).get(name)))
-                    vars(callback)[name] = as_accepted(callback, getattr(callback, name), accepted)
-            for callback in self._callbacks:
-                for name in overridden(callback):
-                    changed.append((callback, name, vars(callback).get(name)))
-                    # What is logged while the validation data are evaluated is public.
-                    private = (
-                        self._private if name.startswith(("on_epoch", "on_batch", "on_train")) else lambda _: False
-                    )
-                    vars(callback)[name] = self._watched(callback, getattr(callback, name), private)
+            for one in self._swapping:
+                replace(one, lambda name, hook: self._swapped(hook))
+            for one, accepted in self._deciding:
+                replace(one, lambda name, hook, one=one, by=accepted: as_accepted(one, hook, by))  # type: ignore[misc]
+            for one in self._callbacks:
+                replace(one, lambda name, hook, one=one: self._watched(one, hook, self._private_in(name)))  # type: ignore[misc]
             yield
         finally:
+            self._body.close()
             for callback, name, own in reversed(changed):
                 if own is None:
                     del vars(callback)[name]
                 else:
                     vars(callback)[name] = own
 
+    def _private_in(self, hook: str) -> Callable[[str], bool]:
+        """What is logged while the validation data are evaluated is public."""
+        return self._private if hook.startswith(("on_epoch", "on_batch", "on_train")) else lambda _: False
+
     def _watched(self, callback: Any, hook: Callable[..., Any], private: Callable[[str], bool]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             given = kwargs.get("logs", args[-1] if args else None)
             if not isinstance(given, dict) or isinstance(given, WatchedLogs):
                 return self._decided_in(callback, lambda: hook(*args, **kwargs))
-            logs = WatchedLogs(given, private, lambda name: self._read[id(callback)].setdefault(name))
+            logs = WatchedLogs(given, private, lambda name: self.note(callback, name))
             if "logs" in kwargs:
                 kwargs["logs"] = logs
             else:
@@ -97,13 +115,28 @@ class Watch:
                 given.clear()
                 given.update(logs.unread())
 
+        call.__wrapped__ = hook  # type: ignore[attr-defined]
+        return call
+
+    def _swapped(self, hook: Callable[..., Any]) -> Callable[..., Any]:
+        """The hook of a callback that swaps the weights: between two of them nothing else may change them."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before = None if self._stepped is None else self._steering()[-1]
+            self._differed |= before != self._stepped
+            found = hook(*args, **kwargs)
+            self._stepped = None if before is None else self._steering()[-1]
+            return found
+
+        call.__wrapped__ = hook  # type: ignore[attr-defined]
         return call
 
     def _written_by(self, hook: Callable[..., Any], args: Any, kwargs: Any, before: Any, logs: WatchedLogs) -> Any:
         """Calls a hook; what it writes under the name of a public number, other callbacks take for one."""
         found = hook(*args, **kwargs)
-        for name, value in logs.unread().items():
-            if not self._private(name) and before.get(name, self) is not value:
+        shown = ("learning_rate", "lr") if isinstance(self._running[-1], keras.callbacks.LearningRateScheduler) else ()
+        for name, value in logs.unread().items():  # Keras' scheduler shows the rate there, which `_compare` sees
+            if name not in shown and not self._private(name) and before.get(name, self) is not value:
                 self.decided(f"wrote {name!r} into the logs, by which others may decide")
         return found
 
@@ -111,7 +144,8 @@ class Watch:
         before, self._touched = self._steering(), True
         self._running.append(callback)
         try:
-            found = hook()
+            with self._histories.watched(vars(self._model).get("history")):
+                found = hook()
         except BaseException:
             self.decided("ended fit by an exception")
             raise
@@ -148,12 +182,12 @@ class Watch:
 
     def stepped(self) -> None:
         """The last step of an epoch was made: until `over`, what is no hook runs, as a `test_step` or `evaluate`."""
-        self._stepped, self._moved = self._steering()[-1], False
+        self._stepped, self._moved, self._differed = self._steering()[-1], False, False
 
     def over(self) -> None:
         """The validation of an epoch is over, and no hook of its end ran yet."""
         stepped, self._stepped = self._stepped, None
-        if stepped is not None and not self._moved and self._steering()[-1] != stepped:
+        if stepped is not None and not self._moved and (self._differed or self._steering()[-1] != stepped):
             self._note(f"The weights changed in the validation, by a test_step of its own say. {CHANGED}")
 
     # A loop of the caller's own, which runs where no callback does: it is watched as one between two of its steps ----
@@ -163,9 +197,11 @@ class Watch:
         self._running[:] = [loop]
         self._read.setdefault(id(loop), {})
         self._settings = self._steering()
+        self._body.enter_context(self._histories.watched(vars(self._model).get("history")))
 
     def leave(self) -> None:
         """From here on this library runs, until `enter`."""
+        self._body.close()
         self._compare(self._settings)
         self._running.clear()
 
@@ -175,67 +211,67 @@ class Watch:
         self.decided(what)
         self._running.clear()
 
-    def note(self, loop: Any, name: str) -> None:
-        """The body of the loop read a private number, or records, called this."""
-        self._read[id(loop)].setdefault(name)
+    def note(self, reader: Any, name: str) -> None:
+        """A callback, or the body of a loop, read a private number, or records, called this."""
+        if not self._read[id(reader)]:
+            self._readers.append(reader)
+        self._read[id(reader)].setdefault(name)
 
     def asked(self, name: str) -> None:
         """Whoever runs, a hook or the body of a loop, asked the model for numbers of the records, called this."""
-        self._read[id(self._running[-1])].setdefault(name)
+        if self._running:
+            self.note(self._running[-1], name)
 
     def logs(self, loop: Any, given: dict[str, Any]) -> WatchedLogs:
         """Logs for the body of the loop, which note what is read."""
         return WatchedLogs(given, self._private, lambda name: self.note(loop, name))
 
     def decided(self, what: str) -> None:
-        """Reports that the callback whose hook runs decided something, if it has read a private number before."""
-        callback = self._running[-1] if self._running else None
-        read = [] if callback is None else list(self._read[id(callback)])
-        if not read or self._reported:
+        """Reports that the callback whose hook runs decided something, if it has read a private number before, or may
+        have it from another one that has.
+        """
+        if self._reported or not self._running or not self._readers:
             return
+        callback, then = self._running[-1], " and"
+        reader = callback if self._read[id(callback)] else self._reader_for(callback)
+        if reader is None:
+            return
+        if reader is not callback:
+            another = "another " if type(reader) is type(callback) else ""
+            then = f", and {another}{type(callback).__name__ if is_callback(callback) else 'the loop'}"
         self._reported = True
-        self._report(f"{self._whose()} read {', '.join(map(repr, read))} and then {what}.")
+        self._report(f"{named(reader)} read {', '.join(map(repr, self._read[id(reader)]))}{then} then {what}.")
+
+    def _reader_for(self, callback: Any) -> Any:
+        """One that read a private number and may leave it where this one finds it; None where none may.
+
+        It takes milliseconds, and some decide at every step: then this is asked ever more seldom.
+        """
+        found: dict[int, Reach] = {}
+        for reader in self._readers:
+            self._compared[id(reader), id(callback)] = times = self._compared[id(reader), id(callback)] + 1
+            if times <= _OFTEN or times & (times - 1) == 0:
+                for one in (reader, callback):
+                    if id(one) not in found:
+                        found[id(one)] = self._reach_of(one)
+                if passes(found[id(reader)], found[id(callback)]):
+                    return reader
+        return None
+
+    def _reach_of(self, one: Any) -> Reach:
+        return Reach(one, self._model) if is_callback(one) else Reach(None, self._model, body_of_loop())
 
     def _whose(self) -> str:
-        callback = self._running[-1] if self._running else None
-        return f"The callback {type(callback).__name__}" if hasattr(callback, "on_train_begin") else "The loop"
+        return named(self._running[-1] if self._running else None)
 
 
-def as_accepted(callback: Any, hook: Callable[..., Any], accepted: str) -> Callable[..., Any]:
-    """The hook, which raises ValueError once the callback decides by another number than `fit` let it in with."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        found = decides_by(callback)
-        if found != accepted:
-            raise ValueError(
-                f"{type(callback).__name__} decided by {accepted!r} when fit began, and now by {found!r}: something"
-                " changed that while fit ran. Set it before fit, which refuses numbers of the private data."
-            )
-        return hook(*args, **kwargs)
-
-    return call
+def is_callback(reader: Any) -> bool:
+    return hasattr(reader, "on_train_begin")
 
 
-def is_unknown(callback: Any) -> bool:
-    """Whether a callback is neither Keras' nor this library's, or has hooks put on it: what it does is not known."""
-    if isinstance(callback, keras.callbacks.LambdaCallback | keras.callbacks.LearningRateScheduler):
-        return True
-    if any(name in vars(callback) for name in _HOOKS):
-        return True
-    return type(callback).__module__.split(".")[0] not in ("keras", "tfdp_layers", "tensorflow")
-
-
-def overridden(callback: Any) -> Iterable[str]:
-    """The hooks that a callback defines itself."""
-    base = keras.callbacks.Callback
-    here = [name for name in _HOOKS if hasattr(callback, name)]
-    return [n for n in here if n in vars(callback) or getattr(type(callback), n, None) is not getattr(base, n)]
-
-
-def rate_of(optimizer: Any) -> Any:
-    """A value that changes with the learning rate of a private optimizer: its number, or the identity of a schedule."""
-    rate = optimizer.inner_optimizer._learning_rate
-    return float(rate.numpy()) if hasattr(rate, "numpy") else id(rate)
+def named(reader: Any) -> str:
+    """What to call a callback, or the body of a loop."""
+    return f"The callback {type(reader).__name__}" if is_callback(reader) else "The loop"
 
 
 def is_private(name: str, validated: bool, posing: bool) -> bool:
@@ -247,41 +283,6 @@ def is_private(name: str, validated: bool, posing: bool) -> bool:
     """
     return name not in PUBLIC and not (name.startswith("val_") and validated and not posing)
 
-
-def numbers_of(variables: Iterable[Any]) -> Callable[[], bytes]:
-    """A function whose result changes with the numbers that variables hold: their bytes, or sums of the bits of many.
-
-    It is called around every hook: the sums take 0.4 ms for a million weights, the bytes of a few variables 0.1 ms.
-    """
-    held = [one.value for one in variables if one.value.dtype.is_floating or one.value.dtype.is_integer]
-    if sum(one.shape.num_elements() for one in held) <= _FEW:
-        return lambda: b"".join(map(bytes_of, held))
-    whole = {1: tf.int8, 2: tf.int16, 4: tf.int32, 8: tf.int64}
-    far = bool(tf.config.list_physical_devices("GPU"))  # where integers would be sent back from, to be added here
-
-    def sum_of(values: tf.Tensor) -> tf.Tensor:
-        if far and values.dtype.size < 8:  # a double shows every bit of a shorter number in so large a sum
-            return tf.bitcast(tf.reduce_sum(tf.cast(values, tf.float64)), tf.int64)
-        bits = tf.bitcast(values, whole[values.dtype.size])
-        return tf.cast(tf.reduce_sum(bits if bits.dtype.size > 2 else tf.cast(bits, tf.int32)), tf.int64)
-
-    def sums() -> tf.Tensor:
-        return tf.stack([sum_of(tf.convert_to_tensor(one)) for one in held])
-
-    compiled = tf.function(sums, autograph=False)
-    return lambda: compiled().numpy().tobytes()
-
-
-def bytes_of(variable: Any) -> bytes:
-    """What a variable holds, or its first copy on replicas."""
-    if isinstance(variable, tf.distribute.DistributedValues):
-        return np.asarray(variable.numpy()).tobytes()
-    # The operation alone: small networks wait for it.
-    return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype).numpy().tobytes()  # type: ignore[no-any-return]
-
-
-_FEW = 100_000
-"""Numbers whose bytes are compared as they are."""
 
 CHANGED = (
     "Averages and copies of released weights cost nothing more; what it took from records, as fit of another model that"

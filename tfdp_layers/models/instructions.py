@@ -1,0 +1,73 @@
+"""What the code of a Python function names: variables, attributes and strings, and whether it sets any of them."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import types
+from dataclasses import dataclass, fields
+from typing import Any
+
+__all__ = ["Code", "code_of", "is_text"]
+
+
+@dataclass(frozen=True)
+class Code:
+    """What the code of a function names, with that of the functions inside."""
+
+    names: frozenset[str] = frozenset()  # globals
+    named: frozenset[str] = frozenset()  # globals that it sets
+    kept: frozenset[str] = frozenset()  # variables of functions around it that it sets
+    attributes: frozenset[str] = frozenset()
+    stored: frozenset[str] = frozenset()  # attributes that it sets
+    called: frozenset[str] = frozenset()  # methods
+    modules: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
+    stores: bool = False  # whether it sets items, or yields
+
+    def __or__(self, other: Code) -> Code:
+        return Code(*(getattr(self, one.name) | getattr(other, one.name) for one in fields(self)))
+
+    @property
+    def all_names(self) -> frozenset[str]:
+        return self.names | self.attributes
+
+
+_OPERATIONS = {
+    "LOAD_GLOBAL": "names", "LOAD_NAME": "names", "LOAD_FROM_DICT_OR_GLOBALS": "names",
+    "STORE_GLOBAL": "named", "DELETE_GLOBAL": "named", "STORE_DEREF": "kept", "DELETE_DEREF": "kept",
+    "LOAD_ATTR": "attributes", "LOAD_METHOD": "attributes", "LOAD_SUPER_ATTR": "attributes",
+    "IMPORT_FROM": "attributes", "IMPORT_NAME": "modules", "STORE_ATTR": "stored", "DELETE_ATTR": "stored",
+}  # fmt: skip
+"""Of Python 3.10 to 3.13."""
+
+
+@functools.lru_cache(maxsize=1024)
+def code_of(code: types.CodeType, outermost: bool = True) -> Code:
+    """Reads the instructions of a function, once."""
+    found: dict[str, set[str]] = {one.name: set() for one in fields(Code) if one.name != "stores"}
+    stores = False
+    for one in dis.get_instructions(code):
+        operation = one.opname
+        if operation in _OPERATIONS:
+            found[_OPERATIONS[operation]].add(one.argval)
+        if operation == "STORE_NAME" and outermost:  # of a module
+            found["named"].add(one.argval)
+        if operation == "LOAD_METHOD" or (sys.version_info >= (3, 12) and operation == "LOAD_ATTR" and one.arg & 1):
+            found["called"].add(one.argval)
+        in_place = operation.startswith("INPLACE_") or (operation == "BINARY_OP" and one.argrepr.endswith("="))
+        stores |= in_place or operation in ("STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR", "YIELD_VALUE")
+    whole = Code(**{name: frozenset(held) for name, held in found.items()}, stores=stores)
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            whole |= code_of(constant, False)
+        else:
+            texts = constant if isinstance(constant, tuple) else (constant,)
+            whole |= Code(texts=frozenset(filter(is_text, texts)))
+    return whole
+
+
+def is_text(value: Any) -> bool:
+    """Whether it may be the name of an attribute or of a file."""
+    return isinstance(value, str) and 0 < len(value) < 1024 and "\0" not in value
