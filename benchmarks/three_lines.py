@@ -1,7 +1,7 @@
 """What `make_private`, `compile` and `fit` reach with no setting but epsilon, and how much Adam's rate matters.
 
 Run: python benchmarks/three_lines.py [--data breast_cancer,digits,fashion_mnist] [--rates adam,0.001,0.002,0.004,0.008]
-         [--seeds 3] [--data_dir DIR]     (verses and verses_lstm: the text of `examples/text.py`)
+         [--seeds 3] [--data_dir DIR]     (or others of `CASES`; verses: the text of `examples/text.py`)
 
 For each set of data an ordinary tanh network at one budget, `ClippedOptimizer` without a threshold, the noise found by
 `fit`. The rate "adam" is the text as a user types it. Prints the test accuracy's mean and standard deviation.
@@ -39,10 +39,10 @@ kl = keras.layers
 
 @dataclass(frozen=True)
 class Case:
-    """One training: `load` gives (x_train, y_train), (x_test, y_test)."""
+    """One training: `load` gives (x_train, y_train), (x_test, y_test); `layers` a list of them, or a model."""
 
     load: Callable[[int], Any]
-    layers: Callable[[], list[Any]]
+    layers: Callable[[], Any]
     epsilon: float
     batch_size: int
     epochs: int
@@ -62,10 +62,10 @@ def breast_cancer(seed: int) -> Any:
     return tuple((x[part], found.target[part]) for part in parts)
 
 
-def of_name(name: str) -> Callable[[int], Any]:
+def of_name(name: str, first: int | None = None) -> Callable[[int], Any]:
     def load(_: int) -> Any:
         data = tfdp.datasets.load(name, FLAGS.data_dir)
-        return (data.x_train, data.y_train), (data.x_test, data.y_test)
+        return (data.x_train[:first], data.y_train[:first]), (data.x_test, data.y_test)
 
     return load
 
@@ -80,6 +80,21 @@ def verses(seed: int) -> Any:
 
 def of_words(*layers: Callable[[], Any]) -> Callable[[], list[Any]]:
     return lambda: [kl.Embedding(1024, 32, mask_zero=True), *(make() for make in layers), kl.Dense(6)]
+
+
+def transformer() -> keras.Model:
+    """One encoder block on the words of a verse."""
+    tokens = keras.Input((32,), dtype="int32")
+    x = kl.Embedding(1024, 32, mask_zero=True)(tokens)
+    y = kl.LayerNormalization()(x)
+    x = kl.Add()([x, kl.MultiHeadAttention(2, 16)(y, y)])
+    y = kl.Dense(64, activation="relu")(kl.LayerNormalization()(x))
+    x = kl.GlobalAveragePooling1D()(kl.Add()([x, kl.Dense(32)(y)]))
+    return keras.Model(tokens, kl.Dense(6)(kl.LayerNormalization()(x)))
+
+
+def wide() -> list[Any]:
+    return [kl.Flatten(), *(kl.Dense(512, activation="relu") for _ in range(2)), kl.Dense(10)]
 
 
 def dense(classes: int) -> Callable[[], list[Any]]:
@@ -102,20 +117,31 @@ CASES = {
     "breast_cancer_linear": Case(breast_cancer, lambda: [kl.Dense(2)], 3.0, 16, 40),
     "verses": Case(verses, of_words(kl.GlobalAveragePooling1D), 3.0, 1024, 15),
     "verses_lstm": Case(verses, of_words(lambda: kl.LSTM(32)), 3.0, 1024, 15),
+    "verses_transformer": Case(verses, transformer, 3.0, 1024, 15),
+    "verses_long": Case(verses, of_words(kl.GlobalAveragePooling1D), 3.0, 256, 30),
+    "digits_wide": Case(of_name("digits"), wide, 2.7, 256, 60),
+    "digits_long": Case(of_name("digits"), dense(10), 2.7, 64, 120),
+    "fashion_15k": Case(of_name("fashion_mnist", 15_000), convolutional, 3.0, 1024, 24),
+    "fashion_15k_wide": Case(of_name("fashion_mnist", 15_000), wide, 3.0, 1024, 24),
     "digits": Case(of_name("digits"), dense(10), 2.7, 256, 60),
     "fashion_mnist": Case(of_name("fashion_mnist"), convolutional, 2.7, 2048, 40),
 }
 
 
-def accuracy(case: Case, rate: str, seed: int) -> float:
+def accuracy(case: Case, rate: str, seed: int, rates: set[str]) -> float:
+    """Of the test records, in percent; the rate that `fit` used joins `rates`."""
     keras.utils.set_random_seed(seed)
     train, test = case.load(seed)
-    model = tfdp.make_private(keras.Sequential([keras.Input(train[0].shape[1:], dtype=train[0].dtype), *case.layers()]))
+    network = case.layers()
+    if isinstance(network, list):
+        network = keras.Sequential([keras.Input(train[0].shape[1:], dtype=train[0].dtype), *network])
+    model = tfdp.make_private(network)
     inner: Any = rate if rate == "adam" else keras.optimizers.Adam(float(rate))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(tfdp.optimizers.ClippedOptimizer(inner), loss, metrics=["accuracy"])
     budget = tfdp.callbacks.PrivacyBudget(epsilon=case.epsilon, delta=DELTA)
     model.fit(*train, batch_size=case.batch_size, epochs=case.epochs, callbacks=[budget], verbose=0)
+    rates.add(f"{float(model.optimizer.learning_rate):.2g}")
     return 100 * model.evaluate(*test, batch_size=1000, verbose=0)[1]
 
 
@@ -126,9 +152,11 @@ def main(_: list[str]) -> None:
         print(f"{name}: epsilon {case.epsilon}, {case.epochs} epochs, batches of {case.batch_size}", flush=True)
         for rate in FLAGS.rates:
             start = time.perf_counter()
-            found = [accuracy(case, rate, seed) for seed in range(1, 1 + FLAGS.seeds)]
+            used: set[str] = set()
+            found = [accuracy(case, rate, seed, used) for seed in range(1, 1 + FLAGS.seeds)]
             minutes = (time.perf_counter() - start) / 60 / FLAGS.seeds
-            print(f"  {rate}: {np.mean(found):.2f} ({np.std(found, ddof=1):.2f}), {minutes:.1f} minutes", flush=True)
+            mean, spread = np.mean(found), np.std(found, ddof=1)
+            print(f"  {rate} ({', '.join(used)}): {mean:.2f} ({spread:.2f}), {minutes:.1f} minutes", flush=True)
 
 
 if __name__ == "__main__":

@@ -76,7 +76,11 @@ class PrivacyBudget(keras.callbacks.Callback):
 
     def __repr__(self) -> str:
         nominal = ", accept_nominal=True" if self.accept_nominal else ""
-        return f"PrivacyBudget(epsilon={self.epsilon:g}, delta={self.delta:g}{nominal})"
+        return f"PrivacyBudget(epsilon={self.epsilon!r}, delta={self.delta!r}{nominal})"
+
+    @property
+    def _named(self) -> str:
+        return f"epsilon={rounded_up(self.epsilon, 6)} at delta={rounded_up(self.delta, 6)}"
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Plans how many steps fit. Raises ValueError and BudgetExhausted, see the class."""
@@ -121,7 +125,7 @@ class PrivacyBudget(keras.callbacks.Callback):
         self.exhausted = True
         made = int(self.model.made_in_fit)
         warn(
-            f"The budget epsilon={self.epsilon:g} at delta={self.delta:g} ends training after {made:,} of"
+            f"The budget {self._named} ends training after {made:,} of"
             f" {made + self._further():,} planned steps: one more would exceed it. For all of them use more noise"
             " (noise_multiplier='calibrate' finds it, or tfdp.accounting.calibrate_noise_multiplier), fewer epochs, or"
             " a larger budget.",
@@ -157,7 +161,7 @@ class PrivacyBudget(keras.callbacks.Callback):
         release = self._spending.release
         if release.noise_multiplier == 0:
             raise ValueError(
-                f"PrivacyBudget(epsilon={self.epsilon:g}) on a release without noise: its epsilon is infinite, and no"
+                f"{self!r} on a release without noise: its epsilon is infinite, and no"
                 " budget affords a step. Give the optimizer a positive noise_multiplier"
                 " (tfdp.accounting.calibrate_noise_multiplier finds one), or leave PrivacyBudget out."
             )
@@ -214,8 +218,8 @@ class PrivacyBudget(keras.callbacks.Callback):
         nominal = Spending(self.model, self.delta, nominal=True)
         one, printed = float(self._spending.curve.at(1)), float(nominal.curve.at(1))
         return (
-            f"PrivacyBudget(epsilon={self.epsilon:g}) on an algorithm used as printed (as_published=True), whose"
-            f" publication states less than it costs: at delta={self.delta:g} one step costs"
+            f"{self!r} on an algorithm used as printed (as_published=True), whose"
+            f" publication states less than it costs: at delta={rounded_up(self.delta, 6)} one step costs"
             f" epsilon={rounded_up(one)}, and nominally {rounded_up(printed)}. Use the sound default"
             " (as_published=False); or, to study the printed algorithm, PrivacyBudget(..., accept_nominal=True), which"
             " keeps to the nominal figure and guarantees nothing."
@@ -226,13 +230,13 @@ class PrivacyBudget(keras.callbacks.Callback):
         releases, spent, more = self._spending.releases, float(curve.at(0)), float(curve.at(1))
         if not releases:
             return (
-                f"The budget epsilon={self.epsilon:g} at delta={self.delta:g} is smaller than what one release costs"
+                f"The budget {self._named} is smaller than what one release costs"
                 f" with this noise, epsilon={rounded_up(more)}. Nothing was released. Let fit find the noise"
                 " (noise_multiplier='calibrate', the default), or use more of it, a larger budget, or a smaller"
                 " batch_size."
             )
         return (
-            f"Nothing is left of the budget epsilon={self.epsilon:g} at delta={self.delta:g}: the {releases} releases"
+            f"Nothing is left of the budget {self._named}: the {releases} releases"
             f" in the ledger spent epsilon={rounded_up(spent)}, and one more would make it {rounded_up(more)}. Nothing"
             " more was released. Use a larger budget, more noise (noise_multiplier), or a smaller batch_size."
         )

@@ -268,18 +268,6 @@ def test_the_configuration_keeps_what_was_given(given: Any) -> None:
     assert again.noise_multiplier == optimizer.noise_multiplier == given
 
 
-def test_adam_by_name_has_the_rate_of_private_training_and_given_optimizers_keep_theirs() -> None:
-    def rate(inner: Any) -> float:
-        made = tfdp.optimizers.ClippedOptimizer(inner)
-        again = type(made).from_config(made.get_config())
-        assert float(again.learning_rate) == float(made.learning_rate)
-        return float(made.learning_rate)
-
-    assert rate("adam") == rate("Adam") == pytest.approx(0.005)
-    assert rate(keras.optimizers.Adam()) == rate({"class_name": "adam", "config": {}}) == pytest.approx(0.001)
-    assert rate("sgd") == pytest.approx(0.01)
-
-
 def test_a_clip_is_automatic_where_no_threshold_is_given() -> None:
     kinds = tfdp.optimizers.ClippedOptimizer
     assert kinds("sgd").clipping == "automatic"

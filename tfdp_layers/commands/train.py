@@ -71,7 +71,8 @@ def _on_features(training: Training) -> Training:
         return training
     from tfdp_layers.zoo import scattering
 
-    print("Computing the features, once.", flush=True)
+    images = len(training.loaded.x_train) + len(training.loaded.x_test)
+    print(f"Computing the features of {images:,} images, once: some minutes for tens of thousands.", flush=True)
     try:
         model = scattering.prefix(training.data.x_train.shape[1:], recipe)
     except ValueError as error:

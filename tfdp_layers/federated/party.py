@@ -170,8 +170,9 @@ class Party:
         if self._told or self.budget is None:
             return
         self._told = True
-        own = f"epsilon={self.budget.epsilon:g} at delta={self.budget.delta:g}"
-        whole = "" if self.ledger.budget is None else f", or that of its ledger, {self.ledger.budget.epsilon:g}"
+        own = f"epsilon={rounded_up(self.budget.epsilon, 6)} at delta={rounded_up(self.budget.delta, 6)}"
+        of_ledger = self.ledger.budget
+        whole = "" if of_ledger is None else f", or that of its ledger, {rounded_up(of_ledger.epsilon, 6)}"
         warn(
             f"Party {self.name!r} halts: its budget, {own}{whole}, pays for no further test; it spent"
             f" {rounded_up(epsilon(self.ledger, self.budget.delta))}. It trains and uploads nothing more. A larger"

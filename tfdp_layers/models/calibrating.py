@@ -1,12 +1,21 @@
 """How much noise a `fit` adds: the number that was given, or the least with which all its steps keep to the budget."""
 
+import contextlib
 import math
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfdp_layers.accounting import Budget, GroupNoise, Ledger, Release, calibrate_noise_multiplier, epsilon
+from tfdp_layers.accounting import (
+    Budget,
+    GroupNoise,
+    Ledger,
+    Release,
+    affordable_steps,
+    calibrate_noise_multiplier,
+    epsilon,
+)
 from tfdp_layers.accounting.searching import OutOfReachError
 from tfdp_layers.accounting.wording import rounded_up as at_least
 from tfdp_layers.batches.base import Batches
@@ -16,6 +25,7 @@ from tfdp_layers.caller import warn
 from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.run import release_of
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.optimizers.learning_rate import KERAS, adam_rate
 from tfdp_layers.sampling.correlated import Correlated
 from tfdp_layers.sensitivity import SensitivityGroup
 
@@ -39,7 +49,7 @@ def settle_noise(
     plan: Plan,
     arguments: Mapping[str, Any],
 ) -> None:
-    """Finds the noise multiplier of a `fit`, where the optimizer has "calibrate", and says which, in one line.
+    """Finds the noise multiplier and Adam's rate of a `fit`, where it is to find them, and says which, in a line each.
 
     It is the smallest, rounded up to five digits, with which all planned steps on top of what the ledger holds keep to
     the `PrivacyBudget` among the callbacks, and to the ledger's own budget. The budget enforces it, as with any number.
@@ -54,27 +64,73 @@ def settle_noise(
             multiplier.
         BudgetExhausted: nothing, or next to nothing, is left of the budget.
     """
-    workers = optimizer.workers
+    workers, rate = optimizer.workers, math.nan
     if workers is not None and not workers.chief:
-        number = float(workers.text())
+        number, rate = (float(text) for text in workers.text().split())
         if optimizer.multiplier.calibrates:
             optimizer.multiplier.found = number
+        if not math.isnan(rate):
+            optimizer._rate.use(optimizer.inner_optimizer, rate)
         return
+    said: list[str] = []
     try:
         budget = budget_of(arguments.get("callbacks"))
         if optimizer.multiplier.calibrates:
-            said = _calibrate(optimizer, ledger, batches, groups, plan, budget)
-            if arguments.get("verbose") != 0:
-                print(said, flush=True)
+            said.append(_calibrate(optimizer, ledger, batches, groups, plan, budget))
         elif budget is None and 0 < optimizer.multiplier.number < _PROTECTS_NOBODY:
             _warn_of_little(optimizer)
+        if told := settle_rate(optimizer, groups, affordable(optimizer, ledger, batches, groups, plan, budget)):
+            rate = float(optimizer.learning_rate)
+            said.append(told)
+        if said and arguments.get("verbose") != 0:
+            print(*said, sep="\n", flush=True)
         _remember(ledger, budget)
     except BaseException:
         if workers is not None:
             workers.abort()
         raise
     if workers is not None:
-        workers.text(repr(optimizer.multiplier.number))
+        workers.text(f"{optimizer.multiplier.number!r} {rate!r}")
+
+
+def affordable(
+    optimizer: PrivateOptimizer,
+    ledger: Ledger,
+    batches: Batches,
+    groups: Sequence[SensitivityGroup],
+    plan: Plan,
+    budget: PrivacyBudget | None,
+) -> int:
+    """How many of the planned steps the budget affords, where the noise was given: a rate of more would be too low."""
+    if budget is None or optimizer.multiplier.calibrates or not optimizer._rate.by_name or plan.steps < 2:
+        return plan.steps
+    noise = release_of(batches, groups, optimizer).noise_multiplier
+    if not 0.0 < noise < math.inf or batches.unit == "owner":
+        return plan.steps
+    with contextlib.suppress(ValueError, ArithmeticError, NotImplementedError), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        drawn = batches.sampling, batches.examples
+        return affordable_steps(budget.epsilon, budget.delta, *drawn, noise, ledger, plan.steps, optimizer.correlation)
+    return plan.steps
+
+
+def settle_rate(optimizer: PrivateOptimizer, groups: Sequence[SensitivityGroup], steps: int) -> str:
+    """Sets the learning rate of Adam by its name, and says so; "" where somebody set one, but for Keras' own.
+
+    It goes by the steps of all `fit`s so far and the next ones, and by the weights that are trained.
+    """
+    shapes = [variable.shape for group in groups for variable in group.variables]
+    steps, weights = int(optimizer.releases) + steps, sum(math.prod(shape) for shape in shapes)
+    inner, name = optimizer.inner_optimizer, type(optimizer.inner_optimizer).__name__
+    if optimizer._rate.settle(inner, steps, shapes):
+        found = f"{optimizer._rate.found:g}"
+        return f"{name} starts at a learning rate of {found}, for {steps:,} steps and {weights:,} weights."
+    if optimizer._rate.is_kerases(inner) and adam_rate(steps, shapes) > 2 * KERAS:
+        return (
+            f"{name} has Keras' learning rate of {KERAS:g}, which is low for so few private steps: by its name,"
+            f' "{name.lower()}", it would start at {adam_rate(steps, shapes):g}.'
+        )
+    return ""
 
 
 def _warn_of_little(optimizer: PrivateOptimizer) -> None:
@@ -176,20 +232,24 @@ def _least_noise(
     return found
 
 
+def named(budget: Budget) -> str:
+    """A budget in words, whose digits never show less than it is."""
+    return f"epsilon={at_least(budget.epsilon, 6)} at delta={at_least(budget.delta, 6)}"
+
+
 def _nothing_left(target: Budget, spent: float, ledger: Ledger) -> str:
     where = "" if ledger.path is None else f" {ledger.path}, which outlives this process,"
+    left = f"Nothing is left of the budget{{}} {named(target)}: the {ledger.steps} releases in the ledger{where} spent"
+    left += f" epsilon={at_least(spent)}. Nothing more was released"
     if target == ledger.budget:
-        return (
-            f"Nothing is left of the budget of the data set {ledger.dataset!r}, epsilon={target.epsilon:g} at"
-            f" delta={target.delta:g}: the {ledger.steps} releases in the ledger{where} spent"
-            f" epsilon={at_least(spent)}. Nothing more was released, and no PrivacyBudget raises what was fixed for the"
-            " data set. The models that were trained may be used for ever; a further one needs other records."
+        return left.format(f" of the data set {ledger.dataset!r},") + (
+            ", and no PrivacyBudget raises what was fixed for the data set. The models that were trained may be used"
+            " for ever; a further one needs other records."
         )
-    return (
-        f"Nothing is left of the budget epsilon={target.epsilon:g} at delta={target.delta:g}: the {ledger.steps}"
-        f" releases in the ledger{where} spent epsilon={at_least(spent)}. Nothing more was released. With"
-        " noise_multiplier='calibrate' one fit plans to use the whole budget: give all epochs to one fit, a larger"
-        " budget to the next, or the optimizer a number."
+    return left.format("") + (
+        ". With noise_multiplier='calibrate' one fit plans to use the whole budget: give all epochs to one fit, or the"
+        " next one a larger budget, which is for whoever answers for these people to say; or give the optimizer a"
+        " fixed noise_multiplier before the first, such as 1.0."
     )
 
 
@@ -208,6 +268,6 @@ def _remember(ledger: Ledger, budget: PrivacyBudget | None) -> None:
     before = _kept_to.get(ledger)
     if before is not None and ledger.budget is None:
         warn(
-            f"This fit has no PrivacyBudget, and an earlier one on the same ledger kept to epsilon={before.epsilon:g}"
-            f" at delta={before.delta:g}: nothing keeps to that now. Add a tfdp.callbacks.PrivacyBudget to callbacks.",
+            f"This fit has no PrivacyBudget, and an earlier one on the same ledger kept to {named(before)}:"
+            " nothing keeps to that now. Add a tfdp.callbacks.PrivacyBudget to callbacks.",
         )

@@ -129,7 +129,8 @@ def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) ->
     if arguments.get("validation_split"):
         raise ValueError(
             "validation_split carves the validation data out of the private data: its metrics are computed without"
-            " noise and would be released. Give public data as validation_data=(x, y)."
+            " noise and would be released. Give public data as validation_data=(x, y): rows that you split off yourself"
+            " are private as well, and tfdp.release_metric pays for what they say."
         )
     reserved = sorted(set(PUBLIC) & set(logged))
     if reserved:

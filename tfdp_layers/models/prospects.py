@@ -51,9 +51,9 @@ def warn_of_lost_weights(model: Any, batches: Batches) -> None:
     if batches.weighted and normalised:
         warn(
             "Class and sample weights have next to no effect in this fit: automatic clipping brings every record's"
-            " gradient to one length, whatever its weight. With ClippedOptimizer, class_weight and arrays count all the"
-            " same. Else give a threshold that weighted gradients seldom reach, for weights up to 10 l2_norm_clip=10.0"
-            " say (layers: gradient_clip=10.0); or leave the weights out, and decide for the rare class by the"
+            " gradient to one length, whatever its weight. Three ways out: class_weight counts with ClippedOptimizer"
+            " where x and y are arrays; a threshold that weighted gradients seldom reach, l2_norm_clip=10.0 for weights"
+            " up to 10 say (layers: gradient_clip=10.0); or no weights, and a decision for the rare class by the"
             " highest scores (docs/choosing.md)."
         )
 

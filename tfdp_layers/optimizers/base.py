@@ -22,6 +22,7 @@ from tfdp_layers.noise import (
     mapped,
 )
 from tfdp_layers.optimizers.inner import inner_optimizer, refuse_options, refuse_wrapped
+from tfdp_layers.optimizers.learning_rate import LearningRate
 from tfdp_layers.optimizers.noise_multiplier import CALIBRATE, NoiseMultiplier
 from tfdp_layers.optimizers.release_limit import UNLIMITED, ReleaseLimit
 from tfdp_layers.proof.steering import made_here, refuse_outside
@@ -35,8 +36,9 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
     post-processing of what was released, and costs nothing.
 
     Args:
-        optimizer: any Keras optimizer, a name or a config. "adam" stands for Adam with a learning rate of 0.005, as
-            private training from scratch needs; other names have the rates of Keras.
+        optimizer: any Keras optimizer, a name or a config. "adam", "adamw" and "nadam" have a learning rate that `fit`
+            finds from its steps and the number of weights (`learning_rate.adam_rate`; 0.005 before, and elsewhere),
+            unless you set one; other names have the rates of Keras.
         noise_multiplier: z, the noise's standard deviation over a record's bound, all groups of weights joined. 0 adds
             no noise: epsilon is infinite, for tests and comparisons. "calibrate": each `fit` finds the smallest with
             which all its steps keep to its `PrivacyBudget`, beside all that the ledger holds, and prints it.
@@ -77,6 +79,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         multiplier, correlated = NoiseMultiplier(noise_multiplier), as_correlated(noise)
         super().__init__(learning_rate=0.0, name=name)
         self.inner_optimizer = inner
+        self._rate = LearningRate(optimizer)
         check_allocation(noise_allocation)
         self.multiplier = multiplier
         self.noise = correlated
@@ -282,6 +285,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
     @learning_rate.setter
     def learning_rate(self, learning_rate: float | keras.optimizers.schedules.LearningRateSchedule) -> None:
+        self._rate.by_name = False
         self.inner_optimizer.learning_rate = learning_rate
 
     @property
@@ -307,6 +311,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
             | correlated
             | {
                 "optimizer": keras.saving.serialize_keras_object(self.inner_optimizer),
+                **({"found_rate": self._rate.found} if self._rate.by_name else {}),
                 "noise_multiplier": self.multiplier.given,
                 "noise_allocation": self.noise_allocation,
                 "name": self.name,
@@ -316,7 +321,10 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> "PrivateOptimizer":
         inner = keras.saving.deserialize_keras_object(config["optimizer"], custom_objects=custom_objects)
-        return cls(**(config | {"optimizer": inner}))
+        made = cls(**({name: value for name, value in config.items() if name != "found_rate"} | {"optimizer": inner}))
+        if "found_rate" in config:
+            made._rate = LearningRate("adam", config["found_rate"])
+        return made
 
 
 def places_of_counts(variables: Sequence[Any], groups: Sequence[SensitivityGroup]) -> dict[int, int]:

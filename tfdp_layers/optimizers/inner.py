@@ -6,21 +6,14 @@ from typing import Any
 import keras
 
 from tfdp_layers.instances import refuse_class
-
-RATES = {"adam": 0.005}
-"""Learning rates of optimizers that are given by name, where those of Keras are not for private training.
-
-Private training takes few steps, on large batches, and noise averages out over them: with Keras' 0.001 Adam ends before
-it has learned. Measured by `benchmarks/three_lines.py`: docs/choosing.md.
-"""
+from tfdp_layers.optimizers.learning_rate import LearningRate
 
 
 def inner_optimizer(given: Any) -> keras.optimizers.Optimizer:
-    """A Keras optimizer, of an instance, a name or a config. A name has the rate of `RATES`, or Keras' own."""
+    """A Keras optimizer, of an instance, a name or a config; "adam" and its like with the rate of `learning_rate`."""
     refuse_class(given, "The optimizer", otherwise=", or give its name: 'adam'")
-    name = given.lower() if isinstance(given, str) else None
-    config = {"class_name": name, "config": {"learning_rate": RATES[name]}} if name in RATES else given
-    found = keras.optimizers.get(config)
+    rate = LearningRate(given)
+    found = rate.made(given) if rate.by_name else keras.optimizers.get(given)
     if found is None:
         raise ValueError(
             "A private optimizer wraps one of Keras, and got None. Give its name, 'adam' say, or an object."
