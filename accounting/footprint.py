@@ -86,10 +86,10 @@ _living: set[int] = set()
 _origins: dict[Any, frozenset[Place]] = {}
 
 
-def came_from(made: Any, given: Any) -> None:
+def came_from(made: Any, *given: Any) -> None:
     """Notes that an array was computed row for row from records: from here on it has their places, too."""
     (mine, _), *_ = _places(made)
-    _origins[mine] = frozenset(_places(given))
+    _origins[mine] = frozenset(itertools.chain.from_iterable(map(_places, given)))
 
 
 def _places(one: Any) -> list[Place]:

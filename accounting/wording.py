@@ -119,10 +119,10 @@ def groupings_in_words(differ: str, unit: str) -> list[str]:
     """
     if differ == "surely":
         return [
-            f"WARNING: what was released here was given different groupings of records into {unit}s. One epsilon over"
-            f" all of it holds for a {unit} only if its id, or name, means the same {unit} in each of them: where each"
-            f" time other records of the same {unit}s were trained on, say. Were patients meant in one and hospitals in"
-            " another, it holds for neither: use a ledger, and a model, for each."
+            f"What was released here was given different groupings of records into {unit}s. One epsilon over all of it"
+            f" holds for a {unit} only if its id, or name, means the same {unit} in each of them: where each time other"
+            f" records of the same {unit}s were used (some to train on, others to test), it does. Were patients meant"
+            " in one and hospitals in another, it holds for neither: use a ledger, and a model, for each."
         ]
     if differ == "perhaps":
         return [

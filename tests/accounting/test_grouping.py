@@ -87,7 +87,7 @@ def test_other_units_of_the_same_records_are_refused_and_of_others_noted(kind):
     assert Statement.from_ledger(ledger, 1e-5, "patient").notes == ()
     charge(ledger, release(of(B, OTHER)))
     (note,) = Statement.from_ledger(ledger, 1e-5, "patient").notes
-    assert note.startswith("WARNING: what was released here was given different groupings of records into patients.")
+    assert note.startswith("What was released here was given different groupings of records into patients.")
 
 
 def test_what_cannot_be_compared_is_said():

@@ -1,5 +1,6 @@
 """Rows are matched by place; where an index of pandas names others at these places, ids would guard others."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,11 @@ class Index:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __iter__(self) -> Any:
+        return iter(self.labels)
+
     def equals(self, other: Any) -> bool:
-        return self.labels == other.labels
+        return bool(self.labels == other.labels)
 
 
 class Column:
@@ -88,6 +92,15 @@ def test_rows_of_another_order_are_refused(x, beside):
 def test_equal_indexes_new_ones_and_none_are_let_in(x, beside):
     beside = {name: np.asarray(given) if isinstance(given, list) else given for name, given in beside.items()}
     assert len(drawn(x, **beside)) in (2, 3)
+
+
+def test_the_same_rows_in_two_orders_are_asked_about():
+    """A scaler may have made the records anew, behind a shuffle; or the labels alone were shuffled."""
+    with pytest.warns(UserWarning, match=r"the same rows in two orders.*\.to_numpy\(\)"):
+        drawn(Column(X), y=Column(IDS, list(range(ROWS))[::-1]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn(Column(X), y=Column(IDS, [10 + n for n in range(ROWS)]))
 
 
 def test_all_that_takes_ids_looks():

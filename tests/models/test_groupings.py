@@ -88,7 +88,7 @@ def test_what_else_a_ledger_pays_for_is_of_the_same_units():
     assert model.privacy_statement(1e-3).notes == ()
     tfdp.release_metric(Y[:, 0], model.ledger, stddev=0.5, unit_ids=B)
     (note,) = model.privacy_statement(1e-3).notes
-    assert note.startswith("WARNING: what was released here was given different groupings")
+    assert note.startswith("What was released here was given different groupings")
 
 
 @pytest.mark.slow

@@ -262,6 +262,18 @@ def test_features_are_of_the_records_that_they_were_computed_from():
     assert "given to 1 other ledger" in note
 
 
+@pytest.mark.parametrize("predict", ["predict", "predict_on_batch"])
+def test_what_a_private_model_predicts_is_of_the_records_that_it_predicts_for(predict):
+    """A head on it adds to what these people paid for the model."""
+    base, head = fit(), compiled([keras.Input((1,)), keras.layers.Dense(1)])
+    found = getattr(base, predict)(X)
+    (warning,) = said(lambda: fit(found, head))
+    assert "for some of them: 1." in str(warning.message)
+    assert "given to 1 other ledger" in head.privacy_statement(DELTA).notes[0]
+    assert together(head.ledger).steps == base.ledger.steps + head.ledger.steps
+    assert said(lambda: fit(base.predict(X.copy() + 1.0), compiled([keras.Input((1,)), keras.layers.Dense(1)]))) == []
+
+
 def test_layers_that_adapt_are_charged_with_their_model():
     def adapted():
         layer = tfdp.layers.DPCentering(1.0)

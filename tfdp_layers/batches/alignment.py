@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tfdp_layers.caller import warn
+
 __all__ = ["refuse_other_rows"]
 
 _WHOSE = ("unit_ids", "owners")
@@ -14,7 +16,7 @@ def refuse_other_rows(name: str, records: Any, **beside: Any) -> None:
     Rows are matched by place, as Keras matches them. The index is what shows that the places are wrong, as after a
     shuffle or a split of the records alone. Ids that are off by a row protect persons who do not exist, so `unit_ids`
     and `owners` must have the very index of the records. Labels and weights may also count from 0, as columns do that
-    were made anew, and so may the records beside them.
+    were made anew, and so may the records beside them: where both have the same rows in two orders, a warning asks.
 
     Args:
         name: of the records, as the caller knows them: "x".
@@ -27,7 +29,15 @@ def refuse_other_rows(name: str, records: Any, **beside: Any) -> None:
         first, index, other = columns[0][0], columns[0][1].index, column.index
         whose = path.partition("[")[0] in _WHOSE
         anew = not whose and (_counts_from_0(index) or _counts_from_0(other))
-        if len(index) == len(other) and not anew and not index.equals(other):
+        if len(index) != len(other) or index.equals(other):
+            continue
+        if anew and set(index) == set(other):
+            warn(
+                f"{first} and {path} are matched by place, and their pandas indexes name the same rows in two orders."
+                f" Is one of them shuffled? Then {path}.loc[{first}.index] brings both into one order. If the places"
+                f" are right, drop the index: {path}.to_numpy()."
+            )
+        elif not anew:
             at_stake = "a record would be protected as somebody else's" if whose else "a record would get another's"
             raise ValueError(
                 f"{first} and {path} are matched by place, and their pandas indexes name different rows: {at_stake}."

@@ -18,13 +18,14 @@ from tfdp_layers.models.lockstep import fit_together
 from tfdp_layers.models.looking import Looking
 from tfdp_layers.models.loops import LoopBlock, PrivateLoop, refuse_unlooped
 from tfdp_layers.models.opening import Opening
+from tfdp_layers.models.predicting import Predicting
 from tfdp_layers.models.replicas import StepParts
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.sampling import Sampling
 
 
-class PrivateTraining(Looking, Opening):
+class PrivateTraining(Predicting, Looking, Opening):
     """Mixin for Keras models: `fit` draws records by a sampler, bounds each one's influence, adds noise, and keeps the
     ledger.
 
