@@ -148,7 +148,7 @@ def test_convolutions(drawn):
     try:
         model(x)
     except (tf.errors.UnimplementedError, tf.errors.InvalidArgumentError):
-        reject()  # channels first, for which TensorFlow has no kernel on some processors, and Keras does not train either
+        reject()  # channels first: some processors have no kernel for it, and Keras does not train either
     assert error_of(model, x) < RTOL
 
 
