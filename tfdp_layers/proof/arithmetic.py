@@ -62,7 +62,7 @@ def computed(node: Node, inputs: Sequence[Any]) -> list[Value] | None:
     results = [np.asarray(one, dtype=object) for one in (found if isinstance(found, list) else [found])]
     if len(results) != len(node.operation.outputs) or any(one.size > LARGEST for one in results):
         return None
-    return [numbers(list(one.ravel()), one.shape) for one in results]
+    return [numbers([int(n) if isinstance(n, np.integer) else n for n in one.flat], one.shape) for one in results]
 
 
 def in_range(node: Node, number: Number) -> bool:
@@ -96,6 +96,19 @@ def plain(array: Any) -> Any:
     return array.astype(np.int64)
 
 
+def require(fine: bool) -> None:
+    """Raises UndecidedError unless it is fine: TensorFlow's own kernel fails there, and others compute something."""
+    if not fine:
+        raise UndecidedError
+
+
+def axis_of(axis: Any, rank: int) -> int:
+    """An axis, counted from the front. Raises UndecidedError for one that there is not."""
+    place = int(plain(np.asarray(axis)))
+    require(-rank <= place < rank)
+    return place % rank
+
+
 def entrywise(function: Callable[..., Any]) -> Compute:
     ufunc = np.frompyfunc(function, function.__code__.co_argcount, 1)
     return lambda node, *arrays: ufunc(*arrays)
@@ -114,7 +127,15 @@ def same(a: Number, b: Number) -> bool | None:
     return False if is_below(a, b) or is_below(b, a) else None
 
 
+def divisor(b: Number) -> Number:
+    """The number. Raises UndecidedError where it may be 0: TensorFlow fails there, but XLA says that n / 0 is -1."""
+    if b == 0 or not (is_below(0, b) or is_below(b, 0)):
+        raise UndecidedError
+    return b
+
+
 def remainder(a: Number, b: Number) -> Number:
+    divisor(b)
     if isinstance(b, int) and b >= _MODULUS and not isinstance(a, int):
         return symbol("remainder", varies=varies(a), least=0, most=b - 1, operands=(a, b))
     if not isinstance(a, int) and not fits(a, tf.int32):
@@ -135,7 +156,7 @@ OPERATIONS |= {
     "Sub": entrywise(lambda a, b: a - b),
     "Mul": entrywise(lambda a, b: a * b),
     "Neg": entrywise(lambda a: -a),
-    "FloorDiv": entrywise(lambda a, b: floor_divide(a, b)),
+    "FloorDiv": entrywise(lambda a, b: floor_divide(a, divisor(b))),
     "FloorMod": entrywise(remainder),
     "Maximum": entrywise(lambda a, b: larger(a, b)),
     "Minimum": entrywise(lambda a, b: smaller(a, b)),
@@ -169,6 +190,7 @@ def cast(node: Node, a: Any) -> Any:
 @operation("Select")
 def select(node: Node, condition: Any, a: Any, b: Any) -> Any:
     """A vector selects along the first axis; any other condition entry by entry."""
+    require(a.shape == b.shape and condition.shape in ((), a.shape[:1], a.shape))
     if condition.ndim == 1 and a.ndim > 1:
         condition = condition.reshape([-1] + [1] * (a.ndim - 1))
     return np.frompyfunc(lambda c, x, y: x if truth(c) else y, 3, 1)(condition, a, b)
@@ -176,6 +198,7 @@ def select(node: Node, condition: Any, a: Any, b: Any) -> Any:
 
 @operation("AddN")
 def add_all(node: Node, *arrays: Any) -> Any:
+    require(len({a.shape for a in arrays}) == 1)
     return functools.reduce(lambda a, b: a + b, arrays)
 
 
@@ -190,7 +213,8 @@ def reduction(node: Node, a: Any, axes: Any) -> Any:
         "Any": lambda x, y: int(truth(x) or truth(y)),
     }
     starts = {"Sum": 0, "Prod": 1, "All": 1, "Any": 0}
-    own = sorted({int(n) % max(a.ndim, 1) for n in plain(axes).ravel()}) if a.ndim else []
+    own = sorted(axis_of(n, a.ndim) for n in plain(axes).ravel())
+    require(len(set(own)) == len(own))
     keep = bool(node.attribute("keep_dims"))
     moved = np.moveaxis(a, own, range(len(own)))
     kept = moved.shape[len(own) :]

@@ -1,12 +1,17 @@
-"""Puts known integers elsewhere, for `arithmetic`: shapes cut and joined, permutations, constants filled in."""
+"""Puts known integers elsewhere, for `arithmetic`: shapes cut and joined, permutations, constants filled in.
+
+Where TensorFlow's own kernel fails, nothing is said of the result: NumPy may take what other kernels refuse, and XLA or
+another device compute something else than either (of an index that is out of range the nearest entry, or zeros).
+"""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from tfdp_layers.proof.arithmetic import LARGEST, UndecidedError, operation, plain
+from tfdp_layers.proof.arithmetic import LARGEST, UndecidedError, axis_of, operation, plain, require, same
 from tfdp_layers.proof.rules import Node
 
 _ENTRYWISE = ("Add", "AddV2", "GreaterEqual", "Cast", "Identity")
@@ -24,32 +29,36 @@ def unpack(node: Node, a: Any) -> list[Any]:
 
 @operation("Split")
 def split(node: Node, axis: Any, a: Any) -> list[Any]:
-    return np.split(a, node.attribute("num_split"), int(plain(axis)))
+    return np.split(a, node.attribute("num_split"), axis_of(axis, a.ndim))
 
 
 @operation("SplitV")
 def split_by(node: Node, a: Any, sizes: Any, axis: Any) -> list[Any]:
     """Parts of these sizes, one of which may be -1: what the others leave."""
-    found, along = [int(n) for n in plain(sizes)], int(plain(axis))
+    found, along = [int(n) for n in plain(sizes)], axis_of(axis, a.ndim)
     if -1 in found:
         found[found.index(-1)] = a.shape[along] - (sum(found) + 1)
+    require(min(found) >= 0 and sum(found) == a.shape[along])
     return np.split(a, np.cumsum(found)[:-1], along)
 
 
 @operation("ConcatV2")
 def concat(node: Node, *arrays: Any) -> Any:
     *parts, axis = arrays
-    return np.concatenate(parts, int(plain(axis)))
+    return np.concatenate(parts, axis_of(axis, parts[0].ndim))
 
 
 @operation("Reshape")
 def reshape(node: Node, a: Any, shape: Any) -> Any:
-    return a.reshape(plain(shape))
+    wanted = [int(n) for n in plain(shape).ravel()]
+    require(all(n >= -1 for n in wanted) and wanted.count(-1) < 2)
+    return a.reshape(wanted)
 
 
 @operation("ExpandDims")
 def expand_dims(node: Node, a: Any, axis: Any) -> Any:
-    return np.expand_dims(a, int(plain(axis).ravel()[0]))
+    require(axis.size == 1)
+    return np.expand_dims(a, axis_of(axis.ravel()[0], a.ndim + 1))
 
 
 @operation("Squeeze")
@@ -69,7 +78,9 @@ def reverse(node: Node, a: Any, axes: Any) -> Any:
 
 @operation("Tile")
 def tile(node: Node, a: Any, times: Any) -> Any:
-    return np.tile(a, plain(times))
+    often = [int(n) for n in plain(times)]
+    require(len(often) == a.ndim and all(n >= 0 for n in often) and a.size * math.prod(often) <= LARGEST)
+    return np.tile(a, often)
 
 
 @operation("Pad", "PadV2")
@@ -83,6 +94,7 @@ def pad(node: Node, a: Any, by: Any, value: Any = 0) -> Any:
 @operation("Fill")
 def fill(node: Node, shape: Any, value: Any) -> Any:
     wanted = plain(shape)
+    require(value.ndim == 0)
     if np.prod(wanted, dtype=object) > LARGEST:
         raise UndecidedError
     return np.full(wanted, value, dtype=object)
@@ -99,6 +111,7 @@ def broadcast_to(node: Node, a: Any, shape: Any) -> Any:
 @operation("Range")
 def arange(node: Node, start: Any, limit: Any, step: Any) -> Any:
     bounds = [int(plain(n)) for n in (start, limit, step)]
+    require(bounds[2] != 0 and (bounds[1] - bounds[0]) * bounds[2] >= 0)
     if len(range(*bounds)) > LARGEST:
         raise UndecidedError
     return np.arange(*bounds).astype(object)
@@ -106,8 +119,12 @@ def arange(node: Node, start: Any, limit: Any, step: Any) -> Any:
 
 @operation("Slice")
 def cut(node: Node, a: Any, begin: Any, size: Any) -> Any:
-    pairs = zip(plain(begin), plain(size), strict=True)
-    return a[tuple(slice(b, None if n == -1 else b + n) for b, n in pairs)]
+    found = []
+    for n, b, s in zip(a.shape, plain(begin).tolist(), plain(size).tolist(), strict=True):
+        count = n - b if s == -1 else s
+        require(b >= 0 and count >= 0 and b + count <= n)
+        found.append(slice(b, b + count))
+    return a[tuple(found)]
 
 
 @operation("StridedSlice")
@@ -121,6 +138,7 @@ def strided(node: Node, a: Any, begin: Any, end: Any, step: Any) -> Any:
         elif here["new_axis"]:
             index.append(None)
         elif here["shrink_axis"]:
+            require(s > 0)
             index.append(int(b))
         else:
             index.append(slice(None if here["begin"] else int(b), None if here["end"] else int(e), int(s)))
@@ -131,17 +149,29 @@ def strided(node: Node, a: Any, begin: Any, end: Any, step: Any) -> Any:
 def gather(node: Node, a: Any, indices: Any, axis: Any) -> Any:
     if node.attribute("batch_dims", 0):
         raise UndecidedError
-    return np.take(a, plain(indices), int(plain(axis)))
+    own, along = plain(indices), axis_of(axis, a.ndim)
+    require(bool(np.all((own >= 0) & (own < a.shape[along]))))
+    return np.take(a, own, along)
 
 
 @operation("InvertPermutation")
 def invert(node: Node, order: Any) -> Any:
-    return np.argsort(plain(order)).astype(object)
+    places = plain(order)
+    require(sorted(places.tolist()) == list(range(len(places))))
+    return np.argsort(places).astype(object)
 
 
 @operation("ConcatOffset")
 def offsets(node: Node, axis: Any, *shapes: Any) -> list[Any]:
-    at, found, place = 0, [], int(plain(axis))
+    at, found, place = 0, [], axis_of(axis, len(shapes[0]))
+    require(
+        all(
+            same(n, m) is not False
+            for s in shapes
+            for i, (n, m) in enumerate(zip(s, shapes[0], strict=True))
+            if i != place
+        )
+    )
     for shape in shapes:
         one = np.zeros(len(shape), object)
         one[place] = at
@@ -170,6 +200,7 @@ def broadcast_axes(node: Node, first: Any, second: Any) -> list[Any]:
         raise UndecidedError
     rank = max(len(first), len(second))
     a, b = ([1] * (rank - len(s)) + list(s) for s in (first, second))
+    require(not any(same(n, m) is same(n, 1) is same(m, 1) is False for n, m in zip(a, b, strict=True)))
     found = []
     for own, other, length in ((a, b, len(first)), (b, a, len(second))):
         axes = [i for i in range(rank) if own[i] == 1 and (other[i] != 1 or i < rank - length)]
@@ -183,5 +214,7 @@ def stitch(node: Node, *arrays: Any) -> Any:
     found: dict[int, Any] = {}
     for indices, data in zip(arrays[:half], arrays[half:], strict=True):
         own = plain(indices).ravel()
+        require(data.shape[: indices.ndim] == indices.shape)
         found.update(zip(own.tolist(), data.reshape((own.size, *data.shape[indices.ndim :])), strict=True))
+    require(sorted(found) == list(range(len(found))))
     return np.stack([np.asarray(found[i], object) for i in range(len(found))])

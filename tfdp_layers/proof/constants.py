@@ -9,14 +9,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.proof.rules import Node, all_constant, numbers, rule, types
+from tfdp_layers.proof.rules import WHOLE, Node, all_constant, numbers, rule, types
+from tfdp_layers.proof.settling import fits
 from tfdp_layers.proof.values import Constant, Counted, MixedError, UnknownError, Value
 
 _KEEPS = types(
-    "BroadcastTo Cast EnsureShape ExpandDims Fill Gather GatherV2 Identity Reshape ReverseV2 Slice Squeeze StopGradient"
+    "BroadcastTo Cast EnsureShape ExpandDims Fill Identity Reshape ReverseV2 Slice Squeeze StopGradient"
     " StridedSlice Tile Transpose Unpack Split"
 )
-"""Whose results have the first input's entries alone."""
+"""Whose results have the first input's entries alone. Of indices out of range a gather may make zeros of its own."""
+_SUMS = types("Add AddV2 Sub AddN")
+_REAL = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+_EXACT = 256
+"""Whole numbers up to this one are exact in every type of `_REAL`."""
 
 _LARGEST = 4096
 """Entries of a constant up to which it is looked at."""
@@ -52,11 +57,24 @@ def filled(node: Node, inputs: Sequence[Any]) -> float | None:
     if node.type in _KEEPS and fills:
         first = fills[1] if node.type in ("Split", "Fill") else fills[0]
         return first if first is None or node.type != "Cast" or first in (0.0, 1.0) else None
-    if node.type in ("Mul", "AddV2", "Add", "Sub", "AddN") and None not in fills:
-        if node.type == "Sub":
-            return fills[0] - fills[1]
-        return math.prod(fills) if node.type == "Mul" else sum(fills)
-    return -fills[0] if node.type == "Neg" and fills[0] is not None else None
+    if node.type not in ("Mul", "Neg", *_SUMS) or None in fills or not all(float(n).is_integer() for n in fills):
+        return None
+    whole = [int(n) for n in fills]
+    if node.type == "Mul":
+        return exactly(node.dtype(), math.prod(whole), whole)
+    first, *others = [-n for n in whole] if node.type == "Neg" else whole
+    return exactly(node.dtype(), first - sum(others) if node.type == "Sub" else first + sum(others), whole)
+
+
+def exactly(dtype: tf.DType, result: int, terms: Sequence[int]) -> float | None:
+    """A sum or a product of whole numbers, if it is this very number in a type, in whatever order it is computed.
+
+    Integers are right modulo the size of their type, so a result within its limits is. Real numbers are rounded at
+    every step, each type in its own way, but for small whole numbers.
+    """
+    small = max(abs(result), sum(map(abs, terms))) <= _EXACT and dtype in _REAL
+    right = dtype.is_integer and fits(result, dtype) and abs(result) <= WHOLE
+    return float(result) if small or right else None
 
 
 @rule("Const", any_input=True)

@@ -27,7 +27,8 @@ def gather(node: Node, inputs: Sequence[Any]) -> Value:
 
     Guarantee: a record's own indices pick from a constant, or from its own entries; constant ones from its own. The
     records' axis is never picked from, but for the row that a loop over records stands at.
-    Assumes that indices that are out of range fail, or give zeros.
+    Assumes that an index that is out of range fails, gives zeros, or picks what one in range does, as XLA clamps it; in
+    which of these ways, the device decides and not the other records.
     """
     data, indices = inputs[0], inputs[1]
     require_constants(inputs[2:], "the axis")

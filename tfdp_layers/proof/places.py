@@ -152,7 +152,7 @@ def placed(node: Node, own: Special, values: Special, carried: Carried) -> Carri
     if walk is None or carried.loop != walk.key or own.parts != values.parts or carried.put is not None:
         raise MixedError(_WHY)
     batch, start, size = own.parts
-    piece(walk, batch, start, size, exact=False)  # raises unless the rounds' pieces make up the batch
+    piece(walk, batch, start, size)  # raises unless the rounds' pieces make up the batch
     if carried.start.shape != (batch.size,):
         raise UnknownError("a shape is not known")
     return dataclasses.replace(carried, put=Special(None, idiom=PLACED, parts=(batch, ())))

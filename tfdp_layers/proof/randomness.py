@@ -84,6 +84,8 @@ def drawn(node: Node, value: Value, fresh: bool) -> Value:
 
 def many_numbers(node: Node) -> bool:
     """Whether an integer is drawn from so many that it may be taken for another one each time."""
+    if node.type == "RandomShuffle":
+        return False  # one of its entries, which may all be the same
     if "UniformInt" not in node.type:
         return True
     bounds = [node.frame.values[tensor.name] for tensor in node.operation.inputs[-2:]]

@@ -141,7 +141,7 @@ def squeeze(node: Node, inputs: Sequence[Any]) -> Value:
     if isinstance(value, Rows | Places) and value.axis in dims:
         raise MixedError("the axis of the records dropped, as if there were one record alone")
     left = [n for i, n in enumerate(shape) if i not in dims]
-    return with_axes(value, left, lambda axis: axis - sum(i < axis for i in dims))
+    return with_axes(value, left, lambda axis: None if axis in dims else axis - sum(i < axis for i in dims))
 
 
 @rule("Transpose")
@@ -155,9 +155,13 @@ def transpose(node: Node, inputs: Sequence[Any]) -> Value:
 
 
 def with_axes(value: Any, shape: Sequence[Any], moved: Any) -> Value:
-    """The value with its axes moved: `moved` says where an axis goes."""
+    """The value with its axes moved: `moved` says where an axis goes, None for one that is dropped.
+
+    Bounds of the sums along an axis that is dropped are of nothing then: other entries follow one another.
+    """
     if isinstance(value, Rows):
-        runs = None if value.runs is None else (moved(value.runs[0]), *value.runs[1:])
+        to = None if value.runs is None else moved(value.runs[0])
+        runs = None if to is None or value.runs is None else (to, *value.runs[1:])
         return dataclasses.replace(value, shape=tuple(shape), axis=moved(value.axis), runs=runs)
     if isinstance(value, Places):
         return dataclasses.replace(value, shape=tuple(shape), axis=moved(value.axis))

@@ -30,7 +30,7 @@ from tfdp_layers.proof.values import (
     Value,
 )
 
-__all__ = ["ANY_INPUT", "MAKERS", "OWN", "RULES", "Node", "numbers", "rule"]
+__all__ = ["ANY_INPUT", "MAKERS", "OWN", "RULES", "WHOLE", "Node", "numbers", "rule"]
 
 Rule = Callable[["Node", Sequence[Any]], "Value | Sequence[Value]"]
 RULES: dict[str, Rule] = {}
@@ -42,6 +42,8 @@ OWN: set[str] = set()
 MAKERS: set[str] = set()
 """Operations that may make rows, or places, of numbers alone."""
 
+WHOLE = 2**53
+"""Integers up to this one are numbers of Python's type `float`."""
 _SMALL = 64
 """Entries up to which unknown integers of a tensor get names."""
 
@@ -123,8 +125,9 @@ def numbers(values: Sequence[Number], shape: Sequence[Number]) -> Constant | Cou
     """An integer tensor of known entries."""
     entries = tuple(v if not isinstance(v, bool) else int(v) for v in values)
     kind = Counted if any(varies(v) for v in entries) else Constant
-    same = entries and all(v == entries[0] for v in entries) and isinstance(entries[0], int)
-    return kind(tuple(shape), entries=entries, fill=float(entries[0]) if same else None)  # type: ignore[arg-type]
+    first = entries[0] if entries else None
+    same = isinstance(first, int) and all(v == first for v in entries) and abs(first) <= WHOLE
+    return kind(tuple(shape), entries=entries, fill=float(first) if same else None)  # type: ignore[arg-type]
 
 
 def unknown_numbers(key: str, shape: Shape, kind: type[Constant] | type[Counted]) -> Constant | Counted:
@@ -165,8 +168,11 @@ def integers_of(value: Any, what: str) -> tuple[int, ...]:
 
 
 def axes_of(value: Any, rank: int) -> tuple[int, ...]:
-    """Axes, counted from the front."""
-    return tuple(n % rank if rank else 0 for n in integers_of(value, "the axis"))
+    """Axes, counted from the front. Raises UnknownError for one that there is not."""
+    found = integers_of(value, "the axis")
+    if not all(-rank <= n < rank for n in found):
+        raise UnknownError("an axis that there is not")
+    return tuple(n % rank for n in found)
 
 
 def shape_of(value: Value) -> tuple[Number, ...]:

@@ -72,7 +72,7 @@ def within_type(value: Any, dtype: Any) -> Any:
         return value if isinstance(value.stride, Size) or fits(value.stride * MOST_RECORDS, dtype) else too_wide()
     if isinstance(value, Constant | Counted) and value.entries is not None:
         plain = [n for n in value.entries if isinstance(n, int)]
-        return value if all(fits(n, dtype) for n in plain) else dataclasses.replace(value, entries=None)
+        return value if all(fits(n, dtype) for n in plain) else dataclasses.replace(value, entries=None, fill=None)
     if isinstance(value, Rows) and (value.within or value.runs):
         bounds = [*(value.within or ()), *(value.runs or (0,))[1:]]
         return value if all(fits(n, dtype) for n in bounds) else dataclasses.replace(value, within=None, runs=None)

@@ -13,11 +13,8 @@ from tfdp_layers.proof.values import Constant, MixedError, Places, Rows, Total, 
 from tfdp_layers.proof.walks import picked, piece
 
 
-def part_of_records(node: Node, value: Any, start: Number, size: Number, exact: bool) -> Any:
+def part_of_records(node: Node, value: Any, start: Number, size: Number) -> Any:
     """Entries start ... start + size - 1 of the records' axis, which the new value has.
-
-    Args:
-        exact: whether the operation fails where there are fewer.
 
     Guarantee: all of them; or the same copies of the batch for all records; or the rows of a batch without those that
     it was filled up with; or the piece of this round of a loop over records.
@@ -31,7 +28,7 @@ def part_of_records(node: Node, value: Any, start: Number, size: Number, exact: 
             return dataclasses.replace(value, batch=batch.parent)
         walk = node.frame.walk()
         if walk is not None and (varies(start) or varies(size)):
-            own = node.prover.know(piece(walk, batch, start, size, exact=exact))
+            own = node.prover.know(piece(walk, batch, start, size))
             return dataclasses.replace(value, batch=own)
     if isinstance(value, Rows):
         copy = batch.size * value.inner
@@ -49,7 +46,10 @@ def within_copies(value: Rows, first: Number, count: Number) -> bool:
 
 @rule("Slice")
 def cut(node: Node, inputs: Sequence[Any]) -> Value:
-    """`size` entries of each axis from `begin` on, -1 for all that are left. Fails where there are fewer."""
+    """`size` entries of each axis from `begin` on, -1 for all that are left.
+
+    Where there are fewer it fails, or, compiled by XLA, begins so far in front that there are enough.
+    """
     value = inputs[0]
     if isinstance(value, Total) and all(isinstance(v, Constant) for v in inputs[1:]):
         return Total(None, batch=value.batch)
@@ -58,7 +58,7 @@ def cut(node: Node, inputs: Sequence[Any]) -> Value:
     axis, shape = value.axis, list(shape_of(value))
     begin, size = entries_of(inputs[1], "where a slice begins"), entries_of(inputs[2], "the size of a slice")
     count = size[axis] if size[axis] != -1 else value.length - begin[axis]
-    found = part_of_records(node, value, begin[axis], count, exact=True)
+    found = part_of_records(node, value, begin[axis], count)
     left = [n if s == -1 and b == 0 else None if s == -1 else s for n, b, s in zip(shape, begin, size, strict=True)]
     left = [n if n is not None and counts(n) else None for n in left]
     if any(varies(n) for i, n in enumerate(size) if i != axis):
@@ -105,7 +105,7 @@ def sliced(node: Node, value: Any, bounds: Sequence[Sequence[Number]]) -> Value:
             if step != 1:
                 raise MixedError("every so many rows of the batch, or the batch backwards")
             start = 0 if begin is None else begin
-            found = part_of_records(node, found, start, (value.length if end is None else end) - start, exact=False)
+            found = part_of_records(node, found, start, (value.length if end is None else end) - start)
             moved = len(shape)
             shape.append(found.length)
         elif single:

@@ -69,11 +69,8 @@ def padded(batch: Batch, size: Number) -> Batch | None:
     return None
 
 
-def piece(walk: Walk, batch: Batch, start: Number, size: Number, *, exact: bool) -> Batch:
-    """The rows that a round cuts out of a batch: `size` of them from `start` on.
-
-    Args:
-        exact: whether the operation fails where there are fewer.
+def piece(walk: Walk, batch: Batch, start: Number, size: Number) -> Batch:
+    """The rows that a round cuts out of a batch: `size` of them from `start` on, which it must have.
 
     Raises: MixedError unless the rounds' pieces follow one another and make up the batch.
     """
@@ -81,8 +78,7 @@ def piece(walk: Walk, batch: Batch, start: Number, size: Number, *, exact: bool)
     if not isinstance(multiple, int) or multiple < 1 or multiple * walk.place != start:
         raise MixedError("rows picked by their places in the batch")
     rows = multiple * walk.step
-    whole = batch.size == rows * walk.rounds or (exact and batch.size == walk.limit and multiple == 1)
-    if size == rows and whole:
+    if size == rows and batch.size == rows * walk.rounds:
         static = symbol(f"{walk.key} rows of {start} + {rows}", varies=True, least=1)
         return Batch(static, parent=batch, start=start, loop=walk.key, padded=batch.padded, static=rows)
     if batch.size == walk.limit and multiple == 1 and size == smaller(walk.step, batch.size - start):
@@ -118,7 +114,7 @@ def packed(walk: Walk | None, values: Sequence[Single]) -> Rows:
     for offset, value in enumerate(values):
         if value.place not in (start + offset, smaller(start + offset, batch.size - 1)):
             raise MixedError("records of the batch meet")
-    own = piece(walk, whole, start, count, exact=True)
+    own = piece(walk, whole, start, count)
     if first.shape is None or any(value.shape != first.shape for value in values):
         raise UnknownError("a shape is not known")
     return Rows((own.size, *first.shape), batch=own)

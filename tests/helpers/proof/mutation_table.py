@@ -258,5 +258,12 @@ EDITS = [
         "if True:",
         "map_of_first",
     ),
+    ("reshaping", "None if axis in dims else axis", "axis", "sums_along_a_dropped_axis"),
+    ("constants", "float(result) if small or right else None", "float(result)", "one_lost_in_float32"),
+    ("constants", "ExpandDims Fill Identity", "ExpandDims Fill GatherV2 Identity", "zero_on_some_devices"),
+    ("arrays", "bool(np.all((own >= 0) & (own < a.shape[along])))", "True", "axis_by_an_index_from_the_end"),
+    ("arithmetic", "if b == 0 or not (is_below(0, b) or is_below(b, 0)):", "if b == 0:", "quotient_of_nothing"),
+    ("walks", "size == rows and batch.size == rows * walk.rounds", "size == rows", "slices_of_three_beyond_the_end"),
+    ("randomness", 'if node.type == "RandomShuffle":', "if False:", "seed_of_a_shuffled_constant"),
 ]
 """Module, text, what it is replaced with, what is proved then."""
