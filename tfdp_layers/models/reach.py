@@ -189,7 +189,7 @@ class Reach:
         code, held = self._code, vars(holder)
         here = (code.attributes | code.stored | code.texts) & held.keys()
         if isinstance(holder, _MODELS):
-            here -= stored_by(type(holder))
+            here -= stored_by(type(holder))  # type: ignore[arg-type]
         self.names |= {(id(held) if isinstance(holder, types.ModuleType) else id(holder), name) for name in here}
         set_here = here & (code.stored | (code.texts if {"setattr", "vars", "__dict__"} & code.all_names else set()))
         self.named |= {(id(held) if isinstance(holder, types.ModuleType) else id(holder), name) for name in set_here}

@@ -71,7 +71,7 @@ class LearningRate:
     def is_kerases(self, inner: Any) -> bool:
         """Whether it is such an optimizer at Keras' own rate."""
         rate = getattr(inner, "_learning_rate", None)
-        if type(inner) not in _KINDS.values() or not hasattr(rate, "numpy"):
+        if rate is None or type(inner) not in _KINDS.values() or not hasattr(rate, "numpy"):
             return False
         return math.isclose(float(rate.numpy()), KERAS, rel_tol=1e-6)
 
