@@ -59,6 +59,10 @@ def _number_in(text: str) -> float | None:
         return None
 
 
+_MEANS_LITTLE = 20.0
+"""Epsilons whose factor, above 4e8, turns near certainty that somebody is not in the data into its opposite."""
+
+
 def meaning(epsilon: float, delta: float, unit: str = "record", most: int = 0) -> str:
     """What the two numbers promise.
 
@@ -67,11 +71,13 @@ def meaning(epsilon: float, delta: float, unit: str = "record", most: int = 0) -
     """
     if not math.isfinite(epsilon):
         return "no bound on what the output reveals about a record"
-    ratio = rounded_up(math.exp(epsilon)) if epsilon < 700 else "e^epsilon"
+    ratio = rounded_up(math.exp(epsilon)) if epsilon < 700 else "more than 1e+304"
     text = (
         f"whatever is observed of the covered output, its probability under two neighbouring data sets differs by at"
         f" most a factor e^epsilon = {ratio}, up to an additional delta = {rounded_up(delta, 6)}"
     )
+    if epsilon > _MEANS_LITTLE:
+        text += ". So large a factor is next to no protection: choose an epsilon of 10 or less"
     if most:
         chance = rounded_up(100.0 * min(1.0, most * delta) * (1.0 - 1e-12))  # 60, not 60.01, of 60000 times 1e-5
         text += (

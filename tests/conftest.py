@@ -9,6 +9,8 @@ import pytest
 
 for kind in ("INTRAOP", "INTEROP"):  # the tests are small, and several processes run them
     os.environ.setdefault(f"TF_NUM_{kind}_THREADS", "1")
+# The same kernels on all processors: without it some have none for convolutions with the channels first.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 gc.set_threshold(50_000, 20, 20)  # TensorFlow's own million objects, looked through too often, were a tenth of the time
 

@@ -19,6 +19,7 @@ from tfdp_layers.accounting import (
     epsilon,
 )
 from tfdp_layers.accounting.planning import PlannedRun, RunPlan
+from tfdp_layers.accounting.wording import meaning
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 
 GROUPS = (GroupNoise("conv/kernel", 0.5, 1.5), GroupNoise("dense/kernel", 2.0, 6.0))
@@ -183,6 +184,13 @@ def test_a_statement_says_what_delta_is_beside_the_number_of_those_it_protects(r
     statement = Statement.from_ledger(ledger, delta, unit_name=name)
     assert says in words_of(statement)
     assert says in json.loads(statement.to_json())["meaning"]
+
+
+@pytest.mark.parametrize(("spent", "says"), [(2.7, ""), (50.0, "= 5.185e+21"), (1e6, "= more than 1e+304")])
+def test_an_epsilon_that_protects_nobody_is_called_so(spent, says):
+    told = meaning(spent, 1e-5)
+    assert says in told
+    assert ("next to no protection" in told) == bool(says)
 
 
 def test_where_the_number_of_those_it_protects_is_not_known_delta_is_left_alone():

@@ -154,33 +154,6 @@ def test_copied_weights_bring_what_they_cost(copied, tmp_path):
     assert source.privacy_statement(1e-2).steps == 3  # its weights have seen nothing of the rest
 
 
-@pytest.mark.parametrize(
-    "copied", slow_but([by_hand, by_one_layer], [by_set_weights, by_checkpoint, by_one_layer, by_hand])
-)
-def test_whoever_looks_at_the_ledger_sees_what_copies_cost(copied, tmp_path):
-    """Before any statement, `fit` or save: `epsilon`, a released metric, and another ledger's merge."""
-    source, cost = fit(private(), 3), tfdp.accounting.epsilon
-    true = cost(source.ledger, 1e-2)
-    target, third, other = private(), private(), tfdp.accounting.Ledger()
-    copied(source, target, tmp_path)
-    assert cost(target.ledger, 1e-2) == true > 0.0
-    copied(source, third, tmp_path)
-    other.merge(third.ledger)
-    assert cost(other, 1e-2) == true
-    tfdp.release_metric(np.ones(40), third.ledger, stddev=0.1)
-    assert cost(third.ledger, 1e-2) > true
-
-
-def test_a_copy_that_cannot_be_added_up_is_refused_when_it_is_stated_not_when_it_is_looked_at():
-    source, target = fit(private(), 3), private()
-    target.ledger = tfdp.accounting.Ledger()
-    target.fit(X, Y, sampling=tfdp.sampling.FixedSize(4), steps_per_epoch=1, verbose=0)
-    by_hand(source, target, None)
-    assert target.ledger.steps >= 1
-    with pytest.raises(ValueError, match="cannot be added up"):
-        target.privacy_statement(1e-2)
-
-
 def test_copied_weights_are_paid_for_in_what_is_saved(tmp_path):
     source, target = fit(private(), 3), private()
     by_set_weights(source, target, tmp_path)

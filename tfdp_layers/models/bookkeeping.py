@@ -1,10 +1,9 @@
 """What a private model remembers of what it released, and states."""
 
-import contextlib
 from dataclasses import replace
 from typing import Any
 
-from tfdp_layers.accounting import Budget, Ledger, LedgerError, Release, Statement
+from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.accounting.released import are_foreign
@@ -12,7 +11,7 @@ from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import refuse_changed_constants
 from tfdp_layers.layers.adapted import merge_adaptations
-from tfdp_layers.models.accounts import join_accounts, join_copies
+from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.structure import KerasMixin, held_by
@@ -32,19 +31,16 @@ class Bookkeeping(KerasMixin):
 
     @property
     def ledger(self) -> Ledger:
-        """What was released into the model's weights so far.
+        """What was released into the model's weights so far. Looking changes nothing.
 
         Assign a `Ledger(path)` to keep it in a file; what was spent moves over. To charge all that is trained on a data
         set to one ledger, assign each model the same one: `Ledger(path, dataset="name", budget=(epsilon, delta))`; past
         the budget `fit` ends or refuses to start.
 
         Models that share weights which one of them trains, or that hold copies of released weights, have one ledger:
-        what copies cost joins it at the next look, wherever they were put. Where the two cannot be added up, the next
-        statement, `fit` or save says so. What layers release by themselves (`tfdp.layers.DPPCA`) is in it, too.
+        copies that were put into single layers or variables join at the next `fit`, statement or save.
+        What layers release by themselves (`tfdp.layers.DPPCA`) is in it, too.
         """
-        if self._privacy.run is None:
-            with contextlib.suppress(ValueError, RuntimeError, LedgerError):
-                join_copies(self._privacy.account, map(held_by, self.weights))
         return self._privacy.ledger
 
     @ledger.setter
