@@ -76,7 +76,7 @@ class PrivacyBudget(keras.callbacks.Callback):
 
     def __repr__(self) -> str:
         nominal = ", accept_nominal=True" if self.accept_nominal else ""
-        return f"PrivacyBudget(epsilon={self.epsilon!r}, delta={self.delta!r}{nominal})"
+        return f"PrivacyBudget(epsilon={rounded_up(self.epsilon, 6)}, delta={rounded_up(self.delta, 6)}{nominal})"
 
     @property
     def _named(self) -> str:

@@ -10,8 +10,9 @@ import pytest
 import tfdp_layers as tfdp
 from helpers.normality import assert_normal, is_normal
 from helpers.spending import BATCH, DELTA, EXAMPLES, STEPS, records
-from tfdp_layers.accounting import Ledger, epsilon
+from tfdp_layers.accounting import Budget, Ledger, epsilon
 from tfdp_layers.callbacks import BudgetExhausted, PrivacyBudget
+from tfdp_layers.models import calibrating
 from tfdp_layers.models.calibrating import rounded_up
 from tfdp_layers.models.training import PrivateTraining
 
@@ -324,3 +325,13 @@ def test_algorithms_as_printed_need_their_number(kind: str) -> None:
 def test_rounding_goes_up_by_less_than_a_ten_thousandth(value: float) -> None:
     assert value < rounded_up(value) <= value * (1 + 1.1e-4)
     assert float(f"{rounded_up(value):.5g}") == rounded_up(value)
+
+
+@pytest.mark.parametrize("whose", [None, "{cases}"])
+def test_a_used_up_budget_names_its_file_whatever_that_is_called(whose: str | None, tmp_path: Any) -> None:
+    budget = Budget(1.0, DELTA)
+    kept: dict[str, Any] = {} if whose is None else {"dataset": whose, "budget": (1.0, DELTA)}
+    ledger = Ledger(tmp_path / "{0}.json", **kept)
+    said = calibrating._nothing_left(budget, 1.0, ledger)
+    assert "{0}.json" in said
+    assert ("'{cases}'" in said) == (whose is not None)

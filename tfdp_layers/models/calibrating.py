@@ -239,14 +239,17 @@ def named(budget: Budget) -> str:
 
 def _nothing_left(target: Budget, spent: float, ledger: Ledger) -> str:
     where = "" if ledger.path is None else f" {ledger.path}, which outlives this process,"
-    left = f"Nothing is left of the budget{{}} {named(target)}: the {ledger.steps} releases in the ledger{where} spent"
-    left += f" epsilon={at_least(spent)}. Nothing more was released"
-    if target == ledger.budget:
-        return left.format(f" of the data set {ledger.dataset!r},") + (
+    of = f" of the data set {ledger.dataset!r}," if target == ledger.budget else ""
+    left = (
+        f"Nothing is left of the budget{of} {named(target)}: the {ledger.steps} releases in the ledger{where} spent"
+        f" epsilon={at_least(spent)}. Nothing more was released"
+    )
+    if of:
+        return left + (
             ", and no PrivacyBudget raises what was fixed for the data set. The models that were trained may be used"
             " for ever; a further one needs other records."
         )
-    return left.format("") + (
+    return left + (
         ". With noise_multiplier='calibrate' one fit plans to use the whole budget: give all epochs to one fit, or the"
         " next one a larger budget, which is for whoever answers for these people to say; or give the optimizer a"
         " fixed noise_multiplier before the first, such as 1.0."
