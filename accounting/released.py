@@ -19,6 +19,7 @@ __all__ = [
     "costs_of",
     "disown",
     "forget",
+    "is_loading",
     "is_paid_for",
     "known_values",
     "loading",
@@ -64,14 +65,17 @@ def remember_later(remembering: Callable[[], None]) -> None:
     _later.append(remembering)
 
 
-def costs_of(arrays: Iterable[Any], known: Ledger | None = None) -> Iterator[Ledger]:
+def costs_of(arrays: Iterable[Any], known: Ledger | None = None, *, later: bool = True) -> Iterator[Ledger]:
     """What those among these values cost that are copies of released ones.
 
     Args:
         known: what is counted already. Where equal values were released by two trainings whose ledgers don't add up,
             and this holds one of them, the values are of that one.
+        later: whether what `remember_later` got is remembered first. False for a look that Keras may cause while it
+            loads a file, when weights have no numbers yet.
     """
-    remember_now()
+    if later:
+        remember_now()
     for array in arrays if _released else ():
         costs = _released.get(_digest(array) or b"", ())
         if len(costs) < 2 or known is None or not any(map(known.holds, costs)):
@@ -162,8 +166,13 @@ def loading() -> Iterator[None]:
 
 def remember_now() -> None:
     """Calls what `remember_later` got: the weights that it is about have their numbers."""
-    while _later and not getattr(_here, "loading", False):
+    while _later and not is_loading():
         _later.pop()()
+
+
+def is_loading() -> bool:
+    """Whether this thread is inside of `loading`."""
+    return getattr(_here, "loading", False)
 
 
 def _digest(array: Any) -> bytes | None:

@@ -4,6 +4,7 @@ import h5py
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import released as released_numbers
@@ -263,3 +264,78 @@ def test_a_model_that_is_given_released_weights_has_their_cost_in_its_ledger_at_
     copy.set_weights(trained.get_weights())
     assert copy.ledger.updates == 2
     assert tfdp.accounting.epsilon(copy.ledger, 1e-5) == tfdp.accounting.epsilon(trained.ledger, 1e-5)
+
+
+def by_layers(copy, values, path):
+    for layer, value in zip((one for one in copy.layers if one.weights), values, strict=True):
+        layer.set_weights([value])
+
+
+def by_assigning(copy, values, path):
+    copy.layers[-1].kernel.assign(values[-1])
+
+
+def by_a_state_tree(copy, values, path):
+    copy.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
+    tree = copy.get_state_tree()["trainable_variables"]
+    (layers,) = tree.values()
+    for layer, value in zip(layers.values(), values, strict=True):
+        layer["kernel"] = value
+    copy.set_state_tree({"trainable_variables": tree})
+
+
+def by_a_checkpoint(copy, values, path):
+    tf.train.Checkpoint(kernels=[tf.Variable(value) for value in values]).write(str(path))
+    kernels = [layer.kernel.value for layer in copy.layers if layer.weights]
+    tf.train.Checkpoint(kernels=kernels).read(str(path)).assert_consumed()
+
+
+@pytest.mark.parametrize("way", [by_layers, by_assigning, by_a_state_tree, by_a_checkpoint])
+def test_released_weights_in_single_layers_are_in_the_ledger_at_the_next_look(way, tmp_path):
+    """`epsilon(model.ledger, delta)`, a released metric, and a merge lacked what they cost until the next statement."""
+    model, copy = fit(ordinary()), tfdp.make_private(ordinary())
+    assert copy.ledger.updates == 0
+    way(copy, model.get_weights(), tmp_path / "checkpoint")
+    assert tfdp.accounting.epsilon(copy.ledger, 1e-5) == tfdp.accounting.epsilon(model.ledger, 1e-5) > 0.0
+    merged = tfdp.accounting.Ledger()
+    merged.merge(copy.ledger)
+    assert merged.updates == 2
+
+
+@pytest.mark.parametrize("load", [tfdp.load_model, keras.saving.load_model])
+def test_looks_at_ledgers_while_a_file_is_read_lose_nothing(load, tmp_path, monkeypatch):
+    """Keras itself looks at every property of a model that it loads, when its layers have no numbers yet."""
+    fit(ordinary()).save(tmp_path / "model.keras")
+    released_numbers._released.clear()  # as another process sees it
+    onlooker, looks = tfdp.make_private(ordinary()), []
+    load_layer = keras.layers.Dense.load_own_variables
+
+    def looking(layer, store):
+        looks.append(onlooker.ledger.updates)
+        load_layer(layer, store)
+
+    monkeypatch.setattr(keras.layers.Dense, "load_own_variables", looking)
+    loaded = load(tmp_path / "model.keras")
+    assert looks == [0, 0]
+    by_assigning(onlooker, loaded.get_weights(), None)
+    if load is keras.saving.load_model:
+        onlooker.privacy_statement(1e-5)  # nobody says before when that is done
+    assert onlooker.ledger.updates == 2
+
+
+def test_a_look_while_a_file_is_read_that_is_then_refused_charges_nothing(tmp_path, monkeypatch):
+    model, copy, looks = fit(ordinary()), tfdp.make_private(ordinary()), []
+    keras.Sequential([keras.Input((6,)), *(layer for layer in model.layers if layer.weights)]).save_weights(
+        tmp_path / "unpaid.weights.h5"
+    )
+    load_layer = keras.layers.Dense.load_own_variables
+
+    def looking(layer, store):
+        load_layer(layer, store)
+        looks.append(copy.ledger.updates)
+
+    monkeypatch.setattr(keras.layers.Dense, "load_own_variables", looking)
+    with pytest.raises(ValueError, match=r"without a privacy ledger|the ledger saved with them was not"):
+        copy.load_weights(tmp_path / "unpaid.weights.h5", skip_mismatch=True)
+    assert looks == [0, 0]
+    assert copy.ledger.updates == 0

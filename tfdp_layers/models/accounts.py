@@ -42,12 +42,15 @@ def join_accounts(account: Account, variables: Iterable[Any], trained: Iterable[
             open_account(one, account)
 
 
-def join_copies(account: Account, values: Iterable[Any]) -> None:
+def join_copies(account: Account, values: Iterable[Any], *, later: bool = True) -> None:
     """Takes over what those among these values cost that are copies of released ones, of all of them or of none.
+
+    Args:
+        later: see `accounting.released.costs_of`.
 
     Raises: as `join_accounts`.
     """
-    costs = [cost for cost in costs_of(values, account.ledger) if not account.ledger.holds(cost)]
+    costs = [cost for cost in costs_of(values, account.ledger, later=later) if not account.ledger.holds(cost)]
     tried = account.ledger.copy() if len(costs) > 1 else account.ledger
     for ledger in (tried, account.ledger):
         for cost in costs:

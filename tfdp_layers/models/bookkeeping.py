@@ -6,12 +6,12 @@ from typing import Any
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
-from tfdp_layers.accounting.released import are_foreign
+from tfdp_layers.accounting.released import are_foreign, is_loading
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import refuse_changed_constants
 from tfdp_layers.layers.adapted import merge_adaptations
-from tfdp_layers.models.accounts import join_accounts
+from tfdp_layers.models.accounts import join_accounts, join_copies
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.structure import KerasMixin, held_by
@@ -31,16 +31,21 @@ class Bookkeeping(KerasMixin):
 
     @property
     def ledger(self) -> Ledger:
-        """What was released into the model's weights so far. Looking changes nothing.
+        """What was released into the model's weights so far. Looking charges nothing for what it says already.
 
         Assign a `Ledger(path)` to keep it in a file; what was spent moves over. To charge all that is trained on a data
         set to one ledger, assign each model the same one: `Ledger(path, dataset="name", budget=(epsilon, delta))`; past
         the budget `fit` ends or refuses to start.
 
         Models that share weights which one of them trains, or that hold copies of released weights, have one ledger:
-        copies that were put into single layers or variables join at the next `fit`, statement or save.
+        what copies cost that were put into single layers or variables joins at the next look, `fit`, statement or save.
         What layers release by themselves (`tfdp.layers.DPPCA`) is in it, too.
+
+        Raises: ValueError where copies of released weights cost what this ledger cannot take over.
         """
+        # In a fit weights hold what no training ended with; while a file is read, what may be refused.
+        if self._privacy.run is None and not is_loading():
+            join_copies(self._privacy.account, map(held_by, self.weights), later=False)
         return self._privacy.ledger
 
     @ledger.setter
@@ -52,7 +57,7 @@ class Bookkeeping(KerasMixin):
         replicas = self._privacy.replicas_of(self._distribute_strategy)
         if replicas is not None and replicas.workers is not None and not replicas.workers.chief:
             ledger = ledger.copy()  # The chief keeps the one ledger.
-        ledger.merge(self.ledger)
+        ledger.merge(self._privacy.ledger)
         self._privacy.account.replace(ledger)
 
     def _settle_accounts(self) -> None:
@@ -83,7 +88,7 @@ class Bookkeeping(KerasMixin):
         run = self._privacy.run
         if run is None or run.token is None or not run.release.sequential:
             return 0
-        entry = self.ledger.entry_of(run.token)
+        entry = self._privacy.ledger.entry_of(run.token)
         return 0 if entry is None else entry.steps
 
     @property
@@ -105,7 +110,7 @@ class Bookkeeping(KerasMixin):
         """
         run = self._privacy.require_run()
         if run.token is not None:
-            self.ledger.keep_to(run.token, budget, nominal=nominal)
+            self._privacy.ledger.keep_to(run.token, budget, nominal=nominal)
 
     def privacy_statement(self, delta: float | None = None, unit_name: str | None = None) -> Statement:
         """What was released, at which epsilon, under which assumptions. Print it, or `.to_json()`.
@@ -122,7 +127,7 @@ class Bookkeeping(KerasMixin):
         self._settle_accounts()
         self._refuse_unpaid_weights()
         refuse_changed_constants(self)
-        statement = Statement.from_ledger(self.ledger, check_delta(delta), unit_name)
+        statement = Statement.from_ledger(self._privacy.ledger, check_delta(delta), unit_name)
         remarks = list(self._privacy.remarks)
         if self._privacy.run is None and _CHANGED not in remarks and self._changed_elsewhere():
             remarks.append(_CHANGED)
@@ -149,13 +154,13 @@ class Bookkeeping(KerasMixin):
                 " or of another data set (the error from loading says which); or they are those of a trial that a"
                 " search did not show. Load weights with their ledger, or public ones: load_weights(path, public=True)."
             )
-        optimizer = getattr(self, "optimizer", None)
-        if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > self.ledger.updates:
+        optimizer, counted = getattr(self, "optimizer", None), self._privacy.ledger.updates
+        if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > counted:
             raise ValueError(
-                f"The optimizer counts {int(optimizer.releases.numpy())} releases and the ledger"
-                f" {self.ledger.updates}: weights were restored without what they cost, or another model was trained"
-                " with this optimizer. Restore with load_weights or load_model, or merge the ledger of the earlier run:"
-                " model.ledger.merge(...); give each model an optimizer of its own."
+                f"The optimizer counts {int(optimizer.releases.numpy())} releases and the ledger {counted}: weights"
+                " were restored without what they cost, or another model was trained with this optimizer. Restore with"
+                " load_weights or load_model, or merge the ledger of the earlier run: model.ledger.merge(...); give"
+                " each model an optimizer of its own."
             )
 
     def audit(self, x: Any, y: Any, canaries: Canaries | int = 500, **options: Any) -> Any:

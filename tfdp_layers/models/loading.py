@@ -10,7 +10,7 @@ from typing import Any
 import keras
 
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
-from tfdp_layers.accounting.released import remember_now
+from tfdp_layers.accounting.released import loading, remember_now
 from tfdp_layers.models.file_limits import LARGEST, MemoryLimit, ModelFileError
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.models.weight_files import declared_public
@@ -78,7 +78,7 @@ def load_model(
         if not compile and isinstance(config, dict):
             config.pop("compile_config", None)  # as Keras does: none of it is made
         _refuse_unknown(config, dict(custom_objects or {}))
-        with declared_public(public), limit.of_variables():
+        with declared_public(public), limit.of_variables(), loading():
             model = keras.saving.load_model(
                 path, custom_objects=dict(custom_objects or {}), compile=compile, safe_mode=True
             )

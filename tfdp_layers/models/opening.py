@@ -97,7 +97,7 @@ class Opening(BoundedSums, WeightFiles):
                 yield dataset, arguments
             finally:
                 try:
-                    state.stream = stream_after(state.run, self.optimizer, self.ledger)
+                    state.stream = stream_after(state.run, self.optimizer, self._privacy.ledger)
                     if self.made_in_fit:
                         remember_released(state.account, released_by(self))
                         state.trained = [held_by(variable) for variable in self.trainable_variables]
@@ -128,8 +128,8 @@ class Opening(BoundedSums, WeightFiles):
         self._initial_epoch = None  # Keras keeps it from a fit that was resumed
         self._note_change()
         self._settle_accounts()
-        refuse_uncounted_trials(arguments["callbacks"], self.ledger)
-        warn_of_lost_count(arguments["callbacks"], self.ledger)
+        refuse_uncounted_trials(arguments["callbacks"], self._privacy.ledger)
+        warn_of_lost_count(arguments["callbacks"], self._privacy.ledger)
         return batches, arguments
 
     def _runs_code_of_others(self, arguments: dict[str, Any]) -> bool:
@@ -166,11 +166,13 @@ class Opening(BoundedSums, WeightFiles):
             refuse_own_bounds(groups)
         plan = plan_of(self, arguments, restores=workers is None or workers.chief)
         settle_correlation(self.optimizer, batches, plan.steps, state.stream)
-        settle_noise(self.optimizer, self.ledger, batches, groups, plan, arguments)
+        settle_noise(self.optimizer, self._privacy.ledger, batches, groups, plan, arguments)
         self.optimizer.noise_source.rekey()
         self.optimizer._lift_limit()
         state.largest_weight = batches.largest_weight
-        run = state.run = Run(batches, groups, release_of(batches, groups, self.optimizer, self.ledger), replicas, plan)
+        run = state.run = Run(
+            batches, groups, release_of(batches, groups, self.optimizer, self._privacy.ledger), replicas, plan
+        )
         run.settings = settings_of(self, groups)  # before code of layers, losses and metrics runs
         warn_of_hopeless(run.release, groups, plan.steps)
         warn_of_lost_weights(self, batches)
@@ -271,14 +273,16 @@ class Opening(BoundedSums, WeightFiles):
 
         def opened() -> str:
             self._refuse_unpaid_weights()
-            check_ledger(self.ledger)
-            token = begin_stream(run, self.optimizer, self.ledger, self._privacy.stream) or self.ledger.begin(release)
+            check_ledger(self._privacy.ledger)
+            token = begin_stream(
+                run, self.optimizer, self._privacy.ledger, self._privacy.stream
+            ) or self._privacy.ledger.begin(release)
             # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
-            self.ledger.require(token)
+            self._privacy.ledger.require(token)
             try:
-                sight_records(run, token, self.ledger, callbacks)
+                sight_records(run, token, self._privacy.ledger, callbacks)
             except BaseException:  # its warning, made an error
-                self.ledger.end(token)
+                self._privacy.ledger.end(token)
                 raise
             return token
 
@@ -288,6 +292,6 @@ class Opening(BoundedSums, WeightFiles):
         optimizer = self.optimizer.inner_optimizer
         program = [self._privacy.program, settings_after_noise(optimizer, self.trainable_variables)]
         together = int(self.steps_per_execution)
-        token, ledger = agree(batches, release, together, self.ledger, opened, workers, program)
+        token, ledger = agree(batches, release, together, self._privacy.ledger, opened, workers, program)
         self._privacy.account.replace(ledger, by_fit=True)
         return token

@@ -196,7 +196,7 @@ class PrivateTraining(Predicting, Looking, Opening):
             if workers is None:
                 return super().fit(**arguments)
             history, ledger = fit_together(
-                super().fit, arguments, workers, lambda: self.ledger, self._privacy.read_by_sums
+                super().fit, arguments, workers, lambda: self._privacy.ledger, self._privacy.read_by_sums
             )
             self._privacy.account.replace(ledger, by_fit=True)
             return history

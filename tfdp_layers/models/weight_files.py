@@ -10,7 +10,7 @@ import numpy as np
 
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
-from tfdp_layers.accounting.released import loading
+from tfdp_layers.accounting.released import loading, remember_now
 from tfdp_layers.accounting.stored import read_paid_weights, read_stored_ledger, write_paid_weights, write_stored_ledger
 from tfdp_layers.certificates.constants import refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer
@@ -75,8 +75,8 @@ class WeightFiles(Bookkeeping):
         """As in Keras; what the weights cost joins the ledger.
 
         Args:
-            public: says that weights saved without a ledger were not computed from private records, so that they cost
-                nothing. A ledger that is there counts all the same.
+            public: says that weights saved without a ledger were not computed from records, or persons, that this
+                model's ledger counts, so that they cost these nothing. A ledger that is there counts all the same.
 
         Raises: ValueError for a pipe, a device or a folder, and for weights without a ledger that are not declared
             public; then the model keeps its own.
@@ -89,7 +89,7 @@ class WeightFiles(Bookkeeping):
         before = [variable.numpy() for variable in held]
         self._privacy.asked = False
         try:
-            with charging_what_is_kept():
+            with loading(), charging_what_is_kept():
                 with declared_public(public):
                     super().load_weights(filepath, *args, **kwargs)
                 asked = self._privacy.asked or public
@@ -99,6 +99,7 @@ class WeightFiles(Bookkeeping):
                     self._refuse_unpaid_weights()  # with skip_mismatch Keras warns only
             if public:
                 self._privacy.trained = []
+            remember_now()  # what was loaded has its numbers
         except BaseException:
             for variable, value in zip(held, before, strict=True):
                 variable.assign(value)
@@ -160,7 +161,7 @@ class WeightFiles(Bookkeeping):
         self._refuse_unpaid_weights()
         refuse_changed_constants(self)
         super().save_own_variables(store)
-        write_stored_ledger(store, self.ledger)
+        write_stored_ledger(store, self._privacy.ledger)
         mixed = {id(w) for layer in layers_with_lora(self) if any(paid_for(layer.weights)) for w in layer.weights}
         weights = self._trained_by_fits()
         paid = zip(weights, paid_for(weights), strict=True)
@@ -194,7 +195,7 @@ class WeightFiles(Bookkeeping):
         if stored is not None:
             with loading():
                 self._settle_accounts()
-                self.ledger.merge(stored)
+                self._privacy.ledger.merge(stored)
                 if stored.updates:
                     self._share_cost(paid)
         elif not getattr(_loading, "public", False):
