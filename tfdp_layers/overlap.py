@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["copies", "overlap"]
+__all__ = ["copies", "overlap", "parts_of_one"]
 
 
 def overlap(some: Iterable[Any], others: Iterable[Any]) -> bool:
@@ -19,6 +19,20 @@ def overlap(some: Iterable[Any], others: Iterable[Any]) -> bool:
         return True
     arrays = [[array for one in all_of for array in _arrays(one)] for all_of in given]
     return any(_share_memory(a, b) for a in arrays[0] for b in arrays[1])
+
+
+def parts_of_one(some: Iterable[Any], others: Iterable[Any]) -> bool:
+    """Whether an array of the first and one of the others are views of one array: somebody split its rows."""
+    owners = [{id(owner) for one in all_of if (owner := _owner(one)) is not None} for all_of in (some, others)]
+    return not owners[0].isdisjoint(owners[1])
+
+
+def _owner(view: Any) -> np.ndarray | None:
+    """The array whose memory a view shows; None of what shows no other's."""
+    owner = None
+    while isinstance(base := getattr(view, "base", None), np.ndarray):
+        owner = view = base
+    return owner
 
 
 def _arrays(one: Any) -> list[np.ndarray]:

@@ -1,10 +1,13 @@
 """The likeliest mistakes of a first private training, by their names in docs/errors.md."""
 
+import tempfile
+import unittest.mock
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
+from keras.src.saving.object_registration import GLOBAL_CUSTOM_OBJECTS
 
 import tfdp_layers as tfdp
 
@@ -56,6 +59,14 @@ def adapted() -> Any:
     return private(plain(layer))
 
 
+def loaded_alone() -> None:
+    """Keras loads it in a process that has not imported the library."""
+    with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(GLOBAL_CUSTOM_OBJECTS):
+        private().save(f"{folder}/model.keras")
+        GLOBAL_CUSTOM_OBJECTS.clear()
+        keras.saving.load_model(f"{folder}/model.keras")
+
+
 class Own(keras.losses.Loss):
     def call(self, y: Any, p: Any) -> Any:
         return keras.ops.mean(keras.ops.square(keras.ops.cast(y, p.dtype) - p), axis=-1)
@@ -91,6 +102,9 @@ MISTAKES = {
     "labels that are strings, in a pipeline": lambda: tfdp.records(PIPELINE.map(lambda x, y: (x, tf.as_string(y)))),
     "validation data that do not fit": lambda: fit(validation_data=(X[:, :4] + 1, Y)),
     "a copy of training rows for validation": lambda: fit(epochs=0, validation_data=(X[:20].copy(), Y[:20])),
+    "rows split off the training array for validation": lambda: fit(
+        x=X[:40], y=Y[:40], epochs=0, validation_data=(X[40:], Y[40:])
+    ),
     "an endless pipeline for validation": lambda: fit(validation_data=PIPELINE.skip(0).batch(16).repeat()),
     "x of another width than the model takes": lambda: fit(x=X[:, :4]),
     "a dict with a column of ids": lambda: fit(x={"x": X, "patient": Y}),
@@ -101,6 +115,7 @@ MISTAKES = {
         private(optimizer=tfdp.optimizers.ClippedOptimizer("adam", 0.01)), epochs=0
     ),
     "a function as a callback": lambda: fit(callbacks=[lambda epoch, logs: None]),
+    "a private model loaded without this library": loaded_alone,
     "a model file that is not there": lambda: tfdp.load_model("nowhere.keras"),
     "a normalization that was adapted": lambda: fit(adapted()),
     "a sampler's class": lambda: fit(sampling=tfdp.sampling.Poisson),

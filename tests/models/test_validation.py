@@ -130,6 +130,13 @@ def test_copies_of_training_records_are_warned_of(held_out):
         model.fit(X, Y, batch_size=20, epochs=0, validation_data=(held_out, y), verbose=0)
 
 
+@pytest.mark.parametrize("of", [lambda x: x, lambda x: x.reshape(-1, 3)[:], lambda x: x.astype("float64")])
+def test_rows_that_were_split_off_the_training_array_are_warned_of(of):
+    whole = of(X)
+    with pytest.warns(UserWarning, match="validation_data and the training data are parts of one array"):
+        made().fit(whole[:30], Y[:30], batch_size=10, epochs=0, validation_data=(whole[30:], Y[30:]), verbose=0)
+
+
 def test_other_records_are_no_copies():
     bits = np.random.default_rng(1).integers(0, 2, (400, 3)).astype("float32")  # 8 rows, each many times
     for x, public in (
@@ -140,6 +147,7 @@ def test_other_records_are_no_copies():
     ):
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "Most rows")
+            warnings.filterwarnings("error", ".*parts of one array") if x is X else None
             made().fit(
                 x, np.zeros(len(x)), batch_size=20, epochs=0, validation_data=(public, public[:, 0] > 9), verbose=0
             )

@@ -13,7 +13,7 @@ from tfdp_layers.caller import warn
 from tfdp_layers.models.inputs import check_inputs
 from tfdp_layers.models.labels import check_label_shapes, check_labels
 from tfdp_layers.models.texts import check_texts
-from tfdp_layers.overlap import copies
+from tfdp_layers.overlap import copies, parts_of_one
 from tfdp_layers.per_record.losses import PerRecordLoss
 from tfdp_layers.structure import outputs_of
 
@@ -26,7 +26,7 @@ def check_validation(
     """Raises ValueError for validation data that the first evaluation, after an epoch that was paid for, would end at.
 
     Arrays and tf.data pipelines are looked at; of other data nothing is known before they are read. Warns where most
-    rows are those of training records, number by number.
+    rows are those of training records, number by number, and where both are parts of one array.
 
     Args:
         given: `validation_data` of `fit`.
@@ -45,7 +45,7 @@ def check_validation(
             common_length(x=x, y=y, sample_weight=None if weights is None else arrays("sample_weight", weights))
             _check(model, _specs(x), _specs(y), loss)
             check_labels(model, compiled, y)
-            _warn_of_copies(records, x)
+            _warn_of_private_rows(records, x)
     except ValueError as error:
         raise ValueError(f"In validation_data, {error}") from None
 
@@ -92,11 +92,23 @@ def _specs(structure: Any) -> Any:
     return None if structure is None else keras.tree.map_structure(spec, structure)
 
 
-def _warn_of_copies(records: Any, x: Any) -> None:
-    if records is not None and copies(keras.tree.flatten(records), keras.tree.flatten(x)):
+def _warn_of_private_rows(records: Any, x: Any) -> None:
+    """What is split off the private records is as private as they are, whether it is trained on or not."""
+    if records is None:
+        return
+    mine, theirs = keras.tree.flatten(records), keras.tree.flatten(x)
+    advice = (
+        " and validation metrics carry no noise: keep them to yourself, stop and choose nothing by them, or release one"
+        " noisy number of them, tfdp.release_metric(...)"
+    )
+    if copies(mine, theirs):
         warn(
             "Most rows of validation_data each equal one row of the training data, number by number. A copy of a"
-            " private record is as private as the record, and validation metrics carry no noise: keep them to"
-            " yourself, stop and choose nothing by them, or train without these rows, x[~held_out]. Where these rows"
-            " are public, nothing is lost."
+            f" private record is as private as the record,{advice}; or train without these rows, x[~held_out]. Where"
+            " these rows are public, nothing is lost."
+        )
+    elif parts_of_one(mine, theirs):
+        warn(
+            "validation_data and the training data are parts of one array. Rows that you split off private ones are as"
+            f" private as those,{advice}. Where these rows are public, nothing is lost."
         )
