@@ -75,30 +75,33 @@ class RunPlan(Shown):
         return given | {"runs": [asdict(run) for run in self.runs], "recommended": asdict(self.recommended)}
 
     def __str__(self) -> str:
-        head = ("batch", "epochs", "steps", "noise", "signal of a step", "of the run", "of the most", "gain")
+        signals = ("step's signal", "run's signal", "of the most", "gain")
+        head = ("batch size", "epochs", "steps", "noise multiplier", *signals)
         rows = [head, *(self._row(run) for run in self.runs)]
         widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
         lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
         marked = [
             f"{'>' if run == self.recommended else ' '} {line}" for run, line in zip(self.runs, lines[1:], strict=True)
         ]
-        of = "one weight" if self.weights is None else f"{self.weights:,} weights"
         best = self.recommended
-        explained = (
-            "noise: the noise multiplier, to about 1%; fit finds it exactly. signal: the most that gradients can"
-            f" stand out of the noise of {of}, in one step and in the whole run; of the most: which a step on all"
-            " records has. gain: of signal over half of the epochs."
-        )
         advice = (
-            f"Start from batch_size={best.batch_size}, epochs={best.epochs}: {best.share:.0%} of the signal that this"
-            f" budget can buy, in {best.steps:,} steps. (The fewest epochs, then the smallest batch, with 90% and 500"
-            " steps: a rule of thumb. What a network makes of the signal, no accounting knows.)"
+            f"Start from batch_size={best.batch_size}, epochs={best.epochs}: {best.steps:,} steps, with"
+            f" {best.share:.0%} of the signal that this budget can buy."
+        )
+        of = "one weight" if self.weights is None else f"{self.weights:,} weights"
+        legend = (
+            "Noise multiplier: to about 1%; fit finds it exactly.",
+            f"Signal: how far gradients can stand out of the noise of {of} at most, in one step and in the whole run."
+            " Of the most: compared with a step on all records, the most that this budget can buy. Gain: in the run's"
+            " signal, over half of the epochs.",
+            "Marked >: the fewest epochs, then the smallest batch, with 90% of the most and 500 steps. A rule of thumb:"
+            " what a network makes of the signal, no accounting knows.",
         )
         owned = f" for each owner of at most {self.records_per_owner} of them" if self.records_per_owner else ""
         target = f"epsilon {rounded_up(self.epsilon, 6)} at delta {rounded_up(self.delta, 6)}"
-        title = f"{self.examples:,} records, {target}{owned}:"
-        paragraphs = (textwrap.fill(text, _WIDTH) for text in (explained, advice))
-        return "\n".join([title, "", f"  {lines[0]}", *marked, "", *paragraphs])
+        title = f"{self.examples:,} records, {target}{owned}."
+        paragraphs = (textwrap.fill(text, _WIDTH) for text in legend)
+        return "\n".join([title, textwrap.fill(advice, _WIDTH), "", f"  {lines[0]}", *marked, "", *paragraphs])
 
     def _row(self, run: PlannedRun) -> tuple[str, ...]:
         numbers = (f"{run.noise_multiplier:.3g}", f"{run.step_signal:.3g}", f"{run.signal:.3g}")

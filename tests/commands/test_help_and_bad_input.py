@@ -62,6 +62,7 @@ BAD = [
     ([*TRAIN, "--delta", "0"], "strictly between 0 and 1"),
     ([*TRAIN, "--delta", "1"], "strictly between 0 and 1"),
     ([*TRAIN, "--dataset", "imagenet"], "mnist|fashion_mnist|cifar10|digits"),
+    ([*TRAIN, "--dataset", "mine.csv"], "records of your own train in Python"),
     ([*TRAIN, "--model", "rnn"], "cnn|mlp"),
     ([*TRAIN, "--method", "hope"], "backprop_clipping"),
     ([*TRAIN, "--method", "dfa", "--model", "cnn"], "dfa_hybrid"),

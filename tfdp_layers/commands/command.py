@@ -115,6 +115,8 @@ def _meant(error: str, values: flags.FlagValues) -> str:
         with contextlib.suppress(ValueError):
             values[longer].parser.parse(value)
             return f". Did you mean {_option(longer)} {value}?"
+    if name == "dataset":
+        return ". The command knows these alone; records of your own train in Python: docs/first_model.md"
     return ""
 
 

@@ -36,9 +36,9 @@ else: the whole search costs the epsilon you give, as one entry of the ledger. H
 is as secret as the others. The test set counts as public: its first half chooses, the second half reports.
 
 Examples:
-  tfdp tune --dataset digits --epsilon 3 --delta 1e-4
+  tfdp tune --dataset digits --epsilon 3 --delta 1e-5
   tfdp tune --dataset mnist --method dpsgd --epsilon 3 --vary learning_rate=1e-4:1e-2 --vary l2_norm_clip=0.3,1,3
-  tfdp tune --dataset digits --epsilon 3 --delta 1e-4 --trials 5 --distribution poisson --ledger digits.json
+  tfdp tune --dataset digits --epsilon 3 --delta 1e-5 --trials 5 --distribution poisson --ledger digits.json
 
 A search takes as long as its trainings: on average --trials times that of `tfdp train`, and now and then
 several times that. Interrupted, it shows nothing, and is paid for.

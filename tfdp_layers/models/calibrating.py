@@ -82,6 +82,8 @@ def settle_noise(
         if told := settle_rate(optimizer, groups, affordable(optimizer, ledger, batches, groups, plan, budget)):
             rate = float(optimizer.learning_rate)
             said.append(told)
+        if not plan.steps and said:
+            said = ["No step is planned: nothing is released."]
         if said and arguments.get("verbose") != 0:
             print(*said, sep="\n", flush=True)
         _remember(ledger, budget)
