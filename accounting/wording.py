@@ -82,7 +82,7 @@ def meaning(epsilon: float, delta: float, unit: str = "record", most: int = 0) -
         chance = rounded_up(100.0 * min(1.0, most * delta) * (1.0 - 1e-12))  # 60, not 60.01, of 60000 times 1e-5
         text += (
             f". Delta is at worst as if each {unit}'s data were shown outright with that probability: those of any of"
-            f" the {most} {unit}s with {chance}% at most"
+            f" {most} {unit}s with {chance}% at most"
         )
     return text
 
@@ -118,6 +118,11 @@ def owners_in_words(records_per_owner: int, owner: str) -> str:
     return f"no {owner} owns more than {records_per_owner} {records} of them, alone or with others"
 
 
+def with_article(noun: str) -> str:
+    """ "a patient", "an owner"."""
+    return f"{'an' if noun[:1].lower() in 'aeio' else 'a'} {noun}"
+
+
 def groupings_in_words(differ: str, unit: str) -> list[str]:
     """What a statement says where trainings may have been given other units; `differ` is that of `grouping.differing`.
 
@@ -125,16 +130,17 @@ def groupings_in_words(differ: str, unit: str) -> list[str]:
     """
     if differ == "surely":
         return [
-            f"What was released here was given different groupings of records into {unit}s. One epsilon over all of it"
-            f" holds for a {unit} only if its id, or name, means the same {unit} in each of them: where each time other"
-            f" records of the same {unit}s were used (some to train on, others to test), it does. Were patients meant"
-            " in one and hospitals in another, it holds for neither: use a ledger, and a model, for each."
+            f"What was released here was given different groupings of records into {unit}s. Where each time other"
+            f" records of the same {unit}s were used (some to train on, others to test), that is as it should be: one"
+            f" epsilon over all of it holds for {with_article(unit)} whose id, or name, means the same {unit} in each"
+            " of them. Were patients meant in one and hospitals in another, it holds for neither: use a ledger, and a"
+            " model, for each."
         ]
     if differ == "perhaps":
         return [
             f"Which records belong to one {unit} was given several times, in different programs or by an older version,"
-            f" so whether it was the same each time cannot be told: the epsilon holds for a {unit} whose id, or name,"
-            " means the same one in all of them."
+            f" so whether it was the same each time cannot be told: the epsilon holds for {with_article(unit)} whose"
+            " id, or name, means the same one in all of them."
         ]
     return []
 

@@ -26,10 +26,9 @@ class Spending:
         release = getattr(model, "current_release", None)
         if release is None:
             raise ValueError(
-                f"Model {getattr(model, 'name', model)!r} ({type(model).__name__}) states no release, so nothing can be"
-                " accounted. Use the callback in the fit of a tfdp.PrivateModel or tfdp.PrivateSequential;"
-                " tfdp.make_private(model) makes one. A model of tensorflow-privacy needs a ledger before it trains:"
-                " tfdp.tf_privacy.with_ledger(model)."
+                f"Model {getattr(model, 'name', model)!r} ({type(model).__name__}) is no private model: make it one,"
+                " before compile: model = tfdp.make_private(model). (One of tensorflow-privacy needs a ledger before it"
+                " trains: tfdp.tf_privacy.with_ledger(model).)"
             )
         self.ledger = (model.ledger.as_published() if nominal else None) or model.ledger
         self.release = release.as_published() if nominal else release

@@ -88,7 +88,8 @@ def refuse_steering(callback: keras.callbacks.Callback, validated: bool = True, 
     if not monitor.startswith("val_"):
         raise ValueError(
             f"{name} decides by {monitor!r}, a number computed from private data without noise: its decisions would"
-            " leak. Monitor a metric of public validation data (monitor='val_loss'), or 'epsilon'."
+            " leak. Train a fixed number of epochs, or decide by validation data that are public, which rows held out"
+            " of private ones are not: monitor='val_accuracy' say (a private model's loss may rise while it improves)."
         )
     if not validated:
         raise ValueError(

@@ -170,11 +170,11 @@ def words_of(statement):
         (
             Release,
             1e-5,
-            "as if each record's data were shown outright with that probability: those of any of the",
+            "as if each record's data were shown outright with that probability: those of any of",
         ),
-        (UnitRelease, 1e-5, "those of any of the 600 patients with 0.6% at most"),
-        (UnitMetricRelease, 1e-7, "any of the 600 patients with 0.006% at most"),
-        (UnitRelease, 0.1, "any of the 600 patients with 100% at most"),
+        (UnitRelease, 1e-5, "those of any of 600 patients with 0.6% at most"),
+        (UnitMetricRelease, 1e-7, "any of 600 patients with 0.006% at most"),
+        (UnitRelease, 0.1, "any of 600 patients with 100% at most"),
     ],
 )
 def test_a_statement_says_what_delta_is_beside_the_number_of_those_it_protects(release, delta, says):

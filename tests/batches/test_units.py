@@ -1,11 +1,14 @@
 """The privacy unit: a draw holds at most one record of a unit, and the ledger says whose guarantee it is."""
 
+import enum
+
 import keras
 import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import Ledger, Release, epsilon
+from tfdp_layers.batches.owners import Owners
 from tfdp_layers.batches.units import Units
 
 IDS = np.repeat(np.arange(8), [1, 2, 3, 4, 5, 6, 7, 12])[np.random.default_rng(0).permutation(40)]
@@ -118,3 +121,22 @@ def test_ids_that_name_no_owner_are_refused_with_the_fix(ids, message):
 )
 def test_a_column_of_ids_and_what_pandas_makes_of_them_are_ids(ids):
     assert np.array_equal(Units(ids, 40).positions, Units(IDS, 40).positions)
+
+
+class Tagged(str):
+    """Equal to its text, by a hash of its own."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+
+class Name(str, enum.Enum):
+    A = "a"
+
+
+@pytest.mark.parametrize("of", [list, tuple, lambda ids: np.array(ids, object)])
+def test_equal_texts_of_other_classes_are_one_unit(of):
+    """NumPy writes a member of an Enum as "Name.A": one person passed for two."""
+    ids = of([Tagged("a"), "a", np.str_("a"), Name.A, "b", "b"])
+    assert len(Units(ids, 6)) == 2
+    assert len(Owners([[one] for one in ids], 6).names) == 2

@@ -1,7 +1,8 @@
 """Which records belong to one unit of privacy (a person, a household), and how some of them are chosen."""
 
 import numbers
-from collections.abc import Iterable
+import operator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -88,7 +89,7 @@ class Units:
 def one_a_record(ids: Any, records: int) -> np.ndarray:
     """The ids as (records,) integers or strings. Raises ValueError, with the fix, for anything else."""
     masked = np.ma.count_masked(ids) if isinstance(ids, np.ma.MaskedArray) else 0
-    found = np.asarray(ids)
+    found = as_ids(ids)
     if found.shape == (records, 1):  # a column, as Keras takes labels
         found = found[:, 0]
     if found.shape != (records,):
@@ -112,12 +113,29 @@ def one_a_record(ids: Any, records: int) -> np.ndarray:
     return named(found, "unit_ids")
 
 
+_PLAIN: dict[type, Callable[[Any], Any]] = {
+    str: lambda one: "".join([one]),
+    bytes: lambda one: b"".join([one]),
+    numbers.Integral: operator.index,
+}
+"""What an id is, whatever its class makes of it elsewhere: NumPy writes the member `A = "a"` of an Enum as "N.A"."""
+
+
+def as_ids(ids: Any) -> np.ndarray:
+    """Ids as an array, a list of objects one by one."""
+    if isinstance(ids, list | tuple) and all(isinstance(one, str) for one in ids):
+        return np.array([_PLAIN[str](one) for one in ids])
+    return np.asarray(ids)
+
+
 def named(ids: np.ndarray, argument: str) -> np.ndarray:
     """Ids (n,), none of them missing, as integers or strings. Raises ValueError, with the fix, for anything else."""
     if ids.dtype.kind == "O":  # what pandas makes of strings, and of integers that once had holes
         values = ids.tolist()
-        alike = any(all(isinstance(one, kind) for one in values) for kind in (str, bytes, numbers.Integral))
-        ids = np.array(values) if alike else ids
+        for kind, plain in _PLAIN.items():
+            if all(isinstance(one, kind) for one in values):
+                ids = np.array([plain(one) for one in values])
+                break
     if ids.dtype.kind == "O" and any(isinstance(one, Iterable) and not isinstance(one, str | bytes) for one in ids):
         raise ValueError(
             f"`{argument}` must be integers or strings, and some of these are collections. Turned into strings, each"
@@ -126,6 +144,7 @@ def named(ids: np.ndarray, argument: str) -> np.ndarray:
         )
     if ids.dtype.kind not in "iuSU":
         fix = ".astype('int64')" if ids.dtype.kind in "fb" else ".astype(str)"
+        fix += ", or of integers beyond 2^63 the strings, [str(one) for one in ids]" if ids.dtype.kind == "f" else ""
         fix += " (pandas: 'Int64', where some are missing)" if ids.dtype.kind == "f" and argument == "owners" else ""
         raise ValueError(
             f"`{argument}` must be integers or strings. Received: dtype {ids.dtype}. Convert them: ids{fix}, if that"

@@ -45,7 +45,8 @@ class Bookkeeping(KerasMixin):
         """
         # In a fit weights hold what no training ended with; while a file is read, what may be refused.
         if self._privacy.run is None and not is_loading():
-            join_copies(self._privacy.account, map(held_by, self.weights), later=False)
+            held = map(held_by, [*self.weights, *self._optimizer_variables()])
+            join_copies(self._privacy.account, held, later=False)
         return self._privacy.ledger
 
     @ledger.setter
@@ -60,6 +61,10 @@ class Bookkeeping(KerasMixin):
         ledger.merge(self._privacy.ledger)
         self._privacy.account.replace(ledger)
 
+    def _optimizer_variables(self) -> list[Any]:
+        optimizer = getattr(self, "optimizer", None)
+        return list(optimizer.variables) if isinstance(optimizer, PrivateOptimizer) else []
+
     def _settle_accounts(self) -> None:
         """Takes over what was released into this model's weights, by whichever model or layer.
 
@@ -67,6 +72,7 @@ class Bookkeeping(KerasMixin):
         """
         account = self._privacy.account
         join_accounts(account, self.weights, self.trainable_variables)
+        join_copies(account, map(held_by, self._optimizer_variables()))
         merge_adaptations(self._flatten_layers(include_self=False), account)
 
     @property

@@ -251,10 +251,11 @@ def _nothing_left(target: Budget, spent: float, ledger: Ledger) -> str:
             ", and no PrivacyBudget raises what was fixed for the data set. The models that were trained may be used"
             " for ever; a further one needs other records."
         )
+    fixed = "" if ledger.budget is None else f" (no more than {named(ledger.budget)}, fixed for the data set)"
     return left + (
         ". With noise_multiplier='calibrate' one fit plans to use the whole budget: give all epochs to one fit, or the"
-        " next one a larger budget, which is for whoever answers for these people to say; or give the optimizer a"
-        " fixed noise_multiplier before the first, such as 1.0."
+        f" next one a larger budget{fixed}, which is for whoever answers for these people to say; or give the optimizer"
+        " a fixed noise_multiplier before the first, such as 1.0."
     )
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting.footprint import came_from
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
-from tfdp_layers.accounting.released import is_paid_for
+from tfdp_layers.accounting.released import costs_of, is_paid_for
 from tfdp_layers.batches.texts import is_text
 from tfdp_layers.certificates.constants import refusal_of_constants
 from tfdp_layers.instances import refuse_other_kind
@@ -19,6 +19,7 @@ from tfdp_layers.models.kept_features import file_for, writing
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.noise.cores import cores
 from tfdp_layers.proof import prove_rows
+from tfdp_layers.proof.outside import numbers_held
 from tfdp_layers.structure import held_by
 
 _PART = 32
@@ -105,7 +106,9 @@ def computed(
     step = tf.function(through, autograph=False, jit_compile=compiled).get_concrete_function(spec)
     refuse_mixed(step, x)
     refuse_hidden(step)
-    together = min(rows_at_a_time(layers, compiled, batch_size), len(x))
+    # Always the same number of rows: by it kernels choose the order of their additions, and one record less would
+    # change the last bits of all others.
+    together = rows_at_a_time(layers, compiled, batch_size)
     found: np.ndarray | None = None
     for start in range(0, len(x), together):
         rows = x[start : start + together]
@@ -150,6 +153,11 @@ def refuse_hidden(step: Any) -> None:
                 f"The prefix reads {variable.name!r}, which a private training released: features would lose what it"
                 " cost. Make its layer one of the first layers of the private model instead."
             )
+    if next(costs_of(numbers_held(step.graph)), None) is not None:
+        raise ValueError(
+            "The prefix computes with an array of numbers that a private training released: features would lose what"
+            " they cost. Make its layer one of the first layers of the private model instead."
+        )
 
 
 def refuse_mixed(step: Any, x: np.ndarray) -> None:

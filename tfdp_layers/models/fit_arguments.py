@@ -3,7 +3,7 @@
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -16,7 +16,7 @@ from tfdp_layers.batches.declared import DeclaredBatches
 from tfdp_layers.batches.records import checked_sampling
 from tfdp_layers.batches.sources import is_source
 from tfdp_layers.batches.stores import ArrayStore, Store
-from tfdp_layers.callbacks.steering import PUBLIC, flatten_callbacks, of_keras_tuner, refuse_steering
+from tfdp_layers.callbacks.steering import PUBLIC, decides_by, flatten_callbacks, of_keras_tuner, refuse_steering
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import replaced, shown
 from tfdp_layers.layers.carried import HDF5
@@ -149,11 +149,26 @@ def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) ->
             "validation_data is the private training data itself, or some of it; its metrics carry no noise. Give"
             " public data."
         )
-    posing = posing_names(logged)
+    _refuse_callbacks(arguments, posing_names(logged))
+
+
+def _refuse_callbacks(arguments: Mapping[str, Any], posing: Sequence[str]) -> None:
+    """Raises ValueError for callbacks that decide by private numbers, or would fail after a step that is paid for."""
     for callback in flatten_callbacks(arguments.get("callbacks")):
-        refuse_steering(callback, validation is not None, posing)
+        refuse_steering(callback, arguments.get("validation_data") is not None, posing)
         refuse_without_tensorboard(callback)
         refuse_unwritable(callback)
+        if arguments.get("verbose") != 0:
+            _say_what_is_taken_as_public(callback)
+
+
+def _say_what_is_taken_as_public(callback: Any) -> None:
+    """One line where a callback decides by validation data: people hold out private records for it."""
+    if str(decides_by(callback)).startswith("val_"):
+        print(
+            f"{type(callback).__name__} decides by validation_data, which are taken as public: rows held out of private"
+            " data are not."
+        )
 
 
 def refuse_without_tensorboard(callback: Any) -> None:

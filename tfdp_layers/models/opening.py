@@ -16,7 +16,7 @@ from tfdp_layers.certificates.arithmetic import require_float32
 from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
 from tfdp_layers.certificates.interactions import specs
-from tfdp_layers.models.accounts import join_accounts, released_by, remember_released
+from tfdp_layers.models.accounts import join_accounts, join_copies, released_by, remember_released
 from tfdp_layers.models.building import build_for, hidden_seeds, seeds_beside, seeds_of, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.counting import refuse_changed
@@ -51,7 +51,7 @@ from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.models.weight_files import WeightFiles
 from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report, steering
-from tfdp_layers.proof.models import traced_sums, variables_read
+from tfdp_layers.proof.models import constants_read, traced_sums, variables_read
 from tfdp_layers.proof.programs import program_of, settings_after_noise
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import held_by, outputs_of
@@ -249,16 +249,18 @@ class Opening(BoundedSums, WeightFiles):
         function = traced_sums(self, x, y, weights, each)
         state.read_by_sums = list(variables_read(function))
         join_accounts(state.account, state.read_by_sums, ())
+        join_copies(state.account, constants_read(function))
         state.seeds = seeds_beside(self, function, run.replicas)
         state.program = program_of(function) if self.optimizer.workers else None
         # Eager metrics may be plain Python, and those of replicas are traced with their own variables.
         metrics = None if run.replicas or self.run_eagerly else steering.traced_metrics(self, function, each)
         written = [] if metrics is None else steering.written_by_metrics(self, metrics)
         steering.refuse_foreign_writes(self, written)
-        state.read_after_noise = steering.refuse_steered(self, written)
+        state.read_after_noise, constants = steering.refuse_steered(self, written)
         if metrics is not None:
             steering.try_on_nothing(metrics)
         join_accounts(state.account, state.read_after_noise, ())  # of constraints and learning rates
+        join_copies(state.account, constants)
         rows = flat_specs(spec, each)
         state.independence = examined(self, function, rows[0], rows[1], run.groups, written)
         state.written_by_sums = steering.keys_written(function)

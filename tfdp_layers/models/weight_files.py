@@ -26,7 +26,6 @@ from tfdp_layers.models.accounts import (
 from tfdp_layers.models.bookkeeping import Bookkeeping
 from tfdp_layers.models.quantizing import refuse_calibration
 from tfdp_layers.models.whole_file import whole_file
-from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.structure import held_by
 
 _loading = threading.local()
@@ -105,10 +104,6 @@ class WeightFiles(Bookkeeping):
                 variable.assign(value)
             self._privacy.unpaid = was
             raise
-
-    def _optimizer_variables(self) -> list[Any]:
-        optimizer = getattr(self, "optimizer", None)
-        return list(optimizer.variables) if isinstance(optimizer, PrivateOptimizer) else []
 
     def get_weights(self) -> list[Any]:
         """As in Keras."""

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.batches.rows import flat_specs
+from tfdp_layers.proof.outside import numbers_held
 from tfdp_layers.proof.proving import prove
 from tfdp_layers.proof.report import Report
 from tfdp_layers.proof.steering import written_by_records
@@ -54,6 +56,11 @@ def traced_sums(model: Any, x_spec: Any, y_spec: Any, sample_weight_spec: Any = 
 def variables_read(traced: Any) -> Any:
     """The variables that `traced_sums` reads: those of a layer that a Lambda hides from Keras among them."""
     return traced.graph.variables
+
+
+def constants_read(traced: Any) -> list[np.ndarray]:
+    """The numbers that `traced_sums` holds by itself: arrays that a layer, a loss or a lambda was given."""
+    return numbers_held(traced.graph)
 
 
 def seeds_read(traced: Any) -> list[Any]:

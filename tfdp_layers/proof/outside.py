@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 from tfdp_layers.proof.interpreter import graph_named
 
-__all__ = ["PYTHON", "nodes_of", "outside"]
+__all__ = ["PYTHON", "nodes_of", "numbers_held", "outside"]
 
 PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 """Operations that run Python code in a graph."""
@@ -107,3 +110,13 @@ def nodes_of(graph: Any) -> list[Any]:
     """All operations of a graph and of the functions that it calls, as TensorFlow writes them into files."""
     written = graph.as_graph_def()
     return [*written.node, *(node for function in written.library.function for node in function.node_def)]
+
+
+def numbers_held(graph: Any) -> list[np.ndarray]:
+    """The real numbers that a graph holds by itself: constants, also of functions that it calls, and tensors caught."""
+    constants = (node.attr["value"].tensor for node in nodes_of(graph) if node.op == "Const")
+    caught = [outer for outer, _ in graph.captures if hasattr(outer, "numpy") and outer.dtype.is_floating]
+    return [
+        *(tf.make_ndarray(one) for one in constants if tf.as_dtype(one.dtype).is_floating),
+        *(np.asarray(one) for one in caught),
+    ]

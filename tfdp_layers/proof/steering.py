@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.batches.rows import flat_specs
-from tfdp_layers.proof.outside import outside
+from tfdp_layers.proof.outside import numbers_held, outside
 from tfdp_layers.proof.proving import handle_of, outermost, resource_key
 from tfdp_layers.proof.state import handles_written_by, written_handles
 
@@ -132,7 +132,7 @@ def foreign(name: str) -> ValueError:
     )
 
 
-def refuse_steered(model: Any, written: Iterable[Any]) -> list[Any]:
+def refuse_steered(model: Any, written: Iterable[Any]) -> tuple[list[Any], list[np.ndarray]]:
     """Raises ValueError where what follows the noise of a step reads a variable that records write without noise.
 
     That is: learning rates (also schedules and functions), regularizers, constraints, and the optimizer's own state.
@@ -141,7 +141,7 @@ def refuse_steered(model: Any, written: Iterable[Any]) -> list[Any]:
     Args:
         written: of `written_by_metrics`, beside `written_by_records`.
 
-    Returns: the variables that are read there.
+    Returns: the variables that are read there, and the numbers that stand there as constants.
     """
     inner, trained = model.optimizer.inner_optimizer, model.trainable_variables
 
@@ -160,7 +160,7 @@ def refuse_steered(model: Any, written: Iterable[Any]) -> list[Any]:
     own = [handle for v in model.optimizer.variables for handle in handles_of(v)]
     if any(resource_key(handle_of(v)) in private for v in [*read, *own]):
         raise steered(model.name)
-    return list(graph.variables)
+    return list(graph.variables), numbers_held(graph)
 
 
 def refuse_outside(operations: Iterable[Any], who: str) -> None:
