@@ -316,8 +316,8 @@ class Ledger(View):
         if self._state.is_copy:
             of = "a file" if self.dataset is None else f"the ledger of the data set {self.dataset!r}"
             raise LedgerError(
-                f"This is a copy of {of}: what it counted would be missing there. Assign that: model.ledger ="
-                f" tfdp.accounting.Ledger(path{'' if self.dataset is None else f', dataset={self.dataset!r}'})."
+                f"This is a copy of {of}, which would lack what the copy counts. Assign the ledger itself: model.ledger"
+                f" = tfdp.accounting.Ledger(path{'' if self.dataset is None else f', dataset={self.dataset!r}'})."
             )
 
     def _add(self, segment: Segment, steps: int, ahead: int = 0) -> None:

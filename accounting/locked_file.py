@@ -170,8 +170,7 @@ class LockedFile:
             raise LockedElsewhereError(
                 f"Another ledger is writing {self._path}, and counts would be lost if two did: that of a training which"
                 " runs in this process, or one of another process, which keeps the file until it ends (a notebook:"
-                " until its kernel is shut down) or calls ledger.close(). Wait for it, close it there, or give each run"
-                " its own file and merge them."
+                " until its kernel is shut down) or calls ledger.close(). Wait for it, or close it there."
             ) from error
         except OSError as error:
             self._file.close()

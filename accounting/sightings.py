@@ -190,8 +190,8 @@ def warn_of_others(ledger: Ledger, others: tuple[Sighting, ...], cost: Callable[
     warn(
         f"Other ledgers of this process were charged for these records, or for some of them: {count}. No statement"
         f" adds up what the people in them pay. {cost()} Give all models of these people one ledger before they train:"
-        " model.ledger = ledger, of ledger = tfdp.accounting.Ledger('ledger.json', dataset='name', budget=(epsilon,"
-        f" delta)). What is deleted unseen, and decided nothing, costs nothing: warnings.filterwarnings('ignore',"
+        " ledger = tfdp.accounting.Ledger('ledger.json', dataset='name', budget=(epsilon, delta)), then model.ledger ="
+        " ledger. A model that nobody looked at, and that is deleted, costs nothing: warnings.filterwarnings('ignore',"
         " 'Other ledgers')."
     )
 

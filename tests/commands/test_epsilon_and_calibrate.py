@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from helpers.command_line import RUN, run, run_json
-from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, epsilon
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, Statement, UnitRelease, epsilon
 from tfdp_layers.sampling import FixedSize, Partition, Poisson
 
 SAVED_MODEL = Path(__file__).parents[1] / "data" / "version_0_1.keras"
@@ -116,6 +116,16 @@ def test_a_ledger_is_read_and_left_alone(capsys, tmp_path):
     assert run("epsilon", "--ledger", path) == 0
     assert "Not covered" in capsys.readouterr().out
     assert {file: file.read_bytes() for file in tmp_path.iterdir()} == files
+
+
+def test_the_statement_of_a_ledger_calls_units_by_their_name(capsys, tmp_path):
+    path = tmp_path / "ledger.json"
+    ledger = Ledger(path)
+    ledger.reserve(ledger.begin(UnitRelease((GroupNoise("w", 1.0, 1.5),), Poisson(64), 1000)), 20)
+    assert run("epsilon", "--ledger", path, "--unit-name", "patient") == 0
+    assert "one patient, with all records it owns" in " ".join(capsys.readouterr().out.split())
+    assert run("epsilon", "--ledger", path, "--unit-name", "9") == 2
+    assert run("epsilon", *RUN, "--noise-multiplier", 1.3, "--unit-name", "patient") == 2
 
 
 def test_a_ledger_that_cannot_be_trusted_is_refused(capsys, tmp_path):

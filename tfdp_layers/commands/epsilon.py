@@ -43,12 +43,17 @@ def _define(values: flags.FlagValues) -> None:
         "A ledger file, or a saved private model: prints what was spent there, in place of a described run.",
         flag_values=values,
     )
+    flags.DEFINE_string(
+        "unit_name", None, "With --ledger: what a unit is, such as patient, where fit got unit_ids.", flag_values=values
+    )
     flags.DEFINE_bool("json", False, "Print one JSON object (an infinite epsilon is null).", flag_values=values)
 
 
 def _run(values: flags.FlagValues) -> int:
     if values.ledger is not None:
         return _run_ledger(values)
+    if values.unit_name is not None:
+        raise Refusal("--unit-name goes with --ledger.")
     run = SampledRun.from_options(values)
     noise = positive("noise_multiplier", values.noise_multiplier, "the noise over the bound on one record")
     needed("noise_multiplier", noise, "the noise over the bound on one record, for example --noise-multiplier 1.3.")
@@ -74,11 +79,16 @@ def _run_ledger(values: flags.FlagValues) -> int:
     given = ["examples", "batch_size", "noise_multiplier", "steps", "epochs", "records_per_owner"]
     given = [name for name in given if values[name].present]
     if given or any(values[name].present for name in ("sampling", "noise", "decay")):
-        raise Refusal("--ledger says all about its run: leave out every other option but --delta and --json.")
+        raise Refusal(
+            "--ledger says all about its run: leave out all other options but --delta, --unit-name and --json."
+        )
     delta = fraction("delta", values.delta, "the probability with which the guarantee may fail")
     ledger = _read(Path(values.ledger))
     spent = _epsilon(ledger, delta)
-    statement = Statement.from_ledger(ledger, delta)
+    try:
+        statement = Statement.from_ledger(ledger, delta, values.unit_name)
+    except ValueError as error:
+        raise Refusal(str(error)) from error
     if not values.json:
         print(statement)
         return 0

@@ -11,7 +11,7 @@ from tfdp_layers.models.run import Run
 
 __all__ = ["sight_records"]
 
-_SUM = "tfdp.accounting.together(model.ledger), for tfdp.accounting.epsilon(..., delta) or model.ledger.merge(...)"
+_SUM = "tfdp.accounting.epsilon(tfdp.accounting.together(model.ledger), delta)"
 
 _MOST_EVENTS = 8
 """Of more different releases the cheap bound is said: an exact sum takes seconds."""
@@ -33,7 +33,7 @@ def _cost(run: Run, ledger: Ledger, others: tuple[Sighting, ...], callbacks: Any
     """What all of them cost once the planned steps are made, where a budget says at which delta."""
     budget = budget_of(callbacks)
     if budget is None or run.plan is None:
-        return f"After this fit all of it is {_SUM}."
+        return f"What all cost after this fit: {_SUM}."
     try:
         curve = EpsilonCurve(sum_of(ledger, others), run.release, budget.delta)
         few = len(sum_of(ledger, others).events()) < _MOST_EVENTS
@@ -43,5 +43,5 @@ def _cost(run: Run, ledger: Ledger, others: tuple[Sighting, ...], callbacks: Any
         return "Their guarantees are of different kinds (another neighbouring relation or unit) and have no sum."
     return (
         f"With this fit it will be up to epsilon {rounded_up(total)} at delta {rounded_up(budget.delta, 6)}, where this"
-        f" model will state {rounded_up(alone)}; after it all of it is {_SUM}."
+        f" model will state {rounded_up(alone)}: {_SUM}."
     )
