@@ -92,7 +92,7 @@ def test_what_was_read_to_be_looked_at_is_charged_with_nothing(tmp_path, dataset
     ledger.reserve(ledger.begin(STEP), 3)
     ledger.close()
     looked = Ledger.read(path)
-    with pytest.raises(LedgerError, match=r"copy of .*missing there. Assign that: .*Ledger\(path"):
+    with pytest.raises(LedgerError, match=r"copy of .*would lack.*Assign the ledger itself: .*Ledger\(path"):
         looked.reserve(looked.begin(STEP), 1)
     assert (looked.steps, looked.is_copy) == (3, True)
     again = Ledger(path)

@@ -100,7 +100,7 @@ def test_owners_are_planned_for_all_their_records():
     found = plan(**GIVEN, batch_sizes=[64], epochs=[5], records_per_owner=3)
     noise = calibrate_noise_multiplier(2.0, 1e-5, Poisson(64), 6_000, 5 * 94, records_per_owner=3)
     assert found.runs[0].noise_multiplier == pytest.approx(noise, rel=0.015)
-    assert str(found).startswith("6,000 records, epsilon 2 at delta 1e-05 for each owner of at most 3 of them:")
+    assert str(found).startswith("6,000 records, epsilon 2 at delta 1e-05 for each owner of at most 3 of them.")
     assert found.to_json()["records_per_owner"] == 3
 
 

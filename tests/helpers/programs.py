@@ -65,7 +65,13 @@ class BreaksOff(keras.callbacks.Callback):
 @contextlib.contextmanager
 def unproved() -> Any:
     """Inside, `fit` takes on trust that records do not mix: the search is for the spend, and a proof takes a second."""
-    given = {"traced_sums": None, "examined": Report(()), "variables_read": (), "seeds_beside": []}
+    given = {
+        "traced_sums": None,
+        "examined": Report(()),
+        "variables_read": (),
+        "constants_read": [],
+        "seeds_beside": [],
+    }
     kept = {name: getattr(opening, name) for name in given}, steering.keys_written
     for name, value in given.items():
         setattr(opening, name, lambda *_, value=value: value)

@@ -185,7 +185,7 @@ def test_schedules_averages_and_decay_of_the_wrapped_optimizer_work():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"callbacks": [keras.callbacks.EarlyStopping(monitor="loss")]}, "val_loss"),
+        ({"callbacks": [keras.callbacks.EarlyStopping(monitor="loss")]}, "decide by validation data that are public"),
         ({"callbacks": [keras.callbacks.ReduceLROnPlateau(monitor="accuracy")]}, "accuracy"),
         ({"callbacks": keras.callbacks.TerminateOnNaN()}, "TerminateOnNaN"),
         (

@@ -172,7 +172,7 @@ def test_the_sum_is_said_before_it_is_spent_and_holds():
     (warning,) = said(lambda: fit(model=second, callbacks=[budget]))
     whole, alone = epsilon(together(second.ledger), DELTA), epsilon(second.ledger, DELTA)
     assert f"up to epsilon {rounded_up(whole)} at delta 0.001" in str(warning.message)
-    assert f"will state {rounded_up(alone)};" in str(warning.message)
+    assert f"will state {rounded_up(alone)}:" in str(warning.message)
     assert whole > 1.2 * alone
     second.ledger.merge(together(second.ledger))
     assert epsilon(second.ledger, DELTA) == whole

@@ -61,12 +61,12 @@ def test_they_train_as_the_numbers_do_and_it_is_proved_that_records_do_not_mix()
     strings, (numbers, x) = of_strings(0.0), of_numbers(0.0)
     for variable, other in zip(strings.trainable_variables, numbers.trainable_variables, strict=True):
         other.assign(variable)
-    fitted(strings), fitted(numbers, x)
+    steps = fitted(strings).ledger.steps, fitted(numbers, x).ledger.steps
     for variable, other in zip(strings.trainable_variables, numbers.trainable_variables, strict=True):
         np.testing.assert_allclose(variable, other, rtol=1e-5, atol=1e-6)
-    (release,) = strings.ledger.releases
+    release, *_ = strings.ledger.releases  # without noise they ended with equal numbers, and pay for both
     assert release.independence == "proved"
-    assert (strings.ledger.steps, strings.sensitivities()[0].bound) == (8, numbers.sensitivities()[0].bound)
+    assert (steps[0], strings.sensitivities()[0].bound) == (8, numbers.sensitivities()[0].bound)
 
 
 def test_no_text_moves_a_sum_by_more_than_the_bound():

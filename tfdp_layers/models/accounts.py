@@ -83,12 +83,12 @@ def remember_computed(account: Account, variables: Iterable[Any]) -> None:
     remember_released(account, made)
 
 
-def remember_loaded(account: Account, variables: Callable[[], Iterable[Any]]) -> None:
+def remember_loaded(cost: Ledger, variables: Callable[[], Iterable[Any]]) -> None:
     """Remembers what values that are being loaded cost, once they are there.
 
     Frozen weights are among them: a training of another process may have ended with them.
     """
-    remember_later(lambda: remember_released(account, variables()))
+    remember_later(lambda: remember(cost, map(held_by, variables())))
 
 
 def released_by(model: Any) -> list[Any]:

@@ -122,7 +122,7 @@ def settle_rate(optimizer: PrivateOptimizer, groups: Sequence[SensitivityGroup],
     It goes by the steps of all `fit`s so far and the next ones, and by the weights that are trained.
     """
     shapes = [variable.shape for group in groups for variable in group.variables]
-    steps, weights = int(optimizer.releases) + steps, sum(math.prod(shape) for shape in shapes)
+    steps, weights = int(optimizer.releases.numpy()) + steps, sum(math.prod(shape) for shape in shapes)
     inner, name = optimizer.inner_optimizer, type(optimizer.inner_optimizer).__name__
     if optimizer._rate.settle(inner, steps, shapes):
         found = f"{optimizer._rate.found:g}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 from tfdp_layers.accounting.released import loading, remember_now
@@ -168,18 +169,19 @@ class WeightFiles(Bookkeeping):
         theirs = {id(weight) for layer in adapted for weight in layer.weights}
         return [weight for weight in self.weights if id(weight) not in theirs]
 
-    def _share_cost(self, paid: list[bool] | None) -> None:
+    def _share_cost(self, paid: list[bool] | None, stored: Ledger) -> None:
         """Lets weights that are being loaded say what they cost, wherever they go from here: frozen ones, too.
 
         Args:
             paid: of each weight, whether a training released something into it; None where the file does not tell.
+            stored: what they cost.
         """
         weights = self._trained_by_fits()
         if paid is None or len(paid) != len(weights):
             paid = [True] * len(weights)
         theirs = [weight for weight, is_paid in zip(weights, paid, strict=True) if is_paid]
         join_accounts(self._privacy.account, (), theirs)
-        remember_loaded(self._privacy.account, lambda: [*theirs, *self._optimizer_variables()])
+        remember_loaded(stored, lambda: [*theirs, *self._optimizer_variables()])
 
     def load_own_variables(self, store: Any) -> None:
         """Loads weights; what they cost is merged into the ledger, which never rewinds."""
@@ -192,7 +194,7 @@ class WeightFiles(Bookkeeping):
                 self._settle_accounts()
                 self._privacy.ledger.merge(stored)
                 if stored.updates:
-                    self._share_cost(paid)
+                    self._share_cost(paid, stored)
         elif not getattr(_loading, "public", False):
             raise ValueError(_UNPAID)
         self._privacy.unpaid = False
