@@ -55,6 +55,20 @@ WAYS = {
 }
 
 
+def pulled_by_its_optimizer(numbers):
+    class Pull(keras.optimizers.SGD):
+        def update_step(self, gradient, variable, learning_rate):
+            super().update_step(gradient, variable, learning_rate)
+            self.assign_sub(variable, 0.5 * (variable - keras.ops.convert_to_tensor(numbers)))
+
+    model = made()
+    model.compile(tfdp.optimizers.ClippedOptimizer(Pull(0.1), 1.0), "mse")
+    return model
+
+
+WAYS["an optimizer's update"] = pulled_by_its_optimizer
+
+
 @pytest.fixture
 def trained():
     return fit(made(), X, 2)
@@ -69,7 +83,7 @@ def test_a_constant_brings_what_it_cost(way, trained, monkeypatch):
     assert fit(WAYS[way](kernel + 1)).ledger.updates == 3, "other numbers cost nothing"
     if way == "a loss":
         for where in ("models", "steering"):
-            monkeypatch.setattr(f"tfdp_layers.proof.{where}.numbers_held", lambda graph: [])
+            monkeypatch.setattr(f"tfdp_layers.proof.{where}.numbers_held", lambda *_: [])
         assert fit(WAYS[way](kernel)).ledger.updates == 3, "the bug that this test is there for"
 
 
@@ -81,6 +95,22 @@ def test_the_state_of_an_optimizer_brings_what_it_cost(trained):
     model.optimizer.inner_optimizer.momentums[0].assign(moments)
     assert model.ledger.updates == 2
     assert fit(model).ledger.updates == 5
+
+
+def test_a_prefix_does_not_compute_with_released_arrays(trained):
+    kernel = trained.get_weights()[0]
+    prefix = [keras.layers.Lambda(lambda x: x @ kernel)]
+    with pytest.raises(ValueError, match="an array of numbers that a private training released"):
+        tfdp.features(prefix, X)
+
+
+def test_one_record_less_changes_no_bit_of_the_features_of_others():
+    """Kernels choose the order of additions by the number of rows, where that is the number of records."""
+    x = np.random.default_rng(1).normal(size=(90, 784)).astype("float32")
+    prefix = keras.Sequential([keras.Input((784,)), keras.layers.Dense(64)])
+    all_of_them = tfdp.features(prefix, x)
+    for fewer in (89, 45, 31, 3):
+        np.testing.assert_array_equal(tfdp.features(prefix, x[:fewer]), all_of_them[:fewer])
 
 
 def test_numbers_in_called_functions_are_held_too():

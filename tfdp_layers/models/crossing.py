@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.models.accounts import join_copies
 from tfdp_layers.models.fit_arguments import refuse_late_names
 from tfdp_layers.proof.steering import Crossings, written_by_records
 from tfdp_layers.structure import SEEDS
@@ -30,6 +31,7 @@ def crossings_of(model: Any) -> Crossings:
         model._privacy.written_by_sums,
         hidden=lambda: written_by_records(model),
         ended=lambda: bool(model.stop_training),
+        pay=lambda numbers: join_copies(model._privacy.account, numbers),
     )
 
 

@@ -112,11 +112,13 @@ def nodes_of(graph: Any) -> list[Any]:
     return [*written.node, *(node for function in written.library.function for node in function.node_def)]
 
 
-def numbers_held(graph: Any) -> list[np.ndarray]:
-    """The real numbers that a graph holds by itself: constants, also of functions that it calls, and tensors caught."""
-    constants = (node.attr["value"].tensor for node in nodes_of(graph) if node.op == "Const")
-    caught = [outer for outer, _ in graph.captures if hasattr(outer, "numpy") and outer.dtype.is_floating]
-    return [
-        *(tf.make_ndarray(one) for one in constants if tf.as_dtype(one.dtype).is_floating),
-        *(np.asarray(one) for one in caught),
-    ]
+def numbers_held(graph: Any, operations: Iterable[Any] | None = None) -> list[np.ndarray]:
+    """The real numbers that a graph holds by itself: constants, also of functions that it calls, and tensors caught.
+
+    Args:
+        operations: those of the graph whose constants are asked for; all of them if left out.
+    """
+    asked = _with_called(graph.get_operations() if operations is None else operations)
+    constants = (one.get_attr("value") for one in asked if one.type == "Const" and one.outputs[0].dtype.is_floating)
+    caught = (outer for outer, _ in graph.captures if hasattr(outer, "numpy") and outer.dtype.is_floating)
+    return [*map(tf.make_ndarray, constants), *map(np.asarray, caught)]

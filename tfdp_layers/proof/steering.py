@@ -200,6 +200,7 @@ class Crossings:
         examined: of `keys_written`: what the sums write was proved or measured to depend on no record.
         hidden: to the variables of metrics: while an eager release runs, which may be any Python, they hold zeros.
         ended: whether the training is told to stop.
+        pay: called with the numbers that a release holds by itself, before it is made: they may have been released.
     """
 
     def __init__(
@@ -210,9 +211,10 @@ class Crossings:
         examined: Set[int] = frozenset(),
         hidden: Callable[[], Iterable[Any]] = lambda: (),
         ended: Callable[[], bool] = lambda: False,
+        pay: Callable[[list[np.ndarray]], None] = lambda numbers: None,
     ) -> None:
         self._name, self._kept, self._own, self._examined = name, kept, own, examined
-        self._hidden, self._ended = hidden, ended
+        self._hidden, self._ended, self._pay = hidden, ended, pay
         self._written: set[int] = set()
         self._read: set[int] = set()
 
@@ -256,6 +258,7 @@ class Crossings:
         handles = (t for operation in operations for t in operation.inputs if t.dtype == tf.resource)
         self._read |= {resource_key(outermost(t)) for t in handles}
         self._refuse()
+        self._pay(numbers_held(tf.compat.v1.get_default_graph(), operations))
 
     def _watched(self) -> list[Any]:
         kept = list(self._kept())
