@@ -147,7 +147,8 @@ def test_other_records_are_no_copies():
     ):
         with warnings.catch_warnings():
             warnings.filterwarnings("error", "Most rows")
-            warnings.filterwarnings("error", ".*parts of one array") if x is X else None
+            if x is X:
+                warnings.filterwarnings("error", ".*parts of one array")
             made().fit(
                 x, np.zeros(len(x)), batch_size=20, epochs=0, validation_data=(public, public[:, 0] > 9), verbose=0
             )
