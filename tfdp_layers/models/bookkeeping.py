@@ -31,7 +31,7 @@ class Bookkeeping(KerasMixin):
 
     @property
     def ledger(self) -> Ledger:
-        """What was released into the model's weights so far. Looking charges nothing for what it says already.
+        """What was released into the model's weights so far. Looking spends nothing.
 
         Assign a `Ledger(path)` to keep it in a file; what was spent moves over. To charge all that is trained on a data
         set to one ledger, assign each model the same one: `Ledger(path, dataset="name", budget=(epsilon, delta))`; past
