@@ -4,7 +4,8 @@ import math
 
 import numpy as np
 
-from tfdp_layers.accounting.footprint import Footprint, Sketch
+from tfdp_layers.accounting.footprint import Footprint
+from tfdp_layers.accounting.sketch import Sketch
 from tfdp_layers.caller import warn
 
 __all__ = ["repeated", "warn_of_repeated"]

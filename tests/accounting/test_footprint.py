@@ -7,6 +7,7 @@ from tfdp_layers.accounting.footprint import came_from, footprint_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(600, 6)).astype("float32")
+LABELS = RNG.integers(0, 2, 600)
 TEXTS = np.array([f"record {place}" for place in range(200)], object)
 SMALL = RNG.integers(0, 4, (600, 3))
 BLANK = np.concatenate([np.zeros((120, 6), "float32"), X[:480]])
@@ -26,6 +27,10 @@ SAME = {
     "parts that overlap by a tenth": (X[:330].copy(), X[300:].copy()),
     "another precision and order": (X, np.asfortranarray(X.astype("float64"))),
     "texts": (TEXTS, TEXTS[::-1].astype("U")),
+    "other features, one in common": (X[:, :4].copy(), X[:, 3:].copy()),
+    "a column more": (X, np.column_stack([X, LABELS])),
+    "scaled, but for a flag": (np.column_stack([X, LABELS]), np.column_stack([X * 2.0 - 1.0, LABELS])),
+    "features of a text each": (np.column_stack([TEXTS, TEXTS[::-1]]), TEXTS.copy()),
     "beside blank ones": (BLANK, BLANK[RNG.permutation(600)]),
 }
 OTHER = {
@@ -33,6 +38,14 @@ OTHER = {
     "every other row": (X[::2], X[1::2]),
     "copies of other rows": (X[:300].copy(), X[300:].copy()),
     "a fiftieth in common": (X[:306].copy(), X[300:].copy()),
+    "another scale": (X, X * 2.0 - 1.0),
+    "numbered records": (np.column_stack([np.arange(600), X]), np.column_stack([np.arange(600), X + 1.0])),
+    "classes that take turns": (
+        np.column_stack([np.arange(600) % 10, X]),
+        np.column_stack([np.arange(600) % 10, X + 1.0]),
+    ),
+    "sorted classes": (np.column_stack([np.sort(LABELS), X]), np.column_stack([np.sort(LABELS), X + 1.0])),
+    "a column in another place": (X[:500], np.column_stack([X[1:501, 0], X[1:501] + 1.0])[:400]),
     "other texts": (TEXTS, np.array([f"another {place}" for place in range(200)], object)),
     "cells of a small table": (SMALL, SMALL[RNG.permutation(600)]),
     "blank rows": (BLANK, np.concatenate([np.zeros((300, 6), "float32"), X[480:]])),
@@ -95,6 +108,28 @@ def test_what_is_computed_from_records_has_their_places():
     came_from(made, X[100:])
     assert of(made[:50]).same_place(of(X[149:]))
     assert not of(made[:50]).overlaps(of(X[150:]))
+
+
+def test_equal_labels_tell_of_the_same_people_and_numbered_ones_do_not():
+    scaled = X * 2.0 - 1.0
+    for labels, known in ((LABELS, True), (np.arange(600) % 7, False), (np.ones(600), False)):
+        a, b = (footprint_of([], [x], [labels.copy()]) for x in (X, scaled))
+        assert a.overlaps(b) == known
+        assert not a.same_place(b)
+    one = footprint_of([], [X], [LABELS])
+    assert not footprint_of([], [scaled], [LABELS]).same_place(one)  # one object of labels is no place
+
+
+def test_what_was_computed_from_records_is_known_as_labels_and_in_a_table():
+    made = np.tanh(X @ RNG.normal(size=(6, 2)))
+    came_from(made, X)
+    other = RNG.normal(size=(600, 3))
+    assert footprint_of([], [other], [made]).same_place(of(X))
+    table = of(np.column_stack([other, made]))
+    assert table.overlaps(of(X))
+    assert of(X).overlaps(table)
+    assert not table.same_place(of(X))  # equal numbers show it, which no statement may tell
+    assert not of(other).overlaps(of(X))
 
 
 def test_mapped_files_are_known_by_their_names_and_not_read(tmp_path):

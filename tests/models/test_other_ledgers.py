@@ -274,6 +274,29 @@ def test_what_a_private_model_predicts_is_of_the_records_that_it_predicts_for(pr
     assert said(lambda: fit(base.predict(X.copy() + 1.0), compiled([keras.Input((1,)), keras.layers.Dense(1)]))) == []
 
 
+TABLES = {
+    "as labels": lambda made, other: (other, made),
+    "beside others": lambda made, other: (np.concatenate([other, made], 1), Y),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_so_is_what_it_predicts_as_labels_or_beside_other_columns(name):
+    base, other = fit(), RNG.normal(size=(80, 2)).astype("float32")
+    x, y = TABLES[name](base.predict(X), other)
+    head = compiled([keras.Input((x.shape[1],)), keras.layers.Dense(1)])
+    assert len(said(lambda: head.fit(x, y, batch_size=10, verbose=0))) == 1
+    assert together(head.ledger).steps == base.ledger.steps + head.ledger.steps
+
+
+def test_scaled_features_are_of_the_same_people_by_their_labels():
+    labels = RNG.integers(0, 2, (80, 1)).astype("float32")
+    for features, warned in ((X, 0), (X * 2.0 - 1.0, 1)):
+        model = model_of()
+        assert len(said(lambda: model.fit(features, labels, batch_size=10, verbose=0))) == warned  # noqa: B023
+        assert model.privacy_statement(DELTA).notes == ()
+
+
 def test_layers_that_adapt_are_charged_with_their_model():
     def adapted():
         layer = tfdp.layers.DPCentering(1.0)

@@ -141,7 +141,8 @@ class ArrayStore(Store):
 
     def footprint(self) -> Footprint:
         found = super().footprint()
-        looked_at = footprint_of([], [leaf for leaf in keras.tree.flatten(self.structure[0]) if leaf is not None])
+        x, y = ([leaf for leaf in keras.tree.flatten(tree) if leaf is not None] for tree in self.structure[:2])
+        looked_at = footprint_of([], x, y)
         return replace(looked_at, places=found.places | looked_at.places)
 
     def row(self) -> Callable[[int], Any] | None:
