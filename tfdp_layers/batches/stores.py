@@ -28,6 +28,7 @@ from tfdp_layers.batches.records import (
     largest_factor,
     weights_of,
 )
+from tfdp_layers.batches.scales import warn_of_scaled
 from tfdp_layers.batches.texts import bytes_of, no_rows
 
 COPY_BYTES = 1 << 30
@@ -114,6 +115,7 @@ class ArrayStore(Store):
         self._length = common_length(x=x, y=y)
         for name, leaf in (("x", x), ("y", y)):
             check_finite(name, leaf)
+        warn_of_scaled(x=x, y=y)
         weights = weights_of(sample_weight, y, self._length)
         if class_weight is not None:
             factors = class_factors(y, class_weight)
