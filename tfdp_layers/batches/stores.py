@@ -91,6 +91,10 @@ class Store(abc.ABC):
         """What gives a record by its index, as it lies; None where all of them are looked at, by `footprint`."""
         return None
 
+    def inputs(self) -> list[np.ndarray]:
+        """The arrays of x, (records, ...), that lie in memory."""
+        return []
+
     def footprint(self) -> Footprint:
         """What tells these records again. Reading records one by one is too slow for it: then where they come from."""
         return footprint_of([self, self.pipeline and self.pipeline(), *(one() for one in self.given)])
@@ -150,6 +154,9 @@ class ArrayStore(Store):
     def row(self) -> Callable[[int], Any] | None:
         mapped = any(is_mapped(leaf) for leaf in keras.tree.flatten(self.structure[0]) if leaf is not None)
         return (lambda index: [leaf[index] for leaf in self._leaves[:-1]]) if mapped else None
+
+    def inputs(self) -> list[np.ndarray]:
+        return [leaf for leaf in keras.tree.flatten(self.structure[0]) if leaf is not None and not is_mapped(leaf)]
 
     def sample(self) -> list[bytes]:
         return sample_of(keras.tree.flatten(self.structure[0]))

@@ -1,0 +1,73 @@
+"""Windows that overlap bring a warning, shuffled and strided ones too; series of different people don't."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from tfdp_layers.batches.windows import warn_of_windows
+
+RNG = np.random.default_rng(0)
+SERIES = np.cumsum(RNG.normal(size=(3000, 2)), axis=0).astype("float32")
+ORDER = RNG.permutation(2000)
+
+
+def windows(steps, stride=1, series=SERIES):
+    view = np.lib.stride_tricks.sliding_window_view(series, steps, axis=0)[::stride]
+    return np.moveaxis(view, -1, 1).copy()
+
+
+OVERLAPPING = {
+    "windows": windows(24),
+    "shuffled": windows(24)[ORDER],
+    "a part of them": windows(24)[ORDER][:400],
+    "of one number a step": windows(48, series=SERIES[:, 0]),
+    "newest first": windows(24)[:, ::-1],
+    "that move by half": windows(24, 12),
+    "that move by a quarter": windows(168, 42),
+    "of whole numbers": windows(30, series=RNG.integers(0, 30, 3000)),
+    "long ones": windows(1000, 10),
+    "in a tenth of the records": np.concatenate([RNG.normal(size=(1800, 24, 2)), windows(24)[:200]]),
+}
+OTHER = {
+    "that move by their length": windows(24, 24),
+    "series of many people": np.cumsum(RNG.normal(size=(500, 24, 2)), axis=1),
+    "one value each": np.repeat(RNG.normal(size=(500, 1)), 24, axis=1),
+    "two values": RNG.integers(0, 2, (4000, 24)),
+    "padded tokens": np.where(np.arange(40) < RNG.integers(2, 40, (500, 1)), RNG.integers(1, 50, (500, 40)), 0),
+    "padded before": np.where(np.arange(40) > RNG.integers(0, 39, (500, 1)), RNG.integers(1, 50, (500, 40)), 0),
+    "copies": np.repeat(RNG.normal(size=(100, 24)), 5, axis=0),
+    "images": RNG.integers(0, 255, (500, 28, 28)),
+    "a wide table": RNG.normal(size=(500, 100)),
+    "few columns": windows(8, series=SERIES[:, 0]),
+    "nothing": np.zeros((500, 40)),
+    "texts": np.array([["a"] * 20] * 50),
+}
+
+
+def said(*arrays):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_windows(arrays)
+    return [str(one.message) for one in caught]
+
+
+@pytest.mark.parametrize("name", OVERLAPPING)
+def test_windows_that_overlap_are_told(name):
+    (message,) = said(RNG.normal(size=(len(OVERLAPPING[name]), 3)), OVERLAPPING[name])
+    assert message.startswith("Records overlap: of ")
+
+
+@pytest.mark.parametrize("name", OTHER)
+def test_others_are_left_in_peace(name):
+    assert said(OTHER[name]) == []
+
+
+def test_batches_of_records_say_it_and_those_of_units_do_not():
+    x, y = windows(24), np.ones((len(windows(24)), 1))
+    with pytest.warns(UserWarning, match=r"unit_ids=.*cut a series"):
+        tfdp.PrivateBatches(x, y, tfdp.sampling.Poisson(8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tfdp.PrivateBatches(x, y, tfdp.sampling.Poisson(8), unit_ids=np.arange(len(x)) // 300)
