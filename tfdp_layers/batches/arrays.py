@@ -19,13 +19,13 @@ from tfdp_layers.accounting.footprint import Footprint
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.generators import alive, generated
 from tfdp_layers.batches.records import checked_examples, checked_physical, checked_sampling
-from tfdp_layers.batches.repeats import refuse_repeated, warn_of_rounds
+from tfdp_layers.batches.repeats import refuse_repeated
 from tfdp_layers.batches.rows import lay_out, records_of, refuse_counts
+from tfdp_layers.batches.several import warn_of_several
 from tfdp_layers.batches.slices import STAMPS, Share, fill
 from tfdp_layers.batches.sources import as_store
 from tfdp_layers.batches.stores import summary_of
 from tfdp_layers.batches.whose import ids_of, unit_of, whose_of
-from tfdp_layers.batches.windows import warn_of_windows
 from tfdp_layers.sampling import Sampling, entropy_generator
 from tfdp_layers.sampling.forks import refuse_fork
 
@@ -105,10 +105,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
             self.sampling.refuse_owners()
         whose = whose_of(len(self._store), unit_ids, owners, records_per_owner, ("x", x))
         self._whose, self._units, self.records_per_owner = whose, whose.units, whose.records_per_owner
-        if (row := self._store.row()) is not None:
-            warn_of_rounds(len(self._store), row, self.unit)
-        if self.unit == "record":
-            warn_of_windows(self._store.inputs())
+        warn_of_several(self._store, self.unit)
         self._drawable = len(self._store if self._units is None else self._units)
         self.examples = checked_examples(self.sampling, self._drawable if examples is None else examples)
         self.physical_batch_size = checked_physical(physical_batch_size)

@@ -1,0 +1,58 @@
+"""Inputs whose rows come again in other records bring a warning: pairs, and people described in each record."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from tfdp_layers.batches.pairs import warn_of_pairs
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.random((300, 8, 8)).astype("float32")
+PEOPLE = RNG.integers(0, 300, 1500)
+FIRST, SECOND = RNG.integers(0, 300, (2, 1000))
+VALUES = RNG.normal(size=(1500, 5))
+
+AGAIN = {
+    "pairs": (IMAGES[FIRST], IMAGES[SECOND]),
+    "each as often": (IMAGES[np.arange(1200) % 300], RNG.normal(size=(1200, 6))),
+    "anchors of triplets": (IMAGES[FIRST], RNG.random((1000, 8, 8)), RNG.random((1000, 8, 8))),
+    "first and second once each": (IMAGES, IMAGES[RNG.permutation(300)]),
+    "people beside visits": (RNG.normal(size=(300, 6))[PEOPLE], VALUES),
+}
+ONCE = {
+    "one input": (IMAGES[FIRST],),
+    "halves of a table": (VALUES[:, :4], VALUES[:, 1:]),
+    "the same input twice": (IMAGES, IMAGES.copy()),
+    "an image and its flip": (IMAGES, IMAGES[:, ::-1]),
+    "ids beside values": (PEOPLE, RNG.integers(0, 40, 1500), VALUES),
+    "flags": (RNG.integers(0, 2, (1500, 4)), VALUES),
+    "no records": (IMAGES[:0], IMAGES[:0]),
+}
+
+
+def said(arrays):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_pairs(arrays)
+    return len(caught)
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_rows_that_come_again_in_other_records_are_told(name):
+    assert said(AGAIN[name]) == 1
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_others_are_left_in_peace(name):
+    assert said(ONCE[name]) == 0
+
+
+def test_batches_of_pairs_say_it_and_those_of_units_or_owners_do_not():
+    x, y = {"a": IMAGES[FIRST], "b": IMAGES[SECOND]}, np.ones((1000, 1))
+    with pytest.warns(UserWarning, match="Rows of one input come again"):
+        tfdp.PrivateBatches(x, y, tfdp.sampling.Poisson(8))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tfdp.PrivateBatches(x, y, tfdp.sampling.Poisson(8), unit_ids=FIRST)

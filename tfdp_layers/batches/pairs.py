@@ -1,0 +1,38 @@
+"""Whether an input of several holds the same rows in many records, as pairs do: one person is in all of these."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfdp_layers.accounting.repeats import repeated
+from tfdp_layers.accounting.sketch import sketch_of
+from tfdp_layers.caller import warn
+
+__all__ = ["warn_of_pairs"]
+
+_COLUMNS = 4
+"""Inputs of fewer numbers are ids, flags and the like, which many share."""
+
+
+def warn_of_pairs(arrays: Sequence[np.ndarray]) -> None:
+    """Warns where rows of an input come several times in it, or in another input as well.
+
+    Args:
+        arrays: of the inputs, (records, ...); of one alone nothing is said, whose records `warn_of_repeated` looks at.
+    """
+    if len(arrays) < 2:
+        return
+    wide = [array for array in arrays if len(array) and array.size >= _COLUMNS * len(array)]
+    sketches = [sketch_of([array]) for array in wide]
+    again = any(repeated(one) is not None for one in sketches)
+    for place, one in enumerate(wide):  # beside another one: what is in one record twice is in one record
+        others = [k for k in range(place) if wide[k].shape != one.shape or not np.array_equal(wide[k], one)]
+        again = again or any(sketches[place].shares(sketches[k]) for k in others)
+    if again:
+        warn(
+            "Rows of one input come again in other records, as images do that are paired with several others, or what"
+            " is known of a person beside each of their visits. Whoever they are of is in all of these records, and"
+            " protected by about so many times the epsilon that will be stated. Say whose the records are, fit(...,"
+            " unit_ids=...), or owners= where a pair is of two people; or use each of them once. Where such rows are"
+            " public (products, questions), nothing is lost."
+        )
