@@ -1,5 +1,7 @@
 """Local training of a party with any Keras model, between flat vectors of weights."""
 
+import contextlib
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,42 @@ def set_flat_weights(model: "keras.Model", weights: np.ndarray) -> None:
         variable.assign(part.reshape(variable.shape))
 
 
+_before: "weakref.WeakKeyDictionary[keras.Model, dict[int, np.ndarray]]" = weakref.WeakKeyDictionary()
+"""What the variables of a model held before the first party trained it, by their ids."""
+_trained_on: "weakref.WeakKeyDictionary[keras.Model, Any]" = weakref.WeakKeyDictionary()
+"""The records of the party that a private model is of."""
+
+
+class LocalState:
+    """What a model keeps from step to step beside its trainable weights, of one party: of its records, too.
+
+    Moments and momentum of the optimizer, its loss scale, averages of the weights, statistics of BatchNormalization:
+    whatever a turn leaves there must not go into the next party's upload. So each party takes its own along, and begins
+    with what was there before the first of them. Parties take their turns one after the other.
+
+    Args:
+        model: built and compiled; parties of one process may share it.
+    """
+
+    def __init__(self, model: "keras.Model") -> None:
+        optimizer = model.optimizer
+        if not optimizer.built:
+            optimizer.build(model.trainable_variables)
+        trained = {id(one) for one in model.trainable_variables}
+        found = {id(one): one for one in [*model.variables, *optimizer.variables] if id(one) not in trained}
+        self._variables = list(found.values())
+        if model not in _before:
+            _before[model] = {id(one): np.array(one) for one in self._variables}
+        self._values = [_before[model][id(one)] for one in self._variables]
+
+    def __enter__(self) -> None:
+        for variable, value in zip(self._variables, self._values, strict=True):
+            variable.assign(value)
+
+    def __exit__(self, *_: object) -> None:
+        self._values = [np.array(one) for one in self._variables]
+
+
 class KerasTraining:
     """`Train` of a party: some epochs of `model.fit` on the party's records.
 
@@ -35,12 +73,13 @@ class KerasTraining:
     by the model's own ledger; then give each party a model of its own.
 
     Args:
-        model: built and compiled. Parties of one process may share a model whose optimizer keeps no state between steps
-            (plain SGD), since the weights are set anew at every turn.
+        model: built and compiled. Parties of one process may share it: the weights are set anew at every turn, and
+            each party has an optimizer's state and moving averages of its own.
         x, y: the party's records and labels.
         options: further arguments of `model.fit`: batch_size, epochs, callbacks, ...
 
-    Raises: ValueError for a private optimizer whose noise multiplier is "calibrate".
+    Raises: ValueError for a private optimizer whose noise multiplier is "calibrate", and for a `PrivateModel` that
+        another party has.
     """
 
     def __init__(self, model: "keras.Model", x: np.ndarray, y: np.ndarray, **options: Any) -> None:
@@ -52,13 +91,21 @@ class KerasTraining:
                 " tfdp.accounting.calibrate_noise_multiplier(epsilon, delta, sampling, examples, steps=turns * epochs *"
                 " steps_per_epoch)."
             )
+        if hasattr(model, "ledger") and _trained_on.setdefault(model, x) is not x:
+            raise ValueError(
+                f"The private model {model.name!r} trains another party already: what it learned there would go into"
+                " this party's uploads, and one ledger would count the records of both. Give each party a model of its"
+                " own."
+            )
         self.model, self.x, self.y = model, x, y
         self.options = {"batch_size": 32, "verbose": 0, **options}
+        self._own = contextlib.nullcontext() if hasattr(model, "ledger") else LocalState(model)
 
     def __call__(self, weights: np.ndarray) -> np.ndarray:
         """Trains from `weights`, float32 (size,); returns the new ones. Variables that are not trained stay local."""
         set_flat_weights(self.model, weights)
-        self.model.fit(self.x, self.y, **self.options)
+        with self._own:
+            self.model.fit(self.x, self.y, **self.options)
         return flat_weights(self.model)
 
 
@@ -75,7 +122,7 @@ def accuracy(model: "keras.Model", weights: np.ndarray, x: np.ndarray, y: np.nda
 class CompiledEpochs:
     """`Train`s of many parties that share a model in one process: an epoch of shuffled batches is one compiled call.
 
-    Ten times faster than `fit` on small data. The model's optimizer must keep no state between steps (plain SGD). Not
+    Ten times faster than `fit` on small data. Each party has an optimizer's state and moving averages of its own. Not
     for a `PrivateModel`, whose steps count only inside `fit`: use `KerasTraining`.
 
     Args:
@@ -100,12 +147,13 @@ class CompiledEpochs:
 
     def on(self, x: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Returns the `Train` of a party with these records."""
-        records, labels = self._constant(x), self._constant(y)
+        records, labels, own = self._constant(x), self._constant(y), LocalState(self.model)
 
         def train(weights: np.ndarray) -> np.ndarray:
             set_flat_weights(self.model, weights)
-            for _ in range(self.epochs):
-                self._epoch(records, labels)
+            with own:
+                for _ in range(self.epochs):
+                    self._epoch(records, labels)
             return flat_weights(self.model)
 
         return train
