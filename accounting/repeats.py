@@ -6,6 +6,7 @@ import numpy as np
 
 from tfdp_layers.accounting.footprint import Footprint
 from tfdp_layers.accounting.sketch import Sketch
+from tfdp_layers.accounting.wording import AS_SO_MANY
 from tfdp_layers.caller import warn
 
 __all__ = ["repeated", "warn_of_repeated"]
@@ -29,10 +30,9 @@ def warn_of_repeated(footprint: Footprint | None, unit: str) -> None:
         looked_at, several, most = found
         warn(
             f"Of {looked_at:,} different rows that were looked at, {several:,} come several times, up to {most:,}:"
-            " copies, it seems, of records of the same people. Each of them is protected as so many records are, by"
-            " about so many times the epsilon that will be stated. Leave the copies out. Rare classes count more by"
-            " sample_weight or class_weight, records change at random by views=, and unit_ids= says whose they are. If"
-            " equal rows are other people's, nothing is lost."
+            f" copies, it seems, of records of the same people. Each of them {AS_SO_MANY} Leave the copies out. Rare"
+            " classes count more by sample_weight or class_weight, records change at random by views=, and unit_ids="
+            " says whose they are. If equal rows are other people's, nothing is lost."
         )
 
 

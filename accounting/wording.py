@@ -8,8 +8,8 @@ import textwrap
 from tfdp_layers._version import __version__
 
 __all__ = [
-    *("UNNAMED", "cost_text", "dataset_text", "distribution", "given_text", "groupings_in_words", "meaning"),
-    *("never_below", "owners_in_words", "rounded_up", "row", "rows_in_words", "stated_by"),
+    *("AS_SO_MANY", "UNNAMED", "cost_text", "dataset_text", "distribution", "given_text", "groupings_in_words"),
+    *("meaning", "never_below", "owners_in_words", "rounded_up", "row", "rows_in_words", "stated_by"),
 ]
 
 UNNAMED = (
@@ -17,6 +17,12 @@ UNNAMED = (
     " know (a data set's does: Ledger(path, dataset='name'))"
 )
 """In the place of the data set, where the ledger is that of a run."""
+
+AS_SO_MANY = (
+    "is protected as so many records are, mostly by more than so many times the epsilon that will be stated (tfdp"
+    " epsilon --records-per-owner)."
+)
+"""What a person of several records is told of a guarantee for one."""
 
 _WIDTH = 96
 

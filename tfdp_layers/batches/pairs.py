@@ -6,6 +6,7 @@ import numpy as np
 
 from tfdp_layers.accounting.repeats import repeated
 from tfdp_layers.accounting.sketch import sketch_of
+from tfdp_layers.accounting.wording import AS_SO_MANY
 from tfdp_layers.caller import warn
 
 __all__ = ["warn_of_pairs"]
@@ -31,8 +32,7 @@ def warn_of_pairs(arrays: Sequence[np.ndarray]) -> None:
     if again:
         warn(
             "Rows of one input come again in other records, as images do that are paired with several others, or what"
-            " is known of a person beside each of their visits. Whoever they are of is in all of these records, and"
-            " protected by about so many times the epsilon that will be stated. Say whose the records are, fit(...,"
-            " unit_ids=...), or owners= where a pair is of two people; or use each of them once. Where such rows are"
-            " public (products, questions), nothing is lost."
+            f" is known of a person beside each of their visits. Whoever is in all of these records {AS_SO_MANY}"
+            " Say whose the records are, fit(..., unit_ids=...), or owners= where a pair is of two people; or use each"
+            " of them once. Where such rows are public (products, questions), nothing is lost."
         )

@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.accounting.wording import AS_SO_MANY
 from tfdp_layers.caller import warn
 
 __all__ = ["ENDLESS", "refuse_repeated", "repeats", "rounds", "warn_of_rounds"]
@@ -112,9 +113,9 @@ def warn_of_rounds(records: int, row: Callable[[int], Any], unit: str) -> None:
     if times > 1:
         warn(
             f"The {records:,} records seem to be {records // times:,}, each {times} times or more: at all places that"
-            " were looked at the same ones come again. Who is in one of them is in all, and is protected as so many"
-            " records are, by about so many times the epsilon that will be stated. Give each record once, for as many"
-            " epochs as you like; random changes of a record are views=; and unit_ids= says whose they are."
+            f" were looked at the same ones come again. Who is in one of them is in all, and {AS_SO_MANY} Give each"
+            " record once, for as many epochs as you like; random changes of a record are views=; and unit_ids= says"
+            " whose they are."
         )
 
 

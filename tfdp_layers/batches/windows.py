@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from tfdp_layers.accounting.columns import words_of
+from tfdp_layers.accounting.wording import AS_SO_MANY
 from tfdp_layers.caller import warn
 
 __all__ = ["warn_of_windows"]
@@ -32,9 +33,8 @@ def warn_of_windows(arrays: Iterable[np.ndarray]) -> None:
             warn(
                 f"Records overlap: of {rows:,} that were looked at, {found:,} go on as another one does a few steps"
                 " later, as windows of a series do. A measurement is in many of them, up to as many as a window has"
-                " steps, and whoever it is of is protected by about so many times the epsilon that will be stated. Say"
-                " whose each window is, fit(..., unit_ids=...), or cut a series into windows that do not overlap, one"
-                " for each person."
+                f" steps, and whoever it is of {AS_SO_MANY} Say whose each window is, fit(..., unit_ids=...), or cut a"
+                " series into windows that do not overlap, one for each person."
             )
             return
 
