@@ -7,9 +7,9 @@ import pytest
 
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
-from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.batches.slices import Share
 from tfdp_layers.batches.units import Units
+from tfdp_layers.proof.specs import flat_specs
 
 IDS = np.repeat(np.arange(8), [1, 2, 3, 4, 5, 6, 7, 12])[np.random.default_rng(0).permutation(40)]
 X = np.arange(40, dtype=np.float32)[:, None]

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfdp_layers.batches.base import LONGEST_IN_ANY_ORDER, Batches
 from tfdp_layers.batches.generators import generated
+from tfdp_layers.batches.mixing import warn_of_mixing
 from tfdp_layers.batches.passes import refuse_moving_order, same_passes
 from tfdp_layers.batches.records import checked_examples, checked_sampling
 from tfdp_layers.batches.slices import fill
@@ -48,6 +49,8 @@ class DeclaredBatches(Batches):
             )
         if isinstance(dataset, tf.data.Dataset) and dataset.cardinality() == 0:
             raise ValueError(_NO_BATCHES)
+        if isinstance(dataset, tf.data.Dataset):
+            warn_of_mixing(dataset)
         self.pipeline = weakref.ref(dataset) if hasattr(dataset, "__weakref__") else None
         self._dataset = self._endless(dataset)
         self._check_elements(self._dataset.element_spec)

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-__all__ = ["absent", "flat", "flat_specs", "lay_out", "records_of", "refuse_counts", "shares"]
+__all__ = ["absent", "flat", "lay_out", "records_of", "refuse_counts", "shares"]
 
 MOST_ROWS = 2**16
 """Of each drawn record or unit: beyond it no memory holds a batch."""
@@ -72,15 +72,6 @@ def flat(batch: Any, each: int) -> Any:
         return tf.reshape(leaf, (-1, *leaf.shape[2:]))
 
     return keras.tree.map_structure(lambda leaf: None if leaf is None else rows(leaf), batch)
-
-
-def flat_specs(specs: Any, each: int) -> Any:
-    """The shapes and types of the rows of such batches, of any number."""
-    if each == 1:
-        return specs
-    return keras.tree.map_structure(
-        lambda leaf: None if leaf is None else tf.TensorSpec((None, *leaf.shape[2:]), leaf.dtype), specs
-    )
 
 
 def shares(weights: Any, like: tf.Tensor, each: int) -> Any:

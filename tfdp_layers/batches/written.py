@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
+from tfdp_layers.batches.mixing import refuse_mixing
 from tfdp_layers.batches.records import leaves_by_name
 from tfdp_layers.batches.repeats import repeats
 from tfdp_layers.batches.stores import ArrayStore
@@ -40,6 +41,7 @@ def of_pipeline(
     if ids is not None:
         refuse_nameless(dataset.element_spec, ids)
     check_pipeline(dataset)
+    refuse_mixing(dataset)
     if cache is not None:
         refuse_no_path(cache, "cache, a folder,", "records")
     leaves = in_memory(dataset) if cache is None else in_files(dataset, Path(cache))

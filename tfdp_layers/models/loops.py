@@ -9,10 +9,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.caller import warn
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.fit_arguments import shares_records
+from tfdp_layers.proof.specs import flat_specs
 
 
 class DrawnBatch:

@@ -8,7 +8,6 @@ from typing import Any
 
 from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.batches.base import Batches
-from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.batches.texts import text_tensors
 from tfdp_layers.callbacks.steering import logs_first, refuse_unknown_direction
 from tfdp_layers.callbacks.turns import Epochs, Turns
@@ -36,13 +35,14 @@ from tfdp_layers.models.fit_arguments import (
 )
 from tfdp_layers.models.ids import check_ids
 from tfdp_layers.models.inputs import check_inputs
-from tfdp_layers.models.labels import check_label_shapes, check_labels, warn_of_logits
+from tfdp_layers.models.labels import check_label_shapes, check_labels, public_classes, warn_of_logits
 from tfdp_layers.models.lockstep import agree
 from tfdp_layers.models.other_ledgers import sight_records
 from tfdp_layers.models.planning import plan_of
 from tfdp_layers.models.prospects import warn_of_equal_views, warn_of_hopeless, warn_of_lost_weights
 from tfdp_layers.models.replicas import Replicas, refuse_unreplicated, refuse_unsound_strategy
 from tfdp_layers.models.run import Run, release_of
+from tfdp_layers.models.statistics import warn_of_statistics
 from tfdp_layers.models.streams import begin_stream, settle_correlation, stream_after
 from tfdp_layers.models.sums import BoundedSums, refuse_own_bounds
 from tfdp_layers.models.texts import check_texts
@@ -53,6 +53,7 @@ from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report, steering
 from tfdp_layers.proof.models import constants_read, traced_sums, variables_read
 from tfdp_layers.proof.programs import program_of, settings_after_noise
+from tfdp_layers.proof.specs import flat_specs
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import held_by, outputs_of
 
@@ -169,7 +170,7 @@ class Opening(BoundedSums, WeightFiles):
         settle_noise(self.optimizer, self._privacy.ledger, batches, groups, plan, arguments)
         self.optimizer.noise_source.rekey()
         self.optimizer._lift_limit()
-        state.largest_weight = batches.largest_weight
+        state.largest_weight = batches.largest_weight(public_classes(outputs_of(self), self.compiled_losses))
         run = state.run = Run(
             batches, groups, release_of(batches, groups, self.optimizer, self._privacy.ledger), replicas, plan
         )
@@ -211,8 +212,13 @@ class Opening(BoundedSums, WeightFiles):
             )
 
     def _certify(self) -> list[SensitivityGroup]:
-        """The groups of weights and their bounds. Raises ValueError, naming the layer, where no bound holds."""
+        """The groups of weights and their bounds.
+
+        Raises: ValueError, naming the layer, where no bound holds; and where the model has no loss of single records.
+        """
         groups, self._privacy.uses = certified(self, self._bounding)
+        self._refuse_batch_losses()
+        self._privacy.loss_of(self._names_of_outputs()).require()
         if not groups:
             raise ValueError(
                 f"Model {self.name!r} has no weights to train: all its layers are frozen (trainable=False), or have"
@@ -282,6 +288,7 @@ class Opening(BoundedSums, WeightFiles):
             # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
             self._privacy.ledger.require(token)
             try:
+                warn_of_statistics(self, *run.batches.arrays())
                 sight_records(run, token, self._privacy.ledger, callbacks)
             except BaseException:  # its warning, made an error
                 self._privacy.ledger.end(token)

@@ -9,10 +9,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.proof.outside import numbers_held
 from tfdp_layers.proof.proving import prove
 from tfdp_layers.proof.report import Report
+from tfdp_layers.proof.specs import flat_specs
 from tfdp_layers.proof.steering import written_by_records
 
 STATE = "seed_generator_state"

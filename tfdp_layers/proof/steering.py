@@ -10,9 +10,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.proof.outside import numbers_held, outside
 from tfdp_layers.proof.proving import handle_of, outermost, resource_key
+from tfdp_layers.proof.specs import flat_specs
 from tfdp_layers.proof.state import handles_written_by, written_handles
 
 

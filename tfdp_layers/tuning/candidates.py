@@ -13,10 +13,10 @@ from tfdp_layers.accounting import Budget, GroupNoise, Release
 from tfdp_layers.accounting.calibration import estimated_noise_multiplier
 from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
-from tfdp_layers.batches.rows import flat_specs
 from tfdp_layers.models.calibrating import rounded_up
 from tfdp_layers.models.fit_arguments import OPTIONS, as_batches
 from tfdp_layers.optimizers.noise_multiplier import NoiseMultiplier
+from tfdp_layers.proof.specs import flat_specs
 from tfdp_layers.tuning.space import Choice
 
 __all__ = ["Candidate", "candidates_of"]
@@ -66,6 +66,7 @@ class Candidate:
             records_per_unit=self.batches.records_per_unit,
             views=self.batches.views,
             records_per_owner=self.batches.records_per_owner,
+            owners=self.batches.owners,
         )
         known = self.known | {"seeded": release.seeded or self.known.get("seeded", False)}
         return replace(release, **known)

@@ -1,0 +1,164 @@
+"""Records that meet in a pipeline, before they are drawn, are refused; what works record by record is not."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from helpers.variants import slow_but
+from tfdp_layers.batches.mixing import meetings, refuse_mixing
+
+Data = tf.data.Dataset
+RNG = np.random.default_rng(0)
+X, Y = RNG.random((60, 8), np.float32), np.eye(2, dtype=np.float32)[np.arange(60) % 2]
+ROWS = Data.from_tensor_slices((X, Y))
+IMAGES = Data.from_tensor_slices((RNG.random((60, 8, 8, 3), np.float32), Y))
+TEXTS = Data.from_tensor_slices((np.array(["a b", "b"] * 10), np.arange(20)))
+
+
+def centred(x, y):
+    return x - tf.reduce_mean(x, 0), y
+
+
+def doubled(x, y):
+    return 2.0 * x, y, tf.ones(tf.shape(y)[0])
+
+
+def half(one, other):
+    return 0.5 * (one[0] + other[0]), 0.5 * (one[1] + other[1])
+
+
+def layer(made):
+    """A layer on x alone, in training."""
+
+    def call(x, y):
+        return made(x, training=True), y
+
+    return call
+
+
+def together(made):
+    """A layer on x and y, in training."""
+
+    def call(x, y):
+        found = made({"images": x, "labels": y}, training=True)
+        return found["images"], found["labels"]
+
+    return call
+
+
+def slices(x, y):
+    return Data.from_tensor_slices((x, y))
+
+
+def kept():
+    total = tf.Variable(tf.zeros(8))
+
+    def call(x, y):
+        return x - total.assign_add(x), y
+
+    return ROWS.map(call)
+
+
+def normalized():
+    norm = keras.layers.BatchNormalization()
+    norm.build((None, 8))
+    return ROWS.batch(20).map(layer(norm)).unbatch()
+
+
+def texts(made):
+    return TEXTS.batch(5).map(lambda text, y: (made(text), y)).unbatch()
+
+
+def generated():
+    signature = (tf.TensorSpec((None, 8)), tf.TensorSpec((None, 2)))
+    return Data.from_generator(lambda: iter([(X, Y)]), output_signature=signature)
+
+
+MIXED = {
+    "mean": lambda: ROWS.batch(20).map(centred).unbatch(),
+    "of a fixed size": lambda: ROWS.batch(20, drop_remainder=True).map(centred).unbatch(),
+    "before a map": lambda: ROWS.batch(20).map(centred).prefetch(2).unbatch().map(lambda x, y: (2.0 * x, y)).shuffle(9),
+    "roll": lambda: ROWS.batch(20).map(lambda x, y: (0.7 * x + 0.3 * tf.roll(x, 1, 0), y)).unbatch(),
+    "sort": lambda: ROWS.batch(20).map(lambda x, y: (tf.sort(x, 0), y)).unbatch(),
+    "MixUp": lambda: IMAGES.batch(20).map(together(keras.layers.MixUp())).unbatch(),
+    "CutMix": lambda: IMAGES.batch(20).map(together(keras.layers.CutMix())).unbatch(),
+    "BatchNormalization": normalized,
+    "a variable": kept,
+    "scan": lambda: ROWS.scan(tf.zeros(8), lambda state, one: (state + one[0], (one[0] - state, one[1]))),
+    "resampling": lambda: ROWS.rejection_resample(lambda x, y: tf.argmax(y, output_type=tf.int32), [0.5, 0.5]),
+    "two orders": lambda: Data.zip((ROWS.shuffle(60), ROWS.shuffle(60))).map(half),
+    "neighbours": lambda: Data.zip((ROWS, ROWS.skip(1))).map(half),
+    "two orders of batches": lambda: Data.zip((ROWS.shuffle(60).batch(20), ROWS.batch(20))).map(half).unbatch(),
+    "a filter of batches": lambda: ROWS.batch(20).filter(lambda x, y: tf.reduce_mean(y[:, 0]) > 0.4).unbatch(),
+    "taken apart by a flat map": lambda: ROWS.batch(20).map(centred).flat_map(slices),
+    "one tensor": lambda: Data.from_tensors((X, Y)).map(centred).unbatch(),
+    "a generator": lambda: generated().map(centred).unbatch(),
+}
+FINE = {
+    "records": lambda: ROWS,
+    "batches taken apart": lambda: ROWS.shuffle(60).batch(20).prefetch(2).unbatch(),
+    "doubled": lambda: ROWS.batch(20).map(doubled).unbatch(),
+    "of a fixed size": lambda: ROWS.batch(20, drop_remainder=True).map(lambda x, y: (2.0 * x, y)).unbatch(),
+    "in parallel": lambda: ROWS.batch(20).map(doubled, num_parallel_calls=2).cache().unbatch(),
+    "constants": lambda: ROWS.batch(20).map(layer(keras.layers.Normalization(mean=0.5, variance=2.0))).unbatch(),
+    "random layers": lambda: IMAGES.batch(20).map(layer(keras.layers.RandomRotation(0.1))).unbatch(),
+    "resized": lambda: IMAGES.batch(20).map(lambda x, y: (tf.image.resize(x, (4, 4)), y)).unbatch(),
+    "words": lambda: texts(keras.layers.TextVectorization(vocabulary=["a", "b"], output_sequence_length=4)),
+    "numbers of texts": lambda: texts(keras.layers.StringLookup(vocabulary=["a", "b"])),
+    "a dict": lambda: ROWS.batch(20).map(lambda x, y: ({"a": x[:, :3], "b": x[:, 3:]}, y)).unbatch(),
+    "one record's mean": lambda: ROWS.map(centred),
+    "batches as records": lambda: ROWS.batch(10, drop_remainder=True).map(centred),
+    "x beside y": lambda: Data.zip((Data.from_tensor_slices(X), Data.from_tensor_slices(Y))),
+    "mapped twice": lambda: Data.zip((ROWS.map(lambda x, y: x), ROWS.map(lambda x, y: y).prefetch(1))),
+    "a filter": lambda: ROWS.filter(lambda x, y: y[0] > 0.5),
+    "windows": lambda: keras.utils.timeseries_dataset_from_array(X, Y, 5).unbatch(),
+    "numbered": lambda: ROWS.enumerate().map(lambda place, one: one),
+    "a generator": lambda: generated().unbatch(),
+    "interleaved": lambda: Data.range(3).interleave(lambda place: ROWS.shard(3, place)),
+    "two data sets": lambda: ROWS.concatenate(Data.from_tensor_slices((X + 1.0, Y))),
+}
+QUICK = ["mean", "of a fixed size", "MixUp", "a variable", "two orders", "scan", "neighbours", "a generator"]
+
+
+@pytest.mark.parametrize("name", slow_but(QUICK, [*MIXED]))
+def test_records_that_meet_are_refused(name):
+    with pytest.raises(ValueError, match=r"Records meet in this pipeline: .*no epsilon is stated"):
+        tfdp.records(MIXED[name]())
+
+
+@pytest.mark.parametrize("name", slow_but(["doubled", "of a fixed size", "words", "windows", "mapped twice"], [*FINE]))
+def test_what_works_record_by_record_is_taken_without_a_word(name):
+    assert list(meetings(FINE[name](), batched=False)) == []
+
+
+def test_what_is_not_known_is_said():
+    def odd(x, y):
+        return tf.linalg.sqrtm(tf.linalg.diag(x)), y
+
+    with pytest.warns(
+        UserWarning, match="Whether records meet in this pipeline is not known: .* no rule for operation"
+    ):
+        refuse_mixing(ROWS.batch(20).map(odd).unbatch())
+
+
+def test_python_code_on_batches_is_refused_and_on_records_it_is_not():
+    def code(x, y):
+        return tf.ensure_shape(tf.numpy_function(lambda a: a, [x], tf.float32), x.shape), y
+
+    with pytest.raises(ValueError, match="Python code in the graph"):
+        refuse_mixing(ROWS.batch(20).map(code).unbatch())
+    assert list(meetings(ROWS.map(code), batched=False)) == []
+
+
+def test_batches_of_declared_pipelines_are_looked_at_as_well():
+    sampling, batches = tfdp.sampling.Partition(20), ROWS.shuffle(60).batch(20)
+    for pipeline in (batches, batches.map(lambda x, y: (2.0 * x, y)), ROWS.shuffle(60).map(centred).batch(20)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tfdp.declare_sampling(pipeline, sampling, examples=60)
+    with pytest.warns(UserWarning, match="Records may meet in this pipeline: a function on batches"):
+        tfdp.declare_sampling(batches.map(centred), sampling, examples=60)
