@@ -105,6 +105,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
             self.sampling.refuse_owners()
         whose = whose_of(len(self._store), unit_ids, owners, records_per_owner, ("x", x))
         self._whose, self._units, self.records_per_owner = whose, whose.units, whose.records_per_owner
+        self.owners = whose.owned_by
         warn_of_several(self._store, self.unit)
         self._drawable = len(self._store if self._units is None else self._units)
         self.examples = checked_examples(self.sampling, self._drawable if examples is None else examples)
@@ -120,9 +121,8 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     def weighted(self) -> bool:
         return self._store.weighted
 
-    @property
-    def largest_weight(self) -> float | None:
-        return self._store.largest_weight
+    def largest_weight(self, classes: int | None = None) -> float | None:
+        return self._store.largest_weight(classes)
 
     @property
     def redrawn(self) -> bool:
@@ -130,6 +130,9 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
 
     def grouping(self, secret: str) -> str:
         return self._whose.grouping(secret, self._store.sample()) if self._whose.grouped else ""
+
+    def arrays(self) -> tuple[list[Any], list[Any]]:
+        return self._store.inputs(), self._store.labels()
 
     def footprint(self) -> Footprint:
         return self._store.footprint()

@@ -22,7 +22,7 @@ LONGEST_IN_ANY_ORDER = 256
 
 _FIXED = (
     *("sampling", "examples", "physical_batch_size", "seeded", "declared", "unit"),
-    *("records_per_unit", "views", "records_per_owner"),
+    *("records_per_unit", "views", "records_per_owner", "owners"),
 )
 
 
@@ -32,8 +32,9 @@ class Batches(abc.ABC):
     Attributes: `sampling`; `examples`, the declared public number of records; `physical_batch_size`, rows computed at
     once (None: all); `seeded`, draws that a seed repeats (it voids the statement); `declared`, drawn by the caller's
     pipeline instead of by this library; `unit`, whom a `Release` protects: of a "unit" numbers are in units, of each of
-    which a draw holds at most `records_per_unit` records, an "owner" owns at most `records_per_owner` of all records;
-    `views`, how often each record of a draw enters; `pipeline`, which gives the caller's, as long as the caller has it.
+    which a draw holds at most `records_per_unit` records, an "owner" owns at most `records_per_owner` of all records,
+    and `owners` says how many of these there are, 0 where there are none or that is not known; `views`, how often each
+    record of a draw enters; `pipeline`, which gives the caller's, as long as the caller has it.
     """
 
     sampling: Sampling
@@ -45,6 +46,7 @@ class Batches(abc.ABC):
     records_per_unit: int = 1
     views: int = 1
     records_per_owner: int = 1
+    owners: int = 0
     pipeline: Callable[[], Any] | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -61,9 +63,12 @@ class Batches(abc.ABC):
         """Whether records are known to weigh differently."""
         return False
 
-    @property
-    def largest_weight(self) -> float | None:
-        """The largest weight of a record, where public constants alone say it: the largest of `class_weight`."""
+    def largest_weight(self, classes: int | None = None) -> float | None:
+        """The largest weight of a record, where public constants alone say it: the largest of `class_weight`.
+
+        Args:
+            classes: how many there are, where a model says it in public: any class may weigh 1 that has no factor.
+        """
         return None
 
     def grouping(self, secret: str) -> str:
@@ -77,6 +82,10 @@ class Batches(abc.ABC):
     def footprint(self) -> Footprint:
         """What tells these records again; of a pipeline of the caller's, which is not read for it, itself alone."""
         return footprint_of([self, self.pipeline and self.pipeline()])
+
+    def arrays(self) -> tuple[list[Any], list[Any]]:
+        """The arrays of x and of y, (records, ...), that lie in memory; none where they do not."""
+        return [], []
 
     @property
     def rows_each(self) -> int:

@@ -49,7 +49,8 @@ class Store(abc.ABC):
         structure: of a record; the leaves of the trees are `Field` or an array, None where there is nothing.
         fields: the leaves in their order, without None.
         weighted: whether records with weights above 0 may weigh differently.
-        largest_weight: of a record, where factors of classes alone, which are public, make its weight.
+        class_weight: the factors of classes, where they alone, which are public, make a record's weight.
+        classes: how many one-hot labels tell apart; None of other labels, whose values, which are private, may be any.
         redrawn: whether a record may hold other numbers at each read.
         repeated: whether what they come from is seen to give records more than once.
         pipeline: gives the tf.data pipeline that they were read from, as long as the caller has it; or None.
@@ -60,7 +61,8 @@ class Store(abc.ABC):
     structure: tuple[Any, Any, Any]
     fields: list[Field]
     weighted: bool = False
-    largest_weight: float | None = None
+    class_weight: Mapping[int, float] | None = None
+    classes: int | None = None
     redrawn: bool = False
     repeated: bool = False
     pipeline: Callable[[], Any] | None = None
@@ -95,6 +97,20 @@ class Store(abc.ABC):
         """The arrays of x, (records, ...), that lie in memory."""
         return []
 
+    def labels(self) -> list[np.ndarray]:
+        """Those of y."""
+        return []
+
+    def largest_weight(self, classes: int | None) -> float | None:
+        """The largest weight of a record, by public constants alone; None where they do not say it, or nothing counts.
+
+        Args:
+            classes: how many classes labels that are no one-hot rows can be, where that is public.
+        """
+        if self.class_weight is None:
+            return None
+        return largest_factor(self.class_weight, self.classes or classes) or None
+
     def footprint(self) -> Footprint:
         """What tells these records again. Reading records one by one is too slow for it: then where they come from."""
         return footprint_of([self, self.pipeline and self.pipeline(), *(one() for one in self.given)])
@@ -124,7 +140,8 @@ class ArrayStore(Store):
         if class_weight is not None:
             factors = class_factors(y, class_weight)
             if sample_weight is None:
-                self.largest_weight = largest_factor(as_mapping(class_weight)) or None
+                self.class_weight = dict(as_mapping(class_weight))
+                self.classes = y.shape[1] if y.ndim == 2 and y.shape[1] > 1 else None
             weights = keras.tree.map_structure(lambda leaf: finite_weights(leaf * factors), weights)
         if sample_weight is not None or class_weight is not None:
             self.weighted = any(map(differing, keras.tree.flatten(weights)))
@@ -156,7 +173,13 @@ class ArrayStore(Store):
         return (lambda index: [leaf[index] for leaf in self._leaves[:-1]]) if mapped else None
 
     def inputs(self) -> list[np.ndarray]:
-        return [leaf for leaf in keras.tree.flatten(self.structure[0]) if leaf is not None and not is_mapped(leaf)]
+        return self._in_memory(0)
+
+    def labels(self) -> list[np.ndarray]:
+        return self._in_memory(1)
+
+    def _in_memory(self, part: int) -> list[np.ndarray]:
+        return [leaf for leaf in keras.tree.flatten(self.structure[part]) if leaf is not None and not is_mapped(leaf)]
 
     def sample(self) -> list[bytes]:
         return sample_of(keras.tree.flatten(self.structure[0]))

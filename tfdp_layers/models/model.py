@@ -8,6 +8,7 @@ import keras
 from tfdp_layers.instances import refuse_class
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.conversion import clipped_twin, plain_model
+from tfdp_layers.models.earlier import warn_of_earlier
 from tfdp_layers.models.elsewhere import unexpected
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.structure import functional_class, inputs_of, outputs_of
@@ -139,7 +140,8 @@ def make_private(
         gradient_clip, input_clip, upstream_clip, bound: for the twins that take them; see `tfdp.layers`. None of them:
             gradient_clip="automatic".
 
-    Returns: a `PrivateModel`, not compiled.
+    Returns: a `PrivateModel`, not compiled. Warns of a model that took steps of an ordinary optimizer: where these were
+    on private records, what the weights tell of them is in no statement.
     Raises:
         ValueError: the model is not built, is not Sequential or functional, has a `call`, `train_step` or
             `compute_loss` of its own, which no copy of its layers has; or `bounding` is unknown.
@@ -150,6 +152,7 @@ def make_private(
     if bounding not in (None, "backprop_clipping"):
         raise ValueError(f"`bounding` must be None or 'backprop_clipping'. Received: bounding={bounding!r}.")
     refuse_no_model(model)
+    warn_of_earlier([model])
     origin = model
     if bounding == "backprop_clipping":
         clips = {"gradient_clip": gradient_clip, "input_clip": input_clip, "upstream_clip": upstream_clip}
