@@ -41,6 +41,14 @@ class InGroups:
         return [(IMAGES[i], LABELS[i]) for i in indices]
 
 
+class Batched(keras.utils.PyDataset):
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, index):
+        return IMAGES[10 * index :][:10], LABELS[10 * index :][:10]
+
+
 def pipeline():
     return tf.data.Dataset.from_tensor_slices((IMAGES, LABELS))
 
@@ -148,6 +156,10 @@ def test_records_of_bfloat16_are_kept_in_files(tmp_path):
         (lambda: Source(lambda i: (f"text {i}", i)), "x holds strings, and the model takes float32"),
         (lambda: Source(lambda i: (IMAGES[i], f"class {i}")), "holds <U7 values"),
         (lambda: Source(lambda i: (IMAGES[i], i, 1.0, 2.0)), "tuple of 4"),
+        (
+            lambda: tfdp.records(Batched()),
+            r"is a keras\.utils\.PyDataset, whose \[index\] gives a batch.*a class without",
+        ),
         (lambda: tfdp.records(iter([])), "no source of single records"),
         (lambda: tfdp.records(Source(), workers=-1), "number of threads"),
         (lambda: tfdp.records(Source(), cache="folder"), "cache is for tf.data"),

@@ -10,6 +10,10 @@ from helpers.certify import SLACK
 from helpers.empty_draws import empty_batches
 from helpers.hostile_batches import influences
 from helpers.private_models import CLIP, product
+from helpers.variants import slow_but
+from tfdp_layers.clipping import filters
+from tfdp_layers.per_record.contributions import Stored
+from tfdp_layers.rules import norms
 
 kl = keras.layers
 POLICIES = ["mixed_float16", "mixed_bfloat16"]
@@ -105,3 +109,69 @@ def test_mixing_is_still_found(policy):
 
     with pytest.raises(ValueError, match="'centers'"):
         tfdp.check_independence(model_of(kl.Flatten(), kl.Dense(6), Centers(name="centers"), kl.Dense(3)))
+
+
+# Every bounding of records' gradients, beside layers that compute in bfloat16 -----------------------------------------
+
+ADAPTED = tfdp.optimizers.AdaDPOptimizer
+BOUNDINGS = {
+    "AdaDP by layer": lambda: ADAPTED(1.0, 1.0, l2_norm_clip=CLIP, scale_estimator="layer"),
+    "AdaDP by query": lambda: ADAPTED(1.0, 1.0, l2_norm_clip=CLIP, scale_estimator="query"),
+    "AdaDP by coordinate": lambda: ADAPTED(1.0, 1.0, l2_norm_clip=CLIP, scale_estimator="coordinate"),
+    "tanh, clipped": lambda: tfdp.optimizers.TanhFilteredOptimizer("sgd", 1.0, CLIP),
+    "tanh by dimension": lambda: tfdp.optimizers.TanhFilteredOptimizer("sgd", 1.0, bound="dimension"),
+    "flat": lambda: tfdp.optimizers.ClippedOptimizer("sgd", 1.0, CLIP, "flat"),
+    "adaptive": lambda: tfdp.optimizers.ClippedOptimizer("sgd", 1.0, CLIP, "adaptive"),
+}
+LOW = {
+    "conv2d": lambda: ([kl.Conv2D(3, 3, activation="relu"), kl.Flatten()], (6, 6, 2)),
+    "depthwise": lambda: ([kl.DepthwiseConv2D(3), kl.GlobalAveragePooling2D()], (6, 6, 2)),
+    "groups": lambda: ([kl.Conv2D(4, 3, groups=2), kl.Flatten()], (6, 6, 4)),
+    "conv1d": lambda: ([kl.Conv1D(3, 3), kl.Flatten()], (8, 2)),
+    "embedding": lambda: ([kl.Embedding(9, 4), kl.Flatten()], (6,)),
+    "normalized": lambda: ([kl.Dense(5), kl.LayerNormalization()], (6,)),
+}
+CROSSED = [(layers, bounding) for layers in LOW for bounding in BOUNDINGS]
+
+
+@pytest.fixture(params=["mixed_bfloat16", "bfloat16"])
+def low_policy(request):
+    before = keras.mixed_precision.dtype_policy()
+    keras.mixed_precision.set_dtype_policy(request.param)
+    yield request.param
+    keras.mixed_precision.set_dtype_policy(before)
+
+
+def low_model(layers, bounding):
+    keras.utils.set_random_seed(1)
+    made, shape = LOW[layers]()
+    model = tfdp.PrivateSequential([keras.Input(shape), *made, kl.Dense(3)])
+    model.compile(BOUNDINGS[bounding](), product)
+    return model, shape
+
+
+@pytest.mark.parametrize(
+    ("layers", "bounding"), slow_but([one for one in CROSSED if one[0] == "conv2d"], CROSSED, several=True)
+)
+def test_every_bounding_takes_layers_of_bfloat16_and_keeps_its_bound(layers, bounding, low_policy):
+    """A sum of norms of two types was refused by TensorFlow, for AdaDP and tanh behind a small convolution."""
+    model, shape = low_model(layers, bounding)
+    rng = np.random.default_rng(0)
+    x = rng.integers(0, 9, (10, *shape)).astype(np.float32)
+    model.fit(x, rng.normal(size=(10, 3)).astype(np.float32), batch_size=5, steps_per_epoch=1, verbose=0)
+    assert all(np.isfinite(np.asarray(w, np.float32)).all() for w in model.get_weights())
+    for switched in (0.0, 1.0) if getattr(model.optimizer, "_switch", None) is not None else (None,):
+        if switched is not None:
+            model.optimizer._switch.assign(switched)
+        assert max(influences(model)) <= 1 + SLACK
+
+
+@pytest.mark.parametrize("kind", [tf.bfloat16, tf.float16])
+def test_norms_are_float32_and_count_every_term(kind):
+    """A running sum of bfloat16 stays at 256 equal terms."""
+    rows = tf.ones((2, 1000), kind)
+    for found in (norms.squared_norm(rows), filters.magnitudes(Stored(tf.zeros((1000,)), rows))):
+        assert found.dtype == tf.float32
+        np.testing.assert_allclose(found, [1000.0, 1000.0], rtol=1e-5)
+    assert norms.euclidean_norm(tf.ones((2,), kind)).dtype == tf.float32
+    assert norms.euclidean_norm(tf.ones((2, 3), tf.float64)).dtype == tf.float64

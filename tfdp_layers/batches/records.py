@@ -171,13 +171,25 @@ def common_length(**named: Any) -> int:
     return distinct.pop()
 
 
+SOME_LABELS = (
+    "Of records that have some of several labels: put a number there that is no label, -1 say, and give compile a loss"
+    " that leaves it out, loss=lambda y, p: keras.ops.mean(keras.ops.where(y == -1, 0.0, keras.ops.square(y - p)),"
+    " axis=-1); or make each label an output of its own, and give a sample_weight for each, 0 where it is missing, with"
+    " any label there."
+)
+"""What to do with records of which some labels are missing, in a model of several tasks."""
+
+
 def check_finite(name: str, leaves: Any) -> None:
     for path, leaf in leaves_by_name(name, leaves):
         if leaf is None or not tf.as_dtype(leaf.dtype).is_floating:  # NumPy's objects are strings to TensorFlow
             continue
         if not all(np.isfinite(chunk).all() for chunk in chunks(leaf)):
             if name == "y":
-                raise ValueError(f"{path} holds NaN or infinite values, which are no labels. Leave these records out.")
+                some = f" {SOME_LABELS}" if leaf[:1].size > 1 or path != name else ""
+                raise ValueError(
+                    f"{path} holds NaN or infinite values, which are no labels. Leave these records out.{some}"
+                )
             raise ValueError(
                 f"{path} holds NaN or infinite values: such a record contributes nothing, and hides mistakes. Put a"
                 f" constant in their place, numpy.nan_to_num({path}) say, beside a column that says where; a mean of"
@@ -258,13 +270,16 @@ def class_factors(y: Any, class_weight: Mapping[int, float]) -> np.ndarray:
     return np.array([float(class_weight.get(int(value), 1.0)) for value in values])[inverse.reshape(-1)]
 
 
-def largest_factor(class_weight: Mapping[int, float]) -> float:
-    """Of any class, by what is given alone: the labels are private.
+def largest_factor(class_weight: Mapping[int, float], classes: int | None) -> float:
+    """Of any class that there may be, by public numbers alone: the labels are private.
 
-    Classes that are not named weigh 1. None is taken to be missing where two or more are named, from 0 on.
+    Classes that are not named weigh 1, and there may be some unless all of 0 ... classes - 1 are named.
+
+    Args:
+        classes: how many there are, where that is public; else None.
     """
     factors = [float(factor) for factor in class_weight.values()]
-    whole = len(factors) > 1 and sorted(map(int, class_weight)) == list(range(len(factors)))
+    whole = classes is not None and set(map(int, class_weight)).issuperset(range(classes))
     return max(factors if whole else [*factors, 1.0])
 
 

@@ -11,7 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.batches.records import is_numeric, refuse_sparse
+from tfdp_layers.batches.frozen import warn_of_frozen
+from tfdp_layers.batches.records import SOME_LABELS, is_numeric, refuse_sparse
 from tfdp_layers.batches.repeats import ENDLESS, repeats
 from tfdp_layers.batches.stores import ArrayStore, Field, Store, drawn_dtype
 from tfdp_layers.batches.texts import bytes_of, is_text, no_rows
@@ -54,7 +55,7 @@ def records(
 
     Guarantee: none by itself. A record must be computed from its own item alone: a transform that keeps what it saw
     of other records mixes them, unseen by any check. Items are asked for one by one, never a drawn batch at once.
-    What a random pipeline does (augmentation) is frozen by reading it once.
+    What a random pipeline does (augmentation) is frozen by reading it once, which brings a warning.
 
     Returns: the records, with `len()`.
 
@@ -67,6 +68,7 @@ def records(
             raise ValueError("transform is for sources with an index. Use dataset.map(...) before tfdp.records.")
         named = unit_ids if isinstance(unit_ids, str) else None
         store: Store = of_pipeline(source, cache, named)
+        warn_of_frozen(source)
         return store if named is not None else owned(store, unit_ids)
     if cache is not None:
         raise ValueError(
@@ -124,6 +126,13 @@ class SourceStore(Store):
     def __init__(self, source: Any, transform: Callable[[Any], Any] | None = None, workers: int | None = None) -> None:
         refuse_class(source, "The source of records")
         if not is_source(source) and not isinstance(source, list):
+            if isinstance(source, keras.utils.PyDataset):
+                raise ValueError(
+                    f"{type(source).__name__} is a keras.utils.PyDataset, whose [index] gives a batch, and records are"
+                    " drawn one by one. Give its arrays to fit as they are; or write a class without that base whose"
+                    " __getitem__(index) gives one record, (x[index], y[index]), and __len__ their number, and give"
+                    " fit tfdp.records(TheClass())."
+                )
             made = ""
             if callable(source) or hasattr(source, "__next__"):
                 made = " A generator becomes one by tf.data.Dataset.from_generator(function, output_signature=...)."
@@ -210,11 +219,13 @@ class SourceStore(Store):
         leaves = [np.asarray(leaf) for leaf in leaves_of((x, y, weight))]
         with np.errstate(over="ignore"):  # what is too large is infinite then, and refused
             leaves = [alike(leaf, field, index) for leaf, field in zip(leaves, self.fields, strict=True)]
-        for leaf, floating in zip(leaves, self._floating, strict=True):
+        for place, (leaf, floating) in enumerate(zip(leaves, self._floating, strict=True)):
             if floating and not np.isfinite(leaf).all():
+                several = len(leaves_of(y)) > 1 or leaf.size > 1
+                some = f" {SOME_LABELS}" if several and len(leaves_of(x)) <= place < len(leaves) - 1 else ""
                 raise ValueError(
                     f"Record {index} holds NaN or infinite values: such a record contributes nothing, and hides"
-                    " mistakes. Replace them, or leave the record out."
+                    f" mistakes. Replace them, or leave the record out.{some}"
                 )
         if not leaves[-1] >= 0:
             raise ValueError(f"Record {index} has the sample weight {leaves[-1]}: weights are numbers of at least 0.")

@@ -81,8 +81,10 @@ def largest_gap(
 
 
 def specs(data: Any) -> Any:
-    """The shapes and types of records, without their number."""
-    return keras.tree.map_structure(lambda t: tf.TensorSpec((None, *t.shape[1:]), t.dtype), data)
+    """The shapes and types of records, without their number; None where there is nothing, or the spec of nothing."""
+    return keras.tree.map_structure(
+        lambda t: tf.TensorSpec((None, *t.shape[1:]), t.dtype) if hasattr(t, "shape") else None, data
+    )
 
 
 def parts_and_whole(model: "PrivateTraining", x: Any, y: Any, rows: int) -> tuple[Any, Any]:

@@ -34,7 +34,9 @@ def mixing_reason(layer: keras.layers.Layer) -> str | None:
     if getattr(layer, "activity_regularizer", None) is not None:
         return (
             "it has an activity regularizer, a loss over the batch that no clip sees. Use kernel_regularizer (its"
-            " gradient is added after the noise), or put the term into the per-record loss."
+            " gradient is added after the noise), or put the term into the per-record loss: make the layer's output an"
+            " output of the model, keras.Model(x, {'out': y, 'code': h}), with loss={'out': 'mse', 'code': lambda y, p:"
+            " 0.001 * keras.ops.sum(keras.ops.abs(p), axis=-1)}, and zeros for the labels of 'code'."
         )
     if isinstance(layer, AdaptedLayer) and not layer.adapted:
         return "it was not adapted yet, and holds nothing. Call its adapt(data) first; its cost joins the ledger."

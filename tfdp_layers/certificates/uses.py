@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.certificates.unrolling import Unrolled, refuse_unrolled, stopped_if_unrolled
 from tfdp_layers.clipping.bounding import Bounding
 from tfdp_layers.per_record.adopted import NotOfRecordsError, adopt
 from tfdp_layers.per_record.recording import Recorder, recording
@@ -25,9 +26,8 @@ def uses_of_layers(model: keras.Model, bounding: Bounding | None = None) -> Coun
     Raises: ValueError for a use that the bound does not cover (see `inspect_uses`), for a layer without per-record
         formula, and for a weight used outside its layer.
     """
-    tensors = keras.tree.flatten(inputs_of(model))
-    rows = next((t.shape[0] for t in tensors if t.shape[0] is not None), _RECORDS)
-    inputs = keras.tree.map_structure(lambda x: tf.TensorSpec((rows, *x.shape[1:]), x.dtype), inputs_of(model))
+    sizes = [t.shape[0] for t in keras.tree.flatten(inputs_of(model)) if t.shape[0] is not None]
+    rows = sizes[0] if sizes else _RECORDS
     bounded = [
         v for layer in model._flatten_layers() if isinstance(layer, CountedLayer) for v in layer.trainable_variables
     ]
@@ -40,6 +40,7 @@ def uses_of_layers(model: keras.Model, bounding: Bounding | None = None) -> Coun
             inspect_uses(rows) as counted,
             tf.GradientTape() as tape,
             recorded(model, tape, bounding, rows) as recorder,
+            stopped_if_unrolled(watched),
         ):
             recorder.eager = bool(model.run_eagerly)
             outputs = [t for t in keras.tree.flatten(model(x, training=True)) if t.dtype.is_floating]
@@ -47,20 +48,42 @@ def uses_of_layers(model: keras.Model, bounding: Bounding | None = None) -> Coun
         reached = tape.gradient(outputs, [v.value for v in variables])
         for variable, gradient in zip(variables, reached, strict=True):
             if gradient is not None:
-                raise ValueError(
-                    f"Weight {variable.path!r} is also used outside its layer, where nothing bounds a record's"
-                    " influence on its gradient. Use it through its layer alone, or through tf.stop_gradient; of logits"
-                    " tied to an embedding, that is keras.layers.ReversibleEmbedding, or one layer of your own that"
-                    " holds the weight and both uses."
-                )
+                raise ValueError(used_outside(variable))
 
+    watched = not sizes
     while True:
         try:
-            forget_gradients(tf.function(trace, autograph=False).get_concrete_function(inputs).graph)
+            forget_gradients(tf.function(trace, autograph=False).get_concrete_function(specs_of(model, rows)).graph)
             return uses
+        except Unrolled as unrolled:  # by records perhaps, which a step refuses at once
+            forget_gradients(unrolled.graph)
+            watched = False
+            refuse_unrolled(model, functools.partial(forward, model, bounding), specs_of(model, None), unrolled.place)
         except NotOfRecordsError as error:
             if not adopt(model, error.part):
                 raise
+
+
+def used_outside(variable: keras.Variable) -> str:
+    """The message for a weight that has a gradient past its layer."""
+    return (
+        f"Weight {variable.path!r} is also used outside its layer, where nothing bounds a record's influence on its"
+        " gradient. Use it through its layer alone, or through tf.stop_gradient; of logits tied to an embedding, that"
+        " is keras.layers.ReversibleEmbedding, or one layer of your own that holds the weight and both uses."
+    )
+
+
+def specs_of(model: keras.Model, rows: int | None) -> Any:
+    """The model's inputs, of so many records."""
+    return keras.tree.map_structure(lambda x: tf.TensorSpec((rows, *x.shape[1:]), x.dtype), inputs_of(model))
+
+
+def forward(model: keras.Model, bounding: Bounding | None, x: Any) -> list[tf.Tensor]:
+    """The outputs of a step of any number of records."""
+    records = tf.shape(keras.tree.flatten(x)[0])[0]
+    with tf.GradientTape() as tape, recorded(model, tape, bounding, records=records) as recorder:
+        recorder.eager = bool(model.run_eagerly)
+        return [t for t in keras.tree.flatten(model(x, training=True)) if isinstance(t, tf.Tensor)]
 
 
 def forget_gradients(graph: Any) -> None:

@@ -100,6 +100,7 @@ class PerRecordLoss:
 
     def __call__(self, y: Any, y_pred: tf.Tensor, sample_weight: Any = None) -> tf.Tensor:
         """(batch, ...) structures -> (batch,) float32."""
+        self.require()
         total: tf.Tensor | float = 0.0
         weights = [None] * len(self.names) if sample_weight is None else self.flatten(sample_weight)
         for loss, factor, y_true, prediction, weight in zip(
@@ -107,9 +108,12 @@ class PerRecordLoss:
         ):
             if loss is not None:
                 total += factor * one_output(loss, y_true, prediction, weight)
-        if isinstance(total, float):
-            raise ValueError("The model is compiled without a loss: give model.compile one, for example loss='mse'.")
         return total
+
+    def require(self) -> None:
+        """Raises ValueError unless some output has a loss."""
+        if all(loss is None for loss in self.losses):
+            raise ValueError("The model is compiled without a loss: give model.compile one, for example loss='mse'.")
 
 
 def only(value: Any, argument: str) -> Any:
@@ -154,19 +158,14 @@ def is_sparse(loss: str | keras.losses.Loss | Callable[..., tf.Tensor] | None) -
 def one_output(
     loss: keras.losses.Loss | Callable[..., tf.Tensor], y_true: tf.Tensor, y_pred: tf.Tensor, weight: tf.Tensor | None
 ) -> tf.Tensor:
-    """Each record's loss at one output: (batch,) float32. Records of weight zero have loss and gradient zero."""
+    """Each record's loss at one output: (batch,) float32. Records of weight zero have loss and gradient zero.
+
+    It is what Keras' own `Loss.__call__` gives for the record alone, a batch of one.
+    """
     mask = getattr(y_pred, "_keras_mask", None)
     y_pred = keras.ops.cast(y_pred, "float32")
-    if isinstance(loss, keras.losses.Loss):
-        y_true = keras.ops.convert_to_tensor(y_true, dtype=loss.dtype)
-        values, name, summed = loss.call(y_true, y_pred), loss.name, loss.reduction == "sum"
-    else:
-        # As Keras calls a function: labels of the predictions' type and rank. Labels (batch,) beside predictions
-        # (batch, 1) would broadcast to (batch, batch), and every record's loss would hold every other's label.
-        y_true = keras.ops.convert_to_tensor(y_true, dtype="float32")
-        if not is_sparse(loss) and len(y_true.shape) == len(y_pred.shape) - 1 and y_pred.shape[-1] == 1:
-            y_true = y_true[..., tf.newaxis]
-        values, name, summed = loss(y_true, y_pred), getattr(loss, "__name__", type(loss).__name__), False
+    values, name = unreduced(loss, y_true, y_pred, mask is not None)
+    masks = [mask, getattr(values, "_keras_mask", None)]  # losses set one on what they give, such as of ignore_class
     values = keras.ops.cast(values, "float32")
     if len(values.shape) == 0 or (values.shape[0] is not None and values.shape[0] != y_pred.shape[0]):
         raise ValueError(
@@ -175,17 +174,52 @@ def one_output(
             f" (batch, ...): {_over_each_record(loss, y_pred)}. A loss that compares records with each other (Cox's"
             " partial likelihood, pairs within a batch) has no such value."
         )
-    axes = list(range(1, len(values.shape)))
     counts = tf.ones_like(values)
-    if mask is not None and axes:
-        counts *= tf.broadcast_to(expand_to(keras.ops.cast(mask, "float32"), values), tf.shape(values))
+    for one in masks:
+        if one is not None:
+            counts *= tf.broadcast_to(counted(one, values), tf.shape(values))
     weights = counts if weight is None else counts * expand_to(keras.ops.cast(weight, "float32"), values)
     # Select, don't multiply: a refused position may hold NaN, and NaN * 0 is NaN.
     weighted = tf.where(weights == 0.0, tf.zeros_like(values), values * weights)
+    axes = list(range(1, len(values.shape)))
     if not axes:
         return weighted
     total = tf.reduce_sum(weighted, axis=axes)
+    summed = isinstance(loss, keras.losses.Loss) and loss.reduction == "sum"
     return total if summed else tf.math.divide_no_nan(total, tf.reduce_sum(counts, axis=axes))
+
+
+def unreduced(loss: Any, y_true: Any, y_pred: tf.Tensor, masked: bool) -> tuple[tf.Tensor, str]:
+    """What a loss gives of labels and predictions, of the type and rank in which Keras hands them to it; its name.
+
+    Labels (batch,) beside predictions (batch, 1) would broadcast to (batch, batch), and every record's loss would hold
+    every other's label. Where predictions are masked, labels get the axis, for the mask has those of the predictions.
+    """
+    ours = isinstance(loss, keras.losses.Loss)
+    y_true = keras.ops.convert_to_tensor(y_true, dtype=loss.dtype if ours else "float32")
+    more = len(y_pred.shape) - len(y_true.shape)
+    wrapped = hasattr(loss, "fn") if ours else True  # a subclass gets them as they are
+    if wrapped and not is_sparse(loss):
+        if more == 1 and y_pred.shape[-1] == 1:
+            if masked or len(y_true.shape) == 1:
+                y_true = y_true[..., tf.newaxis]
+            else:
+                y_pred = tf.squeeze(y_pred, -1)
+        elif more == -1 and y_true.shape[-1] == 1:
+            if len(y_pred.shape) == 1:
+                y_pred = y_pred[..., tf.newaxis]
+            else:
+                y_true = tf.squeeze(y_true, -1)
+    if ours:
+        return loss.call(y_true, y_pred), loss.name
+    return loss(y_true, y_pred), getattr(loss, "__name__", type(loss).__name__)
+
+
+def counted(mask: Any, values: tf.Tensor) -> tf.Tensor:
+    """1.0 where a mask lets values count, else 0.0. Of positions within a value, any one lets it count."""
+    found = expand_to(keras.ops.cast(keras.ops.cast(mask, "bool"), "float32"), values)
+    within = list(range(len(values.shape), len(found.shape)))
+    return tf.reduce_max(found, axis=within) if within else found
 
 
 def expand_to(values: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
