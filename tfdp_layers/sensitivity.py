@@ -178,3 +178,10 @@ def checked(group: SensitivityGroup) -> SensitivityGroup:
             f" overflow float32. Received: {group.bound:g}. Use smaller clips."
         )
     return group
+
+
+def places_of_counts(variables: Sequence[Any], groups: Sequence[SensitivityGroup]) -> dict[int, int]:
+    """Among the sums of a release: the place of each table that is counted, to that of its counts."""
+    place = {id(v): i for i, v in enumerate(variables)}
+    statistics = enumerate((group for group in groups if not group.variables), start=len(variables))
+    return {place[id(group.counts)]: i for i, group in statistics if group.counts is not None}

@@ -205,22 +205,17 @@ class BoundedSums(KerasMixin):
             penalty = tf.add_n([v.regularizer(v) for v in variables if v.regularizer is not None])
         return tape.gradient(penalty, [v.value for v in variables])
 
-    def _public_gradients(self, public: Any, batch_size: int) -> list[tf.Tensor | None]:
-        """What is added after the noise, one for each trainable variable: gradients of regularizers and public rows.
+    def _public_sums(self, public: Any) -> list[tf.Tensor]:
+        """The bounded sums of public rows, one for each trainable variable, in the units of those of records.
 
-        The rows' gradients are bounded as those of records are, so that both weigh alike, summed, and divided by the
-        same number. They are functions of the weights and of public numbers: no record moves them.
+        Bounded as records are, so that both weigh alike where the optimizer divides and scales both alike. They are
+        functions of the weights, the optimizer's state and public numbers: no record moves them but by what was
+        released before. Statistics are of records alone.
 
         Args:
-            public: (x, y) or (x, y, sample_weight), rows that are no records; None without any.
-            batch_size: the expected batch size of the records.
+            public: (x, y) or (x, y, sample_weight), rows that are no records.
         """
-        terms = self._regularizer_gradients()
-        if public is None:
-            return terms
-        sums = self._sums_and_losses(*keras.utils.unpack_x_y_sample_weight(public))[0]
-        means = [tf.cast(total, tf.float32) / batch_size for total in sums[: len(terms)]]
-        return [mean if term is None else mean + term for mean, term in zip(means, terms, strict=True)]
+        return self._sums_and_losses(*keras.utils.unpack_x_y_sample_weight(public))[0][: len(self.trainable_variables)]
 
     def _require_private(self) -> None:
         if not isinstance(getattr(self, "optimizer", None), PrivateOptimizer):

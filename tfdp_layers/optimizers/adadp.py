@@ -178,9 +178,25 @@ class AdaDPOptimizer(PrivateOptimizer):
         groups: Sequence[SensitivityGroup],
         batch_size: int,
         weight_terms: Callable[[], Sequence[tf.Tensor | None]] | None = None,
+        public_sums: Callable[[], Sequence[tf.Tensor]] | None = None,
     ) -> tf.Tensor:
         self._batch_size = batch_size
-        return super().release(sums, variables, groups, batch_size, weight_terms)
+        return super().release(sums, variables, groups, batch_size, weight_terms, public_sums)
+
+    def in_units(
+        self, means: list[tf.Tensor], variables: Sequence[Any], groups: Sequence[SensitivityGroup]
+    ) -> list[tf.Tensor]:
+        """Times C, or past the switch times s_j sqrt(P)."""
+        units = {key: unit for group in groups if group.role is Role.OPTIMIZER for key, unit in self._units(group)}
+        return [m * units[id(v)] if id(v) in units else m for m, v in zip(means, variables, strict=True)]
+
+    def _units(self, group: SensitivityGroup) -> list[tuple[int, tf.Tensor]]:
+        """Of each weight of the group, by its id: what 1 stands for in its sums, as the state is."""
+        weights, switched = sizes(group.variables), self.switched()
+        return [
+            (id(v), tf.where(switched, self.clamp(v, weights) * math.sqrt(weights), self.l2_norm_clip))
+            for v in group.variables
+        ]
 
     def after_noise(
         self,
@@ -190,25 +206,19 @@ class AdaDPOptimizer(PrivateOptimizer):
         groups: Sequence[SensitivityGroup],
     ) -> list[tf.Tensor]:
         """Back to the units of the gradient, by the state from which the step was made; then the state moves."""
+        released = self.in_units(means, variables, groups)
         found = [
             (group, stddev)
             for group, stddev in zip(groups, self.stddevs(groups), strict=True)
             if group.role is Role.OPTIMIZER
         ]
-        if not found:
-            return means
+        if not found or not self.adaptive_noise:
+            return released
         ((group, stddev),) = found
-        own, weights, switched = {id(v) for v in group.variables}, sizes(group.variables), self.switched()
-        units = {
-            id(v): tf.where(switched, self.clamp(v, weights) * math.sqrt(weights), self.l2_norm_clip)
-            for v in group.variables
-        }
-        released = [m * units[id(v)] if id(v) in own else m for m, v in zip(means, variables, strict=True)]
-        if self.adaptive_noise:
-            noises = {key: stddev / self._batch_size * unit for key, unit in units.items()}
-            gradients = {id(v): g for g, v in zip(released, variables, strict=True)}
-            self._estimate(group.variables, gradients, noises, statistics)
-            self._decide(group.variables, weights)
+        noises = {key: stddev / self._batch_size * unit for key, unit in self._units(group)}
+        gradients = {id(v): g for g, v in zip(released, variables, strict=True)}
+        self._estimate(group.variables, gradients, noises, statistics)
+        self._decide(group.variables, sizes(group.variables))
         return released
 
     def _estimate(

@@ -26,7 +26,7 @@ from tfdp_layers.optimizers.learning_rate import LearningRate
 from tfdp_layers.optimizers.noise_multiplier import CALIBRATE, NoiseMultiplier
 from tfdp_layers.optimizers.release_limit import UNLIMITED, ReleaseLimit
 from tfdp_layers.proof.steering import made_here, refuse_outside
-from tfdp_layers.sensitivity import SensitivityGroup
+from tfdp_layers.sensitivity import SensitivityGroup, places_of_counts
 
 
 class PrivateOptimizer(keras.optimizers.Optimizer):
@@ -186,6 +186,16 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         """What the publication accounts with where the printed algorithm is used and does not keep to it, else None."""
         return None
 
+    def in_units(self, means: list[Any], variables: Sequence[Any], groups: Sequence[SensitivityGroup]) -> list[Any]:
+        """Means of bounded sums in units of the gradient, by the state that the sums were made with: linear in them.
+
+        Whatever `bounding.sums` measures in units of its own comes back through here, released or public.
+
+        Args:
+            means: aligned with `variables`; of a table whose rows are selected, `tf.IndexedSlices` (`noise.mapped`).
+        """
+        return means
+
     def after_noise(
         self,
         means: list[Any],
@@ -193,13 +203,15 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         variables: Sequence[Any],
         groups: Sequence[SensitivityGroup],
     ) -> list[Any]:
-        """The gradients for the wrapped optimizer, from the released means (noisy sums over the expected batch size).
+        """The released gradients, `in_units`, from the released means (noisy sums over the expected batch size).
+
+        What the optimizer learns from them moves its state here, behind everything that was made with the old one.
 
         Args:
-            means: aligned with `variables`; of a table whose rows are selected, `tf.IndexedSlices` (`noise.mapped`).
+            means: as of `in_units`.
             statistics: released means of the groups without variables.
         """
-        return means
+        return self.in_units(means, variables, groups)
 
     def release(
         self,
@@ -208,6 +220,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         groups: Sequence[SensitivityGroup],
         batch_size: int,
         weight_terms: Callable[[], Sequence[tf.Tensor | None]] | None = None,
+        public_sums: Callable[[], Sequence[tf.Tensor]] | None = None,
     ) -> tf.Tensor:
         """Adds noise to the bounded sums, divides by the expected batch size, and lets the wrapped optimizer step.
 
@@ -220,6 +233,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
             groups: bounds from which the noise is scaled.
             batch_size: the EXPECTED batch size, public; never the drawn one.
             weight_terms: gradients of terms that depend on the weights alone (regularizers), added after the noise.
+            public_sums: bounded sums of public rows, aligned with `variables`: divided and brought back `in_units` as
+                those of records are, without noise; what is observed, and what the optimizer learns, is without them.
 
         Returns: a scalar boolean tensor, whether something was released.
         Raises: RuntimeError outside of the step of a training that runs.
@@ -242,9 +257,15 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
             means = [mapped(lambda total: tf.cast(total, tf.float32) / batch_size, total) for total in noisy]
             if self._observer is not None:
                 self._observer([tf.convert_to_tensor(mean) for mean in means])
-            released = self.after_noise(means[: len(variables)], means[len(variables) :], variables, groups)
-            extra = weight_terms() if weight_terms else [None] * len(released)
-            gradients = [g if e is None else tf.convert_to_tensor(g) + e for g, e in zip(released, extra, strict=True)]
+            public: list[Any] = [None] * len(variables)
+            if public_sums is not None:  # before `after_noise` moves the state that bounded them
+                shown = [tf.cast(total, tf.float32) / batch_size for total in public_sums()]
+                public = self.in_units(shown, variables, groups)
+            gradients = self.after_noise(means[: len(variables)], means[len(variables) :], variables, groups)
+            for extra in (public, weight_terms() if weight_terms else [None] * len(variables)):
+                gradients = [
+                    g if e is None else tf.convert_to_tensor(g) + e for g, e in zip(gradients, extra, strict=True)
+                ]
             with made_here() as operations:
                 self.inner_optimizer.apply(gradients, list(variables))
             refuse_outside(operations, f"The update of the wrapped optimizer {self.inner_optimizer.name!r}")
@@ -325,10 +346,3 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         if "found_rate" in config:
             made._rate = LearningRate("adam", config["found_rate"])
         return made
-
-
-def places_of_counts(variables: Sequence[Any], groups: Sequence[SensitivityGroup]) -> dict[int, int]:
-    """Among the sums of `release`: the place of each table that is counted, to that of its counts."""
-    place = {id(v): i for i, v in enumerate(variables)}
-    statistics = enumerate((group for group in groups if not group.variables), start=len(variables))
-    return {place[id(group.counts)]: i for i, group in statistics if group.counts is not None}

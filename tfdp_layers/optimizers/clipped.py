@@ -106,6 +106,17 @@ class ClippedOptimizer(PrivateOptimizer):
         share = 0.0 if self._selection is None else self._selection.noise_share
         return stddevs_beside_statistics(groups, self.multiplier.number, self.noise_allocation, share)
 
+    def in_units(self, means: list[Any], variables: Sequence[Any], groups: Sequence[SensitivityGroup]) -> list[Any]:
+        """Under "adaptive" times the threshold, where this optimizer clips."""
+        if self.threshold is None:
+            return means
+        clipped = {id(v) for group in groups if group.role is Role.OPTIMIZER for v in group.variables}
+        threshold = tf.convert_to_tensor(self.threshold.value)
+        return [
+            mapped(lambda mean: mean * threshold, m) if id(v) in clipped else m
+            for m, v in zip(means, variables, strict=True)
+        ]
+
     def after_noise(
         self,
         means: list[Any],
@@ -113,18 +124,13 @@ class ClippedOptimizer(PrivateOptimizer):
         variables: Sequence[Any],
         groups: Sequence[SensitivityGroup],
     ) -> list[Any]:
-        """Under "adaptive" back to the units of the weights, by the threshold, which then moves."""
-        if self.threshold is None or not statistics:
-            return means
-        clipped = {id(v) for group in groups if group.role is Role.OPTIMIZER for v in group.variables}
-        threshold = tf.convert_to_tensor(self.threshold.value)
-        scaled = [
-            mapped(lambda mean: mean * threshold, m) if id(v) in clipped else m
-            for m, v in zip(means, variables, strict=True)
-        ]
-        below = statistics[0] + 0.5
-        step = -self.threshold_rate * tf.clip_by_value(below - self.target_quantile, -1.0, 1.0)
-        self.threshold.assign(tf.clip_by_value(threshold * tf.exp(step), 1e-8, 1e8))
+        """Under "adaptive" the threshold moves, by the released count of the records."""
+        scaled = self.in_units(means, variables, groups)
+        if self.threshold is not None and statistics:
+            below = statistics[0] + 0.5
+            step = -self.threshold_rate * tf.clip_by_value(below - self.target_quantile, -1.0, 1.0)
+            threshold = tf.convert_to_tensor(self.threshold.value)
+            self.threshold.assign(tf.clip_by_value(threshold * tf.exp(step), 1e-8, 1e8))
         return scaled
 
     def get_config(self) -> dict[str, Any]:

@@ -17,10 +17,15 @@ terms of 2 million bounds in it, another record moved it by 1.2 times its own bo
 def euclidean_norm(rows: tf.Tensor) -> tf.Tensor:
     """Euclidean norm of each record: (batch, ...) -> (batch,). Infinite or NaN where a square is.
 
+    Never of fewer bits than float32, in which all that a record may add is measured: a running sum of bfloat16 stays
+    at 256 equal terms, however many there are.
+
     Taken axis after axis from the last, or over several where they are few entries: a kernel adds up what it is given
     in one running sum, whose float32 rounding grows with the number of terms. Over a million equal terms it was off by
     1%, axis by axis by 1e-5.
     """
+    if rows.dtype.size < 4:
+        rows = tf.cast(rows, tf.float32)
     if len(rows.shape) == 1:
         return tf.abs(rows)
     while len(rows.shape) > 1:
