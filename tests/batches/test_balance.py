@@ -70,8 +70,45 @@ def test_other_weights_are_let_pass(options):
 
 
 @pytest.mark.parametrize(
-    ("factors", "largest"),
-    [({0: 0.1}, 1.0), ({1: 5.0}, 5.0), ({0: 0.5, 1: 0.1}, 0.5), ({1: 0.5, 2: 0.1}, 1.0), ({}, 1.0)],
+    ("factors", "classes", "largest"),
+    [
+        ({0: 0.1}, None, 1.0),
+        ({1: 5.0}, None, 5.0),
+        ({0: 0.5, 1: 0.1}, None, 1.0),  # there may be a third class: the labels, which would say so, are private
+        ({0: 0.5, 1: 0.1}, 2, 0.5),
+        ({0.0: 0.5, 1.0: 0.1}, 2, 0.5),
+        ({0: 0.5, 1: 0.1}, 3, 1.0),
+        ({1: 0.5, 2: 0.1}, 2, 1.0),
+        ({0: 0.5, 1: 0.1, 7: 0.7}, 2, 0.7),
+        ({0: 0.5}, 1, 0.5),
+        ({0: 0.0, 1: 0.0, 2: 0.0}, 3, None),
+        ({}, 2, 1.0),
+    ],
 )
-def test_classes_that_are_not_named_weigh_1(factors: dict[int, float], largest: float) -> None:
-    assert drawn(class_weight=factors).largest_weight == largest
+def test_classes_that_are_not_named_weigh_1(
+    factors: dict[int, float], classes: int | None, largest: float | None
+) -> None:
+    assert drawn(class_weight=factors).largest_weight(classes) == largest
+    assert drawn(class_weight=factors, sample_weight=np.ones(60)).largest_weight(classes) is None
+
+
+@pytest.mark.parametrize(("factors", "largest"), [({0: 0.5, 1: 0.1}, 1.0), ({0: 0.5, 1: 0.1, 2: 0.2}, 0.5)])
+def test_the_width_of_one_hot_labels_is_public_and_says_how_many_classes_there_are(
+    factors: dict[int, float], largest: float
+) -> None:
+    batches = drawn(np.eye(3)[LABELS], class_weight=factors)
+    assert batches.largest_weight() == batches.largest_weight(2) == largest
+
+
+@pytest.mark.parametrize("labels", [LABELS, LABELS[:, None], np.eye(3)[LABELS]], ids=["numbers", "column", "one-hot"])
+@pytest.mark.parametrize("classes", [None, 2, 3, 9])
+def test_no_label_changes_the_largest_and_none_weighs_more(labels: np.ndarray, classes: int | None) -> None:
+    """The theorem, where `classes` is true of the labels: it bounds every weight, and tells nothing of them."""
+    rng = np.random.default_rng(0)
+    for named in ([0, 1], [0, 1, 2], [2], [0, 2]):
+        factors = {label: float(rng.uniform(0.01, 0.9)) for label in named}
+        found = drawn(labels, class_weight=factors)
+        others = drawn(labels[:1].repeat(60, axis=0), class_weight=factors)
+        assert found.largest_weight(classes) == others.largest_weight(classes)
+        if classes != 2:
+            assert found._store.structure[2].max() <= np.float32(found.largest_weight(classes))

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
-from tfdp_layers.models.labels import check_labels, warn_of_logits
+from tfdp_layers.models.labels import check_labels, public_classes, warn_of_logits
 from tfdp_layers.per_record.losses import PerRecordLoss
 
 SPARSE = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -205,3 +205,29 @@ def test_outputs_in_a_dict_go_by_its_keys(layers):
         ValueError, match=r"names outputs \['low'\] that the model lacks\. Its outputs: \['high', 'wide'\]"
     ):
         PerRecordLoss({"low": "mse"}, None, made._names_of_outputs())
+
+
+BINARY = keras.losses.BinaryCrossentropy(from_logits=True)
+
+
+@pytest.mark.parametrize(
+    ("loss", "units", "classes"),
+    [
+        (SPARSE, 3, 3),
+        ("sparse_categorical_crossentropy", 2, 2),
+        (BINARY, 1, 2),
+        ("binary_crossentropy", 1, 2),
+        ("binary_focal_crossentropy", 1, 2),
+        (BINARY, 3, None),
+        ("categorical_crossentropy", 3, None),  # whose labels are rows, as wide as they are
+        ("mse", 1, None),
+        (lambda y, p: keras.ops.mean(y * p, axis=-1), 1, None),
+    ],
+)
+def test_the_number_of_classes_is_public_where_loss_and_outputs_say_it(loss, units, classes):
+    made = model(loss, units)
+    assert public_classes(made.outputs, made.compiled_losses) == classes
+
+
+def test_several_outputs_say_no_number_of_classes():
+    assert public_classes(classifier(2).outputs, [SPARSE, SPARSE]) is None

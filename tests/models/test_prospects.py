@@ -127,6 +127,47 @@ def test_factors_of_classes_count_once_gradients_are_of_one_length() -> None:
     np.testing.assert_allclose(counted(x, y, np.array([1.0], "float32"), None), heavy, rtol=1e-3)
 
 
+SPARSE = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+BINARY = keras.losses.BinaryCrossentropy(from_logits=True)
+NAMED = {0: 0.1, 1: 0.2}
+
+
+@pytest.mark.parametrize(
+    ("loss", "units", "one_hot", "factors", "shares"),
+    [
+        (SPARSE, 3, None, NAMED, [0.1, 0.2, 1.0]),
+        (SPARSE, 3, None, NAMED | {2: 0.4}, [0.25, 0.5, 1.0]),
+        (SPARSE, 2, None, NAMED, [0.5, 1.0]),
+        (BINARY, 1, None, NAMED, [0.5, 1.0]),
+        ("mse", 1, None, NAMED, [0.1, 0.2, 1.0]),
+        (keras.losses.CategoricalCrossentropy(from_logits=True), 3, 3, NAMED, [0.1, 0.2, 1.0]),
+        (keras.losses.CategoricalCrossentropy(from_logits=True), 2, 2, NAMED, [0.5, 1.0]),
+    ],
+    ids=["a class unnamed", "all named", "two units", "one unit", "numbers", "one-hot, unnamed", "one-hot, named"],
+)
+def test_each_class_pulls_by_its_factor_over_the_largest_that_there_may_be(
+    loss: Any, units: int, one_hot: int | None, factors: dict[int, float], shares: list[float]
+) -> None:
+    """Class 2 of 3, unnamed, weighs 1 by Keras: that it weighed as class 1 of factor 0.2 was silent."""
+    classes, each = len(shares), 8
+    x = np.eye(classes, dtype="float32").repeat(each, 0)
+    labels = np.arange(classes).repeat(each)
+    start = keras.initializers.Constant(7.0 if loss == "mse" else 0.0)
+    head = keras.layers.Dense(units, use_bias=False, kernel_initializer=start)
+    model = tfdp.make_private(keras.Sequential([keras.Input((classes,)), head]))
+    inner = keras.optimizers.SGD(1.0)
+    model.compile(tfdp.optimizers.ClippedOptimizer(inner, 0.0), loss)
+    before = model.get_weights()[0]
+    y = labels if one_hot is None else np.eye(one_hot, dtype="float32")[labels]
+    sampling = tfdp.sampling.FixedSize(len(x))
+    model.fit(x, y, sampling=sampling, epochs=1, verbose=0, class_weight=factors)
+    assert model._privacy.largest_weight == max(factors.get(one, 1.0) for one in range(classes))
+    pulls = np.linalg.norm(model.get_weights()[0] - before, axis=1) * classes
+    # The factor is in the loss, too, whose gradient is brought to one length but for the stability of 0.01.
+    for pull, share in zip(pulls, shares, strict=True):
+        assert 0.8 * share < pull <= share * (1 + 1e-5)
+
+
 @pytest.mark.parametrize("weight", [11.0, 1e30, np.inf, np.nan, -1.0, -1e30])
 def test_no_weight_makes_a_record_count_for_more_than_one(weight: float) -> None:
     x, y = np.ones((1, 3), "float32"), np.full((1, 1), 900.0, "float32")

@@ -1,6 +1,6 @@
 """Whether labels are what the loss takes, said before anything is spent."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -57,6 +57,24 @@ def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
             f"The model has {classes} outputs, so sparse labels must lie in 0..{classes - 1}, and some of y do not."
             " Recode the labels (y - 1, where classes count from 1), or give the last layer one unit for each class."
         )
+
+
+def public_classes(outputs: Any, losses: Sequence[Any]) -> int | None:
+    """How many classes the labels of a single output can be, by the model and its loss, which are public; else None.
+
+    Those of other losses, as of a regression, may be any numbers. `check_labels` holds labels to it.
+
+    Args:
+        outputs: the model's, in its own structure, with shapes (None, ...).
+        losses: the compiled ones, one for each output.
+    """
+    found = keras.tree.flatten(outputs)
+    if len(found) != 1 or len(losses) != 1:
+        return None
+    width = found[0].shape[-1]
+    if _name(losses[0]) in _OF_TWO:
+        return 2 if width == 1 else None
+    return width if is_sparse(losses[0]) else None
 
 
 def check_label_shapes(outputs: Any, loss: PerRecordLoss, y: Any) -> None:

@@ -46,7 +46,7 @@ def warn_of_lost_weights(model: Any, batches: Batches) -> None:
     """
     bounding = model.optimizer.bounding
     normalised = isinstance(getattr(bounding, "of_gradients", bounding), AutomaticClipping)
-    normalised &= batches.largest_weight is None
+    normalised &= batches.largest_weight() is None
     normalised |= any(getattr(layer, "gradient_clip", None) == AUTOMATIC for layer in model._flatten_layers())
     if batches.weighted and normalised:
         warn(
