@@ -111,6 +111,8 @@ def together(ledger: Ledger) -> Ledger:
     one object, for rows of one array, or for arrays with more equal rows than chance explains (by 5%, 8 rows). Not
     known: other processes, records as read from pipelines, other columns of them, another scale, tables of few
     different rows, copies of what was charged for before 256 other data sets, and `release_metric`, which sees none.
+    Left out, too, is the training of an audit (`model.audit`), which is in the audited twin's ledger: add it where the
+    twin is published as well, `model.ledger.merge(twin.ledger)`. What an audit finds, no epsilon covers.
 
     Which charges these are is computed from the records where equal rows show it: that is for those who hold them.
 

@@ -43,6 +43,7 @@ def calibrate_noise_multiplier(
     ledger: Ledger | None = None,
     noise: Correlated | None = None,
     records_per_owner: int = 1,
+    owners: int = 0,
 ) -> float:
     """Returns the smallest noise multiplier, to about 1e-3, with which `steps` steps keep to the target.
 
@@ -51,12 +52,14 @@ def calibrate_noise_multiplier(
 
     Args:
         target_epsilon: finite and above 0.
-        target_delta: in (0, 1); above 1 / examples it protects little, and a UserWarning says so.
+        target_delta: in (0, 1); above 1 / examples (1 / owners) it protects little, and a UserWarning says so.
         sampling: how records are drawn; `examples` is their declared, public number.
         steps: of the optimizer, from a fresh start of the sampler.
         ledger: what was released before; None for nothing.
         noise: how it is correlated over the steps (`tfdp.noise.Correlated`); None where it is independent.
         records_per_owner: how many of the records one owner owns at most, as `fit(..., owners=...)` takes it.
+        owners: how many owners there are, for that warning alone; 0 where records or units are protected, or nobody
+            knows.
 
     Returns:
         Noise standard deviation over the bound on one record's contribution to the sum, all groups joined; at least
@@ -65,7 +68,7 @@ def calibrate_noise_multiplier(
         ValueError: an argument out of range, another relation in the ledger, a target that no noise reaches, or one of
             which the ledger leaves less than a thousandth.
     """
-    delta = _check_target(target_epsilon, target_delta, sampling, examples)
+    delta = _check_target(target_epsilon, target_delta, sampling, examples, owners)
     if isinstance(steps, bool) or not hasattr(steps, "__index__") or steps < 1:
         raise ValueError(f"steps must be an integer of at least 1. Received: {steps!r}.")
     before, noise = _before(ledger, sampling, examples), settled(sampling, noise, steps, examples)
@@ -150,6 +153,7 @@ def affordable_steps(
     noise: Correlated | None = None,
     held: int = 0,
     records_per_owner: int = 1,
+    owners: int = 0,
 ) -> int:
     """Returns the largest number of further steps, at most `maximum`, whose epsilon is at most the target.
 
@@ -162,12 +166,12 @@ def affordable_steps(
         maximum: where the search ends.
         noise: how it is correlated over the steps, with its decay; None where it is independent.
         held: how many releases of the same segment the ledger holds: the further ones go on after them.
-        records_per_owner: see `calibrate_noise_multiplier`.
+        records_per_owner, owners: see `calibrate_noise_multiplier`.
 
     Raises:
         ValueError: an argument out of range, or another neighbouring relation in the ledger.
     """
-    delta = _check_target(target_epsilon, target_delta, sampling, examples)
+    delta = _check_target(target_epsilon, target_delta, sampling, examples, owners)
     if not 0.0 < float(noise_multiplier) < math.inf:
         raise ValueError(
             f"noise_multiplier must be finite and above 0. Received: {noise_multiplier!r}. Without noise epsilon is"
@@ -226,7 +230,9 @@ def settled(sampling: Sampling, noise: Correlated | None, steps: int, examples: 
     return None if noise is None else sampling.settled(noise, steps, examples)
 
 
-def _check_target(target_epsilon: float, target_delta: float, sampling: Sampling, examples: int) -> float:
+def _check_target(
+    target_epsilon: float, target_delta: float, sampling: Sampling, examples: int, owners: int = 0
+) -> float:
     refuse_class(sampling, "sampling", "256")
     if not isinstance(sampling, Sampling):
         raise ValueError(
@@ -241,11 +247,11 @@ def _check_target(target_epsilon: float, target_delta: float, sampling: Sampling
         )
     delta = check_delta(target_delta)
     sampling.check(examples)
-    if delta > 1.0 / examples:
+    if delta > 1.0 / (owners or examples):
+        counted = "owners" if owners else "records (of units, where unit_ids are given)"
         warn(
-            f"delta={rounded_up(delta, 6)} is above {1.0 / examples:g}, one over the number of records (of units, where"
-            " unit_ids are given): a mechanism that publishes a few of them as they are could meet it. Choose a smaller"
-            " delta.",
+            f"delta={rounded_up(delta, 6)} is above {1.0 / (owners or examples):g}, one over the number of {counted}: a"
+            " mechanism that publishes a few of them as they are could meet it. Choose a smaller delta.",
         )
     return delta
 

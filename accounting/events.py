@@ -9,7 +9,7 @@ from typing import Any
 
 from dp_accounting import DpEvent, NeighboringRelation
 
-from tfdp_layers.accounting.fields import exactly, nonnegative
+from tfdp_layers.accounting.fields import check_owners, exactly, nonnegative
 from tfdp_layers.accounting.grouping import check_grouping
 from tfdp_layers.sampling import Sampling, is_sampler, sampling_from_json
 from tfdp_layers.sampling.correlated import Correlated
@@ -132,6 +132,7 @@ class Release:
         records_per_unit: of a step, how many records of a unit entered it at most, bounded together.
         views: of a step, how often each record of a draw entered it, bounded together.
         records_per_owner: how many of the records that are drawn from one owner owns at most.
+        owners: how many owners these records have, which is public as whose they are is; 0 where that is not known.
         grouping: which records belong to one unit, or owner, as `grouping_of` gives it; empty where that is not known.
 
     Raises:
@@ -156,6 +157,7 @@ class Release:
     views: int = 1
     records_per_owner: int = 1
     grouping: str = ""
+    owners: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
@@ -221,6 +223,7 @@ class Release:
             raise ValueError(f"records_per_owner={self.records_per_owner} is for owners, not for one {self.unit}.")
         if self.unit == "owner":
             self.sampling.refuse_owners()
+        check_owners(self.owners, self.unit)
 
     @property
     def kind(self) -> str:
@@ -281,6 +284,7 @@ class Release:
         optional |= {} if self.noise is None else {"decay": self.noise.decay}
         optional |= {"grouping": self.grouping} if self.grouping else {}
         optional |= {name: getattr(self, name) for name in _COUNTS if getattr(self, name) != 1}
+        optional |= {"owners": self.owners} if self.owners else {}
         return optional | {
             "kind": self.kind,
             "groups": [asdict(group) for group in self.groups],
@@ -297,7 +301,8 @@ class Release:
         if not isinstance(kind, str) or kind not in KINDS:
             raise ValueError(f"Unknown kind of release: {kind!r}. Known kinds: {[*KINDS]}.")
         unit, purpose = KINDS[kind]
-        optional = {"nominal_noise_multiplier", "generator", "independence", "decay", "grouping", *_COUNTS} & set(value)
+        optional = {"nominal_noise_multiplier", "generator", "independence", "decay", "grouping", "owners", *_COUNTS}
+        optional &= set(value)
         exactly("A release", value, {"kind", "groups", "sampling", "examples", "seeded", "declared"} | optional)
         if value.get("nominal_noise_multiplier", 0) is None:
             raise ValueError("A release's nominal_noise_multiplier must be a number, or left out. Received: None.")
@@ -317,6 +322,7 @@ class Release:
             purpose=purpose,
             independence=value.get("independence", ""),
             grouping=value.get("grouping", ""),
+            owners=value.get("owners", 0),
             noise=Correlated(nonnegative("decay", value["decay"])) if "decay" in value else None,
             **{name: value[name] for name in _COUNTS if name in value},
         )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["exactly", "nonnegative"]
+__all__ = ["check_owners", "exactly", "nonnegative"]
 
 
 def exactly(what: str, value: Any, fields: set[str]) -> None:
@@ -23,3 +23,12 @@ def nonnegative(name: str, value: Any) -> float:
     if not math.isfinite(number) or number < 0:
         raise ValueError(f"The {name} must be a finite number of at least 0. Received: {value!r}.")
     return number
+
+
+def check_owners(owners: Any, unit: str) -> None:
+    """Raises ValueError unless it is a number of owners, 0 for one that is not known, and of what protects these."""
+    if type(owners) is not int or owners < 0 or (owners and unit != "owner"):
+        raise ValueError(
+            f"owners, how many there are, must be an integer of at least 0, and 0 but for owners. Received: {owners!r}"
+            f" for one {unit}."
+        )

@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from dp_accounting import NeighboringRelation
+
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.calibration import estimated_noise_multiplier
 from tfdp_layers.accounting.shown import Shown
 from tfdp_layers.accounting.signal import signal_to_noise
+from tfdp_layers.accounting.statement import protection
 from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.sampling import Poisson, Sampling
 
@@ -58,6 +61,7 @@ class RunPlan(Shown):
             steps; where no row has both, the most signal. A rule of thumb: what a network makes of the signal, no
             accounting knows.
         records_per_owner: how many of the records one owner owns at most; None where it is for one record.
+        sampling: how the row to start from draws its records; None stands for Poisson sampling.
     """
 
     examples: int
@@ -67,11 +71,21 @@ class RunPlan(Shown):
     runs: tuple[PlannedRun, ...]
     recommended: PlannedRun
     records_per_owner: int | None = None
+    sampling: Sampling | None = None
+
+    @property
+    def _drawn(self) -> Sampling:
+        return Poisson(self.recommended.batch_size) if self.sampling is None else self.sampling
+
+    @property
+    def _relation(self) -> NeighboringRelation:
+        return NeighboringRelation.REPLACE_SPECIAL if self.records_per_owner else self._drawn.relation
 
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON values."""
         names = ("examples", "epsilon", "delta", "weights", "records_per_owner")
         given = {name: getattr(self, name) for name in names}
+        given |= {"sampling": self._drawn.kind, "relation": self._relation.name.lower()}
         return given | {"runs": [asdict(run) for run in self.runs], "recommended": asdict(self.recommended)}
 
     def __str__(self) -> str:
@@ -100,7 +114,15 @@ class RunPlan(Shown):
         owned = f" for each owner of at most {self.records_per_owner} of them" if self.records_per_owner else ""
         target = f"epsilon {rounded_up(self.epsilon, 6)} at delta {rounded_up(self.delta, 6)}"
         title = f"{self.examples:,} records, {target}{owned}."
-        paragraphs = (textwrap.fill(text, _WIDTH) for text in legend)
+        kind = "owner" if self.records_per_owner else ""
+        each = f"; an owner has at most {self.records_per_owner} of them" if owned else ""
+        whom, relation = protection(self._relation, kind, kind or "record")
+        drawn = (
+            f"Sampling, in the row marked >: {self._drawn.describe(self.examples)}{each}",
+            f"Protects {whom}; {relation}",
+        )
+        paragraphs = [textwrap.fill(text, _WIDTH) for text in legend]
+        paragraphs += [textwrap.fill(text, _WIDTH, subsequent_indent="    ") for text in drawn]
         return "\n".join([title, textwrap.fill(advice, _WIDTH), "", f"  {lines[0]}", *marked, "", *paragraphs])
 
     def _row(self, run: PlannedRun) -> tuple[str, ...]:
@@ -162,9 +184,15 @@ def plan(
 
     most = signal_to_noise(needed(sampling(examples), 1), examples, 1, d)
     runs = _with_gains([run(size, length) for size in drawn for length in lengths])
+    best = _recommended(runs)
+    given = (examples, budget.epsilon, budget.delta, weights, runs, best, records_per_owner)
+    return RunPlan(*given, drawn[best.batch_size])
+
+
+def _recommended(runs: Sequence[PlannedRun]) -> PlannedRun:
+    """The row to start from, by the rule of thumb of `RunPlan`."""
     enough = [run for run in runs if run.share >= _ENOUGH_SIGNAL and run.steps >= _ENOUGH_STEPS]
-    best = min(enough, key=lambda run: (run.epochs, run.batch_size), default=max(runs, key=lambda run: run.signal))
-    return RunPlan(examples, budget.epsilon, budget.delta, weights, tuple(runs), best, records_per_owner)
+    return min(enough, key=lambda run: (run.epochs, run.batch_size), default=max(runs, key=lambda run: run.signal))
 
 
 def _guessed(found: Sequence[tuple[int, float]], work: int) -> float | None:
@@ -175,13 +203,13 @@ def _guessed(found: Sequence[tuple[int, float]], work: int) -> float | None:
     return noise * float(work / near) ** 0.4
 
 
-def _with_gains(runs: Sequence[PlannedRun]) -> list[PlannedRun]:
+def _with_gains(runs: Sequence[PlannedRun]) -> tuple[PlannedRun, ...]:
     signals = {(run.batch_size, run.epochs): run.signal for run in runs}
     halves = [signals.get((run.batch_size, run.epochs // 2)) if run.epochs % 2 == 0 else None for run in runs]
-    return [
+    return tuple(
         run if half is None else replace(run, gain=run.signal / half - 1.0)
         for run, half in zip(runs, halves, strict=True)
-    ]
+    )
 
 
 def _checked(name: str, values: Sequence[int]) -> list[int]:

@@ -10,6 +10,8 @@ _ASSUMPTIONS = (
     "One record is one person; someone with several records is protected less.",
     "The number of records and the batch size count as public, whether they were given or fit counted them: both stand"
     " in this statement, and how many records there are is not hidden.",
+    "Which records these are was decided for each by itself, or by chance that nobody knows, and each was made of its"
+    " own data alone: by no ranks, quotas, statistics or seeded shuffles of all of them.",
     "The initial weights are public, or their own privacy cost is in this ledger.",
     "Scaling constants, class weights and sample weights were not computed from the private data.",
     "Validation data are public.",
@@ -26,13 +28,17 @@ _UNIT_ASSUMPTIONS = (
     " them: both stand in this statement, and how many {unit}s there are is not hidden.",
     *_ASSUMPTIONS[2:],
 )
+_PARTS = (
+    "Nothing less than a {unit} is to be hidden better: that one of its records is there, or what it holds, is"
+    " protected as two {unit}s are, since it may turn around what the {unit}'s other records add."
+)
 _OWNER_ASSUMPTIONS = (
     "Who owns which record is public, and as the owners that training was given say; an owner under several names is"
     " protected less.",
     "Which records were trained on, of those that there are, was decided by who owns which, or by chance, and never by"
     " what records hold.",
     "The number of records and the batch size, in records, are public: both stand in this statement.",
-    *_ASSUMPTIONS[2:],
+    *_ASSUMPTIONS[3:],
 )
 _COVERED = "the released weights, the optimizer's state, the noise multiplier, the number of steps, and epsilon"
 _COMPUTED = "; and whatever is computed from these and from public data alone, as an exported model is"
@@ -85,9 +91,15 @@ def covered(unit: str, purposes: Collection[str]) -> str:
     return _COVERED + "".join(_MORE[one] for one in _MORE if one in purposes) + _COMPUTED
 
 
-def assumptions(unit: str, word: str, purposes: Collection[str]) -> tuple[str, ...]:
-    """What it assumes; `word` is what one of those is called who are protected."""
+def assumptions(unit: str, word: str, purposes: Collection[str], replaced: bool) -> tuple[str, ...]:
+    """What it assumes.
+
+    Args:
+        word: what one of those is called who are protected.
+        replaced: whether neighbouring data sets differ by what one of them holds, not by one more.
+    """
     found = tuple(text.replace("{unit}", word) for text in _ASSUMED.get(unit, _ASSUMPTIONS))
+    found += (_PARTS.replace("{unit}", word),) * (unit == "unit" and not replaced)
     return found + (_METRIC_ASSUMPTION,) * ("metric" in purposes) + (_SEARCH_ASSUMPTION,) * ("selection" in purposes)
 
 

@@ -73,7 +73,7 @@ class StatedRelease:
             )
         if not whole:
             known = self.independence or "not stated in the ledger"
-            rows.append(row("Mixing", f"that no {unit} reaches another's contribution is {known}"))
+            rows.append(row("Mixing", f"that in the step no {unit} reaches another's contribution is {known}"))
         for name, bound, stddev in self.groups:
             rows.append(
                 row(
@@ -308,7 +308,8 @@ def _part(release: Release, steps: int) -> str:
         return text
     together = rows_in_words(release.records_per_unit, release.views).replace("{unit}", word)
     text += f"; {together}" if together else ""
-    return f"{text}; that no {word} reaches another's contribution is {release.independence or 'not stated'}"
+    known = release.independence or "not stated"
+    return f"{text}; that in the step no {word} reaches another's contribution is {known}"
 
 
 def _stated_tests(release: NumericSparse, count: int) -> StatedTests:

@@ -40,7 +40,15 @@ from tfdp_layers.accounting.wording import (
 )
 from tfdp_layers.instances import Elsewhere
 
-__all__ = ["StatedMetric", "StatedRelease", "StatedSelection", "StatedTests", "StatedVocabulary", "Statement"]
+__all__ = [
+    "StatedMetric",
+    "StatedRelease",
+    "StatedSelection",
+    "StatedTests",
+    "StatedVocabulary",
+    "Statement",
+    "protection",
+]
 
 _RELATIONS = {
     NeighboringRelation.ADD_OR_REMOVE_ONE: "add or remove one {unit}: data sets are neighbours when one holds"
@@ -137,25 +145,24 @@ class Statement(Shown):
         spent, nominal = epsilon_of(ledger, delta), nominal_epsilon(ledger, delta)
         entries = [entry for entry in ledger.entries if entry.steps]
         purposes, kind = {entry.release.purpose for entry in entries}, ledger.unit or ""
-        relation = "nothing was released" if spent.relation is None else _RELATIONS[spent.relation]
-        relation = {NumericSparse.unit: _PARTY_RELATION, "owner": _OWNER_RELATION}.get(kind, relation)
+        whom, relation = protection(spent.relation, kind, word)
         return cls(
             epsilon=float(spent),
             delta=spent.delta,
             accountant=spent.accountant,
-            relation=relation.replace("{unit}", word),
-            meaning=meaning(float(spent), spent.delta, word, _most(entries) if kind in ("record", "unit") else 0),
-            privacy_unit=_UNITS.get(kind, "one record").replace("{unit}", word),
+            relation=relation,
+            meaning=meaning(float(spent), spent.delta, word, _people(entries)),
+            privacy_unit=whom,
             steps=ledger.updates,
             releases=stated(entries, word),
             covered=covered(kind, purposes),
-            assumptions=assumptions(kind, word, purposes),
+            assumptions=assumptions(kind, word, purposes, spent.relation is NeighboringRelation.REPLACE_ONE),
             exclusions=exclusions(kind, purposes),
             void=_void(entries, float(spent)),
             notes=(
                 *groupings_in_words(differing(_groupings(entries)), word),
                 *_of_other_ledgers(ledger, spent.delta),
-                *_notes(entries, spent.delta, "record" if ledger.unit == "owner" else word),
+                *_notes(entries, spent.delta, word),
             ),
             nominal_epsilon=None if nominal is None else float(nominal),
             dataset=ledger.dataset,
@@ -196,6 +203,18 @@ class Statement(Shown):
         lines += [row("Assumed", text) for text in self.assumptions]
         lines += [row("Stated", self.stated)] if self.stated else []
         return "\n".join(lines)
+
+
+def protection(relation: NeighboringRelation | None, kind: str = "", word: str = "record") -> tuple[str, str]:
+    """Whose contribution is hidden, and the neighbouring relation, in words.
+
+    Args:
+      relation: of what was released; None for nothing.
+      kind: of the ledger's unit; `word` is what that is called.
+    """
+    text = "nothing was released" if relation is None else _RELATIONS[relation]
+    text = {NumericSparse.unit: _PARTY_RELATION, "owner": _OWNER_RELATION}.get(kind, text)
+    return _UNITS.get(kind, "one record").replace("{unit}", word), text.replace("{unit}", word)
 
 
 def _generators(entries: list[Entry]) -> tuple[str, ...]:
@@ -259,6 +278,12 @@ def _most(entries: list[Entry]) -> int:
     return max((release.examples for entry in entries for release in records_released(entry.release)), default=0)
 
 
+def _people(entries: list[Entry]) -> int:
+    """The most that something was released of, of what is protected: records, units or owners; 0 if not known."""
+    owned = [one.owners for entry in entries for one in records_released(entry.release) if one.unit == "owner"]
+    return (max(owned) if all(owned) else 0) if owned else _most(entries)
+
+
 def _notes(entries: list[Entry], delta: float, unit: str) -> tuple[str, ...]:
     notes = []
     if any(entry.release.declared for entry in entries):
@@ -266,11 +291,17 @@ def _notes(entries: list[Entry], delta: float, unit: str) -> tuple[str, ...]:
             "The sampling was declared by the caller about a data pipeline that this library did not perform: the"
             " guarantee holds only if each batch was drawn as declared."
         )
-    examples = _most(entries)
-    if examples and delta > 1.0 / examples:
+    people, records = _people(entries), _most(entries)
+    counted, number = (unit, people) if people else ("record", records)
+    if number and delta > 1.0 / number:
         notes.append(
-            f"WARNING: delta = {rounded_up(delta, 6)} is above 1 / number of {unit}s = {1.0 / examples:g}: a mechanism"
-            f" that publishes a few {unit}s' data as they are could meet it."
+            f"WARNING: delta = {rounded_up(delta, 6)} is above 1 / number of {counted}s = {1.0 / number:g}: a mechanism"
+            f" that publishes a few {counted}s' data as they are could meet it."
+        )
+    if records and not people:
+        notes.append(
+            f"This ledger does not know how many {unit}s there are: delta was compared with the number of records,"
+            f" {records}. Choose it well below 1 / number of {unit}s."
         )
     return tuple(notes)
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting.failures import failing
-from tfdp_layers.accounting.fields import exactly, nonnegative
+from tfdp_layers.accounting.fields import check_owners, exactly, nonnegative
 from tfdp_layers.accounting.grouping import check_grouping
 from tfdp_layers.sampling import Sampling, sampling_from_json
 
@@ -52,7 +52,7 @@ class TokenSelection:
         failure: in (0, 1), an addition to delta.
         sampling: draws all records, once; it states the neighbouring relation.
         examples: the declared, public number of records, or of units.
-        seeded, generator, unit, records_per_owner, grouping: as in `Release`.
+        seeded, generator, unit, records_per_owner, grouping, owners: as in `Release`.
     Raises:
         ValueError: a field out of range.
     Source: Gopi, Gulhane, Kulkarni, Shen, Shokouhi, Yekhanin 2020, arXiv:2002.09745, the weighted Gaussian mechanism of
@@ -69,6 +69,7 @@ class TokenSelection:
     unit: str = "record"
     records_per_owner: int = 1
     grouping: str = ""
+    owners: int = 0
     kind: ClassVar[str] = "token_selection"
     purpose: ClassVar[str] = "vocabulary"
     declared: ClassVar[bool] = False
@@ -99,6 +100,7 @@ class TokenSelection:
         elif self.records_per_owner > 1:
             raise ValueError(f"records_per_owner={self.records_per_owner} is for owners, not for one {self.unit}.")
         check_grouping(self.grouping, self.unit)
+        check_owners(self.owners, self.unit)
 
     @property
     def threshold(self) -> float:
@@ -139,15 +141,16 @@ class TokenSelection:
         value = {"kind": self.kind, **asdict(self), "sampling": self.sampling.to_json()}
         if self.records_per_owner == 1:
             del value["records_per_owner"]
-        if not self.grouping:
-            del value["grouping"]
+        for name in ("grouping", "owners"):
+            if not value[name]:
+                del value[name]
         return value
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "TokenSelection":
         """Reads what `to_json` wrote. Raises ValueError for missing, unknown or invalid fields."""
         fields = {"tokens", "noise_multiplier", "failure", "sampling", "examples", "seeded", "generator", "unit"}
-        fields |= {"records_per_owner", "grouping"} & set(value)
+        fields |= {"records_per_owner", "grouping", "owners"} & set(value)
         exactly("A token_selection release", value, {"kind", *fields})
         given = {name: value[name] for name in fields}
         return cls(**(given | {"sampling": sampling_from_json(value["sampling"])}))

@@ -28,6 +28,7 @@ from absl import app, flags
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import EpsilonCurve
+from tfdp_layers.accounting.wording import never_below
 from tfdp_layers.layers import ClippedConv2D, ClippedDense, DirectFeedback, FeedbackDense, FeedbackOutput, FeedbackStack
 from tfdp_layers.zoo import datasets
 
@@ -285,7 +286,8 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
                 epochs, *([f(run) for run in runs] for f in (min, max)), alpha=0.15, color=style["color"]
             )
         end = max(row["epsilon"] for row in rows if row["sigma"] == sigma)
-        panel.set(title=f"sigma {sigma:g}, epsilon {end:.2f} at the end", xlabel="epoch", ylabel="test accuracy")
+        title = f"sigma {sigma:g}, epsilon {never_below(end, '.2f')} at the end"
+        panel.set(title=title, xlabel="epoch", ylabel="test accuracy")
         panel.xaxis.get_major_locator().set_params(integer=True)
         panel.grid(alpha=0.3)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside right upper")

@@ -22,6 +22,7 @@ from absl import app, flags
 from accuracy import Results, Run, Settings
 
 import tfdp_layers as tfdp
+from tfdp_layers.accounting.wording import never_below
 from tfdp_layers.layers import DPCentering, GroupSort, LipschitzConv2D, LipschitzDense, Orthogonal
 from tfdp_layers.zoo.datasets import Dataset
 from tfdp_layers.zoo.scattering import on_features, prefix
@@ -154,7 +155,8 @@ def table(runs: list[Run]) -> str:
         minutes = statistics.mean(r["seconds"] for r in found) / 60
         spent, mean = max(r["spent"] for r in found), statistics.mean(final)
         accuracy = f"**{mean:.2f}%** ({spread:.2f})"
-        row = (NAMES[one.dataset], ", ".join(layers), f"{spent:.3f}", accuracy, reached, PUBLISHED[one.dataset])
+        spent = never_below(spent, ".3f")
+        row = (NAMES[one.dataset], ", ".join(layers), spent, accuracy, reached, PUBLISHED[one.dataset])
         lines.append("| " + " | ".join(map(str, (*row, len(found), f"{minutes:.1f}"))) + " |")
     return "\n".join(lines) + "\n"
 

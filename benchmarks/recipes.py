@@ -23,6 +23,8 @@ from typing import Any
 from absl import app, flags
 from accuracy import Results, Run, Settings
 
+from tfdp_layers.accounting.wording import never_below
+
 FLAGS = flags.FLAGS
 flags.DEFINE_string("data_dir", None, "Where the data sets lie.")
 flags.DEFINE_string("cache_dir", None, "Where features are kept between runs.")
@@ -166,7 +168,7 @@ def accuracy(runs: list[Run]) -> str:
         typed = f"`{' '.join(command(group[0]))}`"
         cells = (
             NAMES[dataset],
-            f"{spent:.3f}",
+            never_below(spent, ".3f"),
             f"**{mean:.2f}%**{f' ({spread:.2f})' if len(group) > 1 else ''}",
             aim,
             len(group),

@@ -35,7 +35,8 @@ class PrivacyBudget(keras.callbacks.Callback):
 
     Args:
         epsilon: the budget, finite and above 0.
-        delta: in (0, 1); above 1 / examples it protects little, and a UserWarning says so when training starts.
+        delta: in (0, 1); above 1 / examples (units, owners) it protects little: a UserWarning says so when training
+            starts.
         accept_nominal: for an algorithm used as printed (`as_published=True`), whose publication states a smaller
             epsilon than holds: keeps to the publication's figure, which is NOT a guarantee. The logs then show both,
             `epsilon` (what holds) and `nominal_epsilon`. Without it such a `fit` is refused.
@@ -189,6 +190,7 @@ class PrivacyBudget(keras.callbacks.Callback):
             noise=release.noise,
             held=self._spending.held,
             records_per_owner=release.records_per_owner,
+            owners=release.owners,
         )
 
     def _further(self) -> int:

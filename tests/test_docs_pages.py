@@ -1,6 +1,8 @@
 """The code of the guides runs as it stands there, one block after the other."""
 
 import csv
+import json
+import math
 import random
 import re
 from pathlib import Path
@@ -9,6 +11,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import tfdp_layers as tfdp
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon
+from tfdp_layers.accounting.charging import charge
+from tfdp_layers.accounting.wording import never_below
+from tfdp_layers.sampling import Partition, Poisson
+
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -16,6 +24,71 @@ def code_of(page):
     return "".join(
         block.split("```")[0] for block in (DOCS / page).read_text(encoding="utf-8").split("```python\n")[1:]
     )
+
+
+def cost_of(noise, sampling, examples, steps, **whose):
+    ledger = Ledger()
+    charge(ledger, Release((GroupNoise("all", 1.0, noise),), sampling, examples, **whose), steps)
+    return float(epsilon(ledger, 1e-5))
+
+
+def of_three_metrics(examples):
+    """As docs/guarantee.md releases them."""
+    ledger = Ledger()
+    for name in ("positive", "found", "false alarms"):
+        tfdp.release_metric(np.zeros(examples), ledger, stddev=0.002, name=name)
+    return float(epsilon(ledger, 1e-5))
+
+
+def of_a_quantile():
+    """As docs/choosing.md asks for one."""
+    ledger, values = Ledger(), np.linspace(-9.0, -1.0, 600)
+    tfdp.preprocessing.quantiles(values, ledger, [0.9], lower=-16.0, upper=0.0, levels=6, noise_multiplier=10.0)
+    return float(epsilon(ledger, 1e-5))
+
+
+def of_readme(owned):
+    return cost_of(1.9771, Poisson(2048), 60_000, 1200, unit="owner", records_per_owner=owned)
+
+
+QUOTED = {
+    ("../README.md", r"epsilon = ([\d.]+) at delta = 1e-05 \(by PLD"): lambda: cost_of(
+        1.9771, Poisson(2048), 60_000, 1200
+    ),
+    ("data.md", r"cost epsilon ([\d.]+) where Poisson"): lambda: cost_of(1.9, Partition(2048), 60_000, 1200),
+    ("data.md", r"where Poisson's draws cost ([\d.]+\d)"): lambda: cost_of(1.9, Poisson(2048), 60_000, 1200),
+    ("guarantee.md", r"The three cost epsilon ([\d.]+) at delta 1e-5 where 10,000"): lambda: of_three_metrics(10_000),
+    ("guarantee.md", r"and ([\d.]+) where it were 600"): lambda: of_three_metrics(600),
+    ("guarantee.md", r"\(README's training\) is ([\d.]+) of two"): lambda: of_readme(2),
+    ("guarantee.md", r"of two, ([\d.]+) of four"): lambda: of_readme(4),
+    ("guarantee.md", r"of four, ([\d.]+) of eight"): lambda: of_readme(8),
+    ("choosing.md", r"It costs epsilon ([\d.]+) by itself"): of_a_quantile,
+    ("recipe_tabular.md", r"about 9 here: epsilon ([\d.]+) by itself"): lambda: cost_of(9.0, Poisson(300), 300, 1),
+    ("migration.md", r"epsilon = ([\d.]+): drawn by Poisson"): lambda: cost_of(1.3, Poisson(250), 60_000, 720),
+    ("migration.md", r"three epochs cost epsilon ([\d.]+),"): lambda: cost_of(1.3, Partition(250), 60_000, 720),
+    ("choosing.md", r"odds rise to ([\d.]+) to 1 at most"): lambda: math.e,
+    ("choosing.md", r"with 3, to ([\d.]+) to 1"): lambda: math.exp(3.0),
+}
+
+
+@pytest.mark.parametrize("quoted", QUOTED, ids=lambda quoted: f"{quoted[0]}: {quoted[1][:30]}")
+def test_no_number_of_a_page_is_below_the_truth(quoted):
+    """Rounded up, and by less than one in twenty."""
+    page, pattern = quoted
+    (shown,) = re.findall(pattern, " ".join((DOCS / page).read_text(encoding="utf-8").split()))
+    true = QUOTED[quoted]()
+    assert true <= float(shown) < 1.05 * true
+
+
+@pytest.mark.parametrize("page", ["accuracy", "lipschitz"])
+def test_no_epsilon_of_a_table_is_below_what_its_runs_spent(page):
+    """Each row has what some run spent, rounded up."""
+    runs = json.loads((DOCS / f"{page}.json").read_text(encoding="utf-8"))["runs"]
+    table = (DOCS / f"{page}.md").read_text(encoding="utf-8").split("<!-- accuracy -->")[1].split("<!-- end -->")[0]
+    rows = {float(one) for one in re.findall(r"\| (\d+\.\d{3}) \|", table)}
+    spent = {float(never_below(run["spent"], ".3f")) for run in runs}
+    assert rows
+    assert rows <= spent
 
 
 RECIPES = ["tabular", "text", "images"]

@@ -19,6 +19,7 @@ from tfdp_layers.accounting import (
     epsilon,
 )
 from tfdp_layers.accounting.planning import PlannedRun, RunPlan
+from tfdp_layers.accounting.token_selection import TokenSelection
 from tfdp_layers.accounting.wording import meaning
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 
@@ -197,6 +198,36 @@ def test_where_the_number_of_those_it_protects_is_not_known_delta_is_left_alone(
     release = Release(GROUPS, Poisson(60), 600, unit="owner", records_per_owner=2)
     for ledger in (Ledger(), ledger_of(release, 1), ledger_of(release_of(Poisson(600), 0.0), 5)):
         assert "outright" not in str(Statement.from_ledger(ledger, 1e-5))
+
+
+def test_delta_is_beside_the_number_of_owners_where_the_ledger_knows_it():
+    """1,400 people behind 806 records: 1 / 806 says nothing of them. Another 50 people own 200 records: nor does it."""
+    for records, owners, delta, warned in ((806, 1400, 1e-3, True), (806, 1400, 7e-4, False), (200, 50, 1e-2, False)):
+        release = Release(GROUPS, Poisson(60), records, unit="owner", records_per_owner=4, owners=owners)
+        read = Ledger.from_json(ledger_of(release, 3).to_json())
+        assert read.releases[0] == release
+        statement = Statement.from_ledger(read, delta, unit_name="patient")
+        assert f"any of {owners} patients with" in words_of(statement)
+        assert [f"above 1 / number of patients = {1 / owners:g}" in note for note in statement.notes] == [True] * warned
+
+
+def test_where_it_does_not_know_it_the_note_says_so():
+    """A ledger that was written before releases said it, beside one that was not."""
+    old = Release(GROUPS, Poisson(60), 600, unit="owner", records_per_owner=2)
+    ledger = ledger_of(replace(old, owners=900), 1)
+    ledger.merge(ledger_of(old, 1))
+    (note,) = Statement.from_ledger(ledger, 1e-3, unit_name="patient").notes
+    assert "does not know how many patients there are" in note
+    assert "compared with the number of records, 600" in note
+    assert len(Statement.from_ledger(ledger, 1e-2).notes) == 2
+
+
+@pytest.mark.parametrize(("unit", "owners"), [("record", 3), ("unit", 3), ("owner", -1), ("owner", True)])
+def test_a_number_of_owners_is_of_owners(unit, owners):
+    with pytest.raises(ValueError, match="owners, how many there are"):
+        Release(GROUPS, Poisson(60), 600, unit=unit, owners=owners)
+    with pytest.raises(ValueError, match="owners, how many there are"):
+        TokenSelection(2, 1.0, 1e-6, Poisson(9), 9, unit=unit, owners=owners)
 
 
 @pytest.mark.parametrize("dataset", [None, "patients"])

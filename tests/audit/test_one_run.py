@@ -1,13 +1,14 @@
 """Audits of whole trainings: canaries in and out, scores that tell, claims that stand or fall."""
 
 import json
+import warnings
 
 import keras
 import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
-from tfdp_layers.accounting import calibrate_noise_multiplier
+from tfdp_layers.accounting import calibrate_noise_multiplier, together
 from tfdp_layers.audit import Canaries, audit_training, audited, make_canaries, with_canaries
 from tfdp_layers.commands import audit as command
 from tfdp_layers.commands import cli
@@ -53,6 +54,23 @@ def test_a_training_with_noise_four_times_too_small_is_refuted(monkeypatch):
     found = run(noise, sampling, epochs=2)
     assert found.claimed_epsilon == pytest.approx(2.0, rel=1e-2)
     assert found.refuted
+
+
+def test_a_report_says_that_it_is_of_the_records_and_in_no_other_ledger():
+    """People print it, and publish "14 of 20 guesses were right", which no epsilon covers."""
+    x, y = data()
+    twin, used = model(2.0), model(2.0)
+    report = twin.audit(x, y, 20, batch_size=50, epochs=1, delta=1e-3)
+    said = " ".join(str(report).split())
+    assert "Computed from the records that were audited, without noise, and in no ledger of another model" in said
+    assert said.endswith("keep these numbers to yourself, or audit on public ones.")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "Other ledgers")
+        used.fit(x, y, batch_size=50, epochs=1, verbose=0)
+    assert together(used.ledger).steps == used.ledger.steps  # as the docstring of `together` and docs/audit.md say
+    both = used.ledger.steps + twin.ledger.steps
+    used.ledger.merge(twin.ledger)
+    assert used.ledger.steps == both
 
 
 def test_an_attack_that_knows_nothing_finds_nothing():

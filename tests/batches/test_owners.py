@@ -3,6 +3,7 @@
 import collections
 import contextlib
 import json
+import warnings
 
 import keras
 import numpy as np
@@ -17,6 +18,7 @@ from tfdp_layers.commands.cli import main
 
 N = 40
 PAIRS = np.stack([np.arange(N) // 2, 100 + np.arange(N)], axis=1)  # two records share each of the first column's
+FEW = np.arange(N) % 10
 X = np.random.default_rng(1).normal(size=(N, 3)).astype("float32")
 LISTS = np.array([[1, 2], [1], [1, 3], None], object)[:3]
 OBJECTS = np.array([["ann", "bob", None], ["cat", "", "cat"], ["dan", np.nan, "bob"]], object)
@@ -117,6 +119,33 @@ def test_a_fit_charges_and_states_owners_and_what_it_spent_is_resumed(tmp_path, 
         fitted(ledger=Ledger.read(path))
     assert main(["epsilon", "--ledger", str(path), "--delta", "1e-3", "--json"]) == 0
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["epsilon"] == pytest.approx(spent)
+
+
+@pytest.mark.parametrize(
+    ("owners", "limit", "delta", "warned"), [(PAIRS, 2, 0.02, True), (PAIRS, 2, 0.01, False), (FEW, 4, 0.05, False)]
+)
+def test_delta_is_compared_with_the_number_of_owners(owners, limit, delta, warned):
+    """60 people in 40 records, and 10 in 40."""
+    budget = tfdp.callbacks.PrivacyBudget(50.0, delta)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model = fitted(owners=owners, records_per_owner=limit, callbacks=[budget])
+    assert [str(one.message) for one in caught if "one over the number of owners" in str(one.message)] == [
+        f"delta={delta:g} is above 0.0166667, one over the number of owners: a mechanism that publishes a few of them"
+        " as they are could meet it. Choose a smaller delta."
+    ] * warned
+    assert not any("number of records" in str(one.message) for one in caught)
+    assert model.ledger.releases[0].owners == len(np.unique(owners))
+    assert ["WARNING: delta" in note for note in model.privacy_statement(delta).notes] == [True] * warned
+
+
+def test_what_is_released_beside_the_steps_says_how_many_owners_there_are():
+    ledger, owned = Ledger(), {"owners": PAIRS, "records_per_owner": 2}
+    tfdp.release_metric(np.ones(N), ledger, stddev=0.5, **owned)
+    tfdp.preprocessing.vocabulary(["a b"] * N, ledger, noise_multiplier=9.0, failure=1e-6, **owned)
+    tfdp.preprocessing.quantiles(X, ledger, [0.5], lower=0.0, upper=1.0, noise_multiplier=9.0, **owned)
+    assert [one.owners for one in ledger.releases] == [60] * len(ledger.releases)
+    assert Ledger.from_json(ledger.to_json()).releases == ledger.releases
 
 
 @pytest.mark.slow

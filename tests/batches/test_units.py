@@ -123,6 +123,39 @@ def test_a_column_of_ids_and_what_pandas_makes_of_them_are_ids(ids):
     assert np.array_equal(Units(ids, 40).positions, Units(IDS, 40).positions)
 
 
+WRITTEN = [*range(20), *map(str, range(20))]
+ALIKE = {
+    "numbers as text": (WRITTEN, "all of one kind. Received: int, str"),
+    "numbers of NumPy as text": ((np.int64(1), "1") * 20, "all of one kind. Received: int(64)?, str"),
+    "text and bytes": ([*map(str, range(20)), *(str(one).encode() for one in range(20))], "Received: bytes, str"),
+    "missing as text": (["nan", float("nan")] * 20, "20 of the 40 `unit_ids` are missing"),
+    "truth": ([True, 1] * 20, "all of one kind. Received: bool, int"),
+    "trailing zeros": (["a", "a\0"] * 20, r"20 of the `unit_ids` end in a zero character, as 'a\\x00'"),
+    "bytes with trailing zeros": ([b"a", b"a\0\0"] * 20, "end in a zero character"),
+    "trailing zeros in texts of NumPy": ([np.str_("a"), np.str_("a\0")] * 20, "end in a zero character"),
+    "zeros alone": (["\0"] * 40, "end in a zero character"),
+}
+
+
+@pytest.mark.parametrize("of", [list, tuple, lambda ids: np.fromiter(ids, object)], ids=["list", "tuple", "array"])
+@pytest.mark.parametrize("name", ALIKE)
+def test_ids_that_numpy_would_make_alike_are_refused(name, of):
+    """Two people would be one unit, in a plain list as in an array of objects, and as owners."""
+    ids, message = ALIKE[name]
+    with pytest.raises(ValueError, match=message):
+        Units(of(ids), 40)
+    message = (
+        "20 of the 40 records have no owner" if name.startswith("missing") else message.replace("unit_id", "owner")
+    )
+    with pytest.raises(ValueError, match=message):
+        Owners(of(ids), 40)
+
+
+@pytest.mark.parametrize("ids", [[*range(20)] * 2, [f"a{one}\0b" for one in range(20)] * 2, [b"\0a", b"a"] * 20])
+def test_ids_that_numpy_keeps_apart_are_taken(ids):
+    assert len(Units(ids, 40)) == len(set(ids)) == len(Owners([[one] for one in ids], 40).names)
+
+
 class Tagged(str):
     """Equal to its text, by a hash of its own."""
 

@@ -1,6 +1,7 @@
 """`tfdp plan`: the table of `tfdp.plan`, without TensorFlow."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -17,6 +18,41 @@ def test_the_command_prints_the_plan_in_text_and_json(capsys):
     assert run_json(capsys, "plan", *RUN) == found.to_json()
     assert run("plan", *RUN) == 0
     assert capsys.readouterr().out == f"{found}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "sampling", "protects"),
+    [
+        ((), "Poisson: each step draws every record independently", "one record; add or remove one record: data sets"),
+        (("--sampling", "without_replacement"), "without replacement: each step", "one record; replace one record:"),
+        (("--sampling", "partition"), "partition: every epoch cuts", "one record; zero out one record:"),
+        (
+            ("--records-per-owner", 2),
+            "for each owner of at most 2 of them",
+            "what all records hold that one owner owns",
+        ),
+    ],
+)
+def test_no_epsilon_is_printed_without_its_relation(capsys, options, sampling, protects):
+    """In the words of `tfdp epsilon`: the commands for a budget say whom it is for, too."""
+    size = ("--examples", 600, "--delta", 1e-4, *options)
+    one = ("--batch-size", 100, "--epochs", 5, *size)
+    said = {}
+    for name, given in {
+        "epsilon": (*one, "--noise-multiplier", 5),
+        "calibrate": (*one, "--epsilon", 2),
+        "plan": (*size, "--epsilon", 2, "--batch-sizes", 100, "--epochs", 5),
+    }.items():
+        assert run(name, *given) == 0
+        said[name] = " ".join(capsys.readouterr().out.split())
+    words = re.search(r"Protects .*?(?= Note:|$)", said["epsilon"]).group()
+    assert words.startswith(f"Protects {protects}")
+    assert said["plan"].endswith(words)
+    assert said["calibrate"].endswith(words)
+    assert sampling in said["plan"]
+    plan = run_json(capsys, "plan", *size, "--epsilon", 2, "--batch-sizes", 100, "--epochs", 5)
+    known = run_json(capsys, "calibrate", *one, "--epsilon", 2)
+    assert (plan["relation"], plan["sampling"]) == (known["relation"], known["sampling"])
 
 
 def test_a_picture_is_written_where_matplotlib_is_there(capsys, tmp_path):

@@ -9,6 +9,7 @@ from scipy import stats
 from tfdp_layers.federated import laplace, selection
 from tfdp_layers.federated.laplace import discrete_laplace
 from tfdp_layers.federated.selection import LargestValues, RandomAboveThreshold, SparseVector, most_updated, share_of
+from tfdp_layers.federated.server import Server
 
 HOSTILE = np.array([np.nan, np.inf, -np.inf, 3e38, -3e38, 1e-45, -0.0, 0.5, -2.0, 1e-3] * 3, np.float32)
 
@@ -161,6 +162,26 @@ def noise_of(which: int, factor: float, monkeypatch) -> float:
     release = how.release(3000)
     stated = (release.query_scale, release.threshold_scale, release.value_scale)[which]
     return stats.kstest(drawn[which] * 0.5 / 2**20 / (stated * factor), "laplace").pvalue
+
+
+@pytest.mark.parametrize("of", [LargestValues, RandomAboveThreshold, SparseVector, Server], ids=lambda of: of.__name__)
+def test_a_bound_that_float32_does_not_hold_is_refused(of):
+    """Uploads of it would be infinite."""
+    largest = float(np.finfo(np.float32).max)
+    more = {RandomAboveThreshold: {"threshold": 0.0}, SparseVector: {"threshold": 0.0, "epsilon": 9e9}}.get(of, {})
+    more = {"weights": np.zeros(9)} if of is Server else more
+    of(fraction=0.5, bound=largest, **more)
+    for bound in (1e300, largest * 1.001, math.inf, math.nan):
+        with pytest.raises(ValueError, match="float32"):
+            of(fraction=0.5, bound=bound, **more)
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0])
+def test_the_largest_bound_gives_finite_uploads(scale):
+    bound = float(np.finfo(np.float32).max) * scale
+    update = SparseVector(1.0, 9.0, bound, 0.0).select(np.full(5, 3e38, np.float32), np.random.default_rng(0))
+    assert len(update)
+    assert np.isfinite(update.values).all()
 
 
 @pytest.mark.parametrize("which", [0, 1, 2], ids=["magnitude", "threshold", "value"])

@@ -148,6 +148,14 @@ def test_the_command_reports_accuracy_rounds_parties_epsilon_and_seconds(capsys)
     assert private["selection"] == "random"
 
 
+def test_the_command_says_that_what_parties_spent_adds_up(capsys):
+    """For a record that several of them hold, as where there are too few for all."""
+    given = ("--dataset", "digits", "--records", "40", "--parties", "2", "--rounds", "1", "--upload", "0.01")
+    assert cli.main(["federated", "simulate", *given, "--epsilon-per-epoch", "5"]) == 0
+    said = capsys.readouterr().out
+    assert "for its whole data set (what they spent adds up for a record that several parties hold); 0 of 2" in said
+
+
 BAD = [
     ([], "federated simulate"),
     (["train"], "'train'"),
@@ -158,6 +166,7 @@ BAD = [
     (["simulate", "--download", "nan"], "--download"),
     (["simulate", "--threshold", "-1"], "--threshold"),
     (["simulate", "--epsilon-per-epoch", "0"], "--epsilon-per-epoch"),
+    (["simulate", "--epsilon-per-epoch", "3", "--bound", "1e300"], "at most 3.403e+38"),
     (["simulate", "--epsilon", "3"], "--epsilon-per-epoch"),
     (["simulate", "--epsilon-per-epoch", "3", "--selection", "largest"], "not private"),
     (["simulate", "--epsilon-per-epoch", "1e-12"], "too small"),

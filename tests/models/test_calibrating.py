@@ -192,6 +192,19 @@ def test_a_budget_of_the_data_set_holds_as_well() -> None:
     assert uses_up(model, 1.0)
 
 
+@pytest.mark.parametrize(("mine", "whose"), [(8.0, "the data set"), (0.5, "the callback")])
+def test_the_line_names_the_budget_that_decided(mine: float, whose: str, capsys: pytest.CaptureFixture[str]) -> None:
+    model = tiny()
+    model.ledger = Ledger(dataset="people", budget=(1.0, DELTA))
+    fit(model, PrivacyBudget(mine, DELTA), verbose=2)
+    said = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Noise multiplier"))
+    least = min(mine, 1.0)
+    assert f": epsilon {least:g} at delta {DELTA:g}" in said
+    other = f", the budget of the data set 'people' (PrivacyBudget(epsilon=8, delta={DELTA:g}) needs less noise), after"
+    assert (other in said) == (whose == "the data set")
+    assert uses_up(model, least)
+
+
 def test_a_run_that_crashed_goes_on_with_about_its_noise_for_the_steps_that_are_left(tmp_path: Any) -> None:
     class Crash(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:

@@ -42,6 +42,9 @@ def audit_training(
     The training is `model.fit` as it is; the model is then good for nothing else, since the canaries spoil it: audit a
     twin of the model that you use. Each step is read from inside, white-box; see `CanaryScores` for the attack.
 
+    What it finds is computed from x and y without noise, and its steps are in the twin's ledger alone: of private
+    records keep it to yourself, or audit on public ones.
+
     Args:
         model: private, compiled, new.
         x, y: the other records: arrays (records, ...).

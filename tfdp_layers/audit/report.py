@@ -8,10 +8,18 @@ from tfdp_layers.accounting.wording import rounded_up
 
 __all__ = ["Audit"]
 
+_PRIVATE = (
+    "Computed from the records that were audited, without noise, and in no ledger of another model: of private records"
+    " keep these numbers to yourself, or audit on public ones."
+)
+
 
 @dataclass(frozen=True)
 class Audit:
     """A claim, and what an attack refutes.
+
+    Not covered by any epsilon: the numbers are computed from the records that were audited, without noise. The steps
+    that were attacked are in the audited model's ledger alone. Of private records they are for those who hold these.
 
     Attributes:
         claimed_epsilon: the upper bound: what the ledger proves (or, where it says so, what a publication claims).
@@ -55,5 +63,5 @@ class Audit:
             f"Claimed: epsilon <= {rounded_up(self.claimed_epsilon)} at delta = {rounded_up(self.delta, 6)}\n"
             f"Audited: epsilon >= {self.audited_epsilon_lower:.4g} with confidence {self.confidence:.0%}"
             f" ({self.assumption}): {verdict}\n"
-            f"{self.correct} of {self.guesses} guesses were right{canaries}.{others}"
+            f"{self.correct} of {self.guesses} guesses were right{canaries}.{others}\n{_PRIVATE}"
         )

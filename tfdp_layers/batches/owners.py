@@ -127,7 +127,7 @@ def _of_record(given: Any) -> list[Any]:
             "A record's entry in `owners` is a dict: whether its keys or its values own the record is not said. Give a"
             " list of owners, list(entry.values()) say."
         )
-    if hasattr(given, "__array__") and not isinstance(given, np.ma.MaskedArray):  # tensors, columns, numbers of NumPy
+    if hasattr(given, "__array__") and not isinstance(given, np.ma.MaskedArray | str | bytes):  # tensors, columns
         return list(np.atleast_1d(np.asarray(given)).tolist())
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str | bytes) else [given]
 

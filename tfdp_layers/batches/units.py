@@ -122,9 +122,12 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
 
 
 def as_ids(ids: Any) -> np.ndarray:
-    """Ids as an array, a list of objects one by one."""
-    if isinstance(ids, list | tuple) and all(isinstance(one, str) for one in ids):
-        return np.array([_PLAIN[str](one) for one in ids])
+    """Ids as an array, a list of objects one by one where NumPy would make two of them alike: 1 and "1", 1 and True."""
+    if isinstance(ids, list | tuple) and any(isinstance(one, str | bytes | bool | np.bool_) for one in ids):
+        found = np.empty(len(ids), object)
+        for place, one in enumerate(ids):  # NumPy would unpack collections of one length
+            found[place] = one
+        return found
     return np.asarray(ids)
 
 
@@ -133,14 +136,23 @@ def named(ids: np.ndarray, argument: str) -> np.ndarray:
     if ids.dtype.kind == "O":  # what pandas makes of strings, and of integers that once had holes
         values = ids.tolist()
         for kind, plain in _PLAIN.items():
-            if all(isinstance(one, kind) for one in values):
-                ids = np.array([plain(one) for one in values])
+            if all(isinstance(one, kind) and not isinstance(one, bool) for one in values):
+                plains = [plain(one) for one in values]
+                _refuse_trailing_zeros(plains, argument)
+                ids = np.array(plains)
                 break
     if ids.dtype.kind == "O" and any(isinstance(one, Iterable) and not isinstance(one, str | bytes) for one in ids):
         raise ValueError(
             f"`{argument}` must be integers or strings, and some of these are collections. Turned into strings, each"
             " combination of people would pass for a person of its own. Where a record belongs to several people, give"
             " owners=, with a list of integers or strings for each record."
+        )
+    kinds = sorted({type(one).__name__ for one in ids}) if ids.dtype.kind == "O" else []
+    if len(kinds) > 1:
+        raise ValueError(
+            f"`{argument}` must be integers or strings, all of one kind. Received: {', '.join(kinds)}. Whether 1 and"
+            " '1' are one person is for you to say. Convert them: ids.astype(str), or of a list [str(one) for one in"
+            " ids], if that keeps different ids apart."
         )
     if ids.dtype.kind not in "iuSU":
         fix = ".astype('int64')" if ids.dtype.kind in "fb" else ".astype(str)"
@@ -151,6 +163,17 @@ def named(ids: np.ndarray, argument: str) -> np.ndarray:
             " keeps different ids apart."
         )
     return ids
+
+
+def _refuse_trailing_zeros(ids: list[Any], argument: str) -> None:
+    """Raises ValueError for strings that end in zero characters: NumPy's arrays drop them, and two people are one."""
+    ending = [one for one in ids if isinstance(one, str | bytes) and one[-1:] in ("\0", b"\0")]
+    if ending:
+        raise ValueError(
+            f"{len(ending)} of the `{argument}` end in a zero character, as {ending[0]!r}: NumPy drops it, and then"
+            " different ids may be one. Give text without it: [one.rstrip('\\0') for one in ids], if that keeps"
+            " different ids apart."
+        )
 
 
 def missing(ids: np.ndarray) -> np.ndarray:

@@ -32,6 +32,11 @@ class Whose:
         """Whether it is said which records belong together."""
         return self.units is not None or self.owners is not None
 
+    @property
+    def owned_by(self) -> int:
+        """How many owners there are; 0 where records are told apart by units, or not at all."""
+        return 0 if self.owners is None else len(self.owners.names)
+
     def grouping(self, secret: str, records: Iterable[bytes] | None = None) -> str:
         """The `grouping` of a release (see `Units.grouping`); empty for records, and where no secret is known."""
         groups = self.owners if self.units is None else self.units
@@ -39,7 +44,7 @@ class Whose:
 
     def stated(self, secret: str, records: Iterable[bytes] | None = None) -> dict[str, Any]:
         """What a release says of it, by the names of its fields. Arguments as of `grouping`."""
-        whose = {"unit": self.unit, "records_per_owner": self.records_per_owner}
+        whose = {"unit": self.unit, "records_per_owner": self.records_per_owner, "owners": self.owned_by}
         return whose | {"grouping": self.grouping(secret, records)}
 
     def entering(self, records: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from absl import flags
 
-from tfdp_layers.accounting import Ledger, calibrate_noise_multiplier, epsilon
+from tfdp_layers.accounting import Ledger, Statement, calibrate_noise_multiplier, epsilon
 from tfdp_layers.accounting.charging import charge
 from tfdp_layers.accounting.wording import cost_text, rounded_up
 from tfdp_layers.commands.command import Command, Refusal, needed, positive, print_json, wrapped
@@ -54,6 +54,8 @@ def _run(values: flags.FlagValues) -> int:
     print(f"noise multiplier = {rounded_up(noise, 6)}")
     print(f"It gives {cost_text(reached, run.delta, 6)} (by {reached.accountant}).")
     print(wrapped(f"Run: {run.steps} steps. Sampling: {run.describe()}", "", 4))
+    statement = Statement.from_ledger(ledger, run.delta)
+    print(wrapped(f"Protects {statement.privacy_unit}; {statement.relation}", "", 4))
     return 0
 
 

@@ -37,6 +37,7 @@ Examples:
 --folder keeps the server's state and each party's ledger: a run that was killed goes on from
 there, and what a party spent is not forgotten.
 """
+_ADDS_UP = "what they spent adds up for a record that several parties hold"
 _DATASETS = ("mnist", "fashion_mnist", "digits")
 _FLOWER_HINT = (
     "--engine flower needs Flower: pip install '.[federated]' (flwr 1.41 with its simulation engine). The"
@@ -105,7 +106,7 @@ def _run(values: flags.FlagValues) -> int:
     if outcome.epsilon_per_party is not None:
         spent = (
             f" Each party spent at most {cost_text(outcome.epsilon_per_party, values.delta)}"
-            f" for its whole data set; {outcome.halted} of {plan.parties} have spent their budget."
+            f" for its whole data set ({_ADDS_UP}); {outcome.halted} of {plan.parties} have spent their budget."
         )
     print(f"Test accuracy {outcome.test_accuracy:.4f} after {outcome.rounds} rounds in {outcome.seconds:.0f} s.{spent}")
     if values.json:

@@ -25,6 +25,7 @@ __all__ = [
 
 # Steps of the grid between 0 and the bound: values and noise are multiples of bound / _LEVELS.
 _LEVELS = 2**20
+LARGEST_BOUND = float(np.finfo(np.float32).max)
 _TEST_SHARE = 8.0 / 9.0  # Of epsilon, for the threshold tests; the rest is for the released values.
 
 
@@ -270,7 +271,10 @@ def _update(chosen: np.ndarray | Sequence[int], change: np.ndarray, bound: float
 def _check(fraction: float, bound: float, threshold: float = 0.0) -> None:
     if not 0.0 < fraction <= 1.0:
         raise ValueError(f"A fraction must be above 0 and at most 1. Received: fraction={fraction!r}.")
-    if not 0.0 < bound < math.inf:
-        raise ValueError(f"bound must be a finite number above 0. Received: {bound!r}.")
+    if not 0.0 < bound <= LARGEST_BOUND:
+        raise ValueError(
+            f"bound must be a finite number above 0, and at most {LARGEST_BOUND:.4g}: uploads are float32, and beyond"
+            f" it infinite. Received: {bound!r}."
+        )
     if not 0.0 <= threshold < math.inf:
         raise ValueError(f"threshold must be a finite number of at least 0. Received: {threshold!r}.")

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
-from tfdp_layers.federated.selection import Update, most_updated, share_of
+from tfdp_layers.federated.selection import LARGEST_BOUND, Update, most_updated, share_of
 
 __all__ = ["RefusedUpload", "Server"]
 
@@ -41,9 +41,10 @@ class Server:
             raise ValueError(
                 f"The weights must be a vector of finite numbers, not empty. Received: shape {self.weights.shape}."
             )
-        if not 0.0 < fraction <= 1.0 or not 0.0 < bound < np.inf:
+        if not 0.0 < fraction <= 1.0 or not 0.0 < bound <= LARGEST_BOUND:
             raise ValueError(
-                f"fraction must be above 0 and at most 1, bound finite and above 0. Received: {fraction!r}, {bound!r}."
+                "fraction must be above 0 and at most 1, bound above 0 and at most what float32 holds. Received:"
+                f" {fraction!r}, {bound!r}."
             )
         self.counters = np.zeros(len(self.weights), np.int64)
         self.round = 0

@@ -174,18 +174,25 @@ def _calibrate(
     accounted = (ledger.as_published() if budget.accept_nominal else None) or ledger
     targets = [Budget(budget.epsilon, budget.delta), *([ledger.budget] if ledger.budget else [])]
     correlation = optimizer.correlation
-    joint = max(_least_noise(target, accounted, batches, max(1, plan.steps), correlation) for target in targets)
+    steps = max(1, plan.steps)
+    needed = [_least_noise(target, accounted, batches, steps, correlation) for target in targets]
+    joint, binding = max(needed), targets[needed.index(max(needed))]  # of two that need as much, the callback's
     optimizer.multiplier.found = rounded_up(joint / _joint_of_one(optimizer, batches, groups))
-    spent = float(epsilon(accounted, budget.delta)) if accounted.steps else 0.0
+    spent = float(epsilon(accounted, binding.delta)) if accounted.steps else 0.0
     beside = f", beside epsilon {at_least(spent)} that the ledger holds" if spent else ""
     of_noise = "" if correlation is None else f" with correlated noise, decay {correlation.number:g}"
     drawn = (
         f"{batches.sampling.batch_size:,} of {batches.examples:,} {'units' if batches.unit == 'unit' else 'records'}"
     )
     drawn += f" (an owner has at most {batches.records_per_owner})" if batches.unit == "owner" else ""
+    of = (
+        ""
+        if binding is targets[0]
+        else f", the budget of the data set {ledger.dataset!r} ({budget!r} needs less noise),"
+    )
     return (
-        f"Noise multiplier {optimizer.multiplier.number:.{_DIGITS}g}: epsilon {at_least(budget.epsilon, 6)} at delta"
-        f" {at_least(budget.delta, 6)} after {plan}, {drawn} each by {batches.sampling.kind} sampling"
+        f"Noise multiplier {optimizer.multiplier.number:.{_DIGITS}g}: epsilon {at_least(binding.epsilon, 6)} at delta"
+        f" {at_least(binding.delta, 6)}{of} after {plan}, {drawn} each by {batches.sampling.kind} sampling"
         f"{of_noise}{beside}."
     )
 

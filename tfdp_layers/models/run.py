@@ -89,6 +89,7 @@ def release_of(
         records_per_unit=batches.records_per_unit,
         views=batches.views,
         records_per_owner=batches.records_per_owner,
+        owners=batches.owners,
         grouping="" if ledger is None else batches.grouping(ledger.secret),
     )
 
