@@ -11,7 +11,13 @@ from tfdp_layers.noise.gaussian import (
 )
 from tfdp_layers.noise.memory import NoiseMemory
 from tfdp_layers.noise.sources import NoiseSource, SecureNoise, SeededNoise, as_noise_source
-from tfdp_layers.noise.sparsity import SparsityPreserving, add_noise_to_selected, as_sparsity_preserving, mapped
+from tfdp_layers.noise.sparsity import (
+    SparsityPreserving,
+    add_noise_to_selected,
+    as_sparsity_preserving,
+    mapped,
+    numbers_of,
+)
 from tfdp_layers.sampling.correlated import Correlated
 
 __all__ = [
@@ -30,6 +36,7 @@ __all__ = [
     "as_sparsity_preserving",
     "check_allocation",
     "mapped",
+    "numbers_of",
     "stddevs_beside_statistics",
 ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
@@ -148,3 +148,12 @@ def mapped(function: Callable[[tf.Tensor], tf.Tensor], gradient: Gradient) -> Gr
     if isinstance(gradient, tf.IndexedSlices):
         return tf.IndexedSlices(function(gradient.values), gradient.indices, gradient.dense_shape)
     return function(gradient)
+
+
+def numbers_of(gradients: Iterable[Gradient | None]) -> list[tf.Tensor]:
+    """What is to be there, all of it, before anything moves: the gradients' numbers, those of selected rows alone.
+
+    TensorFlow writes a variable after what reads it, yet its graph optimizer drops that order where it rewrites
+    products: some public rows met weights that the same step had moved.
+    """
+    return [g.values if isinstance(g, tf.IndexedSlices) else g for g in gradients if g is not None]

@@ -24,7 +24,7 @@ def euclidean_norm(rows: tf.Tensor) -> tf.Tensor:
     in one running sum, whose float32 rounding grows with the number of terms. Over a million equal terms it was off by
     1%, axis by axis by 1e-5.
     """
-    if rows.dtype.size < 4:
+    if tf.as_dtype(rows.dtype).size < 4:
         rows = tf.cast(rows, tf.float32)
     if len(rows.shape) == 1:
         return tf.abs(rows)
