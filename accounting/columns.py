@@ -12,7 +12,7 @@ import numpy as np
 
 __all__ = ["columns_of", "words_of"]
 
-_MOST = 64
+_MOST = 32
 """Columns of an array that are looked at, the first ones: tables of more hold enough that did not change."""
 _ROWS = 1 << 14
 """Rows of a column that are compared: the first ones."""

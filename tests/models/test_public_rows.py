@@ -166,6 +166,15 @@ def test_the_same_in_other_modes(name, options):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-7)
 
 
+@pytest.mark.slow
+def test_public_rows_meet_the_weights_of_their_own_step():
+    """In a graph some met weights that the same step had moved, in one of four trainings."""
+    private = moves("noisy", None, (ROWS_X, ROWS_Y))
+    for _ in range(12):
+        for a, b in zip(moves("noisy", (ROWS_X, ROWS_Y)), private, strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-7)
+
+
 @pytest.mark.parametrize("name", ["adaptive 0.1", "AdaDP 10"])
 def test_public_rows_left_in_the_units_of_the_sums_would_be_seen(name, monkeypatch):
     """The planted bug: they never come back to the units of the gradient."""

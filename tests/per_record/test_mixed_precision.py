@@ -145,7 +145,8 @@ def low_policy(request):
 def low_model(layers, bounding):
     keras.utils.set_random_seed(1)
     made, shape = LOW[layers]()
-    model = tfdp.PrivateSequential([keras.Input(shape), *made, kl.Dense(3)])
+    kind = "int32" if layers == "embedding" else None
+    model = tfdp.PrivateSequential([keras.Input(shape, dtype=kind), *made, kl.Dense(3)])
     model.compile(BOUNDINGS[bounding](), product)
     return model, shape
 

@@ -10,7 +10,7 @@ from tfdp_layers.caller import warn
 
 __all__ = ["warn_of_windows"]
 
-_ROWS, _NUMBERS = 1 << 12, 1 << 20
+_ROWS, _NUMBERS = 1 << 12, 1 << 18
 """Rows that are looked at, and numbers of them."""
 _SHIFTS, _PARTS = 32, 8
 """Windows are compared when moved by each of so many steps, and by each of the first so many parts of their length."""

@@ -20,7 +20,9 @@ from tfdp_layers.noise import (
     as_noise_source,
     check_allocation,
     mapped,
+    numbers_of,
 )
+from tfdp_layers.optimizers.gradients import gradients_of
 from tfdp_layers.optimizers.inner import inner_optimizer, refuse_options, refuse_wrapped
 from tfdp_layers.optimizers.learning_rate import LearningRate
 from tfdp_layers.optimizers.noise_multiplier import CALIBRATE, NoiseMultiplier
@@ -115,13 +117,7 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
 
         Raises: ValueError unless it is an integer of at least 0.
         """
-        if isinstance(more, bool) or not hasattr(more, "__index__") or int(more) < 0:
-            raise ValueError(
-                "limit_releases takes the number of further releases, 0 or more: a limit can only be lowered while fit"
-                f" runs. Received: {more!r}. Each fit starts without a limit."
-            )
-        self._limit.variable.assign(min(int(more), self.releases_left()))
-        self._limit.unlimited = False
+        self._limit.lower(more)
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
@@ -257,16 +253,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
             means = [mapped(lambda total: tf.cast(total, tf.float32) / batch_size, total) for total in noisy]
             if self._observer is not None:
                 self._observer([tf.convert_to_tensor(mean) for mean in means])
-            public: list[Any] = [None] * len(variables)
-            if public_sums is not None:  # before `after_noise` moves the state that bounded them
-                shown = [tf.cast(total, tf.float32) / batch_size for total in public_sums()]
-                public = self.in_units(shown, variables, groups)
-            gradients = self.after_noise(means[: len(variables)], means[len(variables) :], variables, groups)
-            for extra in (public, weight_terms() if weight_terms else [None] * len(variables)):
-                gradients = [
-                    g if e is None else tf.convert_to_tensor(g) + e for g, e in zip(gradients, extra, strict=True)
-                ]
-            with made_here() as operations:
+            gradients = gradients_of(self, means, variables, groups, batch_size, weight_terms, public_sums)
+            with made_here() as operations, tf.control_dependencies(numbers_of(gradients)):
                 self.inner_optimizer.apply(gradients, list(variables))
             refuse_outside(operations, f"The update of the wrapped optimizer {self.inner_optimizer.name!r}")
             self._iterations.assign_add(1)

@@ -62,6 +62,16 @@ class ReleaseLimit:
         finally:
             self._stepping = thread
 
+    def lower(self, more: Any) -> None:
+        """Allows at most so many further releases. Raises ValueError unless it is an integer of at least 0."""
+        if isinstance(more, bool) or not hasattr(more, "__index__") or int(more) < 0:
+            raise ValueError(
+                "limit_releases takes the number of further releases, 0 or more: a limit can only be lowered while fit"
+                f" runs. Received: {more!r}. Each fit starts without a limit."
+            )
+        self.variable.assign(min(int(more), self.left()))
+        self.unlimited = False
+
     def reserve(self, releases: int) -> None:
         """Sets `reserved`: the operations alone, since every step waits for it."""
         if isinstance(self.reserved, tf.distribute.DistributedValues):
