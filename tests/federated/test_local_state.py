@@ -66,3 +66,25 @@ def test_a_private_model_is_of_one_party():
         KerasTraining(model, X, Y)
     with pytest.raises(ValueError, match="Give each party a model of its own"):
         KerasTraining(model, OTHERS["positive"], Y)
+
+
+def test_layers_that_are_frozen_later_keep_nothing_of_another_party():
+    def after(other):
+        model = model_of(OPTIMIZERS["momentum"])
+        theirs, mine = (TRAIN["fit"](model, x, Y) for x in (OTHERS[other], X))
+        theirs(flat_weights(model))
+        model.layers[0].trainable = False
+        return mine(flat_weights(model) * 0.0), model.layers[0].get_weights()
+
+    (one, kept), (again, also) = map(after, OTHERS)
+    np.testing.assert_array_equal(one, again)
+    for value, other in zip(kept, also, strict=True):
+        np.testing.assert_array_equal(value, other)
+
+
+def test_a_model_that_is_compiled_again_is_refused():
+    model = model_of(OPTIMIZERS["momentum"])
+    train = TRAIN["fit"](model, X, Y)
+    model.compile("adam", "mse")
+    with pytest.raises(ValueError, match=r"compiled again.*make the training of each party"):
+        train(flat_weights(model))

@@ -30,14 +30,14 @@ def set_flat_weights(model: "keras.Model", weights: np.ndarray) -> None:
         variable.assign(part.reshape(variable.shape))
 
 
-_before: "weakref.WeakKeyDictionary[keras.Model, dict[int, np.ndarray]]" = weakref.WeakKeyDictionary()
+_before: "weakref.WeakKeyDictionary[keras.Model, dict[int, tuple[Any, np.ndarray]]]" = weakref.WeakKeyDictionary()
 """What the variables of a model held before the first party trained it, by their ids."""
 _trained_on: "weakref.WeakKeyDictionary[keras.Model, Any]" = weakref.WeakKeyDictionary()
 """The records of the party that a private model is of."""
 
 
 class LocalState:
-    """What a model keeps from step to step beside its trainable weights, of one party: of its records, too.
+    """What a model keeps from step to step, of one party: of its records, too. Its weights are set anew each turn.
 
     Moments and momentum of the optimizer, its loss scale, averages of the weights, statistics of BatchNormalization:
     whatever a turn leaves there must not go into the next party's upload. So each party takes its own along, and begins
@@ -51,14 +51,19 @@ class LocalState:
         optimizer = model.optimizer
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
-        trained = {id(one) for one in model.trainable_variables}
-        found = {id(one): one for one in [*model.variables, *optimizer.variables] if id(one) not in trained}
-        self._variables = list(found.values())
-        if model not in _before:
-            _before[model] = {id(one): np.array(one) for one in self._variables}
-        self._values = [_before[model][id(one)] for one in self._variables]
+        self._model, self._optimizer = model, optimizer
+        self._variables = [*model.variables, *optimizer.variables]
+        before = _before.setdefault(model, {})
+        for one in self._variables:  # of all, since which of them are trained may change
+            before.setdefault(id(one), (one, np.array(one)))
+        self._values = [before[id(one)][1] for one in self._variables]
 
     def __enter__(self) -> None:
+        if self._model.optimizer is not self._optimizer:
+            raise ValueError(
+                f"Model {self._model.name!r} was compiled again: what its new optimizer keeps would go from one party"
+                " to the next. Compile it first, then make the training of each party."
+            )
         for variable, value in zip(self._variables, self._values, strict=True):
             variable.assign(value)
 
@@ -103,8 +108,8 @@ class KerasTraining:
 
     def __call__(self, weights: np.ndarray) -> np.ndarray:
         """Trains from `weights`, float32 (size,); returns the new ones. Variables that are not trained stay local."""
-        set_flat_weights(self.model, weights)
         with self._own:
+            set_flat_weights(self.model, weights)
             self.model.fit(self.x, self.y, **self.options)
         return flat_weights(self.model)
 
@@ -150,8 +155,8 @@ class CompiledEpochs:
         records, labels, own = self._constant(x), self._constant(y), LocalState(self.model)
 
         def train(weights: np.ndarray) -> np.ndarray:
-            set_flat_weights(self.model, weights)
             with own:
+                set_flat_weights(self.model, weights)
                 for _ in range(self.epochs):
                     self._epoch(records, labels)
             return flat_weights(self.model)
