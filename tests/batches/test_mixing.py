@@ -95,6 +95,15 @@ MIXED = {
     "two orders of batches": lambda: Data.zip((ROWS.shuffle(60).batch(20), ROWS.batch(20))).map(half).unbatch(),
     "a filter of batches": lambda: ROWS.batch(20).filter(lambda x, y: tf.reduce_mean(y[:, 0]) > 0.4).unbatch(),
     "taken apart by a flat map": lambda: ROWS.batch(20).map(centred).flat_map(slices),
+    "within a flat map": lambda: ROWS.batch(20).flat_map(lambda x, y: slices(*centred(x, y))),
+    "within an interleave": lambda: ROWS.batch(20).interleave(lambda x, y: slices(*centred(x, y))),
+    "batches of batches": lambda: ROWS.batch(10).map(centred).batch(2).unbatch().unbatch(),
+    "batched anew": lambda: ROWS.batch(20).map(centred).rebatch(5).unbatch(),
+    "groups": lambda: (
+        ROWS.group_by_window(lambda x, y: tf.argmax(y), lambda _, group: group.batch(30), window_size=30)
+        .map(centred)
+        .unbatch()
+    ),
     "one tensor": lambda: Data.from_tensors((X, Y)).map(centred).unbatch(),
     "a generator": lambda: generated().map(centred).unbatch(),
 }
@@ -143,6 +152,15 @@ def test_what_is_not_known_is_said():
         UserWarning, match="Whether records meet in this pipeline is not known: .* no rule for operation"
     ):
         refuse_mixing(ROWS.batch(20).map(odd).unbatch())
+
+
+def test_functions_within_functions_that_write_are_said():
+    total = tf.Variable(tf.zeros(8))
+    within = tf.function(lambda x: x - total.assign_add(x))
+    branches = ROWS.map(lambda x, y: (tf.cond(y[0] > 0.0, lambda: total.assign_add(x), lambda: x), y))
+    for pipeline in (ROWS.map(lambda x, y: (within(x), y)), branches):
+        with pytest.warns(UserWarning, match="a function within one of its functions writes a variable"):
+            refuse_mixing(pipeline)
 
 
 def test_python_code_on_batches_is_refused_and_on_records_it_is_not():

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfdp_layers.caller import warn
-from tfdp_layers.proof.proving import prove_rows
+from tfdp_layers.proof.proving import examined, prove_rows, row_by_row
 
 __all__ = ["Meeting", "meetings", "refuse_mixing", "warn_of_mixing"]
 
@@ -79,40 +79,58 @@ def warn_of_mixing(dataset: tf.data.Dataset) -> None:
 
 
 def meetings(dataset: tf.data.Dataset, batched: bool) -> Iterator[Meeting]:
-    """Where records meet on the way to the elements of this pipeline."""
+    """Where records meet on the way to the elements of this pipeline, or, if `batched`, to the rows of these."""
+    yield from _meetings(dataset, int(batched))
+
+
+def _meetings(dataset: tf.data.Dataset, depth: int) -> Iterator[Meeting]:
+    """Args: depth: how many axes of its elements are taken apart further on."""
     name, inputs = type(dataset).__name__, list(dataset._inputs())
     wrapped = getattr(dataset, "_map_func", None) or getattr(dataset, "_predicate", None)
     graph = getattr(getattr(wrapped, "function", None), "graph", None)
+    slices = [] if graph is None else _sliced(graph)
     if graph is not None and _keeps_records(graph):
         yield Meeting(True, "a function of it writes what it makes of a record into a variable, which others read")
+    elif graph is not None and _writes_within(graph):
+        yield Meeting(False, "a function within one of its functions writes a variable")
     elif "Scan" in name:
         yield Meeting(True, ".scan (also in rejection_resample) passes on a state from record to record")
-    elif batched and any(kind in name for kind in _FILTERS):
+    elif depth and any(kind in name for kind in _FILTERS):
         yield Meeting(True, "a filter keeps or drops whole batches, so whether a record stays depends on others")
-    elif batched and "Map" in name and "FlatMap" not in name:
-        yield from _of_function(dataset, inputs[0], wrapped)
+    elif slices and _have_rows(inputs[0]):
+        yield from _of_function(inputs[0], wrapped, slices)
+    elif depth and "Map" in name and "FlatMap" not in name:
+        yield from _of_function(inputs[0], wrapped)
+        if depth > 1:
+            yield Meeting(False, "a function on batches of batches is followed for the outer ones alone")
     if "Zip" in name:
         yield from _of_zip(inputs)
-    inside = batched
-    if "Unbatch" in name or ("FlatMap" in name and _makes_slices(graph)):
-        inside = True
-    elif "Batch" in name or "FlatMap" in name or "Window" in name:
-        inside = False
+    if "Unbatch" in name or slices:
+        depth += 1
+    elif "Batch" in name:
+        depth = max(0, depth - 1)
+    elif "FlatMap" in name or "Interleave" in name or "Window" in name:
+        depth = 0
     for one in inputs:
-        yield from meetings(one, inside)
+        yield from _meetings(one, depth)
 
 
-def _of_function(dataset: Any, source: Any, wrapped: Any) -> Iterator[Meeting]:
-    """What a map between .batch and .unbatch makes of the rows of its batches."""
+def _of_function(source: Any, wrapped: Any, made: Sequence[Any] | None = None) -> Iterator[Meeting]:
+    """What a function makes of the rows of its batches.
+
+    Args:
+        made: tensors of its graph that are taken apart; all that it gives if left out.
+    """
     specs = tf.nest.flatten(source.element_spec)
-    if not all(isinstance(one, tf.TensorSpec) and one.shape.rank for one in specs):
+    if not _have_rows(source):
         yield Meeting(False, f"elements of {source.element_spec} are no batches of records")
         return
     function = wrapped.function
     try:
         if any(one.shape[0] is not None for one in specs):  # .batch(drop_remainder=True): traced anew, for any number
             function = _for_any_number(wrapped._func, source.element_spec)
-        report = prove_rows(function)
+            made = None if made is None else _sliced(function.graph)
+        report = prove_rows(function) if made is None else examined(function, None, made, (), (), row_by_row)
     except Exception as error:  # of the caller's own code, traced anew
         yield Meeting(False, f"a function on batches was not followed ({type(error).__name__})")
         return
@@ -145,9 +163,19 @@ def _keeps_records(graph: Any) -> bool:
     return False
 
 
-def _makes_slices(graph: Any) -> bool:
-    """Whether a flat map takes its elements apart, as `Dataset.from_tensor_slices` in its function does."""
-    return graph is not None and any(one.type == "TensorSliceDataset" for one in graph.get_operations())
+def _have_rows(dataset: Any) -> bool:
+    specs = tf.nest.flatten(dataset.element_spec)
+    return all(isinstance(one, tf.TensorSpec) and bool(one.shape.rank) for one in specs)
+
+
+def _writes_within(graph: Any) -> bool:
+    """Whether a function that it calls, or a branch, writes a variable."""
+    return any("Assign" in node.op for one in graph.as_graph_def().library.function for node in one.node_def)
+
+
+def _sliced(graph: Any) -> list[Any]:
+    """What its flat map takes apart, as `Dataset.from_tensor_slices` in its function does."""
+    return [one for each in graph.get_operations() if each.type == "TensorSliceDataset" for one in each.inputs]
 
 
 def _of_zip(branches: list[Any]) -> Iterator[Meeting]:
