@@ -53,6 +53,22 @@ def spent() -> None:
     fit(model, callbacks=[tfdp.callbacks.PrivacyBudget(1.0, 1e-4)])
 
 
+def trained() -> Any:
+    model = plain()
+    model.compile("sgd", LOSS)
+    model.fit(X, Y, verbose=0)
+    return model
+
+
+def centred() -> tf.data.Dataset:
+    batches = tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)
+    return batches.map(lambda x, y: (x - tf.reduce_mean(x, 0), y)).unbatch()
+
+
+def windows() -> np.ndarray:
+    return np.lib.stride_tricks.sliding_window_view(np.cumsum(X.ravel()), 24)[:64].copy()
+
+
 def adapted() -> Any:
     layer = keras.layers.Normalization()
     layer.adapt(X)
@@ -75,6 +91,10 @@ class Own(keras.losses.Loss):
 LAST, ONE = keras.layers.Dense(3), keras.layers.Dense(1)
 PIPELINE = tf.data.Dataset.from_tensor_slices((X, Y))
 MISTAKES = {
+    "columns scaled by a fitted StandardScaler": lambda: fit(x=(X - X.mean(0)) / X.std(0)),
+    "a model that Keras trained before": lambda: private(trained()),
+    "MixUp, or a batch's mean, in a pipeline": lambda: tfdp.records(centred()),
+    "windows of one series that overlap": lambda: tfdp.PrivateBatches(windows(), Y, tfdp.sampling.Poisson(8)),
     "a new model on the same records, by a cell that is run again say": lambda: anew(),
     "the ledger as an argument of fit": lambda: fit(ledger=tfdp.accounting.Ledger()),
     "the ledger as an argument of make_private": lambda: tfdp.make_private(plain(), ledger="ledger.json"),  # type: ignore[arg-type]
