@@ -10,8 +10,8 @@ _ASSUMPTIONS = (
     "One record is one person; someone with several records is protected less.",
     "The number of records and the batch size count as public, whether they were given or fit counted them: both stand"
     " in this statement, and how many records there are is not hidden.",
-    "Which records these are was decided for each by itself, or by chance that nobody knows, and each was made of its"
-    " own data alone: by no ranks, quotas, statistics or seeded shuffles of all of them.",
+    "Whether a record is among these was decided from it alone, or by chance that nobody knows: not by ranks, quotas,"
+    " outlier tests or seeded shuffles of all records. And each was made of its own data alone.",
     "The initial weights are public, or their own privacy cost is in this ledger.",
     "Scaling constants, class weights and sample weights were not computed from the private data.",
     "Validation data are public.",
@@ -29,8 +29,8 @@ _UNIT_ASSUMPTIONS = (
     *_ASSUMPTIONS[2:],
 )
 _PARTS = (
-    "Nothing less than a {unit} is to be hidden better: that one of its records is there, or what it holds, is"
-    " protected as two {unit}s are, since it may turn around what the {unit}'s other records add."
+    "A part of a {unit} is hidden less than the whole: whether one of its records is there, or what it holds, is"
+    " protected only as two whole {unit}s are."
 )
 _OWNER_ASSUMPTIONS = (
     "Who owns which record is public, and as the owners that training was given say; an owner under several names is"

@@ -19,8 +19,8 @@ UNNAMED = (
 """In the place of the data set, where the ledger is that of a run."""
 
 AS_SO_MANY = (
-    "is protected as so many records are, mostly by more than so many times the epsilon that will be stated (tfdp"
-    " epsilon --records-per-owner)."
+    "is protected less than will be stated: of k such records epsilon is mostly more than k times as large (tfdp"
+    " epsilon ... --records-per-owner k computes it)."
 )
 """What a person of several records is told of a guarantee for one."""
 

@@ -66,7 +66,7 @@ def test_others_are_left_in_peace(name):
 
 def test_batches_of_records_say_it_and_those_of_units_do_not():
     x, y = windows(24), np.ones((len(windows(24)), 1))
-    with pytest.warns(UserWarning, match=r"unit_ids=.*cut a series"):
+    with pytest.warns(UserWarning, match=r"unit_ids=.*take windows that do not overlap"):
         tfdp.PrivateBatches(x, y, tfdp.sampling.Poisson(8))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

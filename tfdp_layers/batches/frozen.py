@@ -24,6 +24,7 @@ def warn_of_frozen(dataset: tf.data.Dataset) -> None:
             f"A map of this pipeline draws random numbers (operation {found!r}), and tfdp.records reads a pipeline"
             " once: every epoch sees the same draws. For augmentation that is drawn afresh put random layers into the"
             " model (keras.layers.RandomFlip, say), or give a source with an index: tfdp.records(source, transform)."
+            " (That costs learning, not privacy.)"
         )
 
 

@@ -29,9 +29,10 @@ _IN_ORDER = (
 """In the names of data sets that keep their records' order and leave none out."""
 _FILTERS = ("Filter", "TakeWhile")
 _FIX = (
-    " Let each record be made of its own item alone: in dataset.map before .batch, in the transform of tfdp.records, or"
-    " in a layer of the model. Constants of all records (means, scales, vocabularies) come from elsewhere, or with"
-    " noise: tfdp.layers.PrivateNormalization, tfdp.preprocessing.quantiles (docs/data.md)."
+    " Make each record of its own item alone: put the function into dataset.map before .batch (a filter, too), or into"
+    " a layer of the model that treats each record by itself. Leave out MixUp, CutMix, .scan, and shuffles in one"
+    " branch of a zip: they mix records by design. Constants of all records (means, scales, vocabularies) come from"
+    " elsewhere, or with noise: tfdp.layers.PrivateNormalization, tfdp.preprocessing.quantiles (docs/data.md)."
 )
 
 
@@ -137,7 +138,7 @@ def _of_function(source: Any, wrapped: Any, made: Sequence[Any] | None = None) -
     if not report.proved:
         where = f" (operation {report.operation!r} of type {report.type})" if report.type else ""
         mixed = report.status == "mixed"
-        what = "makes rows that are no function of one record each" if mixed else "is not understood"
+        what = "makes a row out of several records" if mixed else "is not understood"
         yield Meeting(mixed, f"a function on batches {what}: {report.reason}{where}")
 
 

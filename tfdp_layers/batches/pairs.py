@@ -32,7 +32,8 @@ def warn_of_pairs(arrays: Sequence[np.ndarray]) -> None:
     if again:
         warn(
             "Rows of one input come again in other records, as images do that are paired with several others, or what"
-            f" is known of a person beside each of their visits. Whoever is in all of these records {AS_SO_MANY}"
-            " Say whose the records are, fit(..., unit_ids=...), or owners= where a pair is of two people; or use each"
-            " of them once. Where such rows are public (products, questions), nothing is lost."
+            f" is known of a person beside each of their visits. Whoever is in all of these records {AS_SO_MANY} Say"
+            " whose the records are, fit(..., unit_ids=...); where a pair is of two people owners=, of records that"
+            " tfdp.preprocessing.limit_owners keeps; or use each of them once. Where such rows are public (products,"
+            " questions), nothing is lost."
         )

@@ -33,7 +33,7 @@ def warn_of_scaled(**given: Any) -> None:
         standard, ranged = sum(map(_standardised, tables)), _ranged(tables)
         if not standard and not ranged:
             continue
-        how = "mean 0 and standard deviation 1" if standard else "its smallest value at 0 and its largest at 1"
+        how = "mean 0 and standard deviation 1" if standard else "0 as smallest and 1 as largest value"
         count = standard or ranged
         warn(
             f"Of {name}, {'a column has' if count == 1 else f'{count} columns have each'} exactly {how}: scaled by"

@@ -33,8 +33,9 @@ def warn_of_windows(arrays: Iterable[np.ndarray]) -> None:
             warn(
                 f"Records overlap: of {rows:,} that were looked at, {found:,} go on as another one does a few steps"
                 " later, as windows of a series do. A measurement is in many of them, up to as many as a window has"
-                f" steps, and whoever it is of {AS_SO_MANY} Say whose each window is, fit(..., unit_ids=...), or cut a"
-                " series into windows that do not overlap, one for each person."
+                f" steps, and the person it was measured on {AS_SO_MANY} Say whose each window is, fit(...,"
+                " unit_ids=...); or take windows that do not overlap. Of one long series of one person nothing hides"
+                " the person. Where the series is public, nothing is lost."
             )
             return
 

@@ -17,7 +17,7 @@ _MANY = 250
 
 _FIX = (
     "Compute on the whole batch at once, with axis 0 left alone; or let keras.ops.vectorized_map(function, x) call the"
-    " function for each record."
+    " function for each record. A layer that is not yours goes before fit: into the transform of a source."
 )
 
 
@@ -95,5 +95,5 @@ def refuse_unrolled(model: keras.Model, forward: Callable[[Any], Any], inputs: A
         raise ValueError(
             f"Records are not independent in model {model.name!r}: {report.reason} (operation {report.operation!r} of"
             f" type {report.type}{layer}). {python}, and where it does not know how many they are, as in a step, it"
-            f" takes others. {_FIX}"
+            f" takes rows of other records. {_FIX}"
         )

@@ -26,15 +26,16 @@ def warn_of_statistics(model: Any, inputs: Sequence[np.ndarray], labels: Sequenc
         bias = getattr(own, "bias", None)
         if isinstance(own, keras.layers.Normalization) and _normalises(own, inputs):
             what = "mean and variance are those of these records"
+            fix = "Take constants from elsewhere, or pay for them: tfdp.layers.PrivateNormalization (docs/data.md)"
         elif bias is not None and any(_log_odds(bias, one) for one in labels):
             what = "bias holds the log odds of the classes of these records"
+            fix = "Let it begin at 0, or pay for a share first: tfdp.release_metric(y == 1, model.ledger, stddev=0.01)"
         else:
             continue
         warn(
             f"Layer {own.name!r} ({type(own).__name__}): its {what}, to the last digits that count. Those are numbers"
-            " of the private records without noise, and no epsilon covers them. Take constants from elsewhere, or"
-            " learn them with noise: tfdp.layers.PrivateNormalization, tfdp.release_metric (docs/data.md). Where these"
-            " come from elsewhere, nothing is lost."
+            f" of the private records without noise, and no epsilon covers them. {fix}. Where these come from"
+            " elsewhere, nothing is lost."
         )
         return
 
