@@ -31,6 +31,10 @@ def half(one, other):
     return 0.5 * (one[0] + other[0]), 0.5 * (one[1] + other[1])
 
 
+def half_of(one, x):
+    return one[0] + x, one[1]
+
+
 def layer(made):
     """A layer on x alone, in training."""
 
@@ -54,11 +58,18 @@ def slices(x, y):
     return Data.from_tensor_slices((x, y))
 
 
-def kept():
+COUNT = tf.Variable(0.0)
+
+
+def twice(rows):
+    return Data.zip((rows.map(lambda x, y: x), rows.map(lambda x, y: y)))
+
+
+def kept(write=lambda total, x: total.assign_add(x)):
     total = tf.Variable(tf.zeros(8))
 
     def call(x, y):
-        return x - total.assign_add(x), y
+        return x - write(total, x), y
 
     return ROWS.map(call)
 
@@ -104,6 +115,14 @@ MIXED = {
         .map(centred)
         .unbatch()
     ),
+    "beside a batch's mean": lambda: Data.zip((ROWS, ROWS.batch(60).map(centred).repeat())),
+    "elements beside batches": lambda: Data.zip((ROWS, ROWS.batch(2))).map(lambda one, two: one),
+    "one shuffle read twice": lambda: twice(ROWS.shuffle(60)),
+    "as long as": lambda: ROWS.take_while(lambda x, y: x[0] < 0.9),
+    "a scattered variable": lambda: kept(lambda total, x: total.scatter_add(tf.IndexedSlices(x[:1], [0]))),
+    "behind a write": lambda: (
+        ROWS.batch(20).map(tf.function(lambda x, y: (COUNT.assign_add(1.0), centred(x, y))[1])).unbatch()
+    ),
     "one tensor": lambda: Data.from_tensors((X, Y)).map(centred).unbatch(),
     "a generator": lambda: generated().map(centred).unbatch(),
 }
@@ -127,6 +146,14 @@ FINE = {
     "windows": lambda: keras.utils.timeseries_dataset_from_array(X, Y, 5).unbatch(),
     "numbered": lambda: ROWS.enumerate().map(lambda place, one: one),
     "a generator": lambda: generated().unbatch(),
+    "read twice, interleaved": lambda: twice(Data.range(3).interleave(lambda place: slices(X[:9], Y[:9]))),
+    "read twice, a part": lambda: twice(ROWS.take(30).skip(2).shard(2, 0)),
+    "read twice, filtered": lambda: twice(ROWS.filter(lambda x, y: y[0] > 0.5)),
+    "read twice, shuffled once": lambda: twice(ROWS.shuffle(9, seed=1, reshuffle_each_iteration=False)),
+    "read twice in batches": lambda: (
+        Data.zip((ROWS.batch(4), ROWS.map(lambda x, y: x).batch(4))).map(half_of).unbatch()
+    ),
+    "parsed files": lambda: Data.range(3).interleave(lambda place: slices(X[:9], Y[:9]).map(lambda x, y: (x, y))),
     "interleaved": lambda: Data.range(3).interleave(lambda place: ROWS.shard(3, place)),
     "two data sets": lambda: ROWS.concatenate(Data.from_tensor_slices((X + 1.0, Y))),
 }
@@ -142,6 +169,25 @@ def test_records_that_meet_are_refused(name):
 @pytest.mark.parametrize("name", slow_but(["doubled", "of a fixed size", "words", "windows", "mapped twice"], [*FINE]))
 def test_what_works_record_by_record_is_taken_without_a_word(name):
     assert list(meetings(FINE[name](), batched=False)) == []
+
+
+UNKNOWN = {
+    "another data set": lambda: ROWS.map(
+        lambda x, y: (x - ROWS.reduce(tf.zeros(8), lambda all_of, one: all_of + one[0]), y)
+    ),
+    "a group": lambda: ROWS.group_by_window(
+        lambda x, y: tf.constant(0, tf.int64), lambda _, group: group.batch(8).map(centred), window_size=8
+    ).unbatch(),
+    "a flat map": lambda: ROWS.batch(8).flat_map(lambda x, y: Data.from_tensors(centred(x, y)).unbatch()),
+    "unique": lambda: Data.from_tensor_slices(np.arange(60) // 2).unique(),
+}
+
+
+@pytest.mark.parametrize("name", slow_but(["another data set", "a flat map", "unique"], [*UNKNOWN]))
+def test_what_cannot_be_followed_is_said(name):
+    found = list(meetings(UNKNOWN[name](), batched=False))
+    assert found
+    assert not any(one.certain for one in found)
 
 
 def test_what_is_not_known_is_said():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -13,21 +13,18 @@ from tfdp_layers.proof.proving import examined, prove_rows, row_by_row
 
 __all__ = ["Meeting", "meetings", "refuse_mixing", "warn_of_mixing"]
 
-_IN_ORDER = (
-    "Map",
-    "Prefetch",
-    "Cache",
-    "Options",
-    "Batch",
-    "Unbatch",
-    "Restructured",
-    "Repeat",
-    "_Tensor",
-    "Zip",
-    "Assert",
-)
-"""In the names of data sets that keep their records' order and leave none out."""
-_FILTERS = ("Filter", "TakeWhile")
+_IN_PLACE = ("Map", "Prefetch", "Cache", "Options", "Restructured", "Zip", "Assert")
+"""In the names of data sets that give what they make of an element at its place."""
+_BY_NUMBERS = {
+    "Unbatch": (),
+    "Batch": ("_batch_size", "_drop_remainder"),
+    "Repeat": ("_count",),
+    "Take": ("_count",),
+    "Skip": ("_count",),
+    "Shard": ("_num_shards", "_index"),
+}
+"""Those that move elements to places which follow from these numbers, in this order: "Batch" is part of "Unbatch"."""
+_BATCHING, _MAPPING = ("BatchDataset", "BatchDatasetV2"), ("MapDataset", "ParallelMapDataset", "ParallelMapDatasetV2")
 _FIX = (
     " Make each record of its own item alone: put the function into dataset.map before .batch (a filter, too), or into"
     " a layer of the model that treats each record by itself. Leave out MixUp, CutMix, .scan, and shuffles in one"
@@ -87,21 +84,22 @@ def meetings(dataset: tf.data.Dataset, batched: bool) -> Iterator[Meeting]:
 def _meetings(dataset: tf.data.Dataset, depth: int) -> Iterator[Meeting]:
     """Args: depth: how many axes of its elements are taken apart further on."""
     name, inputs = type(dataset).__name__, list(dataset._inputs())
-    wrapped = getattr(dataset, "_map_func", None) or getattr(dataset, "_predicate", None)
-    graph = getattr(getattr(wrapped, "function", None), "graph", None)
-    slices = [] if graph is None else _sliced(graph)
-    if graph is not None and _keeps_records(graph):
-        yield Meeting(True, "a function of it writes what it makes of a record into a variable, which others read")
-    elif graph is not None and _writes_within(graph):
-        yield Meeting(False, "a function within one of its functions writes a variable")
-    elif "Scan" in name:
+    graphs = _graphs(dataset)
+    slices = [one for graph in graphs for one in _sliced(graph)]
+    for graph in graphs:
+        yield from _of_graph(graph, flat="FlatMap" in name or "Interleave" in name)
+    if "Scan" in name:
         yield Meeting(True, ".scan (also in rejection_resample) passes on a state from record to record")
-    elif depth and any(kind in name for kind in _FILTERS):
+    elif "TakeWhile" in name:
+        yield Meeting(True, ".take_while lets one record decide about all behind it")
+    elif "Unique" in name:
+        yield Meeting(False, ".unique leaves out records that equal others")
+    elif depth and "Filter" in name:
         yield Meeting(True, "a filter keeps or drops whole batches, so whether a record stays depends on others")
     elif slices and _have_rows(inputs[0]):
-        yield from _of_function(inputs[0], wrapped, slices)
+        yield from _of_function(inputs[0], dataset._map_func, taken_apart=True)  # type: ignore[attr-defined]
     elif depth and "Map" in name and "FlatMap" not in name:
-        yield from _of_function(inputs[0], wrapped)
+        yield from _of_function(inputs[0], dataset._map_func)  # type: ignore[attr-defined]
         if depth > 1:
             yield Meeting(False, "a function on batches of batches is followed for the outer ones alone")
     if "Zip" in name:
@@ -116,11 +114,36 @@ def _meetings(dataset: tf.data.Dataset, depth: int) -> Iterator[Meeting]:
         yield from _meetings(one, depth)
 
 
-def _of_function(source: Any, wrapped: Any, made: Sequence[Any] | None = None) -> Iterator[Meeting]:
+def _graphs(dataset: Any) -> list[Any]:
+    """Of the functions of a data set."""
+    wrapped = (getattr(dataset, name, None) for name in ("_map_func", "_predicate", "_reduce_func", "_key_func"))
+    functions = (getattr(one, "function", None) for one in wrapped)
+    return [one.graph for one in functions if hasattr(one, "graph")]
+
+
+def _of_graph(graph: Any, flat: bool) -> Iterator[Meeting]:
+    """What shows in a function whatever its elements are.
+
+    Args:
+        flat: whether it gives data sets, which may read others (a shard of each, say).
+    """
+    types = {one.type for one in graph.get_operations()}
+    if _keeps_records(graph):
+        yield Meeting(True, "a function of it writes what it makes of a record into a variable, which others read")
+    if any(_writes(node.op) for one in graph.as_graph_def().library.function for node in one.node_def):
+        yield Meeting(False, "a function within one of its functions writes a variable")
+    reads = any(outer.dtype == tf.variant for outer, _ in graph.captures)
+    if "ReduceDataset" in types or (reads and not (flat and types.isdisjoint(_MAPPING))):
+        yield Meeting(False, "a function of it reads another data set, perhaps all records of it")
+    if "UnbatchDataset" in types or (types.intersection(_BATCHING) and types.intersection(_MAPPING)):
+        yield Meeting(False, "functions on batches within its functions (a flat map, a group) are not followed")
+
+
+def _of_function(source: Any, wrapped: Any, taken_apart: bool = False) -> Iterator[Meeting]:
     """What a function makes of the rows of its batches.
 
     Args:
-        made: tensors of its graph that are taken apart; all that it gives if left out.
+        taken_apart: whether it takes them apart itself, as in a flat map.
     """
     specs = tf.nest.flatten(source.element_spec)
     if not _have_rows(source):
@@ -130,8 +153,8 @@ def _of_function(source: Any, wrapped: Any, made: Sequence[Any] | None = None) -
     try:
         if any(one.shape[0] is not None for one in specs):  # .batch(drop_remainder=True): traced anew, for any number
             function = _for_any_number(wrapped._func, source.element_spec)
-            made = None if made is None else _sliced(function.graph)
-        report = prove_rows(function) if made is None else examined(function, None, made, (), (), row_by_row)
+        sliced = _sliced(function.graph)
+        report = examined(function, None, sliced, (), (), row_by_row) if taken_apart else prove_rows(function)
     except Exception as error:  # of the caller's own code, traced anew
         yield Meeting(False, f"a function on batches was not followed ({type(error).__name__})")
         return
@@ -139,7 +162,8 @@ def _of_function(source: Any, wrapped: Any, made: Sequence[Any] | None = None) -
         where = f" (operation {report.operation!r} of type {report.type})" if report.type else ""
         mixed = report.status == "mixed"
         what = "makes a row out of several records" if mixed else "is not understood"
-        yield Meeting(mixed, f"a function on batches {what}: {report.reason}{where}")
+        sure = mixed and (not taken_apart or _is_batched(source))
+        yield Meeting(sure, f"a function on batches {what}: {report.reason}{where}")
 
 
 def _for_any_number(function: Any, spec: Any) -> Any:
@@ -153,7 +177,7 @@ def _keeps_records(graph: Any) -> bool:
     captured = {inner.op.name for _, inner in graph.captures}
     arguments = {one.op.name for one in graph.inputs} - captured
     seen: set[str] = set()
-    left = [one for one in graph.get_operations() if "Assign" in one.type]
+    left = [one for one in graph.get_operations() if _writes(one.type)]
     while left:
         operation = left.pop()
         if operation.name in arguments:
@@ -164,14 +188,21 @@ def _keeps_records(graph: Any) -> bool:
     return False
 
 
+def _is_batched(dataset: Any) -> bool:
+    """Whether its elements are batches for certain: one record may have several parts, too, which a flat map gives."""
+    name = type(dataset).__name__
+    if "Batch" in name or any(kind in name for kind in ("Unbatch", "FlatMap", "Interleave")):
+        return "Batch" in name and "Unbatch" not in name
+    return any(map(_is_batched, dataset._inputs()))
+
+
 def _have_rows(dataset: Any) -> bool:
     specs = tf.nest.flatten(dataset.element_spec)
     return all(isinstance(one, tf.TensorSpec) and bool(one.shape.rank) for one in specs)
 
 
-def _writes_within(graph: Any) -> bool:
-    """Whether a function that it calls, or a branch, writes a variable."""
-    return any("Assign" in node.op for one in graph.as_graph_def().library.function for node in one.node_def)
+def _writes(kind: str) -> bool:
+    return "Assign" in kind or kind.startswith("ResourceScatter")
 
 
 def _sliced(graph: Any) -> list[Any]:
@@ -181,25 +212,58 @@ def _sliced(graph: Any) -> list[Any]:
 
 def _of_zip(branches: list[Any]) -> Iterator[Meeting]:
     """Branches of one source that give its records in different orders: then other records stand beside each other."""
-    held = [_sources(one) for one in branches]
+    held = [_below(one) for one in branches]
     for one, other in itertools.combinations(held, 2):
-        if any(not (one[key] and other[key]) for key in one.keys() & other.keys()):
+        for key in [key for key, node in one.items() if key in other and not node.above & other.keys()]:
+            ways = [ways for each in (one, other) for ways in each[key].ways]
+            if len(set(ways)) == 1 and all("?" not in part for part in ways[0]) and not _is_shuffled(one[key].dataset):
+                continue
+            odd = [any("?" in part and "Shuffle" not in part for part in way) for way in ways]
             yield Meeting(
-                True,
+                not all(odd),
                 "a zip puts records of one source beside others of it (.shuffle, .skip or another order in a branch),"
                 " so that one is in several",
             )
             return
 
 
-def _sources(dataset: Any, in_order: bool = True) -> dict[int, bool]:
-    """The data sets below one, by their ids, and whether they come in their order, each once."""
-    name = type(dataset).__name__
-    if "Repeat" in name and all("TensorDataset" in type(one).__name__ for one in dataset._inputs()):
-        return {}  # one thing beside all others: what windows are cut from, say
-    found = {id(dataset): in_order}
-    kept = in_order and any(kind in name for kind in _IN_ORDER) and "FlatMap" not in name
-    for one in dataset._inputs():
-        for key, ordered in _sources(one, kept).items():
-            found[key] = found.get(key, True) and ordered
+class _Below(NamedTuple):
+    """A data set below a branch: by which ways, and what lies above it there."""
+
+    dataset: Any
+    ways: set[tuple[Any, ...]]
+    above: set[int]
+
+
+def _below(dataset: Any) -> dict[int, _Below]:
+    found: dict[int, _Below] = {}
+
+    def walk(one: Any, way: tuple[Any, ...], above: frozenset[int]) -> None:
+        node = found.setdefault(id(one), _Below(one, set(), set()))
+        node.ways.add(way)
+        node.above.update(above)
+        name = type(one).__name__
+        if "Repeat" in name and all("TensorDataset" in type(each).__name__ for each in one._inputs()):
+            return  # one thing beside all others: what windows are cut from, say
+        for each in one._inputs():
+            walk(each, way + _moved(one, name), above | {id(one)})
+
+    walk(dataset, (), frozenset())
     return found
+
+
+def _moved(dataset: Any, name: str) -> tuple[Any, ...]:
+    """Where a data set moves the elements of its input to; with "?" where that is not known."""
+    for kind, numbers in _BY_NUMBERS.items():
+        if kind in name and "TakeWhile" not in name:
+            known = [tf.get_static_value(getattr(dataset, number, None)) for number in numbers]
+            return ((kind, "?", id(dataset)),) if any(one is None for one in known) else ((kind, *map(int, known)),)
+    if any(kind in name for kind in _IN_PLACE) and "FlatMap" not in name:
+        return ()
+    return (("Shuffle" if "Shuffle" in name else name, "?", id(dataset)),)
+
+
+def _is_shuffled(dataset: Any) -> bool:
+    """Whether its order is another one in each of two branches."""
+    again = getattr(dataset, "_reshuffle_each_iteration", None) is not False
+    return ("Shuffle" in type(dataset).__name__ and again) or any(map(_is_shuffled, dataset._inputs()))
