@@ -42,6 +42,9 @@ OTHER = {
     "a wide table": RNG.normal(size=(500, 100)),
     "few columns": windows(8, series=SERIES[:, 0]),
     "nothing": np.zeros((500, 40)),
+    "more numbers than are looked at": np.zeros((16, (1 << 18) + 1), "float32"),
+    "no numbers": np.zeros((500, 40, 0)),
+    "no records": np.zeros((0, 40)),
     "texts": np.array([["a"] * 20] * 50),
 }
 

@@ -27,7 +27,9 @@ def warn_of_windows(arrays: Iterable[np.ndarray]) -> None:
         steps = array.shape[1] if array.ndim in (2, 3) else 0
         if steps < 2 * _DIFFERENT or len(array) < 2 * _FEWEST or array.dtype.kind not in "biufV":
             continue
-        rows = min(len(array), _ROWS, _NUMBERS * len(array) // array.size)
+        rows = min(len(array), _ROWS, _NUMBERS * len(array) // max(1, array.size))
+        if rows < 2 * _FEWEST or not array.size:  # records of more numbers than are looked at
+            continue
         found = _overlapping(array[:rows])
         if found >= max(_FEWEST, _SHARE * rows):
             warn(
