@@ -6,7 +6,7 @@ import functools
 import hashlib
 import secrets
 import zlib
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import numpy as np
 
@@ -33,6 +33,8 @@ def columns_of(arrays: Iterable[np.ndarray]) -> frozenset[bytes]:
     """
     found = set()
     for array in arrays:
+        if not array.size:
+            continue
         flat = array.reshape(len(array), -1)
         for words in np.ascontiguousarray(words_of(flat[:_ROWS, :_MOST]).T):
             if _says_enough(words[:_CODED]):
@@ -41,11 +43,12 @@ def columns_of(arrays: Iterable[np.ndarray]) -> frozenset[bytes]:
 
 
 def words_of(part: np.ndarray) -> np.ndarray:
-    """Each entry as the bits of a float32, or the hash of a text: uint64 of the same shape."""
-    if part.dtype.kind in "biufVc":
+    """Each entry as the bits of a float32, or the hash of a text or of another object: uint64 of the same shape."""
+    if part.dtype.kind in "biufV" and part.dtype.names is None:
         with np.errstate(all="ignore"):
             return np.ascontiguousarray(part, np.float32).view(np.uint32).astype(np.uint64)
-    return np.array([hash(one) & (2**64 - 1) for one in part.ravel().tolist()], np.uint64).reshape(part.shape)
+    hashes = [hash(one if isinstance(one, Hashable) else repr(one)) & (2**64 - 1) for one in part.ravel().tolist()]
+    return np.array(hashes, np.uint64).reshape(part.shape)
 
 
 def _says_enough(words: np.ndarray) -> bool:

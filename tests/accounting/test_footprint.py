@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tfdp_layers.accounting.columns import columns_of
 from tfdp_layers.accounting.footprint import came_from, footprint_of
 
 RNG = np.random.default_rng(0)
@@ -147,3 +148,21 @@ def test_nothing_of_the_records_is_kept_alive_and_no_place_is_given_twice():
         seen.append(of(made))
         del made
     assert not any(a.same_place(b) for place, a in enumerate(seen) for b in seen[:place])
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((0, 3)),
+        np.zeros((20, 0)),
+        np.array([[1], [2, 3]] * 10, object),
+        np.array([{"a": 1}] * 20, object),
+        np.zeros(20, [("a", "f4"), ("b", "i4")]),
+        np.arange(20) * 1j,
+        np.arange(20).astype("datetime64[D]"),
+    ],
+    ids=["no records", "no columns", "lists", "dicts", "structures", "complex", "dates"],
+)
+def test_columns_of_odd_arrays_are_no_error(array):
+    assert columns_of([array]) == columns_of([array.copy()])
+    came_from(array, X)
