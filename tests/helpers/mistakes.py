@@ -54,7 +54,7 @@ def spent() -> None:
 
 
 def trained() -> Any:
-    model = plain()
+    model = keras.Sequential(plain().layers, name="earlier")
     model.compile("sgd", LOSS)
     model.fit(X, Y, verbose=0)
     return model

@@ -117,8 +117,8 @@ def _meetings(dataset: tf.data.Dataset, depth: int) -> Iterator[Meeting]:
 def _graphs(dataset: Any) -> list[Any]:
     """Of the functions of a data set."""
     wrapped = (getattr(dataset, name, None) for name in ("_map_func", "_predicate", "_reduce_func", "_key_func"))
-    functions = (getattr(one, "function", None) for one in wrapped)
-    return [one.graph for one in functions if hasattr(one, "graph")]
+    found = (getattr(getattr(one, "function", None), "graph", None) for one in wrapped)
+    return [one for one in found if one is not None]
 
 
 def _of_graph(graph: Any, flat: bool) -> Iterator[Meeting]:

@@ -115,7 +115,10 @@ class KerasTraining:
 
 
 def accuracy(model: "keras.Model", weights: np.ndarray, x: np.ndarray, y: np.ndarray, batch_size: int = 1000) -> float:
-    """Fraction of the records that a model of logits, (n, classes), with these weights classifies right."""
+    """Fraction of the records that a model of logits, (n, classes), with these weights classifies right.
+
+    What is not trained, the averages of BatchNormalization say, is that of the party that trained the model last.
+    """
     set_flat_weights(model, weights)
     guesses: Sequence[np.ndarray] = [
         np.argmax(np.asarray(model.predict_on_batch(x[start : start + batch_size])), axis=1)

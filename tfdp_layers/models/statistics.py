@@ -13,7 +13,7 @@ __all__ = ["warn_of_statistics"]
 _EXACT = 1e-5
 """Of a standard deviation, or of a share: constants from elsewhere miss by about one over the square root of the number
 of records."""
-_FEWEST = 20
+_FEWEST, _ROWS = 20, 256
 
 
 def warn_of_statistics(model: Any, inputs: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> None:
@@ -51,11 +51,21 @@ def _normalises(layer: Any, inputs: Sequence[np.ndarray]) -> bool:
         for axes in ((0,), tuple(range(array.ndim - 1)), None):  # of each entry, of the last axis, of all
             count = 1 if axes is None else int(np.prod([array.shape[k] for k in range(array.ndim) if k not in axes]))
             if count == len(mean) == len(variance):
-                found, spread = array.mean(axes, np.float64).ravel(), array.var(axes, np.float64).ravel()
+                found, spread = _moments(array, axes)
                 near = np.abs(found - mean) <= _EXACT * np.sqrt(spread + 1e-300)
                 if near.all() and (np.abs(spread - variance) <= 2.0 * _EXACT * spread).all() and (spread > 0.0).any():
                     return True
     return False
+
+
+def _moments(array: np.ndarray, axes: tuple[int, ...] | None) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and variance over the axes, 0 among them, in double precision, part by part."""
+    mean = array.mean(axes, np.float64, keepdims=True)
+    squares = 0.0
+    for start in range(0, len(array), _ROWS):
+        part = array[start : start + _ROWS] - mean
+        squares = squares + np.square(part, out=part).sum(axes)
+    return mean.ravel(), np.ravel(squares) * (mean.size / array.size)
 
 
 def _log_odds(bias: Any, labels: np.ndarray) -> bool:
