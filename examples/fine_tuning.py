@@ -33,7 +33,7 @@ def digits(private: bool, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """(images, labels) of one half: images (n, 8, 8, 1) in [-1, 1] or a little out of it, labels (n,)."""
     images, labels = load_digits(return_X_y=True)
     rng = np.random.default_rng(seed)
-    # Public data. Split private records by a hash of the id: a seeded shuffle moves with every record.
+    # Public data. Split private records by ids, tfdp.preprocessing.held_out: a seeded shuffle moves with each record.
     half = np.sort(rng.permutation(len(labels)).reshape(-1)[private::2])
     images, labels = images[half].reshape(-1, 8, 8, 1).astype("float32") / 8 - 1, labels[half]
     if private:

@@ -29,7 +29,7 @@ SCALES = np.concatenate([LARGEST, LARGEST / 10, 1.5 * LARGEST])
 def main(_: list[str]) -> None:
     keras.utils.set_random_seed(FLAGS.seed)
     features, labels = load_breast_cancer(return_X_y=True)
-    # Public data. Split private records by a hash of the id: a seeded shuffle moves with every record.
+    # Public data. Split private records by ids, tfdp.preprocessing.held_out: a seeded shuffle moves with each record.
     order = np.random.default_rng(FLAGS.seed).permutation(len(labels))
     features, labels = (features[order] / SCALES).astype("float32"), labels[order]
     cut = len(labels) * 4 // 5

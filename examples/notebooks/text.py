@@ -58,7 +58,7 @@ x = np.zeros((len(rows), LENGTH), np.int32)
 for row, (words, _) in zip(x, rows, strict=True):
     row[: len(words)] = [1 + zlib.crc32(word.encode()) % (WORDS - 1) for word in words[:LENGTH]]
 y = np.array([number for _, number in rows])
-# Public data. Split private records by a hash of the id: a seeded shuffle moves with every record.
+# Public data. Split private records by ids, tfdp.preprocessing.held_out: a seeded shuffle moves with each record.
 order = np.random.default_rng(0).permutation(len(y))
 x, y = x[order], y[order]
 cut = len(y) * 4 // 5

@@ -86,7 +86,7 @@ class Units:
         return np.clip(means, least, most)
 
 
-def one_a_record(ids: Any, records: int) -> np.ndarray:
+def one_a_record(ids: Any, records: int, argument: str = "unit_ids") -> np.ndarray:
     """The ids as (records,) integers or strings. Raises ValueError, with the fix, for anything else."""
     masked = np.ma.count_masked(ids) if isinstance(ids, np.ma.MaskedArray) else 0
     found = as_ids(ids)
@@ -98,19 +98,19 @@ def one_a_record(ids: Any, records: int) -> np.ndarray:
             " several people, give them to fit as owners=."
         )
         fix = fix if found.ndim > 1 else ""
-        fix = f" A column is given itself: unit_ids=table[{ids!r}]." if isinstance(ids, str) else fix
+        fix = f" A column is given itself: {argument}=table[{ids!r}]." if isinstance(ids, str) else fix
         raise ValueError(
-            f"`unit_ids` must hold one id for each of the {records} records, shape ({records},). Received shape"
+            f"`{argument}` must hold one id for each of the {records} records, shape ({records},). Received shape"
             f" {found.shape}.{fix}"
         )
     holes = masked or int(np.sum(missing(found)))
     if holes:
         raise ValueError(
-            f"{holes} of the {records} `unit_ids` are missing (None, NaN or empty), and records without an owner"
+            f"{holes} of the {records} `{argument}` are missing (None, NaN or empty), and records without an owner"
             " would be protected as those of one more unit. Leave these records out, or give each of them an id of its"
             " own."
         )
-    return named(found, "unit_ids")
+    return named(found, argument)
 
 
 _PLAIN: dict[type, Callable[[Any], Any]] = {

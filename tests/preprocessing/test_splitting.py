@@ -1,0 +1,88 @@
+"""Splits by ids: one person more or less moves nobody else, whatever the ids are; shares are about as asked."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tfdp_layers as tfdp
+from tfdp_layers.preprocessing import folds, held_out
+
+TEXT = st.text(min_size=1, max_size=40).filter(lambda one: not one.endswith("\0"))
+
+
+@given(
+    st.lists(TEXT, min_size=2, max_size=20) | st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=20),
+    st.data(),
+)
+def test_nobody_moves_when_another_record_joins_or_leaves_or_the_order_changes(ids, data):
+    whole = dict(zip(ids, zip(held_out(ids, 0.3), folds(ids, 4), strict=True), strict=True))
+    rest = data.draw(st.permutations(ids))[:-1]
+    assert dict(zip(rest, zip(held_out(rest, 0.3), folds(rest, 4), strict=True), strict=True)).items() <= whole.items()
+
+
+def test_a_seeded_shuffle_is_caught_by_the_same_comparison():
+    def shuffled(ids):
+        return dict(zip(np.random.default_rng(0).permutation(ids).tolist(), np.arange(len(ids)) < 30, strict=True))
+
+    ids = list(range(100))
+    assert not shuffled(ids[:-1]).items() <= shuffled(ids).items()
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        [str(one) for one in range(7, 13)],
+        np.arange(7, 13),
+        np.arange(7, 13, dtype=np.uint8)[:, None],
+        np.array([str(one).encode() for one in range(7, 13)]),
+        np.array([str(one) for one in range(7, 13)], object),
+        np.array([*(str(one) for one in range(7, 13)), "a longer one"])[:-1],
+    ],
+    ids=["texts", "integers", "a column", "bytes", "objects", "wider"],
+)
+def test_an_id_is_its_text(ids):
+    assert np.array_equal(folds(ids, 100), folds(list(range(7, 13)), 100))
+
+
+def test_places_stay_what_they_were():
+    """A split may not change with a version: who was held out would be trained on."""
+    assert folds(["ann", "bob", "cem", "dee"], 1000).tolist() == [247, 627, 536, 291]
+    assert folds(["ann", "bob", "cem", "dee"], 1000, salt="second").tolist() == [839, 744, 325, 652]
+
+
+def test_shares_are_about_as_asked_and_salts_are_independent():
+    people = np.arange(20_000)
+    first, second = held_out(people, 0.2), held_out(people, 0.2, salt="second")
+    for found, expected in ((first, 0.2), (second, 0.2), (first & second, 0.04)):
+        assert abs(np.mean(found) - expected) < 5 * np.sqrt(expected * (1 - expected) / len(people))
+    counts = np.bincount(folds(people, 5))
+    assert len(counts) == 5
+    assert np.sum((counts - 4000) ** 2 / 4000) < 25  # chi-squared, four degrees of freedom
+
+
+def test_people_stay_whole_and_records_without_doubles_are_ids_themselves():
+    patients = np.repeat(["ann", "bob", "cem"], [3, 1, 4])
+    assert all(len(set(folds(patients, 9)[patients == one])) == 1 for one in set(patients))
+    assert tfdp.preprocessing.held_out(patients, 0.5).dtype == bool
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: held_out([1, 2], 0), "share must lie between 0 and 1"),
+        (lambda: held_out([1, 2], 20), "share must lie between 0 and 1"),
+        (lambda: held_out([1, 2], True), "share must lie between 0 and 1"),
+        (lambda: held_out([1, 2], salt=3), "salt must be a text"),
+        (lambda: folds([1, 2], 1), "count must be at least 2"),
+        (lambda: held_out("patient"), "one id for each record"),
+        (lambda: held_out(5), "one id for each record"),
+        (lambda: held_out(["a", None]), "1 of the 2 `ids` are missing"),
+        (lambda: held_out([0.5, 1.5]), "`ids` must be integers or strings"),
+        (lambda: held_out([1, "1"]), "all of one kind"),
+        (lambda: held_out([["a", "b"], ["c", "d"]]), "`ids` must hold one id for each of the 2 records"),
+    ],
+)
+def test_what_is_no_id_or_share_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,83 @@
+"""Which records are held out, and which fold each is in: by their own id alone, whatever other records there are."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from tfdp_layers.batches.units import as_ids, one_a_record
+from tfdp_layers.sampling.base import whole_number
+
+__all__ = ["folds", "held_out"]
+
+_LEVELS = 2**64
+
+
+def held_out(ids: Any, share: float = 0.2, *, salt: str = "") -> np.ndarray:
+    """Which records are held out: those of about a `share` of the people, each with all records of theirs.
+
+    Guarantee: whether a record is held out depends on its own id, on `share` and on `salt`, and on nothing else: one
+    person more or less moves no other person's record from one side to the other. A shuffle does, also one with a seed
+    (`train_test_split(random_state=0)`, `validation_split`), so that one person's presence decides whose others are
+    trained on, which no epsilon covers. It costs nothing. What is held out of private records is private: an accuracy
+    on it is released by `tfdp.release_metric`.
+
+    An id is its text: 5, "5" and b"5" are one. How many are held out is not exactly the share, but off by about
+    sqrt(share (1 - share) people); the more unequally people own records, the more of these.
+
+    Args:
+        ids: (records,) or (records, 1) integers or strings, none missing: of the person, or of the record where nobody
+            has several. A number of the row in the table is none: a row less moves all that follow.
+        share: of the people, between 0 and 1.
+        salt: another text gives another split. Settle it beforehand: a split that was chosen by what came out is not
+            each record's own.
+
+    Returns: (records,) booleans, True where held out.
+    Raises: ValueError for ids or settings that cannot be used.
+
+    Example:
+        test = tfdp.preprocessing.held_out(patients, 0.2)
+        model.fit(x[~test], y[~test], unit_ids=patients[~test], callbacks=[budget])
+    """
+    if isinstance(share, bool) or not isinstance(share, int | float | np.floating) or not 0 < share < 1:
+        raise ValueError(f"share must lie between 0 and 1, as 0.2 for a fifth. Received: share={share!r}.")
+    bound = int(float(share) * _LEVELS)
+    return np.array([place < bound for place in _places(ids, salt)], bool)
+
+
+def folds(ids: Any, count: int = 5, *, salt: str = "") -> np.ndarray:
+    """The fold of each record, 0 to `count` - 1: all records of a person in one, chosen by the id alone.
+
+    Guarantee: as for `held_out`; of about equally many people each. All trainings of a cross-validation need one
+    ledger: each person is in all but one of them.
+
+    Args:
+        ids, salt: as for `held_out`.
+        count: at least 2.
+
+    Returns: (records,) int64.
+    Raises: ValueError for ids or settings that cannot be used.
+
+    Example:
+        fold = tfdp.preprocessing.folds(patients, 5)
+        cross_val_score(wrapper, x, y, cv=sklearn.model_selection.PredefinedSplit(fold), params={"callbacks": [budget]})
+    """
+    count = whole_number("count", count, minimum=2)
+    return np.array([place * count // _LEVELS for place in _places(ids, salt)], np.int64)
+
+
+def _places(ids: Any, salt: Any) -> list[int]:
+    """A place for each id between 0 and 2^64, evenly spread and always the same."""
+    if not isinstance(salt, str):
+        raise ValueError(f"salt must be a text, such as 'second split'. Received: salt={salt!r}.")
+    if isinstance(ids, str | bytes) or np.ndim(as_ids(ids)) == 0:
+        raise ValueError(f"ids must hold one id for each record: ids=table['patient']. Received: ids={ids!r}.")
+    found = one_a_record(ids, len(ids), "ids")
+    start = hashlib.blake2b(salt.encode() + b"\0", digest_size=8)
+    return [_place(start, one) for one in found.tolist()]
+
+
+def _place(start: Any, one: int | str | bytes) -> int:
+    digest = start.copy()
+    digest.update(one if isinstance(one, bytes) else str(one).encode())
+    return int.from_bytes(digest.digest(), "big")
