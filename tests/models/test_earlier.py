@@ -54,3 +54,22 @@ def test_models_that_took_no_such_step_are_left_in_peace(use):
     private.fit(X, Y, batch_size=4, verbose=0)
     for model in (plain(), keras.models.clone_model(plain(1)), private):
         assert said(use, model) == []
+
+
+def test_a_public_training_is_declared_and_one_more_step_is_named_again():
+    base = tfdp.public(plain(3))
+    assert said(tfdp.make_private, base) == said(within, base) == []
+    outer = keras.Sequential([keras.Input((3,)), plain(1)])
+    assert said(tfdp.make_private, tfdp.public(outer)) == said(within, outer) == []
+    base.fit(X, Y, batch_size=8, verbose=0)
+    (message,) = said(tfdp.make_private, base)
+    assert "took 4 steps" in message
+
+
+def test_what_took_no_step_or_is_private_has_nothing_to_declare():
+    private = tfdp.make_private(plain())
+    private.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
+    private.fit(X, Y, batch_size=4, verbose=0)
+    for model in (plain(), private):
+        with pytest.raises(ValueError, match="took no steps of an ordinary optimizer: there is nothing to declare"):
+            tfdp.public(model)

@@ -1,4 +1,4 @@
-"""Constants of preprocessing layers, which `adapt` or the caller set: where they came from, no layer can tell."""
+"""What is declared public: constants that `adapt` or the caller set, weights that Keras trained; no layer can tell."""
 
 import hashlib
 import inspect
@@ -11,20 +11,22 @@ import numpy as np
 from tfdp_layers.instances import refuse_class, refuse_other_kind
 
 Layer = TypeVar("Layer", bound=keras.layers.Layer)
-_MARK = "_constants_declared_public"
+_MARK, _STEPS = "_constants_declared_public", "_steps_declared_public"
 
 
 def public(layer: Layer) -> Layer:
-    """Declares that the constants of a preprocessing layer (or of all in a model) were not computed from private data.
+    """Declares that constants of preprocessing layers, or the training of a model, were not of private data.
 
     For a vocabulary that was set from a public list, or normalization constants that came with pre-trained weights:
-    `fit` refuses what could have been learned by `adapt`, and cannot see where it came from. The word of the caller is
-    an assumption of the guarantee, and holds for the constants as they are now: where they change later, `fit` refuses
-    them again. It is not saved: whoever trains a loaded model gives it anew.
+    `fit` refuses what could have been learned by `adapt`, and cannot see where it came from. For a model that Keras
+    trained on public data, before `make_private(tfdp.public(model))`: it would warn of these steps. The word of the
+    caller is an assumption of the guarantee, and holds for the constants, and the number of steps, as they are now:
+    where they change later, `fit` refuses them, or `make_private` warns, again. It is not saved: whoever trains a
+    loaded model gives it anew.
 
     Args:
         layer: a Normalization, Discretization, IntegerLookup, StringLookup or TextVectorization layer whose constants
-            are set, or a model with such layers inside, at any depth.
+            are set, a model that took steps of an ordinary optimizer, or a model with such inside, at any depth.
 
     Returns: the layer.
     Raises: ValueError where there is no such layer, or it is not built.
@@ -34,14 +36,27 @@ def public(layer: Layer) -> Layer:
         layer, keras.layers.Layer, "What is declared public", "a layer with constants, or a model of such layers"
     )
     held = [one for one in layer._flatten_layers() if not has_given_constants(one)]
-    if not held:
+    trained = [one for one in layer._flatten_layers() if undeclared_steps(one)]
+    if not held and not trained:
         raise ValueError(
-            f"Layer {layer.name!r} ({type(layer).__name__}) holds no constants that adapt() could have learned: there"
-            " is nothing to declare. tfdp.public lifts no other refusal."
+            f"Layer {layer.name!r} ({type(layer).__name__}) holds no constants that adapt() could have learned, and"
+            " took no steps of an ordinary optimizer: there is nothing to declare. tfdp.public lifts no other refusal."
         )
-    for one in held:
-        vars(one)[_MARK] = digest(one)
+    digests = [digest(one) for one in held]  # raises before anything is declared
+    for one, found in zip(held, digests, strict=True):
+        vars(one)[_MARK] = found
+    for one in trained:
+        vars(one)[_STEPS] = undeclared_steps(one)
     return layer
+
+
+def undeclared_steps(model: Any) -> int:
+    """How many steps an ordinary optimizer took on a model; 0 if none, or `public` was told of these and none more."""
+    optimizer = getattr(model, "optimizer", None) if isinstance(model, keras.Model) else None
+    if not isinstance(optimizer, keras.optimizers.Optimizer) or hasattr(type(model), "ledger"):
+        return 0
+    steps = int(np.max(np.asarray(optimizer.iterations)))
+    return 0 if vars(model).get(_STEPS) == steps else steps
 
 
 def refuse_changed_constants(model: keras.Model) -> None:

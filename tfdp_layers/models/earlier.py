@@ -3,10 +3,8 @@
 from collections.abc import Iterable
 from typing import Any
 
-import keras
-import numpy as np
-
 from tfdp_layers.caller import warn
+from tfdp_layers.certificates.constants import undeclared_steps
 from tfdp_layers.optimizers.base import PrivateOptimizer
 
 __all__ = ["warn_of_earlier"]
@@ -19,15 +17,13 @@ def warn_of_earlier(models: Iterable[Any]) -> None:
     weights, leaves in them whatever it learned of these.
     """
     for one in models:
-        optimizer = getattr(one, "optimizer", None) if isinstance(one, keras.Model) else None
-        if not isinstance(optimizer, keras.optimizers.Optimizer) or isinstance(optimizer, PrivateOptimizer):
-            continue
-        steps = int(np.max(np.asarray(optimizer.iterations)))
-        if steps:
+        steps = undeclared_steps(one)
+        if steps and not isinstance(one.optimizer, PrivateOptimizer):
             warn(
-                f"Model {one.name!r} took {steps:,} steps of an ordinary optimizer ({type(optimizer).__name__}), and"
-                " the private training begins from its weights. What they tell of the records that they saw is in no"
-                " statement: if those were private ones, begin from other weights (a new model, or a public one) and"
-                " train on them privately alone. If they were public, nothing is lost."
+                f"Model {one.name!r} took {steps:,} steps of an ordinary optimizer ({type(one.optimizer).__name__}),"
+                " and the private training begins from its weights. What they tell of the records that they saw is in"
+                " no statement: if those were private ones, begin from other weights (a new model, or a public one)"
+                " and train on them privately alone. If they were public, nothing is lost; to declare that, and see"
+                " this line no more: tfdp.public(that model), before make_private and compile."
             )
             return
