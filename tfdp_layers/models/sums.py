@@ -135,9 +135,10 @@ class BoundedSums(KerasMixin):
         if len(self.losses) > regularized:
             culprits = [layer.name for layer in self._flatten_layers(include_self=True) if layer._losses]
             raise ValueError(
-                f"add_loss in {culprits or 'the model'} adds a loss over the batch, whose gradient no clip bounds. Put"
-                " the term into the per-record loss given to compile, or use a weight regularizer (added after the"
-                " noise)."
+                f"add_loss in {culprits or 'the model'} adds a loss over the batch, whose gradient no clip bounds. Make"
+                " each record's term an output of its own, (batch, 1): outputs={'y': ..., 'term': term} and"
+                " loss={'y': ..., 'term': lambda y, p: p[:, 0]}, with zeros as its labels. For a term of the weights"
+                " use a weight regularizer (added after the noise)."
             )
 
     def _piece(self, x: Any, y: Any, sample_weight: Any) -> list[tf.Tensor]:
