@@ -1,6 +1,7 @@
 """What layers share that release something about all records of private data by themselves, once."""
 
 import math
+import threading
 import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
@@ -131,7 +132,8 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         stated = whose.stated(self._secret(), sample_of([np.asarray(data)]) if whose.grouped else None)
         records = footprint_of([given], [np.asarray(data)])
         data = whose.entering(data)
-        self._release(data, sampling, len(data) if examples is None else examples, stated, records)
+        with self._paid.alone:
+            self._release(data, sampling, len(data) if examples is None else examples, stated, records)
 
     def _secret(self) -> str:
         """That of the ledger of a model that uses the layer, so that its `fit` knows the units again; or its own."""
@@ -272,9 +274,14 @@ def merge_adaptations(layers: Iterable[Any], account: Account) -> None:
 
 
 class _Paid:
-    """What a layer released, and the accounts of the models that use it: Keras neither tracks nor saves it."""
+    """What a layer released, and the accounts of the models that use it: Keras neither tracks nor saves it.
+
+    One thread at a time may adapt the layer: what another has reserved meanwhile is in the layer's ledger, so that the
+    models' would take over both, having asked their budgets for one, and count also what is refused then.
+    """
 
     def __init__(self) -> None:
+        self.alone = threading.Lock()
         self.ledger = Ledger()
         self.users: weakref.WeakSet[Account] = weakref.WeakSet()
 
