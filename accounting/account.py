@@ -28,7 +28,8 @@ class Account:
     def __init__(self, ledger: Ledger | None = None) -> None:
         self._ledger = Ledger() if ledger is None else ledger
         self._joined: Account | None = None
-        self._running = False
+        self._running = 0  # the thread of the fit that runs; 0 for none
+        self._saving: dict[int, int] = {}  # how many files each thread writes
         self._unpaid = False
 
     @property
@@ -87,23 +88,61 @@ class Account:
                 if stays._ledger is not goes._ledger and not stays._ledger.holds(goes._ledger):
                     stays._ledger.merge(goes._ledger)
                 stays._unpaid |= goes._unpaid
+                for thread, files in goes._saving.items():
+                    stays._saving[thread] = stays._saving.get(thread, 0) + files
                 goes._joined = stays
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
-        """Marks a `fit` as running. Raises RuntimeError where one runs on this account or on a joined one."""
+        """Marks a `fit` as running, in this thread.
+
+        Raises: RuntimeError where one runs on this account or on a joined one, or another thread saves its weights.
+        """
+        here = threading.get_ident()
         with _joining:
             if self.root._running:
                 raise RuntimeError(
                     "fit is running already on this model, or on one that shares weights with it: two at a time would"
                     " charge one ledger for the steps of both. Wait for the first to end (one thread at a time)."
                 )
-            self.root._running = True
+            if self.root._saving.keys() - {here}:
+                raise RuntimeError(
+                    "Another thread is saving the weights that fit would train: its file would hold later weights than"
+                    " its ledger counts. Let it end before (thread.join())."
+                )
+            self.root._running = here
         try:
             yield
         finally:
             with _joining:
-                self.root._running = False
+                self.root._running = 0
+
+    def refuse_other_thread(self) -> None:
+        """Raises RuntimeError where a `fit` of another thread changes the weights that are about to be saved.
+
+        The ledger would be written before weights of steps that it does not count yet.
+        """
+        if self.root._running not in (0, threading.get_ident()):
+            raise RuntimeError(
+                "fit runs on these weights in another thread: saved from here, a file would hold weights of later steps"
+                " than its ledger counts. Save them in a callback, keras.callbacks.ModelCheckpoint say, or after fit."
+            )
+
+    @contextlib.contextmanager
+    def saving(self) -> Iterator[None]:
+        """Around the writing of a file: no `fit` of another thread begins meanwhile. Raises: `refuse_other_thread`."""
+        here = threading.get_ident()
+        with _joining:
+            self.refuse_other_thread()
+            self.root._saving[here] = self.root._saving.get(here, 0) + 1
+        try:
+            yield
+        finally:
+            with _joining:
+                root = self.root
+                root._saving[here] = root._saving.get(here, 1) - 1
+                if not root._saving[here]:
+                    del root._saving[here]
 
     def __deepcopy__(self, memo: Any) -> Account:
         copied = Account(self.ledger.copy())
@@ -133,7 +172,7 @@ def _is_kept(ledger: Ledger) -> bool:
 def _rank(account: Account) -> tuple[bool, bool, bool, bool, int]:
     ledger = account._ledger
     # Of copies of one ledger that which may be charged, or else that which counted most.
-    return account._running, _is_kept(ledger), ledger.path is not None, not ledger.is_copy, ledger.steps
+    return bool(account._running), _is_kept(ledger), ledger.path is not None, not ledger.is_copy, ledger.steps
 
 
 def _refuse_two(stays: Account, goes: Account) -> None:

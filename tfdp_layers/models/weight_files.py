@@ -55,20 +55,21 @@ class WeightFiles(Bookkeeping):
     def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
         """As in Keras; an interrupted save leaves an earlier file as it was.
 
-        Raises: ValueError for an HDF5 file (.h5), which would hold no ledger.
+        Raises: ValueError for an HDF5 file (.h5), which would hold no ledger; RuntimeError while a `fit` of another
+            thread changes the weights.
         """
         refuse_no_path(filepath, "filepath", "model.keras")
         if os.fspath(filepath).endswith((".h5", ".hdf5")):
             raise ValueError(HDF5)  # before Keras empties a file that is there
         self._privacy.decided("saved the model")
-        with saving_whole(), whole_file(filepath, overwrite) as path:
+        with self._privacy.account.saving(), saving_whole(), whole_file(filepath, overwrite) as path:
             super().save(path, overwrite, *args, **kwargs)
 
     def save_weights(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
-        """As in Keras; an interrupted save leaves an earlier file as it was."""
+        """As in Keras; an interrupted save leaves an earlier file as it was. Raises: RuntimeError as `save`."""
         refuse_no_path(filepath, "filepath", "model.weights.h5")
         self._privacy.decided("saved the weights")
-        with saving_whole(), whole_file(filepath, overwrite) as path:
+        with self._privacy.account.saving(), saving_whole(), whole_file(filepath, overwrite) as path:
             super().save_weights(path, overwrite, *args, **kwargs)
 
     def load_weights(self, filepath: str | os.PathLike[str], *args: Any, public: bool = False, **kwargs: Any) -> None:
@@ -153,6 +154,7 @@ class WeightFiles(Bookkeeping):
         return super().export(filepath, *args, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:
+        self._privacy.account.refuse_other_thread()
         self._settle_accounts()
         self._refuse_unpaid_weights()
         refuse_changed_constants(self)
