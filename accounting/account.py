@@ -118,14 +118,14 @@ class Account:
                 self.root._running = 0
 
     def refuse_other_thread(self) -> None:
-        """Raises RuntimeError where a `fit` of another thread changes the weights that are about to be saved.
+        """Raises RuntimeError where a `fit` of another thread changes the weights that are to be saved or copied.
 
         The ledger would be written before weights of steps that it does not count yet.
         """
         if self.root._running not in (0, threading.get_ident()):
             raise RuntimeError(
-                "fit runs on these weights in another thread: saved from here, a file would hold weights of later steps"
-                " than its ledger counts. Save them in a callback, keras.callbacks.ModelCheckpoint say, or after fit."
+                "fit runs on these weights in another thread: a file or a copy made here would hold weights of later"
+                " steps than its ledger counts. Save or copy them in a callback, ModelCheckpoint say, or after fit."
             )
 
     @contextlib.contextmanager

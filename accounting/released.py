@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from tfdp_layers.accounting.account import account_of
+from tfdp_layers.accounting.account import Account, account_of
 from tfdp_layers.accounting.ledger import Ledger
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "remember_copies",
     "remember_later",
     "remember_now",
+    "remember_passing",
 ]
 
 _SMALLEST, _SMALLEST_BYTES = 3, 8
@@ -38,6 +40,12 @@ up (of records and of units, say) stand beside each other: trainings without noi
 
 _disowned: set[bytes] = set()
 """By their digests, released values that nobody paid for by themselves, and whose ledger says less than they cost."""
+
+_passing: OrderedDict[bytes, Account] = OrderedDict()
+"""By their digests, values that a training passed through and may have handed out: what its account holds pays for
+them. The newest of them, since a training has as many as steps."""
+
+_MOST_PASSING = 4096
 
 _later: list[Callable[[], None]] = []
 """What is remembered once somebody asks: weights that were being loaded."""
@@ -60,6 +68,16 @@ def remember(ledger: Ledger, arrays: Iterable[Any]) -> None:
             _released[digest] = _together(cost, _released.get(digest, ()))
 
 
+def remember_passing(account: Account, arrays: Iterable[Any]) -> None:
+    """Remembers values of a training that goes on: a copy costs what the account holds when it is found."""
+    for digest in map(_digest, arrays):
+        if digest is not None:
+            _passing[digest] = account
+            _passing.move_to_end(digest)
+    while len(_passing) > _MOST_PASSING:
+        _passing.popitem(last=False)
+
+
 def remember_later(remembering: Callable[[], None]) -> None:
     """Calls a function before the next look at released values: of weights that have no numbers before then."""
     _later.append(remembering)
@@ -76,8 +94,11 @@ def costs_of(arrays: Iterable[Any], known: Ledger | None = None, *, later: bool 
     """
     if later:
         remember_now()
-    for array in arrays if _released else ():
-        costs = _released.get(_digest(array) or b"", ())
+    for array in arrays if _released or _passing else ():
+        digest = _digest(array) or b""
+        costs = _released.get(digest, ())
+        if not costs and digest in _passing:
+            costs = (_passing[digest].ledger,)
         if len(costs) < 2 or known is None or not any(map(known.holds, costs)):
             yield from costs
 
@@ -90,8 +111,12 @@ def are_foreign(arrays: Iterable[Any]) -> bool:
 
 
 def are_unpaid(arrays: Iterable[Any]) -> bool:
-    """Whether some of these are copies of values that were disowned."""
-    return bool(_disowned) and any(_digest(array) in _disowned for array in arrays)
+    """Whether some of these are copies of values that were disowned, or of a training whose cost is not known."""
+    if not (_disowned or _passing):
+        return False
+    digests = [_digest(array) or b"" for array in arrays]
+    passing = (_passing[digest] for digest in digests if digest in _passing and digest not in _released)
+    return any(digest in _disowned for digest in digests) or any(account.unpaid for account in passing)
 
 
 def remember_copies(arrays: Iterable[Any], copies: Iterable[Any]) -> None:
@@ -120,6 +145,7 @@ def forget(values: Iterable[bytes]) -> None:
     """Forgets what `known_values` gave: nobody else may hold a copy of them that is not accounted for anew."""
     for value in values:
         _released.pop(value, None)
+        _passing.pop(value, None)
         _disowned.discard(value)
 
 

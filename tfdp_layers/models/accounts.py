@@ -5,6 +5,7 @@ from typing import Any
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.account import Account, account_of, open_account
+from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.released import (
     are_unpaid,
     costs_of,
@@ -14,6 +15,7 @@ from tfdp_layers.accounting.released import (
     known_values,
     remember,
     remember_later,
+    remember_passing,
 )
 from tfdp_layers.structure import held_by
 
@@ -69,6 +71,35 @@ def _take_over(ledger: Ledger, cost: Ledger) -> None:
             " without noise (noise_multiplier=0) or with a seeded source they may: train with noise, or make one of"
             " the two in a process of its own."
         ) from error
+
+
+def join_brought(account: Account, values: Iterable[Any]) -> None:
+    """Takes over what values cost that code of the caller brought into a training that runs: no step is made on others.
+
+    Raises: as `join_accounts`; from then on no statement is made either.
+    """
+    held = list(values)
+    try:
+        join_copies(account, held)
+    except (ValueError, LedgerError):
+        account.unpaid = True
+        raise
+    if are_unpaid(held):
+        account.unpaid = True
+        raise ValueError(
+            "While the training ran, weights were put into this model whose cost no ledger states (those of a trial"
+            " that a search did not show, say). No step is made on them, and no statement: train a model of its own."
+        )
+
+
+def remember_handed_out(model: Any, variables: Iterable[Any] | None = None) -> None:
+    """Remembers what code of the caller may take from a training that runs, before it is shown.
+
+    Args:
+        variables: of what was released; all of it, if left out.
+    """
+    if model.made_in_fit:
+        remember_passing(model._privacy.account, map(held_by, released_by(model) if variables is None else variables))
 
 
 def remember_released(account: Account, variables: Iterable[Any]) -> None:

@@ -11,7 +11,7 @@ from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import refuse_changed_constants
 from tfdp_layers.layers.adapted import merge_adaptations
-from tfdp_layers.models.accounts import join_accounts, join_copies
+from tfdp_layers.models.accounts import join_accounts, join_brought, join_copies
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.structure import KerasMixin, held_by
@@ -74,6 +74,20 @@ class Bookkeeping(KerasMixin):
         join_accounts(account, self.weights, self.trainable_variables)
         join_copies(account, map(held_by, self._optimizer_variables()))
         merge_adaptations(self._flatten_layers(include_self=False), account)
+
+    def _read_beside_weights(self) -> list[Any]:
+        """What a step reads and may move, beside the model's weights: variables of TensorFlow or Keras."""
+        state, weights = self._privacy, set(map(id, map(held_by, self.weights)))
+        read = [*self._optimizer_variables(), *state.read_by_sums, *state.read_after_noise]
+        others = {id(held_by(one)): one for one in read}
+        return [one for key, one in others.items() if key not in weights]
+
+    def _join_brought(self) -> None:
+        """Takes over what weights, or what the step reads beside them, cost that were put in while a training runs.
+
+        Raises: as `join_brought`.
+        """
+        join_brought(self._privacy.account, map(held_by, [*self.weights, *self._read_beside_weights()]))
 
     @property
     def current_release(self) -> Release | None:

@@ -61,6 +61,8 @@ class CountedStep:
     def __call__(self, iterator: Any) -> Any:
         run, ledger = self.state.require_run(), self.state.ledger
         refuse_foreign_call(self.state, run, iterator)
+        if self.state.watch is not None and not run.drawn:
+            self.state.watch.begins()
         if is_due(self.state, run, self.together):
             refuse_changed(run, self.settings)
             if run.replicas is not None:

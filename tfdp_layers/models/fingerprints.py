@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.structure import held_by
+
 __all__ = ["FEW", "numbers_of", "rate_of"]
 
 
@@ -21,7 +23,7 @@ def numbers_of(variables: Iterable[Any]) -> Callable[[], bytes]:
 
     It is called around every hook: the sums take 0.4 ms for a million weights, the bytes of a few variables 0.1 ms.
     """
-    held = [one.value for one in variables if one.value.dtype.is_floating or one.value.dtype.is_integer]
+    held = [one for one in map(held_by, variables) if one.dtype.is_floating or one.dtype.is_integer]
     if sum(one.shape.num_elements() for one in held) <= FEW:
         return lambda: b"".join(map(bytes_of, held))
     whole = {1: tf.int8, 2: tf.int16, 4: tf.int32, 8: tf.int64}

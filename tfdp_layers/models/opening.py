@@ -15,7 +15,13 @@ from tfdp_layers.certificates.arithmetic import require_float32
 from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
 from tfdp_layers.certificates.interactions import specs
-from tfdp_layers.models.accounts import join_accounts, join_copies, released_by, remember_released
+from tfdp_layers.models.accounts import (
+    join_accounts,
+    join_copies,
+    released_by,
+    remember_handed_out,
+    remember_released,
+)
 from tfdp_layers.models.building import build_for, hidden_seeds, seeds_beside, seeds_of, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.counting import refuse_changed
@@ -33,6 +39,7 @@ from tfdp_layers.models.fit_arguments import (
     unwrap,
     warn_of_lost_count,
 )
+from tfdp_layers.models.held_records import warn_of_held_records
 from tfdp_layers.models.ids import check_ids
 from tfdp_layers.models.inputs import check_inputs
 from tfdp_layers.models.labels import check_label_shapes, check_labels, public_classes, warn_of_logits
@@ -91,6 +98,8 @@ class Opening(BoundedSums, WeightFiles):
             try:
                 self._begin(batches, dataset.element_spec, replicas, arguments)
                 self._settle_accounts()  # weights may have been made just now
+                assert state.watch is not None
+                state.watch.opened()
                 if replicas:
                     dataset = replicas.dataset(batches)
                 elif state.require_run().start:
@@ -143,7 +152,8 @@ class Opening(BoundedSums, WeightFiles):
         validated = arguments.get("validation_data") is not None
         self._privacy.posing = bool(posing_names(logged_names(self)))
         private = functools.partial(is_private, validated=validated, posing=self._privacy.posing)
-        watch = Watch(self, arguments["callbacks"], private, self._privacy.steered, self._privacy.remark)
+        tell = (self._privacy.steered, self._privacy.remark, self._join_brought, lambda: remember_handed_out(self))
+        watch = Watch(self, arguments["callbacks"], private, *tell)
         self._privacy.watch = watch
         try:
             with watch.watching():
@@ -254,6 +264,7 @@ class Opening(BoundedSums, WeightFiles):
         x, y, weights = specs(spec)
         function = traced_sums(self, x, y, weights, each)
         state.read_by_sums = list(variables_read(function))
+        state.graph = function.graph
         join_accounts(state.account, state.read_by_sums, ())
         join_copies(state.account, constants_read(function))
         state.seeds = seeds_beside(self, function, run.replicas)
@@ -289,6 +300,7 @@ class Opening(BoundedSums, WeightFiles):
             self._privacy.ledger.require(token)
             try:
                 warn_of_statistics(self, *run.batches.arrays())
+                warn_of_held_records(self, self._privacy.graph, *run.batches.arrays())
                 sight_records(run, token, self._privacy.ledger, callbacks)
             except BaseException:  # its warning, made an error
                 self._privacy.ledger.end(token)

@@ -111,6 +111,7 @@ class PrivacyState:
         self.metrics: Any = None
         self.read_after_noise: list[Any] = []
         self.read_by_sums: list[Any] = []
+        self.graph: Any = None  # of the traced sums
         self.hidden: HiddenSeeds | None = None  # that the traced sums draw from in the place of the layers' own
         self.seeds: list[Any] = []  # that the traced sums draw from, beside those of the model's own layers
         self.written_by_sums: set[int] = set()
@@ -126,6 +127,7 @@ class PrivacyState:
         self._certified: tuple[list[int], list[SensitivityGroup]] | None = None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "PrivacyState":
+        self.account.refuse_other_thread()
         copied = PrivacyState()
         copied.account = copy.deepcopy(self.account)
         copied.remarks = list(self.remarks)

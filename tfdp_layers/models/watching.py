@@ -16,6 +16,7 @@ from tfdp_layers.models.watched_logs import Histories, WatchedLogs
 _SWAPPING = getattr(keras.callbacks, "SwapEMAWeights", ())
 """Of Keras' callbacks the one that changes weights for a validation."""
 _OFTEN = 16
+_ENDS = ("on_epoch_end", "on_train_end")
 
 
 class Watch:
@@ -34,6 +35,8 @@ class Watch:
         private: whether the number of this name in the logs was computed from private records.
         report: called with a sentence, once.
         note: called with a sentence about weights that were changed, once.
+        brought: called where what the step reads holds other numbers than its last step left, before the next one.
+        shown: called before a hook of an unknown callback, or the loop behind its last step, sees what was released.
     """
 
     def __init__(
@@ -43,9 +46,14 @@ class Watch:
         private: Callable[[str], bool],
         report: Callable[[str], None],
         note: Callable[[str], None] = lambda _: None,
+        brought: Callable[[], None] = lambda: None,
+        shown: Callable[[], None] = lambda: None,
     ) -> None:
         self._model, self._private, self._report, self._note = model, private, report, note
+        self._brought, self._shown = brought, shown
         self._numbers: Callable[[], bytes] | None = None
+        self._others: Callable[[], bytes] | None = None
+        self._opened: Any = None
         given = flatten_callbacks(callbacks)
         self._callbacks = list({id(one): one for one in given if is_unknown(one)}.values())
         self._deciding = [(one, name) for one in given if (name := decides_by(one)) is not None]
@@ -84,7 +92,7 @@ class Watch:
             for one, accepted in self._deciding:
                 replace(one, lambda name, hook, one=one, by=accepted: as_accepted(one, hook, by))  # type: ignore[misc]
             for one in self._callbacks:
-                replace(one, lambda name, hook, one=one: self._watched(one, hook, self._private_in(name)))  # type: ignore[misc]
+                replace(one, lambda name, hook, one=one: self._watched(one, hook, name))  # type: ignore[misc]
             yield
         finally:
             self._body.close()
@@ -98,8 +106,12 @@ class Watch:
         """What is logged while the validation data are evaluated is public."""
         return self._private if hook.startswith(("on_epoch", "on_batch", "on_train")) else lambda _: False
 
-    def _watched(self, callback: Any, hook: Callable[..., Any], private: Callable[[str], bool]) -> Callable[..., Any]:
+    def _watched(self, callback: Any, hook: Callable[..., Any], name: str) -> Callable[..., Any]:
+        private = self._private_in(name)
+
         def call(*args: Any, **kwargs: Any) -> Any:
+            if name in _ENDS:
+                self._shown()
             given = kwargs.get("logs", args[-1] if args else None)
             if not isinstance(given, dict) or isinstance(given, WatchedLogs):
                 return self._decided_in(callback, lambda: hook(*args, **kwargs))
@@ -162,23 +174,27 @@ class Watch:
 
     def _steering(self) -> tuple[Any, ...]:
         optimizer = self._model.optimizer
-        if self._numbers is None:  # not before: a model may be built by the first records
+        if self._numbers is None or self._others is None:  # not before: a model may be built by the first records
             self._numbers = numbers_of(self._model.weights)
-        return bool(self._model.stop_training), optimizer.releases_left(), rate_of(optimizer), self._numbers()
+            self._others = numbers_of(self._model._read_beside_weights())
+        weights, others = self._numbers(), self._others()
+        return bool(self._model.stop_training), optimizer.releases_left(), rate_of(optimizer), others, weights
 
     def _compare(self, before: tuple[Any, ...]) -> None:
         """Notes what was decided since `_steering()` was this."""
-        stopping, left, rate, numbers = self._steering()
+        stopping, left, rate, others, numbers = self._steering()
         if stopping and not before[0]:
             self.decided("stopped the training")
         if left != before[1]:
             self.decided("limited the releases")
         if rate != before[2]:
             self.decided("changed the learning rate")
-        if numbers != before[3]:
+        if numbers != before[-1]:
             self.decided("changed the weights")
             self._moved = True
             self._note(f"{self._whose()} changed the weights while fit ran. {CHANGED}")
+        if (others, numbers) != before[-2:]:
+            self._brought()
 
     def stepped(self) -> None:
         """The last step of an epoch was made: until `over`, what is no hook runs, as a `test_step` or `evaluate`."""
@@ -189,11 +205,24 @@ class Watch:
         stepped, self._stepped = self._stepped, None
         if stepped is not None and not self._moved and (self._differed or self._steering()[-1] != stepped):
             self._note(f"The weights changed in the validation, by a test_step of its own say. {CHANGED}")
+            self._brought()
+
+    def opened(self) -> None:
+        """All that the steps read is paid for now, and is compared with this before the first of them."""
+        self._opened = self._steering()[-2:]
+
+    def begins(self) -> None:
+        """The first step is about to be made: something else than a hook, `set_model` say, may have run before it."""
+        opened, self._opened = self._opened, None
+        if opened is not None and opened != self._steering()[-2:]:
+            self._brought()
 
     # A loop of the caller's own, which runs where no callback does: it is watched as one between two of its steps ----
 
-    def enter(self, loop: Any) -> None:
-        """From here on the body of this loop runs."""
+    def enter(self, loop: Any, over: bool = False) -> None:
+        """From here on the body of this loop runs; what comes behind its last step, if it is `over`."""
+        if over:
+            self._shown()
         self._running[:] = [loop]
         self._read.setdefault(id(loop), {})
         self._settings = self._steering()
@@ -285,8 +314,9 @@ def is_private(name: str, validated: bool, posing: bool) -> bool:
 
 
 CHANGED = (
-    "Averages and copies of released weights cost nothing more; what it took from records, as fit of another model that"
-    " shares these layers does, is not in this statement."
+    "Averages and copies of what this model released cost nothing more, and copies of what another training ended with"
+    " are counted; what it took from records, as fit of another model that shares these layers does, is not in this"
+    " statement."
 )
 """What follows of weights that were changed between two steps."""
 

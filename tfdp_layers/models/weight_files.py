@@ -22,6 +22,7 @@ from tfdp_layers.models.accounts import (
     layers_with_lora,
     paid_for,
     remember_computed,
+    remember_handed_out,
     remember_loaded,
 )
 from tfdp_layers.models.bookkeeping import Bookkeeping
@@ -110,20 +111,21 @@ class WeightFiles(Bookkeeping):
     def get_weights(self) -> list[Any]:
         """As in Keras."""
         self._privacy.decided("took the weights")
+        remember_handed_out(self, self.trainable_variables)
         return list(super().get_weights())
 
     def set_weights(self, weights: Any) -> None:
         """As in Keras; what copies of released weights cost joins the ledger: where it cannot, statements refuse."""
         self._privacy.decided("set the weights")
-        if self._privacy.run is None:
-            weights = list(weights)
-            with contextlib.suppress(ValueError, LedgerError):
-                join_copies(self._privacy.account, weights)
+        weights = list(weights)
+        with contextlib.suppress(ValueError, LedgerError):
+            join_copies(self._privacy.account, weights)
         super().set_weights(weights)
 
     def get_state_tree(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """As in Keras, without the metrics: what they hold of the records carries no noise, and this goes to files."""
         self._privacy.decided("took the weights")
+        remember_handed_out(self)
         return {k: v for k, v in super().get_state_tree(*args, **kwargs).items() if k != "metrics_variables"}
 
     def quantize(self, *args: Any, public: bool = False, **kwargs: Any) -> None:
