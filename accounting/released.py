@@ -22,6 +22,7 @@ __all__ = [
     "forget",
     "is_loading",
     "is_paid_for",
+    "is_recognised",
     "known_values",
     "loading",
     "remember",
@@ -117,6 +118,12 @@ def are_unpaid(arrays: Iterable[Any]) -> bool:
     digests = [_digest(array) or b"" for array in arrays]
     passing = (_passing[digest] for digest in digests if digest in _passing and digest not in _released)
     return any(digest in _disowned for digest in digests) or any(account.unpaid for account in passing)
+
+
+def is_recognised(held: Any) -> bool:
+    """Whether a copy of what this variable may hold would be recognised by its values."""
+    kind, size = np.dtype(held.dtype.as_numpy_dtype), held.shape.num_elements()
+    return (kind.kind in "fV" and size >= _SMALLEST) or (kind.itemsize == 1 and size >= _SMALLEST_BYTES)
 
 
 def remember_copies(arrays: Iterable[Any], copies: Iterable[Any]) -> None:

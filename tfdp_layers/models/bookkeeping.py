@@ -6,7 +6,7 @@ from typing import Any
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
-from tfdp_layers.accounting.released import are_foreign, is_loading
+from tfdp_layers.accounting.released import are_foreign, is_loading, is_recognised
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import refuse_changed_constants
@@ -76,11 +76,14 @@ class Bookkeeping(KerasMixin):
         merge_adaptations(self._flatten_layers(include_self=False), account)
 
     def _read_beside_weights(self) -> list[Any]:
-        """What a step reads and may move, beside the model's weights: variables of TensorFlow or Keras."""
+        """What a step reads and may move beside the model's weights, and may be a copy of released numbers.
+
+        Variables of TensorFlow or Keras; counters, seeds and rates are too short.
+        """
         state, weights = self._privacy, set(map(id, map(held_by, self.weights)))
         read = [*self._optimizer_variables(), *state.read_by_sums, *state.read_after_noise]
-        others = {id(held_by(one)): one for one in read}
-        return [one for key, one in others.items() if key not in weights]
+        others = {id(held): held for held in map(held_by, read) if is_recognised(held)}
+        return [held for key, held in others.items() if key not in weights]
 
     def _join_brought(self) -> None:
         """Takes over what weights, or what the step reads beside them, cost that were put in while a training runs.

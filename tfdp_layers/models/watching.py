@@ -51,8 +51,7 @@ class Watch:
     ) -> None:
         self._model, self._private, self._report, self._note = model, private, report, note
         self._brought, self._shown = brought, shown
-        self._numbers: Callable[[], bytes] | None = None
-        self._others: Callable[[], bytes] | None = None
+        self._numbers: Callable[[], tuple[bytes, bytes]] | None = None
         self._opened: Any = None
         given = flatten_callbacks(callbacks)
         self._callbacks = list({id(one): one for one in given if is_unknown(one)}.values())
@@ -174,10 +173,9 @@ class Watch:
 
     def _steering(self) -> tuple[Any, ...]:
         optimizer = self._model.optimizer
-        if self._numbers is None or self._others is None:  # not before: a model may be built by the first records
-            self._numbers = numbers_of(self._model.weights)
-            self._others = numbers_of(self._model._read_beside_weights())
-        weights, others = self._numbers(), self._others()
+        if self._numbers is None:  # not before: a model may be built by the first records
+            self._numbers = numbers_of(self._model.weights, self._model._read_beside_weights())
+        weights, others = self._numbers()
         return bool(self._model.stop_training), optimizer.releases_left(), rate_of(optimizer), others, weights
 
     def _compare(self, before: tuple[Any, ...]) -> None:
@@ -209,7 +207,7 @@ class Watch:
 
     def opened(self) -> None:
         """All that the steps read is paid for now, and is compared with this before the first of them."""
-        self._opened = self._steering()[-2:]
+        self._opened = self._steering()[-2:] if self._callbacks else None
 
     def begins(self) -> None:
         """The first step is about to be made: something else than a hook, `set_model` say, may have run before it."""
