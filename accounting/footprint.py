@@ -14,13 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from tfdp_layers.accounting.columns import columns_of
+from tfdp_layers.accounting.columns import Columns, columns_of
 from tfdp_layers.accounting.sketch import Sketch, sketch_of
 
-__all__ = ["Footprint", "came_from", "footprint_of", "living"]
+__all__ = ["PLACE", "Footprint", "came_from", "footprint_of", "living"]
 
+PLACE = "one place"
+"""What shows that two data sets are of the same records: the program, whatever the records are."""
 Place = tuple[Any, Any]
 """The number, or the file, of what holds the records, and which rows of it; None: all."""
+
+
+_NONE = Columns()
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ class Footprint:
     places: frozenset[Place] = frozenset()
     sketch: Sketch | None = None
     records: int | None = None
-    columns: frozenset[bytes] = frozenset()
+    columns: Columns = _NONE
     derived: frozenset[Place] = frozenset()
 
     def same_place(self, other: Footprint) -> bool:
@@ -47,9 +52,19 @@ class Footprint:
 
     def overlaps(self, other: Footprint) -> bool:
         """Whether both are in one place, or agree in a column, or hold equal rows: more than chance explains."""
-        if _met(self.places | self.derived, other.places | other.derived) or self.columns & other.columns:
-            return True
-        return self.sketch is not None and other.sketch is not None and self.sketch.shares(other.sketch)
+        return self.seen(other) is not None
+
+    def seen(self, other: Footprint) -> str | None:
+        """What shows that these are of the same records: `PLACE`, or, in words, what is equal. None where nothing does.
+
+        Equal numbers may be other people's all the same: a day's temperature, a product that several people rate.
+        """
+        if _met(self.places, other.places):
+            return PLACE
+        if self.sketch is not None and other.sketch is not None and self.sketch.shares(other.sketch):
+            return "equal rows"
+        derived = _met(self.places | self.derived, other.places | other.derived)
+        return "a column of equal values" if derived else self.columns.equal(other.columns)
 
 
 def footprint_of(
@@ -66,9 +81,10 @@ def footprint_of(
     arrays, beside = [] if leaves is None else list(leaves), list(labels)
     places = set(itertools.chain.from_iterable(map(_places, [*given, *arrays])))
     looked_at = bool(arrays) and len(arrays[0]) and not any(_mapped(one) is not None for one in arrays)
-    columns = columns_of(one for one in [*arrays, *beside] if _mapped(one) is None) if looked_at else frozenset()
+    columns = columns_of(arrays, [one for one in beside if _mapped(one) is None]) if looked_at else _NONE
     places.update(itertools.chain.from_iterable(_places(one)[1:] for one in beside))
-    derived = frozenset(itertools.chain.from_iterable(_made_columns[one] for one in columns & _made_columns.keys()))
+    made = columns.telling & _made_columns.keys()
+    derived = frozenset(itertools.chain.from_iterable(_made_columns[one] for one in made))
     records = len(arrays[0]) if arrays else None
     return Footprint(frozenset(places), sketch_of(arrays) if looked_at else None, records, columns, derived)
 
@@ -103,7 +119,7 @@ def came_from(made: Any, *given: Any) -> None:
     """
     (mine, _), *_ = _places(made)
     _origins[mine] = places = frozenset(itertools.chain.from_iterable(map(_places, given)))
-    for column in columns_of([made] if made.ndim and _mapped(made) is None else []):
+    for column in columns_of([made] if made.ndim and _mapped(made) is None else []).telling:
         _made_columns.pop(column, None)
         _made_columns[column] = places
     for column in [*_made_columns][:-_MOST_COLUMNS]:

@@ -4,11 +4,12 @@ A ledger states what is in it. Whoever trains a new model on the same records, w
 the people in them pay, and neither statement says so. Here each charge leaves the `Footprint` of its records behind,
 and the next one on records that it knows warns.
 
-What is said where. The warning is for those who hold the records, and goes to their screen: it tells of equal rows,
-too. A statement is published, and must not: whether rows of one data set are among those of another is computed from
-the records without noise, and no epsilon covers it. So a statement tells only of what the program says by itself,
-whatever the records are: that two charges were given one object, or rows of one array that meet. That it tells of
-nothing is no proof that there was nothing: it goes on to assume that all releases are in its ledger.
+What is said where. The warning is for those who hold the records, and goes to their screen: it tells of equal rows
+and columns, too, which may be other people's all the same. A statement is published, and must not: whether rows of one
+data set are among those of another is computed from the records without noise, and no epsilon covers it. So a statement
+tells only of what the program says by itself, whatever the records are: that two charges were given one object, or rows
+of one array that meet. That it tells of nothing is no proof that there was nothing: it goes on to assume that all
+releases are in its ledger.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from tfdp_layers.accounting.columns import Columns
 from tfdp_layers.accounting.entries import Entry
-from tfdp_layers.accounting.footprint import Footprint, living
+from tfdp_layers.accounting.footprint import PLACE, Footprint, living
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.caller import warn
 
@@ -135,7 +137,7 @@ def _forget() -> None:
     for one in reversed(_sightings):
         sketch = one.footprint.sketch
         if sketch is not None and len(sketches) == _MOST_SKETCHES and id(sketch) not in sketches:
-            one.footprint = replace(one.footprint, sketch=None, columns=frozenset(), derived=frozenset())
+            one.footprint = replace(one.footprint, sketch=None, columns=Columns(), derived=frozenset())
         elif sketch is not None:
             sketches[id(sketch)] = None
         one.footprint = living(one.footprint)
@@ -188,13 +190,24 @@ def warn_of_others(ledger: Ledger, others: tuple[Sighting, ...], cost: Callable[
     if not count or count & (count - 1) or count <= _warned.get(ledger, 0):
         return
     _warned[ledger] = count
+    seen = _seen(ledger, others)
+    what = f"records with {seen}, so for these, it seems," if seen else "these records,"
+    harmless = " Where these are other people, nothing is lost." if seen else ""
     warn(
-        f"Other ledgers of this process were charged for these records, or for some of them: {count}. No statement"
+        f"Other ledgers of this process were charged for {what} or for some of them: {count}. No statement"
         f" adds up what the people in them pay. {cost()} Give all models of these people one ledger before they train:"
         " ledger = tfdp.accounting.Ledger('ledger.json', dataset='name', budget=(epsilon, delta)), then model.ledger ="
         " ledger. A model that nobody looked at, and that is deleted, costs nothing: warnings.filterwarnings('ignore',"
-        " 'Other ledgers')."
+        f" 'Other ledgers').{harmless}"
     )
+
+
+def _seen(ledger: Ledger, others: Iterable[Sighting]) -> str | None:
+    """What shows that others were charged for the records that a ledger was charged for last; None: the program."""
+    with _lock:
+        mine = next((one.footprint for one in reversed(_sightings) if one.name == ledger.uid), Footprint())
+        found = {how for one in others if (how := one.footprint.seen(mine)) is not None}
+    return None if PLACE in found else " or ".join(sorted(found)) or "equal rows"
 
 
 def _uncounted(ledgers: Iterable[Ledger], footprints: Iterable[Footprint], *, content: bool) -> Iterator[Sighting]:

@@ -20,6 +20,7 @@ _COLUMNS = 1024
 """Entries of a row that are hashed: of wider rows a few that are drawn for this process."""
 _CHUNK_BYTES = 1 << 18  # stays in a core's cache
 _FEWEST, _SHARE, _BY_HALF = 8, 0.05, 0.95
+_FEW_COLUMNS, _LOOKED_AT, _EMPTY, _FULL = 8, 1 << 12, 20, 0.25
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,18 @@ class Sketch:
 
     Rows of a table may equal other people's by chance. How often, the data set says by itself: see `_by_chance`. Two
     data sets are taken to share records where more of the smaller sketch is found than that explains, by three standard
-    deviations and 5% of it, and 8 rows at least. Tables whose rows are nearly all alike are never known by their rows.
+    deviations and 5% of it, and 8 rows at least. Tables whose rows are nearly all alike are never known by their rows,
+    nor are those that fill a grid: a row for each hour of each day, numbers from 0 to 499.
 
     Attributes:
         hashes: of uint64, rising, as bytes.
         counts: how often each comes, of uint32, as bytes.
         below: up to this hash no row is left out.
         records: of the data set.
-        told_by_half: whether next to no two of these rows agree in every other column, so that none is equal by chance.
+        told_by_half: whether next to no two of these rows agree in every other column, so that none is equal by chance;
+            nor do of those alone that come several times (short messages agree in what pads them).
+        told_by_quarter: whether that holds of every fourth column as well, of those that come several times.
+        filled: which share of the rows there are, of all that its columns' values could make: see `_filled`.
     """
 
     hashes: bytes
@@ -43,16 +48,21 @@ class Sketch:
     below: int
     records: int
     told_by_half: bool = False
+    told_by_quarter: bool = False
+    filled: float = 0.0
 
     def shares(self, other: Sketch) -> bool:
         """Whether both are of sets that have rows in common: parts, copies and shuffles of one another, say."""
         few, many = sorted((self, other), key=lambda one: one.records)
         below = min(self.below, other.below)
-        (some, _), (others, counts) = few._up_to(below), many._up_to(below)
+        (some, own), (others, counts) = few._up_to(below), many._up_to(below)
         found = len(np.intersect1d(some, others, assume_unique=True))
-        if found < _FEWEST:
+        if found < _FEWEST or max(self.filled, other.filled) >= _FULL:
             return False
         chance, error = _by_chance(counts, few.records / many.records)
+        if not few.told_by_half:  # other people's may be as common as these: short texts among long ones, say
+            chance, error = max((chance, error), _by_chance(own, 1.0))
+        chance = max(chance, many.filled)
         draws = math.sqrt(len(some) * chance * (1.0 - chance))
         return bool(found >= len(some) * (chance + 3.0 * error + _SHARE) + 3.0 * draws)
 
@@ -95,19 +105,68 @@ def sketch_of(arrays: Sequence[np.ndarray]) -> Sketch:
         values, counts = np.unique(hashes, return_counts=True)
     below = int(values[_KEPT - 1]) if len(values) > _KEPT else 2**64 - 1
     values, counts = values[:_KEPT], counts[:_KEPT].astype(np.uint32)
-    by_half = counts.max() > 1 and _told_by_half(arrays, hashes, values)
-    return Sketch(values.tobytes(), counts.tobytes(), below, len(hashes), by_half)
+    told = _told_by(arrays, hashes, values, values[counts > 1])
+    return Sketch(values.tobytes(), counts.tobytes(), below, len(hashes), *told, _filled(arrays, hashes))
 
 
-def _told_by_half(arrays: Sequence[np.ndarray], hashes: np.ndarray, values: np.ndarray) -> bool:
-    """Whether the rows of these hashes differ in both halves of their columns, every other one, nearly all."""
+def _filled(arrays: Sequence[np.ndarray], hashes: np.ndarray) -> float:
+    """Which share of the cells of a grid these rows fill: of the values of the columns, each with each.
+
+    Columns that follow from another one, as the weekday from the date, add no cells. Of one column the cells are from
+    the smallest to the largest number, as far from each other as the nearest two. It is 0 where it is below 5%, and of
+    more than 8 columns.
+    """
+    columns = [column for one in arrays if one.size for column in one.reshape(len(one), -1)[:, : _FEW_COLUMNS + 1].T]
+    if not 0 < len(columns) <= _FEW_COLUMNS:
+        return 0.0
+    looked_at = np.random.Generator(np.random.PCG64(0)).permutation(len(hashes))[:_LOOKED_AT]
+    columns = _apart(columns, looked_at)
+    if _cells([one[looked_at] for one in columns]) > _EMPTY * len(hashes):
+        return 0.0
+    return len(np.unique(hashes)) / max(1.0, _cells(columns))
+
+
+def _apart(columns: Sequence[np.ndarray], rows: np.ndarray) -> list[np.ndarray]:
+    """The columns that follow from no other one in these rows; what tells rows apart nothing needs to follow from."""
+    found: list[tuple[np.ndarray, np.ndarray]] = []
+    coded = [(one, np.unique(words_of(one[rows]), return_inverse=True)[1].ravel()) for one in columns]
+    for column, codes in sorted(coded, key=lambda one: -int(one[1].max())):
+        values = [int(other.max()) + 1 for _, other in found]
+        pairs = [len(np.unique(other * len(rows) + codes)) for _, other in found]
+        if codes.max() and not any(2 * k <= len(rows) and k == m for k, m in zip(values, pairs, strict=True)):
+            found.append((column, codes))
+    return [column for column, _ in found]
+
+
+def _cells(columns: Sequence[np.ndarray]) -> float:
+    """How many rows the values of these columns could make."""
+    values = [np.unique(one if one.dtype.kind in "biuf" else words_of(one)) for one in columns]
+    if len(columns) == 1 and columns[0].dtype.kind in "iuf" and len(values[0]) > 1:
+        numbers = values[0].astype(np.float64)
+        return float((numbers[-1] - numbers[0]) / np.diff(numbers).min()) + 1.0
+    return float("inf") if len(columns) == 1 else math.prod(float(len(one)) for one in values)
+
+
+def _told_by(
+    arrays: Sequence[np.ndarray], hashes: np.ndarray, values: np.ndarray, several: np.ndarray
+) -> tuple[bool, bool]:
+    """Whether the rows of these hashes, and of several alone, differ by half of their columns, and these by a quarter.
+
+    By every other column, and every fourth: by each such part alone nearly all differ.
+    """
+    if not len(several):
+        return False, False
     order = np.argsort(hashes, kind="stable")
-    rows = order[np.searchsorted(hashes, values, sorter=order)]
+    rows, those = (order[np.searchsorted(hashes, some, sorter=order)] for some in (values, several))
+    return _differ(arrays, rows, 2) and _differ(arrays, those, 2), _differ(arrays, those, 4)
+
+
+def _differ(arrays: Sequence[np.ndarray], rows: np.ndarray, parts: int) -> bool:
     columns = [one[rows].reshape(len(rows), -1) for one in arrays]
-    wide = [one for one in columns if one.shape[1] > 1]
-    alone = [one for one in columns if one.shape[1] == 1]
-    halves = [[one[:, start::2] for one in wide] + alone[start::2] for start in (0, 1)]
-    return all(half and len(np.unique(_hashes(half))) >= _BY_HALF * len(rows) for half in halves)
+    wide = [one for one in columns if one.shape[1] >= parts]
+    alone = [one[:, place : place + 1] for one in columns if one.shape[1] < parts for place in range(one.shape[1])]
+    by_part = ([one[:, start::parts] for one in wide] + alone[start::parts] for start in range(parts))
+    return all(part and len(np.unique(_hashes(part))) >= _BY_HALF * len(rows) for part in by_part)
 
 
 @functools.cache

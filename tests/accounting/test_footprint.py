@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tfdp_layers.accounting.columns import columns_of
-from tfdp_layers.accounting.footprint import came_from, footprint_of
+from tfdp_layers.accounting.columns import by_design, columns_of
+from tfdp_layers.accounting.footprint import PLACE, came_from, footprint_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(600, 6)).astype("float32")
@@ -12,6 +12,13 @@ LABELS = RNG.integers(0, 2, 600)
 TEXTS = np.array([f"record {place}" for place in range(200)], object)
 SMALL = RNG.integers(0, 4, (600, 3))
 BLANK = np.concatenate([np.zeros((120, 6), "float32"), X[:480]])
+BALANCED = np.random.RandomState(0).permutation(np.repeat(np.arange(3), 200))  # as scikit-learn's shuffle by seed 0
+DAYS, HOURS = np.repeat(np.arange(40), 24), np.tile(np.arange(24), 40)
+GRID = np.stack([DAYS / 40, HOURS / 24, DAYS % 7], 1).astype("float32")
+
+
+def baskets(seed: int, records: int, share: float) -> np.ndarray:
+    return (np.random.default_rng(seed).random((records, 40)) < share).astype("float32")
 
 
 def of(*arrays: np.ndarray):
@@ -33,6 +40,10 @@ SAME = {
     "scaled, but for a flag": (np.column_stack([X, LABELS]), np.column_stack([X * 2.0 - 1.0, LABELS])),
     "features of a text each": (np.column_stack([TEXTS, TEXTS[::-1]]), TEXTS.copy()),
     "beside blank ones": (BLANK, BLANK[RNG.permutation(600)]),
+    "scaled, but for balanced classes": (np.column_stack([X, BALANCED]), np.column_stack([1.0 - X * 2.0, BALANCED])),
+    "a part of many baskets": (baskets(0, 1500, 0.06), baskets(0, 1500, 0.06)[RNG.permutation(1500)[:400]]),
+    "numbers of patients": (NUMBERS := RNG.choice(10**9, (500, 1), replace=False), NUMBERS[::-1].copy()),
+    "incomes": (INCOMES := RNG.lognormal(10.0, 1.0, (500, 1)).round(), INCOMES[100:].copy()),
 }
 OTHER = {
     "other rows of one array": (X[:300], X[300:]),
@@ -51,6 +62,12 @@ OTHER = {
     "cells of a small table": (SMALL, SMALL[RNG.permutation(600)]),
     "blank rows": (BLANK, np.concatenate([np.zeros((300, 6), "float32"), X[480:]])),
     "few rows": (X[:7].copy(), X[:7].copy()),
+    "balanced classes in one order": (np.column_stack([X, BALANCED]), np.column_stack([X[::-1] + 1.0, BALANCED])),
+    "hours of days": (GRID.copy(), GRID[RNG.permutation(960)]),
+    "hours of most days": (GRID[RNG.random(960) < 0.7], GRID[RNG.random(960) < 0.7]),
+    "numbers from 0 on": (np.arange(500)[:, None], RNG.permutation(500)[:, None]),
+    "days of a year": (np.arange(365)[:, None] / 364, RNG.permutation(365)[:300, None] / 364),
+    "small baskets among large ones": (baskets(1, 1500, 0.06), baskets(2, 400, 0.02)),
 }
 
 
@@ -119,6 +136,45 @@ def test_equal_labels_tell_of_the_same_people_and_numbered_ones_do_not():
         assert not a.same_place(b)
     one = footprint_of([], [X], [LABELS])
     assert not footprint_of([], [scaled], [LABELS]).same_place(one)  # one object of labels is no place
+
+
+def test_what_shows_it_is_said_in_words():
+    scaled, other = X * 2.0 - 1.0, RNG.normal(size=(600, 3))
+    for mine, theirs, seen in (
+        (of(X), of(X[5:]), PLACE),
+        (of(X), of(X[::-1].copy()), "equal rows"),
+        (of(X), of(np.column_stack([other, X[:, 0]])), "a column of equal values"),
+        (footprint_of([], [X], [LABELS]), footprint_of([], [scaled], [LABELS.copy()]), "equal labels, row by row"),
+        (footprint_of([], [X], [BALANCED]), footprint_of([], [scaled], [BALANCED]), "equal labels, row by row"),
+        (footprint_of([], [X], [BALANCED]), footprint_of([], [other], [BALANCED]), None),
+        (footprint_of([], [X], [LABELS]), footprint_of([], [other, LABELS]), "a column of equal values"),
+        (of(X), of(other), None),
+    ):
+        assert mine.seen(theirs) == theirs.seen(mine) == seen
+
+
+@pytest.mark.parametrize(
+    ("counts", "chosen"),
+    [
+        ((50, 50, 50), True),
+        ((900, 100), True),
+        ((990, 10), True),
+        ((100, 200, 300), True),
+        ((40, 15, 5), False),
+        ((307, 293), False),
+        ((4, 4), False),
+        ((600,), False),
+        ((50_013, 9_987), False),
+    ],
+)
+def test_round_shares_were_chosen(counts, chosen):
+    assert by_design(np.array(counts)) == chosen
+
+
+@pytest.mark.parametrize("records", [80, 300, 400, 500, 1000, 60_000])
+def test_counts_of_people_who_came_by_chance_are_seldom_round(records):
+    drawn = np.random.default_rng(0).binomial(records, 0.37, 500)
+    assert sum(by_design(np.array([one, records - one])) for one in drawn) <= 50
 
 
 def test_what_was_computed_from_records_is_known_as_labels_and_in_a_table():

@@ -34,6 +34,8 @@ COPIES = {
     "a very rare class oversampled": (np.concatenate([X, np.repeat(X[:9], 60, axis=0)]), (600, 9, 61)),
     "a rare class three times": (np.concatenate([X, X[RARE], X[RARE]]), (600, int(RARE.sum()), 3)),
     "a bootstrap sample": (X[RNG.integers(0, 600, 600)], None),
+    "few rows ten times each": (np.tile(X[:60], (10, 1)), (60, 60, 10)),
+    "few rows, of which a few ten times as often": (np.repeat(X[:60], [5] * 40 + [50] * 20, axis=0), None),
     "images": (np.concatenate([IMAGES, IMAGES[:30]]), (200, 30, 2)),
     "a table whose rows are equal by chance, twice": (np.tile(visits(RNG, 600), (2, 1)), None),
     "texts": (np.tile(np.array([f"text {place}" for place in range(100)], object), 2), (100, 100, 2)),
@@ -81,6 +83,39 @@ def test_rows_that_are_equal_by_chance_are_not(draw, count):
     assert [of(draw(np.random.default_rng(seed), count)) for seed in range(6)] == [None] * 6
 
 
+def short_messages(rng, kinds, words):
+    """Token ids, padded behind; a fifth of the messages is of few kinds."""
+    rows = rng.integers(40, 2000, (3000, 20)) * (np.arange(20) < rng.integers(4, 21, (3000, 1)))
+    usual = np.zeros((kinds, 20), int)
+    usual[:, :words] = rng.integers(1, 2000, (kinds, words))
+    return np.where(rng.random((3000, 1)) < 0.2, usual[rng.integers(0, kinds, 3000)], rows)
+
+
+@pytest.mark.parametrize(("kinds", "words"), [(30, 1), (200, 1), (15, 3)])
+def test_messages_that_many_people_write_are_not(kinds, words):
+    assert [of(short_messages(np.random.default_rng(seed), kinds, words)) for seed in range(4)] == [None] * 4
+
+
+DESIGNS = {
+    "treatments": np.eye(24)[np.repeat(np.arange(24), 40)],
+    "a few people left": np.eye(24)[np.repeat(np.arange(24), 40)][RNG.permutation(960)[:940]],
+    "combinations": np.repeat(np.indices((5, 4, 3)).reshape(3, -1).T, 10, axis=0),
+    "hours and weekdays": np.stack([np.arange(1680) % 24, np.arange(1680) // 24 % 7], 1),
+    "places": np.repeat(RNG.normal(size=(40, 3)), 25, axis=0),
+}
+
+
+@pytest.mark.parametrize("name", DESIGNS)
+def test_cells_of_a_design_are_not(name):
+    assert of(DESIGNS[name]) is None
+    assert of(*DESIGNS[name].T) is None
+
+
+def test_coordinates_of_places_where_several_people_live_are_not():
+    places = RNG.normal(size=(1200, 3)).astype("float32")
+    assert of(places[RNG.integers(0, 1200, 5000)]) is None
+
+
 def test_records_of_few_products_tell_nothing():
     products = RNG.normal(size=(40, 8))
     assert of(products[RNG.integers(0, 40, 900)]) is None
@@ -112,5 +147,6 @@ def test_what_is_charged_for_them_warns_unless_it_protects_units(name):
             warnings.simplefilter("always")
             CALLS[name](rows, **options)
         said = [one for one in caught if "Of 100 different rows" in str(one.message)]
+        assert all("are other people's" in str(one.message).split(" Then leave the copies out")[0] for one in said)
         assert len(said) == (rows is twice and not options)
         assert all(one.filename == __file__ for one in said)

@@ -16,7 +16,8 @@ SAYS = "weigh exactly inversely to how many records each has"
 
 
 def drawn(y=LABELS, **options):
-    return PrivateBatches(np.ones((60, 2), "float32"), y, Poisson(8), **options)
+    records = 60 if y is None or isinstance(y, tuple) else len(y)
+    return PrivateBatches(np.ones((records, 2), "float32"), y, Poisson(8), **options)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,8 @@ def test_factors_counted_from_the_labels_are_seen(options):
         {"class_weight": {2: 10.0}},
         {"class_weight": {0: 1.0, 1: 1.0, 2: 1.0}},
         {"class_weight": {0: 1.0, 1: 1.0, 2: 1.0}, "y": np.arange(60) % 3},
+        {"class_weight": {0: 1.0, 1: 9.0}, "y": np.repeat([0, 1], [900, 100])},
+        {"sample_weight": np.repeat([6.0, 3.0, 2.0], [100, 200, 300]), "y": np.repeat([0, 1, 2], [100, 200, 300])},
         {"sample_weight": np.linspace(1, 2, 60)},
         {"sample_weight": np.zeros(60)},
         {"sample_weight": np.where(LABELS == 2, 0.0, INVERSE)},
@@ -55,6 +58,8 @@ def test_factors_counted_from_the_labels_are_seen(options):
         "one class",
         "equal",
         "equal classes",
+        "nine controls a case",
+        "people for each who was asked",
         "others",
         "none",
         "left out",

@@ -277,7 +277,7 @@ class Frame:
         (numbered(), np.array(["yes"] * RECORDS), {}, "Number the classes"),
         (np.zeros(RECORDS, np.dtype(">f4")), None, {}, "[Ee]ncode"),
         (np.array(["text", None] * (RECORDS // 2), object), None, {}, "strings are missing"),
-        (tf.ragged.constant([[1], [2, 3]] * 25), None, {}, "dense"),
+        (tf.ragged.constant([[1], [2, 3]] * 25), None, {}, r"shape=\(None, N\).*that you know beforehand"),
         (tf.sparse.eye(RECORDS), None, {}, "dense"),
         (np.ma.masked_array(numbered(), numbered() == 3), None, {}, "dense"),
         ([1, 2, 3], None, {}, "asarray"),

@@ -17,6 +17,10 @@ def base():
     return tf.data.Dataset.from_tensor_slices((X, Y))
 
 
+def older(seed):
+    return tf.raw_ops.StatelessRandomNormal(shape=(4, 4, 3), seed=tf.cast(tf.stack(seed), tf.int64))
+
+
 def in_a_loop(x, y):
     return tf.map_fn(lambda row: row + tf.random.normal(tf.shape(row)), x), y
 
@@ -36,7 +40,9 @@ def layer(one):
 RANDOM = {
     "image": lambda: base().map(lambda x, y: (tf.image.random_flip_left_right(x), y)),
     "crop": lambda: base().map(lambda x, y: (tf.image.random_crop(x, (2, 2, 3)), y)),
-    "stateless": lambda: base().map(lambda x, y: (x + tf.random.stateless_normal((4, 4, 3), [1, 2]), y)),
+    "stateless": lambda: base().map(lambda x, y: (x + tf.random.stateless_normal((4, 4, 3), [1, y]), y)),
+    "stateless, older": lambda: base().map(lambda x, y: (x + older([y, y]), y)),
+    "beside a constant": lambda: base().map(lambda x, y: noisy(x + older([1, 2]), y)),
     "a generator": lambda: base().map(lambda x, y: (x + GENERATOR.normal((4, 4, 3)), y)),
     "a layer": lambda: base().map(layer(keras.layers.RandomRotation(0.1))),
     "within a loop": lambda: base().map(in_a_loop),
@@ -46,6 +52,9 @@ GENERATOR = tf.random.Generator.from_seed(1)
 QUIET = {
     "plain": lambda: base().map(lambda x, y: (x / 2.0, y), num_parallel_calls=2),
     "shuffled": lambda: base().shuffle(20),
+    "constants": lambda: base().map(lambda x, y: (x + tf.random.stateless_normal((4, 4, 3), [1, 2]), y)),
+    "constants, older": lambda: base().map(lambda x, y: (x + older([1, 2]), y)),
+    "chosen among data sets": lambda: tf.data.Dataset.sample_from_datasets([base(), base()]),
     "called random": lambda: base().map(lambda x, y: (tf.identity(x, name="Random"), y)),
     "a layer": lambda: base().map(layer(keras.layers.Rescaling(2.0))),
 }

@@ -89,9 +89,57 @@ def generated():
     return Data.from_generator(lambda: iter([(X, Y)]), output_signature=signature)
 
 
+def fixed(function, source=ROWS):
+    return source.batch(20, drop_remainder=True).map(function).unbatch()
+
+
+def where_known(x, y):
+    if x.shape[0] is not None:
+        x = x - tf.reduce_mean(x, 0, keepdims=True)
+    return x, y
+
+
+def neighbours_of_twenty(x, y):
+    return (tf.concat([x[1:], x[:1]], 0), y) if x.shape[0] == 20 else (x, y)
+
+
+def own_of_twenty(x, y):
+    """Where the number is known, a constant of that many rows, so that it is in the graph."""
+    weights = np.eye(20, dtype=np.float32)[::-1].copy() if x.shape[0] is not None else None
+    return (x if weights is None else weights @ x), y
+
+
+def cropped(x, y):
+    return tf.image.random_crop(x, (tf.shape(x)[0], 4, 4, 3)), y
+
+
+def flat(x, y):
+    return tf.reshape(x, (20, -1)), y
+
+
+def cut(size, **options):
+    windows = Data.from_tensor_slices(X).window(size, drop_remainder=True, **options)
+    return windows.flat_map(lambda one: one.batch(size)).map(lambda one: (tf.reduce_mean(one, 0), one[-1, :1]))
+
+
+def parsed(text, y):
+    return tf.io.parse_example(text, {"x": tf.io.FixedLenFeature([2], tf.float32)})["x"], y
+
+
+def fields(text, y):
+    return tf.stack(tf.io.decode_csv(text, [0.0, 0.0]), 1), y
+
+
+def between(x, y):
+    return tf.searchsorted([0.2, 0.5], x[:, 0]), tf.searchsorted(tf.sort(x, 1), x)
+
+
 MIXED = {
     "mean": lambda: ROWS.batch(20).map(centred).unbatch(),
     "of a fixed size": lambda: ROWS.batch(20, drop_remainder=True).map(centred).unbatch(),
+    "of a known size": lambda: fixed(where_known),
+    "of one size": lambda: fixed(neighbours_of_twenty),
+    "of a fixed size, MixUp": lambda: fixed(together(keras.layers.MixUp()), IMAGES),
     "before a map": lambda: ROWS.batch(20).map(centred).prefetch(2).unbatch().map(lambda x, y: (2.0 * x, y)).shuffle(9),
     "roll": lambda: ROWS.batch(20).map(lambda x, y: (0.7 * x + 0.3 * tf.roll(x, 1, 0), y)).unbatch(),
     "sort": lambda: ROWS.batch(20).map(lambda x, y: (tf.sort(x, 0), y)).unbatch(),
@@ -131,6 +179,22 @@ FINE = {
     "batches taken apart": lambda: ROWS.shuffle(60).batch(20).prefetch(2).unbatch(),
     "doubled": lambda: ROWS.batch(20).map(doubled).unbatch(),
     "of a fixed size": lambda: ROWS.batch(20, drop_remainder=True).map(lambda x, y: (2.0 * x, y)).unbatch(),
+    "of a fixed size, in a shape": lambda: fixed(flat, IMAGES),
+    "of a fixed size, cropped": lambda: fixed(cropped, IMAGES),
+    "of a fixed size, random layers": lambda: fixed(layer(keras.layers.RandomRotation(0.1)), IMAGES),
+    "of a fixed size, words": lambda: fixed(
+        layer(keras.layers.TextVectorization(vocabulary=["a", "b"], output_sequence_length=4)), TEXTS
+    ),
+    "of a fixed size, a map": lambda: fixed(lambda x, y: (tf.map_fn(lambda one: one / tf.norm(one), x), y)),
+    "of a fixed size, ones": lambda: fixed(lambda x, y: (x, y, tf.ones(x.shape[0]))),
+    "cropped": lambda: IMAGES.batch(20).map(cropped).unbatch(),
+    "parsed": lambda: TEXTS.batch(5).map(parsed).unbatch(),
+    "fields": lambda: TEXTS.batch(5).map(fields).unbatch(),
+    "between edges": lambda: ROWS.batch(5).map(between).unbatch(),
+    "windows side by side": lambda: cut(5),
+    "windows that leave out": lambda: cut(3, shift=7),
+    "windows of every second": lambda: cut(3, shift=6, stride=2),
+    "windows in between": lambda: cut(3, shift=3, stride=2),
     "in parallel": lambda: ROWS.batch(20).map(doubled, num_parallel_calls=2).cache().unbatch(),
     "constants": lambda: ROWS.batch(20).map(layer(keras.layers.Normalization(mean=0.5, variance=2.0))).unbatch(),
     "random layers": lambda: IMAGES.batch(20).map(layer(keras.layers.RandomRotation(0.1))).unbatch(),
@@ -157,7 +221,22 @@ FINE = {
     "interleaved": lambda: Data.range(3).interleave(lambda place: ROWS.shard(3, place)),
     "two data sets": lambda: ROWS.concatenate(Data.from_tensor_slices((X + 1.0, Y))),
 }
-QUICK = ["mean", "of a fixed size", "MixUp", "a variable", "two orders", "scan", "neighbours", "a generator"]
+QUICK = [
+    "mean",
+    "of a fixed size",
+    "of a known size",
+    "of one size",
+    "MixUp",
+    "a variable",
+    "two orders",
+    "scan",
+    "neighbours",
+    "a generator",
+]
+
+
+QUICK_FINE = [name for name in FINE if name.startswith(("of a fixed", "windows"))]
+QUICK_FINE += ["doubled", "words", "mapped twice", "cropped", "parsed", "fields", "between edges"]
 
 
 @pytest.mark.parametrize("name", slow_but(QUICK, [*MIXED]))
@@ -166,7 +245,7 @@ def test_records_that_meet_are_refused(name):
         tfdp.records(MIXED[name]())
 
 
-@pytest.mark.parametrize("name", slow_but(["doubled", "of a fixed size", "words", "windows", "mapped twice"], [*FINE]))
+@pytest.mark.parametrize("name", slow_but(QUICK_FINE, [*FINE]))
 def test_what_works_record_by_record_is_taken_without_a_word(name):
     assert list(meetings(FINE[name](), batched=False)) == []
 
@@ -180,10 +259,19 @@ UNKNOWN = {
     ).unbatch(),
     "a flat map": lambda: ROWS.batch(8).flat_map(lambda x, y: Data.from_tensors(centred(x, y)).unbatch()),
     "unique": lambda: Data.from_tensor_slices(np.arange(60) // 2).unique(),
+    "of a known size, by a constant": lambda: fixed(own_of_twenty),
+    "a shape that says the number": lambda: IMAGES.batch(20).map(flat).unbatch(),
+    "windows": lambda: cut(5, shift=1),
+    "windows with gaps": lambda: cut(4, shift=2, stride=2),
+    "lists of several lengths": lambda: (
+        TEXTS.batch(5)
+        .map(lambda text, y: (tf.io.parse_example(text, {"x": tf.io.VarLenFeature(tf.float32)})["x"].values, y))
+        .unbatch()
+    ),
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["another data set", "a flat map", "unique"], [*UNKNOWN]))
+@pytest.mark.parametrize("name", slow_but([name for name in UNKNOWN if name != "a group"], [*UNKNOWN]))
 def test_what_cannot_be_followed_is_said(name):
     found = list(meetings(UNKNOWN[name](), batched=False))
     assert found
@@ -198,6 +286,40 @@ def test_what_is_not_known_is_said():
         UserWarning, match="Whether records meet in this pipeline is not known: .* no rule for operation"
     ):
         refuse_mixing(ROWS.batch(20).map(odd).unbatch())
+
+
+def told(pipeline):
+    with pytest.warns(UserWarning, match="Whether records meet in this pipeline is not known") as caught:
+        refuse_mixing(pipeline)
+    return str(caught[0].message)
+
+
+def test_what_helps_is_what_it_says():
+    """Nothing of MixUp, or of layers, where it is not known whether records meet."""
+    said = told(UNKNOWN["a shape that says the number"]())
+    assert "dataset.map before .batch" in said
+    assert "write -1 for the number of records" in said
+    assert "MixUp" not in said
+    assert "a layer of the model" not in said
+    fixed_size = told(UNKNOWN["of a known size, by a constant"]())
+    assert "a fixed size does what may depend on that size" in fixed_size
+    windows = told(UNKNOWN["windows"]())
+    assert ".window(5, shift=1) puts one record of its source into several windows, up to 5" in windows
+    assert "unit_ids" in windows
+    assert "up to 4" in told(UNKNOWN["windows with gaps"]())
+
+
+def test_one_record_a_batch_meets_no_other():
+    for drop in (False, True):
+        found = list(meetings(ROWS.batch(1, drop_remainder=drop).map(doubled).unbatch(), batched=False))
+        assert found == []
+
+
+def test_windows_are_told_where_a_sampling_is_declared():
+    windows = cut(5, shift=1).batch(20).apply(tf.data.experimental.assert_cardinality(3))
+    sampling = tfdp.sampling.Partition(20)
+    with pytest.warns(UserWarning, match=r"Records may meet in this pipeline: \.window\(5, shift=1\)"):
+        tfdp.declare_sampling(windows, sampling, examples=56)
 
 
 def test_functions_within_functions_that_write_are_said():

@@ -19,6 +19,7 @@ AGAIN = {
     "each as often": (IMAGES[np.arange(1200) % 300], RNG.normal(size=(1200, 6))),
     "anchors of triplets": (IMAGES[FIRST], RNG.random((1000, 8, 8)), RNG.random((1000, 8, 8))),
     "first and second once each": (IMAGES, IMAGES[RNG.permutation(300)]),
+    "people at each step": (np.repeat(RNG.normal(size=(300, 1, 6))[PEOPLE], 5, axis=1), VALUES),
     "people beside visits": (RNG.normal(size=(300, 6))[PEOPLE], VALUES),
 }
 ONCE = {
@@ -28,6 +29,10 @@ ONCE = {
     "an image and its flip": (IMAGES, IMAGES[:, ::-1]),
     "ids beside values": (PEOPLE, RNG.integers(0, 40, 1500), VALUES),
     "flags": (RNG.integers(0, 2, (1500, 4)), VALUES),
+    "hours since a date": (VALUES, RNG.integers(0, 2000, (1500, 1)) + np.arange(24)),
+    "hours of the day": (VALUES, (RNG.integers(0, 24, (1500, 1)) + np.arange(48)) % 24),
+    "ages by months": (VALUES, (RNG.integers(216, 1100, (1500, 1)) + np.arange(4)) / 12),
+    "sites of a trial": (VALUES, np.eye(25)[np.repeat(np.arange(25), 60)]),
     "no records": (IMAGES[:0], IMAGES[:0]),
 }
 

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from helpers import grain_like
 from tfdp_layers.batches.repeats import repeats, rounds
 
 Dataset = tf.data.Dataset
@@ -18,23 +19,23 @@ PARTS = [PAIRS.take(9), PAIRS.skip(9)]
 TURNS = Dataset.range(2).repeat(20)
 
 
-class MapDataset:
-    """As Grain makes them."""
+GRAIN = grain_like.source([*zip(X, X[:, 0], strict=True)])
 
-    __module__ = "grain._src.python.dataset.dataset"
 
-    def __init__(self, length=20, parents=()):
-        self._length, self._parents = length, parents
+def changed(dataset):
+    return grain_like.Map(dataset)
 
+
+def behind(*datasets):
+    return grain_like.Concatenate(*datasets, length=sum(map(len, datasets)))
+
+
+class Repeat:
     def __len__(self):
-        return self._length
+        return 20
 
     def __getitem__(self, index):
-        return X[index % 20], X[index % 20, 0]
-
-
-class RepeatMapDataset(MapDataset):
-    __module__ = MapDataset.__module__
+        return X[index], X[index, 0]
 
 
 REPEATED = {
@@ -54,8 +55,12 @@ REPEATED = {
     "by interleave": PAIRS.interleave(lambda x, y: Dataset.from_tensors((x, y)).repeat(2)),
     "all of a zip": Dataset.zip((ALONE.repeat(2), ALONE.repeat(2))),
     "enumerated": PAIRS.repeat(2).enumerate().map(lambda _, pair: pair),
-    "Grain": RepeatMapDataset(200),
-    "Grain, before other steps": MapDataset(200, (MapDataset(200, (RepeatMapDataset(200),)),)),
+    "Grain": grain_like.Repeat(GRAIN, length=20),
+    "Grain, behind itself, changed": behind(GRAIN, changed(GRAIN)),
+    "Grain, one source wrapped twice": behind(changed(grain_like.source(GRAIN._source)), GRAIN),
+    "Grain, a part behind itself": behind(grain_like.cut(GRAIN, 0, 9), changed(grain_like.cut(GRAIN, 0, 9))),
+    "Grain, wrapped again": grain_like.source(grain_like.Repeat(GRAIN, length=20)),
+    "Grain, before other steps": changed(grain_like.Shuffle(grain_like.Repeat(GRAIN))),
 }
 ONCE = {
     "plain": PAIRS.shuffle(20),
@@ -73,8 +78,10 @@ ONCE = {
         lambda n: Dataset.from_tensor_slices(X[:10] + tf.cast(n, "float32"))
     ),
     "rows, by flat_map": ALONE.batch(4).flat_map(Dataset.from_tensor_slices),
-    "Grain": MapDataset(20, (MapDataset(),)),
-    "another library's": type("Repeat", (MapDataset,), {"__module__": "mine"})(),
+    "Grain": changed(GRAIN),
+    "Grain, two parts": behind(grain_like.cut(GRAIN, 0, 9), changed(grain_like.cut(GRAIN, 9, 20))),
+    "Grain, changed on both ways": behind(changed(GRAIN), changed(GRAIN)),
+    "another library's": Repeat(),
 }
 
 
@@ -84,7 +91,13 @@ def test_what_repeats_records_is_refused_unless_it_is_said_whose_they_are(name):
     with pytest.raises(ValueError, match=r"Leave \.repeat out"):
         tfdp.PrivateBatches(records, sampling=tfdp.sampling.Poisson(5))
     ids = np.arange(len(records)) % 20
-    assert tfdp.PrivateBatches(records, sampling=tfdp.sampling.Poisson(5), unit_ids=ids).examples == 20
+    if records.moved:  # by place they would be those of others
+        with pytest.raises(ValueError, match="moves records to other places"):
+            tfdp.PrivateBatches(records, sampling=tfdp.sampling.Poisson(5), unit_ids=ids)
+        return
+    assert tfdp.PrivateBatches(records, sampling=tfdp.sampling.Poisson(5), unit_ids=ids).examples == min(
+        20, len(records)
+    )
 
 
 @pytest.mark.parametrize("name", ONCE)
@@ -96,7 +109,7 @@ def test_what_repeats_no_record_is_taken(name):
 def test_a_source_without_an_end_is_refused():
     """Grain's repeat() has this length: an epoch would be as many steps."""
     with pytest.raises(ValueError, match="source is endless"):
-        tfdp.records(MapDataset(sys.maxsize // 20 * 20))
+        tfdp.records(grain_like.Repeat(GRAIN, length=sys.maxsize // 20 * 20))
 
 
 RNG = np.random.default_rng(0)

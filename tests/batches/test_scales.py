@@ -22,6 +22,11 @@ def ranged(x):
     return ((x - x.min(0)) / np.ptp(x, 0)).astype("float32")
 
 
+def by_itself(x):
+    axes = tuple(range(1, x.ndim))
+    return (x - x.mean(axes, keepdims=True)) / x.std(axes, keepdims=True)
+
+
 SCALED = {
     "standardised": standardised(X),
     "by pandas": standardised(X, ddof=1),
@@ -31,7 +36,9 @@ SCALED = {
     "a rare flag": standardised((RNG.random((1000, 1)) < 0.03).astype("float64")),
     "more rows than are looked at at once": standardised(RNG.normal(5.0, 2.0, (20_000, 2))),
     "ranged": ranged(X),
-    "ages": ranged(AGES),
+    "ranged, beside ages": np.column_stack([ranged(X), ranged(AGES)]),
+    "rounded": ranged(RNG.normal(size=(1000, 3)).round(2)),
+    "ranks": np.argsort(RNG.random((1000, 2)), axis=0) / 999.0,
     "beside flags": np.column_stack([ranged(X), X[:, 0] > 3000]),
 }
 OTHER = {
@@ -49,6 +56,19 @@ OTHER = {
     "images": ranged(RNG.normal(size=(100, 64))).reshape(100, 8, 8),
     "few": standardised(X[:10]),
     "whole numbers": AGES,
+    "clipped to ranges": np.clip((RNG.lognormal(10, 1, (900, 3)) - 5e3) / 95e3, 0.0, 1.0),
+    "ages by their range": ranged(AGES),
+    "scores": RNG.integers(0, 31, (2000, 3)) / 30.0,
+    "ratios": RNG.integers(0, 21, (900, 3)) / np.arange(20, 23),
+    "a sensor of 12 bits": np.clip(RNG.normal(2000.0, 1500.0, (3000, 4)), 0, 4095).round() / 4095,
+    "rare ends of 16 bits": np.concatenate([[[0.0, 0.0], [1.0, 1.0]], RNG.integers(0, 65536, (900, 2)) / 65535]),
+    "calendar": np.column_stack([RNG.integers(0, 365, 9000) / 364, RNG.integers(0, 1440, 9000) / 1439]),
+    "angles": (1.0 + np.cos(RNG.integers(0, 360, (5000, 2)) * np.pi / 180)) / 2.0,
+    "contrasts": RNG.permuted(np.repeat([[-1.0], [0.0], [1.0]], 200, axis=0), axis=0) * np.sqrt(1.5),
+    "hours": np.sqrt(2.0) * np.sin(np.arange(1440) * np.pi / 12)[:, None],
+    "images, each standardised": by_itself(RNG.random((60, 8, 8, 3)) * RNG.random((60, 1, 1, 1))),
+    "images by constants": (RNG.random((300, 8, 8)) - 0.5) * np.sqrt(12.0),
+    "signs": np.tile(np.repeat([-1.0, 1.0], 8), (500, 1)).reshape(500, 4, 4),
     "texts": np.array(["a", "b"] * 50, object),
     "none": np.zeros((0, 3)),
 }
@@ -75,6 +95,28 @@ def test_what_was_not_is_left_in_peace(name):
 def test_it_counts_columns_of_all_arrays():
     (message,) = said(x={"a": standardised(X), "b": [standardised(X)[:, :1], X]})
     assert message.startswith("Of x, 4 columns have each exactly mean 0 and standard deviation 1")
+
+
+@pytest.mark.parametrize("name", ["iris", "wine", "breast_cancer"])
+def test_tables_of_tutorials_are_told(name):
+    table = getattr(pytest.importorskip("sklearn.datasets"), f"load_{name}")().data
+    for scaled in (ranged(table), standardised(table)):
+        assert len(said(x=scaled)) == 1
+    assert said(x=table) == said(x=table / table.max()) == []
+
+
+@pytest.mark.parametrize("axes", [None, 0, (0, 1)], ids=["all", "places", "channels"])
+def test_arrays_that_were_standardised_as_a_whole_are_told(axes):
+    pictures = RNG.lognormal(0.0, 1.0, (500, 6, 6, 2)).astype("float32")
+    scaled = (pictures - pictures.mean(axes)) / pictures.std(axes)
+    (message,) = said(x={"a": X, "b": scaled})
+    assert message.startswith("Of x, an array has as a whole exactly mean 0 and standard deviation 1: ")
+    assert said(x=scaled[:400]) == []
+
+
+def test_where_limits_were_known_nothing_is_lost():
+    (message,) = said(x=ranged(X))
+    assert message.endswith("(values clipped to a range, or ratios, look alike), nothing is lost.")
 
 
 def test_batches_of_such_records_say_it():

@@ -28,6 +28,13 @@ OVERLAPPING = {
     "that move by a quarter": windows(168, 42),
     "of whole numbers": windows(30, series=RNG.integers(0, 30, 3000)),
     "long ones": windows(1000, 10),
+    "that move by two fifths": windows(100, 40),
+    "that move by three eighths": windows(96, 36),
+    "of a week": windows(7),
+    "of two weeks": windows(14)[ORDER],
+    "of half a day": windows(15, 5),
+    "of few steps and one number": windows(8, series=SERIES[:, 0]),
+    "lagged columns": windows(7, series=SERIES[:, 0])[:, ::-1],
     "in a tenth of the records": np.concatenate([RNG.normal(size=(1800, 24, 2)), windows(24)[:200]]),
 }
 OTHER = {
@@ -40,13 +47,40 @@ OTHER = {
     "copies": np.repeat(RNG.normal(size=(100, 24)), 5, axis=0),
     "images": RNG.integers(0, 255, (500, 28, 28)),
     "a wide table": RNG.normal(size=(500, 100)),
-    "few columns": windows(8, series=SERIES[:, 0]),
+    "few columns": windows(4, series=SERIES[:, 0]),
+    "short ones of few values": windows(12, series=RNG.integers(0, 9, 3000).astype("float32")),
+    "short ones of whole numbers": windows(12, series=RNG.integers(0, 30, 3000)),
+    "short ones that move by more than half": windows(7, 4),
+    "short series of many people": np.cumsum(RNG.normal(size=(500, 7, 2)), axis=1),
+    "short padded ones": np.where(np.arange(7) < RNG.integers(0, 8, (500, 1)), RNG.normal(size=(500, 7)), 0.0),
+    "doses, each half of the one before": 2.0 ** (RNG.integers(0, 9, (500, 1)) - np.arange(7)),
+    "a table": RNG.normal(size=(500, 7)),
+    "a table of coarse numbers": RNG.normal(size=(500, 7)).round(1),
+    "one-hot": np.eye(7)[RNG.integers(0, 7, 500)],
     "nothing": np.zeros((500, 40)),
     "more numbers than are looked at": np.zeros((16, (1 << 18) + 1), "float32"),
     "no numbers": np.zeros((500, 40, 0)),
     "no records": np.zeros((0, 40)),
     "texts": np.array([["a"] * 20] * 50),
 }
+
+
+HOUR = (RNG.integers(0, 24, (500, 1)) + np.arange(48)) % 24
+SINCE = RNG.integers(0, 2000, (500, 1)) + np.arange(48)
+TONE = np.arange(400) + RNG.integers(0, 40, (500, 1))
+CLOCKS = {
+    "hours of the day": (HOUR / 24).astype("float32"),
+    "hours of half a day": HOUR[:, :20],
+    "hours since a date": (SINCE / 2048).astype("float32"),
+    "ages by months": ((SINCE[:, :24] + 500) / 12).astype("float32"),
+    "few hours": SINCE[:, :7].astype("float32"),
+    "sine and cosine of the hour": np.stack([np.sin(SINCE * np.pi / 12), np.cos(SINCE * np.pi / 12)], 2)[:, :20],
+    "one of the hours": np.eye(24)[HOUR[:, :20]],
+    "pure tones": np.sin(TONE * 2 * np.pi / 40).astype("float32"),
+    "what comes again": RNG.normal(size=24)[HOUR],
+    "hours and what never changes": np.stack([HOUR, 0 * HOUR], 2),
+}
+CALENDAR = np.stack([HOUR / 24, SINCE // 24 % 7, SINCE % 700 < 9], 2)
 
 
 def said(*arrays):
@@ -65,6 +99,26 @@ def test_windows_that_overlap_are_told(name):
 @pytest.mark.parametrize("name", OTHER)
 def test_others_are_left_in_peace(name):
     assert said(OTHER[name]) == []
+
+
+@pytest.mark.parametrize("name", CLOCKS)
+def test_clocks_are_left_in_peace_alone_and_beside_series_of_many_people(name):
+    clock = CLOCKS[name]
+    assert said(clock) == said(RNG.normal(size=(*clock.shape[:2], 2)), clock) == []
+
+
+def test_a_clock_beside_windows_that_overlap_hides_nothing():
+    hours = (ORDER[:, None] + np.arange(24)) % 24
+    for inputs in ((windows(24)[ORDER], hours), (hours, windows(24)[ORDER], np.ones((2000, 24)))):
+        (message,) = said(*inputs)
+        assert message.startswith("Records overlap: of 2,000 that were looked at, ")
+
+
+def test_inputs_of_the_same_steps_must_overlap_together():
+    assert len(said(CALENDAR)) == 1
+    assert said(CALENDAR, RNG.normal(size=(500, 48))) == []
+    assert said(CALENDAR, RNG.integers(0, 2, (500, 48, 3))) == []
+    assert len(said(CALENDAR, RNG.normal(size=(500, 12)))) == 1
 
 
 def test_batches_of_records_say_it_and_those_of_units_do_not():

@@ -125,6 +125,9 @@ MISTAKES = {
     "rows split off the training array for validation": lambda: fit(
         x=X[:40], y=Y[:40], epochs=0, validation_data=(X[40:], Y[40:])
     ),
+    "rows held out of the training pipeline for validation": lambda: fit(
+        x=tfdp.records(PIPELINE.skip(40)), y=None, epochs=0, validation_data=PIPELINE.take(40).batch(8)
+    ),
     "an endless pipeline for validation": lambda: fit(validation_data=PIPELINE.skip(0).batch(16).repeat()),
     "x of another width than the model takes": lambda: fit(x=X[:, :4]),
     "a dict with a column of ids": lambda: fit(x={"x": X, "patient": Y}),

@@ -162,7 +162,15 @@ def test_a_new_model_on_a_shuffled_part_warns_though_the_first_one_is_gone():
     gc.collect()
     (warning,) = said(lambda: fit(X[RNG.permutation(80)[:40]]))
     assert warning.filename == __file__
-    assert "for some of them: 1." in str(warning.message)
+    assert "for records with equal rows, so for these, it seems, or for some of them: 1." in str(warning.message)
+    assert str(warning.message).endswith("Where these are other people, nothing is lost.")
+
+
+def test_one_object_is_no_guess():
+    charged()
+    (warning,) = said(charged)
+    assert "charged for these records, or for some of them: 1." in str(warning.message)
+    assert "other people" not in str(warning.message)
 
 
 def test_the_sum_is_said_before_it_is_spent_and_holds():

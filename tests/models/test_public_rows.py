@@ -1,5 +1,7 @@
 """Public rows of a step: they come after the noise, count as no records, and may not be private records."""
 
+import time
+
 import keras
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 import tfdp_layers as tfdp
 from helpers.loops import LOSS, RNG, X, Y, model_of, settings
 from helpers.variants import slow_but
+from tfdp_layers.models.public_rows import PrivateRows
 from tfdp_layers.models.training import PrivateTraining
 
 PUBLIC = (RNG.normal(size=(5, 4)).astype("float32"), np.ones(5, "int32"))
@@ -253,3 +256,78 @@ def test_public_rows_that_cannot_be_are_refused_and_the_draw_is_kept(run):
                 run.step(batch, public)
     run.step(batch, PUBLIC)
     assert run.made == 1
+
+
+# Copies of records ----------------------------------------------------------------------------------------------------
+
+CLASSES = np.random.default_rng(4).integers(0, 6, (64, 4)).astype("float32")
+
+
+def stepped(x, public, **options):
+    """One step on these records and public rows."""
+    with model_of().private_run(x, Y[: len(x)], **settings(epochs=1) | options) as running:
+        for batch in running:
+            running.step(batch, public)
+            return
+
+
+def test_a_replay_buffer_of_earlier_draws_is_refused_and_the_draw_is_kept():
+    with model_of().private_run(X, Y, **settings(epochs=1)) as running:
+        first = next(running)
+        x, y = (np.array(part) for part in first.records()[:2])
+        running.step(first, PUBLIC)
+        second = next(running)
+        with pytest.raises(ValueError, match="holds private records: rows of it equal some"):
+            running.step(second, (x, y))
+        running.step(second, PUBLIC)
+        assert running.made == 2
+
+
+@pytest.mark.parametrize(
+    ("x", "given"),
+    [
+        (X, X[:1].copy()),
+        (X, np.r_[PUBLIC[0], X[7:8]]),
+        (X.astype("float64"), X[3:5].copy()),
+        (CLASSES, CLASSES[:40].copy()),
+    ],
+    ids=["one", "one among others", "in double precision", "few values"],
+)
+def test_copies_of_records_are_refused(x, given):
+    with pytest.raises(ValueError, match="rows of it equal some, number by number"):
+        stepped(x, (given, np.ones(len(given), "int32")))
+
+
+@pytest.mark.parametrize(
+    ("x", "given"),
+    [
+        (X, np.zeros((9, 4), "float32")),
+        (np.r_[X[:63], np.zeros((1, 4), "float32")], np.zeros((9, 4), "float32")),
+        (CLASSES, np.random.default_rng(5).integers(0, 6, (40, 4)).astype("float32")),
+        (X, X[:8] + 1e-3),
+    ],
+    ids=["zeros", "a record of zeros", "few values, by chance", "near"],
+)
+def test_rows_that_equal_records_by_chance_are_taken(x, given):
+    stepped(x, (given, np.ones(len(given), "int32")))
+
+
+def test_texts_come_back_as_bytes_and_are_known_all_the_same():
+    known = PrivateRows([np.array([[f"note {number}", f"ward {number % 7}, {number}"] for number in range(64)])])
+    with pytest.raises(ValueError, match="rows of it equal some"):
+        known.refuse(np.array([[b"note 3", b"ward 3, 3"]], object))
+    known.refuse(np.array([[b"note 3", b"ward 4, 3"]], object))
+
+
+def test_records_that_are_not_in_memory_are_not_compared():
+    PrivateRows([]).refuse(X)
+
+
+def test_rows_that_come_with_each_step_cost_little():
+    """4 KB a row: what looks for copies takes less than the gradients of one Dense layer would."""
+    known, rows = PrivateRows([RNG.random((20_000, 1024), "float32")]), RNG.random((256, 1024), "float32")
+    known.refuse(rows)
+    began = time.perf_counter()
+    for _ in range(20):
+        known.refuse(rows)
+    assert time.perf_counter() - began < 1.0

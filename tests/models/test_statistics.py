@@ -29,6 +29,19 @@ def biased(*bias):
     return keras.Sequential([keras.Input((3,)), keras.layers.Dense(len(bias), bias_initializer=start)])
 
 
+def inside(bias):
+    hidden, last = biased(bias).layers[0], keras.layers.Dense(1, activation="sigmoid")
+    return keras.Sequential([keras.Input((3,)), hidden, keras.layers.ReLU(), last])
+
+
+def before(*layers):
+    """An output's bias before layers that have no weights, in a model in a model."""
+    part = keras.Sequential([keras.Input((3,)), biased(ODDS).layers[0], *layers])
+    return keras.Sequential([keras.Input((3,)), part, keras.layers.Activation("sigmoid")])
+
+
+SPLIT = (RNG.random((300, 1)) < 0.37) * 1.0
+ROUND = np.repeat([[-1.0], [0.0], [1.0], [2.0]], [75, 75, 75, 75], axis=0) + np.tile([[1e-7], [-1e-7]], (150, 1))
 OWN = {
     "each column": lambda: (normalised(X.mean(0), X.var(0)), X, Y),
     "in double precision": lambda: (normalised(X.mean(0, np.float64), X.var(0, np.float64)), X, Y),
@@ -37,6 +50,7 @@ OWN = {
     "log odds": lambda: (biased(ODDS), X, Y),
     "log shares": lambda: (biased(*np.log(SHARES)), X, CLASSES),
     "log counts": lambda: (biased(*np.log(300 * SHARES)), X, keras.utils.to_categorical(CLASSES)),
+    "before layers without weights": lambda: (before(keras.layers.Flatten()), X, Y),
     "odds of many": lambda: (biased(*np.log(MANY.mean(0) / (1.0 - MANY.mean(0)))), X, MANY),
 }
 OTHER = {
@@ -48,6 +62,15 @@ OTHER = {
     "rounded odds": lambda: (biased(round(float(ODDS), 2)), X, Y),
     "equal odds": lambda: (biased(0.0, 0.0, 0.0, 0.0), X, np.arange(300) % 4),
     "a target": lambda: (biased(0.3), X, X[:, :1]),
+    "equal entries": lambda: (biased(0.1, 0.1, 0.1), X, np.arange(300) % 3),
+    "log of the number of classes": lambda: (biased(*[-np.log(3)] * 3), X, np.arange(300) % 3),
+    "a rare class of 1%": lambda: (biased(-np.log(99)), X, np.arange(1000)[:, None] % 100 == 0),
+    "nine controls a case": lambda: (biased(-np.log(9)), X, np.arange(1000)[:, None] % 10 == 0),
+    "inside of the model": lambda: (inside(ODDS), X, Y),
+    "treatment and control": lambda: (normalised(0.5, 0.25, (1,)), np.arange(300)[:, None] % 2 * 1.0, Y),
+    "few values": lambda: (normalised(SPLIT.mean(), SPLIT.var(), (1,)), SPLIT, Y),
+    "balanced codes": lambda: (normalised(2.0, 2.0, (1,)), np.arange(300)[:, None] % 5 * 1.0, Y),
+    "round numbers": lambda: (normalised(0.5, 1.25, (1,)), ROUND, Y),
 }
 
 

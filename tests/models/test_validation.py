@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from tfdp_layers.models.inputs import check_inputs
+from tfdp_layers.models.validation_rows import warn_of_private_rows
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype("float32")
 Y = (X[:, 0] > 0).astype("float32")
@@ -152,6 +153,75 @@ def test_other_records_are_no_copies():
             made().fit(
                 x, np.zeros(len(x)), batch_size=20, epochs=0, validation_data=(public, public[:, 0] > 9), verbose=0
             )
+
+
+SCALED = PIPELINE.map(lambda x, y: (x * 0.5, y))
+SKIPPED = tfdp.records(PIPELINE.skip(10))
+NAMED = tf.data.Dataset.from_tensor_slices(({"b": X[:, :1], "a": X[:, 1:]}, Y))
+HELD_OUT = "validation_data and the training data are made of one tf.data pipeline"
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "validation", "says"),
+    [
+        (SKIPPED, None, PIPELINE.take(10).batch(5), HELD_OUT),
+        (tfdp.records(SCALED.skip(10)), None, SCALED.take(10).batch(5), HELD_OUT),
+        (
+            tfdp.PrivateBatches(SKIPPED, None, tfdp.sampling.Poisson(5)),
+            None,
+            PIPELINE.take(9),
+            HELD_OUT,
+        ),
+        (X[10:] + 1, Y[10:], PIPELINE.take(10).batch(5), "are made of one array, in a tf.data pipeline"),
+        (X + 1, Y, PIPELINE.batch(5), "Most rows of validation_data each equal one row"),
+        (X + 1, Y[:, None], PIPELINE.map(lambda x, y: (x, 1 - y)).batch(5), "Most rows of validation_data each equal"),
+        (X, Y, tf.data.Dataset.from_tensors((X, Y)), "Most rows of validation_data each equal one row"),
+        (X, None, tf.data.Dataset.from_tensor_slices(X[:20]).batch(5), "Most rows of validation_data each equal one"),
+    ],
+)
+def test_pipelines_of_private_rows_are_warned_of(x, y, validation, says):
+    batches = x if isinstance(x, tfdp.PrivateBatches) else tfdp.PrivateBatches(x, y, tfdp.sampling.Poisson(5))
+    with pytest.warns(UserWarning, match=says):
+        warn_of_private_rows(batches, validation)
+
+
+def test_fit_says_it():
+    with pytest.warns(UserWarning, match=HELD_OUT):
+        made().fit(tfdp.records(PIPELINE.skip(20)), batch_size=5, epochs=0, validation_data=PIPELINE.take(20).batch(5))
+
+
+COUNTED = tf.data.Dataset.range(40)
+PLACES = np.stack(np.meshgrid(np.arange(8), np.arange(5)), -1).reshape(-1, 2).astype("float32")
+PUBLIC = {
+    "other rows": (X, Y, PIPELINE.batch(5)),
+    "another pipeline": (tfdp.records(PIPELINE), None, tf.data.Dataset.from_tensor_slices((X, Y)).batch(5)),
+    "one counter": (
+        tfdp.records(tf.data.Dataset.zip(PIPELINE, COUNTED).map(lambda one, _: one)),
+        None,
+        tf.data.Dataset.zip(tf.data.Dataset.from_tensor_slices((X, Y)), COUNTED).map(lambda one, _: one).batch(5),
+    ),
+    "other arrays": (X, Y, NAMED.batch(5)),
+    "ragged ones": (X, Y, tf.data.Dataset.from_tensor_slices(tf.ragged.constant([[1.0], [1.0, 2.0]])).batch(2)),
+    "four parts": (X, Y, tf.data.Dataset.from_tensor_slices((X + 2, Y, Y, Y)).batch(2)),
+    "texts": (X, Y, tf.data.Dataset.from_tensor_slices((["a"] * 9, [1] * 9)).batch(3)),
+    "a generator": (X, Y, tf.data.Dataset.from_generator(lambda: iter(X), output_signature=tf.TensorSpec((3,)))),
+    "public measurements on one grid": (PLACES, Y, (PLACES[::2].copy(), Y[::2] + 1)),
+    "those in a pipeline": (PLACES, Y, tf.data.Dataset.from_tensor_slices((PLACES[::2], Y[::2] + 1)).batch(5)),
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_pipelines_of_other_rows_are_not(name):
+    x, y, validation = PUBLIC[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_private_rows(tfdp.PrivateBatches(x, y, tfdp.sampling.Poisson(5)), validation)
+
+
+def test_private_measurements_on_one_grid_are_copies():
+    batches = tfdp.PrivateBatches(PLACES, X[:, 0], tfdp.sampling.Poisson(5))
+    with pytest.warns(UserWarning, match="Most rows of validation_data"):
+        warn_of_private_rows(batches, (PLACES[::2].copy(), X[::2, :1].copy()))
 
 
 @pytest.mark.parametrize(

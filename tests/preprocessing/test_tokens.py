@@ -5,6 +5,7 @@ import math
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.normality import assert_normal
@@ -211,3 +212,48 @@ def test_an_empty_cell_of_pandas_is_said_to_be_missing(hole):
     with pytest.raises(ValueError, match=r"Record 1 is missing.*fillna"):
         tfdp.preprocessing.vocabulary(["a b", hole], ledger, noise_multiplier=5.0, failure=1e-6)
     assert not ledger.entries
+
+
+NOTES = np.array(["Severe Pain, fever.", "Fever! (No) cough?", "ÄRZTE: \\o/ e-mail_it's"] * 60, object)
+
+
+def found(records, ledger=None, **options):
+    """Their words, next to without noise."""
+    ledger = Ledger() if ledger is None else ledger
+    return tfdp.preprocessing.vocabulary(records, ledger, noise_multiplier=0.01, failure=1e-6, **options)
+
+
+@pytest.mark.parametrize("standardize", ["lower_and_strip_punctuation", "lower", "strip_punctuation", None])
+def test_words_are_those_that_a_layer_of_the_same_standardize_meets(standardize):
+    words = found(NOTES, standardize=standardize)
+    layer = keras.layers.TextVectorization(standardize=standardize, output_mode="int", output_sequence_length=8)
+    layer.adapt(NOTES)
+    assert set(words) == set(layer.get_vocabulary()[2:])
+
+
+def test_every_character_is_standardized_as_keras_does():
+    characters = "".join(map(chr, [*range(33, 127), 0xC4, 0xDF, 0x130, 0x2019, 0x1F600]))
+    keras_way = keras.layers.TextVectorization(split=None, output_mode="int")
+    keras_way.adapt([characters])
+    assert keras_way.get_vocabulary()[2:] == found([characters] * 60, standardize="lower_and_strip_punctuation")
+
+
+def test_a_function_standardizes_each_text_by_itself():
+    assert found([f"A{number}" for number in range(60)], standardize=lambda text: text[0].lower()) == ["a"]
+    assert found([b"FEVER"] * 60, standardize=str.lower) == ["fever"]
+
+
+@pytest.mark.parametrize(
+    ("records", "standardize", "says"),
+    [
+        (["a"] * 60, "lowercase", "standardize must be None, one of"),
+        (["a"] * 60, True, "standardize must be None, one of"),
+        (TEXTS, "lower", "record 0 is a collection of tokens"),
+        (["a"] * 60, tf.strings.lower, "must give a text of one text"),
+    ],
+)
+def test_a_standardize_that_cannot_be_is_refused_and_costs_nothing(records, standardize, says):
+    ledger = Ledger()
+    with pytest.raises(ValueError, match=says):
+        found(records, ledger, standardize=standardize)
+    assert ledger.steps == 0

@@ -1,4 +1,4 @@
-"""A file is written while no other thread trains: its ledger comes first, and its weights would be those of later steps."""
+"""No file is written while another thread trains: its ledger comes first, and its weights would be of later steps."""
 
 import threading
 
@@ -73,8 +73,9 @@ def test_fit_does_not_begin_while_another_thread_saves(tmp_path, monkeypatch):
     model, saves, goes_on = trainable(), threading.Event(), threading.Event()
     before = model.ledger.steps
     dense = model.layers[1]
+    write = type(dense).save_own_variables
 
-    def slow(store, write=type(dense).save_own_variables):
+    def slow(store):
         saves.set()
         goes_on.wait(30)
         return write(dense, store)

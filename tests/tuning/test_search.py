@@ -1,10 +1,12 @@
 """A search by `random_search`: one entry of the ledger, and nothing that tells of the trials but the best."""
 
 import unittest.mock
+import warnings
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.searches import PUBLIC, X, Y, build, found
@@ -257,3 +259,49 @@ def test_a_search_that_can_learn_nothing_says_so(exactly):
 def test_a_distribution_of_nothing_is_refused(space):
     with pytest.raises(ValueError, match="needs"):
         space()
+
+
+WHOLE = np.r_[X, X[:32] + 1.0], np.r_[Y, Y[:32]]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [([one[96:] for one in WHOLE], "are parts of one array"), (PUBLIC, "each equal one row")],
+    ids=["rows of one array", "copies"],
+)
+def test_validation_data_that_are_private_are_told_of_once_before_the_trials(given, says, exactly):
+    exactly(2)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tfdp.tuning.random_search(
+            build,
+            {"rate": [0.1, 0.2]},
+            *[one[:96] for one in WHOLE],
+            budget=(3.0, 1e-3),
+            objective="val_accuracy",
+            validation_data=given,
+            batch_size=32,
+            verbose=0,
+        )
+    assert len([one for one in caught if says in str(one.message)]) == 1
+
+
+def test_records_that_every_trial_would_hold_are_told_of_before_the_trials(exactly):
+    exactly(1)
+    table = tf.constant(X)
+
+    def holding(settings):
+        layer = keras.layers.Lambda(lambda q: q @ tf.transpose(table), output_shape=(96,))
+        model = tfdp.make_private(keras.Sequential([keras.Input((5,)), layer, keras.layers.Dense(1)]))
+        model.compile(tfdp.optimizers.ClippedOptimizer("sgd"), "mse")
+        return model
+
+    with pytest.warns(UserWarning, match="holds rows that are private records"):
+        found(build=holding, space={"rate": [0.1]}, objective=lambda model: 0.0)
+
+
+def test_validation_data_that_no_trial_could_use_end_the_search_before_it_is_paid_for():
+    ledger = Ledger()
+    with pytest.raises(ValueError, match="In validation_data, "):
+        found(validation_data=(X[:32, :2].copy(), Y[:32].copy()), ledger=ledger)
+    assert ledger.steps == 0

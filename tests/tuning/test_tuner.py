@@ -313,3 +313,33 @@ def test_an_objective_that_is_no_metric_of_public_data_is_refused_at_once(tmp_pa
     private = keras_tuner.oracles.RandomSearchOracle(named, max_trials=2)
     with pytest.raises(ValueError, match="objective must be a metric of validation data"):
         tfdp.tuning.PrivateTuner(private, build, ledger=ledger_in(tmp_path), directory=tmp_path)
+
+
+class Splits(Fitted):
+    def fit(self, hp, model, *args, **kwargs):
+        return model.fit(*args, **kwargs, validation_split=0.25)
+
+
+@pytest.mark.parametrize(
+    ("hypermodel", "options", "says"),
+    [
+        (loud, {"validation_split": 0.25, "validation_data": None}, "validation_split carves"),
+        (Splits(None), {"validation_data": None}, "validation_split carves"),
+        (loud, {"validation_data": (X, Y)}, "is the private training data itself"),
+        (loud, {"validation_data": (X[:8, :2].copy(), Y[:8].copy())}, "In validation_data, "),
+    ],
+    ids=["split", "of its own", "training data", "columns"],
+)
+def test_arguments_that_every_trial_would_refuse_end_the_search(tmp_path, hypermodel, options, says):
+    """KerasTuner took the refusal for a failed trial, and `search` returned as if it had trained."""
+    ledger = ledger_in(tmp_path)
+    tuner = tfdp.tuning.PrivateTuner(oracle(1), hypermodel, ledger=ledger, directory=tmp_path, project_name="p")
+    with pytest.raises(ValueError, match=says):
+        tuner.search(X, Y, **(FIT | options))
+    assert ledger.steps == 0
+
+
+def test_an_oracle_without_a_number_of_trials_is_refused(tmp_path):
+    hyperband = keras_tuner.oracles.HyperbandOracle("val_accuracy", max_epochs=2)
+    with pytest.raises(ValueError, match="an oracle of KerasTuner with max_trials"):
+        tfdp.tuning.PrivateTuner(hyperband, build, ledger=ledger_in(tmp_path), directory=tmp_path)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from tfdp_layers.accounting.columns import by_design
 from tfdp_layers.batches.records import classes_of
 from tfdp_layers.caller import warn
 
@@ -16,6 +17,7 @@ def warn_of_balanced(y: Any, weights: Any) -> None:
     """Warns where classes weigh exactly inversely to how many of the records they have, whatever the common factor.
 
     Such weights are scikit-learn's 'balanced', or were counted alike: numbers of the private labels, without noise.
+    Nothing is said where somebody chose how many records of each class there are, as for a study of 9 controls a case.
 
     Args:
         y: the labels, (records,) or (records, 1) class numbers, or one-hot; of anything else nothing is said.
@@ -32,10 +34,12 @@ def warn_of_balanced(y: Any, weights: Any) -> None:
     np.minimum.at(least, places, weights)
     np.maximum.at(most, places, weights)
     shares = least * counts
-    if counts.min() < counts.max() and (least == most).all() and np.ptp(shares) <= _EQUAL * shares.max():
+    inverse = (least == most).all() and np.ptp(shares) <= _EQUAL * shares.max()
+    if inverse and counts.min() < counts.max() and not by_design(counts):
         warn(
             "The classes weigh exactly inversely to how many records each has: such weights (scikit-learn's 'balanced',"
             " say) are counted from the private labels, without noise, and no epsilon covers them. Take the classes'"
             " shares from elsewhere; or release them, tfdp.release_metric(y == 1, model.ledger, stddev=0.01) say, and"
-            " compute the weights from what it returns (docs/choosing.md, Rare classes)."
+            " compute the weights from what it returns (docs/choosing.md, Rare classes). Where they come from"
+            " elsewhere, nothing is lost."
         )

@@ -91,7 +91,8 @@ class DeclaredBatches(Batches):
             if not isinstance(leaf, tf.TensorSpec) or leaf.shape.rank is None:
                 raise ValueError(
                     f"Batches must be dense tensors of known rank, so that rows can be padded. Received: {leaf}."
-                    " Make ragged or sparse ones dense, and give unknown shapes by tf.ensure_shape, in dataset.map."
+                    " Make ragged ones dense (.to_tensor(shape=(None, N)), N known beforehand), sparse ones too, and"
+                    " give unknown shapes by tf.ensure_shape, in dataset.map."
                 )
             if leaf.shape.rank == 0 or leaf.shape[0] not in allowed:
                 raise ValueError(

@@ -29,19 +29,36 @@ def warn_of_frozen(dataset: tf.data.Dataset) -> None:
 
 
 def draws_of(dataset: tf.data.Dataset) -> Iterator[str]:
-    """The names of random operations in the maps on the way to this pipeline's elements."""
-    if "Map" in type(dataset).__name__:
-        graph = getattr(getattr(getattr(dataset, "_map_func", None), "function", None), "graph", None)
-        if graph is not None:
-            yield from (name for kind, name in _operations(graph) if any(part in kind for part in _RANDOM))
+    """The names of random operations in the maps on the way to this pipeline's elements.
+
+    Left out are maps of TensorFlow's own, which choose among data sets, and what is drawn from constant seeds: those
+    are constants.
+    """
+    wrapped = getattr(dataset, "_map_func", None)
+    own = str(getattr(getattr(wrapped, "_func", None), "__module__", "")).startswith("tensorflow.python.data.")
+    graph = getattr(getattr(wrapped, "function", None), "graph", None)
+    if "Map" in type(dataset).__name__ and graph is not None and not own:
+        yield from (name for kind, name in _operations(graph) if any(part in kind for part in _RANDOM))
     for one in dataset._inputs():
         yield from draws_of(one)
 
 
 def _operations(graph: Any) -> Iterator[tuple[str, str]]:
-    """Type and name of each operation of a graph, and of the functions that it calls."""
+    """Type and name of each operation of a graph, but for draws of constant seeds, and of the functions it calls."""
+    constant = {inner.name for outer, inner in graph.captures if outer.dtype != tf.resource}
     for one in graph.get_operations():
-        yield one.type, one.name
+        drawn = one.type.startswith("Stateless")
+        free = one.type != "Placeholder" and not one.op_def.is_stateful
+        if free and all(tensor.name in constant for tensor in one.inputs):
+            constant.update(tensor.name for tensor in one.outputs)
+        if not (drawn and free and all(tensor.name in constant for tensor in _seeds(one))):
+            yield one.type, one.name
     with contextlib.suppress(Exception):  # too large for a message, by a constant that it holds
         for function in graph.as_graph_def().library.function:
             yield from ((node.op, node.name) for node in function.node_def)
+
+
+def _seeds(operation: Any) -> list[Any]:
+    """What a stateless random operation draws from: others of its inputs say of which numbers, and how many."""
+    names = [one.name for one in operation.op_def.input_arg]
+    return [one for name, one in zip(names, operation.inputs, strict=True) if name in ("seed", "key", "counter")]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfdp_layers.batches.fixed import is_written, looked_at, records_of
 from tfdp_layers.caller import warn
-from tfdp_layers.proof.proving import examined, prove_rows, row_by_row
+from tfdp_layers.proof.proving import examined, row_by_row
 
 __all__ = ["Meeting", "meetings", "refuse_mixing", "warn_of_mixing"]
 
@@ -24,12 +26,23 @@ _BY_NUMBERS = {
     "Shard": ("_num_shards", "_index"),
 }
 """Those that move elements to places which follow from these numbers, in this order: "Batch" is part of "Unbatch"."""
+_SHAPED = ("Reshape", "Slice", "StridedSlice", "BroadcastTo")
+"""Operations that are told the number of records, perhaps as a plain number."""
 _BATCHING, _MAPPING = ("BatchDataset", "BatchDatasetV2"), ("MapDataset", "ParallelMapDataset", "ParallelMapDatasetV2")
 _FIX = (
     " Make each record of its own item alone: put the function into dataset.map before .batch (a filter, too), or into"
     " a layer of the model that treats each record by itself. Leave out MixUp, CutMix, .scan, and shuffles in one"
     " branch of a zip: they mix records by design. Constants of all records (means, scales, vocabularies) come from"
     " elsewhere, or with noise: tfdp.layers.PrivateNormalization, tfdp.preprocessing.quantiles (docs/data.md)."
+)
+_OWN = " Make each record of its own item alone (docs/data.md)."
+_BEFORE = (
+    " Put the function into dataset.map before .batch, where it sees one record alone: tf.io.parse_single_example in"
+    " place of tf.io.parse_example, say. In a shape or a slice of a batch write -1 for the number of records."
+)
+_WHOSE = (
+    " Say whose each record is, tfdp.records(..., unit_ids=...), or let the windows move by at least their size. Of one"
+    " long series of one person nothing hides the person. Where the series is public, nothing is lost."
 )
 
 
@@ -39,10 +52,12 @@ class Meeting(NamedTuple):
     Attributes:
         certain: whether they do for certain.
         reason: in words.
+        fix: what helps where it is not certain.
     """
 
     certain: bool
     reason: str
+    fix: str = _OWN
 
 
 def refuse_mixing(dataset: tf.data.Dataset) -> None:
@@ -62,17 +77,18 @@ def refuse_mixing(dataset: tf.data.Dataset) -> None:
     if found:
         warn(
             f"Whether records meet in this pipeline is not known: {found[0].reason}. The statement assumes that each"
-            f" record was made of its own item alone.{_FIX}"
+            f" record was made of its own item alone.{found[0].fix}"
         )
 
 
 def warn_of_mixing(dataset: tf.data.Dataset) -> None:
     """Warns where the batches of a pipeline that draws by itself are made so that records meet; the draw is its own."""
-    certain = [one.reason for one in meetings(dataset, batched=True) if one.certain]
-    if certain:
+    found = next((one for one in meetings(dataset, batched=True) if one.certain or one.fix == _WHOSE), None)
+    if found is not None:
         warn(
-            f"Records may meet in this pipeline: {certain[0]}. Where that is more than the draw that you declare, what"
-            f" one person's record holds is in the records of others, and the statement does not hold.{_FIX}"
+            f"Records may meet in this pipeline: {found.reason}. Where that is more than the draw that you declare,"
+            " what one person's record holds is in the records of others, and the statement does not hold."
+            f"{_FIX if found.certain else found.fix}"
         )
 
 
@@ -104,6 +120,8 @@ def _meetings(dataset: tf.data.Dataset, depth: int) -> Iterator[Meeting]:
             yield Meeting(False, "a function on batches of batches is followed for the outer ones alone")
     if "Zip" in name:
         yield from _of_zip(inputs)
+    if isinstance(found := _windows(dataset), str):
+        yield Meeting(False, found, _WHOSE)
     if "Unbatch" in name or slices:
         depth += 1
     elif "Batch" in name:
@@ -112,6 +130,26 @@ def _meetings(dataset: tf.data.Dataset, depth: int) -> Iterator[Meeting]:
         depth = 0
     for one in inputs:
         yield from _meetings(one, depth)
+
+
+def _windows(dataset: Any) -> str | None:
+    """What is wrong with windows that `Dataset.window` cuts, None if no element is in several.
+
+    With shift k and every d-th element taken, window i has the elements i k + j d, j below the size: two windows have
+    one in common where the size is larger than k / gcd(k, d).
+    """
+    if not hasattr(dataset, "_shift") or not hasattr(dataset, "_stride"):
+        return None
+    size, shift, stride = (tf.get_static_value(one) for one in (dataset._size, dataset._shift, dataset._stride))
+    if None in (size, shift, stride):
+        return ".window cuts by numbers that are not constants, and windows may overlap"
+    common = math.gcd(shift, stride)
+    if size * common <= shift:
+        return None
+    return (
+        f".window({size}, shift={shift}{'' if stride == 1 else f', stride={stride}'}) puts one record of its source"
+        f" into several windows, up to {-(-int(size * common) // int(shift)):,}, and so into as many records"
+    )
 
 
 def _graphs(dataset: Any) -> list[Any]:
@@ -145,31 +183,42 @@ def _of_function(source: Any, wrapped: Any, taken_apart: bool = False) -> Iterat
     Args:
         taken_apart: whether it takes them apart itself, as in a flat map.
     """
-    specs = tf.nest.flatten(source.element_spec)
     if not _have_rows(source):
-        yield Meeting(False, f"elements of {source.element_spec} are no batches of records")
+        yield Meeting(False, f"elements of {source.element_spec} are no batches of records", _BEFORE)
         return
-    function = wrapped.function
     try:
-        if any(one.shape[0] is not None for one in specs):  # .batch(drop_remainder=True): traced anew, for any number
-            function = _for_any_number(wrapped._func, source.element_spec)
-        sliced = _sliced(function.graph)
-        report = examined(function, None, sliced, (), (), row_by_row) if taken_apart else prove_rows(function)
-    except Exception as error:  # of the caller's own code, traced anew
-        yield Meeting(False, f"a function on batches was not followed ({type(error).__name__})")
+        report, sure = _report_of(source, wrapped, _sliced if taken_apart else lambda graph: graph.outputs)
+    except Exception as error:  # of a graph that TensorFlow cannot copy, say
+        yield Meeting(False, f"a function on batches was not followed ({type(error).__name__})", _BEFORE)
         return
-    if not report.proved:
+    if report is None:
+        yield Meeting(False, "a function on batches of a fixed size does what may depend on that size", _BEFORE)
+    elif not report.proved:
         where = f" (operation {report.operation!r} of type {report.type})" if report.type else ""
-        mixed = report.status == "mixed"
-        what = "makes a row out of several records" if mixed else "is not understood"
-        sure = mixed and (not taken_apart or _is_batched(source))
-        yield Meeting(sure, f"a function on batches {what}: {report.reason}{where}")
+        sure = sure and report.status == "mixed" and (not taken_apart or _is_batched(source))
+        unsure = "is not understood" if report.status != "mixed" else "may make a row out of several records"
+        what = "makes a row out of several records" if sure else unsure
+        yield Meeting(sure, f"a function on batches {what}: {report.reason}{where}", _BEFORE)
 
 
-def _for_any_number(function: Any, spec: Any) -> Any:
-    free = tf.nest.map_structure(lambda one: tf.TensorSpec([None, *one.shape[1:]], one.dtype), spec)
-    given = free if isinstance(free, tuple) else (free,)
-    return tf.function(function, autograph=True).get_concrete_function(*given)
+def _report_of(source: Any, wrapped: Any, outputs: Any) -> tuple[Any, bool]:
+    """What is proved of a function's rows, and whether mixing in it is certain; see `looked_at`."""
+    records = records_of(source.element_spec)
+    if records is not None:
+        return looked_at(wrapped, source.element_spec, records, outputs)
+    graph = wrapped.function.graph
+    report = examined(graph, None, outputs(graph), (), (), row_by_row)
+    size = _batch_size(source)
+    return report, size is None or report.type not in _SHAPED or not is_written(graph, size)
+
+
+def _batch_size(dataset: Any) -> int | None:
+    """The number of records in the batches of a data set, where the last `.batch` says one."""
+    if type(dataset).__name__ in ("_BatchDataset", "_ParallelBatchDataset"):
+        size = tf.get_static_value(dataset._batch_size)
+        return None if size is None else int(size)
+    inputs = list(dataset._inputs())
+    return _batch_size(inputs[0]) if len(inputs) == 1 else None
 
 
 def _keeps_records(graph: Any) -> bool:

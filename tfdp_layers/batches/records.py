@@ -58,7 +58,8 @@ def _array(name: str, leaf: Any) -> np.ndarray:
     if isinstance(leaf, tf.RaggedTensor | tf.SparseTensor | np.ma.MaskedArray):
         raise ValueError(
             f"{name} holds a {type(leaf).__name__}: its rows have no common shape that padding could fill. Make it"
-            " dense, with .to_tensor(), tf.sparse.to_dense or .filled()."
+            " dense, with .to_tensor(shape=(None, N)), tf.sparse.to_dense or .filled(). N is a length that you know"
+            " beforehand: how long the longest record is, the model would tell, and no epsilon covers it."
         )
     refuse_sparse(name, leaf)
     if isinstance(leaf, str):
@@ -88,18 +89,9 @@ def refuse_sparse(name: str, given: Any) -> None:
 
 def _as_numbers(name: str, leaf: Any, array: np.ndarray) -> str:
     """What to do with records that are no numbers, by what they are."""
-    kind = array.dtype.kind
-    if is_text(array) and name[0] == "y":
-        return _CLASSES
-    if is_text(array):
-        return (
-            "It holds strings, and weights are numbers."
-            if name.startswith("sample_weight")
-            else "It holds strings: turn words into numbers first (docs/recipe_tabular.md)."
-        )
-    entries = array.ravel()
-    if kind == "O" and is_text(entries[~missing(entries)]):
-        return f"Some of its strings are missing: put one there, {name}.fillna('') of pandas say."
+    kind, entries = array.dtype.kind, array.ravel()
+    if is_text(array) or (kind == "O" and is_text(entries[~missing(entries)])):
+        return _of_texts(name, array)
     if kind == "m":
         return f"Count days: {name} / numpy.timedelta64(1, 'D')."
     if kind == "M":
@@ -107,7 +99,10 @@ def _as_numbers(name: str, leaf: Any, array: np.ndarray) -> str:
     if kind == "c":
         return "Encode complex numbers by two columns, their real and imaginary parts."
     if array.size and all(isinstance(one, np.ndarray | list | tuple) for one in entries):
-        return f"Its entries are arrays themselves: numpy.stack({name}). Rows of several lengths: pad them to one."
+        return (
+            f"Its entries are arrays themselves: numpy.stack({name}). Rows of several lengths: pad them to one"
+            " that you know beforehand, and cut longer ones."
+        )
     columns = _columns_without_numbers(leaf)
     numbers = array.size and all(isinstance(one, int | float | np.number | np.bool_) for one in array.flat)
     if numbers:
@@ -122,8 +117,19 @@ def _as_numbers(name: str, leaf: Any, array: np.ndarray) -> str:
     days = "" if dates is None else f" Of dates count days: {_days(f'{name}[{dates!r}]')}."
     return (
         f"Columns of several types{named}: encode each one as numbers, then numpy.stack (docs/recipe_tabular.md).{days}"
-        " Ragged rows: pad them to one length. Other numbers: .astype('float32')."
+        " Ragged rows: pad them to one length that you know beforehand, and cut longer ones. Other numbers:"
+        " .astype('float32')."
     )
+
+
+def _of_texts(name: str, array: np.ndarray) -> str:
+    if not is_text(array):
+        return f"Some of its strings are missing: put one there, {name}.fillna('') of pandas say."
+    if name[0] == "y":
+        return _CLASSES
+    if name.startswith("sample_weight"):
+        return "It holds strings, and weights are numbers."
+    return "It holds strings: turn words into numbers first (docs/recipe_tabular.md)."
 
 
 def _days(name: str) -> str:

@@ -1,6 +1,6 @@
 """Pipelines and sources that give their records again: each time it would be another record, of another person."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import keras
@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting.wording import AS_SO_MANY
+from tfdp_layers.batches.steps import below, identity, is_grain, kind
 from tfdp_layers.caller import warn
 
 __all__ = ["ENDLESS", "refuse_repeated", "repeats", "rounds", "warn_of_rounds"]
@@ -15,7 +16,7 @@ __all__ = ["ENDLESS", "refuse_repeated", "repeats", "rounds", "warn_of_rounds"]
 ENDLESS = 1 << 48
 """No source holds so many records: Grain gives sys.maxsize for a data set that goes round for ever."""
 
-_PARTS = ("Take", "Skip", "Shard", "Filter", "Window", "Unique", "IgnoreErrors")
+_PARTS = ("Take", "Skip", "Shard", "Slice", "Filter", "Window", "Unique", "IgnoreErrors")
 _CHANGING = ("Map", "Interleave", "Scan", "Zip")
 """In the names of data sets that give a part of the records, and of those that change them."""
 _COUNTING = ("Range", "Counter", "Variant")
@@ -32,10 +33,11 @@ def repeats(source: Any) -> bool:
     """
     if isinstance(source, tf.data.Dataset):
         return _pipeline_repeats(source) or _comes_twice(source)
-    if type(source).__module__.partition(".")[0] != "grain":
-        return False
-    again = type(source).__name__.startswith("Repeat")
-    return again or any(repeats(one) for one in getattr(source, "_parents", ()))
+    return is_grain(source) and (_grain_repeats(source) or _comes_twice(source))
+
+
+def _grain_repeats(source: Any) -> bool:
+    return kind(source) == "Repeat" or any(map(_grain_repeats, below(source)))
 
 
 def _pipeline_repeats(dataset: tf.data.Dataset) -> bool:
@@ -61,8 +63,8 @@ def _function_repeats(dataset: tf.data.Dataset) -> bool:
     return any(tf.get_static_value(one.inputs[1]) != 1 for one in repeats_in)
 
 
-def _comes_twice(dataset: tf.data.Dataset) -> bool:
-    """Whether a pipeline goes on behind itself, or takes turns with itself: as it is, or beside itself changed.
+def _comes_twice(dataset: Any) -> bool:
+    """Whether a pipeline, of Grain too, goes on behind itself, or takes turns with itself: as it is, or changed once.
 
     Where a part of it is taken on the way, by `take`, `skip`, `shard` or a filter, the two may be two parts; and where
     it is changed on both ways, each may take other people's records out of its elements.
@@ -70,19 +72,19 @@ def _comes_twice(dataset: tf.data.Dataset) -> bool:
     return _held_by(dataset)[1]
 
 
-def _held_by(dataset: tf.data.Dataset) -> tuple[dict[int, bool], bool]:
-    """Of which pipelines, by their ids, one gives all records, and whether as they are; and whether some come twice."""
-    name, inputs = type(dataset).__name__, list(dataset._inputs())
-    below = [_held_by(one) for one in (inputs[1:] if "DirectedInterleave" in name else inputs)]
-    held: dict[int, bool] = {}
-    twice = any(found for _, found in below)
-    for one, _ in below if not any(part in name for part in _PARTS) else ():
+def _held_by(dataset: Any) -> tuple[dict[Hashable, bool], bool]:
+    """Of which pipelines, by `identity`, one gives all records, and whether as they are; whether some come twice."""
+    name = kind(dataset)
+    parts = [_held_by(one) for one in below(dataset)]
+    held: dict[Hashable, bool] = {}
+    twice = any(found for _, found in parts)
+    for one, _ in parts if not any(part in name for part in _PARTS) else ():
         # What a zip pairs may come from one: then it stands beside itself, in one record.
         twice |= "Zip" not in name and any((mine and key in held) or held.get(key, False) for key, mine in one.items())
         held |= {key: mine or held.get(key, False) for key, mine in one.items()}
-    if any(kind in name for kind in _CHANGING) and "Directed" not in name:
+    if any(one in name for one in _CHANGING) and "Directed" not in name:
         held = dict.fromkeys(held, False)
-    return held | {id(dataset): True}, twice
+    return held | {identity(dataset): True}, twice
 
 
 def _is_one_thing(dataset: tf.data.Dataset) -> bool:

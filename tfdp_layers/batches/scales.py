@@ -1,5 +1,6 @@
 """Whether columns were scaled by statistics of the very records that are trained on."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -13,35 +14,59 @@ _MOST = 64
 """Columns of an array that are looked at, the first ones."""
 _FEWEST = 20  # records, and different values of a column between 0 and 1
 _ROWS = 1 << 12
-_ROUNDED, _STEPS = 1e-6, (10, 16, 100, 255, 1000)
+_ROUNDED, _STEPS = 1e-6, np.arange(1, 1 << 16)
+_KNOWN = {*(2**k - less for k in range(1, 17) for less in (0, 1)), *(n * 10**k for n in (1, 2, 5) for k in range(5))}
+_KNOWN |= {99, 999, 9999, 23, 30, 60, 90, 180, 359, 360, 364, 365, 1439, 1440}
+"""Steps from 0 to 1 of what has limits that everybody knows: pixels, sensors, shares, dates, times, angles."""
 _EXACT = 1e-5
 """Of a standard deviation: float32 rounds finer, and constants from elsewhere miss by about one over the square root of
 the number of records."""
+_LOOKED_AT, _NUMBERS, _BY_ITSELF = 256, 1 << 16, 1e-2
+"""Rows that are looked at before all of an array is, numbers of it that are added up at once, and how closely rows of
+mean 0 and deviation 1 are so."""
+
+_STANDARD = "mean 0 and standard deviation 1"
 
 
 def warn_of_scaled(**given: Any) -> None:
     """Warns of columns whose mean is 0 and whose deviation is 1, or whose ends are 0 and 1, as exactly as floats go.
 
-    So scikit-learn's scalers leave them, fitted to these records: by numbers of the private records, without noise.
+    So scikit-learn's scalers leave them, fitted to these records: by numbers of the private records, without noise. And
+    of arrays whose mean is 0 and deviation 1 as a whole, where not each record is so by itself, as by
+    `tf.image.per_image_standardization`.
+
+    Not noticed: other statistics (medians, ranges other than 0 to 1); ends that several rows share, as of many ages
+    or counts, since values that were clipped look alike; columns in steps of 1 / n, where n is known to everybody
+    (255, 4095, 1439), or two columns have the same; a single column from 0 to 1, or fewer than a quarter of them; and
+    records that a part was taken of after they were scaled.
 
     Args:
         given: trees of arrays (records, ...) by the name of the argument; None: nothing.
     """
     for name, tree in given.items():
         leaves = (leaf for leaf in keras.tree.flatten(tree) if isinstance(leaf, np.ndarray) and leaf.dtype.kind == "f")
-        tables = [leaf.reshape(len(leaf), -1)[:, :_MOST] for leaf in leaves if len(leaf) >= _FEWEST and leaf.ndim <= 2]
-        standard, ranged = sum(map(_standardised, tables)), _ranged(tables)
-        if not standard and not ranged:
+        arrays = [leaf for leaf in leaves if len(leaf) >= _FEWEST]
+        tables = [leaf.reshape(len(leaf), -1)[:, :_MOST] for leaf in arrays if leaf.ndim <= 2]
+        elsewhere = "they come from elsewhere, or each person's own records were scaled by themselves"
+        if standard := sum(map(_standardised, tables)):
+            seen = f"{_have(standard)} exactly {_STANDARD}"
+        elif any(map(_standard_as_a_whole, arrays)):
+            seen = f"an array has as a whole exactly {_STANDARD}"
+        elif ranged := _ranged(tables):
+            seen = f"{_have(ranged)} exactly 0 as smallest and 1 as largest value"
+            elsewhere = "the limits were known beforehand (values clipped to a range, or ratios, look alike)"
+        else:
             continue
-        how = "mean 0 and standard deviation 1" if standard else "0 as smallest and 1 as largest value"
-        count = standard or ranged
         warn(
-            f"Of {name}, {'a column has' if count == 1 else f'{count} columns have each'} exactly {how}: scaled by"
-            " statistics of these very records, it seems, as by scikit-learn's scalers. Those are numbers of private"
-            " records without noise, and no epsilon covers them. Scale by constants that everybody knows, or learn them"
-            " with noise: tfdp.layers.PrivateNormalization, tfdp.preprocessing.quantiles (docs/data.md). Where they"
-            " come from elsewhere, nothing is lost."
+            f"Of {name}, {seen}: scaled by statistics of these very records, it seems, as by scikit-learn's scalers."
+            " Those are numbers of private records without noise, and no epsilon covers them. Scale by constants that"
+            " everybody knows, or learn them with noise: tfdp.layers.PrivateNormalization, tfdp.preprocessing.quantiles"
+            f" (docs/data.md). Where {elsewhere}, nothing is lost."
         )
+
+
+def _have(columns: int) -> str:
+    return "a column has" if columns == 1 else f"{columns} columns have each"
 
 
 def _standardised(table: np.ndarray) -> int:
@@ -50,30 +75,77 @@ def _standardised(table: np.ndarray) -> int:
     for start in range(0, count, _ROWS):
         part = np.asarray(table[start : start + _ROWS], np.float64)
         sums, squares = sums + part.sum(0), squares + np.einsum("ij,ij->j", part, part)
+    found = _is_standard(np.asarray(sums), np.asarray(squares), count)
+    return sum(not _by_design(table[:, column]) for column in np.flatnonzero(found))
+
+
+def _is_standard(sums: np.ndarray, squares: np.ndarray, count: int) -> np.ndarray:
     deviations = np.sqrt(squares / count)  # about 0
-    found = np.abs(np.asarray(sums) / count) <= _EXACT
-    found &= np.minimum(abs(deviations - 1.0), abs(deviations - np.sqrt(1.0 - 1.0 / count))) <= _EXACT
-    # A balanced design of -1 and 1 is so by itself.
-    return sum(bool((np.abs(table[:, column]) != 1.0).any()) for column in np.flatnonzero(found))
+    near = np.minimum(abs(deviations - 1.0), abs(deviations - np.sqrt(1.0 - 1.0 / count))) <= _EXACT
+    return (np.abs(sums / count) <= _EXACT) & near
+
+
+def _by_design(numbers: np.ndarray) -> bool:
+    """Whether few values come equally often, or some twice as often, as -1 and 1 in a balanced design, or the hours."""
+    counts = np.unique(np.round(numbers, 6), return_counts=True)[1]
+    levels = len(counts)
+    return bool(levels**2 <= numbers.size <= 2 * levels * np.gcd.reduce(counts))
+
+
+def _standard_as_a_whole(array: np.ndarray) -> bool:
+    count = array.size
+    if count == len(array) or isinstance(array, np.memmap) or not count:
+        return False
+    rows = array[np.unique(np.linspace(0, len(array) - 1, _LOOKED_AT).astype(int))].reshape(-1, count // len(array))
+    rows = rows.astype(np.float64)
+    if abs(rows.mean()) > 0.5 or not 0.3 < rows.std() < 3.0:
+        return False
+    alone = (abs(rows.mean(1)) <= _BY_ITSELF) & (abs(rows.std(1) - 1.0) <= _BY_ITSELF)
+    if 2 * alone.sum() >= len(rows):
+        return False
+    total = np.sum([part.sum(dtype=np.float64) for part in _parts(array)])
+    if abs(total) > _EXACT * count:
+        return False
+    squares = np.sum([part @ part for part in (part.astype(np.float64) for part in _parts(array))])
+    return bool(_is_standard(total, squares, count)) and not (count <= _NUMBERS and _by_design(array))
+
+
+def _parts(array: np.ndarray) -> Iterator[np.ndarray]:
+    """Its numbers, some rows at once."""
+    each = max(1, _NUMBERS * len(array) // array.size)
+    for start in range(0, len(array), each):
+        yield array[start : start + each].ravel()
 
 
 def _ranged(tables: list[np.ndarray]) -> int:
-    """How many columns go from 0 to 1, if all of many values do, and none by known steps, as pixels do."""
-    found = 0
+    """How many columns a scaler brought to 0 and 1, if all of many values go from 0 to 1, a quarter at least such."""
+    looked_at, grids = 0, []
     for table in tables:
         ends = (table.min(0) == 0.0) & (np.abs(table.max(0) - 1.0) <= _ROUNDED)
         for column, whole in zip(table.T, ends, strict=True):
-            many = _different(column) > _FEWEST
-            if many and not (whole and _continuous(column)):
-                return 0
-            found += many
-    return found if found > 1 else 0
+            if _different(column) > _FEWEST:
+                if not whole:
+                    return 0
+                looked_at += 1
+                grids += [_grid(column)] if _measured(column) else []
+    found = sum(grid is None or (grid not in _KNOWN and grids.count(grid) == 1) for grid in grids)
+    return found if found > 1 and 4 * found >= looked_at else 0
 
 
 def _different(column: np.ndarray) -> int:
     return len(np.unique(column[:_ROWS]))
 
 
-def _continuous(column: np.ndarray) -> bool:
-    looked_at = column[:_ROWS]
-    return all(np.abs(np.rint(looked_at * steps) - looked_at * steps).max() >= 1e-3 for steps in _STEPS)
+def _measured(column: np.ndarray) -> bool:
+    """Whether one row is at either end: of values that were clipped there are more, most often."""
+    return all(int((column == end).sum()) == 1 for end in (column.min(), column.max()))
+
+
+def _grid(column: np.ndarray) -> int | None:
+    """The smallest n of up to 65,535 so that all values are whole when multiplied by it; None: of none, or of ranks."""
+    steps = _STEPS
+    for value in column[:_ROWS].astype(np.float64).tolist():
+        steps = steps[np.abs(np.rint(value * steps) - value * steps) < 5e-3]
+        if not len(steps):
+            return None
+    return None if steps[0] == len(column) - 1 else int(steps[0])

@@ -11,12 +11,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.batches.choices import warn_of_choice
 from tfdp_layers.batches.frozen import warn_of_frozen
+from tfdp_layers.batches.items import refuse_left_out, refuse_none, refuse_stream, refuse_unpacked
+from tfdp_layers.batches.pieces import warn_of_batched
+from tfdp_layers.batches.places import moved_by, refuse_moved
 from tfdp_layers.batches.records import SOME_LABELS, is_numeric, refuse_sparse
 from tfdp_layers.batches.repeats import ENDLESS, repeats
 from tfdp_layers.batches.stores import ArrayStore, Field, Store, drawn_dtype
 from tfdp_layers.batches.texts import bytes_of, is_text, no_rows
-from tfdp_layers.batches.units import one_a_record
+from tfdp_layers.batches.units import one_a_record, one_id_each
 from tfdp_layers.batches.written import of_pipeline
 from tfdp_layers.instances import refuse_class
 
@@ -67,8 +71,14 @@ def records(
         if transform is not None:
             raise ValueError("transform is for sources with an index. Use dataset.map(...) before tfdp.records.")
         named = unit_ids if isinstance(unit_ids, str) else None
+        moved = moved_by(source)
+        if unit_ids is not None and named is None:
+            refuse_moved(moved, "unit_ids")
         store: Store = of_pipeline(source, cache, named)
+        store.moved = moved
         warn_of_frozen(source)
+        warn_of_batched(source)
+        warn_of_choice(source)
         return store if named is not None else owned(store, unit_ids)
     if cache is not None:
         raise ValueError(
@@ -78,9 +88,12 @@ def records(
     if isinstance(unit_ids, str):
         raise ValueError(
             f"unit_ids={unit_ids!r} names an entry of a tf.data pipeline's x; {type(source).__name__} is read by index,"
-            " as records are drawn. Give one id a record, in their order."
+            f" as records are drawn. {one_id_each(unit_ids)}"
         )
-    return owned(SourceStore(source, transform, workers), unit_ids)
+    store = SourceStore(source, transform, workers)
+    if unit_ids is not None:
+        refuse_moved(store.moved, "unit_ids")
+    return owned(store, unit_ids)
 
 
 def owned(store: Store, unit_ids: Any) -> Store:
@@ -95,6 +108,7 @@ def as_store(
     """The records of arrays, or of a source that holds labels and weights itself."""
     refuse_sparse("x", x)
     if not isinstance(x, Store) and not is_source(x):
+        refuse_stream(x)
         return ArrayStore(x, y, sample_weight, class_weight)
     named = {"y": y, "sample_weight": sample_weight, "class_weight": class_weight}
     given = [name for name, value in named.items() if value is not None]
@@ -124,34 +138,14 @@ class SourceStore(Store):
     """Records read by index, in threads: see `records`."""
 
     def __init__(self, source: Any, transform: Callable[[Any], Any] | None = None, workers: int | None = None) -> None:
-        refuse_class(source, "The source of records")
-        if not is_source(source) and not isinstance(source, list):
-            if isinstance(source, keras.utils.PyDataset):
-                raise ValueError(
-                    f"{type(source).__name__} is a keras.utils.PyDataset, whose [index] gives a batch, and records are"
-                    " drawn one by one. Give its arrays to fit as they are; or write a class without that base whose"
-                    " __getitem__(index) gives one record, (x[index], y[index]), and __len__ their number, and give"
-                    " fit tfdp.records(TheClass())."
-                )
-            made = ""
-            if callable(source) or hasattr(source, "__next__"):
-                made = " A generator becomes one by tf.data.Dataset.from_generator(function, output_signature=...)."
-            raise ValueError(
-                f"{type(source).__name__} is no source of single records: it needs __len__ and __getitem__(index), or"
-                f" to be a tf.data pipeline.{made} Arrays go to fit as they are; a stream of batches to"
-                " tfdp.declare_sampling."
-            )
-        if workers is not None and (
-            isinstance(workers, bool) or not isinstance(workers, int | np.integer) or workers < 0
-        ):
-            raise ValueError(f"workers is a number of threads, 0 or more. Received: {workers!r}.")
+        _refuse_no_source(source, workers)
         self._source, self._transform, self._length = source, transform, len(source)
         self.given = [lambda: source]
         if not 0 < self._length < ENDLESS:
             endless = "endless. Leave out .repeat(): records are drawn by index, for as many epochs as you like."
             empty = "empty, so nothing can be drawn from it. Give at least one record."
             raise ValueError(f"The source is {endless if self._length else empty}")
-        self.repeated = repeats(source)
+        self.repeated, self.moved = repeats(source), moved_by(source)
         workers = (os.cpu_count() or 1) if workers is None else workers
         self._pool = ThreadPoolExecutor(workers, "tfdp-records") if workers > 1 else None
         self._workers = workers
@@ -161,6 +155,8 @@ class SourceStore(Store):
         self.fields = [Field(leaf.shape, leaf.dtype) for leaf in leaves_of(self.structure)]
         self._floating = [tf.as_dtype(field.dtype).is_floating for field in self.fields]
         self._read_one(0)
+        warn_of_batched(source)
+        warn_of_choice(source)
 
     def __len__(self) -> int:
         return self._length
@@ -202,7 +198,10 @@ class SourceStore(Store):
 
     def _item(self, index: int) -> Any:
         item = self._untouched(index)
-        return item if self._transform is None else self._transform(item)
+        record = item if self._transform is None else self._transform(item)
+        refuse_none(record, index)
+        refuse_unpacked(record, index)
+        return record
 
     def _read_one(self, index: int) -> list[np.ndarray]:
         x, y, weight = triple(self._item(index))
@@ -230,6 +229,31 @@ class SourceStore(Store):
         if not leaves[-1] >= 0:
             raise ValueError(f"Record {index} has the sample weight {leaves[-1]}: weights are numbers of at least 0.")
         return leaves
+
+
+def _refuse_no_source(source: Any, workers: Any) -> None:
+    """Raises ValueError for what has no records by index, and a number of threads that is none."""
+    refuse_class(source, "The source of records")
+    if not is_source(source) and not isinstance(source, list):
+        if isinstance(source, keras.utils.PyDataset):
+            raise ValueError(
+                f"{type(source).__name__} is a keras.utils.PyDataset, whose [index] gives a batch, and records are"
+                " drawn one by one. Give its arrays to fit as they are; or write a class without that base whose"
+                " __getitem__(index) gives one record, (x[index], y[index]), and __len__ their number, and give"
+                " fit tfdp.records(TheClass())."
+            )
+        refuse_stream(source)
+        made = ""
+        if callable(source) or hasattr(source, "__next__"):
+            made = " A generator becomes one by tf.data.Dataset.from_generator(function, output_signature=...)."
+        raise ValueError(
+            f"{type(source).__name__} is no source of single records: it needs __len__ and __getitem__(index), or"
+            f" to be a tf.data pipeline.{made} Arrays go to fit as they are; a stream of batches to"
+            " tfdp.declare_sampling."
+        )
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int | np.integer) or workers < 0):
+        raise ValueError(f"workers is a number of threads, 0 or more. Received: {workers!r}.")
+    refuse_left_out(source)
 
 
 def triple(record: Any) -> tuple[Any, Any, Any]:

@@ -53,6 +53,7 @@ class Store(abc.ABC):
         classes: how many one-hot labels tell apart; None of other labels, whose values, which are private, may be any.
         redrawn: whether a record may hold other numbers at each read.
         repeated: whether what they come from is seen to give records more than once.
+        moved: which operation of the pipeline moved them to other places, so that no ids by place fit; empty for none.
         pipeline: gives the tf.data pipeline that they were read from, as long as the caller has it; or None.
         given: each gives what x was made an array from, as long as the caller has it.
         unit_ids: one id a record, where `tfdp.records` was told whose they are; None where it was not.
@@ -65,6 +66,7 @@ class Store(abc.ABC):
     classes: int | None = None
     redrawn: bool = False
     repeated: bool = False
+    moved: str = ""
     pipeline: Callable[[], Any] | None = None
     given: Sequence[Callable[[], Any]] = ()
     unit_ids: Any = None

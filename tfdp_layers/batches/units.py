@@ -10,7 +10,7 @@ import numpy as np
 from tfdp_layers.accounting.grouping import canonical, grouping_of
 from tfdp_layers.batches.rows import absent
 
-__all__ = ["Units", "missing", "named"]
+__all__ = ["Units", "missing", "named", "one_id_each"]
 
 
 class Units:
@@ -28,7 +28,7 @@ class Units:
 
     def __init__(self, ids: Any, records: int) -> None:
         ids = one_a_record(ids, records)
-        _, positions, self._counts = np.unique(ids, return_inverse=True, return_counts=True)
+        self._names, positions, self._counts = np.unique(ids, return_inverse=True, return_counts=True)
         self._positions = positions.reshape(-1)
         self._order = np.argsort(self._positions, kind="stable")
         self._starts = np.cumsum(self._counts) - self._counts
@@ -40,6 +40,16 @@ class Units:
     def positions(self) -> np.ndarray:
         """Which unit each record belongs to: (records,) integers."""
         return self._positions
+
+    @property
+    def names(self) -> np.ndarray:
+        """The distinct ids, sorted: (units,)."""
+        return self._names
+
+    @property
+    def counts(self) -> np.ndarray:
+        """How many records each unit owns: (units,)."""
+        return self._counts
 
     def grouping(self, secret: str, records: Iterable[bytes] | None = None) -> str:
         """The `grouping` of a release on these units: see `accounting.grouping`.
@@ -111,6 +121,15 @@ def one_a_record(ids: Any, records: int, argument: str = "unit_ids") -> np.ndarr
             " own."
         )
     return named(found, argument)
+
+
+def one_id_each(name: str) -> str:
+    """What to give in the place of the name of an entry, to records that are read by index."""
+    return (
+        "Give one id a record, in the order of the records:"
+        f" unit_ids=[source[i][0][{name!r}] for i in range(len(source))] where it is an entry of x, which the transform"
+        " leaves out."
+    )
 
 
 _PLAIN: dict[type, Callable[[Any], Any]] = {

@@ -6,7 +6,11 @@ from typing import Any
 
 from tfdp_layers.batches.alignment import refuse_other_rows
 from tfdp_layers.batches.owners import Owners, checked_limit
-from tfdp_layers.batches.units import Units
+from tfdp_layers.batches.placeholders import warn_of_names
+from tfdp_layers.batches.places import moved_by, refuse_moved
+from tfdp_layers.batches.sources import is_source
+from tfdp_layers.batches.stores import Store
+from tfdp_layers.batches.units import Units, one_id_each
 
 __all__ = ["Whose", "ids_of", "unit_of", "whose_of"]
 
@@ -86,16 +90,33 @@ def whose_of(
         records: how many there are.
         given: what holds them, as the caller gave it, after its name.
 
-    Raises: ValueError for ids or owners that do not tell it of each record, or whose index of pandas says that they are
-        of other records; and for owners of more records than stated.
+    Raises: ValueError for ids or owners that do not tell it of each record, whose index of pandas says that they are of
+        other records, or that are given by place beside a pipeline that moves records; and for owners of more records
+        than stated.
     """
     unit = unit_of(unit_ids, owners, records_per_owner)
     refuse_other_rows(*given, unit_ids=unit_ids, owners=owners)
+    _refuse_other_places(given[1], unit_ids, owners)
     if unit == "unit":
-        return Whose(unit, Units(unit_ids, records))
+        units = Units(unit_ids, records)
+        warn_of_names(units.names, units.counts, training=given[0] == "x" and given[1] is not None)
+        return Whose(unit, units)
     if unit == "record":
         return Whose()
     limit = checked_limit(1 if records_per_owner is None else records_per_owner)
     owned = Owners(owners, records)
     owned.refuse_more(limit)
     return Whose(unit, records_per_owner=limit, owners=owned)
+
+
+def _refuse_other_places(x: Any, unit_ids: Any, owners: Any) -> None:
+    """Raises ValueError for the name of an entry, and ids or owners by place, where records lie at other places."""
+    by_index = isinstance(x, Store) or (x is not None and is_source(x))
+    if isinstance(unit_ids, str) and by_index:
+        raise ValueError(
+            f"unit_ids={unit_ids!r} names an entry, and `fit` takes the ids themselves. Of a tf.data pipeline whose x"
+            f" is a dict: tfdp.records(dataset, unit_ids={unit_ids!r}). Of a source: {one_id_each(unit_ids)}"
+        )
+    if (unit_ids is None and owners is None) or (isinstance(x, Store) and x.unit_ids is not None):
+        return  # said within the records, or checked as they were made
+    refuse_moved(x.moved if isinstance(x, Store) else moved_by(x), "unit_ids" if owners is None else "owners")

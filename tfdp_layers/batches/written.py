@@ -47,7 +47,27 @@ def of_pipeline(
     leaves = in_memory(dataset) if cache is None else in_files(dataset, Path(cache))
     store = records_of(leaves, dataset.element_spec, ids)
     store.pipeline, store.repeated = weakref.ref(dataset), repeats(dataset)
+    _parts[store] = [weakref.ref(one) for one in nodes_of(dataset)]
     return store
+
+
+_parts: weakref.WeakKeyDictionary[ArrayStore, list[weakref.ref[tf.data.Dataset]]] = weakref.WeakKeyDictionary()
+
+
+def nodes_of(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    """A pipeline and all that it is made of, as far as that stands beside each other and not in functions."""
+    yield dataset
+    for one in dataset._inputs():
+        yield from nodes_of(one)
+
+
+def parts_of(batches: Any) -> list[tf.data.Dataset]:
+    """What the pipeline is made of that batches were read from, or draw from: as long as anybody has it."""
+    store = getattr(batches, "_store", None)
+    found = [one() for one in _parts.get(store, ())] if isinstance(store, ArrayStore) else []
+    whole = batches.pipeline() if getattr(batches, "pipeline", None) else None
+    found += nodes_of(whole) if isinstance(whole, tf.data.Dataset) else ()
+    return [one for one in found if one is not None]
 
 
 def refuse_nameless(spec: Any, ids: str) -> None:
@@ -71,9 +91,10 @@ def check_pipeline(dataset: tf.data.Dataset) -> None:
             leaf.dtype.is_floating or leaf.dtype.is_integer or leaf.dtype.is_bool or _is_text(path, leaf)
         ):
             raise ValueError(
-                f"Records must be dense numbers, or strings that the model takes. {path} is {leaf}. Make ragged or"
-                " sparse tensors dense, labels numbers (tf.cast(y == 'yes', tf.float32)), and leave out what the model"
-                " does not take, in dataset.map (docs/data.md). Ids that say whose a record is go into x, a dict:"
+                f"Records must be dense numbers, or strings that the model takes. {path} is {leaf}. Make ragged"
+                " tensors dense (.to_tensor(shape=(None, N)), N known beforehand), sparse ones too, labels numbers"
+                " (tf.cast(y == 'yes', tf.float32)), and leave out what the model does not take, in dataset.map"
+                " (docs/data.md). Ids that say whose a record is go into x, a dict:"
                 " tfdp.records(dataset, unit_ids='patient')."
             )
         if path.startswith("sample_weight") and leaf.dtype.is_integer:
@@ -111,7 +132,8 @@ def batches_of(dataset: tf.data.Dataset) -> Iterator[list[np.ndarray]]:
         if "shape" not in str(error):
             raise
         raise ValueError(
-            f"The records differ in shape: {error.message.splitlines()[0]}. Pad or crop them in dataset.map."
+            f"The records differ in shape: {error.message.splitlines()[0]}. Pad or crop them in dataset.map, to a"
+            " shape that you know beforehand: how long the longest record is, the model would tell."
         ) from None
 
 

@@ -59,5 +59,5 @@ def bytes_of(variable: Any) -> bytes:
     return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype).numpy().tobytes()  # type: ignore[no-any-return]
 
 
-FEW = 100_000
+FEW = 300_000
 """Numbers whose bytes are compared as they are."""

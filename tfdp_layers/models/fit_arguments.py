@@ -21,6 +21,7 @@ from tfdp_layers.caller import warn
 from tfdp_layers.instances import replaced, shown
 from tfdp_layers.layers.carried import HDF5
 from tfdp_layers.models.elsewhere import OPTIONS, unexpected
+from tfdp_layers.models.validation_rows import warn_of_private_rows
 from tfdp_layers.overlap import overlap
 from tfdp_layers.sampling import Poisson
 from tfdp_layers.structure import inputs_of, outputs_of
@@ -41,6 +42,7 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
                 f" to {type(x).__name__} instead."
             )
         refuse_foreign_draws(x)
+        warn_of_private_rows(x, arguments.get("validation_data"))
         return x
     if x is None or hasattr(x, "element_spec") or isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__"):
         raise ValueError(
@@ -53,7 +55,7 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
         sampling = Poisson(32 if batch_size is None else batch_size)
     elif batch_size is not None and batch_size != checked_sampling(sampling).batch_size:
         raise ValueError(f"batch_size={batch_size} contradicts {sampling}: leave batch_size out.")
-    return PrivateBatches(
+    batches = PrivateBatches(
         x,
         arguments.get("y"),
         sampling,
@@ -67,6 +69,8 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
         **{name: options[name] for name in ("records_per_unit", "views") if options.get(name) is not None},
         seed=options["seed"],
     )
+    warn_of_private_rows(batches, arguments.get("validation_data"))
+    return batches
 
 
 def arrays_of(batches: Batches) -> Any:

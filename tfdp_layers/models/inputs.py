@@ -34,9 +34,15 @@ def check_inputs(model: Any, x: Any) -> None:
             continue
         rows, wanted = tuple(spec.shape)[1:], tuple(taken.shape)[1:]
         if not (spec.shape.rank and _fits(rows, wanted)):
+            batches = ""
+            if spec.shape.rank and len(rows) > 1 and _fits(rows[1:], wanted):
+                batches = (
+                    f" Where a pipeline's .batch({rows[0] or ''}) made it so, this looks like batches: leave .batch out"
+                    " (fit takes batch_size)."
+                )
             raise ValueError(
-                f"{name} has shape {_shaped(rows)}, and the model takes {_shaped(wanted)} there. Give records of that"
-                f" shape, or begin the model with keras.Input({rows})."
+                f"{name} has shape {_shaped(rows)}, and the model takes {_shaped(wanted)} there.{batches} Give records"
+                f" of that shape, or begin the model with keras.Input({rows})."
             )
 
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfdp_layers.caller import warn
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.fit_arguments import shares_records
+from tfdp_layers.models.public_rows import HELD, PrivateRows, checked_public
 from tfdp_layers.proof.specs import flat_specs
 
 
@@ -74,6 +75,7 @@ class PrivateLoop:
         self._begun = self._ended = False
         self._logs: dict[str, Any] = {}
         self._epoch_logs: dict[str, Any] | None = None
+        self._records: PrivateRows | None = None
         self.batch_size = int(run.batches.sampling.batch_size)
         self.epoch, self.planned = int(run.plan.first_epoch), int(run.plan.steps)
 
@@ -128,7 +130,8 @@ class PrivateLoop:
         Returns: Keras' logs of the step, loss and metrics: NOT private.
         Raises:
             RuntimeError: the run has ended; the batch is not the one drawn last, or was stepped before.
-            ValueError: public rows of another structure or shape, or that are (a view of) the private records.
+            ValueError: public rows of another structure or shape, or that are the private records, a view or copies
+                of some (copies of records that lie in arrays in memory).
         """
         with self._lock, self._ours():
             self._refuse_ended()
@@ -142,7 +145,9 @@ class PrivateLoop:
             if public is not None:
                 self._refuse_records(batch, public)
                 each = self._run.batches.rows_each
-                data = (data, checked_public(public, flat_specs(data, each)))
+                given = checked_public(public, flat_specs(data, each))
+                self._private_rows().refuse(given[0])
+                data = (data, given)
             with self._ending():
                 self._batch = None  # before the step: one that breaks off may have released
                 self._callbacks_and_step(data)
@@ -224,7 +229,7 @@ class PrivateLoop:
         try:
             yield
         finally:
-            self._watch.enter(self)
+            self._watch.enter(self, self._is_over())
 
     def _callbacks_and_step(self, data: Any) -> None:
         model = self._model
@@ -260,10 +265,13 @@ class PrivateLoop:
     def _refuse_records(self, batch: DrawnBatch, public: Any) -> None:
         batches = self._model._privacy.require_run().batches
         if any(shares_records(copy, public) for copy in batch._copies) or shares_records(batches, public):
-            raise ValueError(
-                "`public` holds private records: their gradients would be added without noise. Give rows that were"
-                " computed from released values and public numbers alone, such as samples of a generator."
-            )
+            raise ValueError(f"`public` holds private records: {HELD}")
+
+    def _private_rows(self) -> PrivateRows:
+        """What records look like, found at the first public rows."""
+        if self._records is None:
+            self._records = PrivateRows(self._run.batches.arrays()[0])
+        return self._records
 
     def _note(self, name: str) -> None:
         if not self._ended:
@@ -275,40 +283,6 @@ class PrivateLoop:
                 "This run has ended, with its `with` block or by an error in a draw or a step. Start another:"
                 " model.private_run(...)."
             )
-
-
-def checked_public(public: Any, drawn: Any) -> Any:
-    """Public rows as tensors (x, y, sample_weight). Raises ValueError unless they are rows like those drawn."""
-    if not isinstance(public, tuple | list) or len(public) not in (2, 3):
-        raise ValueError(
-            "`public` must be (x, y) or (x, y, sample_weight), rows that are no records. Received:"
-            f" {type(public).__name__}."
-        )
-    try:
-        x, y = (
-            keras.tree.map_structure(_as_rows, given, wanted)
-            for given, wanted in zip(public[:2], drawn[:2], strict=True)
-        )
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"`public` must have rows of x and y like the records of the run: {error}") from error
-    rows = {leaf.shape[0] for leaf in keras.tree.flatten((x, y)) if leaf is not None}
-    if len(rows) != 1 or 0 in rows:
-        raise ValueError(f"`public` must hold as many rows of x as of y, and at least one. Received: {sorted(rows)}.")
-    weight = tf.ones((rows.pop(),)) if len(public) == 2 else keras.tree.map_structure(tf.convert_to_tensor, public[2])
-    return x, y, weight
-
-
-def _as_rows(given: Any, wanted: Any) -> Any:
-    """A tensor of the type and of the row shape of `wanted`. Raises ValueError where it has another shape."""
-    if wanted is None:
-        return None
-    rows = tf.convert_to_tensor(given)
-    if (rows.dtype == tf.string) != (wanted.dtype == tf.string):
-        raise ValueError(f"expected {wanted.dtype.name}, received {rows.dtype.name}.")
-    rows = tf.cast(rows, wanted.dtype)
-    if rows.shape.rank != wanted.shape.rank or rows.shape[1:] != wanted.shape[1:]:
-        raise ValueError(f"expected shape {('rows', *wanted.shape[1:])}, received {tuple(rows.shape)}.")
-    return rows
 
 
 class LoopBlock(contextlib.AbstractContextManager[PrivateLoop]):

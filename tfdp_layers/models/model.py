@@ -10,6 +10,7 @@ from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.conversion import clipped_twin, plain_model
 from tfdp_layers.models.earlier import warn_of_earlier
 from tfdp_layers.models.elsewhere import unexpected
+from tfdp_layers.models.preprocessor import warn_of_preprocessor
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.structure import functional_class, inputs_of, outputs_of
 
@@ -141,7 +142,8 @@ def make_private(
             gradient_clip="automatic".
 
     Returns: a `PrivateModel`, not compiled. Warns of a model that took steps of an ordinary optimizer: where these were
-    on private records, what the weights tell of them is in no statement.
+    on private records, what the weights tell of them is in no statement. Warns of one with a `preprocessor`, as
+    KerasHub's tasks have: it is left out.
     Raises:
         ValueError: the model is not built, is not Sequential or functional, has a `call`, `train_step` or
             `compute_loss` of its own, which no copy of its layers has; or `bounding` is unknown.
@@ -153,6 +155,7 @@ def make_private(
         raise ValueError(f"`bounding` must be None or 'backprop_clipping'. Received: bounding={bounding!r}.")
     refuse_no_model(model)
     warn_of_earlier([model])
+    warn_of_preprocessor(model)
     origin = model
     if bounding == "backprop_clipping":
         clips = {"gradient_clip": gradient_clip, "input_clip": input_clip, "upstream_clip": upstream_clip}

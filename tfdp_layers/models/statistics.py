@@ -1,12 +1,14 @@
 """Constants of a model that are statistics of the very records that it is trained on."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
+from tfdp_layers.accounting.columns import by_design
 from tfdp_layers.caller import warn
+from tfdp_layers.structure import is_container, outputs_of
 
 __all__ = ["warn_of_statistics"]
 
@@ -14,16 +16,22 @@ _EXACT = 1e-5
 """Of a standard deviation, or of a share: constants from elsewhere miss by about one over the square root of the number
 of records."""
 _FEWEST, _ROWS = 20, 256
+_FEW, _LEVELS, _ROUND = 3, 64, 100
 
 
 def warn_of_statistics(model: Any, inputs: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> None:
     """Warns where a normalisation has these records' own mean and variance, or an output's bias their class shares.
 
+    Nothing is said of what is known without looking at records: a bias whose entries are all equal, shares that
+    somebody chose (as many of each class, round ones), and columns of a design (3 values or fewer, as many of each
+    level, round mean and variance); nor of biases inside of the model.
+
     Args:
         inputs, labels: the arrays of x and y, (records, ...); none where they are not looked at.
     """
+    last = {id(one) for one in _last_layers(model)}
     for own in model._flatten_layers():
-        bias = getattr(own, "bias", None)
+        bias = getattr(own, "bias", None) if id(own) in last else None
         if isinstance(own, keras.layers.Normalization) and _normalises(own, inputs):
             what = "mean and variance are those of these records"
             fix = "Take constants from elsewhere, or pay for them: tfdp.layers.PrivateNormalization (docs/data.md)"
@@ -40,6 +48,27 @@ def warn_of_statistics(model: Any, inputs: Sequence[np.ndarray], labels: Sequenc
         return
 
 
+def _last_layers(model: Any) -> Iterator[Any]:
+    """The last layers with weights on the way to each output, and those in them; all of a model without a graph."""
+    try:
+        ahead = [one._keras_history for one in keras.tree.flatten(outputs_of(model))]
+    except (AttributeError, ValueError, TypeError):
+        yield from model._flatten_layers()
+        return
+    seen: set[tuple[int, int]] = set()
+    while ahead:
+        own, node, _ = ahead.pop()
+        if (id(own), node) in seen:
+            continue
+        seen.add((id(own), node))
+        if not getattr(own, "weights", None):
+            ahead += [one._keras_history for one in own._inbound_nodes[node].input_tensors]
+        elif is_container(own):
+            yield from _last_layers(own)
+        else:
+            yield from own._flatten_layers()
+
+
 def _normalises(layer: Any, inputs: Sequence[np.ndarray]) -> bool:
     given = getattr(layer, "input_mean", None), getattr(layer, "input_variance", None)
     if given[0] is None or given[1] is None:
@@ -53,9 +82,28 @@ def _normalises(layer: Any, inputs: Sequence[np.ndarray]) -> bool:
             if count == len(mean) == len(variance):
                 found, spread = _moments(array, axes)
                 near = np.abs(found - mean) <= _EXACT * np.sqrt(spread + 1e-300)
-                if near.all() and (np.abs(spread - variance) <= 2.0 * _EXACT * spread).all() and (spread > 0.0).any():
+                exact = near.all() and (np.abs(spread - variance) <= 2.0 * _EXACT * spread).all()
+                round_ = np.all([np.abs(_ROUND * one - np.rint(_ROUND * one)) < 1e-3 for one in (mean, variance)], 0)
+                own = (spread > 0.0) & ~round_
+                if exact and any(not _designed(_part(array, axes, place)) for place in np.flatnonzero(own).tolist()):
                     return True
     return False
+
+
+def _part(array: np.ndarray, axes: tuple[int, ...] | None, place: int) -> np.ndarray:
+    """The numbers that one mean is of."""
+    if axes is None:
+        return array.ravel()
+    flat = array.reshape(len(array), -1) if axes == (0,) else array.reshape(-1, array.shape[-1])
+    return flat[:, place]
+
+
+def _designed(column: np.ndarray) -> bool:
+    """Whether a column holds 3 values or fewer, or a few, whose shares somebody chose."""
+    if len(np.unique(column[:_ROWS])) > _LEVELS:
+        return False
+    counts = np.unique(column, return_counts=True)[1]
+    return len(counts) <= _FEW or (len(counts) <= _LEVELS and by_design(counts))
 
 
 def _moments(array: np.ndarray, axes: tuple[int, ...] | None) -> tuple[np.ndarray, np.ndarray]:
@@ -73,6 +121,8 @@ def _log_odds(bias: Any, labels: np.ndarray) -> bool:
     numbers = np.asarray(bias, np.float64).ravel()
     if labels.ndim > 2 or len(labels) < _FEWEST or labels.dtype.kind not in "biuf" or not numbers.any():
         return False
+    if len(numbers) > 1 and np.ptp(numbers) <= _EXACT:
+        return False
     flat = labels.reshape(len(labels), -1)
     if flat.shape[1] == 1 < len(numbers):
         classes = np.unique(flat)
@@ -82,6 +132,15 @@ def _log_odds(bias: Any, labels: np.ndarray) -> bool:
     if flat.shape[1] != len(numbers) or not np.isin(flat[: 1 << 12], (0, 1)).all():
         return False
     shares = flat.mean(0, np.float64)
+    if _chosen(np.rint(shares * len(flat)).astype(int), len(flat)):
+        return False
     whole = np.exp(numbers - numbers.max())
     own = [1.0 / (1.0 + np.exp(-numbers)), whole / whole.sum()]
     return any((np.abs(one - shares) <= _EXACT * shares).all() and len(shares) > k for k, one in enumerate(own))
+
+
+def _chosen(counts: np.ndarray, records: int) -> bool:
+    """Whether somebody chose the shares of classes that exclude each other, or each of others."""
+    if counts.sum() == records:
+        return bool(by_design(counts[counts > 0]))
+    return all(by_design(np.array([count, records - count])) for count in counts.tolist() if 0 < count < records)

@@ -1,4 +1,4 @@
-"""Whether validation data can be evaluated, and hold no copies of training records, said before a step is paid for."""
+"""Whether validation data can be evaluated, said before a step is paid for."""
 
 import contextlib
 from typing import Any
@@ -9,11 +9,9 @@ import tensorflow as tf
 
 from tfdp_layers.batches.alignment import refuse_other_rows
 from tfdp_layers.batches.records import arrays, common_length
-from tfdp_layers.caller import warn
 from tfdp_layers.models.inputs import check_inputs
 from tfdp_layers.models.labels import check_label_shapes, check_labels
 from tfdp_layers.models.texts import check_texts
-from tfdp_layers.overlap import copies, parts_of_one
 from tfdp_layers.per_record.losses import PerRecordLoss
 from tfdp_layers.structure import outputs_of
 
@@ -25,13 +23,13 @@ def check_validation(
 ) -> None:
     """Raises ValueError for validation data that the first evaluation, after an epoch that was paid for, would end at.
 
-    Arrays and tf.data pipelines are looked at; of other data nothing is known before they are read. Warns where most
-    rows are those of training records, number by number, and where both are parts of one array.
+    Arrays and tf.data pipelines are looked at; of other data nothing is known before they are read. Whose rows they
+    are says `validation_rows`.
 
     Args:
         given: `validation_data` of `fit`.
         loss: the compiled one, taken apart.
-        records: the arrays that records are drawn from, x alone; None where they are not in arrays.
+        records: not looked at here.
         compiled: the loss as `compile` got it.
         steps: `validation_steps` of `fit`.
     """
@@ -45,7 +43,6 @@ def check_validation(
             common_length(x=x, y=y, sample_weight=None if weights is None else arrays("sample_weight", weights))
             _check(model, _specs(x), _specs(y), loss)
             check_labels(model, compiled, y)
-            _warn_of_private_rows(records, x)
     except ValueError as error:
         raise ValueError(f"In validation_data, {error}") from None
 
@@ -90,25 +87,3 @@ def _specs(structure: Any) -> Any:
         return tf.TensorSpec((None, *leaf.shape[1:]), tf.string if text else tf.as_dtype(leaf.dtype))
 
     return None if structure is None else keras.tree.map_structure(spec, structure)
-
-
-def _warn_of_private_rows(records: Any, x: Any) -> None:
-    """What is split off the private records is as private as they are, whether it is trained on or not."""
-    if records is None:
-        return
-    mine, theirs = keras.tree.flatten(records), keras.tree.flatten(x)
-    advice = (
-        " and validation metrics carry no noise: keep them to yourself, stop and choose nothing by them, or release one"
-        " noisy number of them, tfdp.release_metric(...)"
-    )
-    if copies(mine, theirs):
-        warn(
-            "Most rows of validation_data each equal one row of the training data, number by number. A copy of a"
-            f" private record is as private as the record,{advice}; or train without these rows, x[~held_out]. Where"
-            " these rows are public, nothing is lost."
-        )
-    elif parts_of_one(mine, theirs):
-        warn(
-            "validation_data and the training data are parts of one array. Rows that you split off private ones are as"
-            f" private as those,{advice}. Where these rows are public, nothing is lost."
-        )

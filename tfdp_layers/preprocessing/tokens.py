@@ -1,6 +1,7 @@
 """A vocabulary of private text: tokens that many records share, found with noise."""
 
 import math
+import string
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -14,6 +15,15 @@ from tfdp_layers.batches.units import Units
 from tfdp_layers.batches.whose import whose_of
 from tfdp_layers.metrics import whole_draw
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
+
+_PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
+_LOWER = dict(zip(map(ord, string.ascii_uppercase), string.ascii_lowercase, strict=True))
+_STANDARDIZED = {
+    "lower_and_strip_punctuation": _LOWER | _PUNCTUATION,
+    "lower": _LOWER,
+    "strip_punctuation": _PUNCTUATION,
+}
+"""What Keras' `TextVectorization` puts in the place of characters: those of ASCII alone."""
 
 _GRID = 1 << 30
 """Weights are whole multiples of its inverse, rounded down: sums of them are exact."""
@@ -32,6 +42,7 @@ def vocabulary(
     owners: Any = None,
     records_per_owner: int | None = None,
     noise_source: str | NoiseSource = "secure",
+    standardize: str | Callable[[str], str] | None = None,
 ) -> list[str]:
     """Releases the tokens that enough records have, the heaviest first, and charges the ledger before it does.
 
@@ -61,11 +72,16 @@ def vocabulary(
         owners, records_per_owner: as `fit` takes them, for a ledger that protects owners: each record counts, and with
             k of one owner the weights move by up to k, and the threshold lies about k times as high.
         noise_source: as in `tfdp.optimizers`.
+        standardize: what is done to each text before it is split: None (the default: nothing), what
+            `keras.layers.TextVectorization` calls "lower_and_strip_punctuation", "lower" or "strip_punctuation", or a
+            function of one text, computed from it alone. It costs nothing. Make the layer that looks the words up with
+            the same one: `TextVectorization` lowers and strips by default, and then meets no "Fever!" of a vocabulary
+            that was made without, so that such words are all unknown to it, and nothing says so.
 
     Returns: tokens, by falling noisy weight; none, if none passes. Their number is covered, too.
     Raises:
-        ValueError: records that are no text or tokens, settings out of range, an owner of more records than stated, or
-            a unit that the ledger does not protect; nothing is charged.
+        ValueError: records that are no text or tokens (where there is `standardize`, no text), settings out of range,
+            an owner of more records than stated, or a unit that the ledger does not protect; nothing is charged.
         BudgetExhausted, LedgerError: the ledger cannot take the charge; nothing is released.
 
     Example:
@@ -77,6 +93,7 @@ def vocabulary(
     texts = list(records)
     if not texts:
         raise ValueError("vocabulary got no records.")
+    tokens_of = _standardized(standardize, tokens_of, texts)
     whose = whose_of(len(texts), unit_ids, owners, records_per_owner, ("records", records))
     rows = len(texts) if whose.units is None else len(whose.units)
     declared, source = rows if examples is None else examples, as_noise_source(noise_source)
@@ -125,6 +142,36 @@ def passing(weights: dict[str, int], release: TokenSelection, source: NoiseSourc
     noisy = np.asarray(add_noise(source, [exact], [release.noise_multiplier])[0])
     kept = [(-weight, name) for weight, name in zip(noisy, names, strict=True) if weight > release.threshold]
     return [name for _, name in sorted(kept)]
+
+
+def _standardized(
+    standardize: Any, tokens_of: Callable[[str], Iterable[str]], records: Iterable[Any]
+) -> Callable[[str], Iterable[str]]:
+    """`tokens_of` a text that was standardized before. Raises ValueError for an unknown way, and tokens as records."""
+    if standardize is None:
+        return tokens_of
+    if not callable(standardize) and (not isinstance(standardize, str) or standardize not in _STANDARDIZED):
+        raise ValueError(
+            f"standardize must be None, one of {[*_STANDARDIZED]}, or a function of one text. Received:"
+            f" {standardize!r}."
+        )
+    for number, one in enumerate(records):
+        if isinstance(one, list | tuple | set | frozenset):
+            raise ValueError(
+                f"standardize changes texts before they are split, and record {number} is a collection of tokens. Give"
+                " texts, or standardize the tokens yourself, each from its own record alone, and leave it out."
+            )
+
+    def tokens(text: str) -> Iterable[str]:
+        changed = standardize(text) if callable(standardize) else text.translate(_STANDARDIZED[standardize])
+        if not isinstance(changed, str):
+            raise ValueError(
+                f"standardize must give a text of one text. It gave: {type(changed).__name__}. TensorFlow's functions"
+                " give tensors: call .numpy().decode() on them, or take Python's own, str.lower say."
+            )
+        return tokens_of(changed)
+
+    return tokens
 
 
 def _as_array(texts: list[Any]) -> np.ndarray:

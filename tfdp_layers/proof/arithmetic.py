@@ -135,7 +135,8 @@ def divisor(b: Number) -> Number:
 
 
 def remainder(a: Number, b: Number) -> Number:
-    divisor(b)
+    if divisor(b) == 1:
+        return 0
     if isinstance(b, int) and b >= _MODULUS and not isinstance(a, int):
         return symbol("remainder", varies=varies(a), least=0, most=b - 1, operands=(a, b))
     if not isinstance(a, int) and not fits(a, tf.int32):
@@ -157,7 +158,6 @@ OPERATIONS |= {
     "Mul": entrywise(lambda a, b: a * b),
     "Neg": entrywise(lambda a: -a),
     "FloorDiv": entrywise(lambda a, b: floor_divide(a, divisor(b))),
-    "FloorMod": entrywise(remainder),
     "Maximum": entrywise(lambda a, b: larger(a, b)),
     "Minimum": entrywise(lambda a, b: smaller(a, b)),
     "Equal": entrywise(lambda a, b: decided(same(a, b))),
@@ -178,6 +178,21 @@ OPERATIONS |= {
 @operation("Identity", "StopGradient", "EnsureShape")
 def identity(node: Node, a: Any) -> Any:
     return a
+
+
+@operation("FloorMod")
+def remainders(node: Node, a: Any, b: Any) -> Any:
+    """Entry by entry; of numbers of which nothing is known, as random ones, by a plain one: some number below it."""
+    found = []
+    for i, (n, by) in enumerate(np.broadcast(a, b)):
+        try:
+            found.append(remainder(n, by))
+        except UndecidedError:
+            require(isinstance(by, int | np.integer) and by > 0 and not varies(n))
+            found.append(symbol(f"{node.key} remainder {i}", least=0, most=int(by) - 1))
+    array = np.empty(len(found), dtype=object)
+    array[:] = found
+    return array.reshape(np.broadcast(a, b).shape)
 
 
 @operation("Cast")

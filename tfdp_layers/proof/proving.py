@@ -82,6 +82,9 @@ def row_by_row(value: Value, batch: Batch) -> Refused | None:
         return value
     if isinstance(value, Rows) and (value.axis, value.layout) == (0, (batch, 1, 1)):
         return None
+    as_many = batch.static is not None and (value.shape or ())[:1] == (batch.static,)
+    if isinstance(value, Constant) and value.fill is not None and as_many:
+        return None  # the same number for each record
     return Refused(None, mixed=True, reason=f"an output that is {described(value)} instead of one row a record")
 
 
@@ -101,15 +104,22 @@ def examined(
     layers: Iterable[str],
     judge: Judge,
     secret: Iterable[Any] | None = None,
+    fixed: int | None = None,
 ) -> Report:
-    """The report on a function's outputs, each judged by what is known of it."""
+    """The report on a function's outputs, each judged by what is known of it.
+
+    Args:
+        fixed: how many records there are, where the function was traced for so many and is run with no other number.
+            What is proved is proved of this number alone: an axis of as many entries that are laid out as the records
+            are is then that of the records.
+    """
     start = time.perf_counter()
     graph = getattr(function, "graph", function)
     captured = {inner.name: outer for outer, inner in graph.captures}
     if records is None:
         records = [t for t in graph.inputs if t.name not in captured and t.dtype not in (tf.resource, tf.variant)]
     outputs = list(graph.outputs) if sums is None else list(sums)
-    batch = Batch(symbol("records", varies=True, least=1))  # type: ignore[arg-type]
+    batch = Batch(symbol("records", varies=True, least=1), static=fixed)  # type: ignore[arg-type]
     prover = Prover([batch], tainted={resource_key(handle_of(v)) for v in may_write})
     prover.secret = None if secret is None else {resource_key(handle_of(v)) for v in secret}
     prover.captured = handles_by_key([outermost(outer) for outer in captured.values()])
@@ -156,7 +166,7 @@ def of_records(tensor: Any, batch: Batch) -> Value:
     sizes: list[Number] = [
         symbol(f"{tensor.name} axis {i}", least=1) if n is None else n for i, n in enumerate(tensor.shape)
     ]
-    if tensor.shape[0] is not None:
+    if tensor.shape[0] not in (None, batch.static):
         return Refused(None, mixed=False, reason="a batch of a fixed size: trace with an unknown one")
     return Rows((batch.size, *sizes[1:]), batch=batch)
 

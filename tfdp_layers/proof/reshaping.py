@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Sequence
@@ -20,13 +21,14 @@ from tfdp_layers.proof.rules import (
 )
 from tfdp_layers.proof.settling import concrete
 from tfdp_layers.proof.shapes import filled_with
-from tfdp_layers.proof.sizes import Number, divided, varies
+from tfdp_layers.proof.sizes import Number, Size, divided, varies
 from tfdp_layers.proof.values import (
     Batch,
     Constant,
     Counted,
     MixedError,
     Places,
+    RefusalError,
     Rows,
     Special,
     Total,
@@ -84,6 +86,9 @@ def reshape(node: Node, inputs: Sequence[Any]) -> Value:
         rest = math.prod(n for n in shape if n != -1)
         total = math.prod(shape_of(value))
         left = divided(total, rest) if rest != 0 else None
+        fixed = concrete(total, node.prover.batches)
+        if isinstance(value, Rows) and isinstance(total, Size) and fixed is not None and isinstance(rest, int):
+            left = left_of_fixed(node, value, shape, left, divided(fixed, rest) if rest else None)
         if left is None and isinstance(total, int):
             raise UnknownError("a reshape that does not fit")
         if left is None:
@@ -98,6 +103,21 @@ def reshape(node: Node, inputs: Sequence[Any]) -> Value:
     if not isinstance(value, Rows | Places):
         raise refused_kind(value, "a reshape")
     return in_shape(node, value, shape)
+
+
+def left_of_fixed(
+    node: Node, value: Rows, shape: Sequence[Number], left: Number | None, plain: Number | None
+) -> Number | None:
+    """What -1 stands for in a shape, of batches of a fixed size: their size times something, or a plain number.
+
+    Both are the same number. The one that keeps records apart is taken.
+    """
+    for one in (left, plain):
+        with contextlib.suppress(RefusalError):
+            if one is not None:
+                in_shape(node, value, [one if n == -1 else n for n in shape])
+                return one
+    return left if left is not None else plain
 
 
 def of_number(node: Node, value: Constant | Counted, shape: Sequence[Number]) -> Value:
@@ -135,9 +155,10 @@ def squeeze(node: Node, inputs: Sequence[Any]) -> Value:
         return Total(None, batch=value.batch)
     shape = dims_of(value)
     dims = [n % len(shape) for n in node.attribute("squeeze_dims")]
-    if not dims and not all(isinstance(n, int) for n in shape):
+    sizes = [concrete(n, node.prover.batches) for n in shape]
+    if not dims and None in sizes:
         raise UnknownError("axes of size 1 dropped, which the records' axis may be")
-    dims = dims or [i for i, n in enumerate(shape) if n == 1]
+    dims = dims or [i for i, n in enumerate(sizes) if n == 1]
     if isinstance(value, Rows | Places) and value.axis in dims:
         raise MixedError("the axis of the records dropped, as if there were one record alone")
     left = [n for i, n in enumerate(shape) if i not in dims]

@@ -13,8 +13,9 @@ from tfdp_layers.proof.rules import Node, dims_of, numbers, only_rows, refused_k
 from tfdp_layers.proof.values import Constant, Counted, Handle, MixedError, Pieces, Rows, UnknownError, Value
 
 _STRINGS = types("""
-    AsString StaticRegexFullMatch StaticRegexReplace StringJoin StringLength StringLower StringStrip
-    StringToHashBucketFast StringToHashBucketStrong StringToNumber StringUpper UnicodeTranscode
+    AsString CaseFoldUTF8 DecodeBase64 EncodeBase64 NormalizeUTF8 RegexFullMatch RegexReplace StaticRegexFullMatch
+    StaticRegexReplace StringJoin StringLength StringLower StringStrip StringToHashBucket StringToHashBucketFast
+    StringToHashBucketStrong StringToNumber StringUpper Substr UnicodeScript UnicodeTranscode
 """)
 
 

@@ -22,6 +22,7 @@ from tfdp_layers.models.prospects import warn_of_hopeless
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.tuning.best_of import Best, NumberOfTrials, best_of
 from tfdp_layers.tuning.candidates import Candidate, candidates_of
+from tfdp_layers.tuning.data import check_data
 from tfdp_layers.tuning.objective import Objective, objective_of
 from tfdp_layers.tuning.silence import counting_nothing, silence
 from tfdp_layers.tuning.space import Space, checked_space, draw_settings
@@ -108,7 +109,7 @@ def random_search(
     refuse_unsound_fit({"x": x, "validation_data": validation_data})
     judge = objective_of(objective, validation_data, mode)
     candidates = candidates_of(chosen, x, y, fit, target)
-    search = _Search(build, chosen, candidates, judge, random.SystemRandom() if randomness is None else randomness)
+    search = _Search(build, chosen, candidates, judge, randomness or random.SystemRandom(), validation_data)
     for one in candidates:
         one.known["seeded"] = randomness is not None
     search.find_noise(number, target, ledger)
@@ -152,6 +153,7 @@ class _Search:
     candidates: tuple[Candidate, ...]
     judge: Objective
     randomness: random.Random
+    validation: Any = None
 
     def selection(self, number: NumberOfTrials, scale: float | None = None) -> Selection:
         """The release that pays for the search, with the noise that was found or that of another scale."""
@@ -176,7 +178,8 @@ class _Search:
     def rehearse(self, fresh: Callable[[], None]) -> None:
         """One trial on made-up records, and one model more: raises what is wrong with the arguments.
 
-        Notes what is known of the noise, and whether it is proved that records do not mix.
+        Notes what is known of the noise, and whether it is proved that records do not mix. Warns of the real records
+        what `fit` warns of: within a trial nobody would hear it.
         """
         settings = draw_settings(self.space, self.randomness)
         fresh()
@@ -192,12 +195,14 @@ class _Search:
         if report is not None:
             for one in self.candidates:
                 one.known["independence"] = in_words(report)
-        if self.judge.paid is None:  # of public data
-            self.judge.score(model, made_up.batches.examples)
         try:
-            self._charge(self._built(settings), candidate)  # refuses a build that goes on from an earlier trial
+            beginning = self._built(settings)
+            self._charge(beginning, candidate)  # refuses a build that goes on from an earlier trial
         finally:
             forget_released(released_values(model))
+        check_data(candidate.batches, self.validation, tried=model, beginning=beginning)
+        if self.judge.paid is None:  # of public data
+            self.judge.score(model, made_up.batches.examples)
 
     def paid(self, number: NumberOfTrials, ledger: Ledger, fresh: Callable[[], None]) -> Best[Output] | None:
         """Charges the ledger for the search, then makes it. Raises as `Ledger.reserve`."""

@@ -25,6 +25,7 @@ from tfdp_layers.callbacks import PrivacyBudget
 from tfdp_layers.callbacks.steering import PUBLIC
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import replaced, shown
+from tfdp_layers.models import fit_arguments, validation
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.models.watching import is_private
 from tfdp_layers.tuning.space import Drawn
@@ -99,7 +100,8 @@ class _Charged(keras_tuner.HyperModel):
         `scored` is then what it gave, and a `History` of the public numbers alone: training metrics carry no noise, and
         scores go into files.
 
-        Raises: TypeError where the hypermodel gives anything else: the oracle would choose by it.
+        Raises: TypeError where the hypermodel gives anything else: the oracle would choose by it. ValueError for
+            arguments that `fit` refuses: it would refuse them in every trial.
         """
         if getattr(model, "ledger", None) is not self._ledger:
             raise keras_tuner.errors.FatalValueError(
@@ -108,7 +110,13 @@ class _Charged(keras_tuner.HyperModel):
             )
         own, recorder = isinstance(self._inner, keras_tuner.HyperModel), _Recorder(model)
         kwargs["callbacks"] = [*kwargs.get("callbacks", []), recorder]
-        found = self._inner.fit(hp, model, *args, **kwargs) if own else super().fit(hp, model, *args, **kwargs)
+        fit = self._inner.fit if own else super().fit
+        try:
+            found = fit(hp, model, *args, **kwargs)
+        except ValueError as error:
+            if _of_arguments(error):  # KerasTuner would go on to the next trial, and `search` end as if it had trained
+                raise keras_tuner.errors.FatalValueError(str(error)) from error
+            raise
         if not isinstance(found, keras.callbacks.History):
             raise keras_tuner.errors.FatalTypeError(
                 "fit of the hypermodel must return what model.fit gives, a History. It returned"
@@ -120,6 +128,15 @@ class _Charged(keras_tuner.HyperModel):
         return found
 
 
+def _of_arguments(error: ValueError) -> bool:
+    """Whether what was refused are arguments of `fit`, before it trained."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals.get("__name__") not in _ARGUMENTS:
+        trace = trace.tb_next
+    return trace is not None
+
+
+_ARGUMENTS = (fit_arguments.__name__, validation.__name__)
 _UNKNOWN = (
     "the oracle would choose by it, and everybody may see it, and whether it was computed from the private records is"
     " unknown. Name a metric of the public validation data as the oracle's objective ('val_accuracy'); a number of your"
@@ -147,8 +164,9 @@ def _refuse_edited(found: dict[str, Any], known: dict[str, Any]) -> None:
 class PrivateTuner(keras_tuner.Tuner):
     """A KerasTuner tuner of private models: all that its trials release is in one ledger, by composition.
 
-    Every step of every trial is charged, so all trials may be looked at, any oracle may choose the next one, and the
-    best model may be loaded. That costs more than `tfdp.tuning.random_search`, which shows the best trial alone.
+    Every step of every trial is charged, so all trials may be looked at, the oracle may choose the next one by them
+    (any oracle with `max_trials`: `HyperbandOracle` has none), and the best model may be loaded. That costs more than
+    `tfdp.tuning.random_search`, which shows the best trial alone.
 
     Guarantee: what the tuner shows is (epsilon, delta)-differentially private with the ledger's epsilon, which is at
     most the budget's: each trial trains under a `PrivacyBudget`. Where optimizers leave the noise open

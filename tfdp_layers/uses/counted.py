@@ -199,7 +199,8 @@ def refuse_sparse(layer: Any, given: Any) -> None:
     found = next((one for one in keras.tree.flatten(given) if isinstance(one, tf.SparseTensor | tf.RaggedTensor)), None)
     if found is not None:
         kind = "sparse" if isinstance(found, tf.SparseTensor) else "ragged"
-        fix = "sparse=False in the layer that makes it, or tf.sparse.to_dense" if kind == "sparse" else "x.to_tensor()"
+        sparse = "sparse=False in the layer that makes it, or tf.sparse.to_dense"
+        fix = sparse if kind == "sparse" else "x.to_tensor(shape=(None, N)), N a length that is known beforehand"
         raise ValueError(
             f"Layer {layer.name!r} ({type(layer).__name__}) gets a {kind} tensor, and what a record adds is known of"
             f" dense ones. Make it dense: {fix}."

@@ -1,0 +1,114 @@
+"""Ids and owners by place are refused beside pipelines that put records at other places, wherever they come in."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from helpers import grain_like
+from tfdp_layers.batches.places import moved_by
+
+Data = tf.data.Dataset
+X = np.arange(48, dtype="float32").reshape(24, 2)
+PEOPLE = np.arange(24) // 3
+ROWS = Data.from_tensor_slices((X, X[:, :1]))
+GRAIN = grain_like.source([*zip(X, X[:, :1], strict=True)])
+
+
+def double(x, y):
+    return 2.0 * x, y
+
+
+def shard(part):
+    return ROWS.shard(4, part)
+
+
+def loose(dataset):
+    options = tf.data.Options()
+    options.deterministic = False
+    return dataset.with_options(options)
+
+
+def grouped():
+    return ROWS.group_by_window(lambda x, y: tf.cast(y[0] % 2, tf.int64), lambda _, group: group.batch(4), 4).unbatch()
+
+
+MOVED = {
+    "shuffle": (ROWS.shuffle(24), r"\.shuffle"),
+    "before other steps": (ROWS.shuffle(24).map(double).batch(4).unbatch().prefetch(1), r"\.shuffle"),
+    "after a map": (ROWS.map(double).shuffle(24), r"\.shuffle"),
+    "in one branch of a zip": (
+        Data.zip((Data.from_tensor_slices(X).shuffle(9), Data.from_tensor_slices(X))),
+        "shuffle",
+    ),
+    "files": (Data.range(4).shuffle(4).flat_map(shard), r"\.shuffle"),
+    "within a flat map": (Data.range(1).flat_map(lambda _: ROWS.shuffle(24)), "Shuffle"),
+    "interleave": (Data.range(4).interleave(shard, cycle_length=4), r"\.interleave"),
+    "interleave in parallel": (Data.range(4).interleave(shard, num_parallel_calls=2), r"\.interleave"),
+    "in turns": (Data.sample_from_datasets([ROWS.take(9), ROWS.skip(9)]), r"\.sample_from_datasets"),
+    "grouped": (grouped(), r"\.group_by_window"),
+    "no order": (ROWS.map(double, num_parallel_calls=2, deterministic=False), "deterministic=False"),
+    "no order, by an option": (loose(ROWS.map(double, num_parallel_calls=2)), "deterministic=False"),
+    "Grain, shuffle": (grain_like.Shuffle(GRAIN), r"\.shuffle"),
+    "Grain, before other steps": (grain_like.Map(grain_like.Shuffle(grain_like.WithSeed(GRAIN))), r"\.shuffle"),
+    "Grain, shuffled in a window": (grain_like.WindowShuffle(GRAIN), r"\.window_shuffle"),
+    "Grain, wrapped again": (grain_like.source(grain_like.Shuffle(GRAIN)), r"\.shuffle"),
+    "Grain, a mix": (grain_like.Mixed(GRAIN, grain_like.source([*GRAIN._source])), "mix of several"),
+    "Grain, backwards": (grain_like.cut(GRAIN, 23, -1, -1), "backwards"),
+    "Grain, a class of one's own": (grain_like.Mine(GRAIN), "Mine"),
+}
+KEPT = {
+    "plain": ROWS,
+    "in place": ROWS.map(double, num_parallel_calls=2).batch(5).prefetch(1).unbatch().cache(),
+    "a zip": Data.zip((Data.from_tensor_slices(X), Data.from_tensor_slices(X[:, 0]))),
+    "counted": ROWS.enumerate().map(lambda _, row: row),
+    "parts in their order": ROWS.take(9).concatenate(ROWS.skip(9)),
+    "one source at a time": Data.range(1).interleave(lambda _: ROWS, cycle_length=1),
+    "rows of batches": ROWS.batch(5).flat_map(lambda x, y: Data.from_tensor_slices((x, y))),
+    "a generator": Data.from_generator(lambda: iter(X), output_signature=tf.TensorSpec((2,))),
+    "Grain": grain_like.Map(GRAIN),
+    "Grain, parts": grain_like.Concatenate(grain_like.cut(GRAIN, 0, 9), grain_like.cut(GRAIN, 9, 24), length=24),
+    "a list": [*X],
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_ids_by_place_are_refused_beside_what_moves_records(name):
+    source, says = MOVED[name]
+    says = rf"moves records to other places \([^)]*{says}.*Leave that operation out"
+    with pytest.raises(ValueError, match=rf"`unit_ids`.*{says}.*unit_ids='patient'"):
+        tfdp.records(source, unit_ids=PEOPLE)
+    records = tfdp.records(source)
+    sampling = tfdp.sampling.Poisson(4)
+    for given in [records] if isinstance(source, Data) else [records, source]:
+        with pytest.raises(ValueError, match=rf"`unit_ids`.*{says}"):
+            tfdp.PrivateBatches(given, sampling=sampling, unit_ids=PEOPLE)
+        with pytest.raises(ValueError, match=rf"`owners`.*{says}.*arrays"):
+            tfdp.PrivateBatches(given, sampling=sampling, owners=PEOPLE, records_per_owner=3)
+    tfdp.PrivateBatches(records, sampling=sampling)  # that protects records
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_and_taken_where_the_order_is_kept(name):
+    assert moved_by(KEPT[name]) == ""
+    for records, given in ((tfdp.records(KEPT[name], unit_ids=PEOPLE), {}), (tfdp.records(KEPT[name]), PEOPLE)):
+        ids = {"unit_ids": given} if len(given) else {}
+        assert tfdp.PrivateBatches(records, sampling=tfdp.sampling.Poisson(4), **ids).examples == 8
+    owners = {"owners": PEOPLE, "records_per_owner": 3}
+    assert tfdp.PrivateBatches(tfdp.records(KEPT[name]), sampling=tfdp.sampling.Poisson(4), **owners).owners == 8
+
+
+def test_ids_within_the_records_go_where_they_go():
+    named = Data.from_tensor_slices(({"x": X, "patient": PEOPLE}, X[:, 0])).shuffle(24)
+    batches = tfdp.PrivateBatches(tfdp.records(named, unit_ids="patient"), sampling=tfdp.sampling.FixedSize(8))
+    x, *_ = next(batches.stream())
+    assert sorted(x[:, 0] // 6) == [*range(8)]
+
+
+def test_files_are_read_one_behind_the_other_or_several_at_once(tmp_path):
+    files = [str(tmp_path / f"{number}") for number in range(2)]
+    for file in files:
+        with tf.io.TFRecordWriter(file) as writer:
+            writer.write(b"record")
+    assert moved_by(tf.data.TFRecordDataset(files)) == ""
+    assert "interleave" in moved_by(tf.data.TFRecordDataset(files, num_parallel_reads=2))

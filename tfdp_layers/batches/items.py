@@ -1,0 +1,71 @@
+"""Items of sources that are no records: what is left out, lists of arrays, streams without an index."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from tfdp_layers.batches.steps import is_grain, kind, steps
+
+__all__ = ["refuse_left_out", "refuse_none", "refuse_stream", "refuse_unpacked"]
+
+_KEPT = (
+    "find out once which items are there, kept = [i for i in range(len(source)) if source[i] is not None], and give"
+    " tfdp.records(kept, source.__getitem__)"
+)
+
+
+def refuse_left_out(source: Any) -> None:
+    """Raises ValueError for a Grain data set with a filter, whose items are None where it drops them."""
+    if is_grain(source) and any(kind(step) == "Filter" for step in steps(source)):
+        raise ValueError(
+            "This Grain data set has a .filter, which keeps its length: items that it drops are None, and training"
+            f" would end at the first of them, with a part of the budget spent. Instead {_KEPT}; the filter must look"
+            " at each item by itself."
+        )
+
+
+def refuse_none(record: Any, index: int) -> None:
+    """Raises ValueError for None in the place of a record."""
+    if record is None:
+        raise ValueError(
+            f"Record {index} is None, and every index must have a record. Leave out beforehand what is none: {_KEPT}."
+        )
+
+
+def refuse_unpacked(record: Any, index: int) -> None:
+    """Raises ValueError for a list of arrays, dicts or lists of several lengths, which would be stacked to one array.
+
+    A list of numbers is let in, as one array, and so are lists of lists that are one.
+    """
+    if isinstance(record, Mapping | tuple):
+        for part in record.values() if isinstance(record, Mapping) else record:
+            refuse_unpacked(part, index)
+    if not isinstance(record, list) or not record:
+        return
+    held = any(isinstance(one, Mapping | tuple) or (hasattr(one, "__array__") and np.ndim(one)) for one in record)
+    if held or not _is_one_array(record):
+        raise ValueError(
+            f"Record {index} is, or holds, a list of {len(record)}, {[type(one).__name__ for one in record[:4]]}, and a"
+            " list is taken for one array. Parts of a record, x and y say, stand in a tuple: return (x, y), or give"
+            " tfdp.records(source, tuple). Rows of several lengths are padded to one, in the transform."
+        )
+
+
+def _is_one_array(record: list[Any]) -> bool:
+    try:
+        return np.asarray(record).dtype.kind != "O"
+    except ValueError:  # rows of several lengths
+        return False
+
+
+def refuse_stream(given: Any) -> None:
+    """Raises ValueError for what Grain reads in its own order: it has no index by which records could be drawn."""
+    name, grain = type(given).__name__, any(one.__module__.startswith("grain.") for one in type(given).__mro__)
+    if grain and hasattr(given, "__iter__") and not hasattr(given, "__array__"):
+        raise ValueError(
+            f"{name} of Grain is a stream: it has no index, and records are drawn by their indexes. Give what it reads:"
+            " the MapDataset before .to_iter_dataset(), or of a DataLoader its data source, tfdp.records(source,"
+            " transform), without shuffles and batches; random draws and batches are the library's. A stream that must"
+            " stay one: tfdp.declare_sampling (docs/data.md)."
+        )

@@ -1,0 +1,83 @@
+"""The steps of a pipeline, of tf.data or of Grain: what each does, and from which others it gets its elements."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+__all__ = ["below", "identity", "is_grain", "kind", "number", "operations", "steps"]
+
+_GRAIN_ENDS, _ENDS = ("MapDataset", "IterDataset"), re.compile(r"Dataset(V\d)?$")
+
+
+def is_grain(source: Any) -> bool:
+    """Whether this is a data set of Grain, or of a class that is made from one of these: no plain source of records."""
+    grain = any(one.__module__.partition(".")[0] == "grain" for one in type(source).__mro__)
+    return grain and hasattr(source, "_parents")
+
+
+def kind(step: Any) -> str:
+    """What a step does, "Map", "Shuffle" or "Batch" say, after the name of its class."""
+    name = type(step).__name__.strip("_")
+    if isinstance(step, tf.data.Dataset):
+        return _ENDS.sub("", name)
+    return next((name.removesuffix(end) for end in _GRAIN_ENDS if name.endswith(end)), name)
+
+
+def below(step: Any) -> list[Any]:
+    """The steps from which this one gets its elements; none of a source, nor what only says whose turn it is."""
+    if isinstance(step, tf.data.Dataset):
+        inner = getattr(step, "_impl", None)  # of TFRecordDataset, which reads files by an interleave of its own
+        return (
+            [inner]
+            if isinstance(inner, tf.data.Dataset)
+            else list(step._inputs())[kind(step) == "DirectedInterleave" :]
+        )
+    if not is_grain(step):
+        return []
+    wrapped = getattr(step, "_source", None)
+    return [*step._parents, *([wrapped] if is_grain(wrapped) else [])]
+
+
+def steps(source: Any) -> Iterator[Any]:
+    """This step and all that it gets elements from, the last one first; each once."""
+    seen, left = set(), [source]
+    while left:
+        step = left.pop(0)
+        if id(step) not in seen:
+            seen.add(id(step))
+            yield step
+            left += below(step)
+
+
+def identity(step: Any) -> Hashable:
+    """What two steps share that give the same elements: a source of Grain may be wrapped twice, or cut alike."""
+    if is_grain(step):
+        wrapped = getattr(step, "_source", None)
+        if wrapped is not None and not is_grain(wrapped):
+            return id(wrapped)
+        if kind(step) == "Slice" and step._parents:
+            return (identity(step._parents[0]), *(getattr(step, one, None) for one in ("_start", "_stop", "_step")))
+    return id(step)
+
+
+def number(step: Any, name: str) -> Any:
+    """The value that a step keeps by this name, a tensor or not; None where it has none, or it is not known."""
+    held = getattr(step, name, None)
+    return tf.get_static_value(held) if isinstance(held, tf.Tensor) else held
+
+
+def operations(step: Any) -> Iterator[tuple[str, Any]]:
+    """Type and operation of each one in the functions of a step; None for those within what these call."""
+    wrapped = (getattr(step, name, None) for name in ("_map_func", "_reduce_func"))
+    for graph in (getattr(getattr(one, "function", None), "graph", None) for one in wrapped):
+        if graph is None:
+            continue
+        yield from ((one.type, one) for one in graph.get_operations())
+        with contextlib.suppress(Exception):  # too large for a message, by a constant that it holds
+            for function in graph.as_graph_def().library.function:
+                yield from ((node.op, None) for node in function.node_def)

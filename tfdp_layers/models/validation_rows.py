@@ -1,0 +1,110 @@
+"""Whether validation data are private: rows of the training data, or held out of what these come from."""
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.accounting.sketch import sketch_of
+from tfdp_layers.batches.base import Batches
+from tfdp_layers.batches.records import arrays
+from tfdp_layers.batches.stores import ArrayStore
+from tfdp_layers.batches.written import nodes_of, parts_of
+from tfdp_layers.caller import warn
+from tfdp_layers.overlap import copies, parts_of_one
+
+__all__ = ["warn_of_private_rows"]
+
+_ADVICE = (
+    " and validation metrics carry no noise: keep them to yourself, stop and choose nothing by them, or release one"
+    " noisy number of them, tfdp.release_metric(...)"
+)
+_NUMBERS, _CHOOSES = ("Range", "Random"), ("Take", "Skip", "Shard", "Filter", "Window", "Sample", "Choose")
+_GRID = 0.25
+
+
+def warn_of_private_rows(batches: Batches, given: Any) -> None:
+    """Warns where most rows of validation data are those of training records, or come from one source with these.
+
+    What is split off the private records is as private as they are, whether it is trained on or not. Seen are equal
+    rows (x and y; where y differs, of x alone, unless its columns are a grid, which many people are measured at), parts
+    of one array, pipelines that have a data set in common, and pipelines of arrays that hold the training records. Not
+    seen are copies of other rows of an array, as `train_test_split` makes, other ways to read one file, and arrays that
+    a pipeline changes before they are compared.
+
+    Args:
+        given: `validation_data` of `fit`: arrays, (x, y) and weights, or a tf.data pipeline.
+    """
+    store = getattr(batches, "_store", None)
+    mine = _leaves(store.structure[:2]) if isinstance(store, ArrayStore) else None
+    if isinstance(given, tf.data.Dataset):
+        _look_at_pipeline(batches, mine, given)
+    elif mine is not None and (isinstance(given, list | tuple) or hasattr(given, "__array__")):
+        with contextlib.suppress(ValueError):  # data that cannot be evaluated: `check_validation` says so
+            x, y, _ = keras.utils.unpack_x_y_sample_weight(given)
+            theirs = _leaves((arrays("x", x), None if y is None else arrays("y", y)))
+            if _hold(mine, theirs):
+                _warn_of_copies()
+            elif parts_of_one(mine[0], theirs[0]):
+                _warn_of_parts("are parts of one array. Rows that you split off")
+
+
+def _look_at_pipeline(batches: Batches, mine: Any, given: tf.data.Dataset) -> None:
+    nodes = list(nodes_of(given))
+    held = [_leaves(found) for node in nodes if (found := _arrays_in(node)) is not None]
+    chosen = any(part in type(node).__name__ for node in nodes for part in _CHOOSES)
+    if mine is not None and not chosen and any(_hold(mine, one) for one in held):
+        _warn_of_copies()
+        return
+    known = {id(one) for one in parts_of(batches)}
+    if any(id(node) in known and not any(part in type(node).__name__ for part in _NUMBERS) for node in nodes):
+        _warn_of_parts("are made of one tf.data pipeline. Rows that you hold out of")
+    elif mine is not None and any(_hold(one, mine) for one in held):
+        _warn_of_parts("are made of one array, in a tf.data pipeline. Rows that you hold out of")
+
+
+def _arrays_in(node: tf.data.Dataset) -> Any:
+    """The arrays (x, y) that a pipeline begins with; None where it begins with something else."""
+    tensors, spec = getattr(node, "_tensors", None) or [], node.element_spec
+    if not all(isinstance(one, tf.TensorSpec) for one in tf.nest.flatten(spec)):
+        return None
+    if not all(one.shape.rank for one in tensors) or len({one.shape[0] for one in tensors}) != 1:
+        return None
+    packed = tf.nest.pack_sequence_as(spec, [np.asarray(one) for one in tensors])
+    if isinstance(packed, tuple) and not 0 < len(packed) <= 3:
+        return None
+    x, y, _ = keras.utils.unpack_x_y_sample_weight(packed)
+    return x, y
+
+
+def _leaves(structure: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The arrays of x, and of y: (records, ...) and (records, numbers)."""
+    x, y = ([leaf for leaf in keras.tree.flatten(part) if leaf is not None] for part in structure)
+    return x, [leaf.reshape(len(leaf), -1) for leaf in y]
+
+
+def _hold(some: Sequence[list[np.ndarray]], others: Sequence[list[np.ndarray]]) -> bool:
+    """Whether most of the other rows are each one of the first."""
+    if not copies(some[0], others[0]):
+        return False
+    (x, y), (_, other) = some, others
+    alike = [leaf.shape[1:] for leaf in y] == [leaf.shape[1:] for leaf in other]
+    return not y or not alike or copies([*x, *y], [*others[0], *other]) or sketch_of(x).filled < _GRID
+
+
+def _warn_of_copies() -> None:
+    warn(
+        "Most rows of validation_data each equal one row of the training data, number by number. A copy of a private"
+        f" record is as private as the record,{_ADVICE}; or train without these rows, x[~held_out]. Where these rows"
+        " are public, nothing is lost."
+    )
+
+
+def _warn_of_parts(what: str) -> None:
+    warn(
+        f"validation_data and the training data {what} private ones are as private as those,{_ADVICE}. Where these rows"
+        " are public, nothing is lost."
+    )
