@@ -14,6 +14,7 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.numbered_records import ONES, RECORDS, WAYS, drawn, fetched, numbered
 from tfdp_layers import PrivateBatches
+from tfdp_layers.batches import stores
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.sampling import Cyclic, FixedSize, Partition, Poisson, Sampling, TruncatedPoisson, entropy_generator
 
@@ -330,3 +331,15 @@ def test_what_cannot_be_used_is_refused_before_a_draw(
         PrivateBatches(x, y, **{"sampling": Poisson(8), **options})
     assert not generators
     assert "123456" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "uint8", "int32", "float16", "float32", "float64"])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_large_arrays_are_copied_part_by_part(dtype, order, monkeypatch):
+    """What is drawn stays what was checked, whoever writes into the array later."""
+    monkeypatch.setattr(stores, "_PART_BYTES", 64)
+    array = np.asarray(np.random.default_rng(0).integers(0, 9, (37, 5)).astype(dtype), order=order)
+    expected, made = array.copy(), stores.copied(array)
+    array[:] = 1
+    assert made.dtype == dtype
+    np.testing.assert_array_equal(made, expected)

@@ -94,6 +94,20 @@ MISTAKES = {
     "columns scaled by a fitted StandardScaler": lambda: fit(x=(X - X.mean(0)) / X.std(0)),
     "a model that Keras trained before": lambda: private(trained()),
     "MixUp, or a batch's mean, in a pipeline": lambda: tfdp.records(centred()),
+    "weights that begin at the records": lambda: fit(
+        private(plain(keras.layers.Dense(64, kernel_initializer=keras.initializers.Constant(X.T)))), epochs=0
+    ),
+    "an unknown standardize": lambda: tfdp.preprocessing.vocabulary(
+        ["a b"] * 5, tfdp.accounting.Ledger(), noise_multiplier=1.0, failure=1e-6, standardize="upper"
+    ),
+    "ids beside a shuffled pipeline": lambda: tfdp.records(PIPELINE.shuffle(64), unit_ids=Y),
+    "a pipeline of batches for records": lambda: tfdp.records(PIPELINE.batch(4, drop_remainder=True)),
+    "a split behind a shuffle": lambda: tfdp.records(PIPELINE.shuffle(64).take(48)),
+    "-1 for a missing id": lambda: fit(
+        unit_ids=np.where(np.arange(64) < 9, -1, np.arange(64) // 2), batch_size=4, epochs=0
+    ),
+    "ids of rows": lambda: fit(unit_ids=np.arange(64), epochs=0),
+    "a source of lists": lambda: tfdp.records([[x, y] for x, y in zip(X, Y, strict=True)]),
     "windows of one series that overlap": lambda: tfdp.PrivateBatches(windows(), Y, tfdp.sampling.Poisson(8)),
     "a new model on the same records, by a cell that is run again say": lambda: anew(),
     "the ledger as an argument of fit": lambda: fit(ledger=tfdp.accounting.Ledger()),

@@ -187,7 +187,10 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         # Several draws a call of the generator: each call costs as much as gathering a small batch.
         together = max(1, min(16, _DRAWN_AHEAD // (self.sampling.batch_size * self.rows_each)))
         signature = (tf.TensorSpec((together, None), tf.int64), *[tf.TensorSpec((together,), tf.int64)] * 3)
-        return generated(self, lambda batches: batches._draws_of(together, pad, start), signature).unbatch()
+        draws = generated(self, lambda batches: batches._draws_of(together, pad, start), signature).unbatch()
+        plain = tf.data.Options()  # what rewrites a pipeline copies the records that it gathers from, and keeps them
+        plain.experimental_optimization.apply_default_optimizations = False
+        return draws.with_options(plain)
 
     def _draws_of(self, together: int, pad: bool, start: int = 0) -> Iterator[tuple[np.ndarray, ...]]:
         stream = self._index_stream(start)

@@ -33,6 +33,7 @@ from tfdp_layers.batches.texts import bytes_of, no_rows
 
 COPY_BYTES = 1 << 30
 """Up to here records in memory are copied once into tensors, and gathered from them: 3-5 times faster."""
+_PART_BYTES = 16 << 20
 
 
 class Field(NamedTuple):
@@ -192,8 +193,23 @@ class ArrayStore(Store):
             return None
         if not self._tensors:
             with tf.device("CPU:0"):  # tf.data runs there
-                self._tensors = [tf.convert_to_tensor(leaf) for leaf in self._leaves]
+                self._tensors = [copied(leaf) for leaf in self._leaves]
         return self._tensors
+
+
+def copied(array: np.ndarray) -> tf.Tensor:
+    """A tensor of an array's numbers, which is its own: whoever writes into the array changes nothing in it.
+
+    Large ones part by part: at once TensorFlow makes two copies, and gives one of them back much later.
+    """
+    rows = max(1, _PART_BYTES // max(1, array[:1].nbytes))
+    if rows >= len(array) or array.dtype.kind not in "biuf":
+        return tf.convert_to_tensor(array)
+    made = tf.raw_ops.Empty(shape=array.shape, dtype=tf.as_dtype(array.dtype))
+    for start in range(0, len(array), rows):
+        part = array[start : start + rows]
+        tf.raw_ops.InplaceUpdate(x=made, i=np.arange(start, start + len(part), dtype=np.int32), v=part)
+    return made
 
 
 def summary_of(leaves: list[np.ndarray]) -> Iterator[bytes]:

@@ -1,5 +1,6 @@
 """Private records among the numbers that a model is made of: memories, centres, tables, a graph's features."""
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -91,20 +92,20 @@ def _held(model: Any, graph: Any) -> Iterator[_Held]:
     known = {id(held_by(v)) for v in model.variables}
     for weight in model.weights:
         name = f"Weight {weight.path!r}"
-        yield _Held(name, bool(weight.trainable), tuple(weight.shape), lambda weight=weight: np.asarray(weight))
+        yield _Held(name, bool(weight.trainable), tuple(weight.shape), functools.partial(np.asarray, weight))
     if graph is None:
         return
     names = list(layer_names(model))
     for variable in graph.variables:
         if id(variable) not in known and variable.shape.is_fully_defined():
             name = f"Variable {variable.name.split(':')[0]!r}"
-            yield _Held(name, False, tuple(variable.shape), lambda variable=variable: np.asarray(variable))
+            yield _Held(name, False, tuple(variable.shape), functools.partial(np.asarray, variable))
     for outer, inner in graph.captures:
         if hasattr(outer, "numpy") and _has_numbers(outer):
             yield _constant(inner, names, outer.numpy)
     for one in graph.get_operations():
         if one.type == "Const" and _has_numbers(one.outputs[0]):
-            yield _constant(one.outputs[0], names, lambda one=one: _made(one))
+            yield _constant(one.outputs[0], names, functools.partial(_made, one))
 
 
 def _has_numbers(tensor: Any) -> bool:

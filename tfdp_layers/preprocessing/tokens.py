@@ -16,9 +16,9 @@ from tfdp_layers.batches.whose import whose_of
 from tfdp_layers.metrics import whole_draw
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 
-_PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
-_LOWER = dict(zip(map(ord, string.ascii_uppercase), string.ascii_lowercase, strict=True))
-_STANDARDIZED = {
+_PUNCTUATION: dict[int, Any] = dict.fromkeys(map(ord, string.punctuation))
+_LOWER: dict[int, Any] = dict(zip(map(ord, string.ascii_uppercase), string.ascii_lowercase, strict=True))
+_STANDARDIZED: dict[str, dict[int, Any]] = {
     "lower_and_strip_punctuation": _LOWER | _PUNCTUATION,
     "lower": _LOWER,
     "strip_punctuation": _PUNCTUATION,

@@ -188,7 +188,7 @@ def remainders(node: Node, a: Any, b: Any) -> Any:
         try:
             found.append(remainder(n, by))
         except UndecidedError:
-            require(isinstance(by, int | np.integer) and by > 0 and not varies(n))
+            require(isinstance(by, int | np.integer) and bool(by > 0) and not varies(n))
             found.append(symbol(f"{node.key} remainder {i}", least=0, most=int(by) - 1))
     array = np.empty(len(found), dtype=object)
     array[:] = found
