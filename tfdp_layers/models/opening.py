@@ -202,8 +202,7 @@ class Opening(BoundedSums, WeightFiles):
         warn_of_logits(outputs_of(self), loss, spec[1])
         validation, steps = arguments.get("validation_data"), arguments.get("validation_steps")
         if validation is not None:
-            compiled, records = self._privacy.loss, arrays_of(batches)
-            check_validation(self, validation, loss, records, compiled=compiled, steps=steps)
+            check_validation(self, validation, loss, compiled=self._privacy.loss, steps=steps)
 
     def _prepare(self, spec: tuple[Any, ...], replicas: Replicas | None) -> None:
         """Creates and checks all that is trained: its variables, what they cost so far, and where they live."""

@@ -18,9 +18,7 @@ from tfdp_layers.structure import outputs_of
 __all__ = ["check_validation"]
 
 
-def check_validation(
-    model: Any, given: Any, loss: PerRecordLoss, records: Any = None, *, compiled: Any = None, steps: Any = None
-) -> None:
+def check_validation(model: Any, given: Any, loss: PerRecordLoss, *, compiled: Any = None, steps: Any = None) -> None:
     """Raises ValueError for validation data that the first evaluation, after an epoch that was paid for, would end at.
 
     Arrays and tf.data pipelines are looked at; of other data nothing is known before they are read. Whose rows they
@@ -29,7 +27,6 @@ def check_validation(
     Args:
         given: `validation_data` of `fit`.
         loss: the compiled one, taken apart.
-        records: not looked at here.
         compiled: the loss as `compile` got it.
         steps: `validation_steps` of `fit`.
     """
