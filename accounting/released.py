@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -69,10 +69,14 @@ def remember(ledger: Ledger, arrays: Iterable[Any]) -> None:
             _released[digest] = _together(cost, _released.get(digest, ()))
 
 
-def remember_passing(account: Account, arrays: Iterable[Any]) -> None:
-    """Remembers values of a training that goes on: a copy costs what the account holds when it is found."""
+def remember_passing(account: Account, arrays: Iterable[Any], but: Collection[bytes] = ()) -> None:
+    """Remembers values of a training that goes on: a copy costs what the account holds when it is found.
+
+    Args:
+        but: what `known_values` gave of those that are not its own.
+    """
     for digest in map(_digest, arrays):
-        if digest is not None:
+        if digest is not None and digest not in but:
             _passing[digest] = account
             _passing.move_to_end(digest)
     while len(_passing) > _MOST_PASSING:

@@ -242,6 +242,22 @@ def test_public_weights_under_a_training_stay_free():
     assert other.ledger.steps == NOW
 
 
+def test_weights_that_a_callback_puts_back_stay_free():
+    """As a search for a learning rate does: every model may begin at them."""
+    model = model_of()
+    begun = model.get_weights()
+
+    def put_back(epoch, logs):
+        if epoch < 3:
+            model.set_weights(begun)
+            model.get_weights()
+
+    trained(EARLIER, model, [keras.callbacks.LambdaCallback(on_epoch_end=put_back)])
+    other = model_of()
+    other.set_weights(begun)
+    assert other.ledger.steps == 0
+
+
 def test_no_copy_of_a_model_is_made_while_another_thread_trains_it():
     model, raised = trained(NOW), []
 

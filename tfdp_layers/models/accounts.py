@@ -99,7 +99,9 @@ def remember_handed_out(model: Any, variables: Iterable[Any] | None = None) -> N
         variables: of what was released; all of it, if left out.
     """
     if model.made_in_fit:
-        remember_passing(model._privacy.account, map(held_by, released_by(model) if variables is None else variables))
+        held = map(held_by, released_by(model) if variables is None else variables)
+        # Weights that a callback put back, to find a rate say, are no more released than they were before.
+        remember_passing(model._privacy.account, held, but=model._privacy.run.began_with)
 
 
 def remember_released(account: Account, variables: Iterable[Any]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfdp_layers.accounting.charging import check_ledger
+from tfdp_layers.accounting.released import known_values
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.texts import text_tensors
 from tfdp_layers.callbacks.steering import logs_first, refuse_unknown_direction
@@ -100,6 +101,8 @@ class Opening(BoundedSums, WeightFiles):
                 self._settle_accounts()  # weights may have been made just now
                 assert state.watch is not None
                 state.watch.opened()
+                if state.watch.looks or refuse is not None:  # a loop of the caller's own
+                    state.require_run().began_with = known_values(map(held_by, self.trainable_variables))
                 if replicas:
                     dataset = replicas.dataset(batches)
                 elif state.require_run().start:

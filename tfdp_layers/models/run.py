@@ -45,6 +45,7 @@ class Run:
         broken: whether a step was broken off, so that it is not known what it released.
         outspent: whether its budget refused releases that it had planned.
         levelled: whether this worker held other weights than the chief before one of its steps.
+        began_with: by what the weights are known that it began with; none where no code of the caller sees any.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Run:
         self.looped, self.offered = False, None
         self.thread, self.process = threading.get_ident(), os.getpid()
         self.start = self.made = self.drawn = 0
+        self.began_with: set[bytes] = set()
         self.begun = self.broken = self.outspent = self.levelled = False
 
     def count(self, made: int, drawn: int, broken: bool = False) -> None:

@@ -70,6 +70,11 @@ class Watch:
         self.inside = 0  # in how many of the model's own methods, as evaluate
         self.evaluated: int | None = None  # after how many steps its metrics became those of public data
 
+    @property
+    def looks(self) -> bool:
+        """Whether hooks of unknown callbacks run."""
+        return bool(self._callbacks)
+
     def touched(self) -> bool:
         """Whether a hook of an unknown callback ran since this was asked last."""
         touched, self._touched = self._touched, False
