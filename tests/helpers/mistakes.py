@@ -95,7 +95,7 @@ MISTAKES = {
     "a model that Keras trained before": lambda: private(trained()),
     "MixUp, or a batch's mean, in a pipeline": lambda: tfdp.records(centred()),
     "weights that begin at the records": lambda: fit(
-        private(plain(keras.layers.Dense(64, kernel_initializer=keras.initializers.Constant(X.T), name="centres"))),
+        private(plain(keras.layers.Dense(64, kernel_initializer=keras.initializers.Constant(X.T)))),
         epochs=0,
     ),
     "an unknown standardize": lambda: tfdp.preprocessing.vocabulary(

@@ -59,8 +59,13 @@ def said(mistake):
         try:
             mistake()
         except Exception as error:
-            return re.sub(r"_\d+", "", f"{type(error).__name__}: {error}")  # Keras numbers the names of layers
-    return {str(one.message) for one in caught if one.category is UserWarning}
+            return _without_numbers(f"{type(error).__name__}: {error}")
+    return {_without_numbers(str(one.message)) for one in caught if one.category is UserWarning}
+
+
+def _without_numbers(text):
+    """Keras numbers the names of layers and models."""
+    return re.sub(r"_\d+", "", text)
 
 
 def test_what_fit_refuses_a_loop_refuses_in_the_same_words(monkeypatch):
