@@ -315,6 +315,14 @@ def test_one_record_a_batch_meets_no_other():
         assert found == []
 
 
+def test_windows_whose_persons_are_given_may_overlap():
+    windows = cut(5, shift=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tfdp.records(windows, unit_ids=np.arange(56) // 14)
+        tfdp.records(windows.enumerate().map(lambda i, one: ({"x": one[0], "who": i // 14}, one[1])), unit_ids="who")
+
+
 def test_windows_are_told_where_a_sampling_is_declared():
     windows = cut(5, shift=1).batch(20).apply(tf.data.experimental.assert_cardinality(3))
     sampling = tfdp.sampling.Partition(20)

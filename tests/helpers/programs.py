@@ -10,6 +10,7 @@ be at least the epsilon of the releases that reached its variables, composed by 
 import contextlib
 import random
 import threading
+import types
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -66,7 +67,7 @@ class BreaksOff(keras.callbacks.Callback):
 def unproved() -> Any:
     """Inside, `fit` takes on trust that records do not mix: the search is for the spend, and a proof takes a second."""
     given = {
-        "traced_sums": None,
+        "traced_sums": types.SimpleNamespace(graph=None),
         "examined": Report(()),
         "variables_read": (),
         "constants_read": [],

@@ -89,6 +89,15 @@ def test_data_whose_draws_are_unknown_are_refused_with_the_mend(data):
         batches(x=data, y=None)
 
 
+def test_a_fit_that_is_asked_not_to_shuffle_says_that_it_draws_all_the_same():
+    with pytest.warns(UserWarning, match="shuffle=False has no effect.*Cyclic"):
+        batches(shuffle=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batches(shuffle=True)
+
+
+
 @pytest.mark.parametrize("sampling", ["poisson", 4, {"kind": "poisson"}], ids=str)
 def test_only_a_sampler_is_one(sampling):
     with pytest.raises(ValueError, match="must be a sampler"):

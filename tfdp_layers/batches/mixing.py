@@ -60,14 +60,17 @@ class Meeting(NamedTuple):
     fix: str = _OWN
 
 
-def refuse_mixing(dataset: tf.data.Dataset) -> None:
+def refuse_mixing(dataset: tf.data.Dataset, whose: bool = False) -> None:
     """Looks at what a pipeline of single records does before these are drawn; warns where that cannot be told.
 
     What Python code in it does (generators, `py_function`, tables) is not seen, nor what flat maps make of elements.
 
+    Args:
+        whose: whether ids say whose each record is; then windows may overlap.
+
     Raises: ValueError where records meet for certain.
     """
-    found = list(meetings(dataset, batched=False))
+    found = [one for one in meetings(dataset, batched=False) if not (whose and one.fix == _WHOSE)]
     certain = [one.reason for one in found if one.certain]
     if certain:
         raise ValueError(

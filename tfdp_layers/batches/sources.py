@@ -74,7 +74,7 @@ def records(
         moved = moved_by(source)
         if unit_ids is not None and named is None:
             refuse_moved(moved, "unit_ids")
-        store: Store = of_pipeline(source, cache, named)
+        store: Store = of_pipeline(source, cache, named, whose=unit_ids is not None)
         store.moved = moved
         warn_of_frozen(source)
         warn_of_batched(source)

@@ -26,7 +26,10 @@ _LISTED = "records.json"
 
 
 def of_pipeline(
-    dataset: tf.data.Dataset, cache: str | os.PathLike[str] | None = None, ids: str | None = None
+    dataset: tf.data.Dataset,
+    cache: str | os.PathLike[str] | None = None,
+    ids: str | None = None,
+    whose: bool = False,
 ) -> ArrayStore:
     """The records of a finite pipeline of single records.
 
@@ -34,6 +37,7 @@ def of_pipeline(
         cache: folder in which they are kept, as raw arrays; None keeps them in memory.
         ids: the entry of x, a dict, that says whose a record is: it becomes the store's `unit_ids`, and no input. What
             is left of x is the entry alone, where it is one.
+        whose: whether the caller has ids beside the pipeline.
 
     Raises: ValueError for a pipeline that is endless, batched, or whose records differ in shape or hold no numbers, or
         have no such entry.
@@ -41,7 +45,7 @@ def of_pipeline(
     if ids is not None:
         refuse_nameless(dataset.element_spec, ids)
     check_pipeline(dataset)
-    refuse_mixing(dataset)
+    refuse_mixing(dataset, whose or ids is not None)
     if cache is not None:
         refuse_no_path(cache, "cache, a folder,", "records")
     leaves = in_memory(dataset) if cache is None else in_files(dataset, Path(cache))

@@ -28,10 +28,15 @@ from tfdp_layers.structure import inputs_of, outputs_of
 
 
 def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
-    """The drawn batches that `fit` trains on, from its `x`, `y` and options.
+    """The drawn batches that `fit` trains on, from its `x`, `y` and options. Warns of `shuffle=False`.
 
     Raises: ValueError for data that no sampler draws, and for options that contradict each other.
     """
+    if arguments.get("shuffle") is False:
+        warn(
+            "shuffle=False has no effect: which records a step trains on is drawn at random, and the epsilon counts on"
+            " that. For epochs in one secret order: sampling=tfdp.sampling.Cyclic(batch_size), with correlated noise."
+        )
     x = arguments.get("x")
     given = [name for name in (*OPTIONS, "seed") if options.get(name) is not None]
     if isinstance(x, Batches):

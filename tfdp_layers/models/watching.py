@@ -333,6 +333,6 @@ STEERED = (
 def warn_of_steering(sentence: str) -> None:
     """Warns that a callback may have decided by private numbers, after the sentence that says which."""
     warn(
-        f"{sentence} {STEERED} Decide by public validation data (val_...) or by 'epsilon'. The model's privacy"
-        " statement says so, too.",
+        f"{sentence} {STEERED} Decide by public validation data (val_...) or by 'epsilon'. Where it only shows the"
+        " numbers, and decides by the epoch, say, make two callbacks of it. The model's privacy statement says so, too.",
     )
