@@ -91,10 +91,10 @@ def test_data_whose_draws_are_unknown_are_refused_with_the_mend(data):
 
 def test_a_fit_that_is_asked_not_to_shuffle_says_that_it_draws_all_the_same():
     with pytest.warns(UserWarning, match="shuffle=False has no effect.*Cyclic"):
-        batches(shuffle=False)
+        batches(shuffle=False, batch_size=4)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        batches(shuffle=True)
+        batches(shuffle=True, batch_size=4)
 
 
 
