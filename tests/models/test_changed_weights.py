@@ -10,7 +10,8 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
 from helpers.watched import PUBLIC, X, Y, model_of
-from tfdp_layers.models.fingerprints import FEW, numbers_of
+from tfdp_layers.models import fingerprints
+from tfdp_layers.models.fingerprints import held_of
 
 
 def trains_in_public(model):
@@ -55,19 +56,80 @@ def test_a_callback_that_changes_weights_is_in_the_statement_once(case):
     assert "The callback Callback changed" in note
 
 
+KINDS = ["float32", "bfloat16", "float64", "uint8", "float8_e4m3fn", "complex64", "bool", "int32"]
+
+
+@pytest.mark.parametrize("few", [16, 0])
 @pytest.mark.parametrize("where", ["here", "as on a GPU"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64", "uint8"])
-def test_numbers_of_many_weights_change_with_one_bit_of_one(dtype, where, monkeypatch):
+@pytest.mark.parametrize("dtype", KINDS)
+def test_what_many_weights_held_differs_by_one_bit_of_one(dtype, where, few, monkeypatch):
     if where != "here":
-        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
-    many = [keras.Variable(np.ones((1 + FEW,)), dtype=dtype), keras.Variable(np.ones(3), dtype=dtype)]
-    numbers = numbers_of(many)
-    before = numbers()
-    assert numbers() == before
-    changed = np.array(many[0])
+        monkeypatch.setattr(fingerprints, "_in_memory", lambda tensor: False)
+    kind = tf.dtypes.as_dtype(dtype).as_numpy_dtype
+    monkeypatch.setattr(fingerprints, "_FEW", few)
+    many = [tf.Variable(np.ones((1 + 2**18,)).astype(kind)), tf.Variable(np.ones(3).astype(kind))]
+    look = held_of(many)
+    before = look()
+    assert look() == before
+    changed = many[0].numpy()
     changed[7:8].view(np.uint8)[0] ^= 1
     many[0].assign(changed)
-    assert numbers() != before
+    assert look() != before
+    changed[7:8].view(np.uint8)[0] ^= 1
+    many[0].assign(changed)
+    assert look() == before
+
+
+def test_numbers_that_are_none_and_numbers_of_another_sign_are_what_they_are():
+    """NaN is itself, and -0 is not 0."""
+    one = tf.Variable([np.nan, 0.0])
+    look = held_of([one])
+    before = look()
+    one.assign([np.nan, 0.0])
+    assert look() == before
+    one.assign([np.nan, -0.0])
+    assert look() != before
+
+
+WRITES = {
+    "assign": lambda one: one.assign(tf.ones_like(one) * 3),
+    "assign_add": lambda one: one.assign_add(tf.ones_like(one)),
+    "scatter": lambda one: one.scatter_nd_update([[0]], [7.0]),
+    "slice": lambda one: one[1:2].assign([7.0]),
+    "training": lambda one: tf.raw_ops.ResourceApplyGradientDescent(var=one.handle, alpha=1.0, delta=tf.ones(4)),
+}
+
+
+@pytest.mark.parametrize("few", [16, 0])
+@pytest.mark.parametrize("compiled", [None, False, True])
+@pytest.mark.parametrize("way", WRITES)
+def test_no_way_to_write_reaches_what_was_held(way, compiled, few, monkeypatch):
+    """What the comparison of places rests on: TensorFlow writes into no tensor that somebody has."""
+    monkeypatch.setattr(fingerprints, "_FEW", few)
+    one = tf.Variable(tf.ones(4))
+    look = held_of([one])
+
+    def write():
+        WRITES[way](one)
+
+    if compiled is not None:
+        write = tf.function(write, jit_compile=compiled)
+    for _ in range(3):
+        before, numbers = look(), one.numpy()
+        write()
+        assert look() != before
+        np.testing.assert_array_equal(before[0]._tensors[0], numbers)
+        one.assign(tf.ones(4))
+
+
+def test_replicas_are_compared_copy_by_copy():
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        one = tf.Variable(1.0)
+    look = held_of([one])
+    before = look()
+    assert look() == before
+    one.values[0].assign(2.0)
+    assert look() != before
 
 
 def test_a_loop_that_changes_weights_is_in_the_statement_and_others_are_not():

@@ -97,7 +97,6 @@ def test_a_fit_that_is_asked_not_to_shuffle_says_that_it_draws_all_the_same():
         batches(shuffle=True, batch_size=4)
 
 
-
 @pytest.mark.parametrize("sampling", ["poisson", 4, {"kind": "poisson"}], ids=str)
 def test_only_a_sampler_is_one(sampling):
     with pytest.raises(ValueError, match="must be a sampler"):

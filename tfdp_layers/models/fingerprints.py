@@ -1,63 +1,108 @@
-"""Values that change with the numbers that weights hold, and with the learning rate: they are compared around hooks."""
+"""What variables held at one moment, and the learning rate: they are compared around hooks."""
 
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.structure import held_by
+__all__ = ["Held", "held_of", "rate_of"]
 
-__all__ = ["FEW", "numbers_of", "rate_of"]
+_NO_NUMBERS = {tf.string, tf.resource, tf.variant}
+_FEW = 16  # variables that are read as fast one by one as by a traced function
+_BITS = {1: tf.uint8, 2: tf.uint16, 4: tf.int32, 8: tf.int64, 16: tf.int64}
+
+
+class Held:
+    """What variables held at one moment: equal to what they hold at another one if no bit of them differs.
+
+    Nothing is copied, nor read number by number: TensorFlow writes into no tensor that anybody has, so a variable that
+    was written to since lies elsewhere in memory. Only then, and on GPUs, are the bits compared. It is asked for around
+    every hook: a variable takes a few microseconds, however large it is.
+
+    Nobody should keep one while steps are made: each would have to move what it writes to.
+
+    Args:
+        tensors: what was read of variables.
+        in_memory: whether all lie in the computer's own memory, not on a GPU.
+    """
+
+    def __init__(self, tensors: Sequence[Any], in_memory: bool) -> None:
+        self._tensors, self._in_memory = tensors, in_memory
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Held):
+            return NotImplemented
+        if not self._in_memory:
+            return all(map(_equal_bits, self._tensors, other._tensors))
+        both = zip(self._places, other._places, self._tensors, other._tensors, strict=True)
+        return all((here and here == there) or _equal_bytes(a, b) for here, there, a, b in both)
+
+    @functools.cached_property
+    def _places(self) -> list[int]:
+        """Where the numbers lie; 0 where that is not known."""
+        return [_place(one) for one in self._tensors]
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def held_of(variables: Iterable[Any], beside: Iterable[Any] = ()) -> Callable[[], tuple[Held, Held]]:
+    """A function that says what variables of TensorFlow, and others beside them, hold as it is called.
+
+    Of replicas, every copy.
+    """
+    first, others = ([copy for one in each for copy in _copies(one)] for each in (variables, beside))
+    both, count = [*first, *others], len(first)
+
+    def read() -> list[tf.Tensor]:
+        return [_read(one) for one in both]
+
+    traced = tf.function(read, autograph=False).get_concrete_function() if len(both) > _FEW else read
+    in_memory = _in_memory(traced())  # no variable moves
+
+    def look() -> tuple[Held, Held]:
+        found = traced()
+        return Held(found[:count], in_memory), Held(found[count:], in_memory)
+
+    return look
 
 
 def rate_of(optimizer: Any) -> Any:
-    """A value that changes with the learning rate of a private optimizer: its bytes, or the identity of a schedule."""
+    """A value that changes with the learning rate of a private optimizer, a variable or a schedule."""
     rate = optimizer.inner_optimizer._learning_rate
     held = getattr(rate, "value", rate)  # a Keras variable's
-    return bytes_of(held) if hasattr(held, "handle") else id(rate)
+    return held_of([held])()[0] if hasattr(held, "handle") else id(rate)
 
 
-def numbers_of(variables: Iterable[Any], beside: Iterable[Any] = ()) -> Callable[[], tuple[bytes, bytes]]:
-    """A function whose two results change with the numbers that variables, and others beside them, hold.
-
-    Their bytes, or sums of the bits of many. It is called around every hook: the sums take 0.4 ms for a million
-    weights, the bytes of a few variables 0.1 ms.
-    """
-    held, others = ([one for one in map(held_by, each) if _is_number(one)] for each in (variables, beside))
-    both, first = [*held, *others], len(held)
-    if sum(one.shape.num_elements() for one in both) > FEW:
-        sums = tf.function(lambda: tf.stack(list(map(_sum_of, both))), autograph=False)
-
-        def summed() -> tuple[bytes, bytes]:
-            found = sums().numpy()
-            return found[:first].tobytes(), found[first:].tobytes()
-
-        return summed
-    return lambda: (b"".join(map(bytes_of, held)), b"".join(map(bytes_of, others)))
+def _copies(variable: Any) -> list[Any]:
+    return [one for one in getattr(variable, "values", [variable]) if one.dtype not in _NO_NUMBERS]
 
 
-def _is_number(held: Any) -> bool:
-    return bool(held.dtype.is_floating or held.dtype.is_integer)
-
-
-def _sum_of(held: Any) -> tf.Tensor:
-    values = tf.convert_to_tensor(held)
-    # On a GPU integers would be sent back, to be added here.
-    if values.dtype.size < 8 and tf.config.list_physical_devices("GPU"):
-        # A double shows every bit of a shorter number in so large a sum.
-        return tf.bitcast(tf.reduce_sum(tf.cast(values, tf.float64)), tf.int64)
-    bits = tf.bitcast(values, {1: tf.int8, 2: tf.int16, 4: tf.int32, 8: tf.int64}[values.dtype.size])
-    return tf.cast(tf.reduce_sum(bits if bits.dtype.size > 2 else tf.cast(bits, tf.int32)), tf.int64)
-
-
-def bytes_of(variable: Any) -> bytes:
-    """What a variable holds, or its first copy on replicas."""
-    if isinstance(variable, tf.distribute.DistributedValues):
-        return np.asarray(variable.numpy()).tobytes()
+def _read(variable: Any) -> tf.Tensor:
     # The operation alone: small networks wait for it.
-    return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype).numpy().tobytes()  # type: ignore[no-any-return]
+    return tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=variable.dtype)
 
 
-FEW = 300_000
-"""Numbers whose bytes are compared as they are."""
+def _in_memory(tensors: Sequence[Any]) -> bool:
+    return all("CPU" in one.backing_device for one in tensors)
+
+
+def _place(tensor: Any) -> int:
+    try:
+        return int(np.asarray(memoryview(tensor)).__array_interface__["data"][0])
+    except (ValueError, TypeError):  # of types that NumPy does not know
+        return 0
+
+
+def _equal_bytes(a: Any, b: Any) -> bool:
+    return bool(a.numpy().tobytes() == b.numpy().tobytes())
+
+
+def _equal_bits(a: Any, b: Any) -> bool:
+    """Compares where the numbers are."""
+    try:
+        kind = _BITS[a.dtype.size]
+        return bool(tf.reduce_all(tf.equal(tf.bitcast(a, kind), tf.bitcast(b, kind))))
+    except tf.errors.InvalidArgumentError:  # of types that TensorFlow shows no bits of
+        return _equal_bytes(a, b)

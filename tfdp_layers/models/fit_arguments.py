@@ -37,6 +37,12 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
             "shuffle=False has no effect: which records a step trains on is drawn at random, and the epsilon counts on"
             " that. For epochs in one secret order: sampling=tfdp.sampling.Cyclic(batch_size), with correlated noise."
         )
+    batches = _batches_of(arguments, options)
+    warn_of_private_rows(batches, arguments.get("validation_data"))
+    return batches
+
+
+def _batches_of(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
     x = arguments.get("x")
     given = [name for name in (*OPTIONS, "seed") if options.get(name) is not None]
     if isinstance(x, Batches):
@@ -47,7 +53,6 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
                 f" to {type(x).__name__} instead."
             )
         refuse_foreign_draws(x)
-        warn_of_private_rows(x, arguments.get("validation_data"))
         return x
     if x is None or hasattr(x, "element_spec") or isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__"):
         raise ValueError(
@@ -60,7 +65,7 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
         sampling = Poisson(32 if batch_size is None else batch_size)
     elif batch_size is not None and batch_size != checked_sampling(sampling).batch_size:
         raise ValueError(f"batch_size={batch_size} contradicts {sampling}: leave batch_size out.")
-    batches = PrivateBatches(
+    return PrivateBatches(
         x,
         arguments.get("y"),
         sampling,
@@ -74,8 +79,6 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
         **{name: options[name] for name in ("records_per_unit", "views") if options.get(name) is not None},
         seed=options["seed"],
     )
-    warn_of_private_rows(batches, arguments.get("validation_data"))
-    return batches
 
 
 def arrays_of(batches: Batches) -> Any:

@@ -9,13 +9,16 @@ import keras
 
 from tfdp_layers.callbacks.steering import PUBLIC, as_accepted, decides_by, flatten_callbacks, is_unknown, overridden
 from tfdp_layers.caller import warn
-from tfdp_layers.models.fingerprints import numbers_of, rate_of
+from tfdp_layers.models.fingerprints import Held, held_of, rate_of
 from tfdp_layers.models.reach import Reach, body_of_loop, passes
 from tfdp_layers.models.watched_logs import Histories, WatchedLogs
+from tfdp_layers.structure import held_by
 
 _SWAPPING = getattr(keras.callbacks, "SwapEMAWeights", ())
 """Of Keras' callbacks the one that changes weights for a validation."""
 _OFTEN = 16
+_OF_BATCHES = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+"""Hooks between which, but for the step, none of Keras' callbacks nor of ours changes weights."""
 _ENDS = ("on_epoch_end", "on_train_end")
 
 
@@ -51,7 +54,8 @@ class Watch:
     ) -> None:
         self._model, self._private, self._report, self._note = model, private, report, note
         self._brought, self._shown = brought, shown
-        self._numbers: Callable[[], tuple[bytes, bytes]] | None = None
+        self._look: Callable[[], tuple[Held, Held]] | None = None
+        self._last: tuple[Held, Held] | None = None  # what the last hook of a batch left, until the next step
         self._opened: Any = None
         given = flatten_callbacks(callbacks)
         self._callbacks = list({id(one): one for one in given if is_unknown(one)}.values())
@@ -65,7 +69,7 @@ class Watch:
         self._running: list[Any] = []
         self._settings: Any = None
         self._reported = self._touched = self._moved = False
-        self._stepped: bytes | None = None
+        self._stepped: Held | None = None
         self._differed = False
         self.inside = 0  # in how many of the model's own methods, as evaluate
         self.evaluated: int | None = None  # after how many steps its metrics became those of public data
@@ -76,8 +80,8 @@ class Watch:
         return bool(self._callbacks)
 
     def touched(self) -> bool:
-        """Whether a hook of an unknown callback ran since this was asked last."""
-        touched, self._touched = self._touched, False
+        """Whether a hook of an unknown callback ran since this was asked last, before a step."""
+        touched, self._touched, self._last = self._touched, False, None
         return touched
 
     @contextlib.contextmanager
@@ -118,7 +122,7 @@ class Watch:
                 self._shown()
             given = kwargs.get("logs", args[-1] if args else None)
             if not isinstance(given, dict) or isinstance(given, WatchedLogs):
-                return self._decided_in(callback, lambda: hook(*args, **kwargs))
+                return self._decided_in(callback, name, lambda: hook(*args, **kwargs))
             logs = WatchedLogs(given, private, lambda name: self.note(callback, name))
             if "logs" in kwargs:
                 kwargs["logs"] = logs
@@ -126,7 +130,7 @@ class Watch:
                 args = (*args[:-1], logs)
             before = dict(given)
             try:
-                return self._decided_in(callback, lambda: self._written_by(hook, args, kwargs, before, logs))
+                return self._decided_in(callback, name, lambda: self._written_by(hook, args, kwargs, before, logs))
             finally:  # what a callback writes is seen by those after it
                 given.clear()
                 given.update(logs.unread())
@@ -156,8 +160,9 @@ class Watch:
                 self.decided(f"wrote {name!r} into the logs, by which others may decide")
         return found
 
-    def _decided_in(self, callback: Any, hook: Callable[[], Any]) -> Any:
-        before, self._touched = self._steering(), True
+    def _decided_in(self, callback: Any, name: str, hook: Callable[[], Any]) -> Any:
+        last, self._last = self._last, None
+        before, self._touched = self._steering(last if name in _OF_BATCHES else None), True
         self._running.append(callback)
         try:
             with self._histories.watched(vars(self._model).get("history")):
@@ -166,7 +171,8 @@ class Watch:
             self.decided("ended fit by an exception")
             raise
         else:
-            self._compare(before)
+            now = self._compare(before)
+            self._last = now if name in _OF_BATCHES else None
             return found
         finally:
             self._running.pop()
@@ -176,15 +182,16 @@ class Watch:
         """Whether a hook of an unknown callback runs, or the body of a loop."""
         return bool(self._running)
 
-    def _steering(self) -> tuple[Any, ...]:
+    def _steering(self, seen: tuple[Held, Held] | None = None) -> tuple[Any, ...]:
+        """What decisions change. Args: seen: what the weights, and others beside them, hold, where that is known."""
         optimizer = self._model.optimizer
-        if self._numbers is None:  # not before: a model may be built by the first records
-            self._numbers = numbers_of(self._model.weights, self._model._read_beside_weights())
-        weights, others = self._numbers()
+        if self._look is None:  # not before: a model may be built by the first records
+            self._look = held_of(map(held_by, self._model.weights), self._model._read_beside_weights())
+        weights, others = seen or self._look()
         return bool(self._model.stop_training), optimizer.releases_left(), rate_of(optimizer), others, weights
 
-    def _compare(self, before: tuple[Any, ...]) -> None:
-        """Notes what was decided since `_steering()` was this."""
+    def _compare(self, before: tuple[Any, ...]) -> tuple[Held, Held]:
+        """Notes what was decided since `_steering()` was this. Returns: what weights, and others, hold now."""
         stopping, left, rate, others, numbers = self._steering()
         if stopping and not before[0]:
             self.decided("stopped the training")
@@ -198,6 +205,7 @@ class Watch:
             self._note(f"{self._whose()} changed the weights while fit ran. {CHANGED}")
         if (others, numbers) != before[-2:]:
             self._brought()
+        return numbers, others
 
     def stepped(self) -> None:
         """The last step of an epoch was made: until `over`, what is no hook runs, as a `test_step` or `evaluate`."""
@@ -205,7 +213,7 @@ class Watch:
 
     def over(self) -> None:
         """The validation of an epoch is over, and no hook of its end ran yet."""
-        stepped, self._stepped = self._stepped, None
+        stepped, self._stepped, self._last = self._stepped, None, None
         if stepped is not None and not self._moved and (self._differed or self._steering()[-1] != stepped):
             self._note(f"The weights changed in the validation, by a test_step of its own say. {CHANGED}")
             self._brought()
@@ -234,7 +242,8 @@ class Watch:
     def leave(self) -> None:
         """From here on this library runs, until `enter`."""
         self._body.close()
-        self._compare(self._settings)
+        before, self._settings = self._settings, None
+        self._compare(before)
         self._running.clear()
 
     def decided_by(self, loop: Any, what: str) -> None:
@@ -334,5 +343,5 @@ def warn_of_steering(sentence: str) -> None:
     """Warns that a callback may have decided by private numbers, after the sentence that says which."""
     warn(
         f"{sentence} {STEERED} Decide by public validation data (val_...) or by 'epsilon'. Where it only shows the"
-        " numbers, and decides by the epoch, say, make two callbacks of it. The model's privacy statement says so, too.",
+        " numbers, and decides by the epoch, say, make two callbacks of it. The model's statement says so, too.",
     )
