@@ -33,8 +33,9 @@ class Ledger(View):
 
     The ledger of a DATA SET names it: assign it to every model that is trained on these data, and give it to
     `release_metric`; then it adds up all that they ever released about a record. It gives nothing back when older
-    weights are restored. Its copies (in saved models, `copy()`, pickles) can be read and merged, not charged: what a
-    copy counted would be missing in the data set's own. A budget holds for all of it.
+    weights are restored. Its copies (in saved models, `copy()`, pickles, and of one in memory in a forked process) can
+    be read and merged, not charged: what a copy counted would be missing in the data set's own. A budget holds for all
+    of it.
 
     A budget is decided and reserved in one act, under the ledger's lock: `reserve` asks the data set's budget and those
     of all trainings that run on the ledger (`keep_to`), whoever charges it, from whichever thread.
@@ -96,7 +97,7 @@ class Ledger(View):
         """
         budget = Budget(epsilon, delta)
         with self._threads:
-            self._refuse_copy()
+            self._state.refuse_copy()
             if self.dataset is None:
                 raise ValueError("A budget is kept for a data set: open the ledger with Ledger(path, dataset='name').")
             self._state.rename(lambda identity: replace(identity, budget=budget))
@@ -297,7 +298,7 @@ class Ledger(View):
     def _ready(self, token: str) -> Segment:
         """The segment, after all that must hold before anything is counted in it."""
         segment = self._known(token)
-        self._refuse_copy()
+        self._state.refuse_copy()
         self._state.lock()
         self.check(segment.release)
         return segment
@@ -311,14 +312,6 @@ class Ledger(View):
         """All budgets in force."""
         whole = [] if self.budget is None else [Limit(self.budget, self.dataset)]
         return [*whole, *(limit for kept in self._kept.values() for limit in kept)]
-
-    def _refuse_copy(self) -> None:
-        if self._state.is_copy:
-            of = "a file" if self.dataset is None else f"the ledger of the data set {self.dataset!r}"
-            raise LedgerError(
-                f"This is a copy of {of}, which would lack what the copy counts. Assign the ledger itself: model.ledger"
-                f" = tfdp.accounting.Ledger(path{'' if self.dataset is None else f', dataset={self.dataset!r}'})."
-            )
 
     def _add(self, segment: Segment, steps: int, ahead: int = 0) -> None:
         entries = self._state.entries
@@ -346,4 +339,4 @@ class Ledger(View):
         self._own.clear()
         for segment in self._segments.values():
             segment.restart(secrets.token_hex(16))
-        self._state.forget_lock()
+        self._state.fork()

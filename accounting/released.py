@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import threading
-from collections import OrderedDict
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
@@ -13,6 +12,8 @@ import numpy as np
 
 from tfdp_layers.accounting.account import Account, account_of
 from tfdp_layers.accounting.ledger import Ledger
+from tfdp_layers.accounting.loads import Load, is_loading, loading
+from tfdp_layers.accounting.passing import Passing
 
 __all__ = [
     "are_foreign",
@@ -42,16 +43,11 @@ up (of records and of units, say) stand beside each other: trainings without noi
 _disowned: set[bytes] = set()
 """By their digests, released values that nobody paid for by themselves, and whose ledger says less than they cost."""
 
-_passing: OrderedDict[bytes, Account] = OrderedDict()
-"""By their digests, values that a training passed through and may have handed out: what its account holds pays for
-them. The newest of them, since a training has as many as steps."""
+_passing = Passing()
+"""Values that a training passed through and may have handed out: what its account holds pays for them."""
 
-_MOST_PASSING = 4096
-
-_later: list[Callable[[], None]] = []
-"""What is remembered once somebody asks: weights that were being loaded."""
-
-_here = threading.local()
+_later: list[Load] = []
+"""What is remembered once somebody asks, and they are there: weights that are being loaded."""
 
 
 def remember(ledger: Ledger, arrays: Iterable[Any]) -> None:
@@ -75,17 +71,16 @@ def remember_passing(account: Account, arrays: Iterable[Any], but: Collection[by
     Args:
         but: what `known_values` gave of those that are not its own.
     """
-    for digest in map(_digest, arrays):
-        if digest is not None and digest not in but:
-            _passing[digest] = account
-            _passing.move_to_end(digest)
-    while len(_passing) > _MOST_PASSING:
-        _passing.popitem(last=False)
+    digests = map(_digest, arrays)
+    _passing.remember((digest for digest in digests if digest is not None and digest not in but), account)
 
 
 def remember_later(remembering: Callable[[], None]) -> None:
-    """Calls a function before the next look at released values: of weights that have no numbers before then."""
-    _later.append(remembering)
+    """Calls a function before the first look at released values, in any thread, after what this one loads is loaded.
+
+    Of weights that have no numbers before then. It may be called several times.
+    """
+    _later.append(Load(remembering))
 
 
 def costs_of(arrays: Iterable[Any], known: Ledger | None = None, *, later: bool = True) -> Iterator[Ledger]:
@@ -102,8 +97,8 @@ def costs_of(arrays: Iterable[Any], known: Ledger | None = None, *, later: bool 
     for array in arrays if _released or _passing else ():
         digest = _digest(array) or b""
         costs = _released.get(digest, ())
-        if not costs and digest in _passing:
-            costs = (_passing[digest].ledger,)
+        if not costs and (passing := _passing.account_of(digest)) is not None:
+            costs = (passing.ledger,)
         if len(costs) < 2 or known is None or not any(map(known.holds, costs)):
             yield from costs
 
@@ -120,8 +115,8 @@ def are_unpaid(arrays: Iterable[Any]) -> bool:
     if not (_disowned or _passing):
         return False
     digests = [_digest(array) or b"" for array in arrays]
-    passing = (_passing[digest] for digest in digests if digest in _passing and digest not in _released)
-    return any(digest in _disowned for digest in digests) or any(account.unpaid for account in passing)
+    passing = (_passing.account_of(digest) for digest in digests if digest not in _released)
+    return any(digest in _disowned for digest in digests) or any(one is not None and one.unpaid for one in passing)
 
 
 def is_recognised(held: Any) -> bool:
@@ -156,7 +151,7 @@ def forget(values: Iterable[bytes]) -> None:
     """Forgets what `known_values` gave: nobody else may hold a copy of them that is not accounted for anew."""
     for value in values:
         _released.pop(value, None)
-        _passing.pop(value, None)
+        _passing.forget(value)
         _disowned.discard(value)
 
 
@@ -191,29 +186,36 @@ def _sum(cost: Ledger, known: Ledger) -> Ledger | None:
     return both
 
 
-@contextlib.contextmanager
-def loading() -> Iterator[None]:
-    """Inside, in this thread, `remember_later` waits: of a model within a model the inner one is loaded last."""
-    earlier, _here.loading = getattr(_here, "loading", False), True
-    try:
-        yield
-    finally:
-        _here.loading = earlier
-
-
 def remember_now() -> None:
-    """Calls what `remember_later` got: the weights that it is about have their numbers."""
-    while _later and not is_loading():
-        _later.pop()()
+    """Calls what `remember_later` got, of weights that have their numbers.
+
+    Raises: RuntimeError where they cannot be read here; they are looked at again the next time.
+    """
+    for load in list(_later):
+        if not load.over:
+            continue
+        try:
+            load.then()
+        except Exception as error:
+            raise RuntimeError(
+                f"Weights that were loaded cannot be read here, so what copies of them cost is not known: {error} Ask"
+                " once more where they can be, outside of tf.Graph and tf.function: model.privacy_statement(delta)."
+            ) from error
+        with contextlib.suppress(ValueError):  # another thread may have done it, too
+            _later.remove(load)
 
 
-def is_loading() -> bool:
-    """Whether this thread is inside of `loading`."""
-    return getattr(_here, "loading", False)
+def _read(array: Any) -> np.ndarray:
+    """The numbers of an array, or of a variable of TensorFlow: also while that traces a function around this."""
+    tensorflow = sys.modules.get("tensorflow")
+    if isinstance(array, np.ndarray) or tensorflow is None or tensorflow.executing_eagerly():
+        return np.asarray(array)
+    with tensorflow.init_scope():
+        return np.asarray(array)
 
 
 def _digest(array: Any) -> bytes | None:
-    value = np.asarray(array)
+    value = _read(array)
     # Equal numbers, such as the zeros that a bias starts from, were not made by noise either.
     quantized = value.dtype.kind in "iu" and value.dtype.itemsize == 1  # longer ones count something
     least = _SMALLEST_BYTES if quantized else _SMALLEST

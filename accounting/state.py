@@ -24,7 +24,8 @@ class State:
 
     Attributes:
         identity, entries: of the ledger.
-        is_copy: of the ledger of a data set, or of a file that was looked at: it may not be charged.
+        is_copy: of the ledger of a data set, or of a file that was looked at: it may not be charged. So is
+            that of a data set that is in memory, in a forked process.
         unwritten: whether something here is not in the file yet.
 
     Args:
@@ -38,7 +39,7 @@ class State:
     def __init__(self, path: str | os.PathLike[str] | None = None, restored: bool = False) -> None:
         self.identity = Identity(secrets.token_hex(16), secret=new_secret())
         self.entries = Entries()
-        self.is_copy = False
+        self.is_copy = self._forked = False
         self.unwritten = False
         self._history = None if path is None else History(path)
         self._counted: dict[str, int] = {}  # by the file, where that may be more than here
@@ -154,11 +155,35 @@ class State:
             self._history.unlock()
         return held
 
-    def forget_lock(self) -> None:
-        """In a forked process: the lock stays with the other process, and so do the entries that it counts."""
+    def fork(self) -> None:
+        """In a forked process: the lock stays with the other process, and so do the entries that it counts.
+
+        So does the ledger of a data set that is in no file: the other process never sees what is counted here.
+        """
         self._mine.clear()
         if self._history is not None:
             self._history.forget()
+        elif self.identity.dataset is not None and not self.is_copy:
+            self.is_copy = self._forked = True
+
+    def refuse_copy(self) -> None:
+        """Raises LedgerError where this may not be charged."""
+        if not self.is_copy:
+            return
+        name, budget = self.identity.dataset, self.identity.budget
+        if self._forked:
+            limit = "" if budget is None else f", budget=({budget.epsilon}, {budget.delta})"
+            raise LedgerError(
+                f"This process was forked: here is a copy in memory of the ledger of the data set {name!r}, which would"
+                " lack what the copy counts. Keep the ledger in a file, which processes take turns with:"
+                f" tfdp.accounting.Ledger('ledger.json', dataset={name!r}{limit}). Or charge it in the process that"
+                " made it."
+            )
+        of = "a file" if name is None else f"the ledger of the data set {name!r}"
+        raise LedgerError(
+            f"This is a copy of {of}, which would lack what the copy counts. Assign the ledger itself: model.ledger"
+            f" = tfdp.accounting.Ledger(path{'' if name is None else f', dataset={name!r}'})."
+        )
 
     def _opened(self, history: History, restored: bool) -> Content | None:
         """What the file holds; where something is missing from it, only if that was decided."""
