@@ -1,5 +1,7 @@
 """Records from pipelines and sources say whose they are, and all that draws them protects persons."""
 
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -89,6 +91,20 @@ def test_numbered_ids_are_kept_in_a_cache(tmp_path):
 def test_ids_that_say_nothing(source, ids, says):
     with pytest.raises(ValueError, match=says):
         tfdp.PrivateBatches(tfdp.records(source(), unit_ids=ids), sampling=tfdp.sampling.FixedSize(8))
+
+
+def test_the_fix_presumes_no_order_of_the_parts_and_works_where_the_ids_come_last():
+    """Pasted as it stands, a fix for (x, ids, y) made people of the labels of (x, y, ids)."""
+    dataset = tf.data.Dataset.from_tensor_slices((X, Y, PATIENTS))
+    with pytest.raises(ValueError, match="in the order in which your dataset gives them") as raised:
+        tfdp.records(dataset, unit_ids="patient")
+    said = str(raised.value)
+    assert "(here float32 (3,), int64 (), string ())" in said
+    fixed = eval(re.search(r"dataset\.map\(.*\(\{.*\}, y\)\)", said)[0], {"dataset": dataset})
+    batches = tfdp.PrivateBatches(tfdp.records(fixed, unit_ids="patient"), sampling=tfdp.sampling.FixedSize(8))
+    assert batches.examples == 8
+    with pytest.raises(ValueError, match=r"gives them, or labels"):  # parts that are no tensors are not listed
+        tfdp.records(tf.data.Dataset.from_tensor_slices(({"a": X}, Y)), unit_ids="patient")
 
 
 @pytest.mark.parametrize("ids", [NUMBERED, PATIENTS])

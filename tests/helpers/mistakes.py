@@ -109,6 +109,14 @@ MISTAKES = {
     ),
     "ids of rows": lambda: fit(unit_ids=np.arange(64), epochs=0),
     "a source of lists": lambda: tfdp.records([[x, y] for x, y in zip(X, Y, strict=True)]),
+    "ids written in several ways": lambda: tfdp.preprocessing.held_out(["p7", "p7 ", "P7", "p8"], 0.5),
+    "a split inside of a split": lambda: twice_split(),
+    "a range read off the records": lambda: quantile_of(X, lower=X.min(0), upper=X.max(0)),
+    "NaN in the numbers of quantiles": lambda: quantile_of(np.where(X > 0, X, np.nan)),
+    "one text of all people, cut into blocks": lambda: tfdp.PrivateBatches(
+        *np.lib.stride_tricks.sliding_window_view(np.arange(1025) * 7 % 31, 1024).reshape(2, 64, 16),
+        tfdp.sampling.Poisson(8),
+    ),
     "windows of one series that overlap": lambda: tfdp.PrivateBatches(windows(), Y, tfdp.sampling.Poisson(8)),
     "a new model on the same records, by a cell that is run again say": lambda: anew(),
     "the ledger as an argument of fit": lambda: fit(ledger=tfdp.accounting.Ledger()),
@@ -291,6 +299,18 @@ def frozen() -> Any:
     model = plain()
     model.trainable = False
     return model
+
+
+def quantile_of(values: np.ndarray, lower: Any = 0.0, upper: Any = 1.0) -> None:
+    tfdp.preprocessing.quantiles(
+        values, tfdp.accounting.Ledger(), [0.5], lower=lower, upper=upper, noise_multiplier=9.0
+    )
+
+
+def twice_split() -> None:
+    """Whoever was not held out is not held out."""
+    people = np.arange(500)
+    tfdp.preprocessing.held_out(people[~tfdp.preprocessing.held_out(people)])
 
 
 def units_and_records() -> None:

@@ -89,9 +89,14 @@ def true_multiplier(release, exact, hers):
 @pytest.mark.parametrize("name", RELEASES)
 @pytest.mark.parametrize("value", HOSTILE, ids=str)
 def test_no_owner_moves_a_sum_by_more_than_is_charged(name, value, exact):
+    hostile = [one for one in HOSTILE if name != "quantiles" or one == one]
+    if value not in hostile:
+        with pytest.raises(ValueError, match="3 of the 40 records hold NaN"):
+            true_multiplier(RELEASES[name], exact, value)
+        return
     true, charged = true_multiplier(RELEASES[name], exact, value)
     assert charged <= true * (1 + 1e-6)
-    mixed = np.resize(np.array(HOSTILE, np.float32), (HERS, 4))
+    mixed = np.resize(np.array(hostile, np.float32), (HERS, 4))
     true, charged = true_multiplier(RELEASES[name], exact, mixed)
     assert charged <= true * (1 + 1e-6)
 

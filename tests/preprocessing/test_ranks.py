@@ -144,6 +144,22 @@ def test_bad_values_and_settings_are_refused_and_cost_nothing(options):
     assert ledger.steps == 0
 
 
+@pytest.mark.parametrize("shape", [(90,), (90, 2)])
+def test_nan_is_refused_before_anything_is_charged_and_the_fix_goes_through(shape):
+    """Silently left out, it moved all quantiles down: ranks were counted of all records."""
+    values = np.random.default_rng(0).uniform(0.0, 1.0, shape)
+    values[:9].reshape(9, -1)[:, 0] = np.nan
+    values[10:12] = np.inf
+    settings = {"ledger": Ledger(), "probabilities": [0.5], "lower": 0.0, "upper": 1.0, "noise_multiplier": 1.0}
+    with pytest.raises(ValueError, match=r"9 of the 90 records hold NaN.*kept = ~np\.isnan\(values\)"):
+        tfdp.preprocessing.quantiles(values, **settings)
+    assert not settings["ledger"].entries
+    values, ids = values.reshape(90, -1)[:, 0], np.arange(90) // 3
+    kept = ~np.isnan(values)
+    tfdp.preprocessing.quantiles(values[kept], unit_ids=ids[kept], **settings)
+    assert len(settings["ledger"].entries) == 1
+
+
 @pytest.mark.parametrize("probabilities", [[], [0.0], [1.0], [np.nan], 0.5])
 def test_probabilities_lie_between_0_and_1(probabilities):
     with pytest.raises(ValueError, match="between 0 and 1"):

@@ -1,5 +1,7 @@
 """Splits by ids: one person more or less moves nobody else, whatever the ids are; shares are about as asked."""
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -47,8 +49,11 @@ def test_an_id_is_its_text(ids):
 
 def test_places_stay_what_they_were():
     """A split may not change with a version: who was held out would be trained on."""
-    assert folds(["ann", "bob", "cem", "dee"], 1000).tolist() == [247, 627, 536, 291]
-    assert folds(["ann", "bob", "cem", "dee"], 1000, salt="second").tolist() == [839, 744, 325, 652]
+    assert folds(["ann", "bob", "cem", "dee"], 1000).tolist() == [467, 693, 937, 705]
+    assert folds(["ann", "bob", "cem", "dee"], 1000, salt="second").tolist() == [681, 375, 826, 805]
+    for place, one in zip([247, 627, 536, 291], ["ann", "bob", "cem", "dee"], strict=True):
+        assert not held_out([one], place / 1000)[0]
+        assert held_out([one], (place + 1) / 1000)[0]
 
 
 def test_shares_are_about_as_asked_and_salts_are_independent():
@@ -59,6 +64,34 @@ def test_shares_are_about_as_asked_and_salts_are_independent():
     counts = np.bincount(folds(people, 5))
     assert len(counts) == 5
     assert np.sum((counts - 4000) ** 2 / 4000) < 25  # chi-squared, four degrees of freedom
+
+
+def test_folds_of_those_who_are_not_held_out_are_all_of_about_one_size():
+    people = np.arange(5000)
+    rest = people[~held_out(people, 0.2)]
+    counts = np.bincount(folds(rest, 5), minlength=5)
+    assert np.sum((counts - len(rest) / 5) ** 2 / (len(rest) / 5)) < 25
+    assert abs(np.mean(held_out(people[folds(people, 5) == 0], 0.2)) - 0.2) < 0.1
+
+
+def test_a_split_inside_of_another_needs_a_salt_and_says_so():
+    people = np.arange(5000)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        out, fold = held_out(people, 0.2), folds(people, 5)
+        assert abs(np.mean(held_out(people[~out], 0.2, salt="second split")) - 0.2) < 0.05
+        assert len(np.bincount(folds(people[fold == 2], 5, salt="second split"))) == 5
+        for few in (people[:3], np.repeat(people[:3], 500)):  # of whom nobody may be held out
+            held_out(few, 0.01)
+            folds(few, 5)
+        held_out(people, 1e-9)
+    for call in (
+        lambda: held_out(people[~out], 0.2),
+        lambda: held_out(people[out], 0.2),
+        lambda: folds(people[fold == 2], 5),
+    ):
+        with pytest.warns(UserWarning, match=r"Nobody of [\d,]+ people is .*salt='second split'.*nothing is lost"):
+            call()
 
 
 def test_people_stay_whole_and_records_without_doubles_are_ids_themselves():

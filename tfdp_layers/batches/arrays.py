@@ -106,7 +106,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         whose = whose_of(len(self._store), unit_ids, owners, records_per_owner, ("x", x))
         self._whose, self._units, self.records_per_owner = whose, whose.units, whose.records_per_owner
         self.owners = whose.owned_by
-        warn_of_several(self._store, self.unit)
+        warn_of_several(self._store, self.unit, None if self._units is None else self._units.positions)
         self._drawable = len(self._store if self._units is None else self._units)
         self.examples = checked_examples(self.sampling, self._drawable if examples is None else examples)
         self.physical_batch_size = checked_physical(physical_batch_size)

@@ -1,5 +1,8 @@
 """Signs that a person, or a measurement, is in several records: then a record is not what is to be protected."""
 
+import numpy as np
+
+from tfdp_layers.batches.blocks import warn_of_blocks
 from tfdp_layers.batches.pairs import warn_of_pairs
 from tfdp_layers.batches.repeats import warn_of_rounds
 from tfdp_layers.batches.stores import Store
@@ -8,14 +11,18 @@ from tfdp_layers.batches.windows import warn_of_windows
 __all__ = ["warn_of_several"]
 
 
-def warn_of_several(store: Store, unit: str) -> None:
+def warn_of_several(store: Store, unit: str, positions: np.ndarray | None = None) -> None:
     """Warns of them, before anything is drawn. Equal records are looked for as these are charged: `warn_of_repeated`.
 
     Args:
-        unit: that is protected; of other than records nothing is said but where sources go round.
+        unit: that is protected; of other than records nothing is said but where sources go round, and where blocks of
+            units go on in one another.
+        positions: (records,) which unit each record belongs to, where there are units.
     """
     if (row := store.row()) is not None:
         warn_of_rounds(len(store), row, unit)
+    if unit == "record" or positions is not None:
+        warn_of_blocks(store.inputs(), store.labels(), positions)
     if unit == "record":
         warn_of_windows(store.inputs())
         warn_of_pairs(store.inputs())

@@ -9,6 +9,7 @@ from tfdp_layers.batches.owners import Owners, checked_limit
 from tfdp_layers.batches.placeholders import warn_of_names
 from tfdp_layers.batches.places import moved_by, refuse_moved
 from tfdp_layers.batches.sources import is_source
+from tfdp_layers.batches.spellings import warn_of_spellings
 from tfdp_layers.batches.stores import Store
 from tfdp_layers.batches.units import Units, one_id_each
 
@@ -100,12 +101,14 @@ def whose_of(
     if unit == "unit":
         units = Units(unit_ids, records)
         warn_of_names(units.names, units.counts, training=given[0] == "x" and given[1] is not None)
+        warn_of_spellings(units.names.tolist(), "unit_ids")
         return Whose(unit, units)
     if unit == "record":
         return Whose()
     limit = checked_limit(1 if records_per_owner is None else records_per_owner)
     owned = Owners(owners, records)
     owned.refuse_more(limit)
+    warn_of_spellings(owned.names.tolist(), "owners")
     return Whose(unit, records_per_owner=limit, owners=owned)
 
 

@@ -79,11 +79,17 @@ def refuse_nameless(spec: Any, ids: str) -> None:
     x = spec[0] if isinstance(spec, tuple) else spec
     if not isinstance(x, Mapping) or ids not in x or len(x) < 2:
         found = f"a dict of {[*x]}" if isinstance(x, Mapping) else "no dict"
+        given = ", ".join(f"{one.dtype.name} {one.shape}" for one in spec) if _plain_parts(spec) else ""
         raise ValueError(
-            f"unit_ids={ids!r} names an entry of x, beside what the model takes, and x is {found}. Make it one:"
-            f" dataset.map(lambda x, patient, y: ({{'x': x, {ids!r}: patient}}, y));"
-            " or give one id a record, in the order of the dataset."
+            f"unit_ids={ids!r} names an entry of x, beside what the model takes, and x is {found}. Make it one, with"
+            f" the parts in the order in which your dataset gives them{given and f' (here {given})'}, or labels pass"
+            f" for people: dataset.map(lambda x, y, patient: ({{'x': x, {ids!r}: patient}}, y)) where ids come last. Or"
+            " give one id a record, in the order of the dataset."
         )
+
+
+def _plain_parts(spec: Any) -> bool:
+    return isinstance(spec, tuple) and all(isinstance(one, tf.TensorSpec) for one in spec)
 
 
 def check_pipeline(dataset: tf.data.Dataset) -> None:

@@ -12,6 +12,7 @@ from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.charging import charge
 from tfdp_layers.accounting.footprint import footprint_of
 from tfdp_layers.accounting.grouping import sample_of
+from tfdp_layers.batches.extremes import warn_of_extremes
 from tfdp_layers.batches.whose import whose_of
 from tfdp_layers.metrics import whole_draw
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
@@ -43,10 +44,11 @@ def quantiles(
     ledger, under its neighbouring relation (add-or-remove for an empty one), and for its unit.
     Derivation: a record lies in one interval of each halving of each of d columns, so adding or removing it, or
     replacing it by an empty one, moves d * levels counts by 1: an L2 norm of sqrt(d * levels), attained by every record
-    without NaN. Counts are whole numbers, so their sums are exact. NaN lies in no interval, and what lies beyond the
-    range in its first or last. Of a unit one record enters, chosen by fresh randomness alone: whichever that is, the
-    unit moves the counts as one record does. The k records of an owner move them by at most k times the bound, which
-    equal records attain, and are charged so. However many quantiles are read from the counts, it is post-processing.
+    without NaN. Counts are whole numbers, so their sums are exact. NaN, which is refused, would lie in no interval, and
+    what lies beyond the range lies in its first or last. Of a unit one record enters, chosen by fresh randomness alone:
+    whichever that is, the unit moves the counts as one record does. The k records of an owner move them by at most k
+    times the bound, which equal records attain, and are charged so. However many quantiles are read from the counts, it
+    is post-processing.
 
     The count of the numbers below a point is a sum of at most `levels` noisy ones: its noise has a standard deviation
     of at most noise_multiplier * levels * sqrt(d). A quantile is off by about that many ranks, and by one interval.
@@ -66,8 +68,8 @@ def quantiles(
 
     Returns: (probabilities,) or (probabilities, columns), each column rising.
     Raises:
-        ValueError: values that are no numbers, settings out of range, an owner of more records than stated, or a unit
-            that the ledger does not protect; nothing is charged.
+        ValueError: values that are no numbers, NaN among them, settings out of range, an owner of more records than
+            stated, or a unit that the ledger does not protect; nothing is charged.
         BudgetExhausted, LedgerError: the ledger cannot take the charge; nothing is released.
     Source: counts in a binary tree: Hay, Rastogi, Miklau, Suciu 2010, arXiv:0904.0942, section 4 (with Laplace noise).
 
@@ -79,7 +81,7 @@ def quantiles(
     wanted = _checked(array, probabilities, levels, noise_multiplier)
     levels, noise_multiplier = int(levels), float(noise_multiplier)  # products of small integers of NumPy wrap around
     columns = array.reshape(len(array), -1)
-    low, high = _ends(lower, upper, columns.shape[1])
+    low, high = _ends(lower, upper, columns, unit_ids)
     whose = whose_of(len(columns), unit_ids, owners, records_per_owner, ("values", values))
     columns, source = whose.entering(columns), as_noise_source(noise_source)
     declared, bound = len(columns) if examples is None else examples, math.sqrt(columns.shape[1] * levels)
@@ -139,6 +141,13 @@ def _checked(array: np.ndarray, probabilities: Any, levels: Any, noise_multiplie
         raise ValueError(
             f"values must be numbers, (records,) or (records, columns). Received: {array.dtype}, shape {array.shape}."
         )
+    holes = int(np.isnan(array).reshape(len(array), -1).any(axis=1).sum()) if array.dtype.kind == "f" else 0
+    if holes:
+        raise ValueError(
+            f"{holes:,} of the {len(array):,} records hold NaN, which has no rank, and each would move all quantiles"
+            " down. Leave them out, one column at a time: kept = ~np.isnan(values), then quantiles(values[kept], ...),"
+            " with unit_ids=ids[kept] where there are ids. What is infinite counts at an end of the range."
+        )
     wanted = np.asarray(probabilities, np.float64)
     if wanted.ndim != 1 or not wanted.size or not np.all((wanted > 0.0) & (wanted < 1.0)):
         raise ValueError(
@@ -153,7 +162,9 @@ def _checked(array: np.ndarray, probabilities: Any, levels: Any, noise_multiplie
     return wanted
 
 
-def _ends(lower: Any, upper: Any, columns: int) -> tuple[np.ndarray, np.ndarray]:
+def _ends(lower: Any, upper: Any, table: np.ndarray, unit_ids: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Of each column. Raises ValueError for what is no range; warns of one that was read off these records."""
+    columns = table.shape[1]
     low, high = np.asarray(lower, np.float64), np.asarray(upper, np.float64)
     fine = all(end.shape in ((), (columns,)) for end in (low, high))
     with np.errstate(over="ignore", invalid="ignore"):
@@ -163,4 +174,5 @@ def _ends(lower: Any, upper: Any, columns: int) -> tuple[np.ndarray, np.ndarray]
             f"lower and upper must be finite, one number or one for each of {columns} columns, each lower below its"
             f" upper. Received: lower={lower!r}, upper={upper!r}."
         )
+    warn_of_extremes(table, low, high, unit_ids)
     return np.broadcast_to(low, (columns,)), np.broadcast_to(high, (columns,))

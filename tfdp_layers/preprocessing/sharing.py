@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tfdp_layers.batches.owners import Owners, checked_limit
+from tfdp_layers.batches.spellings import warn_of_spellings
 from tfdp_layers.sampling.base import whole_number
 
 __all__ = ["LimitedOwners", "limit_owners"]
@@ -77,6 +78,7 @@ def limit_owners(
     if order not in _ORDERS:
         raise ValueError(f"order must be one of {_ORDERS}. Received: {order!r}.")
     owned = Owners(owners)
+    warn_of_spellings(owned.names.tolist(), "owners")
     sequence = np.random.default_rng(seed).permutation(len(owned))
     if order == "rare":
         together = np.bincount(owned.records, owned.counts[owned.indices])

@@ -5,12 +5,16 @@ from typing import Any
 
 import numpy as np
 
+from tfdp_layers.batches.spellings import warn_of_spellings
 from tfdp_layers.batches.units import as_ids, one_a_record
+from tfdp_layers.caller import warn
 from tfdp_layers.sampling.base import whole_number
 
 __all__ = ["folds", "held_out"]
 
 _LEVELS = 2**64
+_MANY = 20
+"""People who are expected somewhere where nobody is: by chance that happens once in e^20 times."""
 
 
 def held_out(ids: Any, share: float = 0.2, *, salt: str = "") -> np.ndarray:
@@ -29,8 +33,9 @@ def held_out(ids: Any, share: float = 0.2, *, salt: str = "") -> np.ndarray:
         ids: (records,) or (records, 1) integers or strings, none missing: of the person, or of the record where nobody
             has several. A number of the row in the table is none: a row less moves all that follow.
         share: of the people, between 0 and 1.
-        salt: another text gives another split. Settle it beforehand: a split that was chosen by what came out is not
-            each record's own.
+        salt: another text gives another split. A split inside of another needs one: by the same salt nobody of those
+            who were not held out is held out. Of `folds` this split is independent as it is. Settle it beforehand: a
+            split that was chosen by what came out is not each record's own.
 
     Returns: (records,) booleans, True where held out.
     Raises: ValueError for ids or settings that cannot be used.
@@ -41,8 +46,10 @@ def held_out(ids: Any, share: float = 0.2, *, salt: str = "") -> np.ndarray:
     """
     if isinstance(share, bool) or not isinstance(share, int | float | np.floating) or not 0 < share < 1:
         raise ValueError(f"share must lie between 0 and 1, as 0.2 for a fifth. Received: share={share!r}.")
-    bound = int(float(share) * _LEVELS)
-    return np.array([place < bound for place in _places(ids, salt)], bool)
+    bound, places = int(float(share) * _LEVELS), _places(ids, salt, "")
+    found = np.array([place < bound for place in places], bool)
+    _warn_of_empty(["held out"] * (not found.any()) + ["left over"] * bool(found.all()), min(share, 1 - share), places)
+    return found
 
 
 def folds(ids: Any, count: int = 5, *, salt: str = "") -> np.ndarray:
@@ -52,7 +59,8 @@ def folds(ids: Any, count: int = 5, *, salt: str = "") -> np.ndarray:
     ledger: each person is in all but one of them.
 
     Args:
-        ids, salt: as for `held_out`.
+        ids, salt: as for `held_out`, of which these folds are independent, whatever the salt; folds inside of a fold
+            need another one.
         count: at least 2.
 
     Returns: (records,) int64.
@@ -63,17 +71,33 @@ def folds(ids: Any, count: int = 5, *, salt: str = "") -> np.ndarray:
         cross_val_score(wrapper, x, y, cv=sklearn.model_selection.PredefinedSplit(fold), params={"callbacks": [budget]})
     """
     count = whole_number("count", count, minimum=2)
-    return np.array([place * count // _LEVELS for place in _places(ids, salt)], np.int64)
+    places = _places(ids, salt, "folds")
+    found = np.array([place * count // _LEVELS for place in places], np.int64)
+    empty = np.flatnonzero(np.bincount(found, minlength=count) == 0) if len(places) >= _MANY * count else ()
+    _warn_of_empty([f"in fold {number}" for number in empty], 1 / count, places)
+    return found
 
 
-def _places(ids: Any, salt: Any) -> list[int]:
-    """A place for each id between 0 and 2^64, evenly spread and always the same."""
+def _warn_of_empty(where: list[str], share: float, places: list[int]) -> None:
+    """Warns of parts where nobody is, though each was to have a share of many people."""
+    people = len(set(places)) if where else 0
+    if share * people >= _MANY:
+        warn(
+            f"Nobody of {people:,} people is {where[0]}: they are a part of another split with this salt, it seems,"
+            " by which each id has the same place again. Give another text to a split inside of another:"
+            " salt='second split'. Where that is meant, nothing is lost."
+        )
+
+
+def _places(ids: Any, salt: Any, purpose: str) -> list[int]:
+    """A place for each id between 0 and 2^64, evenly spread, and always the same for one purpose."""
     if not isinstance(salt, str):
         raise ValueError(f"salt must be a text, such as 'second split'. Received: salt={salt!r}.")
     if isinstance(ids, str | bytes) or np.ndim(as_ids(ids)) == 0:
         raise ValueError(f"ids must hold one id for each record: ids=table['patient']. Received: ids={ids!r}.")
     found = one_a_record(ids, len(ids), "ids")
-    start = hashlib.blake2b(salt.encode() + b"\0", digest_size=8)
+    warn_of_spellings(found.tolist(), "ids")
+    start = hashlib.blake2b(salt.encode() + b"\0", digest_size=8, person=purpose.encode())
     return [_place(start, one) for one in found.tolist()]
 
 

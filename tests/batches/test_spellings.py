@@ -1,0 +1,107 @@
+"""Ids that differ in blanks, case or zeros alone bring a warning wherever ids are given; others don't."""
+
+import hashlib
+import re
+import unicodedata
+import warnings
+
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from tfdp_layers.batches.spellings import warn_of_spellings
+
+PEOPLE = np.arange(200) // 4
+X = np.random.default_rng(0).normal(size=(200, 3)).astype("float32")
+ENDS = ["", " ", "", "\t"]
+SEVERAL = {
+    "blanks behind": ([f"p{one}{ENDS[row % 4]}" for row, one in enumerate(PEOPLE)], "blanks"),
+    "blanks within": ([f"Ann{' ' * (1 + row % 2)}{one}" for row, one in enumerate(PEOPLE)], "blanks"),
+    "hard blanks": (
+        [f"Ann{chr(160) if row % 2 else ' '}{one}" for row, one in enumerate(PEOPLE)],
+        "Unicode's forms of a character",
+    ),
+    "case": ([f"{'pP'[row % 2]}{one}" for row, one in enumerate(PEOPLE)], "upper and lower case"),
+    "sharp s": ([f"{'Weiß' if row % 2 else 'WEISS'}{one}" for row, one in enumerate(PEOPLE)], "upper and lower case"),
+    "leading zeros": ([str(one) if row % 2 else f"{one:05d}" for row, one in enumerate(PEOPLE)], "leading zeros"),
+    "nothing but zeros": (["0", "000", *map(str, range(1, 199))], "leading zeros"),
+    "floats": ([str(one) if row % 2 else f"{one}.0" for row, one in enumerate(PEOPLE)], "a final .0"),
+    "composed letters": (
+        [unicodedata.normalize("NFC" if row % 2 else "NFD", f"é{one}") for row, one in enumerate(PEOPLE)],
+        "Unicode's forms of a character",
+    ),
+    "blanks and case": (["p1", "P1", "p1 ", *(f"q{one}" for one in range(197))], "blanks and upper and lower case"),
+    "bytes": ([f"p{one}{' ' * (row % 2)}".encode() for row, one in enumerate(PEOPLE)], "blanks"),
+}
+DIFFERENT = {
+    "one way": [f"p{one} " for one in PEOPLE],
+    "padded": [f"{one:05d}" for one in PEOPLE],
+    "all in capitals": [f"WARD {one:03d}/P{one % 7}" for one in PEOPLE],
+    "floats alone": [f"{one}.0" for one in PEOPLE],
+    "parts of one": [f"{one}.{row}" for one in range(10) for row in range(20)],
+    "zeros behind": ["1", "10", "100", *(f"{one}0" for one in range(300, 497))],
+    "hexadecimal": [f"{one * 2654435761 % 2**64:016x}" for one in range(200)],
+    "digests": [hashlib.blake2b(bytes([one]), digest_size=3).digest() for one in range(200)],
+    "integers": PEOPLE.tolist(),
+    "one id": ["p1"] * 200,
+}
+
+
+def said(ids, argument="unit_ids"):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_spellings(np.array(ids).tolist(), argument)
+    return [str(one.message) for one in caught]
+
+
+@pytest.mark.parametrize("name", SEVERAL)
+def test_one_person_written_in_several_ways_is_told_of_and_the_fix_writes_them_in_one(name):
+    ids, what = SEVERAL[name]
+    (message,) = said(ids)
+    found = re.fullmatch(
+        r"The (\d+) different ids in `unit_ids` become (\d+) where (.*) are overlooked, .*: (\[.*\])\. Where these are"
+        r" different people, nothing is lost\.",
+        message,
+    )
+    assert found is not None
+    assert found[3] == what
+    assert int(found[1]) == len(set(ids))
+    fixed = eval(found[4], {"unicodedata": unicodedata, "ids": ids})
+    assert len(set(fixed)) == int(found[2])
+    assert said(fixed) == []
+    assert not any(repr(one) in message for one in set(ids) if len(one) > 3)  # ids are private
+
+
+@pytest.mark.parametrize("name", DIFFERENT)
+def test_different_people_are_left_in_peace(name):
+    assert said(DIFFERENT[name]) == []
+
+
+IDS = SEVERAL["case"][0]
+CALLS = {
+    "batches": ("unit_ids", lambda: tfdp.PrivateBatches(X, sampling=tfdp.sampling.Poisson(2), unit_ids=IDS)),
+    "owners": (
+        "owners",
+        lambda: tfdp.PrivateBatches(X, sampling=tfdp.sampling.Poisson(2), owners=IDS, records_per_owner=4),
+    ),
+    "records": (
+        "unit_ids",
+        lambda: tfdp.PrivateBatches(
+            tfdp.records([(row, 0.0) for row in X], unit_ids=IDS), sampling=tfdp.sampling.Poisson(2)
+        ),
+    ),
+    "a metric": (
+        "unit_ids",
+        lambda: tfdp.release_metric(PEOPLE % 2, tfdp.accounting.Ledger(), stddev=0.1, unit_ids=IDS),
+    ),
+    "held_out": ("ids", lambda: tfdp.preprocessing.held_out(IDS)),
+    "folds": ("ids", lambda: tfdp.preprocessing.folds(IDS)),
+    "limit_owners": ("owners", lambda: tfdp.preprocessing.limit_owners([[one, "z"] for one in IDS], 4)),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_it_is_said_wherever_ids_are_given(name):
+    argument, call = CALLS[name]
+    with pytest.warns(UserWarning, match=rf"different ids in `{argument}` become .*nothing is lost\.$"):
+        call()

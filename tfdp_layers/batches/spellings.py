@@ -1,0 +1,69 @@
+"""One person whose id is written in several ways: several people to the library, each protected by itself."""
+
+import unicodedata
+from collections.abc import Callable, Sequence
+
+from tfdp_layers.caller import warn
+
+__all__ = ["warn_of_spellings"]
+
+
+def _form(one: str) -> str:
+    return one if one.isascii() else unicodedata.normalize("NFKC", one)
+
+
+def _blanks(one: str) -> str:
+    return " ".join(one.split())
+
+
+def _whole(one: str) -> str:
+    return one[:-2] if one.endswith(".0") and one[:-2].isdigit() else one
+
+
+def _zeros(one: str) -> str:
+    return one.lstrip("0")
+
+
+_WAYS: tuple[tuple[Callable[[str], str], str, str], ...] = (
+    (_form, "Unicode's forms of a character", "unicodedata.normalize('NFKC', {})"),
+    (_blanks, "blanks", "' '.join({}.split())"),
+    (str.casefold, "upper and lower case", "{}.casefold()"),
+    (_whole, "a final .0", "{}.removesuffix('.0')"),
+    (_zeros, "leading zeros", "{}.zfill(40)"),
+)
+"""What people write differently, and how the user writes it alike."""
+
+
+def warn_of_spellings(names: Sequence[int | str | bytes], argument: str) -> None:
+    """Warns where ids of text differ in nothing but what `_WAYS` lists; integers are told apart as they are.
+
+    Not noticed: other ways to write one id (hyphens, initials, typing errors), and zeros within ("p07" and "p7"). It
+    takes about a second for a million different ids. They are private: the warning quotes none.
+
+    Args:
+        names: the ids, all integers, all strings or all bytes; equal ones count once.
+        argument: how the caller gave them.
+    """
+    if not len(names) or not isinstance(names[0], str | bytes):
+        return
+    encoded = isinstance(names[0], bytes)
+    try:
+        texts = {one.decode() if isinstance(one, bytes) else str(one) for one in names}
+    except UnicodeDecodeError:  # no text: digests
+        return
+    if len({_zeros(_whole(_blanks(_form(one)).casefold())) for one in texts}) == len(texts):
+        return
+    left, seen, fix = texts, [], "one.decode()" if encoded else "one"
+    for alike, what, way in _WAYS:
+        fewer = {alike(one) for one in left}
+        if len(fewer) < len(left):
+            seen.append(what)
+            fix = way.format(fix)
+        left = fewer
+    listed = " and ".join(filter(None, [", ".join(seen[:-1]), seen[-1]]))
+    warn(
+        f"The {len(texts):,} different ids in `{argument}` become {len(left):,} where {listed} are overlooked, so some"
+        " people's ids seem to be written in several ways. Each way passes for a person of its own: whoever has several"
+        " is protected less than stated, and may be on both sides of a split. Before anything else write them in one"
+        f" way: [{fix} for one in ids]. Where these are different people, nothing is lost."
+    )
