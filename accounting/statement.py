@@ -97,6 +97,7 @@ class Statement(Shown):
       generators: where the noise came from, in words.
       unit: the word for whose contribution is hidden: "record", "unit", or what the caller calls a unit.
       stated: the day, and the versions of this library and of the accountants.
+      copied: whether a copy of the data set's ledger was stated, as the one in a saved model.
     """
 
     save, write, to_file = Elsewhere.several(
@@ -125,6 +126,7 @@ class Statement(Shown):
     generators: tuple[str, ...] = ()
     unit: str = "record"
     stated: str = field(default="", compare=False)
+    copied: bool = field(default=False, compare=False)
 
     @classmethod
     def from_ledger(cls, ledger: Ledger, delta: float, unit_name: str | None = None) -> "Statement":
@@ -170,6 +172,7 @@ class Statement(Shown):
             generators=_generators(entries),
             unit=word,
             stated=stated_by(),
+            copied=ledger.is_copy and ledger.dataset is not None,
         )
 
     def to_json(self) -> str:
@@ -189,7 +192,7 @@ class Statement(Shown):
         if self.void:
             lines.insert(0, row("VOID", "THIS STATEMENT DOES NOT HOLD. " + " ".join(self.void)))
         if self.dataset is not None:
-            lines.append(row("Data set", dataset_text(self.dataset, self.budget)))
+            lines.append(row("Data set", dataset_text(self.dataset, self.budget, self.copied)))
         lines += [row("Protects", f"{self.privacy_unit}; {self.relation}"), row("Meaning", self.meaning)]
         if self.dataset is None and self.privacy_unit != _UNITS[NumericSparse.unit]:
             lines.append(row("Data set", UNNAMED))

@@ -93,10 +93,11 @@ def meaning(epsilon: float, delta: float, unit: str = "record", most: int = 0) -
     return text
 
 
-def dataset_text(dataset: str, budget: tuple[float, float] | None) -> str:
-    """Whose ledger it is that is stated, and to what it keeps."""
+def dataset_text(dataset: str, budget: tuple[float, float] | None, copied: bool = False) -> str:
+    """Whose ledger it is that is stated, and to what it keeps. `copied`: by a copy, which knows nothing of later."""
     kept = f"; its budget is {cost_text(*budget, digits=6)}" if budget else ""
-    return f"{dataset!r}: all that was charged to its ledger, over all models, runs and released metrics{kept}"
+    until = ", as of when this copy of it was made" if copied else ""
+    return f"{dataset!r}: all that was charged to its ledger, over all models, runs and released metrics{until}{kept}"
 
 
 def stated_by() -> str:

@@ -1,13 +1,14 @@
 """`tfdp epsilon`: what a training run costs."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from absl import flags
 
 from tfdp_layers.accounting import Epsilon, Ledger, LedgerError, Statement, epsilon
 from tfdp_layers.accounting.charging import charge
-from tfdp_layers.accounting.stored import is_model_file, ledger_of_model_file
+from tfdp_layers.accounting.stored import is_model_file, ledger_of_model_file, notes_of_model_file
 from tfdp_layers.accounting.wording import cost_text
 from tfdp_layers.commands.command import Command, Refusal, fraction, needed, positive, print_json, wrapped
 from tfdp_layers.commands.sampled_run import SampledRun, define_sampled_run
@@ -83,10 +84,11 @@ def _run_ledger(values: flags.FlagValues) -> int:
             "--ledger says all about its run: leave out all other options but --delta, --unit-name and --json."
         )
     delta = fraction("delta", values.delta, "the probability with which the guarantee may fail")
-    ledger = _read(Path(values.ledger))
+    ledger, notes = _read(Path(values.ledger))
     spent = _epsilon(ledger, delta)
     try:
         statement = Statement.from_ledger(ledger, delta, values.unit_name)
+        statement = replace(statement, notes=(*statement.notes, *notes))
     except ValueError as error:
         raise Refusal(str(error)) from error
     if not values.json:
@@ -107,15 +109,18 @@ def _run_ledger(values: flags.FlagValues) -> int:
     return 0
 
 
-def _read(path: Path) -> Ledger:
-    """The ledger of a file, of a folder with a ledger.json, or of a saved model. Looking locks and writes nothing."""
+def _read(path: Path) -> tuple[Ledger, tuple[str, ...]]:
+    """The ledger of a file, of a folder with a ledger.json, or of a saved model, and what that says beside it.
+
+    Looking locks and writes nothing.
+    """
     path = path / "ledger.json" if (path / "ledger.json").is_file() else path
     try:
         if path.is_file() and is_model_file(path):
-            return ledger_of_model_file(path)
+            return ledger_of_model_file(path), notes_of_model_file(path)
         if path.is_file() and not _begins_as_one(path):
             raise Refusal(f"{path} is not a ledger, or its beginning is damaged. {_WHAT}")
-        return Ledger.read(path)
+        return Ledger.read(path), ()
     except (LedgerError, OSError) as error:
         hint = "" if path.is_file() else f" {_WHAT}"
         raise Refusal(f"the ledger cannot be read: {error}{hint}") from error

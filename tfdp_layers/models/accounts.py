@@ -14,6 +14,7 @@ from tfdp_layers.accounting.released import (
     is_paid_for,
     known_values,
     remember,
+    remember_copies,
     remember_later,
     remember_passing,
 )
@@ -114,6 +115,18 @@ def remember_computed(account: Account, variables: Iterable[Any]) -> None:
     made = list(variables)
     join_accounts(account, (), made)
     remember_released(account, made)
+
+
+def remember_copied(model: Any, variables: Iterable[Any], copies: Iterable[Any]) -> None:
+    """Lets numbers that were computed from a model's weights say what these cost.
+
+    Those of a training that goes on cost what its account holds when they are found: it may decide which are kept.
+    """
+    held, made = list(map(held_by, variables)), list(map(held_by, copies))
+    if getattr(model, "made_in_fit", 0) and any(map(is_paid_for, held)):
+        remember_passing(model._privacy.account, made, but=model._privacy.run.began_with)
+    else:
+        remember_copies(held, made)
 
 
 def remember_loaded(cost: Ledger, variables: Callable[[], Iterable[Any]]) -> None:

@@ -151,10 +151,14 @@ class Bookkeeping(KerasMixin):
         self._refuse_unpaid_weights()
         refuse_changed_constants(self)
         statement = Statement.from_ledger(self._privacy.ledger, check_delta(delta), unit_name)
+        return replace(statement, notes=(*statement.notes, *self._remarks()))
+
+    def _remarks(self) -> list[str]:
+        """What statements say of this model beside its ledger; files of it say so, too."""
         remarks = list(self._privacy.remarks)
         if self._privacy.run is None and _CHANGED not in remarks and self._changed_elsewhere():
             remarks.append(_CHANGED)
-        return replace(statement, notes=(*statement.notes, *remarks))
+        return remarks
 
     def _changed_elsewhere(self) -> bool:
         """Whether weights are not what the last training left: they hold other numbers, or others are in their place.

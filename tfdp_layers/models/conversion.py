@@ -4,7 +4,6 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.accounting.released import remember_copies
 from tfdp_layers.certificates.constants import has_given_constants
 from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.layers.attention import ClippedMultiHeadAttention
@@ -24,8 +23,9 @@ from tfdp_layers.layers.gradient_filter import GradientFilter
 from tfdp_layers.layers.lipschitz import GroupSort, LipschitzConv2D, LipschitzDense
 from tfdp_layers.layers.lipschitz_base import LipschitzLayer
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
+from tfdp_layers.models.accounts import remember_copied
 from tfdp_layers.rules.rows import ROUNDING
-from tfdp_layers.structure import held_by, inputs_of, outputs_of
+from tfdp_layers.structure import inputs_of, outputs_of
 from tfdp_layers.uses.counted import CountedLayer
 
 _OURS = ("gradient_clip", "input_clip", "upstream_clip", "bias_clip", "bound")
@@ -93,7 +93,7 @@ def plain_model(model: keras.Model) -> keras.Model:
         else:
             enable_same_lora(source, target)
             target.set_weights(source.get_weights())
-        remember_copies(map(held_by, source.weights), map(held_by, target.weights))
+        remember_copied(model, source.weights, target.weights)
     return copy
 
 

@@ -8,11 +8,19 @@ from typing import Any
 
 import numpy as np
 
+from tfdp_layers.accounting.choice import counted_by
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 from tfdp_layers.accounting.released import loading, remember_now
-from tfdp_layers.accounting.stored import read_paid_weights, read_stored_ledger, write_paid_weights, write_stored_ledger
+from tfdp_layers.accounting.stored import (
+    read_paid_weights,
+    read_stored_ledger,
+    read_stored_notes,
+    write_paid_weights,
+    write_stored_ledger,
+    write_stored_notes,
+)
 from tfdp_layers.certificates.constants import refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.layers.carried import HDF5, charging_what_is_kept, refuse_hdf5, saving_whole
@@ -26,6 +34,7 @@ from tfdp_layers.models.accounts import (
     remember_loaded,
 )
 from tfdp_layers.models.bookkeeping import Bookkeeping
+from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.quantizing import refuse_calibration
 from tfdp_layers.models.whole_file import whole_file
 from tfdp_layers.structure import held_by
@@ -161,7 +170,9 @@ class WeightFiles(Bookkeeping):
         self._refuse_unpaid_weights()
         refuse_changed_constants(self)
         super().save_own_variables(store)
-        write_stored_ledger(store, self._privacy.ledger)
+        kept = kept_of(self._privacy.run, self._privacy.ledger)
+        write_stored_ledger(store, kept.ledger)
+        write_stored_notes(store, [*self._remarks(), *kept.notes], kept.counted)
         mixed = {id(w) for layer in layers_with_lora(self) if any(paid_for(layer.weights)) for w in layer.weights}
         weights = self._trained_by_fits()
         paid = zip(weights, paid_for(weights), strict=True)
@@ -192,13 +203,18 @@ class WeightFiles(Bookkeeping):
         # Keras loads the weights of layers after a failure here too (and only warns, with skip_mismatch).
         self._privacy.unpaid = self._privacy.asked = True
         variables, stored = read_stored_ledger(store)
-        paid = read_paid_weights(variables)
+        paid, (notes, counted) = read_paid_weights(variables), read_stored_notes(variables)
         if stored is not None:
             with loading():
                 self._settle_accounts()
-                self._privacy.ledger.merge(stored)
-                if stored.updates:
-                    self._share_cost(paid, stored)
+                cost = counted_by(self._privacy.ledger, stored, counted)
+                self._privacy.ledger.merge(cost)
+                if stored.updates:  # a training that runs goes on to make what is planned
+                    self._share_cost(paid, cost if self._privacy.run is None else stored)
+            if counted is not None and cost is stored:
+                notes.append(counted.note)
+            for note in notes:
+                self._privacy.remark(note)
         elif not getattr(_loading, "public", False):
             raise ValueError(_UNPAID)
         self._privacy.unpaid = False

@@ -1,0 +1,324 @@
+"""Which weights of a training are the best is decided by all its steps: a file of them states what all of them cost."""
+
+import copy
+import json
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from tfdp_layers.accounting import Ledger, LedgerError, released, stored
+from tfdp_layers.commands import cli
+from tfdp_layers.models import kept, weight_files
+
+X, Y = np.random.default_rng(0).normal(size=(16, 3)).astype("float32"), np.ones((16, 1), "float32")
+PUBLIC = (np.full((4, 3), 2.0, "float32"), np.zeros((4, 1), "float32"))
+DELTA = 1e-3
+
+
+@keras.saving.register_keras_serializable()
+class Same(keras.metrics.Metric):
+    """Best at the first epoch: never better than that."""
+
+    def __init__(self, name="same", **kwargs):
+        super().__init__(name=name, **kwargs)
+        self.value = self.add_weight(initializer="zeros", name="value")
+
+    def update_state(self, y, p, sample_weight=None):
+        self.value.assign(0.0)
+
+    def result(self):
+        return self.value + 0.0
+
+
+def model_of(ledger=None):
+    model = tfdp.PrivateSequential([keras.Input((3,)), keras.layers.Dense(2), keras.layers.Dense(1)])
+    model.compile(tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(0.1), 1.0), "mse", metrics=[Same()])
+    if ledger is not None:
+        model.ledger = ledger
+    return model
+
+
+def best(path, **options):
+    """Keeps the first epoch: a metric that is the same in all of them is never better again."""
+    return keras.callbacks.ModelCheckpoint(path, monitor="val_same", mode="max", save_best_only=True, **options)
+
+
+def fit(model, *callbacks, epochs=3, **options):
+    """Two steps an epoch."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(
+            X, Y, batch_size=8, epochs=epochs, verbose=0, validation_data=PUBLIC, callbacks=list(callbacks), **options
+        )
+    return model
+
+
+def forget():
+    """As another process sees it."""
+    released._released.clear()
+    released._passing = type(released._passing)()
+
+
+def said(notes):
+    """But for what other tests of this process make of the same records."""
+    return " ".join(note for note in notes if not note.startswith("These records"))
+
+
+def printed(path, capsys):
+    """What `tfdp epsilon` says of a file: its steps, and all of its notes in one text."""
+    capsys.readouterr()
+    cli.main(["epsilon", "--ledger", str(path), "--delta", str(DELTA), "--json"])
+    found = json.loads(capsys.readouterr().out)
+    return found["steps"], found["epsilon"], said(found["statement"]["notes"])
+
+
+def stated(model):
+    statement = model.privacy_statement(DELTA)
+    return statement.steps, statement.epsilon, said(statement.notes)
+
+
+def load(path):
+    """A model with a file's weights, in what is like another process."""
+    forget()
+    if str(path).endswith(".keras"):
+        return tfdp.load_model(path)
+    model = model_of()
+    model.load_weights(path)
+    return model
+
+
+@pytest.mark.parametrize("name", ["best.keras", "best.weights.h5"])
+def test_a_file_of_the_best_epoch_states_all_that_the_training_planned(name, tmp_path, capsys):
+    path = tmp_path / name
+    model = fit(model_of(), best(path, save_weights_only="weights" in name))
+    _, whole, notes = stated(model)
+    assert not notes
+    for steps, epsilon, note in (printed(path, capsys), stated(load(path))):
+        assert (steps, epsilon) == (6, pytest.approx(whole, abs=1e-9))
+        assert "kept as the best of a training, after 2 of its 6 steps" in note
+    again = load(path)
+    assert again.ledger.holds(model.ledger)
+    fit(again, epochs=1)
+    assert stated(again)[0] == 8  # and goes on from there
+
+
+def test_a_file_that_counted_its_own_steps_alone_would_be_seen(tmp_path, capsys, monkeypatch):
+    """The planted bug: what files held before."""
+    monkeypatch.setattr(weight_files, "kept_of", lambda run, ledger: kept.Kept(ledger))
+    path = tmp_path / "best.keras"
+    model = fit(model_of(), best(path))
+    steps, epsilon, notes = printed(path, capsys)
+    assert steps == 2
+    assert epsilon < stated(model)[1]
+    assert not notes
+
+
+class Own(keras.callbacks.Callback):
+    """Does one thing at the end of the first epoch."""
+
+    def __init__(self, do):
+        super().__init__()
+        self.do, self.found = do, None
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == 0:
+            self.found = self.do(self.model)
+
+
+class Better(keras.callbacks.ModelCheckpoint):
+    """The user's own, derived of Keras'."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        super().on_epoch_end(epoch, logs)
+
+
+class Within(keras.callbacks.Callback):
+    """Hands on to another."""
+
+    def __init__(self, other):
+        super().__init__()
+        self.other = other
+
+    def on_epoch_end(this, epoch, logs=None):  # noqa: N805 (whatever it calls itself)
+        this.other.set_model(this.model)
+        this.other.on_epoch_end(epoch, logs)
+
+
+@pytest.mark.parametrize("kind", ["derived", "within another"])
+def test_callbacks_that_keep_the_best_by_keras_code_are_seen(kind, tmp_path, capsys):
+    path = tmp_path / "best.keras"
+    options = {"monitor": "val_same", "mode": "max", "save_best_only": True}
+    fit(model_of(), Better(path, **options) if kind == "derived" else Within(best(path)))
+    assert printed(path, capsys)[0] == 6
+
+
+def test_the_best_by_a_loop_of_the_callers_own(tmp_path, capsys):
+    path, model = tmp_path / "best.keras", model_of()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        options = {"batch_size": 8, "epochs": 3, "verbose": 0, "validation_data": PUBLIC, "callbacks": [best(path)]}
+        with model.private_run(X, Y, **options) as run:
+            for batch in run:
+                run.step(batch)
+    assert printed(path, capsys)[0] == stated(model)[0] == 6
+
+
+def test_as_many_steps_are_counted_as_the_budget_allows(tmp_path, capsys):
+    ledger = Ledger()
+    probe = fit(model_of(ledger), epochs=2)
+    limit = stated(probe)[1]  # of four steps
+    path = tmp_path / "best.keras"
+    model = fit(model_of(), best(path), tfdp.callbacks.PrivacyBudget(limit + 1e-6, DELTA), epochs=9)
+    steps, epsilon, _ = printed(path, capsys)
+    assert steps == stated(model)[0] == 4
+    assert epsilon <= limit + 1e-6
+
+
+def test_a_training_that_ends_earlier_is_counted_whole_elsewhere_and_as_it_was_where_it_ran(tmp_path, capsys):
+    path = tmp_path / "best.weights.h5"
+    stop = keras.callbacks.EarlyStopping("val_same", mode="max", patience=1)
+    model = fit(model_of(), best(path, save_weights_only=True), stop, epochs=5)
+    assert stated(model)[0] == 4
+    model.load_weights(path)  # its own ledger counts that very training
+    assert stated(model)[0] == 4
+    assert not stated(model)[2]
+    twin = model_of()
+    twin.set_weights(model.get_weights())
+    assert stated(twin)[0] == 4
+    assert printed(path, capsys)[0] == stated(load(path))[0] == 10
+
+
+def test_the_ledger_of_a_data_set_counts_its_own_trainings_itself(tmp_path):
+    file, path = tmp_path / "ledger.json", tmp_path / "best.weights.h5"
+    stop = keras.callbacks.EarlyStopping("val_same", mode="max", patience=1)
+    ledger = Ledger(file, dataset="clinic")
+    fit(model_of(ledger), best(path, save_weights_only=True), stop, epochs=5)
+    ledger.close()
+    forget()
+    again = model_of(Ledger(file))
+    again.load_weights(path)
+    assert stated(again)[0] == 4
+    assert "as of when this copy" not in " ".join(str(again.privacy_statement(DELTA)).split())
+    elsewhere = load(path)
+    assert stated(elsewhere)[0] == 10
+    text = " ".join(str(elsewhere.privacy_statement(DELTA)).split())
+    assert "'clinic': all that was charged to its ledger" in text
+    assert "as of when this copy of it was made" in text
+
+
+def test_an_older_ledger_put_back_takes_the_files_count(tmp_path):
+    """It lacks some of what was made when the file was saved: so its own count is not that of the training."""
+    path = tmp_path / "best.weights.h5"
+    model = fit(model_of(), best(path, save_weights_only=True))
+    saved, notes = stored.ledger_of_model_file(path), stored._variable_of(path, stored.STORED_NOTES)
+    counted = stored.read_stored_notes({stored.STORED_NOTES: notes})[1]
+    assert (counted.made, saved.steps) == (2, 6)
+    behind = Ledger()
+    assert weight_files.counted_by(behind, saved, counted).steps == 6
+    assert weight_files.counted_by(model.ledger, saved, counted).steps == 6
+    assert weight_files.counted_by(model.ledger.copy(), saved, counted) is saved  # a copy counts nothing itself
+
+
+def test_a_best_file_is_loaded_by_the_process_that_wrote_it_with_the_larger_count(tmp_path):
+    """Values of the middle of the training, which other models may hold, do not make it less."""
+    path, early = tmp_path / "best.keras", Own(lambda model: model.get_weights())
+    stop = keras.callbacks.EarlyStopping("val_same", mode="max", patience=1)
+    fit(model_of(), early, best(path), stop, epochs=5)
+    other = model_of()
+    other.set_weights(early.found)
+    assert stated(other)[0] == 4
+    loaded = tfdp.load_model(path)
+    assert stated(loaded)[0] == 10
+    assert stated(tfdp.load_model(path))[0] == 10
+
+
+@pytest.mark.parametrize("way", ["its own save", "its own save_weights", "ModelCheckpoint of every epoch", "a copy"])
+def test_what_else_is_kept_in_the_middle_says_what_a_choice_would_cost(way, tmp_path, capsys):
+    path = tmp_path / ("first.weights.h5" if "weights" in way else "first.keras")
+    if way == "ModelCheckpoint of every epoch":
+        keeper = keras.callbacks.ModelCheckpoint(str(tmp_path / "{epoch}.keras"))
+        path = tmp_path / "1.keras"
+    else:
+        ways = {"its own save_weights": lambda m: m.save_weights(path), "a copy": copy.deepcopy}
+        keeper = Own(ways.get(way, lambda m: m.save(path)))
+    model = fit(model_of(), keeper)
+    assert not stated(model)[2]
+    words = "while a training ran, after 2 of its 6 steps. If how the training went on decided which were kept"
+    assert words in stated(keeper.found if way == "a copy" else load(path))[2]
+    if way != "a copy":
+        assert printed(path, capsys)[0] == 2
+        assert words in printed(path, capsys)[2]
+        assert words in stated(load(path))[2]
+    if "{epoch}" in str(getattr(keeper, "filepath", "")):
+        assert not printed(tmp_path / "3.keras", capsys)[2]  # no step followed
+
+
+def test_what_a_hook_keeps_in_memory_costs_what_the_training_did():
+    keeper = Own(lambda model: (model.get_weights(), model.to_keras()))
+    fit(model_of(), keeper)
+    weights, plain = keeper.found
+    twin = model_of()
+    twin.set_weights(weights)
+    assert stated(twin)[0] == stated(tfdp.make_private(plain))[0] == 6
+
+
+def test_a_backup_is_exact_and_says_nothing(tmp_path):
+    """Whoever goes on from it makes the other steps."""
+
+    def crash(epoch, logs):
+        if epoch == 1:
+            raise InterruptedError
+
+    crashing = keras.callbacks.LambdaCallback(on_epoch_begin=crash)
+    with pytest.raises(InterruptedError):
+        fit(model_of(), keras.callbacks.BackupAndRestore(str(tmp_path)), crashing)
+    forget()
+    model = fit(model_of(), keras.callbacks.BackupAndRestore(str(tmp_path)))
+    assert stated(model)[0] == 6
+    assert not stated(model)[2]
+
+
+def test_early_stopping_that_puts_the_best_back_states_the_whole_training(tmp_path, capsys):
+    stop = keras.callbacks.EarlyStopping("val_same", mode="max", patience=1, restore_best_weights=True)
+    model = fit(model_of(), stop, epochs=5)
+    model.save(tmp_path / "model.keras")
+    assert stated(model)[0] == printed(tmp_path / "model.keras", capsys)[0] == 4
+    assert not stated(model)[2]
+    assert not printed(tmp_path / "model.keras", capsys)[2]
+
+
+def test_a_tuners_callback_that_keeps_its_best_epoch_counts_as_well():
+    module = {"__module__": "keras_tuner.engine.tuner_utils"}
+    saver = type("SaveBestEpoch", (keras.callbacks.Callback,), module)()
+    assert not kept.keeps_best(saver)
+    saver.objective = None
+    assert not kept.keeps_best(saver)  # keeps every epoch
+    saver.objective = "val_loss"
+    assert kept.keeps_best(saver)
+    assert not kept.keeps_best(keras.callbacks.BackupAndRestore("here"))
+
+
+def test_notes_travel_with_a_file(tmp_path, capsys):
+    """That something else changed the weights, here an ordinary training of a model around them."""
+    path = tmp_path / "model.keras"
+    model = fit(model_of(), epochs=1)
+    outer = keras.Sequential([keras.Input((3,)), model, keras.layers.Dense(1)])
+    outer.compile("sgd", "mse")
+    outer.fit(X, Y, verbose=0)
+    model.save(path)
+    loaded = load(path)
+    assert "something else changed them" in stated(loaded)[2]
+    assert "something else changed them" in printed(path, capsys)[2]
+    loaded.save(path)
+    assert stated(load(path))[2] == stated(loaded)[2]
+    fit(model_of(), epochs=1).save(path)
+    assert not printed(path, capsys)[2]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"notes": [1], "counted": null}', '{"notes": [], "counted": [1, 2]}'])
+def test_damaged_notes_are_refused(text):
+    with pytest.raises(LedgerError, match="damaged"):
+        stored.read_stored_notes({stored.STORED_NOTES: np.frombuffer(text.encode(), np.uint8)})

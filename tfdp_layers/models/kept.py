@@ -1,0 +1,81 @@
+"""What is said of weights that are kept while a training runs: which of them are kept may depend on how it goes on."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from tfdp_layers.accounting import Ledger
+from tfdp_layers.accounting.choice import Counted, with_planned
+from tfdp_layers.callbacks.steering import of_keras_tuner
+
+__all__ = ["Kept", "kept_of"]
+
+_CHOSEN = (
+    "These weights were kept as the best of a training, after {made} of its {planned} steps. Which are the best depends"
+    " on all its steps, so all are counted here that it planned and its budget allowed: too many if it ended earlier."
+)
+_MIDDLE = (
+    "These weights were {kept} while a training ran, after {made} of its {planned} steps. If how the training went on"
+    " decided which were kept, as for the best of them, the choice costs what the whole training did: see the ledger of"
+    " the model that it ended with."
+)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What goes with weights that are saved.
+
+    Attributes:
+        ledger: what they cost.
+        counted: what that counts though it was not released yet; None without any.
+        notes: what statements say besides.
+    """
+
+    ledger: Ledger
+    counted: Counted | None = None
+    notes: tuple[str, ...] = ()
+
+
+def kept_of(run: Any, ledger: Ledger, *, copied: bool = False) -> Kept:
+    """What goes with weights that whoever called this saves, or copies.
+
+    The best weights of a training are a function of all its releases: that a file still holds the first ones says that
+    none of the later ones were better. So a file of Keras' or KerasTuner's callbacks that keep the best counts what
+    the training plans. Of other files and copies nobody sees whether they are chosen: a note says what that would cost.
+
+    Args:
+        run: the `Run` of the training that goes on; None outside of one.
+        copied: says that it is a copy in memory.
+    """
+    if run is None or run.plan is None or run.made >= run.plan.steps:
+        return Kept(ledger)
+    steps = {"made": f"{run.made:,}", "planned": f"{run.plan.steps:,}"}
+    keepers = callbacks_here()
+    if any(map(keeps_best, keepers)) and run.token is not None and not copied:
+        chosen, counted = with_planned(ledger, run.token, run.plan.steps - run.made, _CHOSEN.format(**steps))
+        return Kept(chosen, counted)
+    if keepers and isinstance(keepers[0], keras.callbacks.BackupAndRestore):
+        return Kept(ledger)  # whoever goes on from it makes the other steps
+    return Kept(ledger, None, (_MIDDLE.format(kept="copied" if copied else "saved", **steps),))
+
+
+def keeps_best(callback: Any) -> bool:
+    """Whether a callback writes weights over by others that are better."""
+    if of_keras_tuner(callback):
+        return getattr(callback, "objective", None) is not None
+    return bool(getattr(callback, "save_best_only", False))
+
+
+def callbacks_here() -> list[Any]:
+    """The callbacks whose code called this, the innermost first."""
+    frame: Any = sys._getframe(1)
+    found = []
+    while frame is not None:
+        code = frame.f_code
+        first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if isinstance(first, keras.callbacks.Callback):
+            found.append(first)
+        frame = frame.f_back
+    return found
