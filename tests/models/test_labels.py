@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from tfdp_layers.models.fit_arguments import labels_of
 from tfdp_layers.models.labels import check_labels, public_classes, warn_of_logits
 from tfdp_layers.per_record.losses import PerRecordLoss
 
@@ -52,6 +53,65 @@ def test_what_is_no_class_is_not_looked_at():
     check_labels(classifier(outputs=2), SPARSE, huge)
     check_labels(classifier(built=False), SPARSE, huge)
     check_labels(classifier(), SPARSE, [7])  # a list has no shape: the loss itself speaks up
+
+
+class Source:
+    """Records by index."""
+
+    def __init__(self, labels):
+        self.labels = labels
+
+    def __len__(self):
+        return len(self.labels)
+
+    def __getitem__(self, index):
+        return np.zeros(2, "float32"), self.labels[index]
+
+
+def pipeline(labels):
+    return tf.data.Dataset.from_tensor_slices((np.zeros((len(labels), 2), "float32"), labels))
+
+
+KINDS = {
+    "pipeline": lambda labels: tfdp.records(pipeline(labels)),
+    "shuffled": lambda labels: tfdp.records(pipeline(labels).shuffle(12)),
+    "source": lambda labels: tfdp.records(Source(labels)),
+    "class": Source,
+    "batches": lambda labels: tfdp.PrivateBatches(np.zeros((12, 2)), labels, tfdp.sampling.Poisson(4)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("loss", "units"), [(SPARSE, 3), (keras.losses.BinaryCrossentropy(from_logits=True), 1)])
+def test_labels_that_come_with_the_records_are_looked_at_as_arrays_are(kind, loss, units):
+    labels = np.arange(12) % 3 if units == 3 else np.arange(12) % 2
+    private = tfdp.make_private(keras.Sequential([keras.Input((2,)), keras.layers.Dense(units)]))
+    private.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0), loss)
+    with pytest.raises(
+        ValueError, match=r"must lie in 0\.\.2, and|labels from 0 to 1, and some of y lie outside"
+    ) as told:
+        private.fit(KINDS[kind]((labels + 1).astype("float32")), batch_size=None if kind == "batches" else 4, verbose=0)
+    assert "INVALID" not in str(told.value)
+    assert private.ledger.steps == 0
+    private.fit(KINDS[kind](labels.astype("float32")), batch_size=None if kind == "batches" else 4, verbose=0)
+    assert private.ledger.steps == 3
+
+
+def test_records_by_index_are_read_only_where_their_labels_are_classes():
+    class Slow(Source):
+        read = 0
+
+        def __getitem__(self, index):
+            type(self).read += 1
+            return super().__getitem__(index)
+
+    source = tfdp.records(Slow(np.ones(40, "float32")))
+    given = tfdp.PrivateBatches(source, sampling=tfdp.sampling.Poisson(4))
+    before = Slow.read
+    check_labels(classifier(), "mse", lambda: labels_of(given))
+    assert Slow.read == before
+    check_labels(classifier(), SPARSE, lambda: labels_of(given))
+    assert Slow.read == before + 32
 
 
 # Shapes ---------------------------------------------------------------------------------------------------------------

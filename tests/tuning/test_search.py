@@ -46,6 +46,20 @@ def test_a_search_is_one_entry_and_the_best_model_is_charged_for_it_alone(exactl
     assert [e.release.kind for e in ledger.entries] == ["selection", "step"]
 
 
+def test_a_further_fit_finds_the_noise_for_its_own_budget_and_keeps_to_that_of_the_search_without(exactly, tmp_path):
+    exactly(1)
+    best = found()
+    best.model.save(tmp_path / "best.keras")
+    best.model.fit(X, Y, batch_size=32, epochs=1, verbose=0)
+    assert best.model.optimizer.noise_multiplier == best.noise_multiplier
+    for model in (best.model, tfdp.load_model(tmp_path / "best.keras")):
+        budget = tfdp.callbacks.PrivacyBudget(epsilon=6.0, delta=1e-3)
+        history = model.fit(X, Y, batch_size=32, epochs=4, callbacks=[budget], verbose=0)
+        assert len(history.epoch) == 4
+        assert model.optimizer.noise_multiplier != best.noise_multiplier
+        assert 5.9 < epsilon(model.ledger, 1e-3) <= 6.0
+
+
 def told(count, exactly, capsys):
     """All that a search of so many trials leaves behind, but for the values of numbers that were drawn."""
     exactly(count)

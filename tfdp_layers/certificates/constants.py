@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 import keras
 import numpy as np
 
+from tfdp_layers.certificates.ordinary import declare, optimizers_on, undeclared
 from tfdp_layers.instances import refuse_class, refuse_other_kind
 
 Layer = TypeVar("Layer", bound=keras.layers.Layer)
-_MARK, _STEPS = "_constants_declared_public", "_steps_declared_public"
+_MARK = "_constants_declared_public"
 
 
 def public(layer: Layer) -> Layer:
@@ -21,12 +22,13 @@ def public(layer: Layer) -> Layer:
     `fit` refuses what could have been learned by `adapt`, and cannot see where it came from. For a model that Keras
     trained on public data, before `make_private(tfdp.public(model))`: it would warn of these steps. The word of the
     caller is an assumption of the guarantee, and holds for the constants, and the number of steps, as they are now:
-    where they change later, `fit` refuses them, or `make_private` warns, again. It is not saved: whoever trains a
-    loaded model gives it anew.
+    where they change later, `fit` refuses them, or warns as `make_private` does, again. It is not saved: whoever trains
+    a loaded model gives it anew.
 
     Args:
         layer: a Normalization, Discretization, IntegerLookup, StringLookup or TextVectorization layer whose constants
-            are set, a model that took steps of an ordinary optimizer, or a model with such inside, at any depth.
+            are set, a model with weights that took steps of an ordinary optimizer, or a model with such inside, at any
+            depth.
 
     Returns: the layer.
     Raises: ValueError where there is no such layer, or it is not built.
@@ -36,7 +38,8 @@ def public(layer: Layer) -> Layer:
         layer, keras.layers.Layer, "What is declared public", "a layer with constants, or a model of such layers"
     )
     held = [one for one in layer._flatten_layers() if not has_given_constants(one)]
-    trained = [one for one in layer._flatten_layers() if undeclared_steps(one)]
+    trained = [one.optimizer for one in layer._flatten_layers() if undeclared_steps(one)]
+    trained += optimizers_on(layer.weights)  # of models that share its layers, and of loops
     if not held and not trained:
         raise ValueError(
             f"Layer {layer.name!r} ({type(layer).__name__}) holds no constants that adapt() could have learned, and"
@@ -46,17 +49,15 @@ def public(layer: Layer) -> Layer:
     for one, found in zip(held, digests, strict=True):
         vars(one)[_MARK] = found
     for one in trained:
-        vars(one)[_STEPS] = undeclared_steps(one)
+        declare(one)
     return layer
 
 
 def undeclared_steps(model: Any) -> int:
     """How many steps an ordinary optimizer took on a model; 0 if none, or `public` was told of these and none more."""
-    optimizer = getattr(model, "optimizer", None) if isinstance(model, keras.Model) else None
-    if not isinstance(optimizer, keras.optimizers.Optimizer) or hasattr(type(model), "ledger"):
+    if not isinstance(model, keras.Model) or hasattr(type(model), "ledger"):
         return 0
-    steps = int(np.max(np.asarray(optimizer.iterations)))
-    return 0 if vars(model).get(_STEPS) == steps else steps
+    return undeclared(getattr(model, "optimizer", None))
 
 
 def refuse_changed_constants(model: keras.Model) -> None:

@@ -15,6 +15,7 @@ from tfdp_layers.batches.texts import is_text
 from tfdp_layers.certificates.constants import refusal_of_constants
 from tfdp_layers.instances import refuse_other_kind
 from tfdp_layers.layers.adapted import AdaptedLayer
+from tfdp_layers.models.earlier import warn_of_features
 from tfdp_layers.models.kept_features import file_for, writing
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.noise.cores import cores
@@ -54,6 +55,8 @@ def features(
             with the same ones only opens it. Such a file is as private as the records.
 
     Returns: (n, ...), an array; from a cache a memory-mapped one, not writable, of which nothing is in memory at first.
+        Warns of weights that an ordinary optimizer trained here: `tfdp.public(prefix)` declares that it was on public
+        data.
     Raises: ValueError for an empty x; a prefix with layers that this library trains or adapts on private data, whose
         cost would be lost, or with constants of preprocessing that `adapt` may have learned (`tfdp.public` declares
         them); and one whose output for a record depends on the other records: proved, or where no proof is found,
@@ -68,6 +71,7 @@ def features(
     for layer in layers:
         refuse_other_kind(layer, keras.layers.Layer, "The prefix", "a Keras layer or model, or a list of layers")
         refuse_private(layer)
+        warn_of_features(layer)
     wanted = None if dtype is None else np.dtype(dtype)
     if cache is None:
         made = computed(layers, x, batch_size, jit_compile, lambda shape, found: np.empty(shape, wanted or found))

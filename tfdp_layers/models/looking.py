@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import sys
 from collections.abc import Callable, Iterator
@@ -14,9 +15,12 @@ import tensorflow as tf
 from tfdp_layers.batches.texts import text_tensors
 from tfdp_layers.models.fit_arguments import shares_records
 from tfdp_layers.models.run import PrivacyState
+from tfdp_layers.models.validation_rows import warn_of_private_rows
 from tfdp_layers.structure import KerasMixin
 
-__all__ = ["Looking"]
+__all__ = ["Looking", "choosing"]
+
+_CHOSEN_ON: contextvars.ContextVar[Any] = contextvars.ContextVar("chosen_on", default=None)
 
 
 def watch_of(model: Any) -> Any:
@@ -31,6 +35,39 @@ def holds_records(model: Any, x: Any) -> bool:
     return shares_records(model._privacy.run.batches, x if isinstance(x, tf.data.Dataset) else (x,))
 
 
+@contextlib.contextmanager
+def choosing(batches: Any) -> Iterator[None]:
+    """Inside, a function of the caller's chooses among models, and none may tell it anything of these batches' records.
+
+    Args:
+        batches: what the models were trained on; None where they may tell anything.
+    """
+    token = _CHOSEN_ON.set(batches)
+    try:
+        yield
+    finally:
+        _CHOSEN_ON.reset(token)
+
+
+def refuse_chosen(what: str, x: Any, y: Any = None) -> None:
+    """Raises ValueError where an objective asks a model for this, of the records that it was trained on.
+
+    Warns of copies of them, as of such among validation data.
+    """
+    batches = _CHOSEN_ON.get()
+    if batches is None:
+        return
+    given = x if isinstance(x, tf.data.Dataset) else (x, y)
+    if shares_records(batches, given):
+        raise ValueError(
+            f"The objective asks for {what} of the training records: such a score carries no noise, and choosing by it"
+            " would leak. Let it score by public data; or choose by the private records, with noise, for a part of the"
+            " budget: objective=tfdp.tuning.NoisyMean(lambda model: model.predict(x, verbose=0).argmax(-1) == y,"
+            " stddev=0.02)."
+        )
+    warn_of_private_rows(batches, given, "what the objective scores by")
+
+
 def noted(name: str) -> Callable[..., Any]:
     """Keras' method of this name, which notes where a watched callback or loop gives it the training records."""
     method = getattr(keras.Model, name)
@@ -41,6 +78,8 @@ def noted(name: str) -> Callable[..., Any]:
         watch = watch_of(self)
         if watch is not None and holds_records(self, x):
             watch.asked(f"{name}() of the training records")
+        if watch is None:
+            refuse_chosen(f"{name}()", x, args[1] if name == "evaluate" and len(args) > 1 else kwargs.get("y"))
         if args:
             args = (text_tensors(args[0]), *args[1:])
         elif "x" in kwargs:
@@ -94,10 +133,14 @@ class Looking(KerasMixin):
     @functools.wraps(keras.Model.__call__)
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         watch = watch_of(self) if tf.executing_eagerly() else None
-        if watch is not None:
+        if watch is not None or (_CHOSEN_ON.get() is not None and tf.executing_eagerly()):
             given = [one for one in keras.tree.flatten((args, kwargs)) if hasattr(one, "__array__")]
             given = [one for one in given if "GPU" not in str(getattr(one, "device", ""))]  # copies, and slow to fetch
-            if given and holds_records(self, given):
+            if not given:
+                pass
+            elif watch is None:
+                refuse_chosen("the model's outputs", given)
+            elif holds_records(self, given):
                 watch.asked("the model's outputs of the training records")
         return super().__call__(*args, **kwargs)
 

@@ -8,7 +8,7 @@ import keras
 from tfdp_layers.instances import refuse_class
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.conversion import clipped_twin, plain_model
-from tfdp_layers.models.earlier import warn_of_earlier
+from tfdp_layers.models.earlier import warn_of_earlier, warn_of_ordinary
 from tfdp_layers.models.elsewhere import unexpected
 from tfdp_layers.models.preprocessor import warn_of_preprocessor
 from tfdp_layers.models.training import PrivateTraining
@@ -158,6 +158,7 @@ def make_private(
     warn_of_preprocessor(model)
     origin = model
     if bounding == "backprop_clipping":
+        warn_of_ordinary(model.name, model.weights)  # of the copies nobody could tell later
         clips = {"gradient_clip": gradient_clip, "input_clip": input_clip, "upstream_clip": upstream_clip}
         source, model = (
             model,

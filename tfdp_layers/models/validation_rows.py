@@ -26,7 +26,7 @@ _NUMBERS, _CHOOSES = ("Range", "Random"), ("Take", "Skip", "Shard", "Filter", "W
 _GRID = 0.25
 
 
-def warn_of_private_rows(batches: Batches, given: Any) -> None:
+def warn_of_private_rows(batches: Batches, given: Any, what: str = "validation_data") -> None:
     """Warns where most rows of validation data are those of training records, or come from one source with these.
 
     What is split off the private records is as private as they are, whether it is trained on or not. Seen are equal
@@ -37,33 +37,34 @@ def warn_of_private_rows(batches: Batches, given: Any) -> None:
 
     Args:
         given: `validation_data` of `fit`: arrays, (x, y) and weights, or a tf.data pipeline.
+        what: they are called.
     """
     store = getattr(batches, "_store", None)
     mine = _leaves(store.structure[:2]) if isinstance(store, ArrayStore) else None
     if isinstance(given, tf.data.Dataset):
-        _look_at_pipeline(batches, mine, given)
+        _look_at_pipeline(batches, mine, given, what)
     elif mine is not None and (isinstance(given, list | tuple) or hasattr(given, "__array__")):
         with contextlib.suppress(ValueError):  # data that cannot be evaluated: `check_validation` says so
             x, y, _ = keras.utils.unpack_x_y_sample_weight(given)
             theirs = _leaves((arrays("x", x), None if y is None else arrays("y", y)))
             if _hold(mine, theirs):
-                _warn_of_copies()
+                _warn_of_copies(what)
             elif parts_of_one(mine[0], theirs[0]):
-                _warn_of_parts("are parts of one array. Rows that you split off")
+                _warn_of_parts(what, "are parts of one array. Rows that you split off")
 
 
-def _look_at_pipeline(batches: Batches, mine: Any, given: tf.data.Dataset) -> None:
+def _look_at_pipeline(batches: Batches, mine: Any, given: tf.data.Dataset, what: str) -> None:
     nodes = list(nodes_of(given))
     held = [_leaves(found) for node in nodes if (found := _arrays_in(node)) is not None]
     chosen = any(part in type(node).__name__ for node in nodes for part in _CHOOSES)
     if mine is not None and not chosen and any(_hold(mine, one) for one in held):
-        _warn_of_copies()
+        _warn_of_copies(what)
         return
     known = {id(one) for one in parts_of(batches)}
     if any(id(node) in known and not any(part in type(node).__name__ for part in _NUMBERS) for node in nodes):
-        _warn_of_parts("are made of one tf.data pipeline. Rows that you hold out of")
+        _warn_of_parts(what, "are made of one tf.data pipeline. Rows that you hold out of")
     elif mine is not None and any(_hold(one, mine) for one in held):
-        _warn_of_parts("are made of one array, in a tf.data pipeline. Rows that you hold out of")
+        _warn_of_parts(what, "are made of one array, in a tf.data pipeline. Rows that you hold out of")
 
 
 def _arrays_in(node: tf.data.Dataset) -> Any:
@@ -95,16 +96,16 @@ def _hold(some: Sequence[list[np.ndarray]], others: Sequence[list[np.ndarray]]) 
     return not y or not alike or copies([*x, *y], [*others[0], *other]) or sketch_of(x).filled < _GRID
 
 
-def _warn_of_copies() -> None:
+def _warn_of_copies(what: str) -> None:
     warn(
-        "Most rows of validation_data each equal one row of the training data, number by number. A copy of a private"
+        f"Most rows of {what} each equal one row of the training data, number by number. A copy of a private"
         f" record is as private as the record,{_ADVICE}; or train without these rows, x[~held_out]. Where these rows"
         " are public, nothing is lost."
     )
 
 
-def _warn_of_parts(what: str) -> None:
+def _warn_of_parts(what: str, how: str) -> None:
     warn(
-        f"validation_data and the training data {what} private ones are as private as those,{_ADVICE}. Where these rows"
+        f"{what} and the training data {how} private ones are as private as those,{_ADVICE}. Where these rows"
         " are public, nothing is lost."
     )

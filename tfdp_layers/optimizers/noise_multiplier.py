@@ -12,6 +12,7 @@ class NoiseMultiplier:
     Attributes:
         given: a finite number of at least 0, or "calibrate".
         found: for "calibrate", what the last `fit` found; None before.
+        kept: whether a `fit` without a budget keeps to what was found: a search found it, and no callback did.
 
     Raises: ValueError for anything else.
     """
@@ -19,6 +20,14 @@ class NoiseMultiplier:
     def __init__(self, given: float | str) -> None:
         self.given: float | str = given if isinstance(given, str) and given == CALIBRATE else checked(given)
         self.found: float | None = None
+        self.kept = False
+
+    @classmethod
+    def of_search(cls, found: float) -> "NoiseMultiplier":
+        """What a search found: a later `fit` finds another for a budget of its own, and keeps to this one without."""
+        made = cls(CALIBRATE)
+        made.found, made.kept = found, True
+        return made
 
     @property
     def calibrates(self) -> bool:

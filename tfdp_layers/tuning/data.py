@@ -3,6 +3,7 @@
 from typing import Any
 
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.models.fit_arguments import labels_of
 from tfdp_layers.models.held_records import warn_of_held_records
 from tfdp_layers.models.labels import check_labels
 from tfdp_layers.models.statistics import warn_of_statistics
@@ -26,8 +27,7 @@ def check_data(batches: Batches, validation: Any, *, tried: PrivateTraining, beg
         beginning: a model like it, which was not.
     """
     state, (inputs, labels) = tried._privacy, batches.arrays()
-    if len(labels) == 1:
-        check_labels(tried, state.loss, labels[0])
+    check_labels(tried, state.loss, labels_of(batches))
     if validation is not None:
         loss = state.loss_of(tried._names_of_outputs())
         check_validation(tried, validation, loss, compiled=state.loss)

@@ -4,11 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.whose import Whose, whose_of
 from tfdp_layers.instances import refuse_own_code
-from tfdp_layers.metrics import metric_release, release_metric
+from tfdp_layers.metrics import metric_release, release_metric, whole_draw
+from tfdp_layers.models.looking import choosing
 from tfdp_layers.noise import NoiseSource, as_noise_source
 from tfdp_layers.sampling import drawing_all
 
@@ -30,6 +33,8 @@ class NoisyMean:
         stddev: of the noise on the mean, in the metric's units.
         lower, upper, noise_source: as in `tfdp.release_metric`.
         unit_ids, owners, records_per_owner: as there, for a `fit` that got them.
+        examples: the declared, public number of records, or of units, that `values` is of; that of the training if left
+            out. Held-out records have a number of their own, by which their mean is divided.
     """
 
     values: Callable[[Any], Any]
@@ -40,6 +45,7 @@ class NoisyMean:
     unit_ids: Any = None
     owners: Any = None
     records_per_owner: int | None = None
+    examples: int | None = None
 
     def __call__(self, model: Any, examples: int) -> float:
         """Releases the number, charged to the trial."""
@@ -49,7 +55,7 @@ class NoisyMean:
             stddev=self.stddev,
             lower=self.lower,
             upper=self.upper,
-            examples=examples,
+            examples=self._examples(examples),
             unit_ids=self.unit_ids,
             owners=self.owners,
             records_per_owner=self.records_per_owner,
@@ -59,7 +65,7 @@ class NoisyMean:
 
     def part(self, batches: Batches, secret: str = "") -> Part:
         """What it costs a trial on these records; `secret` is that of the ledger that pays for it."""
-        examples = batches.examples
+        examples = self._examples(batches.examples)
         stated = self._whose().stated(secret)
         release = metric_release(
             "score",
@@ -70,6 +76,29 @@ class NoisyMean:
             stated,
         )
         return release, 1
+
+    def check(self, model: Any, batches: Batches) -> None:
+        """Raises ValueError for values of a model, released nowhere, whose number is not what they are divided by.
+
+        Held-out records, divided by the number of those that are trained on, would have a score of their share.
+        """
+        values = np.asarray(self.values(model))
+        if values.ndim != 1:
+            return  # `release_metric` says what is wrong with these
+        found = len(values)
+        units = whose_of(found, self.unit_ids, self.owners, self.records_per_owner).units
+        found, kind = (found, "records") if units is None else (len(units), "units")
+        declared = self._examples(batches.examples)
+        if self.examples is None and found not in (declared, getattr(batches, "_drawable", declared)):
+            raise ValueError(
+                f"NoisyMean gives numbers of {found:,} {kind}, and the training is on {declared:,}: these are"
+                " other ones, and their mean would be divided by the wrong number. Say how many they are, which is"
+                f" public: NoisyMean(..., examples={found})."
+            )
+        whole_draw(model.ledger, declared, found)  # neighbours of one size need all rows
+
+    def _examples(self, trained: int) -> int:
+        return trained if self.examples is None else self.examples
 
     def _whose(self) -> Whose:
         """Whose records the values are of, which is known without the values."""
@@ -85,15 +114,28 @@ class Objective:
         of: gives a number of a model and of the number of records, which are public.
         sign: 1 where higher is better, -1 where lower is.
         paid: what is released to get it; None where it is of public data.
+        own: whether it is a function of the caller's, which may look at no training records.
     """
 
     of: Callable[[Any, int], float]
     sign: float = 1.0
     paid: NoisyMean | None = None
+    own: bool = False
 
-    def score(self, model: Any, examples: int) -> float:
-        """The higher the better."""
-        return self.sign * float(self.of(model, examples))
+    def score(self, model: Any, batches: Batches) -> float:
+        """The higher the better, of a model that was trained on these, the private ones.
+
+        Raises: ValueError where a function of the caller's asks the model for numbers of their records.
+        """
+        with choosing(batches if self.own else None):
+            return self.sign * float(self.of(model, batches.examples))
+
+    def rehearse(self, model: Any, batches: Batches) -> None:
+        """Raises what is wrong with it, by a model of made-up records, before anything is paid for. Arguments alike."""
+        if self.paid is None:
+            self.score(model, batches)
+        else:
+            self.paid.check(model, batches)
 
     def shown(self, score: float) -> float:
         """The number itself, of a score."""
@@ -115,7 +157,7 @@ def objective_of(objective: Any, validation_data: Any, mode: str) -> Objective:
                 "An objective that is a function of the model needs no validation_data and no mode: it holds its own"
                 " public data, and higher is better."
             )
-        return Objective(lambda model, _: objective(model))
+        return Objective(lambda model, _: objective(model), own=True)
     if not isinstance(objective, str) or not objective.startswith("val_"):
         raise ValueError(
             f"objective must be the name of a metric of validation_data, such as 'val_accuracy' or 'val_loss', or a"

@@ -20,6 +20,7 @@ from tfdp_layers.models.accounts import charge_elsewhere, disown_released, forge
 from tfdp_layers.models.fit_arguments import refuse_unsound_fit
 from tfdp_layers.models.prospects import warn_of_hopeless
 from tfdp_layers.models.training import PrivateTraining
+from tfdp_layers.optimizers.noise_multiplier import NoiseMultiplier
 from tfdp_layers.tuning.best_of import Best, NumberOfTrials, best_of
 from tfdp_layers.tuning.candidates import Candidate, candidates_of
 from tfdp_layers.tuning.data import check_data
@@ -42,7 +43,8 @@ class Found:
     """What a search released.
 
     Attributes:
-        model: of the best trial, trained; its ledger is that of the search.
+        model: of the best trial, trained; its ledger is that of the search. A further `fit` finds the noise for its
+            `PrivacyBudget`; without one it keeps to that of the search.
         settings: that were drawn for it.
         score: of it, as the objective gives it.
         noise_multiplier: of its training.
@@ -86,7 +88,8 @@ def random_search(
         x, y: the private training data, as for `fit`.
         budget: (epsilon, delta) of the whole search, with all that the ledger holds.
         objective: name of a metric that `evaluate` gives on `validation_data` ("val_accuracy"); or a function of the
-            trained model, which may look at it and at public data: the higher the better.
+            trained model, which may look at it and at public data: the higher the better. Of the training records the
+            model tells it nothing: `NoisyMean` is a score of private ones.
         validation_data: (x, y), PUBLIC.
         mode: "max" or "min", for a metric by name; "auto" knows accuracies and losses.
         trials: the distribution of their number, or the mean of a geometric one.
@@ -201,8 +204,7 @@ class _Search:
         finally:
             forget_released(released_values(model))
         check_data(candidate.batches, self.validation, tried=model, beginning=beginning)
-        if self.judge.paid is None:  # of public data
-            self.judge.score(model, made_up.batches.examples)
+        self.judge.rehearse(model, candidate.batches)
 
     def paid(self, number: NumberOfTrials, ledger: Ledger, fresh: Callable[[], None]) -> Best[Output] | None:
         """Charges the ledger for the search, then makes it. Raises as `Ledger.reserve`."""
@@ -231,14 +233,16 @@ class _Search:
         self._charge(model, candidate)
         try:
             candidate.fit(model)
-            score = self.judge.score(model, candidate.batches.examples)
+            score = self.judge.score(model, candidate.batches)
             model.history = keras.callbacks.History()  # its numbers carry no noise
             model.reset_metrics()
         finally:
             if model.ledger.updates:  # else it holds what build gave it, and other models may hold that, too
                 ended |= released_values(model)
             model._privacy.unpaid = True  # for whoever kept it: the search pays for the best alone
-        return score, (model, settings, model.optimizer.multiplier.number)
+        noise = model.optimizer.multiplier.number
+        model.optimizer.multiplier = NoiseMultiplier.of_search(noise)
+        return score, (model, settings, noise)
 
     def _candidate(self, settings: Mapping[str, Any]) -> Candidate:
         return next(one for one in self.candidates if one.is_for(settings))
