@@ -15,6 +15,7 @@ __all__ = [
     "as_accepted",
     "decides_by",
     "flatten_callbacks",
+    "hook_names",
     "is_unknown",
     "logs_first",
     "of_keras_tuner",
@@ -39,6 +40,11 @@ def flatten_callbacks(callbacks: Any) -> list[Any]:
             of_functions = " Of functions make one: keras.callbacks.LambdaCallback(on_epoch_end=...)." * callable(one)
             raise ValueError(
                 f"One of callbacks is a {type(one).__name__}, and no keras.callbacks.Callback.{of_functions}"
+            )
+        if not hasattr(one, "__dict__"):
+            raise ValueError(
+                f"The callback {type(one).__name__} has __slots__ and no __dict__, so that its hooks cannot be watched."
+                " Derive it from keras.callbacks.Callback."
             )
         if not isinstance(one, keras.callbacks.CallbackList):
             found.append(one)
@@ -177,6 +183,11 @@ def top_of(code: Any) -> str:
     """The package that a function or a class is from, or the class of what has none of its own."""
     module = getattr(code, "__module__", None)
     return str(module if isinstance(module, str) else type(code).__module__).partition(".")[0]
+
+
+def hook_names() -> tuple[str, ...]:
+    """The names of all hooks that Keras knows."""
+    return _HOOKS
 
 
 def overridden(callback: Any) -> Iterable[str]:

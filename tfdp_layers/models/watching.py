@@ -7,9 +7,10 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.callbacks.steering import PUBLIC, as_accepted, decides_by, flatten_callbacks, is_unknown, overridden
+from tfdp_layers.callbacks.steering import PUBLIC, as_accepted, decides_by, flatten_callbacks, is_unknown
 from tfdp_layers.caller import warn
 from tfdp_layers.models.fingerprints import Held, held_of, rate_of
+from tfdp_layers.models.hooks import Hooks, is_callback, named
 from tfdp_layers.models.reach import Reach, body_of_loop, passes
 from tfdp_layers.models.watched_logs import Histories, WatchedLogs
 from tfdp_layers.structure import held_by
@@ -62,6 +63,7 @@ class Watch:
         self._deciding = [(one, name) for one in given if (name := decides_by(one)) is not None]
         self._swapping = [one for one in given if isinstance(one, _SWAPPING) and not is_unknown(one)]
         self._histories = Histories([c for c in given if isinstance(c, keras.callbacks.History)], private, self.asked)
+        self._hooks = Hooks(given, self._around, self._added)
         self._body = contextlib.ExitStack()
         self._readers: list[Any] = []
         self._read: dict[int, dict[str, None]] = {id(one): {} for one in self._callbacks}
@@ -87,28 +89,28 @@ class Watch:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Inside, hooks of unknown callbacks get logs that note what is read, and others decide by what they did."""
-        changed: list[tuple[Any, str, Any]] = []
-
-        def replace(callback: Any, made: Callable[[str, Any], Any]) -> None:
-            for name in overridden(callback):
-                changed.append((callback, name, vars(callback).get(name)))
-                vars(callback)[name] = made(name, getattr(callback, name))
-
         try:
-            for one in self._swapping:
-                replace(one, lambda name, hook: self._swapped(hook))
-            for one, accepted in self._deciding:
-                replace(one, lambda name, hook, one=one, by=accepted: as_accepted(one, hook, by))  # type: ignore[misc]
-            for one in self._callbacks:
-                replace(one, lambda name, hook, one=one: self._watched(one, hook, name))  # type: ignore[misc]
-            yield
+            with self._hooks.surrounded():
+                yield
         finally:
             self._body.close()
-            for callback, name, own in reversed(changed):
-                if own is None:
-                    del vars(callback)[name]
-                else:
-                    vars(callback)[name] = own
+
+    def _around(self, callback: Any, name: str, hook: Callable[..., Any], late: bool) -> Callable[..., Any]:
+        """What is called in the place of a hook: what is set while a training runs, may be anything."""
+        if any(one is callback for one in self._swapping):
+            hook = self._swapped(hook)
+        for one, accepted in self._deciding:
+            if one is callback:
+                hook = as_accepted(one, hook, accepted)
+        if late and id(callback) not in self._read:
+            self._read[id(callback)] = {}
+            self._callbacks.append(callback)
+        return self._watched(callback, hook, name) if any(one is callback for one in self._callbacks) else hook
+
+    def _added(self) -> list[Any]:
+        """What Keras adds to the callbacks by itself, and the model shows."""
+        history = vars(self._model).get("history")
+        return [history] if is_callback(history) else []
 
     def _private_in(self, hook: str) -> Callable[[str], bool]:
         """What is logged while the validation data are evaluated is public."""
@@ -176,6 +178,7 @@ class Watch:
             return found
         finally:
             self._running.pop()
+            self._hooks.look()  # this hook may have set others
 
     @property
     def running(self) -> bool:
@@ -245,6 +248,7 @@ class Watch:
         before, self._settings = self._settings, None
         self._compare(before)
         self._running.clear()
+        self._hooks.look()
 
     def decided_by(self, loop: Any, what: str) -> None:
         """Reports that the loop decided something, if it has read a private number before."""
@@ -304,15 +308,6 @@ class Watch:
 
     def _whose(self) -> str:
         return named(self._running[-1] if self._running else None)
-
-
-def is_callback(reader: Any) -> bool:
-    return hasattr(reader, "on_train_begin")
-
-
-def named(reader: Any) -> str:
-    """What to call a callback, or the body of a loop."""
-    return f"The callback {type(reader).__name__}" if is_callback(reader) else "The loop"
 
 
 def is_private(name: str, validated: bool, posing: bool) -> bool:

@@ -1,0 +1,185 @@
+"""Hooks that are set, or replaced, while a training runs are watched as those that it began with."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from helpers.variants import slow_but
+from tfdp_layers.models import hooks
+
+EARLIER, NOW, FITTED = 6, 4, 2
+kc = keras.callbacks
+VALIDATION = (np.zeros((6, 4), "float32"), np.ones((6, 1), "float32"))
+
+
+def model_of():
+    network = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, "tanh"), keras.layers.Dense(1)])
+    model = tfdp.make_private(network)
+    model.compile(tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(0.1, momentum=0.9), 1.0), "mse")
+    return model
+
+
+def trained(steps, callbacks=(), model=None, seed=0, call="fit"):
+    model, rng = model or model_of(), np.random.default_rng(seed)
+    x, y = rng.normal(size=(24, 4)).astype("float32"), rng.normal(size=(24, 1)).astype("float32")
+    options = {"batch_size": 12, "epochs": steps // 2, "verbose": 0, "callbacks": list(callbacks)}
+    if call == "fit":
+        model.fit(x, y, validation_data=VALIDATION, **options)
+        return model
+    with model.private_run(x, y, **options) as run:
+        for batch in run:
+            run.step(batch)
+    return model
+
+
+def weights_of(earlier):
+    """What puts its weights into another model."""
+    held = [v.numpy() for v in earlier.trainable_variables]
+
+    def puts(model):
+        for variable, value in zip(model.trainable_variables, held, strict=True):
+            variable.assign(value)
+
+    return puts
+
+
+def from_now_on(do, name, when=0):
+    """A callback that sets its own hook as the training begins."""
+
+    class Phases(kc.Callback):
+        calls = 0
+
+        def on_train_begin(self, logs=None):
+            setattr(self, name, self.second)
+
+        def second(self, *args, **kwargs):
+            if self.calls == when:
+                do(self.model)
+            self.calls += 1
+
+    return [Phases()]
+
+
+def of_another(make):
+    """A callback that sets a hook of another one, which is behind it."""
+
+    def callbacks(do):
+        other = make()
+
+        class Sets(kc.Callback):
+            def on_epoch_end(self, epoch, logs=None):
+                target = self.model.history if other is None else other
+                if epoch == 0:
+                    target.on_epoch_end = lambda *args: do(self.model)
+
+        return [Sets()] if other is None else [Sets(), other]
+
+    return callbacks
+
+
+def of_its_class(do):
+    class Ours(kc.Callback):
+        def on_train_begin(self, logs=None):
+            type(self).on_epoch_begin = lambda self, epoch, logs=None: do(self.model) if epoch == 1 else None
+
+    return [Ours()]
+
+
+def replaced(do):
+    class Ours(kc.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            self.on_epoch_end = self.second
+
+        def on_epoch_end(self, epoch, logs=None):
+            pass
+
+        def second(self, epoch, logs=None):
+            if epoch == 0:
+                do(self.model)
+
+    return [Ours()]
+
+
+LATE = {
+    "its own on_epoch_end": lambda do: from_now_on(do, "on_epoch_end"),
+    "its own on_epoch_begin": lambda do: from_now_on(do, "on_epoch_begin", 1),
+    "its own on_train_batch_end": lambda do: from_now_on(do, "on_train_batch_end"),
+    "its own on_train_batch_begin": lambda do: from_now_on(do, "on_train_batch_begin", 1),
+    "its own on_test_end": lambda do: from_now_on(do, "on_test_end"),
+    "History's": of_another(kc.History),
+    "History's, which Keras adds": of_another(lambda: None),
+    "LambdaCallback's": of_another(kc.LambdaCallback),
+    "a plain one's": of_another(kc.Callback),
+    "its class's": of_its_class,
+    "its own, again": replaced,
+}
+QUICK = ["its own on_epoch_end", "its own on_train_batch_begin", "History's, which Keras adds", "its class's"]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("call", ["fit", "private_run"])
+@pytest.mark.parametrize("name", slow_but([*QUICK, "its own, again"], LATE))
+def test_weights_that_a_late_hook_puts_in_cost_what_they_cost(name, call):
+    if call == "private_run" and name == "its own on_test_end":
+        pytest.skip("a loop without validation data")
+    callbacks = LATE[name](weights_of(trained(EARLIER, seed=1)))
+    assert trained(NOW, callbacks, call=call).ledger.steps == NOW + EARLIER
+
+
+def test_a_late_hook_that_decides_by_the_loss_is_told_of():
+    class Stops(kc.Callback):
+        def on_train_begin(self, logs=None):
+            self.on_epoch_end = self.stops
+
+        def stops(self, epoch, logs=None):
+            self.model.stop_training = logs["loss"] > 0
+
+    with pytest.warns(UserWarning, match="The callback Stops read 'loss' and then stopped the training"):
+        model = trained(NOW, [Stops()])
+    assert model.ledger.steps == FITTED
+
+
+def test_what_was_set_stays_and_what_was_put_around_it_goes():
+    callbacks = [*LATE["its own, again"](lambda model: None), *LATE["its own on_epoch_end"](lambda model: None)]
+    first, second = callbacks
+    trained(2, callbacks)
+    assert first.on_epoch_end == first.second
+    assert second.on_epoch_end == second.second
+    assert [name for one in callbacks for name in vars(one) if name.startswith("on_")] == ["on_epoch_end"] * 2
+
+
+def test_harmless_callbacks_that_set_hooks_are_left_in_peace():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model = trained(NOW, [*LATE["its own on_epoch_end"](lambda model: None), *replaced(lambda model: None)])
+    assert not [note for note in model.privacy_statement(1e-2).notes if "callback" in note]
+
+
+def test_hooks_that_cannot_be_watched_are_refused():
+    class Given(kc.Callback):
+        @property
+        def on_epoch_end(self):
+            return lambda *args: None
+
+    class Slots:
+        __slots__ = ()
+
+        def set_model(self, model):
+            pass
+
+    for callback, why in ((Given(), "on_epoch_end of Given is a property"), (Slots(), "Slots has __slots__")):
+        model = model_of()
+        with pytest.raises(ValueError, match=why):
+            trained(2, [callback], model)
+        assert model.ledger.steps == 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_without_a_second_look_they_are_missed(monkeypatch):
+    """The planted bug."""
+    monkeypatch.setattr(hooks.Hooks, "look", lambda self: None)
+    late = LATE["its own on_epoch_end"](weights_of(trained(EARLIER, seed=1)))
+    assert trained(NOW, late).ledger.steps == NOW
