@@ -56,6 +56,7 @@ INSIDE = {
     "updates": lambda: (VARIABLE.assign(2.0), keras.ops.scatter_update(tf.zeros(3), [[1]], [VARIABLE])),
     "rows": lambda: TABULAR.scatter_nd_add([[0]], [tf.gather(TABULAR, [1])[0]]),
     "messages and checks": lambda: (tf.print(VARIABLE), tf.debugging.assert_positive(VARIABLE)),
+    "a Cholesky factor": lambda: keras.ops.cholesky(VARIABLE * tf.eye(3)),  # Keras checks its numbers
     "loops": lambda: tf.while_loop(lambda i: i < 3.0, lambda i: (i + VARIABLE,), [0.0]),
     "arithmetic": lambda: tf.linalg.inv(tf.eye(3)) + keras.ops.softmax(tf.eye(3)),
 }

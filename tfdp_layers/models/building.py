@@ -9,8 +9,9 @@ import tensorflow as tf
 from tfdp_layers.certificates.arithmetic import products_setting
 from tfdp_layers.certificates.certificate import stated_bounds
 from tfdp_layers.instances import replaced
+from tfdp_layers.models.run import Run
 from tfdp_layers.noise.masks import STANDS_FOR, HiddenSeeds
-from tfdp_layers.proof.models import seeds_read
+from tfdp_layers.proof.models import seeds_read, state_written
 from tfdp_layers.proof.proving import handle_of, resource_key
 from tfdp_layers.proof.steering import handles_of
 from tfdp_layers.sensitivity import SensitivityGroup
@@ -87,3 +88,24 @@ def hidden_seeds(model: Any, replicas: Any = None) -> HiddenSeeds | None:
         return None
     several = () if replicas is None else (replicas.strategy.num_replicas_in_sync, replicas.strategy.scope)
     return HiddenSeeds(list(found.values()), *several)
+
+
+def kept_by_pieces(model: Any, traced: Any, run: Run) -> list[tuple[Any, tf.DType]]:
+    """What the layers of a model write, but for seeds, which each piece of a draw finds as the draw found it.
+
+    Args:
+        traced: of `traced_sums`.
+
+    Raises: ValueError on several devices, each of which has copies of it.
+    """
+    hidden = model._privacy.hidden
+    seeds = [*seeds_read(traced), *(() if hidden is None else (one._hidden for one in hidden._states))]
+    found = state_written(traced, but=map(handle_of, seeds))
+    if found and run.batches.piece is not None and run.replicas is not None:
+        raise ValueError(
+            f"A layer of model {model.name!r} writes variables (a counter, the vectors of SpectralNormalization), once"
+            " for each piece of a drawn batch, and how many pieces there are tells how many records were drawn. On"
+            " several devices that cannot be put right. Train on one device, or leave physical_batch_size out, with"
+            f" batches of at most {run.batches.piece}."
+        )
+    return found

@@ -75,7 +75,7 @@ def settle_noise(
     said: list[str] = []
     try:
         budget = budget_of(arguments.get("callbacks"))
-        if optimizer.multiplier.calibrates:
+        if optimizer.multiplier.calibrates and not (budget is None and optimizer.multiplier.kept):
             said.append(_calibrate(optimizer, ledger, batches, groups, plan, budget))
         elif budget is None and 0 < optimizer.multiplier.number < _PROTECTS_NOBODY:
             _warn_of_little(optimizer)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting import Ledger
@@ -14,7 +15,7 @@ from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.declared import DeclaredBatches
 from tfdp_layers.batches.records import checked_sampling
-from tfdp_layers.batches.sources import is_source
+from tfdp_layers.batches.sources import is_source, leaves_of
 from tfdp_layers.batches.stores import ArrayStore, Store
 from tfdp_layers.callbacks.steering import PUBLIC, decides_by, flatten_callbacks, of_keras_tuner, refuse_steering
 from tfdp_layers.caller import warn
@@ -25,6 +26,8 @@ from tfdp_layers.models.validation_rows import warn_of_private_rows
 from tfdp_layers.overlap import overlap
 from tfdp_layers.sampling import Poisson
 from tfdp_layers.structure import inputs_of, outputs_of
+
+_LOOKED_AT = 32
 
 
 def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
@@ -85,6 +88,20 @@ def arrays_of(batches: Batches) -> Any:
     """The inputs that batches are drawn from, in the caller's structure; None where they are not arrays."""
     store = getattr(batches, "_store", None)
     return store.structure[0] if isinstance(store, ArrayStore) else None
+
+
+def labels_of(batches: Batches) -> Any:
+    """The labels that batches are drawn from, as one array; of a source that is read by index those of a few records.
+
+    None where they are no single array, or nothing can be read before it is drawn.
+    """
+    store = getattr(batches, "_store", None)
+    if isinstance(store, ArrayStore):
+        return store.structure[1]
+    if not isinstance(store, Store) or len(leaves_of(store.structure[1])) != 1:
+        return None
+    some = np.unique(np.linspace(0, len(store) - 1, _LOOKED_AT).astype(int))
+    return store.take(some, len(some))[len(leaves_of(store.structure[0]))]
 
 
 def unwrap(arguments: dict[str, Any], model: keras.Model) -> None:

@@ -26,11 +26,17 @@ def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
     Class numbers lie in 0 ... classes - 1, the labels of a binary cross-entropy in 0 to 1: others, such as -1 and 1,
     have a loss without a minimum. The message says how many classes there are, nothing of the records; that it is
     raised at all is not covered by the guarantee.
+
+    Args:
+        y: the labels; or a function that gives them, called where they are looked at.
     """
-    if not hasattr(y, "shape") or not model.built or len(model.outputs) != 1:
+    if not model.built or len(model.outputs) != 1:
         return
     of_two = _name(keras.losses.get(loss) if isinstance(loss, str) else loss) in _OF_TWO
     if not (is_sparse(loss) or of_two):
+        return
+    y = y() if callable(y) else y
+    if not hasattr(y, "shape"):
         return
     classes = model.outputs[0].shape[-1]
     values = np.asarray(y)

@@ -23,15 +23,17 @@ from tfdp_layers.models.accounts import (
     remember_handed_out,
     remember_released,
 )
-from tfdp_layers.models.building import build_for, hidden_seeds, seeds_beside, seeds_of, settings_of
+from tfdp_layers.models.building import build_for, hidden_seeds, kept_by_pieces, seeds_beside, seeds_of, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.counting import refuse_changed
+from tfdp_layers.models.earlier import warn_of_unseen
 from tfdp_layers.models.finite import FiniteWeights
 from tfdp_layers.models.fit_arguments import (
     OPTIONS,
     arrays_of,
     as_batches,
     bind,
+    labels_of,
     logged_names,
     posing_names,
     refuse_late_names,
@@ -129,7 +131,7 @@ class Opening(BoundedSums, WeightFiles):
         if isinstance(validation := arguments.get("validation_data"), tuple | list) and validation:
             arguments["validation_data"] = (text_tensors(validation[0]), *validation[1:])
         batches = as_batches(arguments, own | {"seed": own["sampling_seed"]})
-        check_labels(self, self._privacy.loss, arguments.get("y"))
+        check_labels(self, self._privacy.loss, functools.partial(labels_of, batches))
         check_ids(self, arrays_of(batches))
         refuse_unsound_strategy(self, arguments)
         turns = Turns(lambda: self._privacy.run, self._privacy.remark)
@@ -188,6 +190,7 @@ class Opening(BoundedSums, WeightFiles):
             batches, groups, release_of(batches, groups, self.optimizer, self._privacy.ledger), replicas, plan
         )
         run.settings = settings_of(self, groups)  # before code of layers, losses and metrics runs
+        warn_of_unseen(self)
         warn_of_hopeless(run.release, groups, plan.steps)
         warn_of_lost_weights(self, batches)
         warn_of_equal_views(self, batches)
@@ -283,6 +286,7 @@ class Opening(BoundedSums, WeightFiles):
         rows = flat_specs(spec, each)
         state.independence = examined(self, function, rows[0], rows[1], run.groups, written)
         state.written_by_sums = steering.keys_written(function)
+        state.kept_by_pieces = kept_by_pieces(self, function, run)
         # Replicas trace the sums anew, each with variables of its own.
         state.sums, state.metrics = None if metrics is None else function, metrics
         if not (state.independence.proved or state.accept_measured):

@@ -177,20 +177,20 @@ class Replicas:
 
         def local(data: Any) -> Sequence[Any]:
             batch, stamp = data
-            with apart(seeds) if hidden is None else hidden.filled(tf.gather(numbers, _replica_number())) as draws:
+            with apart(seeds) if hidden is None else hidden.filled(tf.gather(numbers, _replica_number())):
                 sums = sums_of(batch)
             parts.append((batch, sums))
             misplaced = tf.cast(stamp[1] != tf.cast(_replica_number(), tf.int64), tf.int64)
             checks = tf.stack([stamp[0], stamp[0] ** 2, misplaced])
             context = tf.distribute.get_replica_context()
-            return [*(context.all_reduce(tf.distribute.ReduceOp.SUM, one) for one in (sums, checks)), list(draws)]
+            return [context.all_reduce(tf.distribute.ReduceOp.SUM, one) for one in (sums, checks)]
 
         # The same on every replica: taken from the first here.
         with contextlib.nullcontext() if hidden is None else hidden.in_place():
             found = self.strategy.run(local, args=(data,))
-        totals, checks, draws = keras.tree.map_structure(self._first, found)
+        totals, checks = keras.tree.map_structure(self._first, found)
         if hidden is not None:
-            hidden.count(draws)
+            hidden.count()
         if not tf.executing_eagerly():
             refuse_meeting(parts)
         # R sum t^2 = (sum t)^2 for R checksums t that are all equal, and for no others.
@@ -202,14 +202,14 @@ class Replicas:
 
 
 @contextlib.contextmanager
-def apart(seeds: Sequence[Any]) -> Iterator[list[tf.Tensor]]:
+def apart(seeds: Sequence[Any]) -> Iterator[None]:
     """Inside a step, on one replica, it draws otherwise than others: at every step, since what runs between two of them
     makes them equal."""
     for seed in seeds:
         first, draws = tf.unstack(tf.cast(tf.convert_to_tensor(seed.value), tf.int64))
         own = (first + tf.cast(_replica_number(), tf.int64) * _SEED_STEP) % 2**32
         seed.assign(tf.cast(tf.stack([own, draws]), seed.dtype))
-    yield []
+    yield
 
 
 def refuse_unsound_strategy(model: keras.Model, arguments: Mapping[str, Any]) -> None:

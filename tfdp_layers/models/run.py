@@ -13,6 +13,7 @@ from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.account import Account
 from tfdp_layers.accounting.sightings import keep
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.replicas import Replicas
 from tfdp_layers.models.streams import Stream
@@ -117,6 +118,7 @@ class PrivacyState:
         self.hidden: HiddenSeeds | None = None  # that the traced sums draw from in the place of the layers' own
         self.seeds: list[Any] = []  # that the traced sums draw from, beside those of the model's own layers
         self.written_by_sums: set[int] = set()
+        self.kept_by_pieces: list[tuple[Any, tf.DType]] = []  # variables that layers write: handles and types
         self.accept_measured = False
         self.posing = self.asked = False  # asked: whether a file that is being loaded was asked for a ledger
         self.watch: Watch | None = None
@@ -132,7 +134,7 @@ class PrivacyState:
         self.account.refuse_other_thread()
         copied = PrivacyState()
         copied.account = copy.deepcopy(self.account)
-        copied.remarks = list(self.remarks)
+        copied.remarks = [*self.remarks, *kept_of(self.run, self.ledger, copied=True).notes]
         return copied
 
     def end_run(self) -> None:

@@ -157,8 +157,13 @@ class BoundedSums(KerasMixin):
         """Sums over a drawn batch in pieces of `size` records or units, so that memory does not grow with the batch.
 
         Pieces are added in float64: so rounding does not grow with the batch either, but for that of each piece.
+
+        Each piece finds what layers write (counters, power iterations) as the draw found it, and there is one piece at
+        least: what is left is what one call of the network writes. Otherwise variables without noise would tell how
+        many pieces the drawn records filled, and records of one draw would meet different networks.
         """
-        data = (x, y, sample_weight)
+        data, kept = (x, y, sample_weight), self._privacy.kept_by_pieces
+        before = [tf.raw_ops.ReadVariableOp(resource=handle, dtype=kind) for handle, kind in kept]
         rows = tf.shape(keras.tree.flatten(x)[0])[0]
         static = keras.tree.flatten(x)[0].shape[0]
         # XLA needs pieces of one size, and its batches are padded to it (`Batches.dataset`): it forgets the length of a
@@ -166,6 +171,8 @@ class BoundedSums(KerasMixin):
         whole = bool(self.jit_compile) or (static is not None and static % size == 0)
 
         def body(start: tf.Tensor, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
+            for (handle, _), value in zip(kept, before, strict=True):
+                tf.raw_ops.AssignVariableOp(resource=handle, value=value)
             length = size if whole else tf.minimum(size, rows - start)
             piece = keras.tree.map_structure(
                 lambda t: tf.slice(t, [start] + [0] * (len(t.shape) - 1), [length, *t.shape[1:]]), data
@@ -177,7 +184,11 @@ class BoundedSums(KerasMixin):
         zeros += [
             tf.zeros(group.shape, tf.float64) for group in self._privacy.require_run().groups if not group.variables
         ]
-        return tf.while_loop(lambda start, _: start < rows, body, [tf.constant(0), zeros], parallel_iterations=1)[1]
+
+        def goes_on(start: tf.Tensor, _: Any) -> tf.Tensor:
+            return (start < rows) | (start == 0)
+
+        return tf.while_loop(goes_on, body, [tf.constant(0), zeros], parallel_iterations=1)[1]
 
     def _update_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any, present: tf.Tensor) -> None:
         """Updates compiled metrics with the rows of a draw; rows of padding (weight zero) do not count."""

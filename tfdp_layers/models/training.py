@@ -64,10 +64,10 @@ class PrivateTraining(Predicting, Looking, Opening):
         drawn, public = data if len(data) == 2 else (data, None)
         parts, hidden = self._parts(public), self._privacy.hidden
         filled: Any = hidden.filled(hidden.fresh()[0]) if hidden else contextlib.nullcontext()
-        with hidden.in_place() if hidden else contextlib.nullcontext(), filled as draws:
+        with hidden.in_place() if hidden else contextlib.nullcontext(), filled:
             totals = parts.sums(drawn)
         if hidden:
-            hidden.count(draws)
+            hidden.count()
         parts.release(totals)
         return parts.results()
 

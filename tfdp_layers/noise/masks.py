@@ -76,7 +76,7 @@ class HiddenSeeds:
         scope: entered where they are made: of the strategy that has these devices.
 
     Attributes:
-        own: their own variables, which the stand-ins count draws for.
+        own: their own variables, in which steps are counted.
     """
 
     def __init__(
@@ -125,26 +125,25 @@ class HiddenSeeds:
         return tf.reshape(numbers, (self._replicas, len(self._states), 2))
 
     @contextlib.contextmanager
-    def filled(self, numbers: tf.Tensor) -> Iterator[list[tf.Tensor]]:
-        """Inside a step, on one device, the stand-ins hold its numbers (generators, 2).
-
-        Gives: a list that holds, once it has ended, how many draws each generator made.
-        """
-        fresh, draws = tf.unstack(numbers, num=len(self._states)), list[tf.Tensor]()
+    def filled(self, numbers: tf.Tensor) -> Iterator[None]:
+        """Inside a step, on one device, the stand-ins hold its numbers (generators, 2)."""
+        fresh = tf.unstack(numbers, num=len(self._states))
         with self._here():
             for state, number in zip(self._states, fresh, strict=True):
                 state.assign(tf.cast(number, state.dtype))
             try:
-                yield draws
-                draws += [tf.cast(s.value[1], tf.int64) - n[1] for s, n in zip(self._states, fresh, strict=True)]
+                yield
             finally:
                 for state in self._states:
                     state.assign(tf.zeros_like(state.value))
 
-    def count(self, draws: Sequence[tf.Tensor]) -> None:
-        """Counts the draws of a step in the generators' own variables."""
-        for own, drawn in zip(self.own, draws, strict=True):
-            own.assign(own.value + tf.cast(tf.stack([0, drawn]), own.dtype))
+    def count(self) -> None:
+        """Counts a step in the generators' own variables, and nothing else.
+
+        How often a step draws from a generator is not for them to tell: it grows with the pieces that records fill.
+        """
+        for own in self.own:
+            own.assign(own.value + tf.constant([0, 1], own.dtype))
 
 
 def drawn_key() -> np.ndarray:
@@ -156,7 +155,7 @@ def drawn_key() -> np.ndarray:
 def secret_seeds(
     variables: Sequence[Any], scope: Callable[[], AbstractContextManager[Any]] = nullcontext
 ) -> Iterator[None]:
-    """Inside, these variables of seeds, (2,) integers each, hold fresh ones; after it their own, and the draws count.
+    """Inside, these variables of seeds, (2,) integers each, hold fresh ones; after it their own, which count one more.
 
     Args:
         variables: Keras variables of one type, at least one.
@@ -168,8 +167,8 @@ def secret_seeds(
         _assign(variables, fresh)
     try:
         yield
+        own[:, 1] += 1  # not how often it drew: see `HiddenSeeds.count`
     finally:
-        own[:, 1] += (_read(variables) - fresh)[:, 1]
         with scope():
             _assign(variables, own)
 

@@ -10,9 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.proof.outside import numbers_held
-from tfdp_layers.proof.proving import prove
+from tfdp_layers.proof.proving import prove, resource_key
 from tfdp_layers.proof.report import Report
 from tfdp_layers.proof.specs import flat_specs
+from tfdp_layers.proof.state import written_handles
 from tfdp_layers.proof.steering import written_by_records
 
 STATE = "seed_generator_state"
@@ -67,6 +68,21 @@ def seeds_read(traced: Any) -> list[Any]:
     """The states of Keras' generators that `traced_sums` draws from, whoever holds them: `CountedStep` hides them."""
     read = variables_read(traced)
     return [v for v in read if STATE in v.name and v.dtype == tf.int64 and tuple(v.shape) == (2,)]
+
+
+def state_written(traced: Any, but: Iterable[Any]) -> list[tuple[Any, tf.DType]]:
+    """The variables that `traced_sums` writes, as handles and types: counters, power iterations, whoever holds them.
+
+    Args:
+        but: handles of variables that are left out.
+    """
+    left, found = set(map(resource_key, but)), list[tuple[Any, tf.DType]]()
+    written = written_handles(traced.graph)
+    for outer, inner in traced.graph.captures:
+        data = getattr(outer, "_handle_data", None)
+        if inner.name in written and data is not None and data.is_set and resource_key(outer) not in left:
+            found.append((outer, tf.dtypes.as_dtype(data.shape_and_type[0].dtype)))
+    return found
 
 
 def prove_traced(model: Any, traced: Any, written: Iterable[Any] = ()) -> Report:

@@ -48,7 +48,7 @@ _OF_GENERATORS = ("RngReadAndSkip", "RngSkip", "StatefulRandom", "StatefulStanda
 _LOOKUPS = frozenset({"LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2"})
 """They read tables; what writes one keeps what it is given."""
 
-_HARMLESS = frozenset({"Assert", "CheckNumericsV2", "Print", "PrintV2"})
+_HARMLESS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"})
 """Messages, which are assumed not to be observed, and checks of the values at hand."""
 
 _RANDOM = frozenset(
