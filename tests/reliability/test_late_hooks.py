@@ -158,6 +158,18 @@ def test_harmless_callbacks_that_set_hooks_are_left_in_peace():
     assert not [note for note in model.privacy_statement(1e-2).notes if "callback" in note]
 
 
+def test_nothing_goes_around_hooks_of_keras():
+    """History, which Keras adds by itself, is none of the callbacks that may do anything."""
+    seen = []
+
+    class Looks(kc.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            seen.append([name for name in vars(self.model.history) if name.startswith("on_")])
+
+    trained(2, [Looks()])
+    assert seen == [[], []]
+
+
 def test_hooks_that_cannot_be_watched_are_refused():
     class Given(kc.Callback):
         @property

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from tfdp_layers.callbacks.steering import hook_names, overridden
+from tfdp_layers.callbacks.steering import hook_names, is_unknown, overridden
 
 __all__ = ["Hooks", "is_callback", "named"]
 
@@ -65,7 +65,7 @@ class Hooks:
                     break
         for callback in self._more():
             if id(callback) not in self._known and self._known:
-                self._surround(callback, late=True)
+                self._surround(callback, late=is_unknown(callback))
 
     def _surround(self, callback: Any, late: bool) -> None:
         _, hooks = self._known.setdefault(id(callback), (callback, {}))
