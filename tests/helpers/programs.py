@@ -72,6 +72,7 @@ def unproved() -> Any:
         "variables_read": (),
         "constants_read": [],
         "seeds_beside": [],
+        "kept_by_pieces": [],
     }
     kept = {name: getattr(opening, name) for name in given}, steering.keys_written
     for name, value in given.items():

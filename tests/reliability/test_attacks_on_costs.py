@@ -159,7 +159,7 @@ def test_a_served_projection_keeps_its_cost():
 
 @pytest.mark.slow
 def test_copies_that_are_computed_and_lose_their_cost_are_seen(monkeypatch):
-    monkeypatch.setattr("tfdp_layers.models.conversion.remember_copies", lambda *_: None)
+    monkeypatch.setattr("tfdp_layers.models.conversion.remember_copied", lambda *_: None)
     with pytest.raises(AssertionError):
         test_a_served_lipschitz_model_keeps_its_cost()
     monkeypatch.setattr("tfdp_layers.layers.adapted.remember", lambda *_: None)
