@@ -319,8 +319,10 @@ def test_windows_whose_persons_are_given_may_overlap():
     windows = cut(5, shift=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tfdp.records(windows, unit_ids=np.arange(56) // 14)
-        tfdp.records(windows.enumerate().map(lambda i, one: ({"x": one[0], "who": i // 14}, one[1])), unit_ids="who")
+        by_place = tfdp.records(windows, unit_ids=np.arange(56) // 14)
+        windows = windows.enumerate().map(lambda i, one: ({"x": one[0], "who": i // 14}, one[1]))
+        by_name = tfdp.records(windows, unit_ids="who")
+    assert list(by_place.unit_ids) == list(by_name.unit_ids)
 
 
 def test_windows_are_told_where_a_sampling_is_declared():

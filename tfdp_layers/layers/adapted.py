@@ -128,6 +128,7 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         if not self.built:
             self.build((None, *data.shape[1:]))
         self.check_shape(tuple(data.shape[1:]))
+        self.warn_of(data, unit_ids)
         whose = whose_of(len(data), unit_ids, owners, records_per_owner, ("data", given))
         stated = whose.stated(self._secret(), sample_of([np.asarray(data)]) if whose.grouped else None)
         records = footprint_of([given], [np.asarray(data)])
@@ -142,6 +143,9 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
     def check_shape(self, shape: tuple[int, ...]) -> None:
         """Raises ValueError for records of another shape than the layer was built for."""
         raise NotImplementedError
+
+    def warn_of(self, data: np.ndarray, unit_ids: Any) -> None:
+        """Warns of settings that were taken from these very records (records, ...), before anything is charged."""
 
     def total(self, data: Any) -> tf.Tensor:
         """The sum over the records of what each adds, in float64: NOT private."""

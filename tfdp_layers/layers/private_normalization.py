@@ -9,8 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.batches.extremes import warn_of_extremes
-from tfdp_layers.layers.adapted import AdaptedLayer, adapting, checked_records, chunks
-from tfdp_layers.sampling import Sampling
+from tfdp_layers.layers.adapted import AdaptedLayer, adapting, chunks
 
 _MARGIN = 2.0**-16
 """Of the bound, for rounding: sums in float64 do not use it up before 1e10 records."""
@@ -85,18 +84,9 @@ class PrivateNormalization(AdaptedLayer):
         self.variance = self.add_weight(shape=(features,), name="variance", initializer="ones", trainable=False)
         self.build_receipt()
 
-    def adapt(
-        self,
-        data: Any,
-        sampling: Sampling | None = None,
-        examples: int | None = None,
-        unit_ids: Any = None,
-        owners: Any = None,
-        records_per_owner: int | None = None,
-    ) -> None:
-        """Releases mean and variance, as `AdaptedLayer.adapt`; warns of ranges that end at one record's own numbers."""
-        warn_of_extremes(checked_records(data), self.lower, self.upper, unit_ids)
-        super().adapt(data, sampling, examples, unit_ids, owners, records_per_owner)
+    def warn_of(self, data: np.ndarray, unit_ids: Any) -> None:
+        """Warns of ranges that end at one record's own numbers."""
+        warn_of_extremes(data, self.lower, self.upper, unit_ids)
 
     def call(self, inputs: tf.Tensor) -> Any:
         mean, variance = (keras.ops.cast(value, inputs.dtype) for value in (self.mean, self.variance))
