@@ -40,12 +40,14 @@ def with_planned(ledger: Ledger, token: str, steps: int, note: str = "") -> tupl
 def counted_by(ledger: Ledger, stored: Ledger, counted: Counted | None) -> Ledger:
     """What `ledger` is to take over of a saved one: where it counts that very training itself, by its own count.
 
-    It does where it opened the entry, or is the one that the saved ledger is a copy of, and lacks nothing of it.
+    It does where it opened the entry, or is the one that the saved ledger is a copy of, and lacks nothing of it: so
+    not where an earlier file of it was restored.
     """
     if counted is None:
         return stored
     opened = any(segment.entry == counted.entry for segment in ledger._segments.values())
     kept = (ledger.path is not None or ledger.dataset is not None) and not ledger.is_copy
+    kept = kept and not state_of(ledger).restored
     held = _count(ledger, counted.entry)
     if held < counted.made or not (opened or (kept and ledger.uid == stored.uid)):
         return stored

@@ -27,6 +27,7 @@ class State:
         is_copy: of the ledger of a data set, or of a file that was looked at: it may not be charged. So is
             that of a data set that is in memory, in a forked process.
         unwritten: whether something here is not in the file yet.
+        restored: whether its file may be an earlier one of its own.
 
     Args:
         path: of the file; None keeps all in memory.
@@ -40,6 +41,7 @@ class State:
         self.identity = Identity(secrets.token_hex(16), secret=new_secret())
         self.entries = Entries()
         self.is_copy = self._forked = False
+        self.restored = restored
         self.unwritten = False
         self._history = None if path is None else History(path)
         self._counted: dict[str, int] = {}  # by the file, where that may be more than here
@@ -175,9 +177,9 @@ class State:
             limit = "" if budget is None else f", budget=({budget.epsilon}, {budget.delta})"
             raise LedgerError(
                 f"This process was forked: here is a copy in memory of the ledger of the data set {name!r}, which would"
-                " lack what the copy counts. Keep the ledger in a file, which processes take turns with:"
-                f" tfdp.accounting.Ledger('ledger.json', dataset={name!r}{limit}). Or charge it in the process that"
-                " made it."
+                " lack what the copy counts. Keep the ledger in a file, which processes take turns with, each with"
+                f" ledger.close() behind its part: tfdp.accounting.Ledger('ledger.json', dataset={name!r}{limit}). Or"
+                " charge it in the process that made it."
             )
         of = "a file" if name is None else f"the ledger of the data set {name!r}"
         raise LedgerError(

@@ -65,14 +65,16 @@ def logs_first(callbacks: Any, *own: keras.callbacks.Callback) -> list[Any]:
     is a new one: what is appended to the caller's own while `fit` runs was looked at by nobody, and never runs.
 
     Args:
-        own: some of this library's, to be added in place of others of their kinds.
+        own: some of this library's, to be added in place of others of their kinds, at the very ends.
     """
 
     def rank(callback: keras.callbacks.Callback) -> tuple[bool, bool]:
         return getattr(callback, "comes_last", False), not getattr(callback, "adds_to_logs", False)
 
     kinds = [type(one) for one in own]
-    return sorted([*(one for one in flatten_callbacks(callbacks) if type(one) not in kinds), *own], key=rank)
+    given = [one for one in flatten_callbacks(callbacks) if type(one) not in kinds]
+    last = [one for one in own if getattr(one, "comes_last", False)]
+    return sorted([*(one for one in own if one not in last), *given, *last], key=rank)
 
 
 def refuse_steering(callback: keras.callbacks.Callback, validated: bool = True, posing: Sequence[str] = ()) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-__all__ = ["Epochs", "OwnStep", "Turns"]
+__all__ = ["Epochs", "HookLooks", "OwnStep", "Turns"]
 
 _ANOTHER = (
     "another function than the step that was proved and is counted: what that takes from records is in no ledger, and"
@@ -79,6 +79,35 @@ class Epochs(keras.callbacks.Callback):
         watch = self._watch()
         if watch is not None:
             watch.over()
+
+
+class HookLooks(keras.callbacks.Callback):
+    """Has hooks looked at that were set since the last look, before any other callback's hook of a turn runs.
+
+    `set_model`, a property, a generator of validation data or a thread may set one outside of any hook.
+
+    Args:
+        watch: gives what looks, by its method `look`; None where nothing is watched now.
+    """
+
+    adds_to_logs = True  # so that it comes first
+
+    def __init__(self, watch: Callable[[], Any]) -> None:
+        super().__init__()
+        self._watch = watch
+
+    def _look(self, *args: Any, **kwargs: Any) -> None:
+        watch = self._watch()
+        if watch is not None:
+            watch.look()
+
+    def _look_of_batch(self, *args: Any, **kwargs: Any) -> None:
+        watch = self._watch()
+        if watch is not None and watch.looks:
+            watch.look()
+
+    on_train_begin = on_train_end = on_epoch_begin = on_epoch_end = _look
+    on_train_batch_begin = on_train_batch_end = _look_of_batch
 
 
 class OwnStep:

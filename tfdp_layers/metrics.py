@@ -121,6 +121,15 @@ def _range(lower: Any, upper: Any) -> tuple[float, float]:
 
 def _centred(values: Any, lower: float, upper: float) -> np.ndarray:
     """The values clipped, less the middle of the range: float64 (records,), in [-range / 2, range / 2]."""
+    array = one_each(values)
+    half = (upper - lower) / 2.0
+    centred = np.clip(array.astype(np.float64), lower, upper) - (lower + upper) / 2.0
+    # Once more: the subtraction is rounded.
+    return np.clip(np.where(np.isnan(centred), 0.0, centred), -half, half)
+
+
+def one_each(values: Any) -> np.ndarray:
+    """The values, (records,) numbers or booleans. Raises ValueError for any others."""
     array = np.asarray(values)
     if array.ndim == 2 and array.shape[1] == 1:
         raise ValueError(
@@ -130,11 +139,9 @@ def _centred(values: Any, lower: float, upper: float) -> np.ndarray:
     if array.ndim != 1 or not len(array) or array.dtype.kind not in "biuf":
         raise ValueError(
             "values must be one number or boolean a record, shape (records,), for example"
-            f" model.predict(x).argmax(-1) == y. Received shape {array.shape} of dtype {array.dtype}. What is no mean"
+            " model.predict(x).argmax(-1) == y, of one output (model.predict(x)[:, 0] > 0.5) == y, with y (records,)."
+            f" Received shape {array.shape} of dtype {array.dtype}. What is no mean"
             " over records (AUC, F1, recall) is computed from released means: docs/guarantee.md, One ledger for a data"
             " set."
         )
-    half = (upper - lower) / 2.0
-    centred = np.clip(array.astype(np.float64), lower, upper) - (lower + upper) / 2.0
-    # Once more: the subtraction is rounded.
-    return np.clip(np.where(np.isnan(centred), 0.0, centred), -half, half)
+    return array

@@ -79,7 +79,7 @@ def test_numbered_ids_are_kept_in_a_cache(tmp_path):
 @pytest.mark.parametrize(
     ("source", "ids", "says"),
     [
-        (pipeline, "name", r"x is a dict of \['x', 'patient'\].*one id a record"),
+        (pipeline, "name", r"x, a dict, and it has \['x', 'patient'\].*one id a record"),
         (lambda: tf.data.Dataset.from_tensor_slices((X, Y)), "patient", "x is no dict"),
         (lambda: alone().map(lambda x: {"patient": x["patient"]}), "patient", "beside what the model takes"),
         (Source, "patient", "Give one id a record"),

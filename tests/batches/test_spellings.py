@@ -25,7 +25,7 @@ SEVERAL = {
     "sharp s": ([f"{'Weiß' if row % 2 else 'WEISS'}{one}" for row, one in enumerate(PEOPLE)], "upper and lower case"),
     "leading zeros": ([str(one) if row % 2 else f"{one:05d}" for row, one in enumerate(PEOPLE)], "leading zeros"),
     "nothing but zeros": (["0", "000", *map(str, range(1, 199))], "leading zeros"),
-    "floats": ([str(one) if row % 2 else f"{one}.0" for row, one in enumerate(PEOPLE)], "a final .0"),
+    "floats": ([str(one) if row % 2 else f"{one}.0" for row, one in enumerate(PEOPLE)], ".0 at the end"),
     "composed letters": (
         [unicodedata.normalize("NFC" if row % 2 else "NFD", f"é{one}") for row, one in enumerate(PEOPLE)],
         "Unicode's forms of a character",
@@ -59,8 +59,8 @@ def test_one_person_written_in_several_ways_is_told_of_and_the_fix_writes_them_i
     ids, what = SEVERAL[name]
     (message,) = said(ids)
     found = re.fullmatch(
-        r"The (\d+) different ids in `unit_ids` become (\d+) where (.*) are overlooked, .*: (\[.*\])\. Where these are"
-        r" different people, nothing is lost\.",
+        r"The (\d+) different ids in `unit_ids` become (\d+) if one overlooks (.*), so some .*: (\[.*\])\."
+        r" Where these are different people, nothing is lost\.",
         message,
     )
     assert found is not None

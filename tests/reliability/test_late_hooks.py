@@ -1,10 +1,13 @@
 """Hooks that are set, or replaced, while a training runs are watched as those that it began with."""
 
+import os
+import threading
 import warnings
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
@@ -103,7 +106,28 @@ def replaced(do):
     return [Ours()]
 
 
+def outside_of_hooks(name):
+    """Hooks that `set_model` or `set_params` set: no hook runs around them."""
+
+    def callbacks(do):
+        class Sets(kc.Callback):
+            def later(self, epoch, logs=None):
+                if epoch == 0:
+                    do(self.model)
+
+        def sets(self, given):
+            getattr(kc.Callback, name)(self, given)
+            self.on_epoch_end = self.later
+
+        setattr(Sets, name, sets)
+        return [Sets()]
+
+    return callbacks
+
+
 LATE = {
+    "its own, by set_model": outside_of_hooks("set_model"),
+    "its own, by set_params": outside_of_hooks("set_params"),
     "its own on_epoch_end": lambda do: from_now_on(do, "on_epoch_end"),
     "its own on_epoch_begin": lambda do: from_now_on(do, "on_epoch_begin", 1),
     "its own on_train_batch_end": lambda do: from_now_on(do, "on_train_batch_end"),
@@ -116,7 +140,13 @@ LATE = {
     "its class's": of_its_class,
     "its own, again": replaced,
 }
-QUICK = ["its own on_epoch_end", "its own on_train_batch_begin", "History's, which Keras adds", "its class's"]
+QUICK = [
+    "its own, by set_model",
+    "its own on_epoch_end",
+    "its own on_train_batch_begin",
+    "History's, which Keras adds",
+    "its class's",
+]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -140,6 +170,59 @@ def test_a_late_hook_that_decides_by_the_loss_is_told_of():
     with pytest.warns(UserWarning, match="The callback Stops read 'loss' and then stopped the training"):
         model = trained(NOW, [Stops()])
     assert model.ledger.steps == FITTED
+
+
+def test_a_hook_that_the_generator_of_validation_data_sets_is_watched():
+    plain = kc.CSVLogger(os.devnull)
+
+    def stops(epoch, logs=None):
+        plain.model.stop_training = logs["loss"] > 0
+
+    def rows():
+        plain.on_epoch_end = stops
+        yield VALIDATION
+
+    spec = tuple(tf.TensorSpec(part.shape, part.dtype) for part in VALIDATION)
+    model, x = model_of(), np.ones((24, 4), "float32")
+    public = tf.data.Dataset.from_generator(rows, output_signature=spec)
+    with pytest.warns(UserWarning, match="read 'loss' and then stopped the training"):
+        model.fit(x, x[:, :1], batch_size=12, epochs=3, verbose=0, callbacks=[plain], validation_data=public)
+
+
+def test_weights_that_set_model_changes_are_in_the_statement():
+    class Changes(kc.Callback):
+        def set_model(self, model):
+            super().set_model(model)
+            model.trainable_variables[0].assign_add(np.ones((4, 3), "float32"))
+
+    notes = trained(2, [Changes()]).privacy_statement(1e-2).notes
+    assert [note for note in notes if "The weights changed before the first step" in note]
+
+
+def test_a_callback_is_of_one_thread_at_a_time_and_nested_trainings_leave_nothing_behind():
+    nested, refused = [], []
+
+    class Both(kc.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if not nested:
+                nested.append(True)
+                trained(2, [self])
+                thread = threading.Thread(target=in_another)
+                thread.start()
+                thread.join()
+
+    callback = Both()
+
+    def in_another():
+        other = model_of()
+        with pytest.raises(ValueError, match="The callback Both is in use: another thread trains with it") as error:
+            trained(2, [callback], other)
+        refused.append((error, other.ledger.steps))
+
+    trained(NOW, [callback])
+    assert [steps for _, steps in refused] == [0]
+    assert not [name for name in vars(callback) if name.startswith("on_")]
+    trained(2, [callback])
 
 
 def test_what_was_set_stays_and_what_was_put_around_it_goes():

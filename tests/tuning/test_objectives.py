@@ -76,3 +76,20 @@ def test_a_noisy_score_of_the_training_records_needs_no_number(exactly):
     owned = NoisyMean(lambda _: np.ones(40), 0.05, unit_ids=np.arange(40) // 2)
     with pytest.raises(ValueError, match=r"numbers of 20 units, and the training is on 48: .*examples=20\)"):
         found(objective=owned, unit_ids=ids, batch_size=16)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        lambda model: model.predict(X, verbose=0) > 0,
+        lambda model: model.predict(X, verbose=0).argmax(-1) == Y,
+        lambda model: ["yes"] * len(X),
+    ],
+    ids=["a column", "a table", "texts"],
+)
+def test_noisy_values_that_are_not_one_a_record_are_refused_before_a_trial_is_paid_for(values):
+    """All trials would fail, which a search does not show, and it would be paid for."""
+    ledger = Ledger()
+    with pytest.raises(ValueError, match="values must be one number or boolean a record"):
+        found(objective=NoisyMean(values, 0.05), ledger=ledger)
+    assert ledger.steps == 0

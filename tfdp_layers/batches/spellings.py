@@ -28,7 +28,7 @@ _WAYS: tuple[tuple[Callable[[str], str], str, str], ...] = (
     (_form, "Unicode's forms of a character", "unicodedata.normalize('NFKC', {})"),
     (_blanks, "blanks", "' '.join({}.split())"),
     (str.casefold, "upper and lower case", "{}.casefold()"),
-    (_whole, "a final .0", "{}.removesuffix('.0')"),
+    (_whole, ".0 at the end", "{}.removesuffix('.0')"),
     (_zeros, "leading zeros", "{}.zfill(40)"),
 )
 """What people write differently, and how the user writes it alike."""
@@ -61,9 +61,12 @@ def warn_of_spellings(names: Sequence[int | str | bytes], argument: str) -> None
             fix = way.format(fix)
         left = fewer
     listed = " and ".join(filter(None, [", ".join(seen[:-1]), seen[-1]]))
+    listing = f"[{fix} for one in ids]"
+    if argument == "owners":  # several of each record
+        listing = f"[[{fix} for one in people] for people in owners]"
     warn(
-        f"The {len(texts):,} different ids in `{argument}` become {len(left):,} where {listed} are overlooked, so some"
+        f"The {len(texts):,} different ids in `{argument}` become {len(left):,} if one overlooks {listed}, so some"
         " people's ids seem to be written in several ways. Each way passes for a person of its own: whoever has several"
         " is protected less than stated, and may be on both sides of a split. Before anything else write them in one"
-        f" way: [{fix} for one in ids]. Where these are different people, nothing is lost."
+        f" way: {listing}. Where these are different people, nothing is lost."
     )

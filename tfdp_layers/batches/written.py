@@ -78,7 +78,12 @@ def refuse_nameless(spec: Any, ids: str) -> None:
     """Raises ValueError unless x is a dict with an entry of this name, and one beside it."""
     x = spec[0] if isinstance(spec, tuple) else spec
     if not isinstance(x, Mapping) or ids not in x or len(x) < 2:
-        found = f"a dict of {[*x]}" if isinstance(x, Mapping) else "no dict"
+        if isinstance(x, Mapping) and len(x) > 1:
+            raise ValueError(
+                f"unit_ids={ids!r} names an entry of x, a dict, and it has {[*x]}: name the one that holds the ids, or"
+                " give one id a record, in the order of the dataset."
+            )
+        found = f"a dict of {[*x]} alone" if isinstance(x, Mapping) else "no dict"
         given = ", ".join(f"{one.dtype.name} {one.shape}" for one in spec) if _plain_parts(spec) else ""
         raise ValueError(
             f"unit_ids={ids!r} names an entry of x, beside what the model takes, and x is {found}. Make it one, with"

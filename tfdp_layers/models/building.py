@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.batches.base import LONGEST_SUM
 from tfdp_layers.certificates.arithmetic import products_setting
 from tfdp_layers.certificates.certificate import stated_bounds
 from tfdp_layers.instances import replaced
@@ -106,6 +107,6 @@ def kept_by_pieces(model: Any, traced: Any, run: Run) -> list[tuple[Any, tf.DTyp
             f"A layer of model {model.name!r} writes variables (a counter, the vectors of SpectralNormalization), once"
             " for each piece of a drawn batch, and how many pieces there are tells how many records were drawn. On"
             " several devices that cannot be put right. Train on one device, or leave physical_batch_size out, with"
-            f" batches of at most {run.batches.piece}."
+            f" batches of at most {LONGEST_SUM:,}."
         )
     return found

@@ -65,9 +65,10 @@ def warn_of_features(prefix: Any) -> None:
 
 def _warn(optimizer: Any, who: str, use: str = _BEGINS, instead: str = _ANOTHER, before: str = _TRAINED) -> None:
     """Says what an ordinary optimizer did."""
+    steps = undeclared(optimizer)
     warn(
-        f"{who} took {undeclared(optimizer):,} steps of an ordinary optimizer ({type(optimizer).__name__}), and {use}."
-        " What they tell of the records that they saw is in no statement: if those were private ones,"
+        f"{who} took {steps:,} step{'s' * (steps > 1)} of an ordinary optimizer ({type(optimizer).__name__}), and"
+        f" {use}. What they tell of the records that they saw is in no statement: if those were private ones,"
         f" {instead}. If they were public, nothing is lost; to declare that, and see this line no more:"
         f" tfdp.public(that model), before {before}."
     )

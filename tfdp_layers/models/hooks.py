@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from tfdp_layers.callbacks.steering import hook_names, is_unknown, overridden
+
+_OURS = object()
+"""An attribute of what lies around a hook."""
+_threads: dict[int, tuple[int, Any]] = {}
+"""By the ids of callbacks: the thread that trains with them, and its outermost `Hooks`."""
 
 __all__ = ["Hooks", "is_callback", "named"]
 
@@ -42,9 +48,19 @@ class Hooks:
     def surrounded(self) -> Iterator[None]:
         """Inside, what goes around the hooks is in place; after it callbacks are what they were, or were made.
 
-        Raises: ValueError for hooks in whose place nothing can be put.
+        Raises: ValueError for hooks in whose place nothing can be put, and for callbacks of another thread's training.
         """
+        mine, used = (threading.get_ident(), self), list[int]()
         try:
+            for callback in self._callbacks:
+                thread, hooks_of = _threads.setdefault(id(callback), mine)
+                if hooks_of is self:
+                    used.append(id(callback))
+                if thread != mine[0]:
+                    raise ValueError(
+                        f"The callback {type(callback).__name__} is in use: another thread trains with it, and what it"
+                        " does there would be taken for what it does here. Give each training one of its own."
+                    )
             for callback in self._callbacks:
                 self._surround(callback, late=False)
             yield
@@ -53,6 +69,8 @@ class Hooks:
                 for name, hook in hooks.items():
                     if hook.put is not None and vars(callback).get(name) is hook.put:
                         _set(callback, name, hook.own)
+            for one in used:
+                _threads.pop(one, None)
             self._known.clear()
 
     def look(self) -> None:
@@ -60,7 +78,10 @@ class Hooks:
         for callback, hooks in self._known.values():
             held, kind = vars(callback), type(callback)
             for name, (_, put, of_class) in hooks.items():
-                if held.get(name) is not put or getattr(kind, name, None) != of_class:
+                there = held.get(name)
+                if there is not put and getattr(there, "_watched", None) is _OURS:
+                    continue  # of a training within a hook of this one
+                if there is not put or getattr(kind, name, None) != of_class:
                     self._surround(callback, late=True)
                     break
         for callback in self._more():
@@ -84,6 +105,7 @@ class Hooks:
                 put = None if put is hook else put
             if put is not None:
                 _set(callback, name, put)
+                put._watched = _OURS  # type: ignore[attr-defined]
                 _refuse_unset(callback, name, put)
             hooks[name] = _Hook(own, own if put is None else put, of_class)
 

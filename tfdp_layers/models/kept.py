@@ -15,6 +15,8 @@ __all__ = ["Kept", "kept_of"]
 _CHOSEN = (
     "These weights were kept as the best of a training, after {made} of its {planned} steps. Which are the best depends"
     " on all its steps, so all are counted here that it planned and its budget allowed: too many if it ended earlier."
+    " Where a later training went on with this file, the choice depends on that one, too: see the ledger of the model"
+    " that it ended with."
 )
 _MIDDLE = (
     "These weights were {kept} while a training ran, after {made} of its {planned} steps. If how the training went on"
@@ -49,13 +51,15 @@ def kept_of(run: Any, ledger: Ledger, *, copied: bool = False) -> Kept:
         run: the `Run` of the training that goes on; None outside of one.
         copied: says that it is a copy in memory.
     """
-    if run is None or run.plan is None or run.made >= run.plan.steps:
+    if run is None or run.plan is None:
         return Kept(ledger)
     steps = {"made": f"{run.made:,}", "planned": f"{run.plan.steps:,}"}
     keepers = callbacks_here()
     if any(map(keeps_best, keepers)) and run.token is not None and not copied:
         chosen, counted = with_planned(ledger, run.token, run.plan.steps - run.made, _CHOSEN.format(**steps))
         return Kept(chosen, counted)
+    if run.made >= run.plan.steps:
+        return Kept(ledger)
     if keepers and isinstance(keepers[0], keras.callbacks.BackupAndRestore):
         return Kept(ledger)  # whoever goes on from it makes the other steps
     return Kept(ledger, None, (_MIDDLE.format(kept="copied" if copied else "saved", **steps),))

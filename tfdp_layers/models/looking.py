@@ -63,7 +63,7 @@ def refuse_chosen(what: str, x: Any, y: Any = None) -> None:
             f"The objective asks for {what} of the training records: such a score carries no noise, and choosing by it"
             " would leak. Let it score by public data; or choose by the private records, with noise, for a part of the"
             " budget: objective=tfdp.tuning.NoisyMean(lambda model: model.predict(x, verbose=0).argmax(-1) == y,"
-            " stddev=0.02)."
+            " stddev=0.02), or of one output (model.predict(x, verbose=0)[:, 0] > 0.5) == y."
         )
     warn_of_private_rows(batches, given, "what the objective scores by")
 

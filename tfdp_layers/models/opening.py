@@ -11,7 +11,7 @@ from tfdp_layers.accounting.released import known_values
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.texts import text_tensors
 from tfdp_layers.callbacks.steering import logs_first, refuse_unknown_direction
-from tfdp_layers.callbacks.turns import Epochs, Turns
+from tfdp_layers.callbacks.turns import Epochs, HookLooks, Turns
 from tfdp_layers.certificates.arithmetic import require_float32
 from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
@@ -135,8 +135,12 @@ class Opening(BoundedSums, WeightFiles):
         check_ids(self, arrays_of(batches))
         refuse_unsound_strategy(self, arguments)
         turns = Turns(lambda: self._privacy.run, self._privacy.remark)
-        epochs = [Epochs(lambda: self._privacy.watch)] if self._runs_code_of_others(arguments) else []
-        arguments["callbacks"] = logs_first(arguments.get("callbacks"), FiniteWeights(), turns, *epochs)
+        watching: list[Any] = []
+        if self._runs_code_of_others(arguments):
+            watching.append(Epochs(lambda: self._privacy.watch))
+        if watching or arguments.get("callbacks"):
+            watching.insert(0, HookLooks(lambda: self._privacy.watch))
+        arguments["callbacks"] = logs_first(arguments.get("callbacks"), *watching, FiniteWeights(), turns)
         arguments["steps_per_epoch"] = arguments.get("steps_per_epoch") or len(batches)
         for name in ("x", "y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)

@@ -208,6 +208,8 @@ class Watch:
             self._note(f"{self._whose()} changed the weights while fit ran. {CHANGED}")
         if (others, numbers) != before[-2:]:
             self._brought()
+            if self._opened == before[-2:]:
+                self._opened = others, numbers
         return numbers, others
 
     def stepped(self) -> None:
@@ -228,8 +230,15 @@ class Watch:
     def begins(self) -> None:
         """The first step is about to be made: something else than a hook, `set_model` say, may have run before it."""
         opened, self._opened = self._opened, None
-        if opened is not None and opened != self._steering()[-2:]:
+        now = None if opened is None else self._steering()[-2:]
+        if opened != now:
             self._brought()
+        if opened is not None and now is not None and opened[-1] != now[-1]:
+            self._note(f"The weights changed before the first step, in a callback's set_model say. {CHANGED}")
+
+    def look(self) -> None:
+        """Hooks may have been set by what is no hook."""
+        self._hooks.look()
 
     # A loop of the caller's own, which runs where no callback does: it is watched as one between two of its steps ----
 

@@ -4,13 +4,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.whose import Whose, whose_of
 from tfdp_layers.instances import refuse_own_code
-from tfdp_layers.metrics import metric_release, release_metric, whole_draw
+from tfdp_layers.metrics import metric_release, one_each, release_metric, whole_draw
 from tfdp_layers.models.looking import choosing
 from tfdp_layers.noise import NoiseSource, as_noise_source
 from tfdp_layers.sampling import drawing_all
@@ -29,7 +27,8 @@ class NoisyMean:
 
     Attributes:
         values: gives, of a trained model, numbers or booleans (records,), each computed from its own record and the
-            model, for example `lambda model: model.predict(x, verbose=0).argmax(-1) == y`.
+            model, for example `lambda model: model.predict(x, verbose=0).argmax(-1) == y`; of one output
+            `lambda model: (model.predict(x, verbose=0)[:, 0] > 0.5) == y`, with y (records,).
         stddev: of the noise on the mean, in the metric's units.
         lower, upper, noise_source: as in `tfdp.release_metric`.
         unit_ids, owners, records_per_owner: as there, for a `fit` that got them.
@@ -78,14 +77,12 @@ class NoisyMean:
         return release, 1
 
     def check(self, model: Any, batches: Batches) -> None:
-        """Raises ValueError for values of a model, released nowhere, whose number is not what they are divided by.
+        """Raises ValueError for values of a model, released nowhere, that no trial could release: not one a record, or
+        of another number than they are divided by.
 
         Held-out records, divided by the number of those that are trained on, would have a score of their share.
         """
-        values = np.asarray(self.values(model))
-        if values.ndim != 1:
-            return  # `release_metric` says what is wrong with these
-        found = len(values)
+        found = len(one_each(self.values(model)))
         units = whose_of(found, self.unit_ids, self.owners, self.records_per_owner).units
         found, kind = (found, "records") if units is None else (len(units), "units")
         declared = self._examples(batches.examples)
