@@ -10,7 +10,7 @@ from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.holders import hold
 from tfdp_layers.accounting.ledger_format import checked_count
-from tfdp_layers.accounting.limits import Limit, Sparing
+from tfdp_layers.accounting.limits import Limit, Sparing, refuse_larger
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.segment import Segment
@@ -93,11 +93,14 @@ class Ledger(View):
 
         Raises:
             ValueError: a number out of range, or a ledger that names no data set.
-            LedgerError: the file cannot be written, another ledger holds it, or this is a copy.
+            LedgerError: the file cannot be written, another ledger holds it, this is a copy, or a training runs here
+                and the budget is larger.
         """
         budget = Budget(epsilon, delta)
         with self._threads:
             self._state.refuse_copy()
+            if self._runs():
+                refuse_larger(self.budget, budget)
             if self.dataset is None:
                 raise ValueError("A budget is kept for a data set: open the ledger with Ledger(path, dataset='name').")
             self._state.rename(lambda identity: replace(identity, budget=budget))
@@ -323,13 +326,15 @@ class Ledger(View):
         counted = steps + (entry.steps if entry else 0)
         self._state.count(entries.put(segment.entry, segment.row(entries), counted), ahead)
 
+    def _runs(self) -> bool:
+        return bool(self._kept) or any(one.running or one.outstanding for one in self._segments.values())
+
     def _let_go(self) -> bool:
         """Unlocks the file for another ledger of this process, unless something runs here; returns whether it did."""
         if not self._threads.acquire(blocking=False):
             return False
         try:
-            runs = self._kept or any(segment.running or segment.outstanding for segment in self._segments.values())
-            return not runs and self._state.unlock()
+            return not self._runs() and self._state.unlock()
         finally:
             self._threads.release()
 

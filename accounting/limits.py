@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from tfdp_layers.accounting.budget import Affordability, Budget, BudgetExhausted
 from tfdp_layers.accounting.entries import Entries
+from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.wording import given_text, rounded_up
 
-__all__ = ["Limit", "Sparing"]
+__all__ = ["Limit", "Sparing", "refuse_larger"]
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,15 @@ class Limit:
             f"{self.whose(token)} is {self._given};"
             f" {rounded_up(spent)} of it is spent by all that was trained and released so far, and {steps} more of"
             f" these releases would exceed it ({affordable} fit). Nothing was released. {fix}{others}"
+        )
+
+
+def refuse_larger(old: Budget | None, new: Budget) -> None:
+    """Raises LedgerError for a larger budget while a training runs: its best weights count what the old one affords."""
+    if old is not None and (new.epsilon > old.epsilon or new.delta > old.delta):
+        raise LedgerError(
+            f"A training runs on this ledger, within its budget ({old.epsilon}, {old.delta}): what is said of its best"
+            " weights counts on that. Raise the budget when it has ended, and train on."
         )
 
 

@@ -290,6 +290,60 @@ def test_early_stopping_that_puts_the_best_back_states_the_whole_training(tmp_pa
     assert not printed(tmp_path / "model.keras", capsys)[2]
 
 
+@pytest.mark.parametrize("name", ["best.keras", "best.weights.h5"])
+@pytest.mark.parametrize("kept_in", ["memory", "a file"])
+def test_a_checkpoint_of_several_fits_is_warned_of_and_the_way_out_counts_all(name, kept_in, tmp_path, capsys):
+    path, weights = tmp_path / name, "weights" in name
+    model, keeper = model_of(Ledger(tmp_path / "ledger.json") if kept_in == "a file" else None), None
+    keeper = best(path, save_weights_only=weights)
+    warned = []
+    for _ in range(3):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            model.fit(X, Y, batch_size=8, verbose=0, validation_data=PUBLIC, callbacks=[keeper])
+        warned.append([str(one.message) for one in caught if "the best of an earlier training" in str(one.message)])
+    assert [len(said) for said in warned] == [0, 1, 1]
+    assert "(val_same 0)" in warned[1][0]
+    assert printed(path, capsys)[0] == 2  # what the warning is about
+    other = model_of()
+    other.load_weights(path) if weights else None
+    loaded = other if weights else tfdp.load_model(path)
+    loaded.ledger.merge(model.ledger)
+    (loaded.save_weights if weights else loaded.save)(path)
+    assert printed(path, capsys)[0] == stated(load(path))[0] == 6
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_threshold_beside_a_file_is_warned_of(there, tmp_path):
+    path = tmp_path / "best.keras"
+    if there:
+        fit(model_of(), best(path))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kept.warn_of_earlier_best([best(path, initial_value_threshold=0.5), best(path), keras.callbacks.History()])
+    assert len(caught) == there
+
+
+def test_a_budget_is_not_raised_while_a_training_counts_on_it(tmp_path):
+    """A file of the best weights counts the steps that the budget affords."""
+    ledger = Ledger(tmp_path / "ledger.json", dataset="patients", budget=(9.0, DELTA))
+    raised = []
+
+    def raises(epoch, logs):
+        with pytest.raises(LedgerError, match=r"within its budget \((9\.0|8\.9), 0\.001\).*Raise .* when it has ended"):
+            ledger.set_budget(10.0, DELTA)
+        ledger.set_budget(8.9, DELTA)  # a smaller one, or the same, may be
+        raised.append(epoch)
+
+    model = tfdp.PrivateSequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(0.1), 30.0), "mse", metrics=[Same()])
+    model.ledger = ledger
+    fit(model, keras.callbacks.LambdaCallback(on_epoch_begin=raises), epochs=2)
+    assert raised == [0, 1]
+    assert ledger.budget == tfdp.accounting.Budget(8.9, DELTA)
+    ledger.set_budget(10.0, DELTA)
+
+
 def test_a_tuners_callback_that_keeps_its_best_epoch_counts_as_well():
     module = {"__module__": "keras_tuner.engine.tuner_utils"}
     saver = type("SaveBestEpoch", (keras.callbacks.Callback,), module)()

@@ -1,5 +1,7 @@
 """What is said of weights that are kept while a training runs: which of them are kept may depend on how it goes on."""
 
+import math
+import os
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -8,9 +10,10 @@ import keras
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.choice import Counted, with_planned
-from tfdp_layers.callbacks.steering import of_keras_tuner
+from tfdp_layers.callbacks.steering import flatten_callbacks, of_keras_tuner
+from tfdp_layers.caller import warn
 
-__all__ = ["Kept", "kept_of"]
+__all__ = ["Kept", "kept_of", "warn_of_earlier_best"]
 
 _CHOSEN = (
     "These weights were kept as the best of a training, after {made} of its {planned} steps. Which are the best depends"
@@ -63,6 +66,24 @@ def kept_of(run: Any, ledger: Ledger, *, copied: bool = False) -> Kept:
     if keepers and isinstance(keepers[0], keras.callbacks.BackupAndRestore):
         return Kept(ledger)  # whoever goes on from it makes the other steps
     return Kept(ledger, None, (_MIDDLE.format(kept="copied" if copied else "saved", **steps),))
+
+
+def warn_of_earlier_best(callbacks: Any) -> None:
+    """Warns of checkpoints that go on from an earlier training's best: its file may stay because of this training."""
+    for callback in flatten_callbacks(callbacks):
+        path, best = str(getattr(callback, "filepath", "")), getattr(callback, "best", None)
+        if not getattr(callback, "save_best_only", False) or best is None or not math.isfinite(best):
+            continue
+        if "{" not in path and not os.path.exists(path):
+            continue
+        weights = getattr(callback, "save_weights_only", False)
+        loaded = f"best.load_weights({path!r}) into another model" if weights else f"best = tfdp.load_model({path!r})"
+        warn(
+            f"{type(callback).__name__} goes on from the best of an earlier training ({callback.monitor} {best:.4g})."
+            f" If {path} keeps what it holds, then because this fit found nothing better, and what it states lacks this"
+            " fit. Train in one fit, or give each fit a checkpoint and a file of its own. Or count all of it before the"
+            f" file goes out: {loaded}, best.ledger.merge(model.ledger), best.save{'_weights' * weights}({path!r})."
+        )
 
 
 def keeps_best(callback: Any) -> bool:

@@ -45,6 +45,7 @@ from tfdp_layers.models.fit_arguments import (
 from tfdp_layers.models.held_records import warn_of_held_records
 from tfdp_layers.models.ids import check_ids
 from tfdp_layers.models.inputs import check_inputs
+from tfdp_layers.models.kept import warn_of_earlier_best
 from tfdp_layers.models.labels import check_label_shapes, check_labels, public_classes, warn_of_logits
 from tfdp_layers.models.lockstep import agree
 from tfdp_layers.models.other_ledgers import sight_records
@@ -149,6 +150,7 @@ class Opening(BoundedSums, WeightFiles):
         self._settle_accounts()
         refuse_uncounted_trials(arguments["callbacks"], self._privacy.ledger)
         warn_of_lost_count(arguments["callbacks"], self._privacy.ledger)
+        warn_of_earlier_best(arguments["callbacks"])
         return batches, arguments
 
     def _runs_code_of_others(self, arguments: dict[str, Any]) -> bool:

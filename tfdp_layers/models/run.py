@@ -16,8 +16,9 @@ from tfdp_layers.batches.base import Batches
 from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.replicas import Replicas
+from tfdp_layers.models.steered import STEERED, warn_of_steering
 from tfdp_layers.models.streams import Stream
-from tfdp_layers.models.watching import STEERED, Watch, warn_of_steering
+from tfdp_layers.models.watching import Watch
 from tfdp_layers.noise.masks import HiddenSeeds
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.losses import PerRecordLoss

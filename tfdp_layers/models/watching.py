@@ -8,10 +8,10 @@ from typing import Any
 import keras
 
 from tfdp_layers.callbacks.steering import PUBLIC, as_accepted, decides_by, flatten_callbacks, is_unknown
-from tfdp_layers.caller import warn
 from tfdp_layers.models.fingerprints import Held, held_of, rate_of
 from tfdp_layers.models.hooks import Hooks, is_callback, named
 from tfdp_layers.models.reach import Reach, body_of_loop, passes
+from tfdp_layers.models.steered import CHANGED
 from tfdp_layers.models.watched_logs import Histories, WatchedLogs
 from tfdp_layers.structure import held_by
 
@@ -327,25 +327,3 @@ def is_private(name: str, validated: bool, posing: bool) -> bool:
         posing: whether outputs or metrics of the model are named like validation metrics.
     """
     return name not in PUBLIC and not (name.startswith("val_") and validated and not posing)
-
-
-CHANGED = (
-    "Averages and copies of what this model released cost nothing more, and copies of what another training ended with"
-    " are counted; what it took from records, as fit of another model that shares these layers does, is not in this"
-    " statement."
-)
-"""What follows of weights that were changed between two steps."""
-
-STEERED = (
-    "If that depended on what it read, the released weights are chosen by numbers of the private data without noise,"
-    " and the guarantee does not cover it."
-)
-"""What follows of a decision by a private number."""
-
-
-def warn_of_steering(sentence: str) -> None:
-    """Warns that a callback may have decided by private numbers, after the sentence that says which."""
-    warn(
-        f"{sentence} {STEERED} Decide by public validation data (val_...) or by 'epsilon'. Where it only shows the"
-        " numbers, and decides by the epoch, say, make two callbacks of it. The model's statement says so, too.",
-    )

@@ -1,0 +1,26 @@
+"""What is said of decisions by private numbers, and of weights that something else than a step changed."""
+
+from tfdp_layers.caller import warn
+
+__all__ = ["CHANGED", "STEERED", "warn_of_steering"]
+
+CHANGED = (
+    "Averages and copies of what this model released cost nothing more, and copies of what another training ended with"
+    " are counted; what it took from records, as fit of another model that shares these layers does, is not in this"
+    " statement."
+)
+"""What follows of weights that were changed between two steps."""
+
+STEERED = (
+    "If that depended on what it read, the released weights are chosen by numbers of the private data without noise,"
+    " and the guarantee does not cover it."
+)
+"""What follows of a decision by a private number."""
+
+
+def warn_of_steering(sentence: str) -> None:
+    """Warns that a callback may have decided by private numbers, after the sentence that says which."""
+    warn(
+        f"{sentence} {STEERED} Decide by public validation data (val_...) or by 'epsilon'. Where it only shows the"
+        " numbers, and decides by the epoch, say, make two callbacks of it. The model's statement says so, too.",
+    )
