@@ -230,3 +230,25 @@ def test_a_gap_that_no_other_draw_shows_is_rounding(shown, monkeypatch):
         with pytest.raises(ValueError, match="Records are not independent"):
             model.fit(x, y, **fit)
         assert int(model.optimizer.releases) == 0
+
+
+class Unknown(kl.Layer):
+    """An operation that no rule follows: what is around it is measured."""
+
+    def call(self, x: Any) -> Any:
+        return x + tf.raw_ops.Betainc(a=tf.ones_like(x), b=2.0 * tf.ones_like(x), x=tf.sigmoid(x))
+
+
+@pytest.mark.parametrize("mixing", [False, True])
+def test_what_a_layer_writes_is_put_back_while_others_are_measured(mixing):
+    """SpectralNormalization writes its vectors at each call: with a call more, a batch found other ones."""
+    more = [CentersInTraining(2)] if mixing else []
+    model = private(of_vectors(kl.SpectralNormalization(kl.Dense(4)), Unknown(), *more), allow_generic=True)
+    fit = {"batch_size": 16, "verbose": 0, "accept_measured": True}
+    if mixing:
+        with pytest.raises(ValueError, match=r"Records are not independent.*'centers_in_training.*' \(CentersInTr"):
+            model.fit(X, np.ones((32, 2), "float32"), **fit)
+        assert model.ledger.steps == 0
+    else:
+        model.fit(X, np.ones((32, 2), "float32"), **fit)
+        assert model.ledger.entries[0].release.independence.startswith("measured")

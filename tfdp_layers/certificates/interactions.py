@@ -104,11 +104,11 @@ def exchanges(
     """The sums of two batches together, and, for several rows, of the same two with that row exchanged."""
 
     def compiled(data: Any) -> list[tf.Tensor]:
-        with same_seeds(model, seed):
+        with same_state(model, seed):
             return traced(function, *data)
 
     def eager(data: Any) -> list[tf.Tensor]:
-        with same_seeds(model, seed), same_global_seed(seed):
+        with same_state(model, seed), same_global_seed(seed):
             return model.bounded_gradient_sums(*data)
 
     # A graph's own generators do not start again: then each operation is run by itself, which takes longer.
@@ -131,11 +131,15 @@ def exchanged(pair: list[Any], place: int, rows: int) -> list[Any]:
 
 
 @contextlib.contextmanager
-def same_seeds(model: "PrivateTraining", seed: int) -> Iterator[None]:
-    """Inside, the random numbers of Keras' layers start from the seed; after it as if they had drawn none."""
-    states = [v for v in model.non_trainable_variables if SEEDS in v.path]
+def same_state(model: "PrivateTraining", seed: int) -> Iterator[None]:
+    """Inside, the random numbers of Keras' layers start from the seed; after it all that layers write is put back.
+
+    So each batch finds what the others found: SpectralNormalization writes its vectors at each call, whatever the
+    records are.
+    """
+    states = list(model.non_trainable_variables)
     before = [np.array(v) for v in states]
-    for number, variable in enumerate(states):
+    for number, variable in enumerate(v for v in states if SEEDS in v.path):
         variable.assign(tf.cast([seed, number], variable.dtype))
     try:
         yield

@@ -123,6 +123,7 @@ def without_randomness(model: "PrivateTraining") -> Iterator[None]:
                 saved.append((layer, name, getattr(layer, name)))
                 setattr(layer, name, off)
     augmenting = [layer for layer in model._flatten_layers() if acts_in_training(layer)]
+    calls = [vars(layer).get("call") for layer in augmenting]
     for layer in augmenting:
         spectral = isinstance(layer, keras.layers.SpectralNormalization)
         layer.call = functools.partial(unnormalized, layer) if spectral else functools.partial(switched_off, layer.call)
@@ -130,8 +131,10 @@ def without_randomness(model: "PrivateTraining") -> Iterator[None]:
         with standing_numbers():
             yield
     finally:
-        for layer in augmenting:
-            del layer.call
+        for layer, own in zip(augmenting, calls, strict=True):
+            vars(layer).pop("call", None)
+            if own is not None:
+                layer.call = own
         for layer, name, value in saved:
             setattr(layer, name, value)
 
