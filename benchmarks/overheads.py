@@ -1,10 +1,12 @@
 """What private training costs beside its gradients: noise, the main thread's work from step to step, and start-up.
 
-Run: python benchmarks/overheads.py [--what noise,steps,ledger,start_up] [--rounds 7]
+Run: python benchmarks/overheads.py [--what noise,steps,ledger,hooks,start_up] [--rounds 7]
 
 - noise: processor time a number of a draw of 800,000, by TensorFlow's operations, by our kernels, by both compiled.
 - steps: processor time of the main thread alone from one step's end to the next one's, of a network of one weight.
 - ledger: time of a step's count in the ledger, budget in force, in memory and in a file: before the step and after it.
+- hooks: time that a callback of one's own with a hook at every batch, which does nothing, adds to a step: what the
+  model holds is compared around it. Of networks of different sizes; the time of their steps is the first number.
 - start_up: wall and processor time of a process that makes one step of the 26k-weight CNN (first_step.py): ordinary,
   private with a given noise, and with the noise that `fit` finds for a budget.
 
@@ -33,7 +35,7 @@ from tfdp_layers.models.counting import CountedStep
 from tfdp_layers.noise import normals
 
 FLAGS = flags.FLAGS
-flags.DEFINE_list("what", ["noise", "steps", "ledger", "start_up"], "What to time.")
+flags.DEFINE_list("what", ["noise", "steps", "ledger", "hooks", "start_up"], "What to time.")
 flags.DEFINE_integer("rounds", 7, "Interleaved rounds.", lower_bound=1)
 
 KINDS = ("keras", "given noise", "budget")
@@ -136,6 +138,35 @@ def ledger() -> None:
         print(f"ledger   {kind:34} {told(times, 1e3, 'ms a step')}", flush=True)
 
 
+class Idle(keras.callbacks.Callback):
+    """A hook at every batch, of a kind that nobody knows."""
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        pass
+
+
+def hooks() -> None:
+    """Milliseconds a step without and with a hook."""
+    rng = np.random.default_rng(0)
+    for width in (8, 300, 1_300):
+        x, y = rng.normal(size=(16 * STEPS, 32)), np.zeros(16 * STEPS)
+        layers = [keras.layers.Dense(width, "relu") for _ in range(2)]
+        model = tfdp.make_private(keras.Sequential([keras.Input((32,)), *layers, keras.layers.Dense(1)]))
+        model.compile(tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(0.0), 1.0), "mse")
+        found: dict[bool, list[float]] = {False: [], True: []}
+        for number in range(FLAGS.rounds + 1):
+            for watched, times in found.items():
+                start = time.perf_counter()
+                model.fit(x, y, batch_size=16, epochs=3, verbose=0, callbacks=[Idle()] if watched else [])
+                times += [(time.perf_counter() - start) / (3 * STEPS)] if number else []
+        more = [after - before for before, after in zip(*found.values(), strict=True)]
+        name = f"{model.count_params():,} weights"
+        print(
+            f"hooks    {name:34} {told(found[False], 1e3, 'ms a step')}, more with a hook {told(more, 1e3, 'ms')}",
+            flush=True,
+        )
+
+
 def start_up() -> None:
     """Seconds of processes that make one step each."""
     times: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
@@ -153,7 +184,7 @@ def start_up() -> None:
 
 def main(_: list[str]) -> None:
     for what in FLAGS.what:
-        {"noise": noise, "steps": steps, "ledger": ledger, "start_up": start_up}[what]()
+        {"noise": noise, "steps": steps, "ledger": ledger, "hooks": hooks, "start_up": start_up}[what]()
 
 
 if __name__ == "__main__":
