@@ -69,11 +69,12 @@ def logs_first(callbacks: Any, *own: keras.callbacks.Callback) -> list[Any]:
     """
 
     def rank(callback: keras.callbacks.Callback) -> tuple[bool, bool]:
-        return getattr(callback, "comes_last", False), not getattr(callback, "adds_to_logs", False)
+        first = getattr(callback, "adds_to_logs", False) is True  # a MagicMock has any attribute
+        return getattr(callback, "comes_last", False) is True, not first
 
     kinds = [type(one) for one in own]
     given = [one for one in flatten_callbacks(callbacks) if type(one) not in kinds]
-    last = [one for one in own if getattr(one, "comes_last", False)]
+    last = [one for one in own if getattr(one, "comes_last", False) is True]
     return sorted([*(one for one in own if one not in last), *given, *last], key=rank)
 
 
@@ -120,9 +121,9 @@ def refuse_unknown_direction(callbacks: Any, model: Any) -> None:
     if compiled is not None and not compiled.built:
         return
     for callback in flatten_callbacks(callbacks):
-        asked = copy.copy(callback)
-        if decides_by(callback) is None or not hasattr(asked, "_set_monitor_op"):
+        if decides_by(callback) is None or not hasattr(callback, "_set_monitor_op"):
             continue
+        asked = copy.copy(callback)
         asked.set_model(model)
         try:
             asked._set_monitor_op()
@@ -195,8 +196,14 @@ def hook_names() -> tuple[str, ...]:
 def overridden(callback: Any) -> Iterable[str]:
     """The hooks that a callback defines itself."""
     base = keras.callbacks.Callback
-    here = [name for name in _HOOKS if hasattr(callback, name)]
-    return [n for n in here if n in vars(callback) or getattr(type(callback), n, None) is not getattr(base, n)]
+    here = {name: getattr(callback, name) for name in _HOOKS if hasattr(callback, name)}
+    called = {name: getattr(hook, "__func__", hook) for name, hook in here.items()}  # by __getattribute__ another one
+    return [
+        n
+        for n in here
+        if n in vars(callback)
+        or any(one is not getattr(base, n) for one in (getattr(type(callback), n, None), called[n]))
+    ]
 
 
 def as_accepted(callback: Any, hook: Callable[..., Any], accepted: str) -> Callable[..., Any]:

@@ -3,6 +3,7 @@
 import os
 import threading
 import warnings
+from unittest import mock
 
 import keras
 import numpy as np
@@ -265,11 +266,45 @@ def test_hooks_that_cannot_be_watched_are_refused():
         def set_model(self, model):
             pass
 
-    for callback, why in ((Given(), "on_epoch_end of Given is a property"), (Slots(), "Slots has __slots__")):
+    class Another(kc.Callback):
+        def __getattribute__(self, name):
+            return (lambda *args: None) if name == "on_epoch_end" else super().__getattribute__(name)
+
+    refused = (
+        (Given(), "on_epoch_end of Given is a property"),
+        (Another(), "on_epoch_end of Another is a property"),
+        (Slots(), "Slots has __slots__"),
+    )
+    for callback, why in refused:
         model = model_of()
         with pytest.raises(ValueError, match=why):
             trained(2, [callback], model)
         assert model.ledger.steps == 0
+
+
+class Passes:
+    """Gives all that is asked of it to another callback: no callback of Keras by its class."""
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):  # before it has an inner one, as a copy has none, it asks for it again and again
+        return getattr(self.inner, name)
+
+
+@pytest.mark.parametrize("kind", ["passes on", "a mock", "a mock that wraps"])
+def test_what_only_looks_like_a_callback_is_watched(kind):
+    def puts(epoch, logs=None):
+        inner.model.layers[-1].kernel.assign(np.ones((3, 1)))
+
+    inner = kc.LambdaCallback(on_epoch_end=puts)
+    seen = mock.MagicMock()
+    seen.on_epoch_end.side_effect, seen.set_model = puts, inner.set_model
+    callback = {"passes on": Passes(inner), "a mock": seen, "a mock that wraps": mock.Mock(wraps=inner)}[kind]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = trained(NOW, [callback])
+    assert any("changed the weights" in note for note in model.privacy_statement(1e-2).notes)
 
 
 @pytest.mark.filterwarnings("ignore")
