@@ -19,13 +19,28 @@ def pytest_addoption(parser):
     parser.addoption("--part", metavar="K/N", help="of the tests chosen the K-th of N parts, by their names")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves the slow ones out
 def pytest_collection_modifyitems(config, items):
-    """`--part`: the parts together are all tests, whatever order or machine they run in."""
+    """Marks variants beyond `few(n)` slow. `--part`: the parts together are all tests, in any order, on any machine."""
+    mark_slow(items)
     if config.getoption("--part"):
         number, parts = map(int, config.getoption("--part").split("/"))
         mine = [zlib.crc32(item.nodeid.encode()) % parts == number % parts for item in items]
         config.hook.pytest_deselected(items=[item for item, own in zip(items, mine, strict=True) if not own])
         items[:] = [item for item, own in zip(items, mine, strict=True) if own]
+
+
+def mark_slow(items):
+    """Of the variants of a test that is marked `few(n)`, n are quick, which lie evenly among them, the others slow."""
+    variants = {}
+    for item in items:
+        if item.get_closest_marker("few") and not item.get_closest_marker("slow"):
+            variants.setdefault((item.path, item.function), []).append(item)
+    for found in variants.values():
+        quick = min(found[0].get_closest_marker("few").args[0], len(found))
+        for place, item in enumerate(found):
+            if place and place * quick // len(found) == (place - 1) * quick // len(found):
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(autouse=True)

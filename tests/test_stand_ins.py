@@ -98,6 +98,7 @@ assert keras.models.load_model(r"{tmp_path}/again.keras").get_config() == model.
 """)
 
 
+@pytest.mark.slow
 def test_keras_imported_by_our_own_modules_finds_the_classes_too():
     in_a_fresh_process("""
 import tfdp_layers.layers.einsum

@@ -83,6 +83,7 @@ def operations(monkeypatch):
     return lambda: [len(graph.get_operations()) for graph in made]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("function", "message"),
     [

@@ -207,6 +207,7 @@ def test_what_spectral_normalization_wraps_is_measured_in_training():
         private(model, allow_generic=True).fit(X, np.ones((32, 2), "float32"), batch_size=16, verbose=0)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("shown", [{0}, {0, 1}, {2, 3, 4}])
 def test_a_gap_that_no_other_draw_shows_is_rounding(shown, monkeypatch):
     """A saturated softmax leaves the last bit of a record's gradient, times activations of thousands: one fit in many

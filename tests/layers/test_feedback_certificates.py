@@ -257,6 +257,7 @@ def patched_rules(*forgotten):
     return logits
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "bug",
     [

@@ -81,6 +81,7 @@ KINDS = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("loss", "units"), [(SPARSE, 3), (keras.losses.BinaryCrossentropy(from_logits=True), 1)])
 def test_labels_that_come_with_the_records_are_looked_at_as_arrays_are(kind, loss, units):

@@ -155,6 +155,7 @@ def test_even_one_that_looks_like_the_default_stays(way: str) -> None:
     assert rate(model) == pytest.approx(0.005)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("way", SET)
 @pytest.mark.parametrize("before", [True, False], ids=["before a fit", "after one"])
 def test_a_rate_that_was_set_stays(way: str, before: bool, capsys: Any) -> None:

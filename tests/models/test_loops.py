@@ -68,6 +68,7 @@ def _without_numbers(text):
     return re.sub(r"_\d+", "", text)
 
 
+@pytest.mark.slow
 def test_what_fit_refuses_a_loop_refuses_in_the_same_words(monkeypatch):
     by_fit = {name: said(mistake) for name, mistake in mistakes.MISTAKES.items()}
     monkeypatch.setattr(PrivateTraining, "fit", loop)

@@ -151,6 +151,7 @@ def moves(name, beside, records=None, **options):
     return [a - b for a, b in zip(model.get_weights(), before, strict=True)]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", slow_but(QUICK, OPTIMIZERS))
 def test_public_rows_move_the_weights_as_the_same_records_do(name):
     public, private = moves(name, (ROWS_X, ROWS_Y)), moves(name, None, (ROWS_X, ROWS_Y))

@@ -76,6 +76,7 @@ def fitted(kind, records, size, batch=5, **options):
 CASES = [f"{kind}/{way}" for kind in LAYERS for way in WAYS]
 
 
+@pytest.mark.few(2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", slow_but([f"{kind}/graph" for kind in LAYERS] + ["masks/XLA", "masks/eager"], CASES))
 def test_what_a_training_leaves_tells_its_steps_and_not_its_draws(case):

@@ -87,6 +87,7 @@ LETTERS = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("shape", [(), (1,)], ids=["texts", "columns"])
 @pytest.mark.parametrize("kind", LETTERS)
 def test_texts_cut_into_characters_train_as_their_numbers_do_proved(kind, shape):
@@ -148,6 +149,7 @@ GIVEN = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("given", GIVEN)
 def test_they_come_from_wherever_records_come_from(given):
     model, options = of_notes(), GIVEN[given]()

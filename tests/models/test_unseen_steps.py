@@ -80,6 +80,7 @@ WAYS = [itself, of_same_layers, around, scaled, by_a_loop]
 WAYS += [distilled] if hasattr(keras, "distillation") else []
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("train", [fitted, run])
 @pytest.mark.parametrize("way", WAYS)
 def test_steps_between_compile_and_the_first_private_training_are_named_once(way, train):
@@ -105,6 +106,7 @@ def test_they_are_named_before_anything_is_spent():
     assert model.ledger.steps == 0
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("way", WAYS)
 def test_steps_that_were_declared_public_are_not(way):
     base = net()
@@ -154,6 +156,7 @@ def part(base):
     return keras.Model(base.inputs, base.layers[0].output)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("prefix", [lambda base: base, part, lambda base: base.layers])
 def test_features_of_a_prefix_that_was_trained_here_are_named_and_declared(prefix):
     base = plainly(net())

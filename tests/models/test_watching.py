@@ -121,6 +121,7 @@ def test_a_private_number_under_a_public_name_is_reported(name, number, reported
     assert ("and then wrote 'val_loss' into the logs" in str(model.privacy_statement(1e-2))) == reported
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "read", slow_but([READS[n] for n in ("by name", "items", "merged")], READS.values()), ids=READS
 )
@@ -132,6 +133,7 @@ def test_every_way_to_read_is_noted(read):
     assert "and then stopped" in str(model.privacy_statement(1e-2))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("at", slow_but(["on_epoch_end"], ["on_epoch_end", "on_epoch_begin", "on_train_batch_end"]))
 @pytest.mark.parametrize(
     "decision",
@@ -169,6 +171,7 @@ def test_numbers_of_training_records_that_the_model_gives_are_private_as_the_log
     assert not warned(model, asking(PUBLIC))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["model.keras", "model.weights.h5"])
 def test_a_file_written_after_a_look_is_reported(name, tmp_path):
     def save(model):
@@ -219,6 +222,7 @@ PEACE = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("callback", PEACE.values(), ids=PEACE)
 def test_what_decides_by_nothing_private_is_left_in_peace(callback):
     model = model_of()

@@ -72,6 +72,7 @@ def test_what_gives_batches_is_told_how_to_give_records(given, says):
         model.fit(given)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("loss", "fixed", "says"),
     [
@@ -115,6 +116,7 @@ def test_labels_may_have_more_axes_than_outputs():
     fitted(small(kl.Dense(6, activation="sigmoid")), loss, y=np.ones((40, 6, 2), "float32"))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("metric", "labels"),
     [
@@ -142,6 +144,7 @@ def test_windows_of_a_series_are_records_and_repeats_of_them_are_not():
     assert repeats(dataset.zip((dataset.from_tensor_slices(series).repeat(2), dataset.range(40))))
 
 
+@pytest.mark.slow
 def test_the_inputs_of_a_feature_space_are_a_dict_like_any_other():
     """Keras holds them in a class of its own, and then warns of every dict that the model is called on."""
     kinds, table = keras.utils.FeatureSpace, {"age": X[:, 0], "ward": np.array(["a", "b"] * 20)}

@@ -68,6 +68,7 @@ CASES = {
 WAYS = {"graph": {}, "eager": {"run_eagerly": True}, "xla": {"jit_compile": True}}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("way", slow_but(["graph"], WAYS))
 @pytest.mark.parametrize("case", CASES)
 def test_it_is_said_before_the_step_is_traced(case, way, monkeypatch):

@@ -36,6 +36,7 @@ def test_the_check_of_the_bits_sees_a_carry_or_a_round_that_is_missing(monkeypat
         test_random_bits_are_those_of_tensorflows_own_philox((1, 2, 3))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("state", STATES)
 def test_compiled_numbers_are_those_that_are_not_compiled(
     state: tuple[int, ...], monkeypatch: pytest.MonkeyPatch

@@ -132,6 +132,7 @@ class EachStep(keras.callbacks.Callback):
         return [h[:-1] for h in history], [h[1:] for h in history]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("mode", slow_but(MODES[:1], [MODES[0], MODES[2]]), ids=["graph", "xla"])
 @pytest.mark.parametrize("switched", [False, True], ids=["clipped", "clamped"])
 def test_each_weight_gets_its_noise_and_together_they_make_the_noise_multiplier(switched, mode):
@@ -183,6 +184,7 @@ def test_given_what_was_released_the_state_does_not_depend_on_a_record(estimator
     np.testing.assert_array_equal(*same)
 
 
+@pytest.mark.slow
 def test_as_published_the_state_does_depend_on_a_record(monkeypatch):
     """The leak of the printed algorithm, and the planted bug for the test above."""
     one, other = two_data_sets()

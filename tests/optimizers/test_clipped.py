@@ -133,6 +133,7 @@ def noise_of(model, steps=1600):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clipping", [pytest.param("per_layer", marks=pytest.mark.slow), "adaptive"])
 def test_each_group_has_the_noise_that_the_ledger_states(clipping):
     model = private(classifier(), clipping, noise=0.3, **({"threshold_rate": 0.01} if clipping == "adaptive" else {}))

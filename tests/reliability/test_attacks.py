@@ -94,6 +94,7 @@ def steered(by, number):
     return model, tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(rates.get(by, 0.1)), 1.0)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("by", ["schedule", "function", "regularizer", "constraint"])
 def test_what_follows_the_noise_reads_no_metric(by):
     metric = keras.metrics.MeanSquaredError()
@@ -137,6 +138,7 @@ def with_a_metric(kind, **options):
     return model
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("kind", "eager"),
     [
@@ -176,6 +178,7 @@ class KeepsWhereItIsReset(Keeps):
         self._elsewhere[0]().assign(0.5 * self._elsewhere[0]())
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("eager", [False, True])
 @pytest.mark.parametrize(
     "what", ["a frozen weight", "a weight for inference", "a rate's variable", "where it is reset"]

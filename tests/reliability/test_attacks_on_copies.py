@@ -216,6 +216,7 @@ def changed(model):
     return "something else changed them" in str(model.privacy_statement(1e-5))
 
 
+@pytest.mark.slow
 def test_a_change_by_something_else_is_stated_also_after_the_next_training():
     base = ordinary()
     private = fit(base)
@@ -242,6 +243,7 @@ def test_the_tree_of_a_model_that_goes_to_files_holds_no_metrics(trained):
     trained.set_state_tree(tree)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["int8", "float8"])
 def test_a_copy_of_quantized_weights_costs_what_they_were_made_from(mode):
     """Without biases nothing of the copy was a released number: kernels of int8, and scales, stated 0 of 3.0."""
@@ -290,6 +292,7 @@ def by_a_checkpoint(copy, values, path):
     tf.train.Checkpoint(kernels=kernels).read(str(path)).assert_consumed()
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("way", [by_layers, by_assigning, by_a_state_tree, by_a_checkpoint])
 def test_released_weights_in_single_layers_are_in_the_ledger_at_the_next_look(way, tmp_path):
     """`epsilon(model.ledger, delta)`, a released metric, and a merge lacked what they cost until the next statement."""
@@ -302,6 +305,7 @@ def test_released_weights_in_single_layers_are_in_the_ledger_at_the_next_look(wa
     assert merged.updates == 2
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("load", [tfdp.load_model, keras.saving.load_model])
 def test_looks_at_ledgers_while_a_file_is_read_lose_nothing(load, tmp_path, monkeypatch):
     """Keras itself looks at every property of a model that it loads, when its layers have no numbers yet."""

@@ -63,6 +63,7 @@ WAYS = {
 }
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_a_loaded_model_cost_goes_with_its_weights_frozen_ones_too(path, way):
     assert WAYS[way](as_elsewhere(path)).ledger.updates == 3

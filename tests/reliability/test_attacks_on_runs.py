@@ -217,6 +217,7 @@ def test_streams_of_two_models_on_the_same_batches_follow_their_own_order():
     assert len({tuple(one) for one in seen}) == 4, "one stream visits a record once in a pass"
 
 
+@pytest.mark.slow
 def test_a_stream_ends_where_the_order_changes():
     batches = tfdp.PrivateBatches(IDS, Y, tfdp.sampling.Cyclic(2))
     model = model_of(CORRELATED)

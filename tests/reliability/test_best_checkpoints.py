@@ -90,6 +90,7 @@ def load(path):
     return model
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["best.keras", "best.weights.h5"])
 def test_a_file_of_the_best_epoch_states_all_that_the_training_planned(name, tmp_path, capsys):
     path = tmp_path / name
@@ -147,6 +148,7 @@ class Within(keras.callbacks.Callback):
         this.other.on_epoch_end(epoch, logs)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("kind", ["derived", "within another"])
 def test_callbacks_that_keep_the_best_by_keras_code_are_seen(kind, tmp_path, capsys):
     path = tmp_path / "best.keras"
@@ -166,6 +168,7 @@ def test_the_best_by_a_loop_of_the_callers_own(tmp_path, capsys):
     assert printed(path, capsys)[0] == stated(model)[0] == 6
 
 
+@pytest.mark.few(1)
 def test_as_many_steps_are_counted_as_the_budget_allows(tmp_path, capsys):
     ledger = Ledger()
     probe = fit(model_of(ledger), epochs=2)
@@ -235,6 +238,7 @@ def test_a_best_file_is_loaded_by_the_process_that_wrote_it_with_the_larger_coun
     assert stated(tfdp.load_model(path))[0] == 10
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("way", ["its own save", "its own save_weights", "ModelCheckpoint of every epoch", "a copy"])
 def test_what_else_is_kept_in_the_middle_says_what_a_choice_would_cost(way, tmp_path, capsys):
     path = tmp_path / ("first.weights.h5" if "weights" in way else "first.keras")
@@ -290,6 +294,7 @@ def test_early_stopping_that_puts_the_best_back_states_the_whole_training(tmp_pa
     assert not printed(tmp_path / "model.keras", capsys)[2]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["best.keras", "best.weights.h5"])
 @pytest.mark.parametrize("kept_in", ["memory", "a file"])
 def test_a_checkpoint_of_several_fits_is_warned_of_and_the_way_out_counts_all(name, kept_in, tmp_path, capsys):

@@ -150,6 +150,7 @@ QUICK = [
 ]
 
 
+@pytest.mark.few(5)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("call", ["fit", "private_run"])
 @pytest.mark.parametrize("name", slow_but([*QUICK, "its own, again"], LATE))
@@ -292,6 +293,7 @@ class Passes:
         return getattr(self.inner, name)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["passes on", "a mock", "a mock that wraps"])
 def test_what_only_looks_like_a_callback_is_watched(kind):
     def puts(epoch, logs=None):

@@ -14,6 +14,7 @@ OTHERS = np.random.default_rng(8).normal(size=(40, 5)).astype("float32")
 LABELS = (OTHERS[:, :1] > 0).astype("float32")
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     "private",
     [
@@ -31,6 +32,7 @@ def test_a_score_of_the_training_records_is_refused_before_anything_is_charged(p
     assert ledger.steps == 0
 
 
+@pytest.mark.slow
 def test_copies_of_the_training_records_bring_a_warning_and_public_records_no_word(exactly):
     exactly(1)
     with pytest.warns(

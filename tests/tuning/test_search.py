@@ -278,6 +278,7 @@ def test_a_distribution_of_nothing_is_refused(space):
 WHOLE = np.r_[X, X[:32] + 1.0], np.r_[Y, Y[:32]]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("given", "says"),
     [([one[96:] for one in WHOLE], "are parts of one array"), (PUBLIC, "each equal one row")],
