@@ -16,7 +16,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, NeighboringRelation, NonPriv
 from tfdp_layers.accounting import pure
 from tfdp_layers.accounting.failures import without_failures
 from tfdp_layers.accounting.gaussian_events import Counts, canonical, exact_gaussian, of_draws
-from tfdp_layers.accounting.loss_distributions import SMALLEST_DELTA, pld_epsilon
+from tfdp_layers.accounting.loss_distributions import pld_epsilon
 from tfdp_layers.accounting.quiet import quiet
 from tfdp_layers.accounting.renyi import ZCDP_ORDERS, convert_rdp, rdp_epsilon, zcdp_epsilon
 
@@ -77,9 +77,8 @@ def _smallest_of_tests(counts: pure.Tests, delta: float) -> tuple[float, str]:
     proofs: _Proofs = {
         "basic composition": partial(pure.basic_epsilon, counts),
         "zCDP": partial(convert_rdp, ZCDP_ORDERS, pure.renyi(counts, ZCDP_ORDERS), delta),
+        "PLD": partial(pure.pld_epsilon, counts, delta),
     }
-    if delta >= SMALLEST_DELTA:
-        proofs["PLD"] = partial(pure.pld_epsilon, counts, delta)
     with quiet():
         return _smallest(proofs)
 

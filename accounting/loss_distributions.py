@@ -12,12 +12,11 @@ from tfdp_layers.accounting.fixed_size import is_fixed_size, sampled_pld
 from tfdp_layers.accounting.gaussian_events import Counts, is_sampled_gaussian, joined, sampled_gaussian
 from tfdp_layers.accounting.owned_records import owner_pld, shifts
 from tfdp_layers.accounting.quiet import quiet
+from tfdp_layers.accounting.rounding import left_of
 from tfdp_layers.sampling.owners import OwnerDpEvent
 
-__all__ = ["SMALLEST_DELTA", "composed_pld", "has_pld", "pld_epsilon", "pld_interval"]
+__all__ = ["composed_pld", "has_pld", "pld_epsilon", "pld_interval"]
 
-# Below this delta the tail that PLD cuts off (1e-15 a composition) and its rounding are no longer small.
-SMALLEST_DELTA = 1e-12
 _MOST_STEP_POINTS = 200_000
 _MOST_COMPOSED_POINTS = 2_000_000
 _MOST_PLDS = 32
@@ -33,7 +32,8 @@ _kept: "dict[tuple[DpEvent, int, float, bool], privacy_loss_distribution.Privacy
 def pld_epsilon(counts: Counts, relation: NeighboringRelation, delta: float, interval: float | None = None) -> float:
     """Epsilon by privacy loss distributions; infinity where they cannot bound the composition.
 
-    Without replacement the one of a step is that of `fixed_size.sampled_pld`.
+    Without replacement the one of a step is that of `fixed_size.sampled_pld`. Of delta is left out what the
+    composition may have rounded away: see `rounding`.
 
     Args:
         counts, relation, delta: see `smallest_epsilon`.
@@ -41,13 +41,13 @@ def pld_epsilon(counts: Counts, relation: NeighboringRelation, delta: float, int
     Raises: MemoryError where this machine does not hold the distributions; other accountants may answer.
     Source: Doroshenko et al. 2022, arXiv:2207.04380 (connecting the dots: pessimistic).
     """
-    composed = None
+    composed, left = None, left_of(delta, sum(count for _, count in joined(counts)))
     with contextlib.suppress(ValueError):  # dp-accounting's, where next to nothing is drawn, and rounding shows
-        composed = composed_pld(counts, relation, interval) if delta >= SMALLEST_DELTA else None
+        composed = None if left is None else composed_pld(counts, relation, interval)
     if composed is None:
         return math.inf
     with quiet():
-        epsilon = float(composed.get_epsilon_for_delta(delta))
+        epsilon = float(composed.get_epsilon_for_delta(left))
     return epsilon if epsilon >= 0 else math.inf
 
 

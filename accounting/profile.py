@@ -13,6 +13,7 @@ from tfdp_layers.accounting.fixed_size import gaussian_profile
 from tfdp_layers.accounting.gaussian_events import Counts, canonical, exact_gaussian
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.loss_distributions import composed_pld, has_pld, pld_interval
+from tfdp_layers.accounting.rounding import rounded_away
 
 __all__ = ["exact_multiplier", "privacy_profile"]
 
@@ -62,7 +63,8 @@ def _of_losses(counts: Counts, relation: NeighboringRelation) -> tuple[np.ndarra
         composed = composed_pld(counts, relation, _COARSE * pld_interval(counts))
         if composed is not None:
             epsilons = _spread(float(composed.get_epsilon_for_delta(_TAIL)))
-            return epsilons, np.asarray(composed.get_delta_for_epsilon(list(epsilons)), dtype=np.float64)
+            deltas = np.asarray(composed.get_delta_for_epsilon(list(epsilons)), dtype=np.float64)
+            return epsilons, deltas + rounded_away(sum(count for _, count in counts))
     return None
 
 

@@ -8,6 +8,8 @@ import numpy as np
 from dp_accounting import DpEvent
 from dp_accounting.pld import common, privacy_loss_distribution
 
+from tfdp_layers.accounting.rounding import left_of
+
 __all__ = ["NumericSparseDpEvent", "basic_epsilon", "concentrated", "pld_epsilon", "renyi"]
 
 # A power of two, so that a multiple of the interval is hit exactly: rounding the loss up would add a step every time.
@@ -54,16 +56,17 @@ def pld_epsilon(counts: Tests, delta: float) -> float:
 
     A test is dominated by randomized response of the same epsilon (Kairouz, Oh, Viswanath 2015, arXiv:1311.0776), a
     value by Laplace's mechanism. Every interval of discretisation gives an upper bound. Infinity for an event of more
-    than 300: no floating point number holds its probabilities.
+    than 300: no floating point number holds its probabilities; and where delta is so small that rounding shows.
     """
-    if any(max(event.test_epsilon, event.value_epsilon) > _LARGEST_EPSILON for event, _ in counts):
+    left = left_of(delta, 2 * sum(count for _, count in counts))
+    if left is None or any(max(event.test_epsilon, event.value_epsilon) > _LARGEST_EPSILON for event, _ in counts):
         return math.inf
     interval = _interval(counts)
     composed = None
     for event, count in counts:
         part = _loss(event, interval).self_compose(count)
         composed = part if composed is None else composed.compose(part)
-    return 0.0 if composed is None else max(0.0, float(composed.get_epsilon_for_delta(delta)))
+    return 0.0 if composed is None else max(0.0, float(composed.get_epsilon_for_delta(left)))
 
 
 def _interval(counts: Tests) -> float:

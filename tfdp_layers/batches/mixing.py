@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfdp_layers.batches.fixed import is_written, looked_at, records_of
+from tfdp_layers.batches.padding import pads_to_longest
 from tfdp_layers.caller import warn
 from tfdp_layers.proof.proving import examined, row_by_row
 
@@ -43,6 +44,11 @@ _BEFORE = (
 _WHOSE = (
     " Say whose each record is, tfdp.records(..., unit_ids=...), or let the windows move by at least their size. Of one"
     " long series of one person nothing hides the person. Where the series is public, nothing is lost."
+)
+_LENGTH = (
+    " Pad and cut each record to one length that is public, .padded_batch(n, padded_shapes=([200, 3], [])) or"
+    " .to_tensor(shape=(None, 200)) say. Where masks keep the model from the padding, as those of Embedding(...,"
+    " mask_zero=True) and Masking before recurrent layers do, nothing is lost."
 )
 
 
@@ -86,7 +92,7 @@ def refuse_mixing(dataset: tf.data.Dataset, whose: bool = False) -> None:
 
 def warn_of_mixing(dataset: tf.data.Dataset) -> None:
     """Warns where the batches of a pipeline that draws by itself are made so that records meet; the draw is its own."""
-    found = next((one for one in meetings(dataset, batched=True) if one.certain or one.fix == _WHOSE), None)
+    found = next((one for one in meetings(dataset, batched=True) if one.certain or one.fix in (_WHOSE, _LENGTH)), None)
     if found is not None:
         warn(
             f"Records may meet in this pipeline: {found.reason}. Where that is more than the draw that you declare,"
@@ -125,6 +131,8 @@ def _meetings(dataset: tf.data.Dataset, depth: int) -> Iterator[Meeting]:
         yield from _of_zip(inputs)
     if isinstance(found := _windows(dataset), str):
         yield Meeting(False, found, _WHOSE)
+    if depth and pads_to_longest(dataset, graphs):
+        yield Meeting(False, "records are padded to the longest of their batch, whose length all get", _LENGTH)
     if "Unbatch" in name or slices:
         depth += 1
     elif "Batch" in name:

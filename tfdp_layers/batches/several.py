@@ -3,6 +3,7 @@
 import numpy as np
 
 from tfdp_layers.batches.blocks import warn_of_blocks
+from tfdp_layers.batches.padding import warn_of_padding
 from tfdp_layers.batches.pairs import warn_of_pairs
 from tfdp_layers.batches.repeats import warn_of_rounds
 from tfdp_layers.batches.stores import Store
@@ -23,6 +24,7 @@ def warn_of_several(store: Store, unit: str, positions: np.ndarray | None = None
         warn_of_rounds(len(store), row, unit)
     if unit == "record" or positions is not None:
         warn_of_blocks(store.inputs(), store.labels(), positions)
+        warn_of_padding(list(store.inputs()), positions)
     if unit == "record":
         warn_of_windows(store.inputs())
         warn_of_pairs(store.inputs())
