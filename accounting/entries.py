@@ -8,9 +8,8 @@ from typing import Any
 
 from dp_accounting import DpEvent
 
-from tfdp_layers.accounting.grouping import records_in
 from tfdp_layers.accounting.locked_file import LedgerError
-from tfdp_layers.accounting.releases import AnyRelease, groupings_in
+from tfdp_layers.accounting.releases import AnyRelease
 
 __all__ = ["Entries", "Entry", "Row"]
 
@@ -74,7 +73,6 @@ class Entries:
         self._rows: dict[AnyRelease, Row] = {}
         self._changes: defaultdict[str, int] = defaultdict(int)
         self._all_changes = 0
-        self._grouped: dict[str | None, str] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -99,14 +97,10 @@ class Entries:
         row = self._rows.get(release)
         if row is None:
             row = self._rows[release] = Row(release, len(self._rows))
-            for one in groupings_in(release):
-                self._grouped.setdefault(records_in(one), one)
         return row
 
     def refuse_mixing(self, release: AnyRelease) -> None:
-        """Raises ValueError where a release has another neighbouring relation or unit than these, or groups alike
-        records otherwise.
-        """
+        """Raises ValueError where a release has another neighbouring relation or unit than these."""
         first = next((row.release for row in self._rows.values()), release)
         if first.unit != release.unit:
             raise ValueError(
@@ -121,15 +115,6 @@ class Entries:
                 f" {release.relation.name}: an epsilon over both would mean nothing. Use a sampling of the same"
                 " relation, or a new ledger (and report two guarantees)."
             )
-
-        for one in groupings_in(release):
-            if records_in(one) is not None and self._grouped.get(records_in(one), one) != one:
-                raise ValueError(
-                    f"These very records were grouped into other {first.unit}s when this ledger was charged before: an"
-                    f" epsilon over both would hold for no {first.unit} of either. Give the same"
-                    f" {'owners' if first.unit == 'owner' else 'unit_ids'}, record by record, in every call on these"
-                    " records, whatever the names; or use a new ledger, of a new model (and report two guarantees)."
-                )
 
     def put(self, uid: str, row: Row, steps: int) -> Entry:
         """Sets how many releases an entry counts, in constant time; `row` is that of its release."""

@@ -1,5 +1,6 @@
 """What was released: noise and bound per group, sampling, number of records. One typed value, never a bare z."""
 
+import dataclasses
 import functools
 import math
 import operator
@@ -134,6 +135,7 @@ class Release:
         records_per_owner: how many of the records that are drawn from one owner owns at most.
         owners: how many owners these records have, which is public as whose they are is; 0 where that is not known.
         grouping: which records belong to one unit, or owner, as `grouping_of` gives it; empty where that is not known.
+            It is no part of what was released: see `grouping`.
 
     Raises:
         ValueError: no groups, two of one name, a nominal noise multiplier that is negative or not finite, flags that
@@ -156,7 +158,7 @@ class Release:
     records_per_unit: int = 1
     views: int = 1
     records_per_owner: int = 1
-    grouping: str = ""
+    grouping: str = dataclasses.field(default="", compare=False)
     owners: int = 0
 
     def __post_init__(self) -> None:
@@ -282,7 +284,6 @@ class Release:
         optional |= {"generator": self.generator} if self.generator != "default" else {}
         optional |= {"independence": self.independence} if self.independence else {}
         optional |= {} if self.noise is None else {"decay": self.noise.decay}
-        optional |= {"grouping": self.grouping} if self.grouping else {}
         optional |= {name: getattr(self, name) for name in _COUNTS if getattr(self, name) != 1}
         optional |= {"owners": self.owners} if self.owners else {}
         return optional | {

@@ -2,7 +2,7 @@
 
 What an epsilon of units promises is about a unit, and which records that is, is said by the ids that a training was
 given. Two trainings of one ledger with other ids would be composed into a number that holds for neither's units. So a
-release of units or owners keeps a `grouping`, a text of three parts:
+release of units or owners brings a `grouping`, a text of three parts:
 
     KEY:RECORDS:GROUPS    16 hexadecimal digits, 32 (or none, where records are read as they are drawn), 32
 
@@ -11,7 +11,12 @@ of up to 64 of the records, to know the same ones again. Both are keyed by a sec
 that tell nothing but whether two of them are equal (BLAKE2b with a key is a pseudorandom function), so that nobody can
 try out a guess of the ids. KEY tells secrets apart. The secret is one of the process, and stays in it, but for the file
 of a `Ledger(path)`, which keeps that of the process that began it: whoever has this file, and knows all ids but one,
-could try out the last one. Copies of a ledger, also those in saved models, hold no secret.
+could try out the last one.
+
+Whether two trainings had the same groupings is told by the records, without noise: that a patient came once more. So
+groupings are no part of what a ledger states, copies, saved models and `to_json()` hold none, and releases that
+differ in them alone are equal. They are kept in this process, and in the file beside the secret, for whoever holds the
+records: to refuse other units of the same ones.
 """
 
 import functools
@@ -28,15 +33,19 @@ __all__ = [
     "canonical",
     "canonical_sets",
     "check_grouping",
-    "differing",
     "grouping_of",
+    "groupings_known",
+    "know_groupings",
     "new_secret",
-    "records_in",
+    "refuse_regrouping",
     "sample_of",
 ]
 
 GROUPING = re.compile("[0-9a-f]{16}:(?:[0-9a-f]{32})?:[0-9a-f]{32}")
 _SAMPLED = 64
+_MOST = 1000
+_known: dict[str, dict[str, str]] = {}
+"""By the uid of a ledger, and by the records: their grouping."""
 
 
 @functools.cache
@@ -86,17 +95,41 @@ def canonical_sets(records: np.ndarray, owners: np.ndarray) -> np.ndarray:
     return np.frombuffer(b"".join(sorted(digests)), np.uint8).reshape(-1, 16)
 
 
-def records_in(grouping: str) -> str | None:
+def know_groupings(uid: str, groupings: Iterable[str]) -> bool:
+    """Keeps groupings for the ledger of this uid; returns whether any is new. Only the newest thousand are kept."""
+    named = {records: one for one in groupings if (records := _records_in(one)) is not None}
+    if not named:
+        return False
+    known = _known.setdefault(uid, {})
+    new = bool(named.keys() - known.keys())
+    for records, one in named.items():
+        known.setdefault(records, one)
+    while len(known) > _MOST:
+        del known[next(iter(known))]
+    return new
+
+
+def groupings_known(uid: str) -> list[str]:
+    """What is known of the ledger of this uid, its copies included, oldest first."""
+    return [*_known.get(uid, {}).values()]
+
+
+def refuse_regrouping(uid: str, groupings: Iterable[str], unit: str) -> None:
+    """Raises ValueError where records that the ledger of this uid was charged for are grouped otherwise now."""
+    known = _known.get(uid, {})
+    for one in groupings:
+        if known.get(_records_in(one) or "", one) != one:
+            raise ValueError(
+                f"These very records were grouped into other {unit}s when this ledger was charged before: an"
+                f" epsilon over both would hold for no {unit} of either. Give the same"
+                f" {'owners' if unit == 'owner' else 'unit_ids'}, record by record, in every call on these"
+                " records, whatever the names; or use a new ledger, of a new model (and report two guarantees)."
+            )
+
+
+def _records_in(grouping: str) -> str | None:
     """Which records a grouping is of, as far as its secret tells; None where that is not known."""
     return None if "::" in grouping else grouping[:-32]
-
-
-def differing(groupings: Iterable[str]) -> str:
-    """How these differ in what a unit is: "not" (all alike), "surely", or "perhaps", where no secret tells."""
-    parts = {(one[:16], one[-32:]) for one in groupings}
-    if len(parts) > len({key for key, _ in parts}):
-        return "surely"
-    return "perhaps" if len(parts) > 1 else "not"
 
 
 def check_grouping(grouping: Any, unit: str) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entry
+from tfdp_layers.accounting.grouping import groupings_known, refuse_regrouping
 from tfdp_layers.accounting.holders import hold
 from tfdp_layers.accounting.ledger_format import checked_count
 from tfdp_layers.accounting.limits import Limit, Sparing, refuse_larger
 from tfdp_layers.accounting.locked_file import LedgerError
-from tfdp_layers.accounting.releases import AnyRelease
+from tfdp_layers.accounting.releases import AnyRelease, groupings_in
 from tfdp_layers.accounting.segment import Segment
 from tfdp_layers.accounting.state import State
 from tfdp_layers.accounting.view import View, state_of
@@ -173,6 +174,7 @@ class Ledger(View):
             if ahead and self.path is not None:
                 ahead = max(0, segment.affordable(entries, limits, count + ahead) - count)
             segment.outstanding += count
+            self._state.know(groupings_in(segment.release) if count else ())
             self._add(segment, count, ahead)
             return count
 
@@ -255,6 +257,7 @@ class Ledger(View):
             self._state.lock()
             for row in theirs.entries.rows:
                 self.check(row.release)
+            refuse_regrouping(self.uid, groupings_known(theirs.identity.uid), self.unit or "unit")
             for limit in [] if spent else self._limits():
                 limit.refuse(self._state.entries, theirs.entries)
             self._state.merge(theirs)

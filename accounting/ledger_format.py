@@ -12,7 +12,7 @@ Format 2: each distinct release once, entries that refer to it by its number, an
     ]}
 
 A row of the log says how many releases an entry counts from there on; one that is new stands in it itself, and has the
-next number. A file holds "secret", too, the key of its groupings (see `grouping`); copies do not. `sequence` counts all
+next number. A file holds "secret" and "groupings", too (see `grouping`); copies do not. `sequence` counts all
 that was ever written to the file before its log, and is 0 in copies. Each digest is one of all that stands before it:
 it tells a changed digit from a count, but it is no signature.
 """
@@ -27,6 +27,7 @@ from typing import Any
 
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entries, Row
+from tfdp_layers.accounting.grouping import GROUPING, groupings_known, know_groupings
 from tfdp_layers.accounting.identity import Identity, checked_name
 from tfdp_layers.accounting.releases import release_from_json
 from tfdp_layers.accounting.storage import LedgerError
@@ -38,7 +39,7 @@ CLOSING = "\n]}\n"
 
 _FORMAT = 2
 _MOST_STEPS = 2**62
-_LOG = '"log": ['
+_LOG, _GROUPED = '"log": [', '"grouping":'
 _LOG_ROW = re.compile(r'(\["[0-9a-f]{32}", (?:\d+|\{.*\}), \d+, "[0-9a-f]{32}"\]),?')
 _UID = re.compile("[0-9a-f]{32}")
 _SECRET = re.compile("[0-9a-f]{64}")
@@ -71,7 +72,7 @@ class Content:
 
 def write_ledger(identity: Identity, entries: Entries, sequence: int = 0) -> tuple[str, str]:
     """Returns the ledger's text with an empty log, and its digest."""
-    head = _head(identity, sequence)
+    head = _head(identity, sequence, groupings_known(identity.uid) if identity.secret else [])
     releases = [release_text(row.release) for row in entries.rows]
     numbers = {id(row.release): row.index for row in entries.rows}
     rows = [_row(entry.uid, numbers[id(entry.release)], entry.steps) for entry in entries]
@@ -133,7 +134,10 @@ def read_ledger(text: str, path: Path | None) -> Content:
                 raise
             value = json.loads(whole, parse_constant=_refuse_constant, object_pairs_hook=_unique)
         content = _read(value)
-        if whole is text and content.format == _FORMAT and _LOG in text and text.endswith(CLOSING):
+        if content.identity.secret and _GROUPED in text:
+            know_groupings(content.identity.uid, re.findall(f'{_GROUPED} "({GROUPING.pattern})"', text))
+        numbered = content.format == _FORMAT and _GROUPED not in text  # older ones number releases that are equal now
+        if whole is text and numbered and _LOG in text and text.endswith(CLOSING):
             content.end = len(text.encode()) - len(CLOSING)
         return content
     except (ValueError, OverflowError, RecursionError) as error:
@@ -150,7 +154,7 @@ def _read(value: Any) -> Content:
         raise ValueError(f"its format is {found!r}, and this version reads the formats 1 and {_FORMAT}")
     fields = {"format", "uid", "entries", "digest"}
     fields |= {"sequence", "releases", "log"} if found == _FORMAT else set()
-    if set(value) - {"dataset", "budget", "secret"} != fields:
+    if set(value) - {"dataset", "budget", "secret", "groupings"} != fields:
         raise ValueError(f"it needs the fields {sorted(fields)}, and has {sorted(value)}")
     for name in fields & {"entries", "releases", "log"}:
         if not isinstance(value[name], list):
@@ -158,12 +162,13 @@ def _read(value: Any) -> Content:
     content = _read_format_1(value) if found == 1 else _read_format_2(value)
     if len({(row.release.relation, row.release.unit) for row in content.entries.rows}) > 1:
         raise ValueError("its entries mix neighbouring relations")
+    know_groupings(content.identity.uid, _checked_groupings(value.get("groupings", [])))
     return content
 
 
 def _read_format_2(value: Mapping[str, Any]) -> Content:
     identity, sequence = _identity(value), checked_count("sequence", value["sequence"])
-    entries, lines = Entries(), [json.dumps(_head(identity, sequence))]
+    entries, lines = Entries(), [json.dumps(_head(identity, sequence, value.get("groupings", [])))]
     releases: list[Row] = []
     for item in value["releases"]:
         _add_release(releases, entries, item)
@@ -223,7 +228,7 @@ def _without_torn_row(text: str) -> str:
     return head + log + "\n" + ",\n".join(rows) + CLOSING
 
 
-def _head(identity: Identity, sequence: int) -> dict[str, Any]:
+def _head(identity: Identity, sequence: int, groupings: list[str]) -> dict[str, Any]:
     head: dict[str, Any] = {"format": _FORMAT, "uid": identity.uid}
     if identity.dataset is not None:
         head["dataset"] = identity.dataset
@@ -231,6 +236,8 @@ def _head(identity: Identity, sequence: int) -> dict[str, Any]:
         head["budget"] = identity.budget.to_json()
     if identity.secret:
         head["secret"] = identity.secret
+    if groupings:
+        head["groupings"] = groupings
     return head | {"sequence": sequence}
 
 
@@ -265,9 +272,10 @@ def _numbered(releases: list[Row], number: Any) -> Row:
 
 
 def _add_release(releases: list[Row], entries: Entries, value: Any) -> None:
-    releases.append(entries.row(release_from_json(value)))
-    if len(entries.rows) < len(releases):
+    row = entries.row(release_from_json(value))
+    if any(row is one for one in releases) and _GROUPED not in release_text(value):
         raise ValueError("it lists one release twice")
+    releases.append(row)
 
 
 def _require_digest(given: Any, found: str) -> None:
@@ -289,6 +297,12 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"it holds {name}, which is no number")
+
+
+def _checked_groupings(value: Any) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(one, str) and GROUPING.fullmatch(one) for one in value):
+        raise ValueError("its groupings must be a list of what grouping_of gives")
+    return value
 
 
 def _checked_secret(value: Any) -> str:

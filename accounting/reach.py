@@ -23,7 +23,8 @@ _ASSUMPTIONS = (
     " counts (of a comparison, of each fold) adds its epsilon to this one.",
 )
 _UNIT_ASSUMPTIONS = (
-    "The {unit} of each record is as the ids that training was given say; someone with several ids is protected less.",
+    "The {unit} of each record is as the ids that training was given say, which mean the same {unit} in all that this"
+    " ledger paid for; someone with several ids is protected less.",
     "The number of {unit}s and the batch size, in {unit}s, count as public, whether they were given or fit counted"
     " them: both stand in this statement, and how many {unit}s there are is not hidden.",
     *_ASSUMPTIONS[2:],
@@ -33,8 +34,8 @@ _PARTS = (
     " protected only as two whole {unit}s are."
 )
 _OWNER_ASSUMPTIONS = (
-    "Who owns which record is public, and as the owners that training was given say; an owner under several names is"
-    " protected less.",
+    "Who owns which record is public, and as the owners that training was given say, who are the same in all that this"
+    " ledger paid for; an owner under several names is protected less.",
     "Which records were trained on, of those that there are, was decided by who owns which, or by chance, and never by"
     " what records hold.",
     "The number of records and the batch size, in records, are public: both stand in this statement.",

@@ -2,12 +2,12 @@
 
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from tfdp_layers.accounting.entries import Entries, Entry
-from tfdp_layers.accounting.grouping import new_secret
+from tfdp_layers.accounting.grouping import groupings_known, know_groupings, new_secret
 from tfdp_layers.accounting.history import History, News
 from tfdp_layers.accounting.holders import let_go
 from tfdp_layers.accounting.identity import Identity
@@ -141,8 +141,13 @@ class State:
             if not held:
                 self.unlock()
 
+    def know(self, groupings: Iterable[str]) -> None:
+        """Keeps which records belong together, in the file as well when it is written next."""
+        self.unwritten |= know_groupings(self.identity.uid, groupings) and self._history is not None
+
     def merge(self, other: "State") -> None:
         """Under the lock, takes over entries, and of a copy whose it is one. Raises LedgerError."""
+        self.know(groupings_known(other.identity.uid))
         changed = self.entries.absorb(other.entries)
         if self.identity.dataset is None and other.identity.dataset is not None:
             self.identity = replace(self.identity, dataset=other.identity.dataset, budget=other.identity.budget)

@@ -12,7 +12,6 @@ from tfdp_layers.accounting.accountant import epsilon as epsilon_of
 from tfdp_layers.accounting.accountant import nominal_epsilon
 from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.accounting.events import GENERATORS
-from tfdp_layers.accounting.grouping import differing
 from tfdp_layers.accounting.ledger import Entry, Ledger
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.reach import assumptions, covered, exclusions
@@ -32,7 +31,6 @@ from tfdp_layers.accounting.wording import (
     UNNAMED,
     cost_text,
     dataset_text,
-    groupings_in_words,
     meaning,
     rounded_up,
     row,
@@ -162,7 +160,6 @@ class Statement(Shown):
             exclusions=exclusions(kind, purposes),
             void=_void(entries, float(spent)),
             notes=(
-                *groupings_in_words(differing(_groupings(entries)), word),
                 *_of_other_ledgers(ledger, spent.delta),
                 *_notes(entries, spent.delta, word),
             ),
@@ -251,12 +248,6 @@ def _word(ledger: Ledger, unit_name: str | None) -> str:
             " owners=, where a record belongs to several."
         )
     return unit_name
-
-
-def _groupings(entries: list[Entry]) -> set[str]:
-    """Which records belong together in each release of units or owners; "" where that is not known."""
-    released = (release for entry in entries for release in records_released(entry.release))
-    return {release.grouping for release in released if release.unit != "record"}
 
 
 def _of_other_ledgers(ledger: Ledger, delta: float) -> tuple[str, ...]:

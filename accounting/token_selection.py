@@ -1,5 +1,6 @@
 """What the release of a vocabulary reveals: the tokens whose noisy weight over all records passes a threshold."""
 
+import dataclasses
 import math
 import operator
 from collections.abc import Mapping
@@ -68,7 +69,7 @@ class TokenSelection:
     generator: str = "default"
     unit: str = "record"
     records_per_owner: int = 1
-    grouping: str = ""
+    grouping: str = dataclasses.field(default="", compare=False)
     owners: int = 0
     kind: ClassVar[str] = "token_selection"
     purpose: ClassVar[str] = "vocabulary"
@@ -141,9 +142,9 @@ class TokenSelection:
         value = {"kind": self.kind, **asdict(self), "sampling": self.sampling.to_json()}
         if self.records_per_owner == 1:
             del value["records_per_owner"]
-        for name in ("grouping", "owners"):
-            if not value[name]:
-                del value[name]
+        if not value["owners"]:
+            del value["owners"]
+        del value["grouping"]
         return value
 
     @classmethod

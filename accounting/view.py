@@ -8,8 +8,9 @@ from dp_accounting import DpEvent, NeighboringRelation
 
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entry
+from tfdp_layers.accounting.grouping import refuse_regrouping
 from tfdp_layers.accounting.locked_file import LedgerError
-from tfdp_layers.accounting.releases import AnyRelease
+from tfdp_layers.accounting.releases import AnyRelease, groupings_in
 from tfdp_layers.accounting.state import State
 from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.instances import Elsewhere, kind_of
@@ -95,8 +96,9 @@ class View:
         return self._seen().entries.events()
 
     def check(self, release: AnyRelease) -> None:
-        """Raises ValueError where the release has another neighbouring relation, or unit, than the ledger."""
+        """Raises ValueError where the release has another relation or unit, or groups the same records otherwise."""
         self._seen().entries.refuse_mixing(release)
+        refuse_regrouping(self.uid, groupings_in(release), release.unit)
 
     def holds(self, other: "View") -> bool:
         """Whether a merge of `other` would change nothing. Raises ValueError for anything but a ledger."""

@@ -8,7 +8,7 @@ import textwrap
 from tfdp_layers._version import __version__
 
 __all__ = [
-    *("AS_SO_MANY", "UNNAMED", "cost_text", "dataset_text", "distribution", "given_text", "groupings_in_words"),
+    *("AS_SO_MANY", "UNNAMED", "cost_text", "dataset_text", "distribution", "given_text"),
     *("meaning", "never_below", "owners_in_words", "rounded_up", "row", "rows_in_words", "stated_by"),
 ]
 
@@ -128,28 +128,6 @@ def owners_in_words(records_per_owner: int, owner: str) -> str:
 def with_article(noun: str) -> str:
     """ "a patient", "an owner"."""
     return f"{'an' if noun[:1].lower() in 'aeio' else 'a'} {noun}"
-
-
-def groupings_in_words(differ: str, unit: str) -> list[str]:
-    """What a statement says where trainings may have been given other units; `differ` is that of `grouping.differing`.
-
-    Nothing where they were given the same.
-    """
-    if differ == "surely":
-        return [
-            f"What was released here was given different groupings of records into {unit}s. Where each time other"
-            f" records of the same {unit}s were used (some to train on, others to test), that is as it should be: one"
-            f" epsilon over all of it holds for {with_article(unit)} whose id, or name, means the same {unit} in each"
-            " of them. Were patients meant in one and hospitals in another, it holds for neither: use a ledger, and a"
-            " model, for each."
-        ]
-    if differ == "perhaps":
-        return [
-            f"Which records belong to one {unit} was given several times, in different programs or by an older version,"
-            f" so whether it was the same each time cannot be told: the epsilon holds for {with_article(unit)} whose"
-            " id, or name, means the same one in all of them."
-        ]
-    return []
 
 
 def distribution(shape: float) -> str:

@@ -1,20 +1,22 @@
 """Which records belong together is kept as a keyed digest: one for the same groups, no oracle without its secret."""
 
 import json
+import pickle
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from helpers.ledgers import STEP
-from tfdp_layers.accounting import Ledger, Statement, TokenSelection
+from tfdp_layers.accounting import Ledger, Statement, TokenSelection, grouping, ledger_format
 from tfdp_layers.accounting.charging import charge
 from tfdp_layers.accounting.grouping import (
     GROUPING,
     canonical,
     canonical_sets,
-    differing,
     grouping_of,
+    groupings_known,
+    know_groupings,
     new_secret,
     sample_of,
 )
@@ -24,6 +26,7 @@ from tfdp_layers.sampling import Poisson
 A, B = np.arange(60) // 3, np.arange(60) // 5
 X, OTHER = np.arange(60.0)[:, None], np.arange(60.0)[:, None] + 1
 SECRET = "7f" * 32
+STEP_OF_UNITS = replace(STEP, unit="unit").to_json()
 
 
 def of(ids, x=X, secret=SECRET):
@@ -51,21 +54,27 @@ def test_owners_are_told_by_the_records_that_they_own():
     assert same.tobytes() != other.tobytes()
 
 
-def test_without_the_secret_a_guess_of_the_ids_cannot_be_tried_out():
-    """A digest with a salt that lies beside it would tell who knows all ids but one which id that is."""
-    ledger = Ledger()
-    charge(ledger, unit(of(A, secret=ledger.secret)))
-    text = ledger.to_json()
-    assert ledger.secret not in text
-    assert ledger.secret not in repr(ledger)
-    assert "secret" not in json.loads(text)
-    given = json.loads(text)["releases"][0]["grouping"]
-    known = {hex(n)[2:].rjust(64, "0") for n in range(9)} | {ledger.uid * 2, given[:16] * 4, given[-32:] * 2}
-    assert given not in {of(A, secret=one) for one in known}
+def test_what_leaves_the_holder_of_records_compares_no_groupings():
+    """Whether a patient came once more in February stood in the model's file, and in its statement."""
+
+    def world(february):
+        ledger = Ledger(dataset="clinic")
+        charge(ledger, unit(of(A, secret=ledger.secret)))
+        charge(ledger, unit(of(*february, secret=ledger.secret)))
+        assert "secret" not in json.loads(ledger.to_json())
+        assert ledger.secret not in ledger.to_json() + repr(ledger)
+        told = json.loads(ledger.to_json())
+        told["uid"], told["digest"], told["entries"] = "", "", [one[1:] for one in told["entries"]]
+        statement = Statement.from_ledger(ledger, 1e-5, "patient")
+        assert statement.notes == ()
+        assert "mean the same patient in all" in " ".join(str(statement).split())
+        return told, str(statement), pickle.loads(pickle.dumps(ledger)).entries == ledger.entries
+
+    assert world((A, X)) == world((A, OTHER)) == world((np.r_[A[:-1], 3], OTHER))
 
 
 @pytest.mark.parametrize("kind", ["step", "vocabulary"])
-def test_other_units_of_the_same_records_are_refused_and_of_others_noted(kind):
+def test_other_units_of_the_same_records_are_refused(kind):
     """Patients in one fit and hospitals in the next were composed into one epsilon of "one patient"."""
 
     def release(grouping):
@@ -82,23 +91,41 @@ def test_other_units_of_the_same_records_are_refused_and_of_others_noted(kind):
     with pytest.raises(ValueError, match="These very records were grouped into other units"):
         ledger.merge(untouched)
     assert ledger.to_json() == before
-    assert Statement.from_ledger(ledger, 1e-5, "patient").notes == ()
     charge(ledger, release(of(A + 7)))
-    assert Statement.from_ledger(ledger, 1e-5, "patient").notes == ()
     charge(ledger, release(of(B, OTHER)))
-    (note,) = Statement.from_ledger(ledger, 1e-5, "patient").notes
-    assert note.startswith("What was released here was given different groupings of records into patients.")
+    charge(ledger, release(of(B, None)))
+    assert ledger.steps == 4
+    with pytest.raises(ValueError, match="These very records were grouped into other units"):
+        charge(ledger.copy(), release(of(B)))
 
 
-def test_what_cannot_be_compared_is_said():
-    assert differing([]) == differing([""]) == differing([of(A), of(A, OTHER), of(A, None)]) == "not"
-    assert differing([of(A), of(A, secret="00" * 32)]) == differing([of(A), ""]) == "perhaps"
-    assert differing([of(A), of(B, OTHER), ""]) == "surely"
-    ledger = Ledger()
+def test_files_that_hold_them_in_their_releases_are_read_and_written_anew(tmp_path):
+    head = {"format": 2, "uid": "a" * 32, "secret": SECRET, "sequence": 1}
+    releases = [json.dumps(STEP_OF_UNITS | {"grouping": one}, sort_keys=True) for one in (of(A), of(B, OTHER))]
+    rows = [f'["{one * 32}", {number}, {number + 3}]' for number, one in enumerate("bc")]
+    digest = ledger_format._digest([json.dumps(head), *releases, *rows])
+    text = f'{json.dumps(head)[:-1]}, "releases": [\n' + ",\n".join(releases) + '\n], "entries": [\n' + ",\n".join(rows)
+    path = tmp_path / "ledger.json"
+    path.write_text(f'{text}\n], "digest": "{digest}", "log": [\n]}}\n')
+    ledger = Ledger(path, restored=True)
+    assert [one.steps for one in ledger.entries] == [3, 4]
+    assert len(ledger.releases) == 1
+    for other in (of(B), of(A, OTHER)):
+        with pytest.raises(ValueError, match="These very records"):
+            charge(ledger, unit(other))
     charge(ledger, unit(of(A)))
-    charge(ledger, unit(""))
-    (note,) = Statement.from_ledger(ledger, 1e-5).notes
-    assert "whether it was the same each time cannot be told" in note
+    ledger.close()
+    assert '"grouping":' not in path.read_text()
+    assert [one.steps for one in Ledger(path).entries] == [3, 4, 1]
+
+
+def test_the_newest_thousand_are_known():
+    groupings = [f"{'0' * 16}:{one:032x}:{'1' * 32}" for one in range(1200)]
+    assert know_groupings("some", groupings[:1100])
+    assert not know_groupings("some", [*groupings[100:1100], f"{'0' * 16}::{'1' * 32}"])
+    assert know_groupings("some", groupings)
+    assert len(groupings_known("some")) == 1000
+    assert groupings[-1] in groupings_known("some")
 
 
 def test_it_survives_files_and_other_processes(tmp_path):
@@ -110,14 +137,18 @@ def test_it_survives_files_and_other_processes(tmp_path):
     assert again.secret == ledger.secret != new_secret()
     assert copy.secret == new_secret()
     assert copy.releases == again.releases == ledger.releases
+    assert '"grouping' not in copy.to_json()
+    grouping._known.clear()
+    again.close()
+    again = Ledger(tmp_path / "ledger.json")
     with pytest.raises(ValueError, match="These very records"):
         charge(again, unit(of(B, secret=again.secret)))
 
 
 def test_only_what_grouping_of_gives_is_read():
     good = unit(of(A))
-    assert release_from_json(good.to_json()) == good
-    assert "grouping" not in unit("").to_json()
+    assert release_from_json(good.to_json()) == good == unit("")
+    assert "grouping" not in good.to_json()
     for wrong in ("x", 3, of(A)[:-1], of(A).upper()):
         with pytest.raises(ValueError, match="grouping must be"):
             unit(wrong)
