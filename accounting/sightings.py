@@ -181,13 +181,14 @@ def sum_of(ledger: Ledger, others: Iterable[Sighting]) -> Ledger:
 
 
 def warn_of_others(ledger: Ledger, others: tuple[Sighting, ...], cost: Callable[[], str] = lambda: _HOW_MUCH) -> None:
-    """Warns of other ledgers: of the first one, and whenever they are twice as many as they were.
+    """Warns of other ledgers: the first time that a ledger has any, however many these are, and whenever they are twice
+    as many as those that it was warned of last.
 
     Args:
         cost: gives what all costs together, and how to add it up, in sentences: that may take a while.
     """
     count = count_of(others)
-    if not count or count & (count - 1) or count <= _warned.get(ledger, 0):
+    if not count or count < 2 * _warned.get(ledger, 0):
         return
     _warned[ledger] = count
     seen = _seen(ledger, others)

@@ -3,6 +3,7 @@
 import warnings
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
@@ -27,6 +28,12 @@ class Index:
 
     def equals(self, other: Any) -> bool:
         return bool(self.labels == other.labels)
+
+
+def objects(values: Any) -> np.ndarray:
+    found = np.empty(len(values), object)
+    found[:] = values
+    return found
 
 
 class Column:
@@ -67,8 +74,20 @@ def drawn(x: Any = X, y: Any = None, **options: Any) -> Any:
         (Column(X, MOVED), {"sample_weight": Column(np.ones(ROWS), MOVED[::-1])}),
         ({"age": Column(X, MOVED), "sex": Column(X, MOVED[::-1])}, {}),
         (X, {"y": Column(IDS, MOVED), "sample_weight": Column(np.ones(ROWS), MOVED[::-1])}),
+        (X, {"y": Column(IDS, MOVED), "unit_ids": Column(IDS)}),  # ids as they stood before the table was shuffled
+        (X, {"y": Column(IDS), "unit_ids": Column(IDS, MOVED)}),
+        (X, {"y": {"ill": IDS, "old": Column(IDS, MOVED)}, "unit_ids": Column(IDS)}),
+        (X, {"sample_weight": Column(np.ones(ROWS), MOVED), "unit_ids": Column(IDS)}),
+        (X, {"y": IDS, "sample_weight": Column(np.ones(ROWS), MOVED), "owners": Column(np.arange(ROWS))}),
+        (X, {"y": Column(IDS, MOVED), "owners": Column(objects([[n] for n in range(ROWS)]))}),
+        (({"age": X}, Column(X, MOVED)), {"unit_ids": Column(IDS)}),
+        (Column(X, MOVED), {"y": Column(IDS), "unit_ids": Column(IDS, MOVED)}),
     ],
-    ids=["ids", "shuffled ids", "owners", "dict", "labels", "one of two labels", "weights", "inputs", "array"],
+    ids=[
+        *("ids", "shuffled ids", "owners", "dict", "labels", "one of two labels", "weights", "inputs", "array"),
+        *("ids of labels", "shuffled ids of labels", "ids of one of two", "ids of weights", "owners of weights"),
+        *("lists of owners", "behind a dict", "labels anew"),
+    ],
 )
 def test_rows_of_another_order_are_refused(x, beside):
     with pytest.raises(ValueError, match=SAYS) as refusal:
@@ -86,6 +105,8 @@ def test_rows_of_another_order_are_refused(x, beside):
         (Column(X), {"y": Column(IDS, MOVED)}),  # records that were made anew, by a scaler say
         (Column(X, MOVED), {"y": IDS, "unit_ids": IDS, "sample_weight": [1.0] * ROWS}),
         (X, {"unit_ids": Column(IDS, MOVED)}),
+        (X, {"y": Column(IDS, MOVED), "unit_ids": Column(IDS, MOVED)}),
+        (X, {"y": Column(IDS, MOVED), "unit_ids": IDS}),
         (Column(X, MOVED), {"unit_ids": IDS.tolist()}),
     ],
 )
@@ -120,6 +141,18 @@ def test_all_that_takes_ids_looks():
         layer.adapt(Column(X, MOVED), unit_ids=ids)
 
 
+@pytest.mark.parametrize("entry", ["fit", "private_run"])
+def test_a_training_looks_at_labels_and_weights_too(entry):
+    """The table was shuffled behind the ids, and x is an array by then: the labels still tell."""
+    model = tfdp.make_private(keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)]))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
+    for given in ({"y": Column(IDS, MOVED)}, {"y": IDS, "sample_weight": Column(np.ones(ROWS), MOVED)}):
+        with pytest.raises(ValueError, match=f"(y|sample_weight) and unit_ids are {SAYS}"):  # noqa: PT012
+            with_ids = getattr(model, entry)(X, **given, unit_ids=Column(IDS), batch_size=2, epochs=1)
+            with_ids.__enter__()
+    assert model.ledger.steps == 0
+
+
 def test_the_advice_is_taken_by_pandas():
     pandas = pytest.importorskip("pandas")
     table = pandas.DataFrame({"age": np.arange(8.0), "patient": np.arange(8) // 2})
@@ -128,6 +161,8 @@ def test_the_advice_is_taken_by_pandas():
         PrivateBatches(train[["age"]], None, Poisson(2), unit_ids=table.patient[: len(train)])
     for ids in (table.patient.loc[train.index], train.patient, train.patient.to_numpy()):
         assert PrivateBatches(train[["age"]], None, Poisson(2), unit_ids=ids).unit == "unit"
+    with pytest.raises(ValueError, match=SAYS):
+        PrivateBatches(train[["age"]].to_numpy(), train.age, Poisson(2), unit_ids=table.patient[: len(train)])
 
 
 def test_no_label_of_an_index_is_shown():

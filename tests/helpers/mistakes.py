@@ -250,6 +250,7 @@ MISTAKES = {
     "a hinge loss of Keras": lambda: fit(private(head(), loss="hinge"), y=np.where(Y == 1, 1.0, -1.0)),
     "numbers as Python objects": lambda: fit(x=X.astype(object)),
     "all layers frozen": lambda: fit(private(frozen())),
+    "a layer unfrozen after a fit": lambda: fit(unfrozen()),
     "class weights 'balanced'": lambda: fit(class_weight="balanced"),
     "class weights for text labels": lambda: fit(class_weight={"ill": 2.0}),
     "other units of the same records": lambda: other_units(),
@@ -298,6 +299,13 @@ def with_a_step_of_its_own() -> Any:
 def frozen() -> Any:
     model = plain()
     model.trainable = False
+    return model
+
+
+def unfrozen() -> Any:
+    model = private(plain(keras.layers.Dense(4, trainable=False)))
+    model.optimizer.build(model.trainable_variables)  # as the first fit does
+    model.layers[1].trainable = True
     return model
 
 

@@ -214,10 +214,31 @@ def test_a_file_from_the_middle_of_a_training_does_not_hold_its_rest(tmp_path):
     assert len(said(lambda: charged(ledger=tfdp.load_model(tmp_path / "early.keras").ledger))) == 1
 
 
-def test_it_is_said_of_one_other_ledger_and_whenever_they_have_doubled():
-    ledgers = [tfdp.accounting.Ledger() for _ in range(5)]
-    assert [len(said(lambda one=one: charged(ledger=one))) for one in ledgers] == [0, 1, 1, 0, 1]
+def test_each_new_ledger_is_told_of_however_many_others_there_are():
+    """Models of 1 to 8 hospitals, then one of all: also of 3, 5, 6 and 7."""
+    ledgers = [tfdp.accounting.Ledger() for _ in range(9)]
+    found = [said(lambda one=one: charged(ledger=one)) for one in ledgers]
+    assert [len(each) for each in found] == [0] + [1] * 8
+    assert [f"some of them: {count}." in str(one.message) for count, (one,) in enumerate(found[1:], 1)] == [True] * 8
     assert said(lambda: charged(ledger=ledgers[-1])) == []
+
+
+def test_one_ledger_is_told_again_whenever_the_others_have_doubled():
+    mine, others = tfdp.accounting.Ledger(), [tfdp.accounting.Ledger() for _ in range(8)]
+    charged(ledger=mine)
+    warned = [len(said(lambda one=one: (said(lambda: charged(ledger=one)), charged(ledger=mine)))) for one in others]
+    assert warned == [1, 1, 0, 1, 0, 0, 0, 1]
+
+
+def test_one_that_was_first_told_of_three_is_told_again_at_six():
+    mine, others = tfdp.accounting.Ledger(), [tfdp.accounting.Ledger() for _ in range(6)]
+    for one in others[:3]:
+        charged(ledger=one)
+    warned = [len(said(lambda: charged(ledger=mine)))]
+    for one in others[3:]:
+        charged(ledger=one)
+        warned.append(len(said(lambda: charged(ledger=mine))))
+    assert warned == [1, 0, 0, 1]
 
 
 OTHER = {

@@ -76,6 +76,10 @@ READ = {
     "mark of a ledger": ("ledger.json.mark", lambda path: Ledger(path.parent / "ledger.json")),
     "ledger in a model": ("m.keras", ledger_of_model_file),
     "features": ("anything", features),
+    "secret of features": (
+        "features.key",
+        lambda path: tfdp.features(keras.layers.Rescaling(2.0), X, cache=path.parent),
+    ),
     "records": ("records.json", records),
     "images": ("a.png", images),
     "server": ("server.npz", lambda path: Server(np.zeros(3, np.float32), 0.5, 1.0).restore(path)),

@@ -7,6 +7,7 @@ import tfdp_layers as tfdp
 from helpers.searches import X, Y, build, found
 from helpers.variants import slow_but
 from tfdp_layers.accounting import Ledger
+from tfdp_layers.tuning import SearchFailed
 from tfdp_layers.tuning.trial_ledger import TrialLedger
 
 
@@ -113,7 +114,7 @@ def test_weights_of_a_trial_that_was_kept_aside_state_nothing(exactly, way):
     assert shown.privacy_statement(1e-3).epsilon == pytest.approx(stated)
 
 
-def test_weights_that_a_failed_trial_began_with_are_nobodys(exactly):
+def test_weights_that_a_broken_trial_began_with_are_nobodys(exactly):
     """They may be public, and other models hold them, too."""
     exactly(2)
     public, calls = [np.full((5, 1), 0.5, "float32") * np.arange(1, 6)[:, None], np.zeros(1, "float32")], []
@@ -126,8 +127,9 @@ def test_weights_that_a_failed_trial_began_with_are_nobodys(exactly):
             model.fit = None
         return model
 
-    found(starting)
-    assert len(calls) == 4
+    with pytest.raises(SearchFailed):
+        found(starting)
+    assert len(calls) == 3
     twin = build({})
     twin.set_weights(public)
     assert twin.privacy_statement(1e-3).epsilon == 0.0

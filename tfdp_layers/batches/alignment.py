@@ -8,15 +8,20 @@ from tfdp_layers.caller import warn
 __all__ = ["refuse_other_rows"]
 
 _WHOSE = ("unit_ids", "owners")
+_FEW = 8  # the parts of a list that say what it is of
 
 
 def refuse_other_rows(name: str, records: Any, **beside: Any) -> None:
     """Raises ValueError where pandas' indexes say that a row of `beside` is another record's.
 
     Rows are matched by place, as Keras matches them. The index is what shows that the places are wrong, as after a
-    shuffle or a split of the records alone. Ids that are off by a row protect persons who do not exist, so `unit_ids`
-    and `owners` must have the very index of the records. Labels and weights may also count from 0, as columns do that
-    were made anew, and so may the records beside them: where both have the same rows in two orders, a warning asks.
+    shuffle or a split of the records alone. Ids that are off by a row protect persons who do not exist, so where
+    `unit_ids` or `owners` have an index, all that has one must have the very same: records, labels and weights, each of
+    which may be the only one that still tells where its rows were. Where they have none, labels and weights may also
+    count from 0, as columns do that were made anew, and so may the records beside them: where both have the same rows
+    in two orders, a warning asks.
+
+    Whatever takes ids gets here through `whose_of`, with all that it was given row for row.
 
     Args:
         name: of the records, as the caller knows them: "x".
@@ -25,9 +30,9 @@ def refuse_other_rows(name: str, records: Any, **beside: Any) -> None:
     """
     columns = [*_columns(name, records)]
     columns += [column for called, given in beside.items() for column in _columns(called, given)]
+    whose = any(path.partition("[")[0] in _WHOSE for path, _ in columns)
     for path, column in columns[1:]:
         first, index, other = columns[0][0], columns[0][1].index, column.index
-        whose = path.partition("[")[0] in _WHOSE
         anew = not whose and (_counts_from_0(index) or _counts_from_0(other))
         if len(index) != len(other) or index.equals(other):
             continue
@@ -53,9 +58,13 @@ def _columns(name: str, given: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(given, Mapping):
         for key in given:
             yield from _columns(f"{name}[{key!r}]", given[key])
-    elif isinstance(given, list | tuple) and given and hasattr(given[0], "shape"):  # else ids, or numbers
+    elif isinstance(given, list | tuple) and any(map(_may_hold, given[:_FEW])):  # else ids, or numbers
         for place, part in enumerate(given):
             yield from _columns(f"{name}[{place}]", part)
+
+
+def _may_hold(part: Any) -> bool:
+    return hasattr(part, "shape") or isinstance(part, Mapping)
 
 
 def _counts_from_0(index: Any) -> bool:

@@ -16,12 +16,14 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting.footprint import Footprint
+from tfdp_layers.batches.balance import warn_of_balanced
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.generators import alive, generated
 from tfdp_layers.batches.records import checked_examples, checked_physical, checked_sampling
 from tfdp_layers.batches.repeats import refuse_repeated
 from tfdp_layers.batches.rows import lay_out, records_of, refuse_counts
 from tfdp_layers.batches.several import warn_of_several
+from tfdp_layers.batches.shares import share_of
 from tfdp_layers.batches.slices import STAMPS, Share, fill
 from tfdp_layers.batches.sources import as_store
 from tfdp_layers.batches.stores import summary_of
@@ -103,19 +105,28 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         refuse_repeated(self._store.repeated, self.unit)
         if self.unit == "owner":
             self.sampling.refuse_owners()
-        whose = whose_of(len(self._store), unit_ids, owners, records_per_owner, ("x", x))
+        beside = {"y": y, "sample_weight": sample_weight}
+        whose = whose_of(len(self._store), unit_ids, owners, records_per_owner, ("x", x), **beside)
         self._whose, self._units, self.records_per_owner = whose, whose.units, whose.records_per_owner
         self.owners = whose.owned_by
-        warn_of_several(self._store, self.unit, None if self._units is None else self._units.positions)
+        self._advise(y, examples)
         self._drawable = len(self._store if self._units is None else self._units)
         self.examples = checked_examples(self.sampling, self._drawable if examples is None else examples)
         self.physical_batch_size = checked_physical(physical_batch_size)
-        self.seeded = seed is not None
-        self._rng = entropy_generator(seed)
+        self.seeded, self._rng = seed is not None, entropy_generator(seed)
         self._pass = self._first_pass()
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._draws = self._indices()
+
+    def _advise(self, y: Any, examples: int | None) -> None:
+        """Warns of weights that were counted from the labels, and of records that may be several people's."""
+        self.share = share_of(
+            y, unit=self.unit, records_per_owner=self.records_per_owner, examples=examples, sampling=self.sampling
+        )
+        if self._store.weighted:
+            warn_of_balanced(*self._store.structure[1:], self.share)
+        warn_of_several(self._store, self.unit, None if self._units is None else self._units.positions)
 
     @property
     def weighted(self) -> bool:

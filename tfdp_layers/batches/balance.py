@@ -13,7 +13,7 @@ __all__ = ["warn_of_balanced"]
 _EQUAL = 1e-5  # relative: float32 rounds a hundred times finer, and whoever writes two digits counted nothing
 
 
-def warn_of_balanced(y: Any, weights: Any) -> None:
+def warn_of_balanced(y: Any, weights: Any, share: str) -> None:
     """Warns where classes weigh exactly inversely to how many of the records they have, whatever the common factor.
 
     Such weights are scikit-learn's 'balanced', or were counted alike: numbers of the private labels, without noise.
@@ -22,6 +22,7 @@ def warn_of_balanced(y: Any, weights: Any) -> None:
     Args:
         y: the labels, (records,) or (records, 1) class numbers, or one-hot; of anything else nothing is said.
         weights: (records,).
+        share: how one class's is released before `fit`, for the advice: see `share_of`.
     """
     if not isinstance(y, np.ndarray) or not isinstance(weights, np.ndarray) or weights.shape != y.shape[:1]:
         return
@@ -39,7 +40,6 @@ def warn_of_balanced(y: Any, weights: Any) -> None:
         warn(
             "The classes weigh exactly inversely to how many records each has: such weights (scikit-learn's 'balanced',"
             " say) are counted from the private labels, without noise, and no epsilon covers them. Take the classes'"
-            " shares from elsewhere; or release them, tfdp.release_metric(y == 1, model.ledger, stddev=0.01) say, and"
-            " compute the weights from what it returns (docs/choosing.md, Rare classes). Where they come from"
-            " elsewhere, nothing is lost."
+            f" shares from elsewhere; or release them before fit, by {share} say, and compute the weights from what it"
+            " returns (docs/choosing.md, Rare classes). Where they come from elsewhere, nothing is lost."
         )

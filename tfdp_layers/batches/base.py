@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.accounting.footprint import Footprint, footprint_of
+from tfdp_layers.batches.shares import share_of
 from tfdp_layers.batches.slices import Share, cut_batches
 from tfdp_layers.sampling import Sampling
 
@@ -34,7 +35,8 @@ class Batches(abc.ABC):
     pipeline instead of by this library; `unit`, whom a `Release` protects: of a "unit" numbers are in units, of each of
     which a draw holds at most `records_per_unit` records, an "owner" owns at most `records_per_owner` of all records,
     and `owners` says how many of these there are, 0 where there are none or that is not known; `views`, how often each
-    record of a draw enters; `pipeline`, which gives the caller's, as long as the caller has it.
+    record of a draw enters; `pipeline`, which gives the caller's, as long as the caller has it; `share`, how the share
+    of a class of the labels is released before a `fit` on them, for advice.
     """
 
     sampling: Sampling
@@ -48,6 +50,7 @@ class Batches(abc.ABC):
     records_per_owner: int = 1
     owners: int = 0
     pipeline: Callable[[], Any] | None = None
+    share: str = share_of()
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Raises AttributeError for what a `fit` was certified and charged by: it stays what it was made with."""

@@ -14,8 +14,6 @@ import tensorflow as tf
 
 from tfdp_layers.accounting.footprint import Footprint, footprint_of
 from tfdp_layers.accounting.grouping import sample_of
-from tfdp_layers.batches.alignment import refuse_other_rows
-from tfdp_layers.batches.balance import warn_of_balanced
 from tfdp_layers.batches.records import (
     arrays,
     as_mapping,
@@ -132,7 +130,6 @@ class ArrayStore(Store):
     def __init__(
         self, x: Any, y: Any = None, sample_weight: Any = None, class_weight: Mapping[int, float] | None = None
     ) -> None:
-        refuse_other_rows("x", x, y=y, sample_weight=sample_weight)
         self.given = [weakref.ref(leaf) for leaf in keras.tree.flatten(x) if hasattr(leaf, "__weakref__")]
         x, y = arrays("x", x), None if y is None else arrays("y", y)
         self._length = common_length(x=x, y=y)
@@ -148,8 +145,6 @@ class ArrayStore(Store):
             weights = keras.tree.map_structure(lambda leaf: finite_weights(leaf * factors), weights)
         if sample_weight is not None or class_weight is not None:
             self.weighted = any(map(differing, keras.tree.flatten(weights)))
-            if self.weighted:
-                warn_of_balanced(y, weights)
         self.structure = (x, y, weights)
         self._leaves = [leaf for leaf in keras.tree.flatten(self.structure) if leaf is not None]
         self.fields = [Field(leaf.shape[1:], drawn_dtype(leaf.dtype)) for leaf in self._leaves]

@@ -83,20 +83,26 @@ def unit_of(unit_ids: Any, owners: Any, records_per_owner: Any) -> str:
 
 
 def whose_of(
-    records: int, unit_ids: Any, owners: Any, records_per_owner: Any, given: tuple[str, Any] = ("x", None)
+    records: int,
+    unit_ids: Any,
+    owners: Any,
+    records_per_owner: Any,
+    given: tuple[str, Any] = ("x", None),
+    **beside: Any,
 ) -> Whose:
     """Reads the arguments by which `fit`, and what else releases records, is told whom each of them belongs to.
 
     Args:
         records: how many there are.
         given: what holds them, as the caller gave it, after its name.
+        beside: what else the caller gave row for row, labels and weights, by name.
 
     Raises: ValueError for ids or owners that do not tell it of each record, whose index of pandas says that they are of
-        other records, or that are given by place beside a pipeline that moves records; and for owners of more records
-        than stated.
+        other records (by that of the records, or of what is beside them), or that are given by place beside a pipeline
+        that moves records; for labels or weights whose index says so; and for owners of more records than stated.
     """
     unit = unit_of(unit_ids, owners, records_per_owner)
-    refuse_other_rows(*given, unit_ids=unit_ids, owners=owners)
+    refuse_other_rows(*given, **beside, unit_ids=unit_ids, owners=owners)
     _refuse_other_places(given[1], unit_ids, owners)
     if unit == "unit":
         units = Units(unit_ids, records)

@@ -136,9 +136,9 @@ def refusal_of_constants(layer: keras.layers.Layer) -> str | None:
         return "its constants changed since tfdp.public declared them. Where the new ones are public too, declare them."
     return (
         "its state was learned by adapt(), without noise, or set later; if that was private data, the model gives it"
-        " away. Give the state as constants known from public sources (mean=, variance=, bin_boundaries=,"
-        " vocabulary=), or declare that it is public: tfdp.public(layer), after it was set; or learn it with noise:"
-        f" {_learned_with_noise(layer)} (docs/data.md)."
+        " away. Give the state as constants known from public sources (mean=, variance=, bin_boundaries=, vocabulary=),"
+        " no numbers or words of these records, or declare that it is public: tfdp.public(layer), after it was set; or"
+        f" learn it with noise: {_learned_with_noise(layer)} (docs/data.md)."
     )
 
 

@@ -130,7 +130,7 @@ def of_places(report: Report) -> str:
         return (
             " This is how TensorFlow computes the loss where tf.config.experimental.enable_op_determinism() is on:"
             " leave it out, for what private training draws repeats in no run; or give one-hot labels and"
-            " CategoricalCrossentropy."
+            " CategoricalCrossentropy, of which it is then measured, not proved, that records stay apart."
         )
     return " Places that come from the data must be kept inside of a record: keras.ops.clip(places, 0, size - 1)."
 

@@ -32,7 +32,8 @@ MOST_AHEAD = 32
 class CountedStep:
     """A function of the iterator that reserves in the ledger what a compiled step may release, then runs it.
 
-    A crash over-counts, never under: by the releases of one call, and in a ledger's file by `ahead_of` more.
+    A crash over-counts, never under: by the releases of one call, and in a ledger's file by `ahead_of` more. Where the
+    compiled step raises, out of a record or the drawing of one perhaps, statements of the model say so.
 
     Args:
         _step: the compiled step, which makes `together` optimizer steps a call.
@@ -74,6 +75,9 @@ class CountedStep:
             with self._masked(run), self.optimizer._stepping():
                 logs = self._step(iterator)
             broken = False
+        except Exception:  # of a record that it drew, perhaps
+            self.state.broken_off(run, count)
+            raise
         finally:
             unused = self.optimizer._reserved()
             if unused:

@@ -68,6 +68,18 @@ def asking(model: Any) -> Iterator[None]:
         yield
 
 
+def forget_metrics(model: Any) -> None:
+    """Sets back the metrics that the layers of a model, and the model as one of them, keep; not those of compile.
+
+    What they hold of records carries no noise, and Keras writes it wherever such a layer goes by `export`, also in a
+    model around the private one, or made of parts of it. Metrics of compile go nowhere but where the model itself goes,
+    which leaves them out.
+    """
+    for layer in model._flatten_layers():
+        for metric in layer._metrics:
+            metric.reset_state()
+
+
 def refuse_kept(metrics: Iterable[Any]) -> None:
     """Raises ValueError for a metric, just reset, whose `reset_state` keeps something of what it saw.
 

@@ -52,7 +52,10 @@ def features(
             `Scattering2D`.
         dtype: of the result, "float16" say for half the memory; the prefix' output type if left out.
         cache: a folder that keeps the features in a file, named by a digest of prefix, x and versions: the next call
-            with the same ones only opens it. Such a file is as private as the records.
+            with the same ones only opens it, in another process too. Such a file is as private as the records. The
+            folder, if it is made here, and the files are for this user alone; the digest is keyed by a secret in
+            `features.key` there, so that a name tells nothing of x to who cannot read that. Without that file, or
+            with another one, the features are computed once more.
 
     Returns: (n, ...), an array; from a cache a memory-mapped one, not writable, of which nothing is in memory at first.
         Warns of weights that an ordinary optimizer trained here: `tfdp.public(prefix)` declares that it was on public
@@ -60,7 +63,7 @@ def features(
     Raises: ValueError for an empty x; a prefix with layers that this library trains or adapts on private data, whose
         cost would be lost, or with constants of preprocessing that `adapt` may have learned (`tfdp.public` declares
         them); and one whose output for a record depends on the other records: proved, or where no proof is found,
-        measured on records of x.
+        measured on records of x; and a `cache` whose `features.key` is no plain, whole file.
     """
     given, x = x, np.asarray(x)
     layers = list(prefix) if isinstance(prefix, list | tuple) else [prefix]

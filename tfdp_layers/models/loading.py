@@ -5,13 +5,14 @@ import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import keras
 
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 from tfdp_layers.accounting.released import loading, remember_now
 from tfdp_layers.models.file_limits import LARGEST, MemoryLimit, ModelFileError
+from tfdp_layers.models.operations import VALUES, operation, refuse_code, runs_functions
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.models.weight_files import declared_public
 from tfdp_layers.stand_ins import import_registered
@@ -36,7 +37,7 @@ _KERAS = (
 _MODULES = {f"keras{name}" for name in _KERAS}
 # They hold code, or load it: byte code of Python, pickles of torch, graphs of TensorFlow and JAX.
 _CODE = {"Lambda", "TorchModuleWrapper", "TFSMLayer", "JaxLayer", "FlaxLayer", "__lambda__"}
-_VALUES = {"__tuple__", "__tensor__", "__numpy__", "__keras_tensor__", "__typespec__", "__bytes__", "__ellipsis__"}
+_VALUES = VALUES | {"__typespec__"}
 
 
 def load_model(
@@ -51,8 +52,10 @@ def load_model(
 
     Guarantee: nothing in the file is executed, and no module is imported because the file names it: every class and
     function must be one of Keras' public ones that hold no code, one of this library's, or one that the caller gave or
-    registered (`keras.saving.register_keras_serializable`). A file that declares more than `max_bytes` is refused
-    before that is read or made.
+    registered (`keras.saving.register_keras_serializable`); or one of Keras' operations that compute (`h + x`,
+    `x[:, :3]`, `keras.ops.clip`), which are given numbers and tensors alone. Those that run functions (`keras.ops.map`,
+    `cond`, `while_loop`) are refused. A file that declares more than `max_bytes` is refused before that is read or
+    made; how many outputs an operation has (`keras.ops.split`) is not counted.
 
     Args:
         path: a file `*.keras`.
@@ -85,9 +88,7 @@ def load_model(
     except ModelFileError:
         raise
     except Exception as error:  # Keras, h5py, zipfile and TensorFlow each raise their own on damaged files.
-        raise ModelFileError(
-            f"{path} is not a whole model file: {type(error).__name__}: {error}. Restore it from a backup."
-        ) from error
+        raise ModelFileError(_unloaded(path, error, custom_objects)) from error
     remember_now()
     if not isinstance(model, PrivateTraining):
         raise ModelFileError(
@@ -95,6 +96,23 @@ def load_model(
             " Load it with keras.saving.load_model, and tfdp.make_private(model) if they are public."
         )
     return model
+
+
+def _unloaded(path: Path, error: Exception, custom_objects: Mapping[str, Any] | None) -> str:
+    """What to say where Keras made no model of a file whose names are all on the list, or the caller's own."""
+    what = f"{type(error).__name__}: {error}"
+    if not custom_objects:
+        return f"{path} is not a whole model file: {what}. Restore it from a backup."
+    given = ", ".join(f"{name!r}: {_called(one)}" for name, one in custom_objects.items())
+    return (
+        f"{path} could not be loaded with custom_objects={{{given}}}: {what}. Give the classes and functions that the"
+        " model was saved with, and no others. If these are the ones, the file is damaged: restore it from a backup."
+    )
+
+
+def _called(one: Any) -> str:
+    """A class or function by its full name, anything else by its kind."""
+    return f"{one.__module__}.{one.__qualname__}" if hasattr(one, "__qualname__") else f"a {type(one).__name__}"
 
 
 def _refuse_no_model(path: Path) -> None:
@@ -125,14 +143,28 @@ def _refuse_unknown(config: Any, custom_objects: Mapping[str, Any]) -> None:
 
 def _refuse_unknown_name(config: Mapping[str, Any], custom_objects: Mapping[str, Any]) -> None:
     name, module, registered = (config.get(key) for key in ("class_name", "module", "registered_name"))
+    own = operation(module, name)
     if name == "function":
         name = registered = config.get("config")
         module = "keras.activations" if module == "builtins" else module
-    if isinstance(registered, str) and keras.saving.get_registered_object(registered, custom_objects) is not None:
-        return
+    given = keras.saving.get_registered_object(registered, custom_objects) if isinstance(registered, str) else None
+    if own is not None and given not in (None, own):
+        raise ModelFileError(
+            f"The model file names Keras' own operation {name!r} (of {module}), and {_called(given)} was given or"
+            f" registered by that name, which Keras would make in its place. Leave {name!r} out of custom_objects:"
+            f" they need not be given. A class of yours is saved by another name, 'my_package>{name}', once"
+            " it is registered by keras.saving.register_keras_serializable('my_package')."
+        )
+    if own is not None:
+        refuse_code(config)
     known = isinstance(module, str) and module in _MODULES
-    if isinstance(name, str) and name not in _CODE and (known or (module is None and name in _VALUES)):
-        return
+    listed = isinstance(name, str) and name not in _CODE and (known or (module is None and name in _VALUES))
+    if given is None and own is None and not listed:
+        _refuse(module, name)
+
+
+def _refuse(module: Any, name: Any) -> NoReturn:
+    """Raises ModelFileError for what is not on the list, with what may be done about it."""
     if isinstance(name, str) and name in _CODE:
         raise ModelFileError(
             f"The model file holds code ({name}: a lambda, say, as a loss or in a layer), which is never run from a"
@@ -141,6 +173,12 @@ def _refuse_unknown_name(config: Mapping[str, Any], custom_objects: Mapping[str,
             " by keras.models.load_model(path, safe_mode=False)."
         )
     shown = f"{module}.{name}" if module else name
+    if runs_functions(module, name):
+        raise ModelFileError(
+            f"The model file names {shown!r}, an operation of Keras that runs functions which it is given, or holds"
+            " others: it could run code. A file of your own that you trust is also loaded by"
+            " keras.models.load_model(path); to be loaded here, the model needs a layer of yours that does the same."
+        )
     given = f"{{{name!r}: {name}}}" if isinstance(name, str) and name.isidentifier() else "{name: class}"
     raise ModelFileError(
         f"The model file names {shown!r}, which is not on the list of what may be loaded: it could run code. If it is"

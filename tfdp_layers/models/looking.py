@@ -13,6 +13,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.batches.texts import text_tensors
+from tfdp_layers.models.crossing import forget_metrics
 from tfdp_layers.models.fit_arguments import shares_records
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.models.validation_rows import warn_of_private_rows
@@ -69,7 +70,11 @@ def refuse_chosen(what: str, x: Any, y: Any = None) -> None:
 
 
 def noted(name: str) -> Callable[..., Any]:
-    """Keras' method of this name, which notes where a watched callback or loop gives it the training records."""
+    """Keras' method of this name, which notes where a watched callback or loop gives it the training records.
+
+    Outside of trainings, which do it when they end, it leaves nothing in metrics that layers keep: it is called on
+    private records as well, for `release_metric` say, and what it computed of them is what it returns.
+    """
     method = getattr(keras.Model, name)
 
     @functools.wraps(method)
@@ -84,8 +89,12 @@ def noted(name: str) -> Callable[..., Any]:
             args = (text_tensors(args[0]), *args[1:])
         elif "x" in kwargs:
             kwargs |= {"x": text_tensors(kwargs["x"])}
-        with evaluating(self, x if name == "evaluate" else None):
-            return getattr(super(Looking, self), name)(*args, **kwargs)
+        try:
+            with evaluating(self, x if name == "evaluate" else None):
+                return getattr(super(Looking, self), name)(*args, **kwargs)
+        finally:
+            if self._privacy.run is None:
+                forget_metrics(self)
 
     return call
 

@@ -113,7 +113,7 @@ class PrivateLoop:
                     self._begun, self._step = True, 0
                     self._model.reset_metrics()
                     self._callbacks.on_epoch_begin(self.epoch)
-                self._batch = DrawnBatch(self, next(self._draws))
+                self._batch = DrawnBatch(self, self._drawn())
             return self._batch
 
     def step(self, batch: DrawnBatch, public: Any = None) -> dict[str, Any]:
@@ -202,6 +202,14 @@ class PrivateLoop:
             yield
         except BaseException:
             self._ended = True
+            raise
+
+    def _drawn(self) -> Any:
+        """The next draw. Raises what reading its records does, of which statements then say so."""
+        try:
+            return next(self._draws)
+        except Exception:
+            self._model._privacy.broken_off(self._run)
             raise
 
     def _finish(self) -> None:

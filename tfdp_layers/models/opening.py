@@ -26,6 +26,7 @@ from tfdp_layers.models.accounts import (
 from tfdp_layers.models.building import build_for, hidden_seeds, kept_by_pieces, seeds_beside, seeds_of, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.counting import refuse_changed
+from tfdp_layers.models.crossing import forget_metrics
 from tfdp_layers.models.earlier import warn_of_unseen
 from tfdp_layers.models.finite import FiniteWeights
 from tfdp_layers.models.fit_arguments import (
@@ -57,6 +58,7 @@ from tfdp_layers.models.statistics import warn_of_statistics
 from tfdp_layers.models.streams import begin_stream, settle_correlation, stream_after
 from tfdp_layers.models.sums import BoundedSums, refuse_own_bounds
 from tfdp_layers.models.texts import check_texts
+from tfdp_layers.models.unfrozen import refuse_unfrozen
 from tfdp_layers.models.validation import check_validation
 from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.models.weight_files import WeightFiles
@@ -88,6 +90,7 @@ class Opening(BoundedSums, WeightFiles):
             refuse: called with the compiled model, before anything else; raises what else is wrong.
 
         Gives: the drawn batches, for Keras, and the arguments of Keras' `fit` by name, without the data.
+        Afterwards, also where it raised, metrics that layers keep start anew: whoever exports such a layer writes them.
         Raises: ValueError for data, callbacks or arguments that would break the guarantee, naming the fix.
         """
         own = {name: kwargs.pop(name, None) for name in (*OPTIONS, "sampling_seed")}
@@ -119,6 +122,7 @@ class Opening(BoundedSums, WeightFiles):
                         state.trained = [held_by(variable) for variable in self.trainable_variables]
                 finally:
                     state.end_run()
+                    forget_metrics(self)
 
     def _accepted(
         self, arguments: dict[str, Any], own: dict[str, Any], refuse: Callable[[Any], None] | None
@@ -223,6 +227,7 @@ class Opening(BoundedSums, WeightFiles):
         require_float32(bool(self.jit_compile))
         with self.distribute_strategy.scope() if replicas else contextlib.nullcontext():
             build_for(self, spec)
+        refuse_unfrozen(self)
         if replicas is not None:
             refuse_unreplicated(self)
             replicas.equalize([*self.variables, *self.optimizer.variables])
@@ -311,7 +316,7 @@ class Opening(BoundedSums, WeightFiles):
             # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
             self._privacy.ledger.require(token)
             try:
-                warn_of_statistics(self, *run.batches.arrays())
+                warn_of_statistics(self, *batches.arrays(), batches.share)
                 warn_of_held_records(self, self._privacy.graph, *run.batches.arrays())
                 sight_records(run, token, self._privacy.ledger, callbacks)
             except BaseException:  # its warning, made an error

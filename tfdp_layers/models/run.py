@@ -16,7 +16,7 @@ from tfdp_layers.batches.base import Batches
 from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.replicas import Replicas
-from tfdp_layers.models.steered import STEERED, warn_of_steering
+from tfdp_layers.models.steered import BROKEN_OFF, STEERED, warn_of_steering
 from tfdp_layers.models.streams import Stream
 from tfdp_layers.models.watching import Watch
 from tfdp_layers.noise.masks import HiddenSeeds
@@ -168,6 +168,16 @@ class PrivacyState:
         """Warns, and remembers for statements, that a callback may have decided by private numbers."""
         self.remarks.append(f"{sentence} {STEERED}")
         warn_of_steering(sentence)
+
+    def broken_off(self, run: Run, made: int = 0) -> None:
+        """Notes that an error out of a step, or of the drawing of its records, ends a training that made steps.
+
+        Args:
+            made: releases of the step that raised, which `run` does not count yet.
+        """
+        made += run.made
+        if made and run.plan is not None:
+            self.remark(BROKEN_OFF.format(made=f"{made:,}", planned=f"{run.plan.steps:,}"))
 
     def decided(self, what: str) -> None:
         """Notes that the weights are taken or exchanged: by a callback, if a hook runs."""

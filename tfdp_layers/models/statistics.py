@@ -7,7 +7,9 @@ import keras
 import numpy as np
 
 from tfdp_layers.accounting.columns import by_design
+from tfdp_layers.batches.base import Batches
 from tfdp_layers.caller import warn
+from tfdp_layers.models.vocabularies import units_in, warn_of_vocabularies
 from tfdp_layers.structure import is_container, outputs_of
 
 __all__ = ["warn_of_statistics"]
@@ -19,16 +21,21 @@ _FEWEST, _ROWS = 20, 256
 _FEW, _LEVELS, _ROUND = 3, 64, 100
 
 
-def warn_of_statistics(model: Any, inputs: Sequence[np.ndarray], labels: Sequence[np.ndarray]) -> None:
+def warn_of_statistics(
+    model: Any, inputs: Sequence[np.ndarray], labels: Sequence[np.ndarray], share: str = Batches.share
+) -> None:
     """Warns where a normalisation has these records' own mean and variance, or an output's bias their class shares.
 
+    So it does where a lookup layer has their own words: see `warn_of_vocabularies`.
     Nothing is said of what is known without looking at records: a bias whose entries are all equal, shares that
     somebody chose (as many of each class, round ones), and columns of a design (3 values or fewer, as many of each
     level, round mean and variance); nor of biases inside of the model.
 
     Args:
         inputs, labels: the arrays of x and y, (records, ...); none where they are not looked at.
+        share: how one class's is released before `fit`, for the advice: see `share_of`.
     """
+    warn_of_vocabularies(model, inputs, units_in(model))
     last = {id(one) for one in _last_layers(model)}
     for own in model._flatten_layers():
         bias = getattr(own, "bias", None) if id(own) in last else None
@@ -37,7 +44,7 @@ def warn_of_statistics(model: Any, inputs: Sequence[np.ndarray], labels: Sequenc
             fix = "Take constants from elsewhere, or pay for them: tfdp.layers.PrivateNormalization (docs/data.md)"
         elif bias is not None and any(_log_odds(bias, one) for one in labels):
             what = "bias holds the log odds of the classes of these records"
-            fix = "Let it begin at 0, or pay for a share first: tfdp.release_metric(y == 1, model.ledger, stddev=0.01)"
+            fix = f"Let it begin at 0, or pay for a share before fit: {share}"
         else:
             continue
         warn(

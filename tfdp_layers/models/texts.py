@@ -10,8 +10,8 @@ from tfdp_layers.models.inputs import matched
 
 _NUMBERS = (
     "Turn words into numbers before fit, with words that are known beforehand: run StringLookup or TextVectorization on"
-    " the data; or inside of the model, behind keras.Input(..., dtype='string'), with the words as vocabulary="
-    " (docs/recipe_text.md, docs/recipe_tabular.md)."
+    " the data; or inside of the model, behind keras.Input(..., dtype='string'), with them as vocabulary=, not the"
+    " words of these records (docs/recipe_text.md, docs/recipe_tabular.md)."
 )
 
 
@@ -61,6 +61,7 @@ def check_lookups(model: keras.Model) -> None:
         if not layer.get_vocabulary(include_special_tokens=False):
             raise ValueError(
                 f"Layer {layer.name!r} ({type(layer).__name__}) has no vocabulary yet. Give it the words that are known"
-                " beforehand, vocabulary=[...]; or words found with noise: tfdp.preprocessing.vocabulary"
-                " (docs/data.md). What adapt() learns of private records is released with the model, without noise."
+                " beforehand, vocabulary=[...], not the words of these records; or words found with noise:"
+                " tfdp.preprocessing.vocabulary (docs/data.md). What adapt() learns of private records is released with"
+                " the model, without noise."
             )

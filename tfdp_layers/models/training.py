@@ -189,6 +189,8 @@ class PrivateTraining(Predicting, Looking, Opening):
 
         Raises:
             ValueError: for data, callbacks or arguments that would break the guarantee, naming the fix.
+            What a step, or the drawing of its records, raises, as it is. Statements then have a note: that it failed,
+            and after how many steps, may depend on what a record holds.
         """
         own = {"sampling": sampling, "examples": examples, "physical_batch_size": physical_batch_size}
         own |= {"unit_ids": unit_ids, "records_per_unit": records_per_unit, "views": views}
@@ -216,7 +218,8 @@ class PrivateTraining(Predicting, Looking, Opening):
         a call. Inside, `fit` and a second `private_run` of this model raise RuntimeError.
 
         Gives: a `PrivateLoop`, which says what the guarantee covers. Callbacks, epochs and validation are those of
-        `fit`. The block may be left early; an exception inside ends the run, and what was stepped stays counted.
+        `fit`. The block may be left early; an exception inside ends the run, and what was stepped stays counted. Of one
+        out of a step or a draw, statements have a note, as of `fit`.
         """
         return LoopBlock(self._private_run(args, kwargs))
 

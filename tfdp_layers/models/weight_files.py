@@ -34,6 +34,7 @@ from tfdp_layers.models.accounts import (
     remember_loaded,
 )
 from tfdp_layers.models.bookkeeping import Bookkeeping
+from tfdp_layers.models.crossing import forget_metrics
 from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.quantizing import refuse_calibration
 from tfdp_layers.models.whole_file import whole_file
@@ -159,9 +160,7 @@ class WeightFiles(Bookkeeping):
         """As in Keras. Metrics that layers keep start anew: what they hold of records carries no noise."""
         refuse_no_path(filepath, "filepath", "served")
         self._privacy.decided("exported the model")
-        for layer in self._flatten_layers(include_self=False):
-            for metric in layer._metrics:
-                metric.reset_state()
+        forget_metrics(self)
         return super().export(filepath, *args, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:

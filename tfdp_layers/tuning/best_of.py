@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from scipy import optimize
 
-__all__ = ["Best", "NumberOfTrials", "best_of"]
+__all__ = ["Best", "Broken", "NumberOfTrials", "best_of"]
 
 Output = TypeVar("Output")
 _MOST = 1e5
@@ -90,23 +90,29 @@ class Best(Generic[Output]):
     output: Output
 
 
+class Broken(Exception):  # noqa: N818 (named as what happened)
+    """A trial ended by an error that may depend on what a record holds: no cost of a trial covers that."""
+
+
 def best_of(count: int, trial: Callable[[], tuple[float, Output]]) -> Best[Output] | None:
     """Makes `count` trials and keeps one of the highest score: the first of equal ones.
 
-    A trial that raises an `Exception`, or whose score is no number, is one of the lowest score: it is not made again,
-    and nobody is told. None where no trial got a score.
+    A trial that raises an `Exception` other than `Broken`, or whose score is no number, is one of the lowest score: it
+    is not made again, and nobody is told. None where no trial got a score.
 
     Args:
         count: drawn from `NumberOfTrials` before the first trial; secret.
         trial: makes one, independently of all others and by one distribution; returns its score and its output.
-    Raises: what is no `Exception` (an interruption); then nothing is kept.
+    Raises: `Broken`, and what is no `Exception` (an interruption); then nothing is kept.
     """
     best: Best[Output] | None = None
     for _ in range(count):
         try:
             score, output = trial()
             score = float(score)
-        except Exception:  # whether a training failed is part of what it released
+        except Broken:
+            raise
+        except Exception:  # settings that make no model, a score of public data: no record decided
             continue
         if not math.isnan(score) and score > (-math.inf if best is None else best.score):
             best = Best(score, output)

@@ -32,6 +32,6 @@ def check_data(batches: Batches, validation: Any, *, tried: PrivateTraining, beg
         loss = state.loss_of(tried._names_of_outputs())
         check_validation(tried, validation, loss, compiled=state.loss)
         warn_of_private_rows(batches, validation)
-    warn_of_statistics(beginning, inputs, labels)
+    warn_of_statistics(beginning, inputs, labels, batches.share)
     if not warn_of_held_records(beginning, None, inputs, labels):
         warn_of_held_records(tried, state.graph, inputs, labels)

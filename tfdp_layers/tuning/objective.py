@@ -82,8 +82,9 @@ class NoisyMean:
 
         Held-out records, divided by the number of those that are trained on, would have a score of their share.
         """
-        found = len(one_each(self.values(model)))
-        units = whose_of(found, self.unit_ids, self.owners, self.records_per_owner).units
+        values = self.values(model)
+        found = len(one_each(values))
+        units = whose_of(found, self.unit_ids, self.owners, self.records_per_owner, ("values", values)).units
         found, kind = (found, "records") if units is None else (len(units), "units")
         declared = self._examples(batches.examples)
         if self.examples is None and found not in (declared, getattr(batches, "_drawable", declared)):

@@ -1,8 +1,9 @@
 """Random search over settings of private trainings, paid for as one release of the ledger."""
 
+import contextlib
 import gc
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +18,12 @@ from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.certificates.independence import in_words
 from tfdp_layers.instances import refuse_own_code
 from tfdp_layers.models.accounts import charge_elsewhere, disown_released, forget_released, released_values
+from tfdp_layers.models.finite import Diverged
 from tfdp_layers.models.fit_arguments import refuse_unsound_fit
 from tfdp_layers.models.prospects import warn_of_hopeless
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.optimizers.noise_multiplier import NoiseMultiplier
-from tfdp_layers.tuning.best_of import Best, NumberOfTrials, best_of
+from tfdp_layers.tuning.best_of import Best, Broken, NumberOfTrials, best_of
 from tfdp_layers.tuning.candidates import Candidate, candidates_of
 from tfdp_layers.tuning.data import check_data
 from tfdp_layers.tuning.objective import Objective, objective_of
@@ -35,7 +37,7 @@ Build = Callable[[dict[str, Any]], PrivateTraining]
 
 
 class SearchFailed(RuntimeError):  # noqa: N818 (named as what happened)
-    """A search made its trials, or none, and has nothing to show. It is paid for all the same."""
+    """A search has nothing to show: no trial got a score, or an error out of a training ended it. It is paid for."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +106,9 @@ def random_search(
             raise on made-up records.
         BudgetExhausted, LedgerError: the ledger cannot take the charge.
     Raises, after the charge:
-        SearchFailed: no trial got a score.
+        SearchFailed: no trial got a score; or the training of one, or a score of private records, raised an error,
+            which may depend on what a record holds: then neither that, nor what was found so far, is covered, and
+            no best is shown. (Weights that became NaN are no such error: that trial has no score.)
     """
     target, number = Budget.of(budget), _number_of(trials)
     chosen, ledger = checked_space(space), Ledger() if ledger is None else ledger
@@ -125,7 +129,7 @@ def random_search(
     if best is None:
         raise SearchFailed(
             "No trial gave a score, so the search has nothing to show; it is paid for all the same. Trials that fail"
-            " are not told of, as failures may depend on records: try `build` and the objective on public data."
+            " are not told of, as how many there were is secret: try `build` and the objective on public data."
         )
     model, settings, noise = best.output
     charge_elsewhere(model, ledger)
@@ -143,6 +147,13 @@ Output = tuple[PrivateTraining, dict[str, Any], float]
 """Of a trial: its model, the settings that were drawn for it, and its noise multiplier."""
 
 
+_BROKEN = (
+    "The training of a trial, or its score of private records, ended by an error. Whether that happens may depend on"
+    " what a record holds, and no epsilon covers it: so the search ends here, and shows no best of the other trials."
+    " That it failed, the error, and what your code saw of the trials are not to be published. The search is paid for"
+    " all the same. Find the cause, check or drop such records each by itself, and search anew. Settings that make no"
+    " model may fail: raise an error for them in build."
+)
 _CHARGED = (
     "build or the objective charged the ledger of the search: with every trial it would be charged again, beyond the"
     " budget, and its entries would count the trials, which is secret. Release such numbers before the search."
@@ -207,13 +218,15 @@ class _Search:
         self.judge.rehearse(model, candidate.batches)
 
     def paid(self, number: NumberOfTrials, ledger: Ledger, fresh: Callable[[], None]) -> Best[Output] | None:
-        """Charges the ledger for the search, then makes it. Raises as `Ledger.reserve`."""
+        """Charges the ledger for the search, then makes it. Raises as `Ledger.reserve`; SearchFailed: see `trial`."""
         token = charge(ledger, self.selection(number), records=self.candidates[0].batches.footprint())
         ended: set[bytes] = set()
         try:
             with silence(), apart(_of_trial), ledger.spared.by(_CHARGED):
                 best = best_of(number.draw(self.randomness), lambda: self.trial(fresh, ended))
                 keras.utils.set_random_seed(self.randomness.getrandbits(32))
+        except Broken as broken:
+            raise SearchFailed(_BROKEN) from broken.__cause__
         finally:
             disown_released(ended)
         ledger.settle(token, 1)
@@ -224,6 +237,8 @@ class _Search:
 
         Args:
             ended: gets the values that it ends with: a later trial that starts from them is refused.
+
+        Raises: `Broken` for what its `fit` raises, or a score that looks at private records.
         """
         gc.collect()
         fresh()
@@ -232,8 +247,10 @@ class _Search:
         model, candidate = self._built(settings), self._candidate(settings)
         self._charge(model, candidate)
         try:
-            candidate.fit(model)
-            score = self.judge.score(model, candidate.batches)
+            with _fatal():
+                candidate.fit(model)
+            with _fatal() if self.judge.paid else contextlib.nullcontext():
+                score = self.judge.score(model, candidate.batches)
             model.history = keras.callbacks.History()  # its numbers carry no noise
             model.reset_metrics()
         finally:
@@ -265,6 +282,17 @@ class _Search:
         candidate.refuse_leaps(model)
         model.ledger = ledger = TrialLedger(self._parts(candidate))
         _refuse_paid(ledger)
+
+
+@contextlib.contextmanager
+def _fatal() -> Iterator[None]:
+    """Inside, private records are looked at: raises `Broken` for any error but that weights are no numbers any more."""
+    try:
+        yield
+    except Diverged:
+        raise
+    except Exception as error:
+        raise Broken from error
 
 
 def _of_trial(ledger: Ledger) -> bool:

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import keras
-
 try:
     import keras_tuner
     from keras_tuner.src.engine import tuner_utils
@@ -25,9 +23,9 @@ from tfdp_layers.callbacks import PrivacyBudget
 from tfdp_layers.callbacks.steering import PUBLIC
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import replaced, shown
-from tfdp_layers.models import fit_arguments, validation
-from tfdp_layers.models.training import PrivateTraining
-from tfdp_layers.models.watching import is_private
+from tfdp_layers.models.finite import Diverged
+from tfdp_layers.tuning.charged import MADE_UP, Charged
+from tfdp_layers.tuning.search import SearchFailed
 from tfdp_layers.tuning.space import Drawn
 
 __all__ = ["PrivateTuner", "keras_tuner_space"]
@@ -37,128 +35,8 @@ class _BudgetEnded(keras_tuner.errors.FatalError):
     """KerasTuner goes on after any other error."""
 
 
-class _Recorder(keras.callbacks.Callback):
-    """Notes what the last `fit` of a trial's model logged of public numbers: whatever a `History` says of it later.
-
-    KerasTuner copies callbacks, and a hypermodel's own `fit` may hand them to another model.
-    """
-
-    comes_last = True  # what callbacks put into the logs is among it
-
-    def __init__(self, model: Any) -> None:
-        super().__init__()
-        self._of, self._epochs = model, list[dict[str, float]]()
-
-    def __deepcopy__(self, memo: Any) -> "_Recorder":
-        return self
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        if self.model is self._of:
-            self._epochs.clear()
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        if self.model is self._of:
-            posing = self.model._privacy.posing
-            known = {n: v for n, v in (logs or {}).items() if not is_private(n, validated=True, posing=posing)}
-            self._epochs.append(known)
-
-    def history(self) -> keras.callbacks.History:
-        """The public numbers, as `fit` gives them."""
-        made = keras.callbacks.History()
-        made.epoch, made.history = list(range(len(self._epochs))), {}
-        for logs in self._epochs:
-            for name, value in logs.items():
-                made.history.setdefault(name, []).append(value)
-        return made
-
-
-class _Charged(keras_tuner.HyperModel):
-    """A hypermodel whose models all count into one ledger, and whose scores are those that their `fit` recorded."""
-
-    def __init__(self, hypermodel: Any, ledger: Ledger) -> None:
-        super().__init__()
-        self._inner, self._ledger = hypermodel, ledger
-        self.calibrates = True
-        self.scored: tuple[Any, keras.callbacks.History] | None = None
-
-    def build(self, hp: Any) -> Any:
-        """The model. Raises TypeError for one that is not private."""
-        model = self._inner.build(hp) if isinstance(self._inner, keras_tuner.HyperModel) else self._inner(hp)
-        if not isinstance(model, PrivateTraining):
-            raise keras_tuner.errors.FatalTypeError(
-                "PrivateTuner trains private models: build must return tfdp.make_private(model), compiled. It returned"
-                f" {type(model).__name__}."
-            )
-        model.ledger = self._ledger
-        multiplier = getattr(getattr(model, "optimizer", None), "multiplier", None)
-        self.calibrates = multiplier is None or multiplier.calibrates
-        return model
-
-    def fit(self, hp: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        """As the hypermodel's own, which must give what `fit` of this very model logged.
-
-        `scored` is then what it gave, and a `History` of the public numbers alone: training metrics carry no noise, and
-        scores go into files.
-
-        Raises: TypeError where the hypermodel gives anything else: the oracle would choose by it. ValueError for
-            arguments that `fit` refuses: it would refuse them in every trial.
-        """
-        if getattr(model, "ledger", None) is not self._ledger:
-            raise keras_tuner.errors.FatalValueError(
-                f"A trial was about to train a model ({type(model).__name__}) that does not count into the ledger of"
-                " this tuner. Leave hypermodel.build as it is, and the ledger of its model."
-            )
-        own, recorder = isinstance(self._inner, keras_tuner.HyperModel), _Recorder(model)
-        kwargs["callbacks"] = [*kwargs.get("callbacks", []), recorder]
-        fit = self._inner.fit if own else super().fit
-        try:
-            found = fit(hp, model, *args, **kwargs)
-        except ValueError as error:
-            if _of_arguments(error):  # KerasTuner would go on to the next trial, and `search` end as if it had trained
-                raise keras_tuner.errors.FatalValueError(str(error)) from error
-            raise
-        if not isinstance(found, keras.callbacks.History):
-            raise keras_tuner.errors.FatalTypeError(
-                "fit of the hypermodel must return what model.fit gives, a History. It returned"
-                f" {type(found).__name__}: {_UNKNOWN}"
-            )
-        known = recorder.history()
-        _refuse_edited(found.history, known.history)
-        self.scored = found, known
-        return found
-
-
-def _of_arguments(error: ValueError) -> bool:
-    """Whether what was refused are arguments of `fit`, before it trained."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals.get("__name__") not in _ARGUMENTS:
-        trace = trace.tb_next
-    return trace is not None
-
-
-_ARGUMENTS = (fit_arguments.__name__, validation.__name__)
-_UNKNOWN = (
-    "the oracle would choose by it, and everybody may see it, and whether it was computed from the private records is"
-    " unknown. Name a metric of the public validation data as the oracle's objective ('val_accuracy'); a number of your"
-    " own on public data, a callback can put into the logs (logs['val_mine'] = ...)."
-)
-
-
-def _refuse_edited(found: dict[str, Any], known: dict[str, Any]) -> None:
-    """Raises FatalTypeError where a History says other public numbers than `fit` of the trial's model logged."""
-    if not known:
-        raise keras_tuner.errors.FatalTypeError(
-            "fit of the hypermodel did not train the model of its trial with the callbacks that it got, so that nothing"
-            " is known of its score. Write return model.fit(*args, **kwargs); to add callbacks, append to"
-            " kwargs['callbacks']."
-        )
-    wrong = [name for name, values in known.items() if list(found.get(name, ())) != list(values)]
-    wrong += [name for name in found if name.startswith("val_") and name not in known]
-    if wrong:
-        raise keras_tuner.errors.FatalTypeError(
-            f"fit of the hypermodel returned a History whose {wrong[0]!r} is not what the last model.fit of the trial's"
-            f" model logged: {_UNKNOWN}"
-        )
+class _Broken(keras_tuner.errors.FatalError):
+    """Of any other error KerasTuner writes the text, which may hold a record's value, into its folder."""
 
 
 class PrivateTuner(keras_tuner.Tuner):
@@ -206,7 +84,8 @@ class PrivateTuner(keras_tuner.Tuner):
         if oracle.trials and _paid.get(oracle) != ledger.uid:
             raise ValueError(f"This oracle holds {len(oracle.trials)} trials {_ELSEWHERE} Make a new oracle.")
         self.ledger, self._spent, self._made = ledger, 0.0, 0
-        super().__init__(oracle, _Charged(hypermodel, ledger), **kwargs)
+        self._unbuilt: Exception | None = None
+        super().__init__(oracle, Charged(hypermodel, ledger), **kwargs)
         _paid[oracle] = ledger.uid
 
     def get_state(self) -> dict[str, Any]:
@@ -227,12 +106,17 @@ class PrivateTuner(keras_tuner.Tuner):
     def search(self, *args: Any, **kwargs: Any) -> None:
         """As in KerasTuner; a spent budget ends it with a UserWarning.
 
-        Raises: BudgetExhausted where the budget affords no trial.
+        Raises:
+            BudgetExhausted: the budget affords no trial.
+            SearchFailed: an error ended a trial elsewhere than in building its model. It may depend on what a record
+                holds: so it ends the search, the oracle hears nothing of it, and no file does.
         """
         assert self.ledger.budget is not None
         self._spent = float(epsilon(self.ledger, self.ledger.budget.delta))
         try:
             super().search(*args, **kwargs)
+        except _Broken as broken:
+            raise SearchFailed(str(broken)) from broken.__cause__
         except _BudgetEnded as ended:
             if self._made == 0:
                 raise BudgetExhausted(str(ended)) from ended
@@ -241,15 +125,13 @@ class PrivateTuner(keras_tuner.Tuner):
     def _run_and_update_trial(self, trial: Any, *args: Any, **kwargs: Any) -> None:
         """As in KerasTuner; a subclass may change what goes into `run_trial`, and not what comes out of it."""
         _refuse_private(self.oracle.objective)
-        if type(self.hypermodel) is not _Charged or set(replaced(self.hypermodel)) - {
-            "build"
-        }:  # which KerasTuner wraps
+        if type(self.hypermodel) is not Charged or set(replaced(self.hypermodel)) - {"build"}:  # which KerasTuner wraps
             raise keras_tuner.errors.FatalValueError(
                 "tuner.hypermodel was exchanged: whether its models count into the ledger is unknown. Make another"
                 " PrivateTuner."
             )
-        self.hypermodel.scored = None
-        found = self.run_trial(trial, *args, **kwargs)
+        self.hypermodel.scored = self._unbuilt = None
+        found = self._tried(trial, *args, **kwargs)
         given, known = self.hypermodel.scored or (None, None)
         reported = self.oracle.get_trial(trial.trial_id).metrics.exists(self.oracle.objective.name)
         if (
@@ -259,11 +141,37 @@ class PrivateTuner(keras_tuner.Tuner):
         ):
             raise keras_tuner.errors.FatalTypeError(
                 f"The score of trial {trial.trial_id} is not what super().run_trial(trial, *args, **kwargs) gave:"
-                f" {_UNKNOWN}"
+                f" {MADE_UP}"
             )
         metrics = tuner_utils.convert_to_metrics_dict(known, self.oracle.objective)
         step = tuner_utils.get_best_step(known, self.oracle.objective)
         self.oracle.update_trial(trial.trial_id, metrics, step=step)
+
+    def _tried(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
+        """What `run_trial` gives.
+
+        Raises: a fatal error for all that it raises, but for what building the model did, and weights that are NaN.
+        """
+        try:
+            return self.run_trial(trial, *args, **kwargs)
+        except keras_tuner.errors.FatalError:
+            raise
+        except Diverged as error:  # without what it followed from
+            raise keras_tuner.errors.FailedTrialError(str(error)) from None
+        except Exception as error:
+            if error is self._unbuilt:
+                raise
+            raise _Broken(_BROKEN.format(trial=trial.trial_id, kind=type(error).__name__)) from error
+        finally:
+            self._unbuilt = None
+
+    def _try_build(self, hp: Any) -> Any:
+        """As in KerasTuner. A model is built of hyper-parameters alone, so that this failed says nothing of records."""
+        try:
+            return super()._try_build(hp)
+        except Exception as error:
+            self._unbuilt = error
+            raise
 
     def run_trial(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
         """One trial, under its share of the budget."""
@@ -280,6 +188,14 @@ class PrivateTuner(keras_tuner.Tuner):
         return result
 
 
+_BROKEN = (
+    "An error ({kind}) ended trial {trial}, elsewhere than in building its model. Whether a trial fails, and what the"
+    " error says, may depend on what a record holds, and no epsilon covers that: so the search ends here, and neither"
+    " KerasTuner's oracle nor its folder was told. What it found so far (scores, models, the folder, how many trials"
+    " and steps) is not to be published, as it ended because of this error. Find the cause, check or drop such"
+    " records each by itself, and search anew in another folder; what was spent stays in the ledger. Hyper-parameters"
+    " that make no model may fail: raise an error for them in build."
+)
 _paid: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
 """Which ledger pays for the trials of an oracle: its name."""
 
