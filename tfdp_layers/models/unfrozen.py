@@ -15,6 +15,8 @@ def refuse_unfrozen(model: Any) -> None:
         model: a compiled and built private model, whose optimizer is built, too.
     """
     optimizer = model.optimizer.inner_optimizer
+    if not optimizer.built:  # another one since the last fit: it is built in the step
+        return
     known = optimizer._trainable_variables_indices
     unknown = [variable for variable in model.trainable_variables if optimizer._var_key(variable) not in known]
     if not unknown:
