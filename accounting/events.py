@@ -158,7 +158,7 @@ class Release:
     records_per_unit: int = 1
     views: int = 1
     records_per_owner: int = 1
-    grouping: str = dataclasses.field(default="", compare=False)
+    grouping: str = dataclasses.field(default="", compare=False, repr=False)
     owners: int = 0
 
     def __post_init__(self) -> None:

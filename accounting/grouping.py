@@ -43,7 +43,7 @@ __all__ = [
 
 GROUPING = re.compile("[0-9a-f]{16}:(?:[0-9a-f]{32})?:[0-9a-f]{32}")
 _SAMPLED = 64
-_MOST = 1000
+_MOST = 10_000
 _known: dict[str, dict[str, str]] = {}
 """By the uid of a ledger, and by the records: their grouping."""
 
@@ -96,14 +96,14 @@ def canonical_sets(records: np.ndarray, owners: np.ndarray) -> np.ndarray:
 
 
 def know_groupings(uid: str, groupings: Iterable[str]) -> bool:
-    """Keeps groupings for the ledger of this uid; returns whether any is new. Only the newest thousand are kept."""
+    """Keeps groupings for the ledger of this uid; returns whether any is new. The 10,000 used last are kept."""
     named = {records: one for one in groupings if (records := _records_in(one)) is not None}
     if not named:
         return False
     known = _known.setdefault(uid, {})
     new = bool(named.keys() - known.keys())
-    for records, one in named.items():
-        known.setdefault(records, one)
+    for records, one in named.items():  # those that were used last come last
+        known[records] = known.pop(records, one)
     while len(known) > _MOST:
         del known[next(iter(known))]
     return new

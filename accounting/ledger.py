@@ -100,7 +100,7 @@ class Ledger(View):
         budget = Budget(epsilon, delta)
         with self._threads:
             self._state.refuse_copy()
-            if self._runs():
+            if self._kept or any(one.running for one in self._segments.values()):
                 refuse_larger(self.budget, budget)
             if self.dataset is None:
                 raise ValueError("A budget is kept for a data set: open the ledger with Ledger(path, dataset='name').")

@@ -162,7 +162,8 @@ def _read(value: Any) -> Content:
     content = _read_format_1(value) if found == 1 else _read_format_2(value)
     if len({(row.release.relation, row.release.unit) for row in content.entries.rows}) > 1:
         raise ValueError("its entries mix neighbouring relations")
-    know_groupings(content.identity.uid, _checked_groupings(value.get("groupings", [])))
+    groupings = _checked_groupings(value.get("groupings", []))
+    know_groupings(content.identity.uid, groupings if content.identity.secret else ())
     return content
 
 
@@ -272,8 +273,8 @@ def _numbered(releases: list[Row], number: Any) -> Row:
 
 
 def _add_release(releases: list[Row], entries: Entries, value: Any) -> None:
-    row = entries.row(release_from_json(value))
-    if any(row is one for one in releases) and _GROUPED not in release_text(value):
+    before, row = len(entries.rows), entries.row(release_from_json(value))
+    if len(entries.rows) == before and _GROUPED not in release_text(value):
         raise ValueError("it lists one release twice")
     releases.append(row)
 

@@ -25,6 +25,7 @@ from dataclasses import replace
 from tfdp_layers.accounting.columns import Columns
 from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.footprint import PLACE, Footprint, living
+from tfdp_layers.accounting.grouping import groupings_known, know_groupings, refuse_regrouping
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.caller import warn
 
@@ -173,7 +174,10 @@ def sum_of(ledger: Ledger, others: Iterable[Sighting]) -> Ledger:
 
     Raises: ValueError where they have different neighbouring relations or units, and no one number is for all.
     """
-    found = Ledger()
+    found, others = Ledger(), list(others)
+    for uid in (ledger.uid, *(one.name for one in others)):
+        refuse_regrouping(found.uid, groupings_known(uid), ledger.unit or "unit")
+        know_groupings(found.uid, groupings_known(uid))
     for entry in [*ledger.entries, *filter(None, (one.counted() for one in others))]:
         found.check(entry.release)
         found._state.entries.absorb([entry])

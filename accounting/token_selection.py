@@ -69,7 +69,7 @@ class TokenSelection:
     generator: str = "default"
     unit: str = "record"
     records_per_owner: int = 1
-    grouping: str = dataclasses.field(default="", compare=False)
+    grouping: str = dataclasses.field(default="", compare=False, repr=False)
     owners: int = 0
     kind: ClassVar[str] = "token_selection"
     purpose: ClassVar[str] = "vocabulary"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from helpers.ledgers import STEP
-from tfdp_layers.accounting import Ledger, Statement, TokenSelection, grouping, ledger_format
+from tfdp_layers.accounting import Ledger, Statement, TokenSelection, grouping, ledger_format, sightings
 from tfdp_layers.accounting.charging import charge
 from tfdp_layers.accounting.grouping import (
     GROUPING,
@@ -119,13 +119,29 @@ def test_files_that_hold_them_in_their_releases_are_read_and_written_anew(tmp_pa
     assert [one.steps for one in Ledger(path).entries] == [3, 4, 1]
 
 
-def test_the_newest_thousand_are_known():
-    groupings = [f"{'0' * 16}:{one:032x}:{'1' * 32}" for one in range(1200)]
-    assert know_groupings("some", groupings[:1100])
-    assert not know_groupings("some", [*groupings[100:1100], f"{'0' * 16}::{'1' * 32}"])
+def test_those_that_are_used_are_known():
+    groupings = [f"{'0' * 16}:{one:032x}:{'1' * 32}" for one in range(12_000)]
+    assert know_groupings("some", groupings[:10_000])
+    assert not know_groupings("some", [groupings[0], f"{'0' * 16}::{'1' * 32}"])
     assert know_groupings("some", groupings)
-    assert len(groupings_known("some")) == 1000
-    assert groupings[-1] in groupings_known("some")
+    assert know_groupings("some", [groupings[0]])
+    known = groupings_known("some")
+    assert len(known) == 10_000
+    assert known[-1] == groupings[0]
+    text = json.loads(Ledger().to_json())
+    assert "groupings" not in text
+
+
+def test_they_show_in_no_text_of_releases_and_are_summed_with_none_of_other_units():
+    """`together` added patients and hospitals of the same records up."""
+    one, other = Ledger(), Ledger()
+    charge(one, unit(of(A)))
+    charge(other, unit(of(B)))
+    assert of(A) not in repr(one.releases) + repr(one.entries)
+    seen = [sightings.Sighting(None, other, next(iter(other._segments)))]
+    with pytest.raises(ValueError, match="These very records"):
+        sightings.sum_of(one, seen)
+    assert sightings.sum_of(other, seen).steps == other.steps
 
 
 def test_it_survives_files_and_other_processes(tmp_path):

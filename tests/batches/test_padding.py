@@ -36,6 +36,7 @@ PUBLIC = {
     "images": np.pad(RNG.random((200, 20, 20)), ((0, 0), (4, 4), (4, 4))),
     "a table": np.where(RNG.random((200, 9)) < 0.3, 1.0, 0.0),
     "all alike": np.zeros((200, 9, 2)),
+    "a table of whole numbers": np.c_[np.eye(1, 200, 7, dtype=int)[0], 20 + RNG.integers(0, 3, (200, 3))],
     "few": pad(TOKENS[-3:]),
     "texts": np.array([["a", "b"]] * 20),
 }

@@ -97,7 +97,7 @@ def test_a_fit_with_the_same_ids_goes_on_behind_it(name):
 
 
 def test_of_another_relation_it_says_that_fit_must_draw_otherwise():
-    assert "with Poisson sampling in fit" in share_of(LABELS, sampling=FixedSize(8))
+    assert "then train by Poisson sampling" in share_of(LABELS, sampling=FixedSize(8))
     assert share_of(LABELS, sampling=Poisson(8)) == share_of(LABELS)
 
 

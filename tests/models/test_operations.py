@@ -143,12 +143,16 @@ def test_no_admitted_operation_is_given_something_to_run(tmp_path):
                 tfdp.load_model(with_config(path, lambda layers, n=named, p=place: plant(layers, n, p)))
 
 
-def test_an_operation_computes_nothing_while_it_is_loaded(tmp_path):
+@pytest.mark.parametrize("decoy", ["none", "beside", "within a value"])
+def test_an_operation_computes_nothing_while_it_is_loaded(decoy, tmp_path):
     def plant(layers):
         entry = next(one for one in layers if one["name"].startswith("maximum"))
         entry |= {"class_name": "Full", "registered_name": "Full"}
         entry["config"] = {"name": entry["name"], "shape": [10**6, 10**6], "dtype": "float32"}
-        entry["inbound_nodes"] = [{"args": [0.0], "kwargs": {}}]
+        tensor = entry["inbound_nodes"][0]["args"][0]
+        value = {"class_name": "__numpy__", "config": {"value": [0.0], "dtype": "float32", "more": tensor}}
+        node = {"args": [value if decoy == "within a value" else 0.0], "kwargs": {}}
+        entry["inbound_nodes"] = [node | ({"more": tensor} if decoy == "beside" else {})]
 
     path = saved(private(MODELS["keras.ops.maximum"]), tmp_path)
     with pytest.raises(ModelFileError, match=r"'keras.src.ops.numpy.Full' on no tensor of the model"):

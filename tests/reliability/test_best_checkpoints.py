@@ -3,6 +3,7 @@
 import copy
 import json
 import warnings
+from unittest import mock
 
 import keras
 import numpy as np
@@ -327,6 +328,17 @@ def test_a_threshold_beside_a_file_is_warned_of(there, tmp_path):
         warnings.simplefilter("always")
         kept.warn_of_earlier_best([best(path, initial_value_threshold=0.5), best(path), keras.callbacks.History()])
     assert len(caught) == there
+
+
+@pytest.mark.parametrize("best_so_far", ["none yet", {}, 0.5, np.float32(0.5)])
+def test_checkpoints_of_ones_own_say_what_they_will_of_their_best(best_so_far, tmp_path):
+    class Own(keras.callbacks.Callback):
+        save_best_only, best, filepath = True, best_so_far, str(tmp_path)
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kept.warn_of_earlier_best([Own(), mock.Mock(), mock.MagicMock()])
+    assert len(caught) == (not isinstance(best_so_far, str | dict))
 
 
 def test_a_budget_is_not_raised_while_a_training_counts_on_it(tmp_path):

@@ -283,6 +283,30 @@ def test_hooks_that_cannot_be_watched_are_refused():
         assert model.ledger.steps == 0
 
 
+@pytest.mark.few(1)
+@pytest.mark.parametrize("hook", ["on_test_end", "on_test_begin", "on_test_batch_end"])
+def test_hooks_of_a_validation_that_look_at_training_records_are_told_of(hook):
+    x = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
+
+    def looks(self, *args, logs=None):
+        if float(np.sum(self.model.predict_on_batch(x))) < np.inf:
+            self.model.stop_training = True
+
+    model = model_of()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(
+            x,
+            x[:, :1],
+            batch_size=12,
+            epochs=2,
+            verbose=0,
+            validation_data=VALIDATION,
+            callbacks=[type("Looks", (kc.Callback,), {hook: looks})()],
+        )
+    assert any("stopped the training" in note for note in model.privacy_statement(1e-2).notes)
+
+
 class Passes:
     """Gives all that is asked of it to another callback: no callback of Keras by its class."""
 

@@ -13,8 +13,8 @@ __all__ = ["pads_to_longest", "warn_of_padding"]
 _MOST_BYTES = 1 << 30
 _PADDED = 0.5
 """Of the records, those that end (or begin) in what padding looks like, at least."""
-_FEWEST, _LENGTHS = 8, 3
-"""Records, and different lengths of them."""
+_FEWEST, _LENGTHS, _STEPS = 8, 3, 8
+"""Records, different lengths of them, and steps of texts."""
 _ROWS, _NESTED = 1 << 12, 0.95
 """Records of which all steps are looked at, and the share of them that hold no padding within."""
 
@@ -53,7 +53,8 @@ def warn_of_padding(inputs: Sequence[np.ndarray], positions: np.ndarray | None =
         if x.ndim not in (2, 3) or (x.ndim == 2 and x.dtype.kind not in "iu") or x.dtype.kind not in "biuf":
             continue
         images = x.ndim == 3 and x.shape[1] == x.shape[2]
-        if images or len(x) < _FEWEST or x.shape[1] < 2 or x.nbytes > _MOST_BYTES:
+        few = x.shape[1] < (_STEPS if x.ndim == 2 else 2)  # a table of whole numbers is no text
+        if images or few or len(x) < _FEWEST or x.nbytes > _MOST_BYTES:
             continue
         for inward, name in ((x[:, ::-1], "end"), (x, "begin")):
             if _one_alone(inward.reshape(len(x), x.shape[1], -1), positions):
@@ -67,8 +68,9 @@ def _one_alone(steps: np.ndarray, positions: np.ndarray | None) -> bool:
     Args:
         steps: (records, steps, numbers), from the end inwards: what is padded is so from some step on, and outwards.
     """
-    values, counts = np.unique(steps[:, 0], return_counts=True)
-    if not len(values) or counts.max() < _PADDED * steps[:, 0].size:
+    some = steps[:: max(1, len(steps) // _ROWS), 0]
+    values, counts = np.unique(some, return_counts=True)
+    if not len(values) or counts.max() < _PADDED * some.size:
         return False
     padding = values[np.argmax(counts)]
     longest = np.flatnonzero(np.any(steps[:, 0] != padding, axis=1))

@@ -9,7 +9,7 @@ from tfdp_layers.sampling import Sampling
 
 __all__ = ["share_of"]
 
-_POISSON = " (with Poisson sampling in fit: one ledger counts under one neighbouring relation)"
+_POISSON = " (and then train by Poisson sampling: one ledger counts under one neighbouring relation)"
 
 
 def share_of(

@@ -137,9 +137,11 @@ def same_state(model: "PrivateTraining", seed: int) -> Iterator[None]:
     So each batch finds what the others found: SpectralNormalization writes its vectors at each call, whatever the
     records are.
     """
-    states = list(model.non_trainable_variables)
+    seeds = [v for v in model.non_trainable_variables if SEEDS in v.path]
+    written = [v for layer in model._flatten_layers() for v in layer._non_trainable_variables]  # no frozen weights
+    states = list({id(v): v for v in (*seeds, *written)}.values())
     before = [np.array(v) for v in states]
-    for number, variable in enumerate(v for v in states if SEEDS in v.path):
+    for number, variable in enumerate(seeds):
         variable.assign(tf.cast([seed, number], variable.dtype))
     try:
         yield

@@ -71,19 +71,27 @@ def kept_of(run: Any, ledger: Ledger, *, copied: bool = False) -> Kept:
 def warn_of_earlier_best(callbacks: Any) -> None:
     """Warns of checkpoints that go on from an earlier training's best: its file may stay because of this training."""
     for callback in flatten_callbacks(callbacks):
-        path, best = str(getattr(callback, "filepath", "")), getattr(callback, "best", None)
-        if not getattr(callback, "save_best_only", False) or best is None or not math.isfinite(best):
+        path, best = str(getattr(callback, "filepath", "")), _number(getattr(callback, "best", None))
+        if getattr(callback, "save_best_only", False) is not True or not math.isfinite(best):
             continue
         if "{" not in path and not os.path.exists(path):
             continue
-        weights = getattr(callback, "save_weights_only", False)
+        weights, monitor = getattr(callback, "save_weights_only", False), getattr(callback, "monitor", "best")
         loaded = f"best.load_weights({path!r}) into another model" if weights else f"best = tfdp.load_model({path!r})"
         warn(
-            f"{type(callback).__name__} goes on from the best of an earlier training ({callback.monitor} {best:.4g})."
+            f"{type(callback).__name__} goes on from the best of an earlier training ({monitor} {best:.4g})."
             f" If {path} keeps what it holds, then because this fit found nothing better, and what it states lacks this"
             " fit. Train in one fit, or give each fit a checkpoint and a file of its own. Or count all of it before the"
             f" file goes out: {loaded}, best.ledger.merge(model.ledger), best.save{'_weights' * weights}({path!r})."
         )
+
+
+def _number(best: Any) -> float:
+    """What a callback keeps as its best; NaN for what is no number, as in callbacks of one's own."""
+    try:
+        return float(best)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def keeps_best(callback: Any) -> bool:

@@ -74,7 +74,8 @@ def refuse_code(config: Mapping[str, Any]) -> None:
     """Asked of the whole entry of an operation: that it gets numbers, strings and tensors, and no function or class.
 
     So whatever an operation does with what it is given, it is given nothing to run; and since one tensor of the model
-    is among them each time, Keras works out a shape, and computes nothing while it loads.
+    is among them each time, Keras works out a shape, and computes nothing while it loads. Layers that are called on
+    constants alone are not looked at: they compute.
 
     Raises: ModelFileError, naming what else it gets.
     """
@@ -89,11 +90,23 @@ def refuse_code(config: Mapping[str, Any]) -> None:
             )
     nodes = config.get("inbound_nodes", [])
     for node in nodes if isinstance(nodes, list) else [nodes]:
-        if not any(part.get("class_name") == "__keras_tensor__" for part in _named(node)):
+        whole = isinstance(node, dict) and node.keys() <= {"args", "kwargs"}
+        if not whole or not _on_tensor(node):
             raise ModelFileError(
                 f"The model file calls the operation {shown!r} on no tensor of the model, so it would compute while it"
                 " is loaded, at any size. Keras saves no such call: the file is damaged. Restore it from a backup."
             )
+
+
+def _on_tensor(given: Any) -> bool:
+    """Whether a tensor of the model is among what a call is given, and not only within a value of it."""
+    if isinstance(given, list):
+        return any(map(_on_tensor, given))
+    if not isinstance(given, dict) or given.get("class_name") == "__keras_tensor__":
+        return isinstance(given, dict)
+    if "class_name" in given:  # of tuples alone Keras takes what is in them
+        return given["class_name"] == "__tuple__" and _on_tensor(given.get("items", []))
+    return any(map(_on_tensor, given.values()))
 
 
 def _named(config: Any) -> Iterator[Mapping[str, Any]]:

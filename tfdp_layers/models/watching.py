@@ -165,6 +165,7 @@ class Watch:
     def _decided_in(self, callback: Any, name: str, hook: Callable[[], Any]) -> Any:
         last, self._last = self._last, None
         before, self._touched = self._steering(last if name in _OF_BATCHES else None), True
+        inside, self.inside = self.inside, 0  # a hook of a validation looks by itself
         self._running.append(callback)
         try:
             with self._histories.watched(vars(self._model).get("history")):
@@ -178,6 +179,7 @@ class Watch:
             return found
         finally:
             self._running.pop()
+            self.inside = inside
             self._hooks.look()  # this hook may have set others
 
     @property

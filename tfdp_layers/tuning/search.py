@@ -229,7 +229,7 @@ class _Search:
             raise SearchFailed(_BROKEN) from broken.__cause__
         finally:
             disown_released(ended)
-        ledger.settle(token, 1)
+            ledger.settle(token, 1)
         return best
 
     def trial(self, fresh: Callable[[], None], ended: set[bytes]) -> tuple[float, Output]:
