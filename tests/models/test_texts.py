@@ -149,7 +149,7 @@ GIVEN = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("given", GIVEN)
 def test_they_come_from_wherever_records_come_from(given):
     model, options = of_notes(), GIVEN[given]()
@@ -158,6 +158,7 @@ def test_they_come_from_wherever_records_come_from(given):
     assert model.ledger.releases[0].independence == "proved"
 
 
+@pytest.mark.slow
 def test_a_loop_of_ones_own_takes_them():
     model = of_notes()
     with model.private_run(NOTES, MANY, batch_size=12, verbose=0) as run:

@@ -80,7 +80,7 @@ WAYS = [itself, of_same_layers, around, scaled, by_a_loop]
 WAYS += [distilled] if hasattr(keras, "distillation") else []
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("train", [fitted, run])
 @pytest.mark.parametrize("way", WAYS)
 def test_steps_between_compile_and_the_first_private_training_are_named_once(way, train):

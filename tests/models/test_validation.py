@@ -138,6 +138,7 @@ def test_rows_that_were_split_off_the_training_array_are_warned_of(of):
         made().fit(whole[:30], Y[:30], batch_size=10, epochs=0, validation_data=(whole[30:], Y[30:]), verbose=0)
 
 
+@pytest.mark.slow
 def test_other_records_are_no_copies():
     bits = np.random.default_rng(1).integers(0, 2, (400, 3)).astype("float32")  # 8 rows, each many times
     for x, public in (

@@ -265,6 +265,7 @@ def test_a_class_in_place_of_a_callback_is_refused():
         list(flatten_callbacks([tfdp.callbacks.PrivacyBudget]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deciding", slow_but(["stopping"], ["stopping", "checkpoint"]))
 def test_what_a_known_callback_decides_by_stays_what_fit_accepted(deciding, tmp_path):
     def private(_, logs):

@@ -157,6 +157,7 @@ def test_the_inputs_of_a_feature_space_are_a_dict_like_any_other():
     assert not [one for one in caught if "The structure of" in str(one.message)]
 
 
+@pytest.mark.slow
 def test_a_graph_whose_nodes_are_the_records_is_refused_as_mixing():
     """Its layers take as many rows as there are nodes, and fail on any other number, as the measurement has it."""
 

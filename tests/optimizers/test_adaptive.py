@@ -132,7 +132,7 @@ class EachStep(keras.callbacks.Callback):
         return [h[:-1] for h in history], [h[1:] for h in history]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", slow_but(MODES[:1], [MODES[0], MODES[2]]), ids=["graph", "xla"])
 @pytest.mark.parametrize("switched", [False, True], ids=["clipped", "clamped"])
 def test_each_weight_gets_its_noise_and_together_they_make_the_noise_multiplier(switched, mode):

@@ -118,7 +118,7 @@ WAYS = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_weights_put_in_while_a_training_runs_cost_what_they_cost(way):
     earlier = trained()

@@ -202,6 +202,7 @@ def test_python_code_in_a_learning_rate_is_refused():
     assert model.ledger.steps == 0
 
 
+@pytest.mark.slow
 def test_streams_of_two_models_on_the_same_batches_follow_their_own_order():
     batches = tfdp.PrivateBatches(IDS, Y, tfdp.sampling.Cyclic(2))
     first, second, seen = model_of(CORRELATED), model_of(), []
@@ -291,6 +292,7 @@ def test_a_running_model_is_not_compiled_anew_with_a_loss_that_nobody_examined(w
     assert model.ledger.steps == 0
 
 
+@pytest.mark.slow
 def test_a_stream_ends_where_other_weights_are_trained():
     """The numbers that are kept for other weights are left from another step than the last one."""
     inputs, dense = keras.Input((1,)), keras.layers.Dense(50)

@@ -149,7 +149,7 @@ class Within(keras.callbacks.Callback):
         this.other.on_epoch_end(epoch, logs)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["derived", "within another"])
 def test_callbacks_that_keep_the_best_by_keras_code_are_seen(kind, tmp_path, capsys):
     path = tmp_path / "best.keras"
@@ -158,6 +158,7 @@ def test_callbacks_that_keep_the_best_by_keras_code_are_seen(kind, tmp_path, cap
     assert printed(path, capsys)[0] == 6
 
 
+@pytest.mark.slow
 def test_the_best_by_a_loop_of_the_callers_own(tmp_path, capsys):
     path, model = tmp_path / "best.keras", model_of()
     with warnings.catch_warnings():

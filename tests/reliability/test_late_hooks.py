@@ -150,7 +150,7 @@ QUICK = [
 ]
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(3)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("call", ["fit", "private_run"])
 @pytest.mark.parametrize("name", slow_but([*QUICK, "its own, again"], LATE))
@@ -201,6 +201,7 @@ def test_weights_that_set_model_changes_are_in_the_statement():
     assert [note for note in notes if "The weights changed before the first step" in note]
 
 
+@pytest.mark.slow
 def test_a_callback_is_of_one_thread_at_a_time_and_nested_trainings_leave_nothing_behind():
     nested, refused = [], []
 

@@ -56,6 +56,7 @@ def hits(x, y):
     return lambda model: (model.predict(x, verbose=0) > 0)[:, 0] == (y[:, 0] > 0)
 
 
+@pytest.mark.slow
 def test_a_noisy_score_of_held_out_records_is_divided_by_their_own_number(exactly):
     exactly(1)
     ledger = Ledger()

@@ -46,6 +46,7 @@ def test_a_search_is_one_entry_and_the_best_model_is_charged_for_it_alone(exactl
     assert [e.release.kind for e in ledger.entries] == ["selection", "step"]
 
 
+@pytest.mark.slow
 def test_a_further_fit_finds_the_noise_for_its_own_budget_and_keeps_to_that_of_the_search_without(exactly, tmp_path):
     exactly(1)
     best = found()
