@@ -69,9 +69,10 @@ def test_factors_counted_from_the_labels_are_seen(options):
     ],
 )
 def test_other_weights_are_let_pass(options):
-    with warnings.catch_warnings():
-        warnings.filterwarnings("error", SAYS)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         drawn(**options)
+    assert not [str(one.message) for one in caught if SAYS in str(one.message)]
 
 
 @pytest.mark.parametrize(

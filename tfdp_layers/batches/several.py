@@ -24,7 +24,7 @@ def warn_of_several(store: Store, unit: str, positions: np.ndarray | None = None
         warn_of_rounds(len(store), row, unit)
     if unit == "record" or positions is not None:
         warn_of_blocks(store.inputs(), store.labels(), positions)
-        warn_of_padding(list(store.inputs()), positions)
+        warn_of_padding(store.inputs(), positions)
     if unit == "record":
         warn_of_windows(store.inputs())
         warn_of_pairs(store.inputs())
