@@ -329,15 +329,13 @@ class Ledger(View):
         counted = steps + (entry.steps if entry else 0)
         self._state.count(entries.put(segment.entry, segment.row(entries), counted), ahead)
 
-    def _runs(self) -> bool:
-        return bool(self._kept) or any(one.running or one.outstanding for one in self._segments.values())
-
     def _let_go(self) -> bool:
         """Unlocks the file for another ledger of this process, unless something runs here; returns whether it did."""
         if not self._threads.acquire(blocking=False):
             return False
         try:
-            return not self._runs() and self._state.unlock()
+            runs = self._kept or any(one.running or one.outstanding for one in self._segments.values())
+            return not runs and self._state.unlock()
         finally:
             self._threads.release()
 
