@@ -30,7 +30,7 @@ def with_planned(ledger: Ledger, token: str, steps: int, note: str = "") -> tupl
     included. As a merge keeps the larger count of an entry, nobody states less who takes this copy over.
     """
     entry, release = ledger._known(token).entry, ledger._known(token).release
-    more, copied = ledger.affordable(token, steps), ledger.copy()
+    more, copied = ledger.affordable(token, steps, lasting=True), ledger.copy()
     made = _count(copied, entry)
     entries = state_of(copied).entries
     entries.put(entry, entries.row(release), made + more)
@@ -47,7 +47,7 @@ def counted_by(ledger: Ledger, stored: Ledger, counted: Counted | None) -> Ledge
         return stored
     opened = any(segment.entry == counted.entry for segment in ledger._segments.values())
     kept = (ledger.path is not None or ledger.dataset is not None) and not ledger.is_copy
-    kept = kept and not state_of(ledger).restored
+    kept = kept and not state_of(ledger).identity.restored
     held = _count(ledger, counted.entry)
     if held < counted.made or not (opened or (kept and ledger.uid == stored.uid)):
         return stored

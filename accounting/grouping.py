@@ -33,6 +33,7 @@ __all__ = [
     "canonical",
     "canonical_sets",
     "check_grouping",
+    "forget_groupings",
     "grouping_of",
     "groupings_known",
     "know_groupings",
@@ -112,6 +113,11 @@ def know_groupings(uid: str, groupings: Iterable[str]) -> bool:
 def groupings_known(uid: str) -> list[str]:
     """What is known of the ledger of this uid, its copies included, oldest first."""
     return [*_known.get(uid, {}).values()]
+
+
+def forget_groupings(uid: str) -> None:
+    """Forgets what is known of the ledger of this uid."""
+    _known.pop(uid, None)
 
 
 def refuse_regrouping(uid: str, groupings: Iterable[str], unit: str) -> None:

@@ -186,21 +186,19 @@ class Ledger(View):
             segment.require(self._state.entries, self._limits(), steps)
             segment.running = True
 
-    def affordable(self, token: str, steps: int) -> int:
+    def affordable(self, token: str, steps: int, *, lasting: bool = False) -> int:
         """Returns how many of `steps` further releases of a segment the budgets in force afford: all without one.
 
-        To look ahead: another segment may take them before they are reserved. Raises: as `reserve`, but for
-        BudgetExhausted.
+        With `lasting` those of other trainings are left out, which end with them. To look ahead: another segment may
+        take them before they are reserved. Raises: as `reserve`, but for BudgetExhausted.
         """
         steps = checked_count("steps", steps)
         with self._threads:
-            return self._ready(token).affordable(self._state.entries, self._limits(), steps)
+            limits = [one for one in self._limits() if not lasting or one.token in (None, token)]
+            return self._ready(token).affordable(self._state.entries, limits, steps)
 
     def exhausted(self, token: str, steps: int = 0) -> Limit | None:
-        """The budget in force that affords at most `steps` further releases of a segment; None where all afford more.
-
-        To look ahead, as `affordable`.
-        """
+        """The budget in force that affords, as `affordable` says, `steps` releases more at most; None: all do more."""
         steps = checked_count("steps", steps)
         with self._threads:
             limits = self._limits()
@@ -306,6 +304,7 @@ class Ledger(View):
         segment = self._known(token)
         self._state.refuse_copy()
         self._state.lock()
+        segment.keep_within(self.budget)
         self.check(segment.release)
         return segment
 

@@ -79,9 +79,9 @@ class Limit:
         )
 
 
-def refuse_larger(old: Budget | None, new: Budget) -> None:
+def refuse_larger(old: Budget | None, new: Budget | None) -> None:
     """Raises LedgerError for a larger budget while a training runs: its best weights count what the old one affords."""
-    if old is not None and (new.epsilon > old.epsilon or new.delta > old.delta):
+    if old is not None and new is not None and (new.epsilon > old.epsilon or new.delta > old.delta):
         raise LedgerError(
             f"A training runs on this ledger, within its budget ({old.epsilon}, {old.delta}): what is said of its best"
             " weights counts on that. Raise the budget when it has ended, and train on."

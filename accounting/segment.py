@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfdp_layers.accounting.budget import Affordability
+from tfdp_layers.accounting.budget import Affordability, Budget
 from tfdp_layers.accounting.entries import Entries, Row
-from tfdp_layers.accounting.limits import Limit
+from tfdp_layers.accounting.limits import Limit, refuse_larger
 from tfdp_layers.accounting.releases import AnyRelease
 
 
@@ -20,6 +20,7 @@ class Segment:
         entry: name of the entry that counts them.
         outstanding: how many are reserved and not settled.
         running: whether a training makes them, between two reservations too.
+        within: the ledger's budget as that training knows it.
     """
 
     token: str
@@ -27,6 +28,7 @@ class Segment:
     entry: str
     outstanding: int = 0
     running: bool = False
+    within: Budget | None = None
     _afford: dict[Limit, tuple[Any, Affordability]] = field(default_factory=dict)
     _row: tuple[Entries, Row] | None = None
 
@@ -35,6 +37,12 @@ class Segment:
         if self._row is None or self._row[0] is not entries:
             self._row = entries, entries.row(self.release)
         return self._row[1]
+
+    def keep_within(self, budget: Budget | None) -> None:
+        """Takes over the ledger's budget. Raises LedgerError where a training runs within a smaller one."""
+        if self.running:
+            refuse_larger(self.within, budget)
+        self.within = budget
 
     def stop(self) -> None:
         """The training that made them is over, interrupted maybe: what it reserved and did not settle stays counted."""

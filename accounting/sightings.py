@@ -25,7 +25,7 @@ from dataclasses import replace
 from tfdp_layers.accounting.columns import Columns
 from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.footprint import PLACE, Footprint, living
-from tfdp_layers.accounting.grouping import groupings_known, know_groupings, refuse_regrouping
+from tfdp_layers.accounting.grouping import forget_groupings, groupings_known, know_groupings, refuse_regrouping
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.caller import warn
 
@@ -175,6 +175,7 @@ def sum_of(ledger: Ledger, others: Iterable[Sighting]) -> Ledger:
     Raises: ValueError where they have different neighbouring relations or units, and no one number is for all.
     """
     found, others = Ledger(), list(others)
+    weakref.finalize(found, forget_groupings, found.uid)
     for uid in (ledger.uid, *(one.name for one in others)):
         refuse_regrouping(found.uid, groupings_known(uid), ledger.unit or "unit")
         know_groupings(found.uid, groupings_known(uid))

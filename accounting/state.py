@@ -27,7 +27,6 @@ class State:
         is_copy: of the ledger of a data set, or of a file that was looked at: it may not be charged. So is
             that of a data set that is in memory, in a forked process.
         unwritten: whether something here is not in the file yet.
-        restored: whether its file may be an earlier one of its own.
 
     Args:
         path: of the file; None keeps all in memory.
@@ -41,7 +40,6 @@ class State:
         self.identity = Identity(secrets.token_hex(16), secret=new_secret())
         self.entries = Entries()
         self.is_copy = self._forked = False
-        self.restored = restored
         self.unwritten = False
         self._history = None if path is None else History(path)
         self._counted: dict[str, int] = {}  # by the file, where that may be more than here
@@ -77,7 +75,7 @@ class State:
 
     def text(self) -> str:
         """The text of a copy: without the secret."""
-        return write_ledger(replace(self.identity, secret=""), self.entries)[0]
+        return write_ledger(replace(self.identity, secret="", restored=False), self.entries)[0]
 
     def lock(self) -> None:
         """Keeps other writers out of the file, and takes what they wrote since it was read. Raises LedgerError."""
@@ -203,6 +201,7 @@ class State:
         history.lock(whatever=True)
         try:
             self._adopt(history.accept())
+            self.identity = replace(self.identity, restored=True)
             self.write()
         finally:
             history.unlock()

@@ -1,5 +1,6 @@
 """Which records belong together is kept as a keyed digest: one for the same groups, no oracle without its secret."""
 
+import gc
 import json
 import pickle
 from dataclasses import replace
@@ -141,7 +142,13 @@ def test_they_show_in_no_text_of_releases_and_are_summed_with_none_of_other_unit
     seen = [sightings.Sighting(None, other, next(iter(other._segments)))]
     with pytest.raises(ValueError, match="These very records"):
         sightings.sum_of(one, seen)
-    assert sightings.sum_of(other, seen).steps == other.steps
+    summed = sightings.sum_of(other, seen)
+    assert summed.steps == other.steps
+    uid = summed.uid
+    assert groupings_known(uid) == groupings_known(other.uid) != []
+    del summed
+    gc.collect()
+    assert groupings_known(uid) == []  # fit makes a sum each time
 
 
 def test_it_survives_files_and_other_processes(tmp_path):

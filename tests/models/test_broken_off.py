@@ -5,11 +5,12 @@ import warnings
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 
 X, Y = np.random.default_rng(0).normal(size=(16, 3)).astype("float32"), np.ones((16, 1), "float32")
-ENDED = "A training ended by an error out of a step"
+ENDED, OVER = "A training ended by an error out of a step", "The data of a training ran out"
 
 
 class Files:
@@ -33,8 +34,8 @@ def private(*layers, shape=(3,), dtype=None):
     return model
 
 
-def notes(model):
-    return [note for note in model.privacy_statement(1e-3).notes if ENDED in note]
+def notes(model, says=ENDED):
+    return [note for note in model.privacy_statement(1e-3).notes if says in note]
 
 
 def fit(model, x, y=None, **options):
@@ -97,7 +98,7 @@ def loop(model, draws=None, *, steps=1, error=None):
 
 @pytest.mark.parametrize(
     ("error", "noted"),
-    [(ValueError("corrupt"), True), (StopIteration(), True), (KeyboardInterrupt(), False), (SystemExit(), False)],
+    [(ValueError("corrupt"), ENDED), (StopIteration(), OVER), (KeyboardInterrupt(), None), (SystemExit(), None)],
     ids=lambda one: type(one).__name__,
 )
 def test_of_a_loop_of_ones_own_the_draws_are_noted_and_interruptions_are_not(error, noted):
@@ -107,7 +108,26 @@ def test_of_a_loop_of_ones_own_the_draws_are_noted_and_interruptions_are_not(err
     except BaseException as raised:
         caught = raised
     assert caught is (None if isinstance(error, StopIteration) else error)
-    assert [f"after {model.ledger.steps} of its 4 steps" in note for note in notes(model)] == [True] * noted
+    found = [*notes(model), *notes(model, OVER)]
+    assert [f"after {model.ledger.steps} of its 4 steps" in note and noted in note for note in found] == [True] * bool(
+        noted
+    )
+
+
+def test_a_pipeline_that_ends_before_what_it_declares_is_noted_as_that():
+    """As one does that reads a stream, which may end at what a record holds; another pass over it gives nothing."""
+    stream = iter([(X[:4], Y[:4])] * 3)
+    spec = (tf.TensorSpec((None, 3)), tf.TensorSpec((None, 1)))
+    batches = tf.data.Dataset.from_generator(lambda: stream, output_signature=spec)
+    model = private()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        declared = tfdp.declare_sampling(batches, tfdp.sampling.Poisson(4), examples=64)
+        model.fit(declared, steps_per_epoch=16, verbose=0)
+    assert model.ledger.steps == 4  # paid for before it is drawn
+    (note,) = notes(model, OVER)
+    assert "after 3 of its 16 steps" in note
+    assert notes(model) == []
 
 
 def test_what_the_body_of_a_loop_or_a_hook_raises_is_none_of_it():

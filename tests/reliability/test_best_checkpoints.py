@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 import warnings
 from unittest import mock
 
@@ -227,6 +228,52 @@ def test_an_older_ledger_put_back_takes_the_files_count(tmp_path):
     assert weight_files.counted_by(model.ledger.copy(), saved, counted) is saved  # a copy counts nothing itself
 
 
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_ledger_of_which_an_earlier_file_was_restored_counts_no_training_itself(restored, tmp_path):
+    """Not when it is opened again, either: of the training it lacks what came after the file that was put back."""
+    file, older, path = tmp_path / "ledger.json", tmp_path / "older", tmp_path / "best.weights.h5"
+
+    def copies(epoch, logs):
+        if epoch == 1:
+            shutil.copy(file, older)  # four steps
+
+    copier = keras.callbacks.LambdaCallback(on_epoch_end=copies)
+    stop = keras.callbacks.EarlyStopping("val_same", mode="max", patience=2)
+    ledger = Ledger(file, dataset="clinic")
+    fit(model_of(ledger), best(path, save_weights_only=True), copier, stop, epochs=5)
+    assert ledger.steps == 6
+    ledger.close()
+    if restored:
+        shutil.copy(older, file)
+        with pytest.warns(UserWarning, match="restored=True goes on"):
+            Ledger(file, restored=True).close()
+    forget()
+    reopened = Ledger(file)
+    assert reopened.steps == (4 if restored else 6)
+    again = model_of(reopened)
+    again.load_weights(path)
+    assert stated(again)[0] == (10 if restored else 6)
+    assert "restored" not in reopened.copy().to_json()
+
+
+def test_budgets_of_other_trainings_end_with_them_and_take_nothing_off_what_was_planned(tmp_path, capsys):
+    """Another model's training on the same ledger, in a hook, keeps its budget while the best file is written."""
+    path, ledger = tmp_path / "best.keras", Ledger()
+    limit = stated(fit(model_of(), epochs=2))[1]  # of four steps
+
+    class Keeps(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 0:
+                other = ledger.begin(next(iter(ledger.entries)).release)
+                ledger.keep_to(other, (limit, DELTA))
+                keeper.set_model(self.model)
+                keeper.on_epoch_end(epoch, logs)
+                ledger.end(other)
+
+    keeper = best(path)
+    assert stated(fit(model_of(ledger), Keeps(), epochs=5))[0] == printed(path, capsys)[0] == 10
+
+
 def test_a_best_file_is_loaded_by_the_process_that_wrote_it_with_the_larger_count(tmp_path):
     """Values of the middle of the training, which other models may hold, do not make it less."""
     path, early = tmp_path / "best.keras", Own(lambda model: model.get_weights())
@@ -360,6 +407,23 @@ def test_a_budget_is_not_raised_while_a_training_counts_on_it(tmp_path):
     assert raised == [0, 1]
     assert ledger.budget == tfdp.accounting.Budget(8.9, DELTA)
     ledger.set_budget(10.0, DELTA)
+
+
+def test_a_budget_raised_elsewhere_after_the_file_was_closed_ends_the_training(tmp_path):
+    file = tmp_path / "ledger.json"
+    ledger = Ledger(file, dataset="patients", budget=(300.0, DELTA))
+
+    def raises(epoch, logs):
+        if epoch == 1:
+            ledger.close()
+            other = Ledger(file)
+            other.set_budget(400.0, DELTA)
+            other.close()
+
+    with pytest.raises(LedgerError, match=r"within its budget \(300\.0, 0\.001\).*Raise .* when it has ended"):
+        fit(model_of(ledger), keras.callbacks.LambdaCallback(on_epoch_begin=raises), epochs=4)
+    assert ledger.steps == 2
+    assert stated(fit(model_of(ledger), epochs=1))[0] == 4
 
 
 def test_a_tuners_callback_that_keeps_its_best_epoch_counts_as_well():

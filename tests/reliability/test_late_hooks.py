@@ -1,5 +1,6 @@
 """Hooks that are set, or replaced, while a training runs are watched as those that it began with."""
 
+import functools
 import os
 import threading
 import warnings
@@ -126,7 +127,78 @@ def outside_of_hooks(name):
     return callbacks
 
 
+def that_wraps(do):
+    """Around the hook that is there, which is what this library put there, and named as it."""
+
+    class Ours(kc.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            there = self.on_epoch_end
+
+            @functools.wraps(there)
+            def second(epoch, logs=None):
+                there(epoch, logs)
+                if epoch == 0:
+                    do(self.model)
+
+            if epoch == 0:
+                self.on_epoch_end = second
+
+        def on_epoch_end(self, epoch, logs=None):
+            pass
+
+    return [Ours()]
+
+
+def of_an_earlier_training(do):
+    """What this library put around a hook in another training: nobody watches in it now."""
+
+    class Ours(kc.Callback):
+        kept, busy = None, False
+
+        def on_epoch_begin(self, epoch, logs=None):
+            if self.kept is None:
+                self.kept = vars(self)["on_epoch_end"]
+            elif epoch == 0:
+                self.on_epoch_end = self.kept
+
+        def on_epoch_end(self, epoch, logs=None):
+            if self.busy and epoch == 0:
+                do(self.model)
+
+    callback = Ours()
+    trained(FITTED, [callback], seed=2)
+    callback.busy = True
+    return [callback]
+
+
+def after_a_training_within(do):
+    """Another training in a hook, with the same callback, in which its own hook is set."""
+
+    class Ours(kc.Callback):
+        outer = True
+
+        def on_epoch_begin(self, epoch, logs=None):
+            if self.outer and epoch == 0:
+                self.outer, there = False, self.model
+                x = np.ones((24, 4), "float32")
+                with model_of().private_run(x, x[:, :1], batch_size=12, verbose=0, callbacks=[self]):
+                    self.on_epoch_end = functools.wraps(self.on_epoch_end)(lambda *args: self.second(*args))
+                self.set_model(there)
+
+        def on_epoch_end(self, epoch, logs=None):
+            pass
+
+        def second(self, epoch, logs=None):
+            if epoch == 0:
+                do(self.model)
+
+    return [Ours()]
+
+
 LATE = {
+    "its own, which wraps another": that_wraps,
+    "one of an earlier training": of_an_earlier_training,
+    "its own, in a training within": after_a_training_within,
     "its own, by set_model": outside_of_hooks("set_model"),
     "its own, by set_params": outside_of_hooks("set_params"),
     "its own on_epoch_end": lambda do: from_now_on(do, "on_epoch_end"),
@@ -142,6 +214,9 @@ LATE = {
     "its own, again": replaced,
 }
 QUICK = [
+    "its own, which wraps another",
+    "one of an earlier training",
+    "its own, in a training within",
     "its own, by set_model",
     "its own on_epoch_end",
     "its own on_train_batch_begin",
@@ -150,7 +225,7 @@ QUICK = [
 ]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(6)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("call", ["fit", "private_run"])
 @pytest.mark.parametrize("name", slow_but([*QUICK, "its own, again"], LATE))

@@ -74,6 +74,24 @@ def test_what_ends_a_trial_reaches_neither_the_oracle_nor_a_file(tmp_path, kind,
     assert told(tmp_path, "FAILED") == told(tmp_path, "INVALID") == []
 
 
+def test_another_search_of_a_broken_oracle_is_refused_as_its_choices_tell_of_the_first(tmp_path):
+    tuner = tuner_in(tmp_path)
+    with pytest.raises(SearchFailed):
+        tuner.search(CODES, LABELS, validation_data=OTHERS, **FIT)
+    again = tfdp.tuning.PrivateTuner(
+        tuner.oracle, lambda hp: looking_up(48, 1.0), ledger=tuner.ledger, directory=tmp_path, project_name="q"
+    )
+    for one in (tuner, again):
+        with pytest.raises(SearchFailed, match="An earlier search with this oracle failed") as raised:
+            one.search(CODES, LABELS, validation_data=OTHERS, **FIT)
+        assert "47" not in str(raised.value)
+    assert len(tuner.oracle.trials) == 1
+    (tmp_path / "other").mkdir()
+    other = tuner_in(tmp_path / "other", hypermodel=lambda hp: looking_up(hp.Fixed("size", 48), 1.0), trials=1)
+    other.search(CODES, LABELS, validation_data=OTHERS, **FIT)
+    assert [one.status for one in other.oracle.trials.values()] == ["COMPLETED"]
+
+
 def unbuilt(hp):
     if hp.Choice("size", [1, 2]) == 2:
         raise ValueError("two make no model")

@@ -75,8 +75,8 @@ class CountedStep:
             with self._masked(run), self.optimizer._stepping():
                 logs = self._step(iterator)
             broken = False
-        except Exception:  # of a record that it drew, perhaps
-            self.state.broken_off(run, count)
+        except Exception as error:  # of a record that it drew, perhaps
+            self.state.broken_off(run, error, count)
             raise
         finally:
             unused = self.optimizer._reserved()

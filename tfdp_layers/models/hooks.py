@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from tfdp_layers.callbacks.steering import hook_names, is_unknown, overridden
 
-_OURS = object()
-"""An attribute of what lies around a hook."""
+_puts: dict[int, tuple[Any, Any]] = {}
+"""By the id of what lies around a hook now: that, and what the callback had in its place. A copy of it is none."""
 _threads: dict[int, tuple[int, Any]] = {}
 """By the ids of callbacks: the thread that trains with them, and its outermost `Hooks`."""
 
@@ -69,6 +69,7 @@ class Hooks:
                 for name, hook in hooks.items():
                     if hook.put is not None and vars(callback).get(name) is hook.put:
                         _set(callback, name, hook.own)
+                    _puts.pop(id(hook.put), None)
             for one in used:
                 _threads.pop(one, None)
             self._known.clear()
@@ -79,11 +80,13 @@ class Hooks:
             held, kind = vars(callback), type(callback)
             for name, (_, put, of_class) in hooks.items():
                 there = held.get(name)
-                if there is not put and getattr(there, "_watched", None) is _OURS:
-                    continue  # of a training within a hook of this one
+                if there is not put and _within(there, put):
+                    continue
                 if there is not put or getattr(kind, name, None) != of_class:
                     self._surround(callback, late=True)
                     break
+                if id(put) in _puts:
+                    _refuse_unset(callback, name, put)
         for callback in self._more():
             if id(callback) not in self._known and self._known:
                 self._surround(callback, late=is_unknown(callback))
@@ -99,15 +102,26 @@ class Hooks:
             put = None
             if before is not None and before.put is not None and own is before.put:
                 _set(callback, name, own := before.own)  # what its class has now is seen again
+            if before is not None:
+                _puts.pop(id(before.put), None)
             if name in mine:
                 hook = getattr(callback, name)
                 put = self._around(callback, name, hook, late)
                 put = None if put is hook else put
             if put is not None:
                 _set(callback, name, put)
-                put._watched = _OURS  # type: ignore[attr-defined]
+                _puts[id(put)] = put, own
                 _refuse_unset(callback, name, put)
             hooks[name] = _Hook(own, own if put is None else put, of_class)
+
+
+def _within(there: Any, put: Any) -> bool:
+    """Whether a training within a hook of another one put this around what the other one had put there."""
+    while id(there) in _puts and _puts[id(there)][0] is there:
+        there = _puts[id(there)][1]
+        if there is put:
+            return True
+    return False
 
 
 def is_callback(reader: Any) -> bool:

@@ -208,8 +208,8 @@ class PrivateLoop:
         """The next draw. Raises what reading its records does, of which statements then say so."""
         try:
             return next(self._draws)
-        except Exception:
-            self._model._privacy.broken_off(self._run)
+        except Exception as error:
+            self._model._privacy.broken_off(self._run, error)
             raise
 
     def _finish(self) -> None:

@@ -16,7 +16,7 @@ from tfdp_layers.batches.base import Batches
 from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.replicas import Replicas
-from tfdp_layers.models.steered import BROKEN_OFF, STEERED, warn_of_steering
+from tfdp_layers.models.steered import BROKEN_OFF, RAN_OUT, STEERED, warn_of_steering
 from tfdp_layers.models.streams import Stream
 from tfdp_layers.models.watching import Watch
 from tfdp_layers.noise.masks import HiddenSeeds
@@ -169,15 +169,18 @@ class PrivacyState:
         self.remarks.append(f"{sentence} {STEERED}")
         warn_of_steering(sentence)
 
-    def broken_off(self, run: Run, made: int = 0) -> None:
+    def broken_off(self, run: Run, error: Exception, made: int = 0) -> None:
         """Notes that an error out of a step, or of the drawing of its records, ends a training that made steps.
 
         Args:
+            error: that one; where it is that the data ran out, the note says so.
             made: releases of the step that raised, which `run` does not count yet.
         """
-        made += run.made
+        over = isinstance(error, StopIteration | tf.errors.OutOfRangeError)
+        made = run.made + (0 if over else made)
         if made and run.plan is not None:
-            self.remark(BROKEN_OFF.format(made=f"{made:,}", planned=f"{run.plan.steps:,}"))
+            said = RAN_OUT if over else BROKEN_OFF
+            self.remark(said.format(made=f"{made:,}", planned=f"{run.plan.steps:,}"))
 
     def decided(self, what: str) -> None:
         """Notes that the weights are taken or exchanged: by a callback, if a hook runs."""

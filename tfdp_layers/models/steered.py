@@ -2,7 +2,7 @@
 
 from tfdp_layers.caller import warn
 
-__all__ = ["BROKEN_OFF", "CHANGED", "STEERED", "warn_of_steering"]
+__all__ = ["BROKEN_OFF", "CHANGED", "RAN_OUT", "STEERED", "warn_of_steering"]
 
 BROKEN_OFF = (
     "A training ended by an error out of a step, or of the drawing of its records, after {made} of its {planned} steps:"
@@ -11,6 +11,12 @@ BROKEN_OFF = (
     " training left: train anew without such an error, from weights of before."
 )
 """Of a training that may tell of a record by how far it got."""
+
+RAN_OUT = (
+    "The data of a training ran out after {made} of its {planned} steps. Where the number of batches depends on what"
+    " records hold (take_while, a filter of batches), that is not covered; where it is public, nothing is lost."
+)
+"""Of a pipeline that declares more than it gives."""
 
 CHANGED = (
     "Averages and copies of what this model released cost nothing more, and copies of what another training ended with"

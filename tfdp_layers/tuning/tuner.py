@@ -109,13 +109,17 @@ class PrivateTuner(keras_tuner.Tuner):
         Raises:
             BudgetExhausted: the budget affords no trial.
             SearchFailed: an error ended a trial elsewhere than in building its model. It may depend on what a record
-                holds: so it ends the search, the oracle hears nothing of it, and no file does.
+                holds: so it ends the search, the oracle hears nothing of it, and no file does. Another search with
+                this oracle is refused: what it has found ended by that error.
         """
+        if self.oracle in _broken:
+            raise SearchFailed(_broken[self.oracle])
         assert self.ledger.budget is not None
         self._spent = float(epsilon(self.ledger, self.ledger.budget.delta))
         try:
             super().search(*args, **kwargs)
         except _Broken as broken:
+            _broken[self.oracle] = f"An earlier search with this oracle failed. {broken}"
             raise SearchFailed(str(broken)) from broken.__cause__
         except _BudgetEnded as ended:
             if self._made == 0:
@@ -196,6 +200,8 @@ _BROKEN = (
     " records each by itself, and search anew in another folder; what was spent stays in the ledger. Hyper-parameters"
     " that make no model may fail: raise an error for them in build."
 )
+_broken: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
+"""What an oracle's search failed by, in words."""
 _paid: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
 """Which ledger pays for the trials of an oracle: its name."""
 
