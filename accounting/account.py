@@ -31,6 +31,7 @@ class Account:
         self._running = 0  # the thread of the fit that runs; 0 for none
         self._saving: dict[int, int] = {}  # how many files each thread writes
         self._unpaid = False
+        self._remarks: list[str] = []
 
     @property
     def root(self) -> Account:
@@ -53,6 +54,11 @@ class Account:
     @unpaid.setter
     def unpaid(self, value: bool) -> None:
         self.root._unpaid = value
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences on what the ledger's numbers don't say of the weights of all joined accounts, for statements."""
+        return self.root._remarks
 
     def replace(self, ledger: Ledger, *, by_fit: bool = False) -> None:
         """Counts in another ledger from here on. What was spent must have been merged into it.
@@ -88,6 +94,7 @@ class Account:
                 if stays._ledger is not goes._ledger and not stays._ledger.holds(goes._ledger):
                     stays._ledger.merge(goes._ledger)
                 stays._unpaid |= goes._unpaid
+                stays._remarks += [one for one in goes._remarks if one not in stays._remarks]
                 for thread, files in goes._saving.items():
                     stays._saving[thread] = stays._saving.get(thread, 0) + files
                 goes._joined = stays
@@ -146,7 +153,7 @@ class Account:
 
     def __deepcopy__(self, memo: Any) -> Account:
         copied = Account(self.ledger.copy())
-        copied.unpaid = self.unpaid
+        copied.unpaid, copied._remarks = self.unpaid, [*self.remarks]
         return copied
 
 

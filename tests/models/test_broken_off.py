@@ -1,5 +1,6 @@
 """A training that an error out of a step, or of a draw, ends says so: it may tell of the record that it stumbled on."""
 
+import copy
 import warnings
 
 import keras
@@ -58,6 +59,22 @@ def test_a_record_that_cannot_be_read_is_noted_once_and_files_say_so(tmp_path):
     assert notes(loaded) == [note]
     fit(loaded, tfdp.records(Files()))
     assert notes(loaded) == [note]
+
+
+@pytest.mark.parametrize("made", ["before", "after", "of a copy"])
+def test_another_private_model_of_these_layers_says_so(made):
+    hidden = keras.layers.Dense(2)
+    model, twin = private(hidden), None
+    if made == "before":
+        twin = private(hidden)
+    with pytest.raises(Exception, match="corrupt file patient_5"):
+        fit(model, tfdp.records(Files(5)))
+    if made == "after":
+        twin = private(hidden)
+    if made == "of a copy":
+        twin = private(copy.deepcopy(model).layers[0])
+    assert notes(twin) == notes(model) != []
+    assert notes(private(keras.layers.Dense(2))) == []
 
 
 def test_a_record_that_cannot_be_looked_up_is_noted():

@@ -86,7 +86,9 @@ def test_an_interrupted_write_leaves_no_secret(tmp_path, monkeypatch):
     assert len(secret_of(tmp_path)) == 32
 
 
-def test_a_secret_that_is_not_whole_is_refused(tmp_path):
-    (tmp_path / "features.key").write_bytes(b"")
+@pytest.mark.parametrize("link", [False, True])
+def test_a_secret_that_is_not_whole_is_refused(link, tmp_path):
+    secret = tmp_path / "features.key"
+    secret.symlink_to(tmp_path / "gone") if link else secret.write_bytes(b"")
     with pytest.raises(ValueError, match="holds 0 bytes in the place of 32"):
         name_in(tmp_path, X)

@@ -125,7 +125,6 @@ class PrivacyState:
         self.watch: Watch | None = None
         self.step: Any = None  # that was made last
         self.stream: Stream | None = None
-        self.remarks: list[str] = []
         self.trained: list[Any] = []  # what holds the weights that the last training ended with
         self._replicas: Replicas | None = None
         self._per_record: PerRecordLoss | None = None
@@ -135,7 +134,8 @@ class PrivacyState:
         self.account.refuse_other_thread()
         copied = PrivacyState()
         copied.account = copy.deepcopy(self.account)
-        copied.remarks = [*self.remarks, *kept_of(self.run, self.ledger, copied=True).notes]
+        for note in kept_of(self.run, self.ledger, copied=True).notes:
+            copied.remark(note)
         return copied
 
     def end_run(self) -> None:
@@ -158,6 +158,11 @@ class PrivacyState:
     def ledger(self) -> Ledger:
         """What was released into the model's weights."""
         return self.account.ledger
+
+    @property
+    def remarks(self) -> list[str]:
+        """Sentences for the statements of all models that share weights with this one."""
+        return self.account.remarks
 
     def remark(self, sentence: str) -> None:
         """Remembers a sentence for statements."""
