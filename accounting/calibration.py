@@ -20,7 +20,7 @@ from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.loss_distributions import has_pld, pld_epsilon, pld_interval
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.renyi import estimated_epsilon
-from tfdp_layers.accounting.searching import OutOfReachError, least, most, near
+from tfdp_layers.accounting.searching import OutOfReachError, least, most, near, slope_of, within
 from tfdp_layers.accounting.wording import given_text, rounded_up
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import refuse_class
@@ -80,8 +80,11 @@ def calibrate_noise_multiplier(
             f" target_epsilon={target_epsilon!r}, or less than a thousandth, for which no noise is searched."
             " Use a larger target."
         )
-    guess = _estimated(plan, target_epsilon, steps)
-    return least(lambda z: plan.epsilon(z, steps), target_epsilon, guess, tolerance=_TOLERANCE, stride=1.001)
+    enough = target_epsilon - _TOLERANCE * (target_epsilon - spent)
+    guess, slope = _estimated(plan, (target_epsilon + enough) / 2.0, steps, close=0.006)
+    cost = partial(plan.epsilon, steps=steps)
+    guess, found = within(cost, enough, target_epsilon, guess, slope)
+    return guess if found else least(cost, target_epsilon, guess, _TOLERANCE, stride=1.001)
 
 
 def estimated_noise_multiplier(
@@ -104,7 +107,7 @@ def estimated_noise_multiplier(
     delta = _check_target(target_epsilon, target_delta, sampling, examples)
     noise = settled(sampling, noise, steps, examples)
     run = _Plan(sampling, examples, delta, Counter(), noise, records_per_owner=records_per_owner)
-    return _estimated(run, target_epsilon, steps, guess)
+    return _estimated(run, target_epsilon, steps, guess)[0]
 
 
 def calibrate_release(target: Budget, release: Callable[[float], AnyRelease], ledger: Ledger | None = None) -> float:
@@ -215,14 +218,20 @@ class _Plan:
         return smallest_epsilon(counts, self.sampling.relation, self.delta)[0]
 
 
-def _estimated(plan: _Plan, target: float, steps: int, guess: float | None = None) -> float:
+def _estimated(plan: _Plan, target: float, steps: int, guess: float | None = None, close: float = 0.02) -> float:
     """About the smallest noise multiplier that keeps to the target: no answer rests on it alone."""
+    slope = -1.0
     for interval in (math.inf, _COARSE) if guess is None else (_COARSE,):
         cost = partial(plan.epsilon, steps=steps, interval=interval)
+        found = near(cost, target, guess or 1.0, slope, close)
+        if found is not None:
+            guess, slope = found
+            continue
         # What is estimated above the target whatever the noise, the exact epsilon may still reach.
         with contextlib.suppress(OutOfReachError):
-            guess = near(cost, target, guess or 1.0) or least(cost, target, guess or 1.0, tolerance=0.01, stride=1.1)
-    return guess or 1.0
+            guess = least(cost, target, guess or 1.0, tolerance=0.01, stride=1.1)
+            slope = slope_of(cost, guess) if math.isinf(interval) else slope
+    return guess or 1.0, slope
 
 
 def settled(sampling: Sampling, noise: Correlated | None, steps: int, examples: int) -> Correlated | None:

@@ -3,10 +3,11 @@
 import math
 from collections.abc import Callable
 
-__all__ = ["OutOfReachError", "least", "most", "near"]
+__all__ = ["OutOfReachError", "least", "most", "near", "slope_of", "within"]
 
 LEAST_NOISE, _MOST_NOISE = 1e-2, 1e7
-_NEAR, _VERY_NEAR, _MOST_SECANTS = 0.02, 0.003, 8  # Of an estimated epsilon: with a slope, and without.
+_FURTHER = 1.05
+_VERY_NEAR, _MOST_SECANTS, _MOST_STEPS = 0.003, 8, 2
 
 
 class OutOfReachError(ValueError):
@@ -39,10 +40,34 @@ def least(cost: Callable[[float], float], target: float, guess: float, tolerance
     return high
 
 
-def near(cost: Callable[[float], float], target: float, guess: float) -> float | None:
-    """A value whose cost is near the target, by secants of the logarithms; None where they find none in a few steps."""
+def within(
+    cost: Callable[[float], float], enough: float, target: float, guess: float, slope: float
+) -> tuple[float, bool]:
+    """A value whose cost is from `enough` to the target, and whether it is: found by a known slope of the logarithms.
+
+    Where a few steps do not find one, the last guess is what to search from.
+    """
+    aim = (enough + target) / 2.0
+    for _ in range(_MOST_STEPS):
+        reached = cost(guess) if LEAST_NOISE < guess < _MOST_NOISE else 0.0
+        if enough <= reached <= target:
+            return guess, True
+        if not 0.0 < reached < math.inf:
+            break
+        guess *= (reached / aim) ** (-1.0 / slope)
+    return guess, False
+
+
+def near(
+    cost: Callable[[float], float], target: float, guess: float, slope: float = -1.0, close: float = 0.02
+) -> tuple[float, float] | None:
+    """A value whose cost is near the target, by secants of the logarithms, and their slope; None: not in a few steps.
+
+    Args:
+        slope: of a cost alike.
+        close: how near to the target the last cost is, relatively, from which one more secant is followed.
+    """
     line: tuple[float, float] | None = None
-    slope = -1.0
     for _ in range(_MOST_SECANTS):
         reached = cost(guess) if LEAST_NOISE < guess < _MOST_NOISE else 0.0
         if not 0.0 < reached < math.inf:
@@ -52,9 +77,16 @@ def near(cost: Callable[[float], float], target: float, guess: float) -> float |
             slope = min((off - line[1]) / (place - line[0]), -0.1)
         known, line = line is not None, (place, off)
         guess = math.exp(place - off / slope)
-        if abs(off) < (_NEAR if known else _VERY_NEAR):
-            return guess
+        if abs(off) < (close if known else _VERY_NEAR):
+            return guess, slope
     return None
+
+
+def slope_of(cost: Callable[[float], float], value: float) -> float:
+    """Of the logarithm of a falling cost over that of the value; -1, as of much noise, where it is no number."""
+    costs = cost(value), cost(value * _FURTHER)
+    found = math.log(costs[1] / costs[0]) / math.log(_FURTHER) if 0.0 < min(costs) <= max(costs) < math.inf else -1.0
+    return min(found, -0.1)
 
 
 def most(fits: Callable[[int], bool], guess: int, stride: int, maximum: int) -> int:

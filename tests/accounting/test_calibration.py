@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers.accounting_tools import ledger_of, release_of
-from tfdp_layers.accounting import affordable_steps, calibrate_noise_multiplier, epsilon
+from tfdp_layers.accounting import affordable_steps, calibrate_noise_multiplier, calibration, epsilon
+from tfdp_layers.accounting.composition import smallest_epsilon
 from tfdp_layers.accounting.loss_distributions import composed_pld
 from tfdp_layers.accounting.searching import least
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
@@ -134,6 +135,38 @@ def test_the_search_for_noise_ends_also_where_none_is_needed(smallest, stride):
     assert found <= max(smallest, 0.01) * (1 + 1e-3)
     assert min(asked) >= 0.01
     assert len(asked) < 60
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize(
+    ("target", "steps", "batch"), [(5.0, 1, 100), (9.0, 100, 300), (2.0, 100, 300), (3.0, 2000, 256), (0.5, 3000, 1024)]
+)
+def test_little_is_computed_exactly(target, steps, batch, monkeypatch):
+    """With few steps and little noise each exact epsilon takes seconds: three to five of them were computed."""
+    found = []
+
+    def counts(*args):
+        found.append(smallest_epsilon(*args)[0])
+        return found[-1], ""
+
+    monkeypatch.setattr(calibration, "smallest_epsilon", counts)
+    calibrate_noise_multiplier(target, 1e-6, Poisson(batch), 300_000, steps)
+    before, *exact = found
+    assert before == 0.0
+    assert len(exact) <= 2
+    assert target * (1.0 - 1e-3) <= exact[-1] <= target
+
+
+def test_what_a_ledger_leaves_is_used_to_the_same_share():
+    """Near enough is told by what is left, not by the whole target: next to nothing of it is given away."""
+    sampling = Poisson(2048)
+    ledger = ledger_of(release_of(sampling, 1.3), 400)
+    whole = epsilon(ledger, 1e-5)
+    multiplier = calibrate_noise_multiplier(whole * 1.01, 1e-5, sampling, EXAMPLES, 20, ledger)
+    for factor, fits in ((1.0, True), (0.997, False)):
+        again = ledger.copy()
+        again.reserve(again.begin(release_of(sampling, multiplier * factor)), 20)
+        assert (epsilon(again, 1e-5) <= whole * 1.01) is fits
 
 
 @pytest.mark.slow
