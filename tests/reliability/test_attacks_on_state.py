@@ -11,7 +11,7 @@ from tfdp_layers.proof import steering
 
 X = np.random.default_rng(0).normal(size=(20, 3)).astype("float32")
 Y = np.linspace(1.0, 2.0, 20, dtype="float32")[:, None]
-OUTSIDE = r"runs Python code .*, or takes or keeps numbers outside of variables \(operation {}\)"
+OUTSIDE = r"runs Python code .*, or takes or keeps numbers outside of variables, or may \(operation {}\)"
 
 
 def model_with(metrics=(), optimizer=None, **options):

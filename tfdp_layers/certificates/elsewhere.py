@@ -48,9 +48,10 @@ def refuse_elsewhere(model: Any, function: Any) -> None:
     kind = outside(function.graph.get_operations()) if found is None else found.op
     if kind is not None:
         raise ValueError(
-            f"A layer or loss of model {model.name!r} takes or keeps numbers outside of variables (operation {kind}) in"
-            " every step: summaries, queues, files and clocks show numbers of records without noise, or bring those of"
-            " other steps in. Leave it out; metrics given to compile go to tf.keras' logs."
+            f"A layer or loss of model {model.name!r} takes or keeps numbers outside of variables in every step, or"
+            f" may (operation {kind}): summaries, queues, files, clocks and changes in place show numbers of records"
+            " without noise, or bring those of others in. Leave it out, or take an operation that gives a new tensor"
+            " (tf.tensor_scatter_nd_add for InplaceAdd); metrics given to compile go to Keras' logs."
         )
 
 

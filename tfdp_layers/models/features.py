@@ -20,7 +20,7 @@ from tfdp_layers.models.kept_features import file_for, writing
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.noise.cores import cores
 from tfdp_layers.proof import prove_rows
-from tfdp_layers.proof.outside import numbers_held
+from tfdp_layers.proof.outside import numbers_held, outside
 from tfdp_layers.structure import held_by
 
 _PART = 32
@@ -168,7 +168,12 @@ def refuse_hidden(step: Any) -> None:
 
 
 def refuse_mixed(step: Any, x: np.ndarray) -> None:
-    """Raises ValueError if a record's features depend on the records beside it."""
+    """Raises ValueError if a record's features depend on the records beside it, or may."""
+    if (kind := outside(step.graph.get_operations())) is not None:
+        raise ValueError(
+            f"The prefix takes or keeps numbers outside of its inputs and weights, or may (operation {kind}): one"
+            " record would be in several features. Leave that out, or compute it from the data before."
+        )
     report = prove_rows(step)
     if not report.proved and (report.status == "mixed" or differ_alone(step, x[:_PROBED])):
         raise ValueError(

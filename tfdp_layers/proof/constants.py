@@ -28,11 +28,8 @@ _LARGEST = 4096
 
 
 def constant_results(node: Node, inputs: Sequence[Any]) -> Value:
-    """Of constants an operation makes constants, of numbers of records what depends on them.
-
-    Assumes that an operation which TensorFlow does not mark as stateful is a function of its inputs.
-    """
-    if node.stateful:
+    """Of constants an operation makes constants, of numbers of records what depends on them."""
+    if not node.functional:
         raise UnknownError(f"operation {node.type} may depend on anything")
     if not all_constant(inputs):
         return Counted(None)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfdp_layers.proof.frames import BRANCH, LOOP, Frame
-from tfdp_layers.proof.interpreter import function_graph, graph_named
+from tfdp_layers.proof.interpreter import function_graph, graph_run
 from tfdp_layers.proof.joining import joined
 from tfdp_layers.proof.record_loops import over_records, walk_of
 from tfdp_layers.proof.rules import Node, rule, unknown_numbers
@@ -128,7 +128,7 @@ def case(node: Node, inputs: Sequence[Any]) -> list[Value]:
     condition, values = inputs[0], inputs[1:]
     because, results = decided_by_records(condition), []
     for i, function in enumerate(node.attribute("branches")):
-        graph = graph_named(node.operation.graph, function.name)
+        graph = graph_run(node.operation.graph, function.name)
         outside = outside_of(graph, node.operation.inputs[1:])
         frame, found = node.prover.enter(node, str(i), graph, values, BRANCH, outside=outside, because=because)
         node.frame.home.absorb(frame)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from tfdp_layers.proof.arithmetic import computed
 from tfdp_layers.proof.places import plain, segments, spread
 from tfdp_layers.proof.rules import (
     Node,
@@ -157,4 +158,13 @@ def scattered(indices: Places, updates: Rows, shape: Sequence[Any]) -> Rows:
     found = segments(updates, dataclasses.replace(indices, shape=places[:-1]), shape[0])
     if tuple(shape[1:]) != dims_of(found)[1:]:
         raise UnknownError("rows put to places of another size")
+    return found
+
+
+@rule("DynamicStitch", own=True)
+def stitch(node: Node, inputs: Sequence[Any]) -> Sequence[Value]:
+    """Known integers, put together by their places: of others a place may be left out, and then hold anything."""
+    found = computed(node, inputs) if all(isinstance(value, Constant | Counted) for value in inputs) else None
+    if found is None:
+        raise UnknownError("values put together by their places, of which some may be left out")
     return found

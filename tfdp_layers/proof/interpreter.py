@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,7 @@ from tfdp_layers.proof.frames import CALL, Frame
 from tfdp_layers.proof.rules import ANY_INPUT, MAKERS, OWN, RULES, Node, numbers
 from tfdp_layers.proof.settling import settle
 from tfdp_layers.proof.singles import of_one_record
+from tfdp_layers.proof.state import READS, REPEATED, walks
 from tfdp_layers.proof.texts import clamped, of_pieces
 from tfdp_layers.proof.values import (
     Batch,
@@ -30,6 +32,7 @@ from tfdp_layers.proof.values import (
     Value,
 )
 
+_exchanged: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 _FAILURES = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
@@ -109,7 +112,7 @@ class Prover:
     def evaluate(self, node: Node, inputs: Sequence[Value]) -> Any:
         if node.type in ANY_INPUT and not in_a_column(inputs):
             return RULES[node.type](node, inputs)
-        if node.stateful and node.type not in RULES:
+        if not node.functional and node.type not in RULES:
             return self.without_rule(node, inputs)
         if equal_to_itself(node):
             return numbers([1], ())
@@ -128,15 +131,21 @@ class Prover:
             if (entries := computed(node, inputs)) is not None:
                 return entries
             plain = all(isinstance(value, Constant) for value in inputs) or node.type not in MAKERS
-            if plain and not node.stateful:
+            if plain and node.functional:
                 return constant_results(node, inputs)
         if node.type in RULES:
             return RULES[node.type](node, inputs)
         raise UnknownError(f"no rule for operation {node.type}")
 
     def without_rule(self, node: Node, inputs: Sequence[Value]) -> Any:
-        """A stateful operation that no rule knows: it may keep what it is given, and give back anything."""
-        if node.frame.reason() or not all(isinstance(value, Constant | Handle) for value in inputs):
+        """What is no function of its inputs, and no rule knows: it may keep what it is given, and give back anything.
+
+        In a loop over records it may keep how often it was run.
+        """
+        handles = [value for value in inputs if isinstance(value, Handle)]
+        if walks(node.frame) and handles and node.type not in READS:
+            self.note_write(node, handles[0].key, REPEATED)
+        elif walks(node.frame) or node.frame.reason() or not all(isinstance(v, Constant | Handle) for v in inputs):
             self.note_write(node, -1, f"operation {node.type} may keep what it is given", mixed=False)
         raise UnknownError(f"no rule for operation {node.type}")
 
@@ -215,12 +224,29 @@ def ordered(graph: Any, known: dict[str, Value]) -> Iterator[Any]:
 
 def function_graph(node: Node, attribute: str) -> Any:
     """The graph of a function that an operation calls. Raises UnknownError where it is not to be had."""
-    name = node.attribute(attribute).name
-    return graph_named(node.operation.graph, name)
+    return graph_run(node.operation.graph, node.attribute(attribute).name)
+
+
+def graph_run(graph: Any, name: str) -> Any:
+    """The graph that runs where a function is called by its name.
+
+    Raises: UnknownError where it is not to be had, and where Grappler may run another one in its place, which suits a
+        device.
+    """
+    inner, function = found_function(graph, name)
+    if inner not in _exchanged:
+        _exchanged[inner] = "api_implements" in function.definition.attr
+    if _exchanged[inner]:
+        raise UnknownError("a function that may be exchanged for another one (api_implements)")
+    return inner
 
 
 def graph_named(graph: Any, name: str) -> Any:
     """The graph of a function by its name. Raises UnknownError where it is not to be had."""
+    return found_function(graph, name)[0]
+
+
+def found_function(graph: Any, name: str) -> tuple[Any, Any]:
     while graph is not None:
         try:
             found = graph._get_function(name)
@@ -229,6 +255,6 @@ def graph_named(graph: Any, name: str) -> Any:
         if found is not None:
             inner = getattr(found, "graph", None)
             if isinstance(inner, tf.Graph):
-                return inner
+                return inner, found
         graph = getattr(graph, "outer_graph", None)
     raise UnknownError(f"function {name} is not to be had")

@@ -6,33 +6,20 @@ where a release is made of what carries noise, numbers must go no other way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.proof.interpreter import graph_named
+from tfdp_layers.proof.functional import is_functional
+from tfdp_layers.proof.interpreter import graph_named, graph_run
+from tfdp_layers.proof.values import UnknownError
 
 __all__ = ["PYTHON", "nodes_of", "numbers_held", "outside"]
 
 PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 """Operations that run Python code in a graph."""
-
-_FILES = frozenset(
-    {
-        "Copy",
-        "CopyHost",
-        "DebugIdentity",
-        "DebugNanCount",
-        "DebugNumericSummary",
-        "GenerateVocabRemapping",
-        "InitializeTableFromTextFile",
-        "MatchingFiles",
-        "ReadFile",
-    }
-)
-"""Operations that TensorFlow takes for functions of their inputs, and that read files, or write what they are given."""
 
 _PIPELINES = ("Dataset", "Iterator")
 """In the names of operations of tf.data, which keep their place, and may read and write files."""
@@ -72,30 +59,34 @@ _BETWEEN_DEVICES = ("Collective", "Nccl")
 def outside(operations: Iterable[Any]) -> str | None:
     """The type of the first operation, also of functions that are called, that takes or keeps numbers elsewhere.
 
-    None where all of them are functions of their inputs, read and write variables, whose handles are followed, look up
-    in tables, draw random numbers, or sum over devices.
+    None where all of them are functions of their inputs (`functional`), read and write variables, whose handles are
+    followed, look up in tables, draw random numbers, or sum over devices. So what is in no list is taken for one that
+    does, and so is the call of a function that is not to be had.
     """
-    return next((one.type for one in _with_called(operations) if _is_outside(one)), None)
+    try:
+        return next((one.type for one in _with_called(operations, graph_run) if _is_outside(one)), None)
+    except UnknownError as error:
+        return f"of {error}"
 
 
 def _is_outside(operation: Any) -> bool:
     kind = operation.type
-    if kind in PYTHON or kind in _FILES or any(name in kind for name in _PIPELINES):
+    if kind in PYTHON or any(name in kind for name in _PIPELINES):
         return True
     if kind == "PrintV2" and operation.get_attr("output_stream").startswith(b"file"):
         return True
-    if not operation.op_def.is_stateful or kind in _HARMLESS or kind in _RANDOM or kind.startswith(_BETWEEN_DEVICES):
+    if is_functional(operation) or kind in _HARMLESS or kind in _RANDOM or kind.startswith(_BETWEEN_DEVICES):
         return False
     # By name: what else has a handle is a queue, an accumulator, an iterator or a table that is written.
     known = kind in _CALLS or kind in _OF_VARIABLES or kind in _LOOKUPS
     return not (known or kind.startswith(_PREFIXES_OF_VARIABLES) or kind.startswith(_OF_GENERATORS))
 
 
-def _with_called(operations: Iterable[Any]) -> Iterator[Any]:
+def _with_called(operations: Iterable[Any], graph_of: Callable[[Any, str], Any] = graph_named) -> Iterator[Any]:
     for operation in operations:
         yield operation
         for name in _functions(operation):
-            yield from _with_called(graph_named(operation.graph, name).get_operations())
+            yield from _with_called(graph_of(operation.graph, name).get_operations(), graph_of)
 
 
 def _functions(operation: Any) -> list[str]:

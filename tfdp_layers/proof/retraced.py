@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.client.pywrap_tf_session import TF_TryEvaluateConstant_wrapper as evaluated
 
+from tfdp_layers.proof.functional import is_functional
 from tfdp_layers.proof.interpreter import graph_named
 from tfdp_layers.proof.proving import outermost, resource_key
 from tfdp_layers.proof.rules import types
@@ -133,7 +134,7 @@ class _Terms:
 
     def _computed(self, operation: Any, kind: str) -> list[int]:
         """An operation of what is known of its inputs, and, if it keeps state, of how many like it there were."""
-        given, stateful = self.of(operation.inputs), bool(operation.op_def.is_stateful)
+        given, stateful = self.of(operation.inputs), not is_functional(operation)
         place = self._drawn[kind] = self._drawn.get(kind, 0) + stateful
         whole = self.number(kind, given, self._attributes(operation, given[1:]), place)
         if stateful:
@@ -149,7 +150,7 @@ class _Terms:
         one_size = operation.type == "StridedSlice" and operation.inputs[0].op.type == "Shape"
         plain = operation.type == "Const" or operation.type in _SHAPES or one_size
         known = len(operation.inputs) > 0 and all(one.name in self._values for one in operation.inputs)
-        if operation.op_def.is_stateful or not (plain or known) or tensor.dtype in _NO_NUMBERS:
+        if not is_functional(operation) or not (plain or known) or tensor.dtype in _NO_NUMBERS:
             return None
         found = None if size is None or size > _LARGEST else evaluated(operation.graph._c_graph, tensor._as_tf_output())
         if found is None:

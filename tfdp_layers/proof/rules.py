@@ -13,6 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdp_layers.proof.functional import is_functional
 from tfdp_layers.proof.sizes import Number, symbol, varies
 from tfdp_layers.proof.values import (
     Batch,
@@ -96,8 +97,8 @@ class Node:
         return f"{self.frame.path}/{self.operation.name}"
 
     @property
-    def stateful(self) -> bool:
-        return bool(self.operation.op_def.is_stateful)
+    def functional(self) -> bool:
+        return is_functional(self.operation)
 
     def attribute(self, name: str, default: Any = None) -> Any:
         try:

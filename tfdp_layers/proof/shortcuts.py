@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.proof.frames import Frame
+from tfdp_layers.proof.functional import is_functional
 from tfdp_layers.proof.interpreter import graph_named
 from tfdp_layers.proof.rules import Node
 from tfdp_layers.proof.state import functions_of
@@ -123,7 +124,7 @@ class Known:
     def computed_alike(self, a: Place, b: Place) -> bool:
         """Whether two tensors are the same output of the same operation on equal inputs."""
         one, other = a[1].op, b[1].op
-        if "Placeholder" in (one.type, other.type) or one.op_def.is_stateful or other.op_def.is_stateful:
+        if "Placeholder" in (one.type, other.type) or not (is_functional(one) and is_functional(other)):
             return False
         kinds = [self.kind(a), self.kind(b)]
         if kinds[0] != kinds[1] or a[1].value_index != b[1].value_index or a[1].dtype != b[1].dtype:
@@ -193,7 +194,7 @@ def graphs_alike(a: Any, b: Any) -> bool:
     for one, other in zip(first, second, strict=True):
         if one.type != other.type or len(one.inputs) != len(other.inputs) or len(one.outputs) != len(other.outputs):
             return False
-        if one.type != "Placeholder" and (one.op_def.is_stateful or attributes(one) != attributes(other)):
+        if one.type != "Placeholder" and (not is_functional(one) or attributes(one) != attributes(other)):
             return False
         if any(names.get(x.name) != y.name for x, y in zip(one.inputs, other.inputs, strict=True)):
             return False

@@ -13,8 +13,8 @@ from tfdp_layers.proof.walks import packed
 def of_one_record(node: Node, inputs: Sequence[Any]) -> Value:
     """What an operation makes of one record and constants is of that record, whatever it does.
 
-    Assumes that an operation which TensorFlow does not mark as stateful is a function of its inputs; of the others only
-    random ones have rules, and are drawn afresh in every round.
+    Of those that are no functions of their inputs (`functional`) only random ones have rules, and are drawn afresh in
+    every round.
     """
     singles = [value for value in inputs if isinstance(value, Single)]
     if any(isinstance(value, Carried) for value in inputs):

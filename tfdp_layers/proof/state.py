@@ -38,7 +38,7 @@ _CALLS = {
     "StatelessWhile": ("body", "cond"),
 }
 _COUNTERS = (tf.int32, tf.int64, tf.uint32, tf.uint64)
-_READS = frozenset(types("ReadVariableOp ResourceGather ResourceGatherNd VariableShape VarIsInitializedOp Identity"))
+READS = frozenset(types("ReadVariableOp ResourceGather ResourceGatherNd VariableShape VarIsInitializedOp Identity"))
 REPEATED = "written in every round of a loop over the records, so it tells how many there were"
 
 
@@ -121,9 +121,12 @@ def follow(node: Node, key: int, by: tuple[int, ...] | None) -> None:
 
 @rule(*_SCATTERS, any_input=True)
 def scatter(node: Node, inputs: Sequence[Any]) -> list[Value]:
-    """Writes rows of a variable."""
+    """Writes rows of a variable; in a loop over records they tell how many rounds there were, whatever is written."""
     key = inputs[0].key if isinstance(inputs[0], Handle) else -1
     node.prover.resets.add(key)
+    if walks(node.frame):
+        node.prover.note_write(node, key, REPEATED, rounds=True)
+        node.prover.counting.add(key)
     for value in inputs[1:]:
         node.prover.note(node, key, value)
     return []
@@ -171,7 +174,7 @@ def handles_written_by(operations: Iterable[Any]) -> Iterator[Any]:
     from tfdp_layers.proof.interpreter import graph_named
 
     for operation in operations:
-        if operation.type not in _READS and operation.type not in _CALLS:
+        if operation.type not in READS and operation.type not in _CALLS:
             yield from (source(tensor) for tensor in operation.inputs if tensor.dtype == tf.resource)
         for name in functions_of(operation):
             inner = graph_named(operation.graph, name)

@@ -173,9 +173,9 @@ def refuse_outside(operations: Iterable[Any], who: str) -> None:
     if kind is not None:
         raise ValueError(
             f"{who} runs Python code (tf.py_function or tf.numpy_function), or takes or keeps numbers outside of"
-            f" variables (operation {kind}), in every step: whether numbers of the records without noise, as metrics"
-            " hold them, go that way into the released weights cannot be seen. Write it in TensorFlow operations on"
-            " variables; what needs Python can be computed from the trained model after fit."
+            f" variables, or may (operation {kind}), in every step: whether numbers of the records without noise, as"
+            " metrics hold them, go that way into the released weights cannot be seen. Write it in TensorFlow"
+            " operations on variables; what needs Python can be computed from the trained model after fit."
         )
 
 
@@ -238,9 +238,9 @@ class Crossings:
             return
         with made_here() as operations:
             yield
-        written = {resource_key(outermost(t)) for t in handles_written_by(operations)} - self._examined
         if self._own is not None:
             refuse_outside(operations, f"A metric of model {self._name!r}")
+        written = {resource_key(outermost(t)) for t in handles_written_by(operations)} - self._examined
         if self._own is not None and written - {resource_key(h) for v in self._own() for h in handles_of(v)}:
             raise foreign(self._name)
         self._written |= written
