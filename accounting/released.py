@@ -16,16 +16,17 @@ from tfdp_layers.accounting.loads import Load, is_loading, loading
 from tfdp_layers.accounting.passing import Passing
 
 __all__ = [
-    "are_foreign",
     "are_unpaid",
     "costs_of",
     "disown",
     "forget",
+    "is_known_value",
     "is_loading",
     "is_paid_for",
     "is_recognised",
     "known_values",
     "loading",
+    "numbers_of",
     "remember",
     "remember_copies",
     "remember_later",
@@ -103,11 +104,10 @@ def costs_of(arrays: Iterable[Any], known: Ledger | None = None, *, later: bool 
             yield from costs
 
 
-def are_foreign(arrays: Iterable[Any]) -> bool:
-    """Whether some of these, which were all released once, hold other numbers now, that no training ended with."""
-    remember_now()
-    digests = (digest for digest in map(_digest, arrays) if digest is not None)
-    return any(digest not in _released and digest not in _disowned for digest in digests)
+def is_known_value(array: Any) -> bool:
+    """Whether it holds numbers that some training ended with, or a copy: what they cost is known, or refused."""
+    digest = _digest(array)
+    return digest in _released or digest in _disowned
 
 
 def are_unpaid(arrays: Iterable[Any]) -> bool:
@@ -205,7 +205,7 @@ def remember_now() -> None:
             _later.remove(load)
 
 
-def _read(array: Any) -> np.ndarray:
+def numbers_of(array: Any) -> np.ndarray:
     """The numbers of an array, or of a variable of TensorFlow: also while that traces a function around this."""
     tensorflow = sys.modules.get("tensorflow")
     if isinstance(array, np.ndarray) or tensorflow is None or tensorflow.executing_eagerly():
@@ -215,7 +215,7 @@ def _read(array: Any) -> np.ndarray:
 
 
 def _digest(array: Any) -> bytes | None:
-    value = _read(array)
+    value = numbers_of(array)
     # Equal numbers, such as the zeros that a bias starts from, were not made by noise either.
     quantized = value.dtype.kind in "iu" and value.dtype.itemsize == 1  # longer ones count something
     least = _SMALLEST_BYTES if quantized else _SMALLEST

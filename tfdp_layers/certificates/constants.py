@@ -8,8 +8,10 @@ from typing import Any, TypeVar
 import keras
 import numpy as np
 
+from tfdp_layers.accounting.left import leave_anew
 from tfdp_layers.certificates.ordinary import declare, optimizers_on, undeclared
 from tfdp_layers.instances import refuse_class, refuse_other_kind
+from tfdp_layers.structure import held_by
 
 Layer = TypeVar("Layer", bound=keras.layers.Layer)
 _MARK = "_constants_declared_public"
@@ -50,6 +52,7 @@ def public(layer: Layer) -> Layer:
         vars(one)[_MARK] = found
     for one in trained:
         declare(one)
+    leave_anew(map(held_by, layer.weights))
     return layer
 
 

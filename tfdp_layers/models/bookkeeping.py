@@ -1,16 +1,19 @@
 """What a private model remembers of what it released, and states."""
 
+import weakref
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
-from tfdp_layers.accounting.released import are_foreign, is_loading, is_recognised
+from tfdp_layers.accounting.left import are_changed, leave, leave_copies
+from tfdp_layers.accounting.released import is_loading, is_recognised
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import refuse_changed_constants
-from tfdp_layers.layers.adapted import merge_adaptations
+from tfdp_layers.layers.adapted import AdaptedLayer, merge_adaptations
 from tfdp_layers.models.accounts import join_accounts, join_brought, join_copies
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
@@ -72,6 +75,7 @@ class Bookkeeping(KerasMixin):
         """
         account = self._privacy.account
         join_accounts(account, self.weights, self.trainable_variables)
+        leave_copies(map(held_by, self.weights))
         join_copies(account, map(held_by, self._optimizer_variables()))
         merge_adaptations(self._flatten_layers(include_self=False), account)
 
@@ -161,12 +165,29 @@ class Bookkeeping(KerasMixin):
         return remarks
 
     def _changed_elsewhere(self) -> bool:
-        """Whether weights are not what the last training left: they hold other numbers, or others are in their place.
+        """Whether weights are not what a training left: they hold other numbers, or others are in their place.
 
-        What is no weight any more was replaced behind this model, as `quantize` of another model that shares it does.
+        What a layer holds no more was replaced behind this model, as `quantize` of another one that shares it does.
+        Adapted layers know themselves what theirs cost.
         """
-        trained, here = self._privacy.trained, set(map(id, map(held_by, self.weights)))
-        return are_foreign(trained) or any(id(held) not in here for held in trained)
+        for layer, held in self._privacy.left.items():
+            here = {id(held_by(weight)) for weight in layer.weights}
+            if not here.issuperset(held) and layer in self._flatten_layers():
+                return True
+        return are_changed(map(held_by, self._trained_by_fits()))
+
+    def _trained_by_fits(self) -> list[Any]:
+        """The weights that trainings may release something into: adapted layers know themselves what theirs cost."""
+        adapted = [layer for layer in self._flatten_layers() if isinstance(layer, AdaptedLayer)]
+        theirs = {id(weight) for layer in adapted for weight in layer.weights}
+        return [weight for weight in self.weights if id(weight) not in theirs]
+
+    def _leave(self, but: Collection[bytes] = ()) -> None:
+        """Remembers what its weights hold as what a training left; see `accounting.left.leave`."""
+        leave(map(held_by, self._trained_by_fits()), but)
+        layers = [layer for layer in self._flatten_layers(include_self=False) if layer.weights and not layer._layers]
+        held = [{id(held_by(weight)) for weight in layer.weights} for layer in layers]
+        self._privacy.left = weakref.WeakKeyDictionary(zip(layers, held, strict=True))
 
     def _note_change(self) -> None:
         """Before a training, whose end would hide it: from here on every statement says so."""

@@ -47,13 +47,12 @@ def warn_of_ordinary(
 
 
 def warn_of_unseen(model: Any) -> None:
-    """Asks again, as the first private training of a model opens, what `make_private` and `compile` asked.
+    """Asks again, as a private training of a model opens, what `make_private` and `compile` asked.
 
-    Until now other models that hold its layers could train them: the one that it was made from, one around it.
+    Since then other models that hold its layers could train them: the one that it was made from, one around it.
     """
     mark_private(model.optimizer.inner_optimizer)
-    if not model._privacy.trained:
-        warn_of_ordinary(model.name, model.weights)
+    warn_of_ordinary(model.name, model.weights)
 
 
 def warn_of_features(prefix: Any) -> None:

@@ -119,7 +119,7 @@ class Opening(BoundedSums, WeightFiles):
                     state.stream = stream_after(state.run, self.optimizer, self._privacy.ledger)
                     if self.made_in_fit:
                         remember_released(state.account, released_by(self))
-                        state.trained = [held_by(variable) for variable in self.trainable_variables]
+                        self._leave()
                 finally:
                     state.end_run()
                     forget_metrics(self)

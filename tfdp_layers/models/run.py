@@ -3,6 +3,7 @@
 import copy
 import os
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
@@ -125,7 +126,8 @@ class PrivacyState:
         self.watch: Watch | None = None
         self.step: Any = None  # that was made last
         self.stream: Stream | None = None
-        self.trained: list[Any] = []  # what holds the weights that the last training ended with
+        # By layers, the ids of what held their weights as the last training ended.
+        self.left: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
         self._replicas: Replicas | None = None
         self._per_record: PerRecordLoss | None = None
         self._certified: tuple[list[int], list[SensitivityGroup]] | None = None

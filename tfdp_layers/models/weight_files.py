@@ -10,9 +10,10 @@ import numpy as np
 
 from tfdp_layers.accounting.choice import counted_by
 from tfdp_layers.accounting.ledger import Ledger
+from tfdp_layers.accounting.left import changed_values, leave_anew, leave_copies
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
-from tfdp_layers.accounting.released import loading, remember_now
+from tfdp_layers.accounting.released import loading, remember_later, remember_now
 from tfdp_layers.accounting.stored import (
     read_paid_weights,
     read_stored_ledger,
@@ -22,7 +23,6 @@ from tfdp_layers.accounting.stored import (
     write_stored_notes,
 )
 from tfdp_layers.certificates.constants import refuse_changed_constants
-from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.layers.carried import HDF5, charging_what_is_kept, refuse_hdf5, saving_whole
 from tfdp_layers.models.accounts import (
     join_accounts,
@@ -99,6 +99,7 @@ class WeightFiles(Bookkeeping):
         self._privacy.decided("loaded weights")
         held, was = [*self.variables, *self._optimizer_variables()], self._privacy.unpaid
         before = [variable.numpy() for variable in held]
+        changed = changed_values(map(held_by, self.weights)) if public else set()
         self._privacy.asked = False
         try:
             with loading(), charging_what_is_kept():
@@ -110,7 +111,7 @@ class WeightFiles(Bookkeeping):
                 if not was:
                     self._refuse_unpaid_weights()  # with skip_mismatch Keras warns only
             if public:
-                self._privacy.trained = []
+                leave_anew(map(held_by, self.weights), changed)
             remember_now()  # what was loaded has its numbers
         except BaseException:
             for variable, value in zip(held, before, strict=True):
@@ -131,6 +132,7 @@ class WeightFiles(Bookkeeping):
         with contextlib.suppress(ValueError, LedgerError):
             join_copies(self._privacy.account, weights)
         super().set_weights(weights)
+        leave_copies(map(held_by, self.weights))
 
     def get_state_tree(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """As in Keras, without the metrics: what they hold of the records carries no noise, and this goes to files."""
@@ -148,13 +150,14 @@ class WeightFiles(Bookkeeping):
         """
         refuse_calibration((*args, *kwargs.values()), public)
         self._settle_accounts()
+        self._note_change()
         before = [(layer, list(layer.weights)) for layer in self._flatten_layers() if not layer._layers]
         super().quantize(*args, **kwargs)
         for layer, weights in before:
             if any(paid_for(weights)):
                 remember_computed(self._privacy.account, layer.weights)
-        kept = set(map(id, map(held_by, self.weights)))
-        self._privacy.trained = [held for held in self._privacy.trained if id(held) in kept]
+        if self._privacy.ledger.updates:
+            self._leave()
 
     def export(self, filepath: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Any:
         """As in Keras. Metrics that layers keep start anew: what they hold of records carries no noise."""
@@ -177,12 +180,6 @@ class WeightFiles(Bookkeeping):
         paid = zip(weights, paid_for(weights), strict=True)
         write_paid_weights(store, [is_paid or id(weight) in mixed for weight, is_paid in paid])
 
-    def _trained_by_fits(self) -> list[Any]:
-        """The weights that trainings may release something into: adapted layers know themselves what theirs cost."""
-        adapted = [layer for layer in self._flatten_layers() if isinstance(layer, AdaptedLayer)]
-        theirs = {id(weight) for layer in adapted for weight in layer.weights}
-        return [weight for weight in self.weights if id(weight) not in theirs]
-
     def _share_cost(self, paid: list[bool] | None, stored: Ledger) -> None:
         """Lets weights that are being loaded say what they cost, wherever they go from here: frozen ones, too.
 
@@ -190,12 +187,13 @@ class WeightFiles(Bookkeeping):
             paid: of each weight, whether a training released something into it; None where the file does not tell.
             stored: what they cost.
         """
-        weights = self._trained_by_fits()
+        weights, changed = self._trained_by_fits(), changed_values(map(held_by, self._trained_by_fits()))
         if paid is None or len(paid) != len(weights):
             paid = [True] * len(weights)
         theirs = [weight for weight, is_paid in zip(weights, paid, strict=True) if is_paid]
         join_accounts(self._privacy.account, (), theirs)
         remember_loaded(stored, lambda: [*theirs, *self._optimizer_variables()])
+        remember_later(lambda: self._leave(but=changed))
 
     def load_own_variables(self, store: Any) -> None:
         """Loads weights; what they cost is merged into the ledger, which never rewinds."""

@@ -67,9 +67,13 @@ class Frame:
         """Why records decide whether this is run, or how often; "" if they do not."""
         return next((frame.because for frame in self.outwards() if frame.because), "")
 
+    def walks(self) -> list[Any]:
+        """The loops over records around this, the innermost first."""
+        return [frame.loop for frame in self.outwards() if frame.kind == RECORDS]
+
     def walk(self) -> Any:
         """The innermost loop over records, None outside of any."""
-        return next((frame.loop for frame in self.outwards() if frame.kind == RECORDS), None)
+        return next(iter(self.walks()), None)
 
     def lasts(self, number: Number) -> bool:
         """Whether a number is the same in all rounds of the loops around: none of them made it."""

@@ -11,7 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["CALLS", "FUNCTIONAL", "is_functional"]
+__all__ = ["CALLS", "FUNCTIONAL", "READS", "is_functional"]
+
+READS = frozenset(
+    {"Identity", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"}
+)
+"""They take a variable, and merely read it."""
 
 CALLS = frozenset({"PartitionedCall", "StatelessCase", "StatelessIf", "StatelessWhile"})
 """They do what the functions do that they call: those are looked at by themselves."""

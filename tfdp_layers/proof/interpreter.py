@@ -14,10 +14,10 @@ from tfdp_layers.proof.arithmetic import computed
 from tfdp_layers.proof.characters import in_a_column
 from tfdp_layers.proof.constants import constant_results, equal_to_itself
 from tfdp_layers.proof.frames import CALL, Frame
-from tfdp_layers.proof.rules import ANY_INPUT, MAKERS, OWN, RULES, Node, numbers
+from tfdp_layers.proof.functional import READS
+from tfdp_layers.proof.rules import ANY_INPUT, MAKERS, OWN, REPEATED, RULES, Node, numbers
 from tfdp_layers.proof.settling import settle
 from tfdp_layers.proof.singles import of_one_record
-from tfdp_layers.proof.state import READS, REPEATED, walks
 from tfdp_layers.proof.texts import clamped, of_pieces
 from tfdp_layers.proof.values import (
     Batch,
@@ -143,9 +143,9 @@ class Prover:
         In a loop over records it may keep how often it was run.
         """
         handles = [value for value in inputs if isinstance(value, Handle)]
-        if walks(node.frame) and handles and node.type not in READS:
+        if node.frame.walks() and handles and node.type not in READS:
             self.note_write(node, handles[0].key, REPEATED)
-        elif walks(node.frame) or node.frame.reason() or not all(isinstance(v, Constant | Handle) for v in inputs):
+        elif node.frame.walks() or node.frame.reason() or not all(isinstance(v, Constant | Handle) for v in inputs):
             self.note_write(node, -1, f"operation {node.type} may keep what it is given", mixed=False)
         raise UnknownError(f"no rule for operation {node.type}")
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from tfdp_layers.proof.joining import joined
 from tfdp_layers.proof.rules import Node, entries_of, numbers, refused_kind, rule
-from tfdp_layers.proof.state import walks
 from tfdp_layers.proof.values import (
     Carried,
     Constant,
@@ -101,7 +100,7 @@ def put(node: Node, inputs: Sequence[Any]) -> Value:
 
 def put_in_round(node: Node, old: Carried, place: Any, value: Any) -> Value:
     """The element of this round of a loop over records, at the round's own place."""
-    found = walks(node.frame)
+    found = node.frame.walks()
     if not found or old.loop != found[0].key or old.put is not None or found[0].step != 1:
         raise MixedError("a list that a loop over records carries, changed otherwise than by one element a round")
     if not isinstance(old.start, ListOf) or old.start != ListOf((), length=found[0].limit):
@@ -129,7 +128,7 @@ def get(node: Node, inputs: Sequence[Any]) -> Value:
     if found.steps is not None:
         start, step, _ = found.steps
         return numbers([start + step * number], ())
-    walk, rows = next(iter(walks(node.frame)), None), found.rows
+    walk, rows = next(iter(node.frame.walks()), None), found.rows
     assert rows is not None
     if walk is None or not isinstance(rows, Rows) or walk.single != rows.batch or number != walk.place:
         raise MixedError("one row of the batch, picked by its place")

@@ -19,7 +19,6 @@ from tfdp_layers.proof.frames import LOOP, RECORDS, Frame, Segment
 from tfdp_layers.proof.rules import Node, entries_of, require_constants, rule, types, unknown_numbers
 from tfdp_layers.proof.shapes import filled_with
 from tfdp_layers.proof.sizes import Number, Size, symbol
-from tfdp_layers.proof.state import walks
 from tfdp_layers.proof.values import Constant, Counted, MixedError, Refused, Rows, Single, UnknownError, Value
 
 _STATEFUL = types("RandomStandardNormal RandomUniform RandomUniformInt TruncatedNormal")
@@ -71,7 +70,7 @@ def stateful(node: Node, inputs: Sequence[Any]) -> Value:
 
 def drawn(node: Node, value: Value, fresh: bool) -> Value:
     """The noise; in a loop over records, what is drawn in each round for all its records is of that round alone."""
-    found = walks(node.frame)
+    found = node.frame.walks()
     if fresh and isinstance(value, Constant):
         if found and found[0].single is None:
             return Counted(value.shape)
@@ -124,7 +123,7 @@ def stateless(node: Node, inputs: Sequence[Any]) -> Value:
         if isinstance(value, Constant) and node.dtype().is_integer and many_numbers(node):
             return numbered(node, value)
         return value
-    if not walks(node.frame):
+    if not node.frame.walks():
         return value if rows else Counted(value.shape)
     return drawn(node, value, fresh=True)
 
@@ -172,7 +171,7 @@ def shuffle(node: Node, inputs: Sequence[Any]) -> Value:
     value = inputs[0]
     if isinstance(value, Constant):
         return drawn(node, Constant(value.shape, fill=value.fill), fresh=value.fill is None)
-    if isinstance(value, Rows) and value.axis != 0 and not walks(node.frame):
+    if isinstance(value, Rows) and value.axis != 0 and not node.frame.walks():
         return Rows(value.shape, batch=value.batch, axis=value.axis, outer=value.outer, inner=value.inner)
     raise MixedError("records shuffled")
 

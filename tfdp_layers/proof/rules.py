@@ -31,7 +31,7 @@ from tfdp_layers.proof.values import (
     Value,
 )
 
-__all__ = ["ANY_INPUT", "MAKERS", "OWN", "RULES", "WHOLE", "Node", "numbers", "rule"]
+__all__ = ["ANY_INPUT", "MAKERS", "OWN", "REPEATED", "RULES", "WHOLE", "Node", "numbers", "rule"]
 
 Rule = Callable[["Node", Sequence[Any]], "Value | Sequence[Value]"]
 RULES: dict[str, Rule] = {}
@@ -43,6 +43,7 @@ OWN: set[str] = set()
 MAKERS: set[str] = set()
 """Operations that may make rows, or places, of numbers alone."""
 
+REPEATED = "written in every round of a loop over the records, so it tells how many there were"
 WHOLE = 2**53
 """Integers up to this one are numbers of Python's type `float`."""
 _SMALL = 64

@@ -12,8 +12,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.proof.frames import RECORDS, Frame
-from tfdp_layers.proof.rules import Node, only_rows, rule, types
+from tfdp_layers.proof.functional import READS
+from tfdp_layers.proof.rules import REPEATED, Node, only_rows, rule
 from tfdp_layers.proof.values import (
     Constant,
     Counted,
@@ -38,8 +38,6 @@ _CALLS = {
     "StatelessWhile": ("body", "cond"),
 }
 _COUNTERS = (tf.int32, tf.int64, tf.uint32, tf.uint64)
-READS = frozenset(types("ReadVariableOp ResourceGather ResourceGatherNd VariableShape VarIsInitializedOp Identity"))
-REPEATED = "written in every round of a loop over the records, so it tells how many there were"
 
 
 def variable_of(value: Any) -> int:
@@ -54,13 +52,9 @@ def read(node: Node, inputs: Sequence[Any]) -> Value:
     key, shape = variable_of(inputs[0]), node.static()
     if key in node.prover.tainted:
         raise MixedError("a variable that records may have written is read")
-    if key in node.prover.counting or any(key in walk.written for walk in walks(node.frame)):
+    if key in node.prover.counting or any(key in walk.written for walk in node.frame.walks()):
         return Counted(shape, entries=followed(node, key))
     return Constant(shape, entries=followed(node, key))
-
-
-def walks(frame: Frame) -> list[Any]:
-    return [outer.loop for outer in frame.outwards() if outer.kind == RECORDS]
 
 
 def followed(node: Node, key: int) -> Any:
@@ -79,7 +73,7 @@ def write(node: Node, inputs: Sequence[Any]) -> list[Value]:
     except RefusalError as refusal:
         node.prover.note_write(node, -1, str(refusal), mixed=False)
         return []
-    value, walking = inputs[1], bool(walks(node.frame))
+    value, walking = inputs[1], bool(node.frame.walks())
     grown = growth(node, key, value)
     if walking and (isinstance(value, Constant) or grown is not None) and not node.frame.reason():
         node.prover.note_write(node, key, REPEATED, rounds=True)
@@ -124,7 +118,7 @@ def scatter(node: Node, inputs: Sequence[Any]) -> list[Value]:
     """Writes rows of a variable; in a loop over records they tell how many rounds there were, whatever is written."""
     key = inputs[0].key if isinstance(inputs[0], Handle) else -1
     node.prover.resets.add(key)
-    if walks(node.frame):
+    if node.frame.walks():
         node.prover.note_write(node, key, REPEATED, rounds=True)
         node.prover.counting.add(key)
     for value in inputs[1:]:
@@ -138,7 +132,7 @@ def gather(node: Node, inputs: Sequence[Any]) -> Value:
     key, indices = variable_of(inputs[0]), inputs[1]
     if key in node.prover.tainted or key in node.prover.counting:
         raise MixedError("a variable that records may have written is read")
-    if isinstance(indices, Constant) and not any(key in walk.written for walk in walks(node.frame)):
+    if isinstance(indices, Constant) and not any(key in walk.written for walk in node.frame.walks()):
         return Constant(None)
     rows = only_rows(indices, "indices")
     if node.attribute("batch_dims", 0):

@@ -22,6 +22,7 @@ PLANTED = {
     "gathering.one_hot": ("rows", "sum_where_the_class_is"),
     "gathering.scatter_nd": ("total", "scattered_by_other_copies"),
     "gathering.segment": ("total", "largest_by_segments"),
+    "gathering.stitch": ("rows", "stitched_by_half"),
     "inner.in_top": ("rows", "among_as_many_as_there_are"),
     "inner.of_last_axes": ("rows", "contrast_over_batch"),
     "joins.concat": ("rows", "ones_behind_the_records"),
@@ -237,6 +238,20 @@ EDITS = [
         "    pass",
         "scattered_to_a_variable",
     ),
+    (
+        "state",
+        "    if node.frame.walks():\n        node.prover.note_write(node, key, REPEATED, rounds=True)",
+        "    if False:\n        pass",
+        "counted_by_scatter_add",
+    ),
+    (
+        "interpreter",
+        "handles and node.type not in READS:\n            self.note_write(node, handles[0].key, REPEATED)\n"
+        "        elif node.frame.walks() or",
+        "False:\n            pass\n        elif",
+        "counted_by_an_optimizer",
+    ),
+    ("functional", "(operation.type in FUNCTIONAL or operation.type in CALLS)", "True", "added_in_place"),
     (
         "walks",
         "return walk.single == value.batch and value.place == walk.place and value.loop == walk.key",

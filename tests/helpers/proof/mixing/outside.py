@@ -96,6 +96,50 @@ def state_written_in_rounds():
 
 
 @made
+def counted_by_scatter_add():
+    kept = tf.Variable(tf.zeros((1,)))
+
+    def write(x):
+        def one(row):
+            kept.scatter_add(tf.IndexedSlices(tf.ones((1,)), tf.constant([0])))
+            return row
+
+        return tf.map_fn(one, x)
+
+    return write
+
+
+@made
+def counted_by_an_optimizer():
+    kept = tf.Variable(tf.zeros((1,)))
+
+    def write(x):
+        def one(row):
+            tf.raw_ops.ResourceApplyGradientDescent(var=kept.handle, alpha=-1.0, delta=tf.ones((1,)))
+            return row
+
+        return tf.map_fn(one, x)
+
+    return write
+
+
+@made
+def added_in_place():
+    """What looks like new zeros for each record is one constant, which all add to."""
+
+    def one(row):
+        return row + tf.raw_ops.InplaceAdd(x=tf.zeros((1, 6)), i=[0], v=row[None])[0]
+
+    return lambda x: tf.map_fn(one, x)
+
+
+@made
+def stitched_by_half():
+    """Each record at twice its place: the row before it is nobody's."""
+    return lambda x: tf.dynamic_stitch([2 * tf.range(size(x))], [x])[: size(x)]
+
+
+@made
 def state_of_rows():
     kept = tf.Variable(tf.zeros((64, 6)))
 
