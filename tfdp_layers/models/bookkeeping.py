@@ -1,14 +1,14 @@
 """What a private model remembers of what it released, and states."""
 
 import weakref
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
-from tfdp_layers.accounting.left import are_changed, leave, leave_copies
+from tfdp_layers.accounting.left import are_changed, leave, leave_copies, leave_elsewhere
 from tfdp_layers.accounting.released import is_loading, is_recognised
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
@@ -182,9 +182,15 @@ class Bookkeeping(KerasMixin):
         theirs = {id(weight) for layer in adapted for weight in layer.weights}
         return [weight for weight in self.weights if id(weight) not in theirs]
 
-    def _leave(self, but: Collection[bytes] = ()) -> None:
-        """Remembers what its weights hold as what a training left; see `accounting.left.leave`."""
-        leave(map(held_by, self._trained_by_fits()), but)
+    def _leave(self, but: Collection[bytes] = (), beside: Iterable[Any] = ()) -> None:
+        """Remembers what its weights hold as what a training left; see `accounting.left.leave`.
+
+        Args:
+            beside: what else that training left, and Keras may put into weights.
+        """
+        clean = _CHANGED not in self._privacy.remarks
+        leave(map(held_by, self._trained_by_fits()), but, clean=clean)
+        leave_elsewhere(map(held_by, beside if clean else ()))
         layers = [layer for layer in self._flatten_layers(include_self=False) if layer.weights and not layer._layers]
         held = [{id(held_by(weight)) for weight in layer.weights} for layer in layers]
         self._privacy.left = weakref.WeakKeyDictionary(zip(layers, held, strict=True))

@@ -119,7 +119,7 @@ class Opening(BoundedSums, WeightFiles):
                     state.stream = stream_after(state.run, self.optimizer, self._privacy.ledger)
                     if self.made_in_fit:
                         remember_released(state.account, released_by(self))
-                        self._leave()
+                        self._leave(beside=released_by(self))
                 finally:
                     state.end_run()
                     forget_metrics(self)
