@@ -103,7 +103,7 @@ def refuse_steering(callback: keras.callbacks.Callback, validated: bool = True, 
     if not validated:
         raise ValueError(
             f"{name} decides by {monitor!r}, and fit got no validation_data: a number of that name could only come from"
-            " the private data. Give public data as validation_data=(x, y)."
+            " the private data. Train a fixed number of epochs, or give public data as validation_data=(x, y)."
         )
     if posing:
         raise ValueError(

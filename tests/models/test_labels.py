@@ -268,6 +268,36 @@ def test_outputs_in_a_dict_go_by_its_keys(layers):
         PerRecordLoss({"low": "mse"}, None, made._names_of_outputs())
 
 
+@pytest.mark.parametrize(
+    ("loss", "says"),
+    [
+        ("binary_crossentropy", r"keras\.losses\.BinaryCrossentropy\(from_logits=True\), or activation='sigmoid'"),
+        (
+            "categorical_crossentropy",
+            r"keras\.losses\.CategoricalCrossentropy\(from_logits=True\), or activation='softmax'",
+        ),
+    ],
+)
+def test_the_advice_for_a_missing_activation_is_of_that_loss(loss, says):
+    outputs = keras.layers.Dense(3)(keras.Input((2,)))
+    with pytest.warns(UserWarning, match=says):
+        warn_of_logits(outputs, PerRecordLoss(loss, None, ["out"]), np.zeros((4, 3)))
+    assert hasattr(keras.losses, "".join(word.capitalize() for word in loss.split("_")))
+
+
+def test_class_numbers_at_one_unit_get_an_advice_that_works():
+    """To recode the labels, as for three units, leads to the same error once more."""
+    x, y = np.zeros((8, 2), "float32"), np.arange(8) % 2
+    for units, loss, fits in ((1, SPARSE, False), (2, SPARSE, True), (1, BINARY, True)):
+        model = tfdp.make_private(keras.Sequential([keras.Input((2,)), keras.layers.Dense(units)]))
+        model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), loss)
+        if fits:
+            model.fit(x, y if units == 2 else y[:, None], batch_size=4, verbose=0)
+            continue
+        with pytest.raises(ValueError, match=r"give it two units; or one unit.*BinaryCrossentropy"):
+            model.fit(x, y, batch_size=4, verbose=0)
+
+
 BINARY = keras.losses.BinaryCrossentropy(from_logits=True)
 
 

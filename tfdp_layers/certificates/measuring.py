@@ -167,11 +167,11 @@ def switched_off(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def untouched_state(model: "PrivateTraining") -> Iterator[Any]:
     """Yields a function that names the non-trainable weights changed inside the block; they are put back."""
     weights = [v for v in model.non_trainable_variables if SEEDS not in v.path]
-    before = [np.array(v) for v in weights]
+    before = [np.array(v.numpy()) for v in weights]
     changed: list[str] = []
     yield lambda: changed
     for variable, value in zip(weights, before, strict=True):
-        if not np.array_equal(np.array(variable), value, equal_nan=value.dtype.kind == "f"):
+        if not np.array_equal(variable.numpy(), value, equal_nan=value.dtype.kind == "f"):
             changed.append(variable.path)
             variable.assign(value)
 

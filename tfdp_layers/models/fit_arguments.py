@@ -323,6 +323,6 @@ def _single(given: Any) -> str:
             " tfdp.records(dataset.unbatch()) where it gives batches."
         )
     return (
-        "Give arrays; or an object that has __len__ and __getitem__(index), of one record each, (x, y): what draws and"
-        " changes it stays as it is."
+        "Give arrays; or a class of your own that is no keras.utils.PyDataset, with __len__ and __getitem__(index),"
+        " which gives one record, (x, y)."
     )

@@ -59,6 +59,12 @@ def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
             " or predict a number, by one unit and keras.losses.MeanSquaredError."
         )
     if classes and values.size and (values.min() < 0 or values.max() >= classes):
+        if classes == 1:
+            raise ValueError(
+                "The last layer has one unit, and this loss takes one for each class. For two classes give it two"
+                " units; or one unit, labels 0 and 1, and keras.losses.BinaryCrossentropy (with from_logits=True, or"
+                " activation='sigmoid' in that layer)."
+            )
         raise ValueError(
             f"The model has {classes} outputs, so sparse labels must lie in 0..{classes - 1}, and some of y do not."
             " Recode the labels (y - 1, where classes count from 1), or give the last layer one unit for each class."
@@ -147,10 +153,12 @@ def _warn_of_logits(output: Any, loss: Any, name: str) -> None:
     layer = getattr(getattr(output, "_keras_history", None), "operation", None)
     bare = getattr(layer, "activation", None) is keras.activations.linear
     if bare and _name(loss) in _OF_PROBABILITIES and not getattr(loss, "from_logits", False):
+        takes = "".join(word.capitalize() for word in _name(loss).split("_"))
+        activation = "sigmoid" if _name(loss) in _OF_TWO else "softmax"
         warn(
             f"{_name(loss)} takes probabilities from 0 to 1, and output {name!r} is a {type(layer).__name__} without an"
-            " activation: its numbers have any size. Use from_logits=True, as in"
-            " keras.losses.SparseCategoricalCrossentropy(from_logits=True), or an activation, 'softmax' or 'sigmoid'."
+            f" activation: its numbers have any size. Use loss=keras.losses.{takes}(from_logits=True), or"
+            f" activation={activation!r} in that layer."
         )
 
 

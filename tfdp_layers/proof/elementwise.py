@@ -209,6 +209,14 @@ def numeric_cast(node: Node) -> bool:
     return bool((before.is_floating and after.is_floating) or (after.is_complex and not before.is_integer))
 
 
+@rule("Bitcast")
+def bitcast(node: Node, inputs: Sequence[Any]) -> Value:
+    """The same bytes as numbers of another type, entry by entry where both are as long."""
+    if node.operation.inputs[0].dtype.size != node.dtype().size:
+        raise UnknownError("bytes as more numbers, or as fewer")
+    return elementwise(node, inputs)
+
+
 def lists_added(node: Node, inputs: Sequence[ListOf]) -> Value:
     """Lists added entry by entry: gradients of a list that is used several times."""
     if any((value.rows, value.steps, value.length) != (None, None, None) for value in inputs):

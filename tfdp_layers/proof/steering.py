@@ -81,10 +81,15 @@ def uncomputed(y: Any, y_pred: Any, error: Exception) -> str:
     shapes = [keras.tree.map_structure(lambda t: ("records", *t.shape[1:]), part) for part in (y, y_pred)]
     return (
         f"A metric given to compile cannot be computed of labels of shape {shapes[0]} and predictions of shape"
-        f" {shapes[1]} ({type(error).__name__}). AUC, Precision and Recall compare number with number: for class"
-        " numbers take 'accuracy', or one-hot labels with CategoricalCrossentropy. A function takes and returns tensors"
-        " of Keras (keras.ops): scikit-learn's take arrays, after fit, of model.predict."
+        f" {shapes[1]} ({type(error).__name__}: {first_line(error)}). AUC, Precision and Recall compare number with"
+        " number: for class numbers take 'accuracy', or one-hot labels with CategoricalCrossentropy. A function takes"
+        " and returns tensors of Keras (keras.ops): scikit-learn's take arrays, after fit, of model.predict."
     )
+
+
+def first_line(error: Exception) -> str:
+    """What TensorFlow says of shapes and types; no record was seen yet."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), "")[:200].rstrip(".")
 
 
 def written_by_metrics(model: Any, update: Any) -> list[Any]:

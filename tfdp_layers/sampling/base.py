@@ -58,7 +58,8 @@ class Sampling(abc.ABC):
         if self.batch_size > examples:
             raise ValueError(
                 f"batch_size={self.batch_size} is larger than the data (examples={examples}; units, where"
-                f" unit_ids are given): no step can draw so many. Use a batch_size of at most {examples}."
+                f" unit_ids are given): no step can draw so many. Use a smaller batch_size (32 is Keras' default), at"
+                f" most {examples}; the smaller a part of the data a step draws, the less it costs."
             )
 
     def steps_per_epoch(self, examples: int) -> int:

@@ -165,7 +165,10 @@ class PrivateTuner(keras_tuner.Tuner):
         except Exception as error:
             if error is self._unbuilt:
                 raise
-            raise _Broken(_BROKEN.format(trial=trial.trial_id, kind=type(error).__name__)) from error
+            kind = type(error).__name__
+            if isinstance(error, ModuleNotFoundError):
+                kind += f": {error.name!r} is not installed"
+            raise _Broken(_BROKEN.format(trial=trial.trial_id, kind=kind)) from error
         finally:
             self._unbuilt = None
 

@@ -16,6 +16,7 @@ PLANTED = {
     "decoding.fields": ("rows", "default_of_the_sum_in_fields"),
     "decoding.of_bytes": ("rows", "as_many_bytes_as_records"),
     "decoding.parsed": ("rows", "default_of_the_sum_in_examples"),
+    "elementwise.bitcast": ("total", "bits_of_a_sum"),
     "elementwise.elementwise": ("rows", "as_random_as_the_batch_is_large"),
     "gathering.gather": ("rows", "next_row_by_a_map"),
     "gathering.gather_nd": ("rows", "rows_by_index"),

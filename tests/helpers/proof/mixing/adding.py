@@ -28,6 +28,11 @@ def square_of_sum(x):
 
 
 @sums
+def bits_of_a_sum(x):
+    return tf.cast(tf.bitcast(tf.cast(tf.reduce_sum(x, axis=0), tf.bfloat16), tf.float16), tf.float32)
+
+
+@sums
 def rounded_sum(x):
     return tf.round(tf.reduce_sum(x, axis=0))
 
