@@ -218,8 +218,13 @@ class _Plan:
         return smallest_epsilon(counts, self.sampling.relation, self.delta)[0]
 
 
-def _estimated(plan: _Plan, target: float, steps: int, guess: float | None = None, close: float = 0.02) -> float:
-    """About the smallest noise multiplier that keeps to the target: no answer rests on it alone."""
+def _estimated(
+    plan: _Plan, target: float, steps: int, guess: float | None = None, close: float = 0.02
+) -> tuple[float, float]:
+    """About the smallest noise multiplier that keeps to the target, and how epsilon falls there: see `near`.
+
+    No answer rests on it alone.
+    """
     slope = -1.0
     for interval in (math.inf, _COARSE) if guess is None else (_COARSE,):
         cost = partial(plan.epsilon, steps=steps, interval=interval)

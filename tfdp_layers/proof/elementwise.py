@@ -210,7 +210,7 @@ def numeric_cast(node: Node) -> bool:
 
 
 @rule("Bitcast")
-def bitcast(node: Node, inputs: Sequence[Any]) -> Value:
+def bitcast(node: Node, inputs: Sequence[Any]) -> Any:
     """The same bytes as numbers of another type, entry by entry where both are as long."""
     if node.operation.inputs[0].dtype.size != node.dtype().size:
         raise UnknownError("bytes as more numbers, or as fewer")
