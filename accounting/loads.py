@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
 
@@ -15,6 +16,10 @@ _MARK = "_tfdp_load"
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 _here = threading.local()
+
+
+class _Mark:
+    """What marks a call, and ends with it."""
 
 
 class _Block:
@@ -37,23 +42,35 @@ class Load:
     def __init__(self, then: Callable[[], None]) -> None:
         self.then = then
         self._block: _Block | None = getattr(_here, "block", None)
-        self._thread, self._mark = threading.get_ident(), _marked(sys._getframe(1))
+        self._thread, mark = threading.get_ident(), _marked(sys._getframe(1))
+        self._mark = None if mark is None else weakref.ref(mark)
+
+    def when_over(self, call: Callable[[], object]) -> None:
+        """Calls a function as the call of Keras that loads returns: before whoever asked for it can change anything.
+
+        Not where something else keeps that call's frame, a debugger or an error, say.
+        """
+        mark = None if self._mark is None else self._mark()
+        if mark is not None:
+            weakref.finalize(mark, _quietly, call).atexit = False
 
     @property
     def over(self) -> bool:
         """Whether the weights have the numbers that they are loaded with; also where the loading failed."""
         if self._block is not None and not self._block.ended:
             return False
-        return self._mark is None or not self._is_marked(sys._current_frames().get(self._thread))
+        mark = None if self._mark is None else self._mark()
+        return mark is None or not _is_marked(mark, sys._current_frames().get(self._thread))
 
-    def _is_marked(self, frame: FrameType | None) -> bool:
-        inner = None
-        while frame is not None:
-            if _loads(frame) and frame.f_locals.get(_MARK) is self._mark:
-                return True
-            inner, frame = frame, frame.f_back
-        # A generator that went to sleep meanwhile, in its own thread, leads nowhere.
-        return inner is not None and bool(inner.f_code.co_flags & _GENERATORS)
+
+def _is_marked(mark: _Mark, frame: FrameType | None) -> bool:
+    inner = None
+    while frame is not None:
+        if _loads(frame) and frame.f_locals.get(_MARK) is mark:
+            return True
+        inner, frame = frame, frame.f_back
+    # A generator that went to sleep meanwhile, in its own thread, leads nowhere.
+    return inner is not None and bool(inner.f_code.co_flags & _GENERATORS)
 
 
 @contextlib.contextmanager
@@ -80,7 +97,13 @@ def _loads(frame: FrameType) -> bool:
     return (root in ("keras", "tf_keras") and "saving" in rest) or frame.f_code.co_name == "load_own_variables"
 
 
-def _marked(frame: FrameType | None) -> object | None:
+def _quietly(call: Callable[[], object]) -> None:
+    """What cannot be read now is read at the next look."""
+    with contextlib.suppress(Exception):
+        call()
+
+
+def _marked(frame: FrameType | None) -> _Mark | None:
     """The mark of the outermost call around that loads; None without one."""
     outermost = None
     while frame is not None:
@@ -88,4 +111,4 @@ def _marked(frame: FrameType | None) -> object | None:
             outermost = frame
         frame = frame.f_back
     # Not the frame itself: that would keep all that is around it.
-    return None if outermost is None else outermost.f_locals.setdefault(_MARK, object())
+    return None if outermost is None else outermost.f_locals.setdefault(_MARK, _Mark())

@@ -82,6 +82,7 @@ def remember_later(remembering: Callable[[], None]) -> None:
     Of weights that have no numbers before then. It may be called several times.
     """
     _later.append(Load(remembering))
+    _later[-1].when_over(remember_now)
 
 
 def costs_of(arrays: Iterable[Any], known: Ledger | None = None, *, later: bool = True) -> Iterator[Ledger]:

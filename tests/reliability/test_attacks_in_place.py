@@ -125,7 +125,13 @@ def part_assigned(count):
     count[:1].assign(count[:1] + 1.0)
 
 
+def memory_of_others(layer, x):
+    """What stands for what a branch that was not taken computes: whatever was in that memory."""
+    return x + tf.raw_ops.FakeParam(dtype=tf.float32, shape=[4])
+
+
 LAYERS = {
+    "memory of others": (memory_of_others, "FakeParam"),
     "into a weight, by records one by one": (in_a_weight, IN_PLACE),
     "into a weight, by all at once": (in_a_weight_at_once, IN_PLACE),
     "into a constant": (in_a_constant, IN_PLACE),
@@ -146,7 +152,7 @@ def model_with(function, **options):
     return model
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(8)
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_with_one_of_them_is_refused_before_anything_is_spent(name):
     function, says = LAYERS[name]
@@ -155,6 +161,20 @@ def test_a_layer_with_one_of_them_is_refused_before_anything_is_spent(name):
         with pytest.raises(ValueError, match=says):
             call(model)
     assert model.ledger.steps == 0
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_what_stands_for_the_other_branch_in_a_gradient_is_let_in():
+    """TensorFlow puts a FakeParam there, and nothing uses it beside."""
+
+    def either(layer, x):
+        return tf.cond(layer.count[0] > -1.0, lambda: tf.tanh(x) * tf.sigmoid(x), lambda: tf.sin(x))
+
+    network = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), Calls(either), keras.layers.Dense(1)])
+    model = tfdp.make_private(network)
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
+    model.fit(X, Y, batch_size=5, verbose=0)
+    assert model.ledger.steps == 4
 
 
 @pytest.mark.parametrize("name", ["into a constant", "into a weight, by records one by one"])

@@ -136,6 +136,57 @@ def test_what_something_else_wrote_into_weights_is_said(made, change, tmp_path, 
     assert len(says(fit(compiled(model)))) == 1  # and the next training hides nothing
 
 
+def by_keras(model, tmp_path):
+    model.save(tmp_path / "m.keras")
+    return keras.models.load_model(tmp_path / "m.keras")
+
+
+LOADED = {
+    "by Keras": by_keras,
+    "by this library": loaded,
+    "weights alone": with_loaded_weights,
+    "a deep copy": lambda model, _: copy.deepcopy(model),
+    "by pickle": lambda model, _: pickle.loads(pickle.dumps(model)),
+}
+
+
+@pytest.mark.few(6)
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("name", LOADED)
+def test_a_change_before_the_first_look_is_not_taken_for_what_the_file_brought(name, change, tmp_path):
+    """The numbers that a file brings are looked at as the loading ends, not when somebody asks."""
+    first = fit(private())
+    model = LOADED[name](first, tmp_path)
+    CHANGES[change](model)
+    assert len(says(model)) == 1
+    twin = private()
+    twin.set_weights(first.get_weights())
+    twin.get_layer("base").set_weights(model.get_layer("base").get_weights())
+    assert twin.ledger.holds(first.ledger)
+    assert bool(says(twin)) is (change == "a layer")  # nor are they right in other models
+
+
+def low_rank():
+    layers = [kl.Dense(5, "tanh", use_bias=False, name="hidden"), kl.Dense(1, use_bias=False)]
+    model = fit(compiled(tfdp.PrivateSequential([keras.Input((4,)), *layers])))
+    model.get_layer("hidden").enable_lora(2)
+    return model
+
+
+def test_low_rank_weights_that_something_else_trained_are_said():
+    model = low_rank()
+    assert says(model) == []
+    outer = keras.Model(model.inputs, model.outputs)
+    outer.compile(keras.optimizers.Adam(0.1), "mse")
+    outer.fit(X, Y, verbose=0)
+    assert len(says(model)) == 1
+    assert len(says(fit(compiled(model)))) == 1
+
+
+def test_low_rank_weights_that_a_private_training_trains_are_not_said():
+    assert says(fit(compiled(low_rank()))) == []
+
+
 @pytest.mark.parametrize("made", ["of a frozen base", "of a loaded model"])
 def test_the_next_training_warns_of_an_ordinary_one_before_it(made, tmp_path):
     model = MADE[made](tmp_path)

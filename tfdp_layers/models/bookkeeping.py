@@ -5,11 +5,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.accounting.left import are_changed, leave, leave_copies, leave_elsewhere
-from tfdp_layers.accounting.released import is_loading, is_recognised
+from tfdp_layers.accounting.released import is_loading, is_recognised, numbers_of
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import refuse_changed_constants
@@ -171,8 +173,9 @@ class Bookkeeping(KerasMixin):
         Adapted layers know themselves what theirs cost.
         """
         for layer, held in self._privacy.left.items():
-            here = {id(held_by(weight)) for weight in layer.weights}
-            if not here.issuperset(held) and layer in self._flatten_layers():
+            here = {id(held_by(weight)): weight for weight in layer.weights}
+            new = [weight for key, weight in here.items() if key not in held]
+            if layer in self._flatten_layers() and (not held.issubset(here) or not all(map(_adds_nothing, new))):
                 return True
         return are_changed(map(held_by, self._trained_by_fits()))
 
@@ -225,3 +228,8 @@ class Bookkeeping(KerasMixin):
         """
         self._require_private()
         return audit_training(self, x, y, canaries, **options)
+
+
+def _adds_nothing(weight: Any) -> bool:
+    """Whether a weight that a layer has got since is of LoRA as it begins: times zeros."""
+    return "lora" in weight.name and (not weight.name.endswith("_b") or not np.any(numbers_of(held_by(weight))))
