@@ -130,8 +130,23 @@ def memory_of_others(layer, x):
     return x + tf.raw_ops.FakeParam(dtype=tf.float32, shape=[4])
 
 
+@tf.function
+def anything():
+    return tf.raw_ops.FakeParam(dtype=tf.float32, shape=[4])
+
+
+def memory_by_a_call(layer, x):
+    return x + anything()
+
+
+def memory_by_a_branch(layer, x):
+    return x + tf.cond(layer.count[0] > -1.0, lambda: tf.raw_ops.FakeParam(dtype=tf.float32, shape=[4]), lambda: x[0])
+
+
 LAYERS = {
     "memory of others": (memory_of_others, "FakeParam"),
+    "memory of others, by a call": (memory_by_a_call, "FakeParam"),
+    "memory of others, by a branch": (memory_by_a_branch, "FakeParam"),
     "into a weight, by records one by one": (in_a_weight, IN_PLACE),
     "into a weight, by all at once": (in_a_weight_at_once, IN_PLACE),
     "into a constant": (in_a_constant, IN_PLACE),
@@ -152,7 +167,7 @@ def model_with(function, **options):
     return model
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(9)
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_with_one_of_them_is_refused_before_anything_is_spent(name):
     function, says = LAYERS[name]
@@ -164,7 +179,8 @@ def test_a_layer_with_one_of_them_is_refused_before_anything_is_spent(name):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_what_stands_for_the_other_branch_in_a_gradient_is_let_in():
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_stands_for_the_other_branch_in_a_gradient_is_let_in(compiled):
     """TensorFlow puts a FakeParam there, and nothing uses it beside."""
 
     def either(layer, x):
@@ -172,7 +188,7 @@ def test_what_stands_for_the_other_branch_in_a_gradient_is_let_in():
 
     network = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4), Calls(either), keras.layers.Dense(1)])
     model = tfdp.make_private(network)
-    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse", jit_compile=compiled)
     model.fit(X, Y, batch_size=5, verbose=0)
     assert model.ledger.steps == 4
 

@@ -237,6 +237,19 @@ def test_what_takes_nothing_from_records_is_not_said(harmless):
     assert says(harmless(fit(private()))) == []
 
 
+def test_constants_that_are_declared_public_say_nothing_of_other_weights(tmp_path):
+    """Whoever loads a model declares them anew: what something else wrote into its head meanwhile stays noted."""
+    layer = kl.Normalization(name="normal")
+    layer.adapt(X)
+    model = tfdp.PrivateSequential([keras.Input((4,)), layer, kl.Dense(3), kl.Dense(1, name="head")])
+    tfdp.public(model)
+    again = loaded(fit(compiled(model)), tmp_path)
+    one_number(again)
+    tfdp.public(again)
+    assert len(says(again)) == 1
+    assert len(says(fit(compiled(again)))) == 1
+
+
 def test_of_what_is_declared_public_once_later_changes_are_said():
     model = declared(fit(private()))
     moving_average(model)

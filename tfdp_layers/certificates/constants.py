@@ -2,7 +2,7 @@
 
 import hashlib
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
 import keras
@@ -52,8 +52,16 @@ def public(layer: Layer) -> Layer:
         vars(one)[_MARK] = found
     for one in trained:
         declare(one)
-    leave_anew(map(held_by, layer.weights))
+    leave_anew(map(held_by, [*(weight for one in held for weight in one.weights), *trained_by(trained, layer)]))
     return layer
+
+
+def trained_by(optimizers: Iterable[Any], layer: Any) -> Iterator[Any]:
+    """The weights of the layers within one that optimizers trained something of: their moving averages, too."""
+    own = {id(held_by(weight)) for one in optimizers for weight in getattr(one, "_trainable_variables", ())}
+    for part in layer._flatten_layers():
+        if not part._layers and any(id(held_by(weight)) in own for weight in part.weights):
+            yield from part.weights
 
 
 def undeclared_steps(model: Any) -> int:

@@ -119,9 +119,6 @@ FUNCTIONAL = frozenset(_NAMES.split())
 def is_functional(operation: Any) -> bool:
     """Whether an operation (`tf.Operation`) gives what its inputs and attributes say, and changes nothing.
 
-    Of `CALLS` it says nothing of the functions that they call. What TensorFlow puts in the place of what the other
-    branch computes holds anything, whatever was in that memory: nothing beside it may use it.
+    Of `CALLS` it says nothing of the functions that they call, and of a `FakeParam` not who reads it: see `untaken`.
     """
-    if operation.type == "FakeParam" and any(tensor.consumers() for tensor in operation.outputs):
-        return False
     return not operation.op_def.is_stateful and (operation.type in FUNCTIONAL or operation.type in CALLS)

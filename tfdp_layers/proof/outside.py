@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfdp_layers.proof.functional import is_functional
 from tfdp_layers.proof.interpreter import graph_named, graph_run
+from tfdp_layers.proof.untaken import FAKE, reads_untaken
 from tfdp_layers.proof.values import UnknownError
 
 __all__ = ["PYTHON", "nodes_of", "numbers_held", "outside"]
@@ -63,8 +64,10 @@ def outside(operations: Iterable[Any]) -> str | None:
     followed, look up in tables, draw random numbers, or sum over devices. So what is in no list is taken for one that
     does, and so is the call of a function that is not to be had.
     """
+    listed = list(operations)
     try:
-        return next((one.type for one in _with_called(operations, graph_run) if _is_outside(one)), None)
+        found = next((one.type for one in _with_called(listed, graph_run) if _is_outside(one)), None)
+        return FAKE if found is None and reads_untaken(listed, _functions, graph_run) else found
     except UnknownError as error:
         return f"of {error}"
 
