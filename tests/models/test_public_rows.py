@@ -320,7 +320,9 @@ def test_texts_come_back_as_bytes_and_are_known_all_the_same():
 
 
 def test_records_that_are_not_in_memory_are_not_compared():
-    PrivateRows([]).refuse(X)
+    with pytest.raises(ValueError, match="rows of it equal some"):
+        PrivateRows([X]).refuse(X)
+    assert PrivateRows([]).refuse(X) is None
 
 
 def test_rows_that_come_with_each_step_cost_little():
