@@ -11,7 +11,7 @@ from typing import Any
 
 from tfdp_layers.accounting.released import is_known_value, numbers_of, remember_now
 
-__all__ = ["are_changed", "changed_values", "leave", "leave_anew", "leave_copies", "leave_elsewhere"]
+__all__ = ["are_changed", "are_watched", "changed_values", "leave", "leave_anew", "leave_copies", "leave_elsewhere"]
 
 _ATTRIBUTE = "_tfdp_left"
 """Of a variable: by its digest, what was left in it."""
@@ -53,6 +53,11 @@ def leave_anew(arrays: Iterable[Any], but: Collection[bytes] = ()) -> None:
 def are_changed(arrays: Iterable[Any]) -> bool:
     """Whether something was left in one of these, and it holds now what was left nowhere."""
     return bool(changed_values(arrays))
+
+
+def are_watched(arrays: Iterable[Any]) -> bool:
+    """Whether something was left in each of these."""
+    return all(map(_kept, arrays))
 
 
 def changed_values(arrays: Iterable[Any]) -> set[bytes]:

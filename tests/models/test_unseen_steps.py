@@ -165,3 +165,19 @@ def test_features_of_a_prefix_that_was_trained_here_are_named_and_declared(prefi
     assert "features are computed by its weights" in message
     declared = tfdp.public(plainly(net()))
     assert said(tfdp.features, prefix(declared), X) == said(tfdp.features, prefix(net()), X) == []
+
+
+def test_nobody_looks_for_optimizers_where_all_weights_are_what_a_training_left(monkeypatch):
+    """It takes a tenth of a second: as long as several steps of a small model."""
+    looked = []
+    monkeypatch.setattr("tfdp_layers.models.earlier.optimizers_on", lambda weights: looked.append(1) or [])
+    model = private(net())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fitted(model)
+        first = len(looked)
+        fitted(model)
+        assert len(looked) == first > 0
+        model.layers[-1].bias.assign([3.0])
+        fitted(model)
+    assert len(looked) == first + 1

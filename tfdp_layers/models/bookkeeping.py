@@ -10,7 +10,7 @@ import numpy as np
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
-from tfdp_layers.accounting.left import are_changed, leave, leave_copies, leave_elsewhere
+from tfdp_layers.accounting.left import are_changed, are_watched, leave, leave_copies, leave_elsewhere
 from tfdp_layers.accounting.released import is_loading, is_recognised, numbers_of
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
@@ -200,8 +200,11 @@ class Bookkeeping(KerasMixin):
 
     def _note_change(self) -> None:
         """Before a training, whose end would hide it: from here on every statement says so."""
-        if _CHANGED not in self._privacy.remarks and self._changed_elsewhere():
+        noted = _CHANGED in self._privacy.remarks
+        if not noted and self._changed_elsewhere():
             self._privacy.remarks.append(_CHANGED)
+        changed = noted or _CHANGED in self._privacy.remarks
+        self._privacy.as_left = not changed and are_watched(map(held_by, self._trained_by_fits()))
 
     def _refuse_unpaid_weights(self) -> None:
         """Raises ValueError where the optimizer was restored without the ledger (tf.train.Checkpoint does that)."""

@@ -49,10 +49,12 @@ def warn_of_ordinary(
 def warn_of_unseen(model: Any) -> None:
     """Asks again, as a private training of a model opens, what `make_private` and `compile` asked.
 
-    Since then other models that hold its layers could train them: the one that it was made from, one around it.
+    Since then other models that hold its layers could train them: the one that it was made from, one around it. Not
+    where all weights are what a private training left: the search for optimizers takes a tenth of a second.
     """
     mark_private(model.optimizer.inner_optimizer)
-    warn_of_ordinary(model.name, model.weights)
+    if not model._privacy.as_left:
+        warn_of_ordinary(model.name, model.weights)
 
 
 def warn_of_features(prefix: Any) -> None:

@@ -128,6 +128,7 @@ class PrivacyState:
         self.stream: Stream | None = None
         # By layers, the ids of what held their weights as the last training ended.
         self.left: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
+        self.as_left = False  # whether all weights hold what a training or a file left in them, as a `fit` opens
         self._replicas: Replicas | None = None
         self._per_record: PerRecordLoss | None = None
         self._certified: tuple[list[int], list[SensitivityGroup]] | None = None
