@@ -60,8 +60,8 @@ def test_a_model_of_a_class_of_ones_own_trains_as_a_layer(kind):
     ("given", "says"),
     [
         (tf.data.Dataset.from_tensor_slices((X, Y)).batch(8), r"tfdp.records\(dataset.unbatch\(\)\)"),
-        (iter([(X, Y)]), r"__len__ and __getitem__\(index\), of one record"),
-        (type("Batches", (keras.utils.PyDataset,), {"__len__": lambda s: 1})(), "of one record each"),
+        (iter([(X, Y)]), r"__len__ and __getitem__\(index\), which gives one record"),
+        (type("Batches", (keras.utils.PyDataset,), {"__len__": lambda s: 1})(), "which gives one record"),
     ],
     ids=["pipeline", "generator", "PyDataset"],
 )
