@@ -5,11 +5,10 @@ Of frozen weights and of small ones, too: what something else writes there from 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from tfdp_layers.accounting.released import is_known_value, numbers_of, remember_now
+from tfdp_layers.accounting.released import digest_of, is_known_value, numbers_of, remember_now
 
 __all__ = ["are_changed", "are_watched", "changed_values", "leave", "leave_anew", "leave_copies", "leave_elsewhere"]
 
@@ -72,5 +71,4 @@ def _kept(array: Any) -> bytes:
 
 
 def _digest(array: Any) -> bytes:
-    value = numbers_of(array)
-    return hashlib.blake2b(repr((value.shape, value.dtype.str)).encode() + value.tobytes(), digest_size=16).digest()
+    return digest_of(numbers_of(array))

@@ -18,6 +18,7 @@ from tfdp_layers.accounting.passing import Passing
 __all__ = [
     "are_unpaid",
     "costs_of",
+    "digest_of",
     "disown",
     "forget",
     "is_known_value",
@@ -215,11 +216,25 @@ def numbers_of(array: Any) -> np.ndarray:
         return np.asarray(array)
 
 
+def digest_of(value: np.ndarray) -> bytes:
+    """Of its shape, type and numbers, which are not copied for it, or texts."""
+    found = hashlib.blake2b(repr((value.shape, value.dtype.str)).encode(), digest_size=16)
+    if value.dtype.hasobject:
+        found.update(repr(value.tolist()).encode())
+    else:
+        found.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
+    return found.digest()
+
+
 def _digest(array: Any) -> bytes | None:
     value = numbers_of(array)
     # Equal numbers, such as the zeros that a bias starts from, were not made by noise either.
     quantized = value.dtype.kind in "iu" and value.dtype.itemsize == 1  # longer ones count something
     least = _SMALLEST_BYTES if quantized else _SMALLEST
-    if not (quantized or value.dtype.kind in "fV") or value.size < least or np.all(value == value.flat[0]):
+    if not (quantized or value.dtype.kind in "fV") or value.size < least or _are_equal(value.reshape(-1)):
         return None
-    return hashlib.blake2b(repr((value.shape, value.dtype.str)).encode() + value.tobytes(), digest_size=16).digest()
+    return digest_of(value)
+
+
+def _are_equal(values: np.ndarray) -> bool:
+    return bool(np.all(values[:_SMALLEST] == values[0]) and np.all(values == values[0]))

@@ -200,10 +200,11 @@ def warn_of_others(ledger: Ledger, others: tuple[Sighting, ...], cost: Callable[
     what = f"records with {seen}, so for these, it seems," if seen else "these records,"
     harmless = " Where these are other people, nothing is lost." if seen else ""
     warn(
-        f"Other ledgers of this process were charged for {what} or for some of them: {count}. No statement"
-        f" adds up what the people in them pay. {cost()} Give all models of these people one ledger before they train:"
-        " ledger = tfdp.accounting.Ledger('ledger.json', dataset='name', budget=(epsilon, delta)), then model.ledger ="
-        " ledger. A model that nobody looked at, and that is deleted, costs nothing: warnings.filterwarnings('ignore',"
+        f"Other ledgers of this process were charged for {what} or for some of them: {count}. No statement adds up what"
+        " the people in them pay: each model has a ledger, its count of what was released, and states that alone."
+        f" {cost()} For one total, give all models of these people one ledger before they train: ledger ="
+        " tfdp.accounting.Ledger('ledger.json', dataset='name', budget=(epsilon, delta)), then model.ledger = ledger. A"
+        " model that nobody looked at, and that is deleted, costs nothing: warnings.filterwarnings('ignore',"
         f" 'Other ledgers').{harmless}"
     )
 

@@ -92,4 +92,5 @@ def tolerance(model: "PrivateTraining") -> float:
 
 def _norm(tensors: Sequence[tf.Tensor]) -> float:
     """The L2 norm of all of them together."""
-    return float(np.sqrt(sum(np.sum(np.square(np.asarray(t, np.float64))) for t in tensors)))
+    flat = (np.asarray(t, np.float64).reshape(-1) for t in tensors)
+    return float(np.sqrt(sum(float(np.dot(one, one)) for one in flat)))
