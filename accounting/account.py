@@ -78,7 +78,7 @@ class Account:
         """Makes one account of this one and the others.
 
         The ledger that stays is the one in use by a running `fit`, else the one that is kept in a file or for a data
-        set; it takes over what the others counted.
+        set; it takes over what the others counted, and whoever holds one of these charges and reads that one.
 
         Raises:
             ValueError: two of them are kept in different places, or have different neighbouring relations.
@@ -89,10 +89,12 @@ class Account:
                 mine, theirs = self.root, other.root
                 if mine is theirs:
                     continue
-                stays, goes = (mine, theirs) if _rank(mine) >= _rank(theirs) else (theirs, mine)
+                stays, goes = (mine, theirs) if _rank(mine) > _rank(theirs) else (theirs, mine)
                 _refuse_two(stays, goes)
-                if stays._ledger is not goes._ledger and not stays._ledger.holds(goes._ledger):
-                    stays._ledger.merge(goes._ledger)
+                if stays._ledger is not goes._ledger:
+                    if not stays._ledger.holds(goes._ledger):
+                        stays._ledger.merge(goes._ledger)
+                    stays._ledger.stand_for(goes._ledger)
                 stays._unpaid |= goes._unpaid
                 stays._remarks += [one for one in goes._remarks if one not in stays._remarks]
                 for thread, files in goes._saving.items():

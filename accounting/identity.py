@@ -16,7 +16,8 @@ class Identity:
     """Random name of a ledger, the data set it is kept for (None: it is one of a run), and the budget (None: none).
 
     Its secret is that of its groupings: see `grouping`. It is no part of a copy, and stands in no text but its file.
-    Nor is whether an earlier file of its own was restored, which then lacks what was counted since.
+    Nor is whether an earlier file of its own was restored, which then lacks what was counted since. Whether a training
+    that it counts was broken off by an error, is, and whoever merges it takes that over.
     """
 
     uid: str
@@ -24,6 +25,7 @@ class Identity:
     budget: Budget | None = None
     secret: str = field(default="", repr=False)
     restored: bool = False
+    broken_off: bool = False
 
     def named(self, dataset: str | None, budget: Budget | None, path: Path | None) -> "Identity":
         """With this data set and budget where it has none; None keeps what it has.

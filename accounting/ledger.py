@@ -206,9 +206,7 @@ class Ledger(View):
 
     def lock(self) -> None:
         """Keeps other writers out of the file until `close`, and takes over what they wrote since it was read.
-
-        Raises: LedgerError: another ledger holds the file, or what it holds does not fit.
-        """
+        Raises: LedgerError: another ledger holds the file, or what it holds does not fit."""
         with self._threads:
             self._state.lock()
 
@@ -260,6 +258,13 @@ class Ledger(View):
                 limit.refuse(self._state.entries, theirs.entries)
             self._state.merge(theirs)
 
+    def stand_for(self, other: "Ledger") -> None:
+        """Makes another one in memory, which this holds all of, a name of this: charges to either are in both."""
+        with other._threads, self._threads:
+            if other.path is None and type(other) is type(self):
+                self._segments.update(other._segments)
+                other.__dict__ = self.__dict__
+
     @property
     def is_copy(self) -> bool:
         """Whether this is a copy of the ledger of a data set, which may be read and merged, not charged."""
@@ -286,11 +291,7 @@ class Ledger(View):
 
     @classmethod
     def from_json(cls, text: str) -> "Ledger":
-        """Returns a ledger in memory from what `to_json` wrote.
-
-        Raises:
-            LedgerError: the text is not a whole, valid ledger of this format.
-        """
+        """Returns a ledger in memory from what `to_json` wrote. Raises LedgerError for another text."""
         ledger = cls()
         ledger._state = State.from_text(text)
         return ledger

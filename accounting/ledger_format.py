@@ -13,6 +13,7 @@ Format 2: each distinct release once, entries that refer to it by its number, an
 
 A row of the log says how many releases an entry counts from there on; one that is new stands in it itself, and has the
 next number. A file holds "secret" and "groupings" (see `grouping`), and "restored" where it was; copies do not.
+"broken_off" stands where a training was, by an error.
 `sequence` counts all that was ever written to the file before its log, and is 0 in copies. Each digest is one of all
 that stands before it: it tells a changed digit from a count, but it is no signature.
 """
@@ -154,7 +155,7 @@ def _read(value: Any) -> Content:
         raise ValueError(f"its format is {found!r}, and this version reads the formats 1 and {_FORMAT}")
     fields = {"format", "uid", "entries", "digest"}
     fields |= {"sequence", "releases", "log"} if found == _FORMAT else set()
-    if set(value) - {"dataset", "budget", "secret", "groupings", "restored"} != fields:
+    if set(value) - {"dataset", "budget", "secret", "groupings", "restored", "broken_off"} != fields:
         raise ValueError(f"it needs the fields {sorted(fields)}, and has {sorted(value)}")
     for name in fields & {"entries", "releases", "log"}:
         if not isinstance(value[name], list):
@@ -241,6 +242,8 @@ def _head(identity: Identity, sequence: int, groupings: list[str]) -> dict[str, 
         head["groupings"] = groupings
     if identity.restored:
         head["restored"] = True
+    if identity.broken_off:
+        head["broken_off"] = True
     return head | {"sequence": sequence}
 
 
@@ -252,7 +255,8 @@ def _identity(value: Mapping[str, Any]) -> Identity:
         checked_name(value["dataset"]) if "dataset" in value else None,
         Budget.from_json(value["budget"]) if "budget" in value else None,
         _checked_secret(value["secret"]) if "secret" in value else "",
-        _checked_restored(value["restored"]) if "restored" in value else False,
+        _checked_flag(value, "restored"),
+        _checked_flag(value, "broken_off"),
     )
 
 
@@ -303,10 +307,10 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"it holds {name}, which is no number")
 
 
-def _checked_restored(value: Any) -> bool:
-    if value is not True:
-        raise ValueError("that it was restored is true, or left out")
-    return True
+def _checked_flag(value: Mapping[str, Any], name: str) -> bool:
+    if value.get(name, True) is not True:
+        raise ValueError(f"{name} is true, or left out")
+    return name in value
 
 
 def _checked_groupings(value: Any) -> list[str]:

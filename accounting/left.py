@@ -10,43 +10,86 @@ from typing import Any
 
 from tfdp_layers.accounting.released import digest_of, is_known_value, numbers_of, remember_now
 
-__all__ = ["are_changed", "are_watched", "changed_values", "leave", "leave_anew", "leave_copies", "leave_elsewhere"]
+__all__ = [
+    "CHANGED_ELSEWHERE",
+    "are_changed",
+    "are_watched",
+    "changed_values",
+    "leave",
+    "leave_anew",
+    "leave_copies",
+    "leave_elsewhere",
+    "leave_made",
+    "tells_of_change",
+]
+
+CHANGED_ELSEWHERE = (
+    "The weights are, or were between two trainings, not those of the end of a training: something else changed them,"
+    " such as fit of a model that shares them, or a quantization. What it took from records is not in this statement."
+)
+"""What statements of changed weights say."""
 
 _ATTRIBUTE = "_tfdp_left"
 """Of a variable: by its digest, what was left in it."""
 
+_OTHERS = b"another's"
+"""In the place of a digest: what is there was made from numbers that are no training's."""
+
 _left: set[bytes] = set()
-"""By their digests, values that were left anywhere: to copy one to another variable takes nothing from records."""
+"""By their digests, values that were released anywhere: to copy one to another variable takes nothing from records."""
 
 
-def leave(arrays: Iterable[Any], but: Collection[bytes] = (), *, clean: bool = True) -> None:
+def leave(arrays: Iterable[Any], but: Collection[bytes] = ()) -> None:
     """Says that these variables hold what a training, or a file with its ledger, left in them.
 
     Args:
         but: what `changed_values` gave before: values that were something else's, and still are there.
-        clean: whether nothing else had a hand in these values before: then copies of them are all right elsewhere.
     """
     for array in arrays:
         found = _digest(array)
         if found not in but:
             setattr(array, _ATTRIBUTE, found)
-            if clean:
-                _left.add(found)
 
 
-def leave_copies(arrays: Iterable[Any]) -> None:
-    """Watches those among these variables that hold copies of released values from here on."""
-    leave((one for one in arrays if not _kept(one) and is_known_value(one)), clean=False)
+def leave_elsewhere(arrays: Iterable[Any], but: Collection[bytes] = ()) -> None:
+    """Says that a training released these numbers: moving averages of weights, too. Copies of them are no change.
+
+    Not for what it left as it was: frozen weights that were something else's stay that in other variables.
+    """
+    _left.update(found for found in map(_digest, arrays) if found not in but)
 
 
-def leave_elsewhere(arrays: Iterable[Any]) -> None:
-    """Says that a training left these numbers, too: moving averages of weights, say, which Keras may put into them."""
-    _left.update(map(_digest, arrays))
+def leave_copies(arrays: Iterable[Any], whole: bool = False) -> None:
+    """Watches those among these variables that hold copies of released values from here on.
+
+    Args:
+        whole: all of them, where a training's weights were copied together: its frozen ones are among these.
+    """
+    leave(one for one in arrays if not _kept(one) and (whole or is_known_value(one)))
+
+
+def leave_made(sources: Iterable[Any], made: Iterable[Any]) -> None:
+    """Watches variables that were made from others in which something was left, if only as their copies.
+
+    Where these hold something else by now, so do those.
+    """
+    sources = [one for one in sources if _kept(one)]
+    if sources:
+        changed = are_changed(sources)
+        for array in made:
+            setattr(array, _ATTRIBUTE, _OTHERS if changed else _digest(array))
+
+
+def tells_of_change(notes: Iterable[str]) -> bool:
+    """Whether one of a statement's notes says that something else than a training changed the weights."""
+    return any("it took from records" in note for note in notes)
 
 
 def leave_anew(arrays: Iterable[Any], but: Collection[bytes] = ()) -> None:
     """Says that what these variables hold now was declared public, where something was left in them. See `leave`."""
-    leave((one for one in arrays if _kept(one)), but)
+    declared = [one for one in arrays if _kept(one)]
+    leave(declared, but)
+    leave_elsewhere(declared, but)
 
 
 def are_changed(arrays: Iterable[Any]) -> bool:

@@ -147,6 +147,8 @@ class State:
         """Under the lock, takes over entries, and of a copy whose it is one. Raises LedgerError."""
         self.know(groupings_known(other.identity.uid))
         changed = self.entries.absorb(other.entries)
+        if other.identity.broken_off and not self.identity.broken_off:
+            self.identity, self.unwritten = replace(self.identity, broken_off=True), self._history is not None
         if self.identity.dataset is None and other.identity.dataset is not None:
             self.identity = replace(self.identity, dataset=other.identity.dataset, budget=other.identity.budget)
             self.is_copy = True

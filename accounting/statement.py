@@ -28,6 +28,7 @@ from tfdp_layers.accounting.stated_releases import (
     stated,
 )
 from tfdp_layers.accounting.wording import (
+    BROKEN_OFF,
     UNNAMED,
     cost_text,
     dataset_text,
@@ -162,6 +163,7 @@ class Statement(Shown):
             notes=(
                 *_of_other_ledgers(ledger, spent.delta),
                 *_notes(entries, spent.delta, word),
+                *([BROKEN_OFF] if ledger.broken_off else []),
             ),
             nominal_epsilon=None if nominal is None else float(nominal),
             dataset=ledger.dataset,

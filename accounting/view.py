@@ -67,6 +67,11 @@ class View:
         return tuple(self._seen().entries)
 
     @property
+    def broken_off(self) -> bool:
+        """Whether an error ended a training that it counts: how far that got may tell of a record. See statements."""
+        return self._seen().identity.broken_off
+
+    @property
     def releases(self) -> tuple[AnyRelease, ...]:
         """The distinct releases of all entries."""
         return tuple(row.release for row in self._seen().entries.rows)
@@ -103,6 +108,8 @@ class View:
     def holds(self, other: "View") -> bool:
         """Whether a merge of `other` would change nothing. Raises ValueError for anything but a ledger."""
         mine = self._seen().entries
+        if state_of(other).identity.broken_off and not self.broken_off:
+            return False
         return all((found := mine.get(entry.uid)) and found.steps >= entry.steps for entry in state_of(other).entries)
 
     def _look(self) -> None:

@@ -8,7 +8,7 @@ import textwrap
 from tfdp_layers._version import __version__
 
 __all__ = [
-    *("AS_SO_MANY", "UNNAMED", "cost_text", "dataset_text", "distribution", "given_text"),
+    *("AS_SO_MANY", "BEGINNING", "BROKEN_OFF", "UNNAMED", "cost_text", "dataset_text", "distribution", "given_text"),
     *("meaning", "never_below", "owners_in_words", "rounded_up", "row", "rows_in_words", "stated_by"),
 ]
 
@@ -23,6 +23,17 @@ AS_SO_MANY = (
     " epsilon ... --records-per-owner k computes it)."
 )
 """What a person of several records is told of a guarantee for one."""
+
+BEGINNING = "A training ended by an error out of a step, or of the drawing of its records,"
+"""What begins a note about it."""
+
+BROKEN_OFF = (
+    BEGINNING
+    + " among those that this ledger counts: how far it got may depend on what a record holds (one that cannot"
+    " be read, or looked up), and that is not covered. Unless the error had nothing to do with the records, do not"
+    " publish how many steps there were."
+)
+"""What statements of a ledger say where that training was another model's, or is over for long."""
 
 _WIDTH = 96
 

@@ -34,7 +34,7 @@ class PrivacyBudget(keras.callbacks.Callback):
     its statement is void. With `accept_nominal` the guarantee is lost for algorithms used as printed.
 
     Args:
-        epsilon: the budget, finite and above 0.
+        epsilon: the budget, finite and above 0; a `fit` keeps to what it was as it began.
         delta: in (0, 1); above 1 / examples (units, owners) it protects little: a UserWarning says so when training
             starts.
         accept_nominal: for an algorithm used as printed (`as_published=True`), whose publication states a smaller
@@ -72,6 +72,7 @@ class PrivacyBudget(keras.callbacks.Callback):
         self.delta = check_delta(delta)
         self.accept_nominal = bool(accept_nominal)
         self.exhausted = False
+        self._kept_to = Budget(self.epsilon, self.delta)  # by the fit that runs
         self._allowed = 0
         self._planned = 0
 
@@ -81,7 +82,7 @@ class PrivacyBudget(keras.callbacks.Callback):
 
     @property
     def _named(self) -> str:
-        return f"epsilon={rounded_up(self.epsilon, 6)} at delta={rounded_up(self.delta, 6)}"
+        return f"epsilon={rounded_up(self._kept_to.epsilon, 6)} at delta={rounded_up(self._kept_to.delta, 6)}"
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Plans how many steps fit. Raises ValueError and BudgetExhausted, see the class."""
@@ -89,7 +90,7 @@ class PrivacyBudget(keras.callbacks.Callback):
             raise ValueError(
                 "One fit got two PrivacyBudget callbacks, and the optimizer keeps one limit. Give it the tighter one."
             )
-        self.exhausted = False
+        self.exhausted, self._kept_to = False, Budget(self.epsilon, self.delta)
         self._plan()
         self._add_to(logs, self._spending.exact())
 
@@ -108,7 +109,9 @@ class PrivacyBudget(keras.callbacks.Callback):
         self._follow()
         ceiling = self._ceiling
         bound = min(self._spending.bound(), float(ceiling))
-        self._add_to(logs, Epsilon(bound, self.delta, "upper bound", ceiling.relation, ceiling.sampling), exact=False)
+        self._add_to(
+            logs, Epsilon(bound, self._kept_to.delta, "upper bound", ceiling.relation, ceiling.sampling), exact=False
+        )
         planned_less = self._allowed < self._planned or self.model.outspent_in_fit
         if planned_less and self._limited.releases_left() == 0:
             self._end()
@@ -153,10 +156,10 @@ class PrivacyBudget(keras.callbacks.Callback):
             self._end()
 
     def _plan(self) -> None:
-        self._spending, self._true = Spending(self.model, self.delta), None
+        self._spending, self._true = Spending(self.model, self._kept_to.delta), None
         printed = self._spending.release.nominal_noise_multiplier is not None
         if self.accept_nominal and (printed or self.model.ledger.as_published() is not None):
-            self._spending, self._true = Spending(self.model, self.delta, nominal=True), self._spending
+            self._spending, self._true = Spending(self.model, self._kept_to.delta, nominal=True), self._spending
         elif printed:
             raise ValueError(self._refusal())
         release = self._spending.release
@@ -166,7 +169,7 @@ class PrivacyBudget(keras.callbacks.Callback):
                 " budget affords a step. Give the optimizer a positive noise_multiplier"
                 " (tfdp.accounting.calibrate_noise_multiplier finds one), or leave PrivacyBudget out."
             )
-        self.model.keep_fit_to(Budget(self.epsilon, self.delta), nominal=self._true is not None)
+        self.model.keep_fit_to(self._kept_to, nominal=self._true is not None)
         self._planned = self._further()
         self._allowed = 0
         try:
@@ -180,8 +183,8 @@ class PrivacyBudget(keras.callbacks.Callback):
     def _affordable(self, release: Release) -> int:
         """How many of the planned steps fit into the budget."""
         return affordable_steps(
-            self.epsilon,
-            self.delta,
+            self._kept_to.epsilon,
+            self._kept_to.delta,
             release.sampling,
             release.examples,
             release.noise_multiplier,
@@ -212,16 +215,16 @@ class PrivacyBudget(keras.callbacks.Callback):
         if self._true is not None:
             logs["nominal_epsilon"] = epsilon
             value = float(self._true.exact()) if exact else self._true.bound()
-            epsilon = Epsilon(value, self.delta, epsilon.accountant, epsilon.relation, epsilon.sampling)
+            epsilon = Epsilon(value, self._kept_to.delta, epsilon.accountant, epsilon.relation, epsilon.sampling)
         logs["epsilon"] = epsilon
 
     def _refusal(self) -> str:
         """Why an algorithm used as printed does not start under a budget, with both figures."""
-        nominal = Spending(self.model, self.delta, nominal=True)
+        nominal = Spending(self.model, self._kept_to.delta, nominal=True)
         one, printed = float(self._spending.curve.at(1)), float(nominal.curve.at(1))
         return (
             f"{self!r} on an algorithm used as printed (as_published=True), whose"
-            f" publication states less than it costs: at delta={rounded_up(self.delta, 6)} one step costs"
+            f" publication states less than it costs: at delta={rounded_up(self._kept_to.delta, 6)} one step costs"
             f" epsilon={rounded_up(one)}, and nominally {rounded_up(printed)}. Use the sound default"
             " (as_published=False); or, to study the printed algorithm, PrivacyBudget(..., accept_nominal=True), which"
             " keeps to the nominal figure and guarantees nothing."

@@ -101,3 +101,13 @@ def test_early_stopping_may_watch_epsilon() -> None:
     stopping = keras.callbacks.EarlyStopping("epsilon", mode="min", patience=0)
     fit(model, stopping, PrivacyBudget(9.0, DELTA), epochs=6)
     assert model.ledger.steps == 2 * STEPS
+
+
+def test_a_budget_that_a_callback_raises_says_what_it_keeps_to() -> None:
+    """It kept to the smaller number, and said that one of 50 ended the training."""
+    model, budget = tiny_model(), PrivacyBudget(0.8, DELTA)
+    raising = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: setattr(budget, "epsilon", 50.0))
+    with pytest.warns(UserWarning, match=r"The budget epsilon=0\.8 at delta=0\.001 ends training after"):
+        fit(model, budget, raising, epochs=4)
+    assert keeps_to(model.ledger, 0.8)
+    assert repr(budget).startswith("PrivacyBudget(epsilon=50,")

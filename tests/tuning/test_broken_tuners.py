@@ -92,6 +92,22 @@ def test_another_search_of_a_broken_oracle_is_refused_as_its_choices_tell_of_the
     assert [one.status for one in other.oracle.trials.values()] == ["COMPLETED"]
 
 
+def test_a_program_that_is_started_again_does_not_go_on_with_a_search_that_failed(tmp_path):
+    """It found the trial that failed in the folder, made it again without the record, and stated one release more."""
+    with pytest.raises(SearchFailed):
+        tuner_in(tmp_path).search(CODES, LABELS, validation_data=OTHERS, **FIT)
+    for _ in range(2):
+        with pytest.raises(SearchFailed, match=r"earlier search in the folder .* is not to be published") as raised:
+            tuner_in(tmp_path)
+        assert "47" not in str(raised.value)
+    oracle = keras_tuner.oracles.GridSearchOracle(keras_tuner.Objective("val_accuracy", "max"), max_trials=1)
+    ledger = Ledger(tmp_path / "ledger.json")
+    anew = tfdp.tuning.PrivateTuner(
+        oracle, lambda hp: looking_up(48, 1.0), ledger=ledger, directory=tmp_path, project_name="p", overwrite=True
+    )
+    assert anew.oracle.trials == {}
+
+
 def unbuilt(hp):
     if hp.Choice("size", [1, 2]) == 2:
         raise ValueError("two make no model")

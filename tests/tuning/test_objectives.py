@@ -32,6 +32,45 @@ def test_a_score_of_the_training_records_is_refused_before_anything_is_charged(p
     assert ledger.steps == 0
 
 
+@pytest.mark.parametrize(
+    "private",
+    [
+        lambda model: -model.history.history["loss"][-1],
+        lambda model: -float(model.get_metrics_result()["loss"]),
+    ],
+    ids=["the history", "the metrics"],
+)
+def test_what_fit_logged_is_no_score(private):
+    """It chose the best trial by the training loss, without a note."""
+    ledger = Ledger()
+    with pytest.raises(ValueError, match="of the training records: such a score carries no noise"):
+        found(objective=private, ledger=ledger)
+    assert ledger.steps == 0
+
+
+def test_metrics_and_history_tell_an_objective_nothing_of_the_training(exactly):
+    exactly(1)
+    seen = []
+
+    def look(model):
+        seen.append([float(value) for one in model.metrics for value in one.variables])
+        seen.append(model.history.history)
+        logs = model.evaluate(OTHERS, LABELS, verbose=0, return_dict=True)
+        assert float(model.get_metrics_result()["loss"]) == pytest.approx(
+            logs["loss"]
+        )  # of public data, as they are now
+        return -logs["loss"]
+
+    model = found(objective=look).model
+    for numbers, history in zip(seen[::2], seen[1::2], strict=True):
+        assert not any(numbers)
+        assert history == {}
+    assert model.history.history == {}
+    with pytest.raises(KeyError):
+        model.history.history["loss"]
+    assert not any(map(float, model.metrics_variables))
+
+
 @pytest.mark.slow
 def test_copies_of_the_training_records_bring_a_warning_and_public_records_no_word(exactly):
     exactly(1)

@@ -14,7 +14,7 @@ from tfdp_layers.instances import refuse_class, refuse_other_kind
 from tfdp_layers.structure import held_by
 
 Layer = TypeVar("Layer", bound=keras.layers.Layer)
-_MARK = "_constants_declared_public"
+_MARK, _LEFT = "_constants_declared_public", "_constants_left"
 
 
 def public(layer: Layer) -> Layer:
@@ -83,6 +83,31 @@ def refuse_changed_constants(model: keras.Model) -> None:
                 f"Layer {layer.name!r} ({type(layer).__name__}): its constants changed since tfdp.public declared them,"
                 " and no statement covers the new ones. Where they are public too, declare them: tfdp.public(layer)."
             )
+
+
+def leave_constants(model: keras.Model) -> None:
+    """Says that a training of this model, or the file that it came from, accounted for all constants as they are."""
+    for layer in model._flatten_layers():
+        if not has_given_constants(layer):
+            vars(layer)[_LEFT] = digest(layer)
+
+
+def note_of_constants(model: keras.Model) -> list[str]:
+    """What a statement says of layers in a model whose constants no training was asked about; nothing without any."""
+    names = [
+        repr(layer.name)
+        for layer in model._flatten_layers()
+        if layer.built and refusal_of_constants(layer) is not None and vars(layer).get(_LEFT) != digest(layer)
+    ]
+    return (
+        []
+        if not names
+        else [
+            f"Constants of the layers {', '.join(names)} were learned by adapt(), without noise, or set later, and no"
+            " training of this model accepted them: what they took from records is not in this statement. Where these"
+            " are public, tfdp.public(layer) says so."
+        ]
+    )
 
 
 def has_given_constants(layer: keras.layers.Layer) -> bool:

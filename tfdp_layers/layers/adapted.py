@@ -15,6 +15,7 @@ from tfdp_layers.accounting.account import Account
 from tfdp_layers.accounting.charging import charge, check_ledger
 from tfdp_layers.accounting.footprint import Footprint, footprint_of
 from tfdp_layers.accounting.grouping import sample_of
+from tfdp_layers.accounting.left import leave, leave_elsewhere
 from tfdp_layers.accounting.released import remember
 from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
 from tfdp_layers.batches.records import arrays, checked_sampling
@@ -187,6 +188,8 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         self.use(np.asarray(released), declared)
         ledger.settle(token, 1)
         remember(ledger, map(held_by, self.weights))
+        leave(map(held_by, self.weights))
+        leave_elsewhere(map(held_by, self.weights))
 
     @property
     def adapted(self) -> bool:
@@ -213,6 +216,7 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         if stored is not None:
             self.ledger.merge(stored)
             remember(self.ledger, map(held_by, self.weights))
+            leave(map(held_by, self.weights))
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"noise_multiplier": self.noise_multiplier}

@@ -9,8 +9,14 @@ from keras.src.backend.common import global_state
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.account import Account, account_of, open_account
+from tfdp_layers.accounting.left import CHANGED_ELSEWHERE, are_changed
 from tfdp_layers.accounting.released import are_unpaid, costs_of, remember, remember_later
-from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledger
+from tfdp_layers.accounting.stored import (
+    read_stored_ledger,
+    read_stored_notes,
+    write_stored_ledger,
+    write_stored_notes,
+)
 from tfdp_layers.structure import held_by
 from tfdp_layers.uses.counted import CountedLayer
 
@@ -35,10 +41,12 @@ class PaidLayer(CountedLayer):
         cost = None if getattr(_files, "whole", False) else cost_of(self)
         if cost is not None:
             write_stored_ledger(store, cost)
+            write_stored_notes(store, notes_of(self))
 
     def load_own_variables(self, store: Any) -> None:
         """As in Keras. Weights that were saved with a ledger bring it into that of every private model of the layer."""
         variables, cost = read_stored_ledger(store)
+        notes, _ = read_stored_notes(variables)
         super().load_own_variables(variables)
         if cost is None:
             return
@@ -46,6 +54,7 @@ class PaidLayer(CountedLayer):
         def charge() -> None:
             account = Account()
             account.ledger.merge(cost)
+            account.remarks.extend(notes)
             for weight in self.weights:
                 open_account(held_by(weight), account)
             remember_later(lambda: remember(account.ledger, map(held_by, self.weights)))  # sublayers' come later
@@ -84,6 +93,14 @@ def cost_of(layer: Any) -> Ledger | None:
     for ledger in ledgers[1:]:
         together.merge(ledger)
     return together
+
+
+def notes_of(layer: Any) -> list[str]:
+    """What statements say beside the ledger of whoever was charged for a layer's weights, and of these."""
+    held = [held_by(weight) for weight in layer.weights]
+    accounts = [one for one in map(account_of, held) if one is not None]
+    changed = [CHANGED_ELSEWHERE] if are_changed(held) else []
+    return list(dict.fromkeys([*(note for one in accounts for note in one.remarks), *changed]))
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from typing import Any
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.account import Account, account_of, open_account
+from tfdp_layers.accounting.left import leave_made
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.released import (
     are_unpaid,
@@ -99,10 +100,11 @@ def remember_handed_out(model: Any, variables: Iterable[Any] | None = None) -> N
     Args:
         variables: of what was released; all of it, if left out.
     """
-    if model.made_in_fit:
+    run = model._privacy.run
+    if run is not None and run.token is not None:  # another thread may be here while the first step is made
         held = map(held_by, released_by(model) if variables is None else variables)
         # Weights that a callback put back, to find a rate say, are no more released than they were before.
-        remember_passing(model._privacy.account, held, but=model._privacy.run.began_with)
+        remember_passing(model._privacy.account, held, but=run.began_with)
 
 
 def remember_released(account: Account, variables: Iterable[Any]) -> None:
@@ -123,6 +125,7 @@ def remember_copied(model: Any, variables: Iterable[Any], copies: Iterable[Any])
     Those of a training that goes on cost what its account holds when they are found: it may decide which are kept.
     """
     held, made = list(map(held_by, variables)), list(map(held_by, copies))
+    leave_made(held, made)
     if getattr(model, "made_in_fit", 0) and any(map(is_paid_for, held)):
         remember_passing(model._privacy.account, made, but=model._privacy.run.began_with)
     else:

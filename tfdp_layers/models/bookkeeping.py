@@ -10,21 +10,26 @@ import numpy as np
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
-from tfdp_layers.accounting.left import are_changed, are_watched, leave, leave_copies, leave_elsewhere
+from tfdp_layers.accounting.left import (
+    CHANGED_ELSEWHERE,
+    are_changed,
+    are_watched,
+    leave,
+    leave_copies,
+    leave_elsewhere,
+    tells_of_change,
+)
 from tfdp_layers.accounting.released import is_loading, is_recognised, numbers_of
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
-from tfdp_layers.certificates.constants import refuse_changed_constants
+from tfdp_layers.certificates.constants import leave_constants, note_of_constants, refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer, merge_adaptations
 from tfdp_layers.models.accounts import join_accounts, join_brought, join_copies
 from tfdp_layers.models.run import PrivacyState
+from tfdp_layers.models.steered import BEGINNING
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.proof.steering import written_by_records
 from tfdp_layers.structure import KerasMixin, held_by
-
-_CHANGED = (
-    "The weights are, or were between two trainings, not those of the end of a training: something else changed them,"
-    " such as fit of a model that shares them, or a quantization. What it took from records is not in this statement."
-)
 
 
 class Bookkeeping(KerasMixin):
@@ -86,10 +91,23 @@ class Bookkeeping(KerasMixin):
 
         Variables of TensorFlow or Keras; counters, seeds and rates are too short.
         """
-        state, weights = self._privacy, set(map(id, map(held_by, self.weights)))
-        read = [*self._optimizer_variables(), *state.read_by_sums, *state.read_after_noise]
-        others = {id(held): held for held in map(held_by, read) if is_recognised(held)}
-        return [held for key, held in others.items() if key not in weights]
+        weights, (kept, beside) = set(map(id, map(held_by, self.weights))), self._read_by_steps()
+        return [one for one in (*kept, *beside) if is_recognised(one) and id(one) not in weights]
+
+    def _read_by_steps(self) -> tuple[list[Any], list[Any]]:
+        """The weights with what the optimizer keeps for them, and what else a step reads, single numbers, too.
+
+        Variables of TensorFlow that hold real numbers: no metrics, and without the learning rate.
+        """
+        state, kept = self._privacy, [*map(held_by, self.weights), *self._kept_by_optimizer()]
+        read = {id(one): one for one in map(held_by, [*state.read_by_sums, *state.read_after_noise])}
+        besides = [self.optimizer.inner_optimizer._learning_rate, *written_by_records(self)]
+        known = {id(one) for one in (*kept, *map(held_by, besides))}
+        return kept, [one for key, one in read.items() if one.dtype.is_floating and key not in known]
+
+    def _kept_by_optimizer(self) -> list[Any]:
+        """What an optimizer keeps for the weights: momentum and averages, say; no counter, rate or seed."""
+        return [held for held in map(held_by, self._optimizer_variables()) if is_recognised(held)]
 
     def _join_brought(self) -> None:
         """Takes over what weights, or what the step reads beside them, cost that were put in while a training runs.
@@ -156,28 +174,33 @@ class Bookkeeping(KerasMixin):
         self._settle_accounts()
         self._refuse_unpaid_weights()
         refuse_changed_constants(self)
-        statement = Statement.from_ledger(self._privacy.ledger, check_delta(delta), unit_name)
-        return replace(statement, notes=(*statement.notes, *self._remarks()))
+        statement, remarks = Statement.from_ledger(self._privacy.ledger, check_delta(delta), unit_name), self._remarks()
+        own = any(BEGINNING in one for one in remarks)  # which say at which step
+        notes = [one for one in statement.notes if not (own and BEGINNING in one)]
+        return replace(statement, notes=(*notes, *remarks))
 
     def _remarks(self) -> list[str]:
         """What statements say of this model beside its ledger; files of it say so, too."""
+        if self._privacy.watch is not None:
+            self._privacy.watch.compared()
         remarks = list(self._privacy.remarks)
-        if self._privacy.run is None and _CHANGED not in remarks and self._changed_elsewhere():
-            remarks.append(_CHANGED)
+        if self._privacy.run is None and CHANGED_ELSEWHERE not in remarks and self._changed_elsewhere():
+            remarks.append(CHANGED_ELSEWHERE)
+        if self._privacy.run is None and self._privacy.ledger.updates:
+            remarks += note_of_constants(self)
         return remarks
 
     def _changed_elsewhere(self) -> bool:
         """Whether weights are not what a training left: they hold other numbers, or others are in their place.
 
         What a layer holds no more was replaced behind this model, as `quantize` of another one that shares it does.
-        Adapted layers know themselves what theirs cost.
         """
         for layer, held in self._privacy.left.items():
             here = {id(held_by(weight)): weight for weight in layer.weights}
             new = [weight for key, weight in here.items() if key not in held]
             if layer in self._flatten_layers() and (not held.issubset(here) or not all(map(_adds_nothing, new))):
                 return True
-        return are_changed(map(held_by, self._trained_by_fits()))
+        return are_changed(self._left_by_fits())
 
     def _trained_by_fits(self) -> list[Any]:
         """The weights that trainings may release something into: adapted layers know themselves what theirs cost."""
@@ -185,25 +208,30 @@ class Bookkeeping(KerasMixin):
         theirs = {id(weight) for layer in adapted for weight in layer.weights}
         return [weight for weight in self.weights if id(weight) not in theirs]
 
+    def _left_by_fits(self) -> list[Any]:
+        """What holds, between two trainings, what the first left there: all weights, and what the optimizer keeps."""
+        return [*map(held_by, self.weights), *self._kept_by_optimizer()]
+
     def _leave(self, but: Collection[bytes] = (), beside: Iterable[Any] = ()) -> None:
         """Remembers what its weights hold as what a training left; see `accounting.left.leave`.
 
         Args:
-            beside: what else that training left, and Keras may put into weights.
+            beside: what else that training released, and Keras may put into weights.
         """
-        clean = _CHANGED not in self._privacy.remarks
-        leave(map(held_by, self._trained_by_fits()), but, clean=clean)
-        leave_elsewhere(map(held_by, beside if clean else ()))
+        leave(self._left_by_fits(), but)
+        leave_constants(self)
+        if not tells_of_change(self._privacy.remarks):
+            leave_elsewhere(map(held_by, [*self.trainable_variables, *beside]), but)
         layers = [layer for layer in self._flatten_layers(include_self=False) if layer.weights and not layer._layers]
         held = [{id(held_by(weight)) for weight in layer.weights} for layer in layers]
         self._privacy.left = weakref.WeakKeyDictionary(zip(layers, held, strict=True))
 
     def _note_change(self) -> None:
         """Before a training, whose end would hide it: from here on every statement says so."""
-        noted = _CHANGED in self._privacy.remarks
+        noted = CHANGED_ELSEWHERE in self._privacy.remarks
         if not noted and self._changed_elsewhere():
-            self._privacy.remarks.append(_CHANGED)
-        changed = noted or _CHANGED in self._privacy.remarks
+            self._privacy.remarks.append(CHANGED_ELSEWHERE)
+        changed = noted or CHANGED_ELSEWHERE in self._privacy.remarks
         self._privacy.as_left = not changed and are_watched(map(held_by, self._trained_by_fits()))
 
     def _refuse_unpaid_weights(self) -> None:

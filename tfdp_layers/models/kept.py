@@ -10,7 +10,7 @@ import keras
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.choice import Counted, with_planned
-from tfdp_layers.callbacks.steering import flatten_callbacks, of_keras_tuner
+from tfdp_layers.callbacks.steering import flatten_callbacks, is_unknown, of_keras_tuner
 from tfdp_layers.caller import warn
 
 __all__ = ["Kept", "kept_of", "warn_of_earlier_best"]
@@ -63,7 +63,7 @@ def kept_of(run: Any, ledger: Ledger, *, copied: bool = False) -> Kept:
         return Kept(chosen, counted)
     if run.made >= run.plan.steps:
         return Kept(ledger)
-    if keepers and isinstance(keepers[0], keras.callbacks.BackupAndRestore):
+    if keepers and all(map(is_backup, keepers)) and not backed_up_by_others():
         return Kept(ledger)  # whoever goes on from it makes the other steps
     return Kept(ledger, None, (_MIDDLE.format(kept="copied" if copied else "saved", **steps),))
 
@@ -101,14 +101,35 @@ def keeps_best(callback: Any) -> bool:
     return bool(getattr(callback, "save_best_only", False))
 
 
+def is_backup(callback: Any) -> bool:
+    """Whether a callback saves whatever a training has come to, as Keras does: one derived of it may choose."""
+    return type(callback) is keras.callbacks.BackupAndRestore and not is_unknown(callback)
+
+
+def backed_up_by_others() -> bool:
+    """Whether a function that is no library's had a callback save: it may have chosen when."""
+    calls = calls_here()
+    return bool(calls) and top_of_frame(calls[-1].f_back) not in ("keras", "tfdp_layers")
+
+
 def callbacks_here() -> list[Any]:
     """The callbacks whose code called this, the innermost first."""
+    return [frame.f_locals[frame.f_code.co_varnames[0]] for frame in calls_here()]
+
+
+def calls_here() -> list[Any]:
+    """The frames of the methods of callbacks, but for lists of them, that called this, the innermost first."""
     frame: Any = sys._getframe(1)
     found = []
     while frame is not None:
         code = frame.f_code
         first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-        if isinstance(first, keras.callbacks.Callback):
-            found.append(first)
+        if isinstance(first, keras.callbacks.Callback) and type(first) is not keras.callbacks.CallbackList:
+            found.append(frame)
         frame = frame.f_back
     return found
+
+
+def top_of_frame(frame: Any) -> str:
+    """The package whose function a frame is of."""
+    return "" if frame is None else str(frame.f_globals.get("__name__", "")).partition(".")[0]

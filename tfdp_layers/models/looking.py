@@ -7,7 +7,7 @@ import contextvars
 import functools
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -19,9 +19,24 @@ from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.models.validation_rows import warn_of_private_rows
 from tfdp_layers.structure import KerasMixin
 
-__all__ = ["Looking", "choosing"]
+__all__ = ["Looking", "choosing", "forget_logs"]
 
-_CHOSEN_ON: contextvars.ContextVar[Any] = contextvars.ContextVar("chosen_on", default=None)
+
+class _Chosen(NamedTuple):
+    """What models were trained on that a function of the caller's chooses among, and which of them it evaluated."""
+
+    batches: Any
+    evaluated: list[Any]
+
+
+_CHOSEN_ON: contextvars.ContextVar[_Chosen | None] = contextvars.ContextVar("chosen_on", default=None)
+_METRICS = "metrics of the training"
+_UNNOISED = (
+    "The objective asks for {what} of the training records: such a score carries no noise, and choosing by it would"
+    " leak. Let it score by public data; or choose by the private records, with noise, for a part of the budget:"
+    " objective=tfdp.tuning.NoisyMean(lambda model: model.predict(x, verbose=0).argmax(-1) == y, stddev=0.02), or of"
+    " one output (model.predict(x, verbose=0)[:, 0] > 0.5) == y."
+)
 
 
 def watch_of(model: Any) -> Any:
@@ -43,7 +58,7 @@ def choosing(batches: Any) -> Iterator[None]:
     Args:
         batches: what the models were trained on; None where they may tell anything.
     """
-    token = _CHOSEN_ON.set(batches)
+    token = _CHOSEN_ON.set(None if batches is None else _Chosen(batches, []))
     try:
         yield
     finally:
@@ -55,18 +70,32 @@ def refuse_chosen(what: str, x: Any, y: Any = None) -> None:
 
     Warns of copies of them, as of such among validation data.
     """
-    batches = _CHOSEN_ON.get()
-    if batches is None:
+    chosen = _CHOSEN_ON.get()
+    if chosen is None:
         return
     given = x if isinstance(x, tf.data.Dataset) else (x, y)
-    if shares_records(batches, given):
-        raise ValueError(
-            f"The objective asks for {what} of the training records: such a score carries no noise, and choosing by it"
-            " would leak. Let it score by public data; or choose by the private records, with noise, for a part of the"
-            " budget: objective=tfdp.tuning.NoisyMean(lambda model: model.predict(x, verbose=0).argmax(-1) == y,"
-            " stddev=0.02), or of one output (model.predict(x, verbose=0)[:, 0] > 0.5) == y."
-        )
-    warn_of_private_rows(batches, given, "what the objective scores by")
+    if shares_records(chosen.batches, given):
+        raise ValueError(_UNNOISED.format(what=what))
+    warn_of_private_rows(chosen.batches, given, "what the objective scores by")
+
+
+class _Unlogged(dict[str, Any]):
+    """A history without what `fit` logged."""
+
+    def __missing__(self, name: str) -> Any:
+        if _CHOSEN_ON.get() is None:
+            raise KeyError(name)
+        raise ValueError(_UNNOISED.format(what=f"what fit logged ({name!r})"))
+
+
+def forget_logs(model: Any) -> None:
+    """Takes what `fit` logged of the training records, without noise, out of its history and its metrics.
+
+    An objective that asks the history for it then gets a ValueError.
+    """
+    model.history = keras.callbacks.History()
+    model.history.history = _Unlogged()
+    model.reset_metrics()
 
 
 def noted(name: str) -> Callable[..., Any]:
@@ -91,7 +120,10 @@ def noted(name: str) -> Callable[..., Any]:
             kwargs |= {"x": text_tensors(kwargs["x"])}
         try:
             with evaluating(self, x if name == "evaluate" else None):
-                return getattr(super(Looking, self), name)(*args, **kwargs)
+                found = getattr(super(Looking, self), name)(*args, **kwargs)
+            if name in ("evaluate", "test_on_batch") and (chosen := _CHOSEN_ON.get()) is not None:
+                chosen.evaluated.append(self)
+            return found
         finally:
             if self._privacy.run is None:
                 forget_metrics(self)
@@ -119,16 +151,26 @@ def evaluating(model: Any, x: Any) -> Iterator[None]:
         watch.evaluated = model.made_in_fit
 
 
-def note_metrics(model: Any, what: str) -> None:
-    """Notes that the caller of the model's method, if that is no library, reads metrics of the training records."""
-    watch = watch_of(model)
-    if watch is None or watch.evaluated == model.made_in_fit:
+def note_metrics(model: Any, what: str, results: bool = False) -> None:
+    """Notes that the caller of the model's method, if that is no library, reads metrics of the training records.
+
+    Raises: ValueError where an objective asks for their results, and evaluated nothing before.
+    """
+    watch, chosen = watch_of(model), _CHOSEN_ON.get() if results else None
+    if watch is not None and watch.evaluated == model.made_in_fit:
+        watch = None
+    if chosen is not None and any(one is model for one in chosen.evaluated):
+        chosen = None
+    if watch is None and chosen is None:
         return
     frame: Any = sys._getframe(2)
     while frame.f_code.co_name == "get_metrics_result":  # the method of a class that calls this one
         frame = frame.f_back
-    if frame.f_globals.get("__name__", "").partition(".")[0] not in ("keras", "tfdp_layers"):
-        watch.asked(what)
+    if frame.f_globals.get("__name__", "").partition(".")[0] in ("keras", "tfdp_layers"):
+        return
+    if watch is None:
+        raise ValueError(_UNNOISED.format(what="the metrics"))
+    watch.asked(what)
 
 
 class Looking(KerasMixin):
@@ -156,10 +198,16 @@ class Looking(KerasMixin):
     @property
     def metrics(self) -> list[Any]:
         """As in Keras: their results are private, in `fit`."""
-        note_metrics(self, "metrics of the training")
+        note_metrics(self, _METRICS)
         return list(super().metrics)
+
+    @property
+    def metrics_variables(self) -> list[Any]:
+        """As in Keras: private, in `fit`."""
+        note_metrics(self, _METRICS)
+        return list(super().metrics_variables)
 
     def get_metrics_result(self) -> dict[str, Any]:
         """As in Keras: private, in `fit`."""
-        note_metrics(self, "metrics of the training")
+        note_metrics(self, _METRICS, results=True)
         return dict(super().get_metrics_result())

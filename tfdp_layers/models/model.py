@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 import keras
 
+from tfdp_layers.accounting.left import leave_made
 from tfdp_layers.instances import refuse_class
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.conversion import clipped_twin, plain_model
@@ -12,7 +13,7 @@ from tfdp_layers.models.earlier import warn_of_earlier, warn_of_ordinary
 from tfdp_layers.models.elsewhere import unexpected
 from tfdp_layers.models.preprocessor import warn_of_preprocessor
 from tfdp_layers.models.training import PrivateTraining
-from tfdp_layers.structure import functional_class, inputs_of, outputs_of
+from tfdp_layers.structure import functional_class, held_by, inputs_of, outputs_of
 
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
@@ -165,6 +166,7 @@ def make_private(
             keras.models.clone_model(model, clone_function=lambda layer: clipped_twin(layer, clips, bound)),
         )
         model.set_weights(source.get_weights())
+        leave_made(map(held_by, source.weights), map(held_by, model.weights))
     private = PrivateModel(inputs_of(model), outputs_of(model), name=model.name)
     # What its weights, or those that they are copies of, cost already: weights that were paid for have one ledger.
     join_accounts(private._privacy.account, origin.weights, ())

@@ -1,5 +1,6 @@
 """What a private model remembers beside its weights, and one `fit` of it."""
 
+import contextlib
 import copy
 import os
 import threading
@@ -12,6 +13,8 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.account import Account
+from tfdp_layers.accounting.charging import note_broken_off
+from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.sightings import keep
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.models.kept import kept_of
@@ -38,6 +41,7 @@ class Run:
         settings: what its certificate and the ledger's entry were made from; see `settings_of`.
         replicas: the devices that train together, if there are several.
         plan: the steps that it is to make.
+        compiled: whether XLA compiles its step, and its batches are padded for that.
         start: the step of a fixed order at which its draws begin.
         looped: whether the loop is the caller's own.
         offered: what such a loop lets its next step draw from.
@@ -58,8 +62,9 @@ class Run:
         release: Release,
         replicas: Replicas | None = None,
         plan: Plan | None = None,
+        compiled: bool = False,
     ) -> None:
-        self.plan = plan
+        self.plan, self.compiled = plan, compiled
         self.batches, self.groups, self.release, self.replicas = batches, groups, release, replicas
         self.token: str | None = None
         self.settings: Hashable = None
@@ -188,6 +193,9 @@ class PrivacyState:
         made = run.made + (0 if over else made)
         if made and run.plan is not None:
             said = RAN_OUT if over else BROKEN_OFF
+            if not over:
+                with contextlib.suppress(LedgerError):  # a file that cannot be written: the error goes on
+                    note_broken_off(self.ledger)
             self.remark(said.format(made=f"{made:,}", planned=f"{run.plan.steps:,}"))
 
     def decided(self, what: str) -> None:

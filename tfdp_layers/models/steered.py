@@ -1,14 +1,14 @@
 """What is said of decisions by private numbers, of weights that something else than a step changed, and of errors."""
 
+from tfdp_layers.accounting.wording import BEGINNING
 from tfdp_layers.caller import warn
 
-__all__ = ["BROKEN_OFF", "CHANGED", "RAN_OUT", "STEERED", "warn_of_steering"]
+__all__ = ["BEGINNING", "BROKEN_OFF", "CHANGED", "RAN_OUT", "STEERED", "warn_of_steering"]
 
-BROKEN_OFF = (
-    "A training ended by an error out of a step, or of the drawing of its records, after {made} of its {planned} steps:"
-    " whether, and when, may depend on what a record holds (one that cannot be read, or looked up), and that is not"
-    " covered. Unless the error had nothing to do with the records, publish neither this number of steps nor what the"
-    " training left: train anew without such an error, from weights of before."
+BROKEN_OFF = BEGINNING + (
+    " after {made} of its {planned} steps: whether, and when, may depend on what a record holds (one that cannot be"
+    " read, or looked up), and that is not covered. Unless the error had nothing to do with the records, publish"
+    " neither this number of steps nor what the training left: train anew without such an error, from weights of before."
 )
 """Of a training that may tell of a record by how far it got."""
 

@@ -7,13 +7,14 @@ from typing import Any
 
 import keras
 
+from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.callbacks.steering import PUBLIC, as_accepted, decides_by, flatten_callbacks, is_unknown
+from tfdp_layers.models.deciders import Deciders
 from tfdp_layers.models.fingerprints import Held, held_of, rate_of
 from tfdp_layers.models.hooks import Hooks, is_callback, named
 from tfdp_layers.models.reach import Reach, body_of_loop, passes
 from tfdp_layers.models.steered import CHANGED
 from tfdp_layers.models.watched_logs import Histories, WatchedLogs
-from tfdp_layers.structure import held_by
 
 _SWAPPING = getattr(keras.callbacks, "SwapEMAWeights", ())
 """Of Keras' callbacks the one that changes weights for a validation."""
@@ -28,10 +29,11 @@ class Watch:
 
     Whether a decision depended on what was read, nobody can see from outside: so a callback that reads private numbers
     and stops the training, changes the learning rate or takes the weights is reported, once, and nothing is refused.
-    So is one that decides after another read, where that may leave a number for it: see `Reach`. What is read: the
-    logs, of earlier epochs too, and what the model and its metrics say of the training records (`Looking`). Not seen:
-    numbers that are taken from elsewhere, and decisions of other kinds. Weights that a callback changes, by whatever
-    way, are noted: what it took from records for that is in no ledger.
+    So is one that decides after another read, where that may leave a number for it (`Reach`), or by another, whose
+    attributes it changes (`Deciders`). What is read: the logs, of earlier epochs too, and what the model and its
+    metrics say of the training records (`Looking`). Not seen: numbers that are taken from elsewhere, and decisions of
+    other kinds. Weights that a callback changes, by whatever way, are noted: what it took from records for that is in
+    no ledger.
 
     Args:
         model: in `fit`.
@@ -61,6 +63,7 @@ class Watch:
         given = flatten_callbacks(callbacks)
         self._callbacks = list({id(one): one for one in given if is_unknown(one)}.values())
         self._deciding = [(one, name) for one in given if (name := decides_by(one)) is not None]
+        self._deciders = Deciders(given)
         self._swapping = [one for one in given if isinstance(one, _SWAPPING) and not is_unknown(one)]
         self._histories = Histories([c for c in given if isinstance(c, keras.callbacks.History)], private, self.asked)
         self._hooks = Hooks(given, self._around, self._added)
@@ -69,7 +72,7 @@ class Watch:
         self._read: dict[int, dict[str, None]] = {id(one): {} for one in self._callbacks}
         self._compared: Counter[tuple[int, int]] = Counter()
         self._running: list[Any] = []
-        self._settings: Any = None
+        self._since: list[tuple[Any, ...]] = []  # what a hook, or the body of a loop, began with, or was compared with
         self._reported = self._touched = self._moved = False
         self._stepped: Held | None = None
         self._differed = False
@@ -167,17 +170,21 @@ class Watch:
         before, self._touched = self._steering(last if name in _OF_BATCHES else None), True
         inside, self.inside = self.inside, 0  # a hook of a validation looks by itself
         self._running.append(callback)
+        self._since.append(before)
         try:
             with self._histories.watched(vars(self._model).get("history")):
                 found = hook()
         except BaseException:
             self.decided("ended fit by an exception")
+            with contextlib.suppress(ValueError, LedgerError):
+                self.compared()
             raise
         else:
-            now = self._compare(before)
+            now = self._compare(self._since[-1])
             self._last = now if name in _OF_BATCHES else None
             return found
         finally:
+            self._since.pop()
             self._running.pop()
             self.inside = inside
             self._hooks.look()  # this hook may have set others
@@ -191,28 +198,38 @@ class Watch:
         """What decisions change. Args: seen: what the weights, and others beside them, hold, where that is known."""
         optimizer = self._model.optimizer
         if self._look is None:  # not before: a model may be built by the first records
-            self._look = held_of(map(held_by, self._model.weights), self._model._read_beside_weights())
+            self._look = held_of(*self._model._read_by_steps())
         weights, others = seen or self._look()
-        return bool(self._model.stop_training), optimizer.releases_left(), rate_of(optimizer), others, weights
+        own = bool(self._model.stop_training), optimizer.releases_left(), rate_of(optimizer)
+        return *own, self._deciders.held(), others, weights
 
     def _compare(self, before: tuple[Any, ...]) -> tuple[Held, Held]:
         """Notes what was decided since `_steering()` was this. Returns: what weights, and others, hold now."""
-        stopping, left, rate, others, numbers = self._steering()
+        stopping, left, rate, deciding, others, numbers = self._steering()
         if stopping and not before[0]:
             self.decided("stopped the training")
         if left != before[1]:
             self.decided("limited the releases")
         if rate != before[2]:
             self.decided("changed the learning rate")
+        self._deciders.compare(before[3], deciding, self.decided)
         if numbers != before[-1]:
             self.decided("changed the weights")
             self._moved = True
-            self._note(f"{self._whose()} changed the weights while fit ran. {CHANGED}")
+            self._note(f"{self._whose()} changed the weights while fit ran, or the optimizer's state. {CHANGED}")
+        elif others != before[-2]:
+            self.decided("changed what the steps read")
         if (others, numbers) != before[-2:]:
             self._brought()
             if self._opened == before[-2:]:
                 self._opened = others, numbers
         return numbers, others
+
+    def compared(self) -> None:
+        """Notes what the hook, or the body of a loop, that runs has done so far: before a statement, or a file."""
+        if self._since:
+            before, self._since[-1] = self._since[-1], self._steering()
+            self._compare(before)
 
     def stepped(self) -> None:
         """The last step of an epoch was made: until `over`, what is no hook runs, as a `test_step` or `evaluate`."""
@@ -250,14 +267,13 @@ class Watch:
             self._shown()
         self._running[:] = [loop]
         self._read.setdefault(id(loop), {})
-        self._settings = self._steering()
+        self._since[:] = [self._steering()]
         self._body.enter_context(self._histories.watched(vars(self._model).get("history")))
 
     def leave(self) -> None:
         """From here on this library runs, until `enter`."""
         self._body.close()
-        before, self._settings = self._settings, None
-        self._compare(before)
+        self._compare(self._since.pop())
         self._running.clear()
         self._hooks.look()
 
@@ -265,6 +281,9 @@ class Watch:
         """Reports that the loop decided something, if it has read a private number before."""
         self._running[:] = [loop]
         self.decided(what)
+        with contextlib.suppress(ValueError, LedgerError):
+            self.compared()
+        self._since.clear()
         self._running.clear()
 
     def note(self, reader: Any, name: str) -> None:

@@ -13,7 +13,7 @@ from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.left import changed_values, leave_anew, leave_copies
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
-from tfdp_layers.accounting.released import loading, remember_later, remember_now
+from tfdp_layers.accounting.released import is_known_value, loading, remember_later, remember_now
 from tfdp_layers.accounting.stored import (
     read_paid_weights,
     read_stored_ledger,
@@ -99,7 +99,7 @@ class WeightFiles(Bookkeeping):
         self._privacy.decided("loaded weights")
         held, was = [*self.variables, *self._optimizer_variables()], self._privacy.unpaid
         before = [variable.numpy() for variable in held]
-        changed = changed_values(map(held_by, self.weights)) if public else set()
+        changed = changed_values(self._left_by_fits()) if public else set()
         self._privacy.asked = False
         try:
             with loading(), charging_what_is_kept():
@@ -111,7 +111,7 @@ class WeightFiles(Bookkeeping):
                 if not was:
                     self._refuse_unpaid_weights()  # with skip_mismatch Keras warns only
             if public:
-                leave_anew(map(held_by, self.weights), changed)
+                leave_anew(self._left_by_fits(), changed)
             remember_now()  # what was loaded has its numbers
         except BaseException:
             for variable, value in zip(held, before, strict=True):
@@ -122,8 +122,10 @@ class WeightFiles(Bookkeeping):
     def get_weights(self) -> list[Any]:
         """As in Keras."""
         self._privacy.decided("took the weights")
-        remember_handed_out(self, self.trainable_variables)
-        return list(super().get_weights())
+        found, trained = list(super().get_weights()), set(map(id, self.trainable_variables))
+        # What was read: a step of another thread may have written since, or before.
+        remember_handed_out(self, [v for one, v in zip(self.weights, found, strict=True) if id(one) in trained])
+        return found
 
     def set_weights(self, weights: Any) -> None:
         """As in Keras; what copies of released weights cost joins the ledger: where it cannot, statements refuse."""
@@ -132,7 +134,7 @@ class WeightFiles(Bookkeeping):
         with contextlib.suppress(ValueError, LedgerError):
             join_copies(self._privacy.account, weights)
         super().set_weights(weights)
-        leave_copies(map(held_by, self.weights))
+        leave_copies(map(held_by, self.weights), whole=any(map(is_known_value, weights)))
 
     def get_state_tree(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """As in Keras, without the metrics: what they hold of the records carries no noise, and this goes to files."""
@@ -187,7 +189,7 @@ class WeightFiles(Bookkeeping):
             paid: of each weight, whether a training released something into it; None where the file does not tell.
             stored: what they cost.
         """
-        weights, changed = self._trained_by_fits(), changed_values(map(held_by, self._trained_by_fits()))
+        weights, changed = self._trained_by_fits(), changed_values(self._left_by_fits())
         if paid is None or len(paid) != len(weights):
             paid = [True] * len(weights)
         theirs = [weight for weight, is_paid in zip(weights, paid, strict=True) if is_paid]

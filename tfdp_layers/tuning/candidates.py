@@ -15,6 +15,7 @@ from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.models.calibrating import rounded_up
 from tfdp_layers.models.fit_arguments import OPTIONS, as_batches
+from tfdp_layers.models.looking import forget_logs
 from tfdp_layers.optimizers.noise_multiplier import NoiseMultiplier
 from tfdp_layers.proof.specs import flat_specs
 from tfdp_layers.tuning.space import Choice
@@ -84,11 +85,12 @@ class Candidate:
             )
 
     def fit(self, model: Any) -> None:
-        """Trains a model."""
+        """Trains a model, and leaves in it none of the numbers without noise that its `fit` logged."""
         model.optimizer.multiplier = NoiseMultiplier(self.noise_multiplier)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=_HOPELESS)  # the rehearsal says it of the real steps
             model.fit(self.batches, epochs=self.epochs, verbose=0)
+        forget_logs(model)
 
     def made_up(self) -> "Candidate":
         """One epoch on a few records of zeros, drawn alike: nothing of it depends on the private ones."""

@@ -9,6 +9,7 @@ from tfdp_layers.accounting import Ledger
 from tfdp_layers.models import fit_arguments, validation
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.models.watching import is_private
+from tfdp_layers.tuning.trial_ledger import refuse_paid
 
 __all__ = ["MADE_UP", "Charged"]
 
@@ -58,13 +59,17 @@ class Charged(keras_tuner.HyperModel):
         self.scored: tuple[Any, keras.callbacks.History] | None = None
 
     def build(self, hp: Any) -> Any:
-        """The model. Raises TypeError for one that is not private."""
+        """The model. Raises TypeError for one that is not private, ValueError for weights that were paid elsewhere."""
         model = self._inner.build(hp) if isinstance(self._inner, keras_tuner.HyperModel) else self._inner(hp)
         if not isinstance(model, PrivateTraining):
             raise keras_tuner.errors.FatalTypeError(
                 "PrivateTuner trains private models: build must return tfdp.make_private(model), compiled. It returned"
                 f" {type(model).__name__}."
             )
+        try:
+            refuse_paid(model.ledger, self._ledger)
+        except ValueError as error:
+            raise keras_tuner.errors.FatalValueError(str(error)) from None
         model.ledger = self._ledger
         multiplier = getattr(getattr(model, "optimizer", None), "multiplier", None)
         self.calibrates = multiplier is None or multiplier.calibrates

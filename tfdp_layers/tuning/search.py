@@ -20,6 +20,7 @@ from tfdp_layers.instances import refuse_own_code
 from tfdp_layers.models.accounts import charge_elsewhere, disown_released, forget_released, released_values
 from tfdp_layers.models.finite import Diverged
 from tfdp_layers.models.fit_arguments import refuse_unsound_fit
+from tfdp_layers.models.looking import forget_logs
 from tfdp_layers.models.prospects import warn_of_hopeless
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.optimizers.noise_multiplier import NoiseMultiplier
@@ -29,7 +30,7 @@ from tfdp_layers.tuning.data import check_data
 from tfdp_layers.tuning.objective import Objective, objective_of
 from tfdp_layers.tuning.silence import counting_nothing, silence
 from tfdp_layers.tuning.space import Space, checked_space, draw_settings
-from tfdp_layers.tuning.trial_ledger import TrialLedger
+from tfdp_layers.tuning.trial_ledger import TrialLedger, refuse_paid
 
 __all__ = ["Found", "SearchFailed", "random_search"]
 
@@ -251,8 +252,7 @@ class _Search:
                 candidate.fit(model)
             with _fatal() if self.judge.paid else contextlib.nullcontext():
                 score = self.judge.score(model, candidate.batches)
-            model.history = keras.callbacks.History()  # its numbers carry no noise
-            model.reset_metrics()
+            forget_logs(model)  # also what the score asked for
         finally:
             if model.ledger.updates:  # else it holds what build gave it, and other models may hold that, too
                 ended |= released_values(model)
@@ -269,7 +269,7 @@ class _Search:
         model = self.build(dict(settings))
         if not isinstance(model, PrivateTraining) or getattr(model, "optimizer", None) is None:
             raise ValueError(f"build must return a compiled private model. It returned {type(model).__name__}.")
-        _refuse_paid(model.ledger)
+        refuse_paid(model.ledger)
         if not model.optimizer.multiplier.calibrates:
             raise ValueError(
                 "The search finds the noise that its budget needs: build must leave it open"
@@ -281,7 +281,7 @@ class _Search:
         """Lets a model count into a ledger of its own. Raises ValueError for one that would make other steps."""
         candidate.refuse_leaps(model)
         model.ledger = ledger = TrialLedger(self._parts(candidate))
-        _refuse_paid(ledger)
+        refuse_paid(ledger)
 
 
 @contextlib.contextmanager
@@ -297,15 +297,6 @@ def _fatal() -> Iterator[None]:
 
 def _of_trial(ledger: Ledger) -> bool:
     return isinstance(ledger, TrialLedger)
-
-
-def _refuse_paid(ledger: Ledger) -> None:
-    """Raises ValueError where a model that build returned brought what its weights cost."""
-    if ledger.steps or ledger.dataset is not None:
-        raise ValueError(
-            "build returned a model whose weights another training paid for, or that an earlier call of build"
-            " returned. Trials must share nothing: make new layers in build, from public weights if from any."
-        )
 
 
 def _said(number: NumberOfTrials, target: Budget, candidates: tuple[Candidate, ...]) -> str:

@@ -9,7 +9,7 @@ from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.certificates.independence import PROVED
 
-__all__ = ["TrialLedger", "covers"]
+__all__ = ["TrialLedger", "covers", "refuse_paid"]
 
 
 @counts_alike
@@ -78,3 +78,25 @@ def covers(paid: Release, made: AnyRelease) -> bool:
     # Its grouping has the key of another ledger; the records are those of the search.
     same = replace(same, grouping=made.grouping)
     return same == made and made.seeded <= paid.seeded and made.noise_multiplier >= paid.noise_multiplier
+
+
+def refuse_paid(ledger: Ledger, pays: Ledger | None = None) -> None:
+    """Raises ValueError where a model that build returned brought what its weights cost.
+
+    Args:
+        ledger: of that model.
+        pays: of a search whose trials may share what this one counts already.
+    """
+    if not (ledger.steps or ledger.dataset is not None) or (pays is not None and pays.holds(ledger)):
+        return
+    mend = (
+        "Trials must share nothing: make new layers in build, from public weights if from any."
+        if pays is None
+        else "Each call of build would charge that again, past the budget: make new layers in build; and what they get"
+        " of private records (layer.adapt, weights of another training), make once, before the search, and count it"
+        " in the ledger of the search: ledger.merge(layer.ledger)."
+    )
+    raise ValueError(
+        "build returned a model whose weights another training paid for, or adapt of a layer, or that an earlier call"
+        f" of build returned. {mend}"
+    )

@@ -81,19 +81,21 @@ class PrivateTuner(keras_tuner.Tuner):
         _refuse_private(oracle.objective)
         if kwargs.get("executions_per_trial", 1) != 1:
             raise ValueError("Of PrivateTuner every execution is charged: give the oracle more trials instead.")
-        if oracle.trials and _paid.get(oracle) != ledger.uid:
-            raise ValueError(f"This oracle holds {len(oracle.trials)} trials {_ELSEWHERE} Make a new oracle.")
-        self.ledger, self._spent, self._made = ledger, 0.0, 0
+        _refuse_unpaid(oracle, ledger)
+        self.ledger, self._spent, self._made, self._failed = ledger, 0.0, 0, False
         self._unbuilt: Exception | None = None
         super().__init__(oracle, Charged(hypermodel, ledger), **kwargs)
-        _paid[oracle] = ledger.uid
+        _known_of(oracle, ledger)
 
     def get_state(self) -> dict[str, Any]:
-        """As in KerasTuner, with the name of the ledger that pays."""
-        return {**super().get_state(), "ledger": self.ledger.uid}
+        """As in KerasTuner, with the name of the ledger that pays, and whether an error ended a search."""
+        return {**super().get_state(), "ledger": self.ledger.uid, "ended_by_an_error": self._failed}
 
     def reload(self) -> None:
-        """As in KerasTuner, of a search that this ledger paid for."""
+        """As in KerasTuner, of a search that this ledger paid for.
+
+        Raises: SearchFailed where an error ended that search. ValueError for one that another ledger paid for.
+        """
         with open(self._get_tuner_fname(), encoding="utf-8") as file:
             held = json.load(file)
         if not isinstance(held, dict) or held.get("ledger") != self.ledger.uid:
@@ -101,7 +103,11 @@ class PrivateTuner(keras_tuner.Tuner):
                 f"The folder {self.project_dir!r} holds a search {_ELSEWHERE} Give another project_name, or"
                 " overwrite=True; to go on with that search, the ledger that paid for it."
             )
+        if held.get("ended_by_an_error"):
+            raise SearchFailed(f"An earlier search in the folder {self.project_dir!r} failed by an error. {_ENDED}")
         super().reload()
+        for trial in _trials_of(self.oracle):
+            _note_paid(self.oracle, self.ledger, trial)
 
     def search(self, *args: Any, **kwargs: Any) -> None:
         """As in KerasTuner; a spent budget ends it with a UserWarning.
@@ -109,17 +115,20 @@ class PrivateTuner(keras_tuner.Tuner):
         Raises:
             BudgetExhausted: the budget affords no trial.
             SearchFailed: an error ended a trial elsewhere than in building its model. It may depend on what a record
-                holds: so it ends the search, the oracle hears nothing of it, and no file does. Another search with
-                this oracle is refused: what it has found ended by that error.
+                holds: so it ends the search, the oracle hears nothing of it, and the folder only that it was so.
+                Another search with this oracle, or in this folder, is refused: what it has found ended by that error.
+            ValueError: the oracle holds trials, or scores of trials, that this tuner did not make.
         """
         if self.oracle in _broken:
             raise SearchFailed(_broken[self.oracle])
+        _refuse_unpaid(self.oracle, self.ledger)
         assert self.ledger.budget is not None
         self._spent = float(epsilon(self.ledger, self.ledger.budget.delta))
         try:
             super().search(*args, **kwargs)
         except _Broken as broken:
-            _broken[self.oracle] = f"An earlier search with this oracle failed. {broken}"
+            _broken[self.oracle], self._failed = f"An earlier search with this oracle failed. {broken}", True
+            self.save()
             raise SearchFailed(str(broken)) from broken.__cause__
         except _BudgetEnded as ended:
             if self._made == 0:
@@ -129,6 +138,8 @@ class PrivateTuner(keras_tuner.Tuner):
     def _run_and_update_trial(self, trial: Any, *args: Any, **kwargs: Any) -> None:
         """As in KerasTuner; a subclass may change what goes into `run_trial`, and not what comes out of it."""
         _refuse_private(self.oracle.objective)
+        _refuse_unpaid(self.oracle, self.ledger)
+        _note_paid(self.oracle, self.ledger, trial)
         if type(self.hypermodel) is not Charged or set(replaced(self.hypermodel)) - {"build"}:  # which KerasTuner wraps
             raise keras_tuner.errors.FatalValueError(
                 "tuner.hypermodel was exchanged: whether its models count into the ledger is unknown. Make another"
@@ -150,6 +161,7 @@ class PrivateTuner(keras_tuner.Tuner):
         metrics = tuner_utils.convert_to_metrics_dict(known, self.oracle.objective)
         step = tuner_utils.get_best_step(known, self.oracle.objective)
         self.oracle.update_trial(trial.trial_id, metrics, step=step)
+        _note_paid(self.oracle, self.ledger, trial)
 
     def _tried(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
         """What `run_trial` gives.
@@ -195,23 +207,60 @@ class PrivateTuner(keras_tuner.Tuner):
         return result
 
 
-_BROKEN = (
-    "An error ({kind}) ended trial {trial}, elsewhere than in building its model. Whether a trial fails, and what the"
-    " error says, may depend on what a record holds, and no epsilon covers that: so the search ends here, and neither"
-    " KerasTuner's oracle nor its folder was told. What it found so far (scores, models, the folder, how many trials"
-    " and steps) is not to be published, as it ended because of this error. Find the cause, check or drop such"
-    " records each by itself, and search anew in another folder; what was spent stays in the ledger. Hyper-parameters"
-    " that make no model may fail: raise an error for them in build."
+_ENDED = (
+    "Whether a trial fails, and what the error says, may depend on what a record holds, and no epsilon covers that: so"
+    " the search ends here; KerasTuner's oracle was not told, and its folder only that it ended so. What it found so"
+    " far (scores, models, the folder, how many trials and steps) is not to be published, as it ended because of this"
+    " error. Find the cause, check or drop such records each by itself, and search anew in another folder; what was"
+    " spent stays in the ledger. Hyper-parameters that make no model may fail: raise an error for them in build."
 )
+_BROKEN = "An error ({kind}) ended trial {trial}, elsewhere than in building its model. " + _ENDED
 _broken: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
 """What an oracle's search failed by, in words."""
-_paid: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
-"""Which ledger pays for the trials of an oracle: its name."""
+_paid: "weakref.WeakKeyDictionary[Any, tuple[str, dict[int, tuple[Any, Any]]]]" = weakref.WeakKeyDictionary()
+"""Which ledger pays for the trials of an oracle: its name, and by their ids those trials with what they reported."""
 
 _ELSEWHERE = (
     "that this ledger did not pay for: its scores, which may carry no noise, would choose the next trials and be shown"
     " as this search's."
 )
+
+
+def _trials_of(oracle: Any) -> list[Any]:
+    """The trials that an oracle holds, so far as this process can see."""
+    return list(getattr(oracle, "trials", {}).values())
+
+
+def _known_of(oracle: Any, ledger: Ledger) -> dict[int, tuple[Any, Any]]:
+    """By their ids, the trials of an oracle that this ledger pays for from now on, with what they reported."""
+    if oracle not in _paid or _paid[oracle][0] != ledger.uid:
+        _paid[oracle] = ledger.uid, {}
+    return _paid[oracle][1]
+
+
+def _note_paid(oracle: Any, ledger: Ledger, trial: Any) -> None:
+    """Notes that this ledger pays for a trial, and what that reported so far."""
+    _known_of(oracle, ledger)[id(trial)] = trial, trial.metrics.get_config()
+
+
+def _refuse_unpaid(oracle: Any, ledger: Ledger) -> None:
+    """Raises ValueError, fatal to a search, for an oracle with trials, or scores of such, that are others than noted.
+
+    One that has only begun says nothing, where the oracle is this ledger's.
+    """
+    uid, known = _paid.get(oracle, ("", {}))
+    mine = uid == ledger.uid
+
+    def is_paid(trial: Any) -> bool:
+        _, reported = known.get(id(trial), (None, None))
+        begun = trial.status == "RUNNING" and not trial.metrics.metrics
+        return mine and (begun or reported == trial.metrics.get_config())
+
+    wrong = [one for one in _trials_of(oracle) if not is_paid(one)]
+    if wrong:
+        raise keras_tuner.errors.FatalValueError(
+            f"This oracle holds {len(wrong)} trials {_ELSEWHERE} Make a new oracle."
+        )
 
 
 def _refuse_private(objective: Any) -> None:

@@ -1,0 +1,60 @@
+"""What callbacks that are known to decide hold: whoever changes that decides in their place."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from tfdp_layers.callbacks.budget import PrivacyBudget
+from tfdp_layers.callbacks.steering import decides_by, is_unknown
+
+__all__ = ["Deciders"]
+
+_DECIDING = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore, PrivacyBudget)
+"""Beside those that decide by a metric: they decide which weights are kept, or when a training ends."""
+Attributes = list[dict[str, Any]]
+_OF_ALL = ("_model", "params")
+
+
+class Deciders:
+    """The callbacks of a training that are known to decide something, `EarlyStopping` say, and what they hold.
+
+    What they decide by, `fit` has accepted. But an attribute of theirs that the code of others changes, a `patience` or
+    a `best`, makes them decide by whatever that code read.
+
+    Args:
+        callbacks: of the training.
+    """
+
+    def __init__(self, callbacks: Sequence[Any]) -> None:
+        known = [one for one in callbacks if not is_unknown(one)]
+        self._known = [one for one in known if isinstance(one, _DECIDING) or decides_by(one) is not None]
+
+    def held(self) -> Attributes:
+        """What each holds now, by attributes, but for hooks and what Keras gives all callbacks."""
+        return [
+            {
+                name: tuple(value) if type(value) is list else value
+                for name, value in vars(one).items()
+                if not name.startswith("on_") and name not in _OF_ALL
+            }
+            for one in self._known
+        ]
+
+    def compare(self, before: Attributes, now: Attributes, decided: Callable[[str], None]) -> None:
+        """Calls `decided` with words for each callback with attributes that are others than they were."""
+        for one, old, new in zip(self._known, before, now, strict=True):
+            names = sorted(n for n in old.keys() | new.keys() if n not in old or n not in new or differ(old[n], new[n]))
+            if names:
+                decided(f"changed {', '.join(map(repr, names))} of {type(one).__name__}, by which that decides")
+
+
+def differ(old: Any, new: Any) -> bool:
+    """Whether an attribute is another one: of numbers and texts by what they are, of all else by which object it is."""
+    if old is new:
+        return False
+    if isinstance(old, tuple) and isinstance(new, tuple):
+        return len(old) != len(new) or any(map(differ, old, new))
+    plain = all(isinstance(one, bool | int | float | str | np.generic) for one in (old, new))
+    return not plain or bool(old != new)
