@@ -121,6 +121,12 @@ def test_a_change_in_a_loop_before_an_error_is_noted(error):
     assert changed(model)
 
 
+def test_the_number_of_steps_of_a_loop_is_what_was_planned():
+    model = private()
+    with model.private_run(X, Y, batch_size=12, verbose=0) as run, pytest.raises(AttributeError, match="planned"):
+        run.planned = 30
+
+
 def test_a_statement_and_a_file_inside_a_hook_or_a_loop_say_what_it_changed(tmp_path):
     class Hook(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):

@@ -249,14 +249,18 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
 
         return batch
 
-    def _first_pass(self) -> list[np.ndarray]:
-        """The draws that every pass repeats, of samplers with one order; of others none."""
+    def _first_pass(self) -> tuple[np.ndarray, ...]:
+        """The draws that every pass repeats, of samplers with one order; of others none. Nobody writes into them."""
+        self._order = object() if self.sampling.fixed else None
         draws = self.sampling.draws(self.examples, self._rng, rows=self._drawable)
-        return list(itertools.islice(draws, len(self))) if self.sampling.fixed else []
+        found = tuple(itertools.islice(draws, len(self))) if self.sampling.fixed else ()
+        for one in found:
+            one.flags.writeable = False
+        return found
 
     @property
     def order(self) -> Any:
-        return self._pass if self.sampling.fixed else None
+        return self._order
 
     def _indices(self, start: int = 0) -> tuple[Iterator[np.ndarray], np.random.Generator]:
         if self.sampling.fixed:

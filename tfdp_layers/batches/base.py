@@ -110,7 +110,7 @@ class Batches(abc.ABC):
 
     @property
     def order(self) -> Any:
-        """The fixed order that draws follow, an object of its own; None where every draw is fresh."""
+        """What stands for the fixed order that draws follow, and tells nothing of it; None where draws are fresh."""
         return None
 
     def __len__(self) -> int:

@@ -7,6 +7,7 @@ import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import tensorflow as tf
@@ -68,6 +69,8 @@ class PerLayerClipping(FlatClipping):
         clips = self.l2_norm_clip
         for clip in clips.values() if isinstance(clips, Mapping) else [clips]:
             check_bound(l2_norm_clip=clip)
+        if isinstance(clips, Mapping):  # a copy that nobody writes into
+            object.__setattr__(self, "l2_norm_clip", MappingProxyType(dict(clips)))
 
     def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
         clips = self.l2_norm_clip

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfdp_layers.federated.step_state import Kept, state_of_step
+
 if TYPE_CHECKING:
     import keras
 
@@ -30,33 +32,45 @@ def set_flat_weights(model: "keras.Model", weights: np.ndarray) -> None:
         variable.assign(part.reshape(variable.shape))
 
 
-_before: "weakref.WeakKeyDictionary[keras.Model, dict[int, tuple[Any, np.ndarray]]]" = weakref.WeakKeyDictionary()
+_before: "weakref.WeakKeyDictionary[keras.Model, dict[Any, tuple[Any, np.ndarray]]]" = weakref.WeakKeyDictionary()
 """What the variables of a model held before the first party trained it, by their ids."""
 _trained_on: "weakref.WeakKeyDictionary[keras.Model, Any]" = weakref.WeakKeyDictionary()
-"""The records of the party that a private model is of."""
+"""The records of the first party that a model is of; of a private one, or one that keeps what is not known, the only.
+"""
 
 
 class LocalState:
     """What a model keeps from step to step, of one party: of its records, too. Its weights are set anew each turn.
 
-    Moments and momentum of the optimizer, its loss scale, averages of the weights, statistics of BatchNormalization:
-    whatever a turn leaves there must not go into the next party's upload. So each party takes its own along, and begins
-    with what was there before the first of them. Parties take their turns one after the other.
+    Moments and momentum of the optimizer, its loss scale, averages of the weights, statistics of BatchNormalization,
+    states of recurrent layers: whatever a turn leaves there must not go into the next party's upload. So each party
+    takes its own along, and begins with what was there before the first of them: of all that Keras lists, and of all
+    that the traced step reads or writes. Parties take their turns one after the other.
 
     Args:
         model: built and compiled; parties of one process may share it.
+        x, y, batch_size: what a turn of the party trains on.
+
+    Raises: ValueError for a second party, where it is not known that a step keeps nothing else.
     """
 
-    def __init__(self, model: "keras.Model") -> None:
+    def __init__(self, model: "keras.Model", x: Any, y: Any, batch_size: int | None) -> None:
         optimizer = model.optimizer
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
         self._model, self._optimizer = model, optimizer
-        self._variables = [*model.variables, *optimizer.variables]
+        state = state_of_step(model, x, y, batch_size)
+        if _trained_on.setdefault(model, x) is not x and state.elsewhere:
+            raise ValueError(
+                f"Model {model.name!r} trains another party already, and may keep numbers that no variable holds"
+                f" ({state.elsewhere}): what one party leaves there would go into the other one's uploads. Give each"
+                " party a model of its own."
+            )
+        self._variables = [*model.variables, *optimizer.variables, *state.variables]
         before = _before.setdefault(model, {})
         for one in self._variables:  # of all, since which of them are trained may change
-            before.setdefault(id(one), (one, np.array(one)))
-        self._values = [before[id(one)][1] for one in self._variables]
+            before.setdefault(_key(one), (one, np.array(one)))
+        self._values = [before[_key(one)][1] for one in self._variables]
 
     def __enter__(self) -> None:
         if self._model.optimizer is not self._optimizer:
@@ -69,6 +83,11 @@ class LocalState:
 
     def __exit__(self, *_: object) -> None:
         self._values = [np.array(one) for one in self._variables]
+
+
+def _key(variable: Any) -> Any:
+    """Tells a variable of Keras', or one that a step keeps, from others."""
+    return ("kept", variable.key) if isinstance(variable, Kept) else id(variable)
 
 
 class KerasTraining:
@@ -104,7 +123,8 @@ class KerasTraining:
             )
         self.model, self.x, self.y = model, x, y
         self.options = {"batch_size": 32, "verbose": 0, **options}
-        self._own = contextlib.nullcontext() if hasattr(model, "ledger") else LocalState(model)
+        private = hasattr(model, "ledger")
+        self._own = contextlib.nullcontext() if private else LocalState(model, x, y, self.options["batch_size"])
 
     def __call__(self, weights: np.ndarray) -> np.ndarray:
         """Trains from `weights`, float32 (size,); returns the new ones. Variables that are not trained stay local."""
@@ -137,12 +157,19 @@ class CompiledEpochs:
         model: built and compiled.
         batch_size: the last batch of an epoch may be short.
         epochs: in a turn.
+
+    Raises: ValueError for a `PrivateModel`; `on`, as `LocalState`.
     """
 
     def __init__(self, model: "keras.Model", batch_size: int, epochs: int = 1) -> None:
         import tensorflow as tf
 
-        self.model, self.epochs = model, epochs
+        if hasattr(model, "ledger"):
+            raise ValueError(
+                f"Model {model.name!r} is private: its steps count only inside of fit. Use"
+                " KerasTraining(model, x, y, batch_size=..., epochs=...)."
+            )
+        self.model, self.epochs, self._batch_size = model, epochs, batch_size
 
         @tf.function(reduce_retracing=True)
         def epoch(x: tf.Tensor, y: tf.Tensor) -> None:
@@ -155,7 +182,8 @@ class CompiledEpochs:
 
     def on(self, x: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         """Returns the `Train` of a party with these records."""
-        records, labels, own = self._constant(x), self._constant(y), LocalState(self.model)
+        records, labels = self._constant(x), self._constant(y)
+        own = LocalState(self.model, x, y, self._batch_size)
 
         def train(weights: np.ndarray) -> np.ndarray:
             with own:

@@ -71,9 +71,9 @@ class Party:
     ) -> None:
         self.name = name
         self._selection = selection
-        self.weights = np.array(weights, dtype=np.float32)
+        self._weights = _own(weights)
         self.budget = budget
-        self.ledger = Ledger() if ledger is None else ledger
+        self._ledger = Ledger() if ledger is None else ledger
         check_ledger(self.ledger)
         self._train = train
         self._seeded = None if seed is None else entropy_generator(seed)
@@ -94,6 +94,30 @@ class Party:
     def selection(self) -> LargestValues | RandomAboveThreshold | SparseVector:
         """What the ledger charges, so it stays: for another one, make another party with the same ledger."""
         return self._selection
+
+    @property
+    def ledger(self) -> Ledger:
+        """Where its tests are counted, those of the past too, so it stays: for another one, make another party."""
+        return self._ledger
+
+    @property
+    def weights(self) -> np.ndarray:
+        """The local weights, float32 (size,), to read; assign others to go on from them.
+
+        They stay as many: the noise of an upload is for the number that the ledger charges. Raises ValueError for
+        others.
+        """
+        return self._weights[:]
+
+    @weights.setter
+    def weights(self, weights: np.ndarray) -> None:
+        given = _own(weights)
+        if given.shape != self._weights.shape:
+            raise ValueError(
+                f"Party {self.name!r} has weights of shape {self._weights.shape}, by which its uploads are charged."
+                f" Received: shape {given.shape}. For another model make another party with the same ledger."
+            )
+        self._weights = given
 
     @property
     def halted(self) -> bool:
@@ -150,6 +174,12 @@ class Party:
         refuse_own_code(self.selection, [SparseVector], f"The selection of party {self.name!r}")
         check_ledger(self.ledger)
         assert self._release is not None
+        if self.selection.release(len(change), seeded=self._seeded is not None) != self._release:
+            raise RuntimeError(
+                f"Party {self.name!r} would add the noise of another release than the one that its ledger charges: its"
+                f" {len(change)} weights are not as many as those that it was made with. Make another party with the"
+                " same ledger."
+            )
         self.ledger.entry_of(self._token)  # a copy of the party has a copy of the ledger, without it: ValueError
         token = self.ledger.begin(self._release)  # of its own: what another turn settles at once is another's
         if not math.isinf(self.budget.epsilon):
@@ -211,3 +241,10 @@ class Party:
             middle = (low + high) // 2
             low, high = (middle, high) if curve.at(middle) <= self.budget.epsilon else (low, middle)
         return low
+
+
+def _own(weights: np.ndarray) -> np.ndarray:
+    """A copy in float32, into which nobody writes."""
+    found = np.array(weights, dtype=np.float32)
+    found.flags.writeable = False
+    return found

@@ -6,7 +6,7 @@ Source of all of it: Shokri, Shmatikov 2015, "Privacy-preserving deep learning" 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -78,6 +78,7 @@ class LargestValues:
     private: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        _as_floats(self, "fraction", "bound")
         _check(self.fraction, self.bound)
 
     def select(self, change: np.ndarray, rng: np.random.Generator) -> Update:
@@ -105,6 +106,7 @@ class RandomAboveThreshold:
     private: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
+        _as_floats(self, "fraction", "bound", "threshold")
         _check(self.fraction, self.bound, self.threshold)
 
     def select(self, change: np.ndarray, rng: np.random.Generator) -> Update:
@@ -152,6 +154,7 @@ class SparseVector:
     private: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        _as_floats(self, "fraction", "bound", "threshold", "epsilon")
         _check(self.fraction, self.bound, self.threshold)
         if not 0.0 < self.epsilon < math.inf:
             raise ValueError(f"epsilon must be a finite number above 0. Received: {self.epsilon!r}.")
@@ -266,6 +269,12 @@ def _finite(change: np.ndarray) -> np.ndarray:
 def _update(chosen: np.ndarray | Sequence[int], change: np.ndarray, bound: float) -> Update:
     indices = np.sort(np.asarray(chosen, dtype=np.int64))
     return Update(indices, np.clip(change[indices], -bound, bound).astype(np.float32))
+
+
+def _as_floats(selection: Any, *names: str) -> None:
+    """Makes these numbers Python's own: in an integer of 8 bits, or a float of 16, scales of noise overflow."""
+    for name in names:
+        object.__setattr__(selection, name, float(getattr(selection, name)))
 
 
 def _check(fraction: float, bound: float, threshold: float = 0.0) -> None:

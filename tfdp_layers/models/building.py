@@ -44,16 +44,25 @@ def zeros_of(spec: Any) -> tf.Tensor:
     return tf.zeros([1 if d is None else d for d in spec.shape], spec.dtype)
 
 
-def settings_of(model: Any, groups: Sequence[SensitivityGroup]) -> Hashable:
-    """What a trace of the step, or an eager step, would take from the optimizer and the layers."""
+def settings_of(model: Any, groups: Sequence[SensitivityGroup], compiled: bool | None = None) -> Hashable:
+    """What a trace of the step, or an eager step, would take from the model, the optimizer and the layers.
+
+    A training keeps to what it began with, and a step that was traced with other settings is traced anew.
+
+    Args:
+        compiled: whether XLA compiles the step; what the model says now, if left out.
+    """
+    compiled = bool(model.jit_compile) if compiled is None else compiled
     names = ("use_bias", "trainable", "activation", "alignment", "backpropagate", "bound")
     layers = tuple(tuple(getattr(layer, name, None) for name in names) for layer in model._flatten_layers())
     optimizer, together = model.optimizer, int(model.steps_per_execution)
     bounds = stated_bounds(model)
     source = (id(optimizer.noise_source), optimizer.noise_source.generator)
-    noise = (source, tuple(optimizer.stddevs(groups)), optimizer.correlation, id(optimizer.memory))
+    kept = (id(optimizer.memory), id(optimizer.workers))
+    noise = (source, tuple(optimizer.stddevs(groups)), optimizer.correlation, kept)
     seeds = tuple(id(getattr(one, STANDS_FOR, one)) for one in seeds_of(model))
-    return id(optimizer), tuple(replaced(optimizer)), noise, together, layers, bounds, seeds, products_setting()
+    step = (together, compiled, products_setting())
+    return id(optimizer), tuple(replaced(optimizer)), noise, step, layers, bounds, seeds
 
 
 def seeds_of(model: Any) -> list[Any]:

@@ -167,8 +167,8 @@ def refuse_changed(run: Run, settings: Callable[[Sequence[SensitivityGroup]], Ha
     if settings(run.groups) != run.settings:
         raise RuntimeError(
             "The noise, a clip, a bound, a layer's trainable flag or seeds, how TensorFlow rounds products"
-            " (TensorFloat-32, auto_mixed_precision), or steps_per_execution was changed while fit runs: its"
-            " certificate and the ledger state the earlier ones. Change it between two calls of fit."
+            " (TensorFloat-32, auto_mixed_precision), jit_compile or steps_per_execution was changed while fit runs:"
+            " its certificate and the ledger state the earlier ones. Change it between two calls of fit."
         )
 
 

@@ -61,7 +61,6 @@ class PrivateLoop:
     Attributes:
         batch_size: the expected number of records in a draw: public, unlike the drawn number.
         epoch: how many epochs have ended, those of an earlier training that is resumed included.
-        planned: steps that it makes if nothing ends it before.
     """
 
     def __init__(self, model: Any, dataset: tf.data.Dataset, arguments: dict[str, Any]) -> None:
@@ -77,7 +76,12 @@ class PrivateLoop:
         self._epoch_logs: dict[str, Any] | None = None
         self._records: PrivateRows | None = None
         self.batch_size = int(run.batches.sampling.batch_size)
-        self.epoch, self.planned = int(run.plan.first_epoch), int(run.plan.steps)
+        self.epoch, self._planned = int(run.plan.first_epoch), int(run.plan.steps)
+
+    @property
+    def planned(self) -> int:
+        """Steps that it makes if nothing ends it before."""
+        return self._planned
 
     @property
     def made(self) -> int:

@@ -62,6 +62,7 @@ from tfdp_layers.models.unfrozen import refuse_unfrozen
 from tfdp_layers.models.validation import check_validation
 from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.models.weight_files import WeightFiles
+from tfdp_layers.optimizers.inner import refuse_wrapped
 from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report, steering
 from tfdp_layers.proof.models import constants_read, traced_sums, variables_read
@@ -100,10 +101,10 @@ class Opening(BoundedSums, WeightFiles):
         state.accept_measured = accept_measured
         with state.account.running(), self.optimizer.in_use(), self._watching(arguments):
             replicas = state.replicas_of(self._distribute_strategy)
-            pad = bool(self.jit_compile)
-            dataset = batches.dataset(pad)
+            compiled = bool(self.jit_compile)  # once: batches are padded, and steps made, by this very answer
+            dataset = batches.dataset(pad=compiled)
             try:
-                self._begin(batches, dataset.element_spec, replicas, arguments)
+                self._begin(batches, dataset.element_spec, compiled, replicas, arguments)
                 self._settle_accounts()  # weights may have been made just now
                 assert state.watch is not None
                 state.watch.opened()
@@ -112,7 +113,7 @@ class Opening(BoundedSums, WeightFiles):
                 if replicas:
                     dataset = replicas.dataset(batches)
                 elif state.require_run().start:
-                    dataset = batches.dataset(pad, state.require_run().start)
+                    dataset = batches.dataset(compiled, state.require_run().start)
                 yield dataset, arguments
             finally:
                 try:
@@ -177,7 +178,12 @@ class Opening(BoundedSums, WeightFiles):
             self._privacy.watch = None
 
     def _begin(
-        self, batches: Batches, spec: tuple[Any, ...], replicas: Replicas | None, arguments: dict[str, Any]
+        self,
+        batches: Batches,
+        spec: tuple[Any, ...],
+        compiled: bool,
+        replicas: Replicas | None,
+        arguments: dict[str, Any],
     ) -> None:
         """Certifies the model, and opens what this `fit` will release in the ledger."""
         state = self._privacy
@@ -197,9 +203,9 @@ class Opening(BoundedSums, WeightFiles):
         self.optimizer._lift_limit()
         state.largest_weight = batches.largest_weight(public_classes(outputs_of(self), self.compiled_losses))
         run = state.run = Run(
-            batches, groups, release_of(batches, groups, self.optimizer, self._privacy.ledger), replicas, plan
+            batches, groups, release_of(batches, groups, self.optimizer, state.ledger), replicas, plan, compiled
         )
-        run.settings = settings_of(self, groups)  # before code of layers, losses and metrics runs
+        run.settings = settings_of(self, groups, compiled)  # before code of layers, losses and metrics runs
         warn_of_unseen(self)
         warn_of_hopeless(run.release, groups, plan.steps)
         warn_of_lost_weights(self, batches)
@@ -222,6 +228,7 @@ class Opening(BoundedSums, WeightFiles):
 
     def _prepare(self, spec: tuple[Any, ...], replicas: Replicas | None) -> None:
         """Creates and checks all that is trained: its variables, what they cost so far, and where they live."""
+        refuse_wrapped(self.optimizer.inner_optimizer)  # it may have been changed since
         if self.optimizer.workers is None:
             self._refuse_unpaid_weights()
         require_float32(bool(self.jit_compile))
@@ -259,7 +266,8 @@ class Opening(BoundedSums, WeightFiles):
         state = self._privacy
         variables, pieces = tuple(map(id, [*self.trainable_variables, *seeds_of(self)])), run.batches.piece
         parts = (self.optimizer, self.optimizer.inner_optimizer, self.optimizer.noise_source)
-        traced = (run.release, pieces, int(self.steps_per_execution), parts, variables, str(spec), state.largest_weight)
+        given = (str(spec), state.largest_weight, bool(self.run_eagerly))
+        traced = (run.settings, run.release, pieces, parts, variables, given)
         if state.traced != traced:
             state.independence, state.sums, state.metrics, self.train_function = None, None, None, None
         if state.independence is None or self.run_eagerly:

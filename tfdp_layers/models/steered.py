@@ -8,7 +8,8 @@ __all__ = ["BEGINNING", "BROKEN_OFF", "CHANGED", "RAN_OUT", "STEERED", "warn_of_
 BROKEN_OFF = BEGINNING + (
     " after {made} of its {planned} steps: whether, and when, may depend on what a record holds (one that cannot be"
     " read, or looked up), and that is not covered. Unless the error had nothing to do with the records, publish"
-    " neither this number of steps nor what the training left: train anew without such an error, from weights of before."
+    " neither this number of steps nor what the training left: train anew without such an error, from weights of"
+    " before."
 )
 """Of a training that may tell of a record by how far it got."""
 

@@ -168,7 +168,7 @@ class BoundedSums(KerasMixin):
         static = keras.tree.flatten(x)[0].shape[0]
         # XLA needs pieces of one size, and its batches are padded to it (`Batches.dataset`): it forgets the length of a
         # shorter last piece where a function is called with it, and would sum rows twice.
-        whole = bool(self.jit_compile) or (static is not None and static % size == 0)
+        whole = self._privacy.require_run().compiled or (static is not None and static % size == 0)
 
         def body(start: tf.Tensor, totals: Sequence[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
             for (handle, _), value in zip(kept, before, strict=True):

@@ -248,12 +248,14 @@ class PrivateTraining(Predicting, Looking, Opening):
         """Keras' compiled step, or that of several replicas, counted in the ledger: see `CountedStep`."""
         if self.train_function is not None and not force:
             return self.train_function
-        replicas, together = self._privacy.require_run().replicas, int(self.steps_per_execution)
+        run, settings = self._privacy.require_run(), functools.partial(settings_of, self)
+        refuse_changed(run, settings)  # a callback may have set jit_compile, by which Keras makes the step
+        replicas, together = run.replicas, int(self.steps_per_execution)
         if replicas is None:
             step = self._make_function(self.train_step)
         else:
             step = replicas.step_function(self._parts(), together, bool(self.run_eagerly), self._privacy.hidden)
-        settings, hidden = functools.partial(settings_of, self), self._privacy.hidden
+        hidden = self._privacy.hidden
         own = [] if hidden is None else [id(one) for one in hidden.own]
         seeds = [one for one in [*seeds_of(self), *self._privacy.seeds] if id(one) not in own]
         made = CountedStep(step, together, self._privacy, self.optimizer, settings, self._stop_training, seeds, hidden)

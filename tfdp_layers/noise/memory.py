@@ -13,18 +13,20 @@ class NoiseMemory:
     """The last standard normal numbers z of a stream, one for each weight: who knows them subtracts noise.
 
     A plain object: Keras and tf.train never save or restore it, and a copy or a pickle starts a stream of its own.
-
-    Attributes:
-        streams: how many were started; a new number whenever the last numbers were forgotten.
     """
 
     def __init__(self) -> None:
-        self.streams = 0
+        self._streams = 0
         self._last: dict[tuple[Any, Any], tf.Variable] = {}  # by shape and type: what was traced keeps its own
+
+    @property
+    def streams(self) -> int:
+        """How many were started; a new number whenever the last numbers were forgotten."""
+        return self._streams
 
     def restart(self) -> None:
         """Starts a new stream, whichever weights it is for: z_{-1} = 0."""
-        self.streams += 1
+        self._streams += 1
         for last in self._last.values():
             last.assign(tf.zeros_like(last))
 
@@ -33,7 +35,7 @@ class NoiseMemory:
         key = (tuple(fresh.shape), fresh.dtype)
         with tf.init_scope():
             if key not in self._last:
-                self.streams += 1
+                self._streams += 1
                 self._last[key] = tf.Variable(tf.zeros(fresh.shape, fresh.dtype), trainable=False, name="last_noise")
         kept = self._last[key]
         last = tf.identity(kept.value())

@@ -70,6 +70,12 @@ class AdaDPOptimizer(PrivateOptimizer):
         once to the sum of a lot (lines 13 and 26), whose expected size divides it; lots are drawn as in `fit`.
     """
 
+    _FIXED = (
+        *PrivateOptimizer._FIXED,
+        *("clip_factor", "l2_norm_clip", "rate_decay", "noise_decay", "variance_threshold", "allow_generic"),
+        *("adaptive_rate", "adaptive_noise", "as_published", "scale_estimator"),
+    )
+
     def __init__(
         self,
         learning_rate: float | keras.optimizers.schedules.LearningRateSchedule = 0.002,
@@ -102,7 +108,8 @@ class AdaDPOptimizer(PrivateOptimizer):
         self.adaptive_rate, self.adaptive_noise = bool(adaptive_rate), bool(adaptive_noise)
         self.as_published = bool(as_published)
         self.scale_estimator = "coordinate" if as_published else scale_estimator
-        self._bounding = self._clamping(allow_generic)
+        self.allow_generic = bool(allow_generic)
+        self._bounding = self._clamping(self.allow_generic)
         self._batch_size = 1
         self._moments: dict[int, Any] = {}
         self._switch: Any = None

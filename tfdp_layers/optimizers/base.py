@@ -23,7 +23,7 @@ from tfdp_layers.noise import (
     numbers_of,
 )
 from tfdp_layers.optimizers.gradients import gradients_of
-from tfdp_layers.optimizers.inner import inner_optimizer, refuse_options, refuse_wrapped
+from tfdp_layers.optimizers.inner import Wrapper, inner_optimizer, refuse_options, refuse_wrapped
 from tfdp_layers.optimizers.learning_rate import LearningRate
 from tfdp_layers.optimizers.noise_multiplier import CALIBRATE, NoiseMultiplier
 from tfdp_layers.optimizers.release_limit import UNLIMITED, ReleaseLimit
@@ -31,7 +31,7 @@ from tfdp_layers.proof.steering import made_here, refuse_outside
 from tfdp_layers.sensitivity import SensitivityGroup, places_of_counts
 
 
-class PrivateOptimizer(keras.optimizers.Optimizer):
+class PrivateOptimizer(Wrapper, keras.optimizers.Optimizer):
     """Wraps a Keras optimizer: it sees gradients only after bounding, noise, and division by the expected batch size.
 
     Everything the wrapped optimizer does with them (moments, schedules, weight decay, EMA, clipping) is
@@ -59,6 +59,8 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
         TypeError: for an argument of the wrapped optimizer, such as learning_rate, or an unknown one.
     """
 
+    _FIXED: tuple[str, ...] = ("memory",)
+
     def __init__(
         self,
         optimizer: str | keras.optimizers.Optimizer,
@@ -72,11 +74,6 @@ class PrivateOptimizer(keras.optimizers.Optimizer):
     ) -> None:
         inner = inner_optimizer(optimizer)
         refuse_options(others, type(self).__name__, inner)
-        if isinstance(inner, PrivateOptimizer):
-            raise ValueError(
-                f"{type(inner).__name__} is private already: noise added twice is no more private. Wrap a plain Keras"
-                " optimizer."
-            )
         refuse_wrapped(inner)
         multiplier, correlated = NoiseMultiplier(noise_multiplier), as_correlated(noise)
         super().__init__(learning_rate=0.0, name=name)

@@ -42,6 +42,11 @@ class ClippedOptimizer(PrivateOptimizer):
         correlated noise.
     """
 
+    _FIXED = (
+        *PrivateOptimizer._FIXED,
+        *("l2_norm_clip", "clipping", "target_quantile", "threshold_rate", "allow_generic"),
+    )
+
     def __init__(
         self,
         optimizer: str | keras.optimizers.Optimizer,
@@ -72,7 +77,8 @@ class ClippedOptimizer(PrivateOptimizer):
                 f" target_quantile={target_quantile!r}, threshold_rate={threshold_rate!r}."
             )
         options = {"threshold": self.current_threshold} if clipping == "adaptive" else {}
-        bounding: Bounding = kinds[clipping](l2_norm_clip, allow_generic=allow_generic, **options)
+        bounding: Any = kinds[clipping](l2_norm_clip, allow_generic=allow_generic, **options)
+        l2_norm_clip = bounding.l2_norm_clip  # of a dict its copy, which nobody writes into
         selection = as_sparsity_preserving(sparsity_preserving, beside=kwargs.get("noise"))
         if selection is not None:
             bounding = RowCounts(bounding, selection.smallest_table, allow_generic=allow_generic)
@@ -135,11 +141,12 @@ class ClippedOptimizer(PrivateOptimizer):
 
     def get_config(self) -> dict[str, Any]:
         selection = {} if self._selection is None else {"sparsity_preserving": self._selection.config()}
+        clip = self.l2_norm_clip
         return (
             super().get_config()
             | selection
             | {
-                "l2_norm_clip": self.l2_norm_clip,
+                "l2_norm_clip": dict(clip) if isinstance(clip, Mapping) else clip,
                 "clipping": self.clipping,
                 "target_quantile": self.target_quantile,
                 "threshold_rate": self.threshold_rate,

@@ -51,6 +51,11 @@ class TanhFilteredOptimizer(PrivateOptimizer):
         one record, as in all its experiments; the printed noise does not grow with the output scale.
     """
 
+    _FIXED = (
+        *PrivateOptimizer._FIXED,
+        *("l2_norm_clip", "output_scale", "active_range", "bound", "as_published", "allow_generic"),
+    )
+
     def __init__(
         self,
         optimizer: str | keras.optimizers.Optimizer,
@@ -71,7 +76,8 @@ class TanhFilteredOptimizer(PrivateOptimizer):
         bounding = FilteredClipping(l2_norm_clip, Tanh(output_scale, active_range), clip, allow_generic=allow_generic)
         super().__init__(optimizer, noise_multiplier, **kwargs)
         self._bounding = bounding
-        self.bound, self.as_published = bound, bool(as_published)
+        self.l2_norm_clip, self.output_scale, self.active_range = l2_norm_clip, output_scale, active_range
+        self.bound, self.as_published, self.allow_generic = bound, bool(as_published), bool(allow_generic)
 
     @property
     def bounding(self) -> FilteredClipping:

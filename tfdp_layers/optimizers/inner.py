@@ -1,4 +1,4 @@
-"""The ordinary Keras optimizer that a private one wraps."""
+"""The ordinary Keras optimizer that a private one wraps, and what else an optimizer keeps for good."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,6 +7,30 @@ import keras
 
 from tfdp_layers.instances import refuse_class
 from tfdp_layers.optimizers.learning_rate import LearningRate
+
+
+class Wrapper:
+    """Mixin for private optimizers: attributes that bounds and noise were made from, and what is wrapped, stay sound.
+
+    A bound is a frozen value, noise goes on where it was left: another number beside them would be ignored, and files
+    of the optimizer would hold it.
+    """
+
+    _FIXED: tuple[str, ...] = ()
+    """Attributes that are assigned once."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raises AttributeError for a fixed attribute, ValueError for an optimizer that cannot be wrapped."""
+        if name in self._FIXED and name in vars(self):
+            kind = type(self).__name__
+            raise AttributeError(
+                f"{kind}.{name} stays what the optimizer was made with: bounds and noise follow that. Make another"
+                f" optimizer, and compile with it: model.compile(tfdp.optimizers.{kind}(...), loss=...)."
+            )
+        if name == "inner_optimizer":
+            value = inner_optimizer(value)
+            refuse_wrapped(value)
+        super().__setattr__(name, value)
 
 
 def inner_optimizer(given: Any) -> keras.optimizers.Optimizer:
@@ -58,8 +82,12 @@ def refuse_options(given: Mapping[str, Any], wrapper: str, inner: keras.optimize
 
 
 def refuse_wrapped(inner: keras.optimizers.Optimizer) -> None:
-    """Raises ValueError for a wrapped optimizer that would look at, or add up, gradients before the noise."""
+    """Raises ValueError for a wrapped optimizer that is private, or would look at, or add up, unnoised gradients."""
     name = type(inner).__name__
+    if isinstance(inner, Wrapper):
+        raise ValueError(
+            f"{name} is private already: noise added twice is no more private. Wrap a plain Keras optimizer."
+        )
     if isinstance(inner, keras.optimizers.LossScaleOptimizer) or inner.loss_scale_factor is not None:
         raise ValueError(
             f"{name} scales losses and decides on un-noised sums whether to step. Wrap the plain optimizer."
