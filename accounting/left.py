@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from tfdp_layers.accounting.released import digest_of, is_known_value, numbers_of, remember_now
+from tfdp_layers.accounting.digests import digest
+from tfdp_layers.accounting.released import is_known_value, remember_now
 
 __all__ = [
     "CHANGED_ELSEWHERE",
@@ -46,7 +47,7 @@ def leave(arrays: Iterable[Any], but: Collection[bytes] = ()) -> None:
         but: what `changed_values` gave before: values that were something else's, and still are there.
     """
     for array in arrays:
-        found = _digest(array)
+        found = digest(array)
         if found not in but:
             setattr(array, _ATTRIBUTE, found)
 
@@ -56,7 +57,7 @@ def leave_elsewhere(arrays: Iterable[Any], but: Collection[bytes] = ()) -> None:
 
     Not for what it left as it was: frozen weights that were something else's stay that in other variables.
     """
-    _left.update(found for found in map(_digest, arrays) if found not in but)
+    _left.update(found for found in map(digest, arrays) if found not in but)
 
 
 def leave_copies(arrays: Iterable[Any], whole: bool = False) -> None:
@@ -77,7 +78,7 @@ def leave_made(sources: Iterable[Any], made: Iterable[Any]) -> None:
     if sources:
         changed = are_changed(sources)
         for array in made:
-            setattr(array, _ATTRIBUTE, _OTHERS if changed else _digest(array))
+            setattr(array, _ATTRIBUTE, _OTHERS if changed else digest(array))
 
 
 def tells_of_change(notes: Iterable[str]) -> bool:
@@ -105,13 +106,9 @@ def are_watched(arrays: Iterable[Any]) -> bool:
 def changed_values(arrays: Iterable[Any]) -> set[bytes]:
     """By their digests, the values of those among these in which something was left, and that hold something else."""
     remember_now()
-    digests = [(_digest(one), one) for one in arrays if _kept(one)]
+    digests = [(digest(one), one) for one in arrays if _kept(one)]
     return {found for found, one in digests if found != _kept(one) and found not in _left}
 
 
 def _kept(array: Any) -> bytes:
     return getattr(array, _ATTRIBUTE, b"")
-
-
-def _digest(array: Any) -> bytes:
-    return digest_of(numbers_of(array))

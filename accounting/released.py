@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
-import numpy as np
-
 from tfdp_layers.accounting.account import Account, account_of
+from tfdp_layers.accounting.digests import digest_of_noisy
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.loads import Load, is_loading, loading
 from tfdp_layers.accounting.passing import Passing
@@ -18,25 +15,19 @@ from tfdp_layers.accounting.passing import Passing
 __all__ = [
     "are_unpaid",
     "costs_of",
-    "digest_of",
     "disown",
     "forget",
     "is_known_value",
     "is_loading",
     "is_paid_for",
-    "is_recognised",
     "known_values",
     "loading",
-    "numbers_of",
     "remember",
     "remember_copies",
     "remember_later",
     "remember_now",
     "remember_passing",
 ]
-
-_SMALLEST, _SMALLEST_BYTES = 3, 8
-"""Weights of fewer numbers, or bytes of quantized ones, are not recognised by their values: a few may be anyone's."""
 
 _released: dict[bytes, tuple[Ledger, ...]] = {}
 """What released values cost, by their digests: such numbers, full of noise, arise nowhere else. Ledgers that don't add
@@ -62,7 +53,7 @@ def remember(ledger: Ledger, arrays: Iterable[Any]) -> None:
         arrays: objects that NumPy reads, variables of TensorFlow among them.
     """
     cost = ledger.copy()
-    for digest in map(_digest, arrays):
+    for digest in map(digest_of_noisy, arrays):
         if digest is not None:
             _released[digest] = _together(cost, _released.get(digest, ()))
 
@@ -73,7 +64,7 @@ def remember_passing(account: Account, arrays: Iterable[Any], but: Collection[by
     Args:
         but: what `known_values` gave of those that are not its own.
     """
-    digests = map(_digest, arrays)
+    digests = map(digest_of_noisy, arrays)
     _passing.remember((digest for digest in digests if digest is not None and digest not in but), account)
 
 
@@ -98,7 +89,7 @@ def costs_of(arrays: Iterable[Any], known: Ledger | None = None, *, later: bool 
     if later:
         remember_now()
     for array in arrays if _released or _passing else ():
-        digest = _digest(array) or b""
+        digest = digest_of_noisy(array) or b""
         costs = _released.get(digest, ())
         if not costs and (passing := _passing.account_of(digest)) is not None:
             costs = (passing.ledger,)
@@ -108,7 +99,7 @@ def costs_of(arrays: Iterable[Any], known: Ledger | None = None, *, later: bool 
 
 def is_known_value(array: Any) -> bool:
     """Whether it holds numbers that some training ended with, or a copy: what they cost is known, or refused."""
-    digest = _digest(array)
+    digest = digest_of_noisy(array)
     return digest in _released or digest in _disowned
 
 
@@ -116,15 +107,9 @@ def are_unpaid(arrays: Iterable[Any]) -> bool:
     """Whether some of these are copies of values that were disowned, or of a training whose cost is not known."""
     if not (_disowned or _passing):
         return False
-    digests = [_digest(array) or b"" for array in arrays]
+    digests = [digest_of_noisy(array) or b"" for array in arrays]
     passing = (_passing.account_of(digest) for digest in digests if digest not in _released)
     return any(digest in _disowned for digest in digests) or any(one is not None and one.unpaid for one in passing)
-
-
-def is_recognised(held: Any) -> bool:
-    """Whether a copy of what this variable may hold would be recognised by its values."""
-    kind, size = np.dtype(held.dtype.as_numpy_dtype), held.shape.num_elements()
-    return (kind.kind in "fV" and size >= _SMALLEST) or (kind.itemsize == 1 and size >= _SMALLEST_BYTES)
 
 
 def remember_copies(arrays: Iterable[Any], copies: Iterable[Any]) -> None:
@@ -146,7 +131,7 @@ def is_paid_for(array: Any) -> bool:
 
 def known_values(arrays: Iterable[Any]) -> set[bytes]:
     """By what these values are remembered."""
-    return {_digest(array) or b"" for array in arrays}
+    return {digest_of_noisy(array) or b"" for array in arrays}
 
 
 def forget(values: Iterable[bytes]) -> None:
@@ -205,36 +190,3 @@ def remember_now() -> None:
             ) from error
         with contextlib.suppress(ValueError):  # another thread may have done it, too
             _later.remove(load)
-
-
-def numbers_of(array: Any) -> np.ndarray:
-    """The numbers of an array, or of a variable of TensorFlow: also while that traces a function around this."""
-    tensorflow = sys.modules.get("tensorflow")
-    if isinstance(array, np.ndarray) or tensorflow is None or tensorflow.executing_eagerly():
-        return np.asarray(array)
-    with tensorflow.init_scope():
-        return np.asarray(array)
-
-
-def digest_of(value: np.ndarray) -> bytes:
-    """Of its shape, type and numbers, which are not copied for it, or texts."""
-    found = hashlib.blake2b(repr((value.shape, value.dtype.str)).encode(), digest_size=16)
-    if value.dtype.hasobject:
-        found.update(repr(value.tolist()).encode())
-    else:
-        found.update(np.ascontiguousarray(value).reshape(-1).view(np.uint8).data)
-    return found.digest()
-
-
-def _digest(array: Any) -> bytes | None:
-    value = numbers_of(array)
-    # Equal numbers, such as the zeros that a bias starts from, were not made by noise either.
-    quantized = value.dtype.kind in "iu" and value.dtype.itemsize == 1  # longer ones count something
-    least = _SMALLEST_BYTES if quantized else _SMALLEST
-    if not (quantized or value.dtype.kind in "fV") or value.size < least or _are_equal(value.reshape(-1)):
-        return None
-    return digest_of(value)
-
-
-def _are_equal(values: np.ndarray) -> bool:
-    return bool(np.all(values[:_SMALLEST] == values[0]) and np.all(values == values[0]))

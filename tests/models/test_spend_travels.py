@@ -65,7 +65,7 @@ def test_two_models_made_of_one_base_are_charged_to_one_ledger():
 def test_two_models_that_count_apart_are_seen(monkeypatch):
     """The planted bug: weights do not say who pays for them, and nobody looks at their values."""
     monkeypatch.setattr(accounts, "open_account", lambda *_: None)
-    monkeypatch.setattr(released_numbers, "_digest", lambda _: None)
+    monkeypatch.setattr(released_numbers, "digest_of_noisy", lambda _: None)
     with pytest.raises(AssertionError):
         test_two_models_made_of_one_base_are_charged_to_one_ledger()
 

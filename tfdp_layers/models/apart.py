@@ -6,7 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.proof.interpreter import graph_named
+from tfdp_layers.proof.called import graph_named
 from tfdp_layers.proof.state import functions_of
 from tfdp_layers.proof.values import UnknownError
 

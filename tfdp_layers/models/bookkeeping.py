@@ -10,6 +10,7 @@ import numpy as np
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
+from tfdp_layers.accounting.digests import is_recognised, numbers_of, unchanged
 from tfdp_layers.accounting.left import (
     CHANGED_ELSEWHERE,
     are_changed,
@@ -19,7 +20,7 @@ from tfdp_layers.accounting.left import (
     leave_elsewhere,
     tells_of_change,
 )
-from tfdp_layers.accounting.released import is_loading, is_recognised, numbers_of
+from tfdp_layers.accounting.released import is_loading
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import leave_constants, note_of_constants, refuse_changed_constants
@@ -81,9 +82,10 @@ class Bookkeeping(KerasMixin):
         Raises: ValueError where that is not known, or counted in two ledgers.
         """
         account = self._privacy.account
-        join_accounts(account, self.weights, self.trainable_variables)
-        leave_copies(map(held_by, self.weights))
-        join_copies(account, map(held_by, self._optimizer_variables()))
+        with unchanged():
+            join_accounts(account, self.weights, self.trainable_variables)
+            leave_copies(map(held_by, self.weights))
+            join_copies(account, map(held_by, self._optimizer_variables()))
         merge_adaptations(self._flatten_layers(include_self=False), account)
 
     def _read_beside_weights(self) -> list[Any]:
@@ -171,10 +173,12 @@ class Bookkeeping(KerasMixin):
         Raises: ValueError without a delta in (0, 1), for a name that is no word or where records are protected, where
             weights came without what they cost, or where constants changed after `tfdp.public`.
         """
-        self._settle_accounts()
-        self._refuse_unpaid_weights()
-        refuse_changed_constants(self)
-        statement, remarks = Statement.from_ledger(self._privacy.ledger, check_delta(delta), unit_name), self._remarks()
+        with unchanged():
+            self._settle_accounts()
+            self._refuse_unpaid_weights()
+            refuse_changed_constants(self)
+            remarks = self._remarks()
+        statement = Statement.from_ledger(self._privacy.ledger, check_delta(delta), unit_name)
         own = any(BEGINNING in one for one in remarks)  # which say at which step
         notes = [one for one in statement.notes if not (own and BEGINNING in one)]
         return replace(statement, notes=(*notes, *remarks))
@@ -218,10 +222,11 @@ class Bookkeeping(KerasMixin):
         Args:
             beside: what else that training released, and Keras may put into weights.
         """
-        leave(self._left_by_fits(), but)
+        with unchanged():
+            leave(self._left_by_fits(), but)
+            if not tells_of_change(self._privacy.remarks):
+                leave_elsewhere(map(held_by, [*self.trainable_variables, *beside]), but)
         leave_constants(self)
-        if not tells_of_change(self._privacy.remarks):
-            leave_elsewhere(map(held_by, [*self.trainable_variables, *beside]), but)
         layers = [layer for layer in self._flatten_layers(include_self=False) if layer.weights and not layer._layers]
         held = [{id(held_by(weight)) for weight in layer.weights} for layer in layers]
         self._privacy.left = weakref.WeakKeyDictionary(zip(layers, held, strict=True))

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfdp_layers.accounting.charging import check_ledger
+from tfdp_layers.accounting.digests import unchanged
 from tfdp_layers.accounting.released import known_values
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.texts import text_tensors
@@ -119,8 +120,9 @@ class Opening(BoundedSums, WeightFiles):
                 try:
                     state.stream = stream_after(state.run, self.optimizer, self._privacy.ledger)
                     if self.made_in_fit:
-                        remember_released(state.account, released_by(self))
-                        self._leave(beside=released_by(self))
+                        with unchanged():
+                            remember_released(state.account, released_by(self))
+                            self._leave(beside=released_by(self))
                 finally:
                     state.end_run()
                     forget_metrics(self)
@@ -151,8 +153,9 @@ class Opening(BoundedSums, WeightFiles):
         for name in ("x", "y", "sample_weight", "class_weight", "batch_size"):
             arguments.pop(name, None)
         self._initial_epoch = None  # Keras keeps it from a fit that was resumed
-        self._note_change()
-        self._settle_accounts()
+        with unchanged():
+            self._note_change()
+            self._settle_accounts()
         refuse_uncounted_trials(arguments["callbacks"], self._privacy.ledger)
         warn_of_lost_count(arguments["callbacks"], self._privacy.ledger)
         warn_of_earlier_best(arguments["callbacks"])
