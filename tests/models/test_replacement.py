@@ -346,7 +346,7 @@ def test_what_weights_cost_goes_with_their_copies():
 
 @pytest.mark.slow
 def test_copies_that_lose_their_cost_are_seen(monkeypatch):
-    monkeypatch.setattr(released_numbers, "_digest", lambda _: None)
+    monkeypatch.setattr(released_numbers, "digest_of_noisy", lambda _: None)
     test_what_weights_cost_goes_with_their_copies()  # weights say who pays, whatever their values
     monkeypatch.setattr(replacement, "open_account", lambda *_: None)
     with pytest.raises(AssertionError):
