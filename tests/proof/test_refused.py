@@ -11,7 +11,22 @@ from tfdp_layers.proof import Report, prove, prove_rows
 from tfdp_layers.proof.rules import types
 
 SPEC = tf.TensorSpec((None, 6))
-NO_EVIDENCE = set(
+NOT_SAID = set(
+    types(
+        # What a variable holds, a list gives, or how large something is: not said, as it may be another number.
+        """
+    axis_by_scatter_add axis_by_scatter_nd_add axis_by_a_slice axis_by_an_optimizer axis_by_a_known_branch
+    axis_by_a_branch_in_a_branch axis_by_a_condition axis_by_less_in_a_branch axis_by_a_branch_that_did_not_read
+    axis_by_a_case axis_by_a_loop_that_does_not_settle axis_by_a_copied_handle axis_by_a_hidden_handle
+    state_written_by_a_loop_that_does_not_settle axis_never_put axis_never_put_and_pushed axis_never_put_at_the_end
+    axis_never_put_in_a_branch as_long_as_was_never_put_in_a_branch behind_as_many_as_there_are length_after_the_last
+    length_after_one_more shape_as_put last_place_under_xla last_element_under_xla size_of_an_element
+    size_of_the_last_element size_after_a_loop size_within_a_loop size_after_a_branch size_in_a_call size_of_a_default
+    size_of_a_variable
+    """
+    )
+)
+NO_EVIDENCE = NOT_SAID | set(
     types(
         # Operations without a rule, seeds that may change elsewhere, constants that are added, sizes that the prover
         # gave up on, control edges, which it does not look at: none of it is evidence.
@@ -26,6 +41,11 @@ NO_EVIDENCE = set(
     updated_by_place where_is_it whitened axis_by_an_index_from_the_end axis_by_an_index_from_the_end_of_a_row
     axis_by_a_slice_from_the_end axis_by_a_slice_beyond_the_end integer_that_no_float_is as_long_as_the_longest_list
     lists_one_after_the_other added_in_place stitched_by_half
+    signed_bytes_of_what_is_no_number short_integers_of_what_is_no_number signed_bytes_where_another_is_a_number
+    signed_bytes_where_it_is_no_number signed_bytes_of_infinity_times_zero signed_bytes_of_infinity_over_itself
+    signed_bytes_of_infinity_less_itself signed_bytes_without_one_infinity clamped_to_as_many_as_there_are
+    places_along_another_axis places_times_a_table places_chosen_by_a_table rows_along_another_axis
+    axes_that_a_function_gives_back axes_that_a_branch_gives_back
     """
     )
 )

@@ -56,6 +56,10 @@ class Gap:
         )
 
 
+NONE = Gap("", 0.0, 1.0, 1.0, _TOLERANCE)
+"""Where nothing was found, or nothing could be measured."""
+
+
 def gap_of(
     model: "PrivateTraining",
     groups: Sequence[SensitivityGroup],

@@ -17,6 +17,7 @@ from tfdp_layers.clipping.bounding import SCOPE
 from tfdp_layers.instances import kind_of
 from tfdp_layers.proof import Finding, Report
 from tfdp_layers.proof.models import prove_traced, traced_sums
+from tfdp_layers.proof.narrowing import BEYOND
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import outputs_of
 from tfdp_layers.uses.counted import ROWS_SCOPE, not_one_each
@@ -84,7 +85,7 @@ def examined(
         found = "" if report.layer else f"{culprit(model, synthetic_inputs(model, inputs_like(model, x)))}; "
         raise ValueError(
             f"Records are not independent in model {model.name!r}: {found}{stopped_by(report)}. {MEANING}"
-            f"{of_flat_labels(model, y)}{of_places(report)}"
+            f"{of_flat_labels(model, y)}{of_places(report)}{of_casts(report)}"
         )
 
     def measured() -> None:
@@ -133,6 +134,16 @@ def of_places(report: Report) -> str:
             " CategoricalCrossentropy, of which it is then measured, not proved, that records stay apart."
         )
     return " Places that come from the data must be kept inside of a record: keras.ops.clip(places, 0, size - 1)."
+
+
+def of_casts(report: Report) -> str:
+    """What to do about a layer of Keras' that casts, where numbers may be beyond the type."""
+    if report.first is None or not report.first.reason.startswith(BEYOND):
+        return ""
+    return (
+        " In front of a layer that casts by itself (RandomPosterization) put one that keeps to its value_range:"
+        " keras.layers.ReLU(max_value=1.0) for (0, 1)."
+    )
 
 
 def but_for_the_bound(report: Report) -> Report:

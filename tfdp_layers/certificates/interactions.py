@@ -9,9 +9,11 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from tfdp_layers.certificates.additivity import Gap, gap_of
+from tfdp_layers.certificates.additivity import NONE, Gap, gap_of
 from tfdp_layers.certificates.measuring import MEANING, row, traced, without_randomness
 from tfdp_layers.certificates.synthetic import inputs_like, synthetic_inputs, synthetic_labels
+from tfdp_layers.proof.narrowing import narrows
+from tfdp_layers.proof.outside import nodes_of
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import SEEDS
 
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
 
 CASES = ((5, 1.0), (7, 10.0), (67, 0.1))
 """Rows of a batch, without a common period, and the scale of its inputs; each with other weights."""
+
+ODD = (float("nan"), float("inf"), 300.0, -1.5, 3e9)
+"""Numbers that a cast to few bits may give otherwise in a vector than alone."""
+
+_EQUAL = 33
+"""Rows of a batch of equal records: more than the 32 entries of a vector."""
 
 _AGAIN = 2
 """Further draws that a gap is looked for in."""
@@ -39,7 +47,8 @@ def measure_interactions(
     A gap that no other draw of weights and records shows is rounding, and passes: where a softmax is saturated, or two
     entries of a maximum are next to equal, the last bit decides of a whole gradient. Records that meet do so at others.
 
-    It finds what it can measure: records that meet at inputs, weights or sizes unlike these are not seen.
+    It finds what it can measure: records that meet at inputs, weights or sizes unlike these are not seen. Where real
+    numbers are cast to few bits, numbers beyond those are tried as well.
 
     Args:
         function: the model's sums, of `traced_sums`.
@@ -57,6 +66,53 @@ def measure_interactions(
             f"Records are not independent in model {model.name!r}, measured on batches of {rows} records at"
             f" random weights. {MEANING} ({gap}.){gap.doubt}"
         )
+    if any(one.op == "Cast" and narrows(*types_of(one)) for one in nodes_of(function.graph)):
+        measure_odd_numbers(model, x, y, groups)
+
+
+def types_of(cast: Any) -> tuple[tf.DType, tf.DType]:
+    return tf.as_dtype(cast.attr["SrcT"].type), tf.as_dtype(cast.attr["DstT"].type)
+
+
+def measure_odd_numbers(model: "PrivateTraining", x: Any, y: Any, groups: Sequence[SensitivityGroup]) -> None:
+    """Measures that many equal records add as often what one adds, where they hold numbers beyond small types.
+
+    Raises: ValueError where they do not, at each of several draws of weights and records.
+    """
+    for number in ODD:
+        draws = (odd_gap(model, (x, y), groups, number, seed) for seed in range(1, _AGAIN + 2))
+        found = next(iter(sorted(draws, key=lambda gap: not gap.explained)))
+        if not found.explained:
+            raise ValueError(
+                f"Records are not independent in model {model.name!r}: {_EQUAL} equal records that hold {number:g} do"
+                f" not add {_EQUAL} times what one adds. A cast to an integer of few bits gives what is beyond its type"
+                f" otherwise by the place in the batch: clip first, keras.ops.clip(x, 0, 255). {MEANING} ({found}.)"
+            )
+
+
+def odd_gap(
+    model: "PrivateTraining", data: tuple[Any, Any], groups: Sequence[SensitivityGroup], number: float, seed: int
+) -> Gap:
+    """Between the sums of many equal records and as often those of one, some of whose real numbers are this one."""
+    x, y = data
+    rng = np.random.default_rng(seed)
+
+    def made_odd(t: tf.Tensor) -> tf.Tensor:
+        here = rng.random(t.shape) < 0.5
+        return tf.where(here | ~here.any(), tf.cast(number, t.dtype), t) if t.dtype.is_floating else t
+
+    with moved_weights(model, seed), without_randomness(model):
+        own = synthetic_inputs(model, specs(inputs_like(model, x)), 1, seed)
+        labels = synthetic_labels(model, own, y if y is None else specs(y), seed + 30)
+        one = keras.tree.map_structure(made_odd, own), labels
+        many = keras.tree.map_structure(lambda t: tf.repeat(t, _EQUAL, axis=0), one)
+        try:
+            alone, together = (model.bounded_gradient_sums(*rows) for rows in (one, many))
+        except tf.errors.InvalidArgumentError:  # no record holds such a number
+            return NONE
+    times = [_EQUAL * t for t in alone]
+    finite = all(bool(tf.reduce_all(tf.math.is_finite(t))) for t in (*times, *together))
+    return gap_of(model, groups, together, [times]) if finite else NONE
 
 
 def largest_gap(

@@ -181,7 +181,12 @@ def offsets(node: Node, axis: Any, *shapes: Any) -> list[Any]:
 
 
 def only_summed_over(tensor: Any) -> bool:
-    """Whether a tensor is only ever, perhaps after arithmetic entry by entry, the axes of a sum."""
+    """Whether a tensor is only ever, perhaps after arithmetic entry by entry, the axes of a sum.
+
+    What a function returns may be used in any way.
+    """
+    if any(one.name == tensor.name for one in getattr(tensor.graph, "outputs", ())):
+        return False
     return all(
         tensor is not user.inputs[0]
         if user.type == "Sum"

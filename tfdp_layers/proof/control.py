@@ -6,8 +6,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from tfdp_layers.proof.called import graph_run
 from tfdp_layers.proof.frames import BRANCH, LOOP, Frame
-from tfdp_layers.proof.interpreter import function_graph, graph_run
+from tfdp_layers.proof.interpreter import function_graph
 from tfdp_layers.proof.joining import joined
 from tfdp_layers.proof.record_loops import over_records, walk_of
 from tfdp_layers.proof.rules import Node, rule, unknown_numbers
@@ -54,8 +55,6 @@ def branch(node: Node, inputs: Sequence[Any]) -> list[Value]:
         return taken(node, names[1 - condition.entries[0]], values, "")[1]  # type: ignore[index, operator]
     because = decided_by_records(condition)
     both = [taken(node, name, values, because) for name in names]
-    for frame, _ in both:
-        node.frame.home.absorb(frame)
     pairs = list(zip(both[0][1], both[1][1], strict=True))
     if isinstance(condition, Constant):
         return [named(node, joined(a, b), i) for i, (a, b) in enumerate(pairs)]
@@ -130,9 +129,7 @@ def case(node: Node, inputs: Sequence[Any]) -> list[Value]:
     for i, function in enumerate(node.attribute("branches")):
         graph = graph_run(node.operation.graph, function.name)
         outside = outside_of(graph, node.operation.inputs[1:])
-        frame, found = node.prover.enter(node, str(i), graph, values, BRANCH, outside=outside, because=because)
-        node.frame.home.absorb(frame)
-        results.append(found)
+        results.append(node.prover.enter(node, str(i), graph, values, BRANCH, outside=outside, because=because)[1])
     if isinstance(condition, Refused):
         return [dataclasses.replace(condition, shape=None)] * len(node.operation.outputs)
     if because:
@@ -164,14 +161,13 @@ def loop(node: Node, inputs: Sequence[Any]) -> list[Value]:
     outside = unchanged(body, node.operation.inputs)
     for _ in range(_ROUNDS):
         counting = set(node.prover.counting)
-        frame, found = node.prover.enter(node, "body", body, state, LOOP, outside=outside)
+        found = node.prover.enter(node, "body", body, state, LOOP, outside=outside)[1]
         new = [named(node, joined(a, b), i) if a != b else a for i, (a, b) in enumerate(zip(state, found, strict=True))]
         if new == state and counting == node.prover.counting:
             break
         state = new
     else:
         raise UnknownError("what is known of a loop's values does not settle")
-    node.frame.home.absorb(frame)
     return decided_loop(node, condition, body, state, outside)
 
 

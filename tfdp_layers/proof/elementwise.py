@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+from tfdp_layers.proof.lists import lists_added
+from tfdp_layers.proof.narrowing import require_within
 from tfdp_layers.proof.places import with_places
 from tfdp_layers.proof.rules import Node, dims_of, refused_kind, refused_with_total, rule, same_batch, types
 from tfdp_layers.proof.sizes import Number, is_below
@@ -43,8 +45,10 @@ def elementwise(node: Node, inputs: Sequence[Any]) -> Value:
     """An entry of the result depends on the entries at its place alone, after broadcasting (`Select` on its own way).
 
     Guarantee: rows of the same records, at the same axis and laid out alike, stay rows. Constants may join them where
-    they are the same for all places along that axis.
+    they are the same for all places along that axis. Casts may depend on where an entry stands: see `narrowing`.
     """
+    if node.type == "Cast":
+        require_within(node)
     kinds = {type(value) for value in inputs}
     if kinds & {Places, Special}:
         return with_places(node, inputs)
@@ -215,27 +219,6 @@ def bitcast(node: Node, inputs: Sequence[Any]) -> Any:
     if node.operation.inputs[0].dtype.size != node.dtype().size:
         raise UnknownError("bytes as more numbers, or as fewer")
     return elementwise(node, inputs)
-
-
-def lists_added(node: Node, inputs: Sequence[ListOf]) -> Value:
-    """Lists added entry by entry: gradients of a list that is used several times."""
-    if any((value.rows, value.steps, value.length) != (None, None, None) for value in inputs):
-        raise UnknownError("lists of records added")
-    elements = [value.element for value in inputs if value.element is not None]
-    settled = [element for element in elements if element.fill != 0.0]
-    if not settled:
-        return ListOf((), element=elements[0] if elements else None)
-    first = settled[0]
-    if not isinstance(first, Rows | Total) or any(place_of(other) != place_of(first) for other in settled):
-        raise UnknownError("lists of different values added")
-    if isinstance(first, Total):
-        return ListOf((), element=Total(None, batch=first.batch))
-    return ListOf((), element=dataclasses.replace(first, fill=None, within=None, runs=None))
-
-
-def place_of(value: Value) -> Any:
-    """Where the records are in a value, to tell whether two are laid out alike."""
-    return (value.layout, value.axis) if isinstance(value, Rows) else getattr(value, "batch", None)
 
 
 @rule(

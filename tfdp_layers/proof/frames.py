@@ -101,11 +101,19 @@ class Frame:
         base = tuple(symbol(f"{self.path} variable {key}.{len(before)}[{i}]") for i in range(count))
         self.segments[key] = Segment(base, (0,) * count, self)
 
-    def absorb(self, inner: Frame) -> None:
-        """What a branch or a loop may have written is not followed any further."""
-        for key, segment in inner.segments.items():
-            if (any(segment.offset) or inner.ended.get(key)) and key in self.segments:
-                self.rebase(key, len(segment.base))
+    def wrote(self, key: int, by: tuple[int, ...] | None) -> None:
+        """A variable was written here: it holds what it held and `by`, or (None) something that nothing is known of.
+
+        The frames around this one do not follow what is added here, which may be never run, or several times: there it
+        holds something that nothing is known of, whether or not the frames in between looked at it.
+        """
+        home = self.home
+        for frame in self.outwards():
+            if frame is home and by is not None:
+                segment = frame.segment(key, len(by))
+                segment.offset = tuple(a + b for a, b in zip(segment.offset, by, strict=True))
+            elif key in frame.segments:
+                frame.rebase(key, len(frame.segments[key].base))
 
     def resolve(self, tensor: Any) -> tuple[Frame, Any]:
         """The outermost frame and tensor that this tensor is the same as: what was handed in is followed outwards."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import weakref
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
-import tensorflow as tf
-
 from tfdp_layers.proof.arithmetic import computed
+from tfdp_layers.proof.called import graph_named, graph_run
 from tfdp_layers.proof.characters import in_a_column
 from tfdp_layers.proof.constants import constant_results, equal_to_itself
 from tfdp_layers.proof.frames import CALL, Frame
@@ -18,7 +16,9 @@ from tfdp_layers.proof.functional import READS
 from tfdp_layers.proof.rules import ANY_INPUT, MAKERS, OWN, REPEATED, RULES, Node, numbers
 from tfdp_layers.proof.settling import settle
 from tfdp_layers.proof.singles import of_one_record
+from tfdp_layers.proof.state import functions_of, wrote
 from tfdp_layers.proof.texts import clamped, of_pieces
+from tfdp_layers.proof.told import TOLD, not_shown
 from tfdp_layers.proof.values import (
     Batch,
     Constant,
@@ -32,7 +32,6 @@ from tfdp_layers.proof.values import (
     Value,
 )
 
-_exchanged: weakref.WeakKeyDictionary[Any, bool] = weakref.WeakKeyDictionary()
 _FAILURES = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
@@ -63,6 +62,7 @@ class Prover:
         fresh: integers that were drawn at random, and the frames they were drawn in.
         streams: by the seed of a stateful generator, what is drawn from it.
         captured: by key, the handles that are captured from outside of all functions.
+        doubts: by operation, static shapes that are not shown to be true; see `told`.
         secret: by key, the variables whose seeds nobody knows; None where that is not asked.
     """
 
@@ -76,6 +76,7 @@ class Prover:
     fresh: dict[Any, Any] = field(default_factory=dict)
     streams: dict[Any, Any] = field(default_factory=dict)
     captured: dict[int, Any] = field(default_factory=dict)
+    doubts: dict[str, Refused] = field(default_factory=dict)
     secret: Set[int] | None = None
     operations: int = 0
 
@@ -98,16 +99,35 @@ class Prover:
     def results(self, node: Node, inputs: Sequence[Value]) -> Sequence[Value]:
         """A value for each output; refusals name the operation."""
         count = len(node.operation.outputs)
+        fault = None
         try:
             found = self.evaluate(node, inputs)
             listed = list(found) if isinstance(found, list | tuple) else [found] * count
             if len(listed) != count:
                 raise UnknownError(f"the rule of {node.type} gives {len(listed)} results")
         except RefusalError as refusal:
-            listed = [self.refused(node, str(refusal), refusal.mixed)] * count
+            fault = self.refused(node, str(refusal), refusal.mixed)
         except _FAILURES as error:
-            listed = [self.refused(node, f"the rule of {node.type} does not fit: {error}", False)] * count
-        return listed
+            fault = self.refused(node, f"the rule of {node.type} does not fit: {error}", False)
+        results = listed if fault is None else [fault] * count
+        wrote(node, inputs, fault)
+        self.believe(node, inputs, results)
+        return results
+
+    def believe(self, node: Node, inputs: Sequence[Value], results: Sequence[Value]) -> None:
+        """Notes a shape that an operation is told, where nothing shows that it is true."""
+        names = functions_of(node.operation)
+        if not names and node.type not in TOLD:
+            return
+        try:
+            functions = [graph_named(node.operation.graph, name) for name in names]
+            tensor = not_shown(node, inputs, results, functions)
+        except (RefusalError, *_FAILURES):
+            self.doubts[node.key] = self.refused(node, "functions that do not fit their call", False)
+            return
+        if tensor is not None:
+            reason = f"a shape that TensorFlow is told and does not check: {tensor.name} {tensor.shape}"
+            self.doubts[node.key] = self.refused(node, reason, False)
 
     def evaluate(self, node: Node, inputs: Sequence[Value]) -> Any:
         if node.type in ANY_INPUT and not in_a_column(inputs):
@@ -142,10 +162,15 @@ class Prover:
 
         In a loop over records it may keep how often it was run.
         """
-        handles = [value for value in inputs if isinstance(value, Handle)]
+        handles = [value.key for value in inputs if isinstance(value, Handle)]
         if node.frame.walks() and handles and node.type not in READS:
-            self.note_write(node, handles[0].key, REPEATED)
-        elif node.frame.walks() or node.frame.reason() or not all(isinstance(v, Constant | Handle) for v in inputs):
+            self.note_write(node, next((key for key in handles if key not in self.tainted), handles[0]), REPEATED)
+        elif (
+            node.frame.walks()
+            or node.frame.reason()
+            or not all(isinstance(v, Constant | Handle) for v in inputs)
+            or any(value.HasField("func") or value.list.func for value in node.operation.node_def.attr.values())
+        ):
             self.note_write(node, -1, f"operation {node.type} may keep what it is given", mixed=False)
         raise UnknownError(f"no rule for operation {node.type}")
 
@@ -225,36 +250,3 @@ def ordered(graph: Any, known: dict[str, Value]) -> Iterator[Any]:
 def function_graph(node: Node, attribute: str) -> Any:
     """The graph of a function that an operation calls. Raises UnknownError where it is not to be had."""
     return graph_run(node.operation.graph, node.attribute(attribute).name)
-
-
-def graph_run(graph: Any, name: str) -> Any:
-    """The graph that runs where a function is called by its name.
-
-    Raises: UnknownError where it is not to be had, and where Grappler may run another one in its place, which suits a
-        device.
-    """
-    inner, function = found_function(graph, name)
-    if inner not in _exchanged:
-        _exchanged[inner] = "api_implements" in function.definition.attr
-    if _exchanged[inner]:
-        raise UnknownError("a function that may be exchanged for another one (api_implements)")
-    return inner
-
-
-def graph_named(graph: Any, name: str) -> Any:
-    """The graph of a function by its name. Raises UnknownError where it is not to be had."""
-    return found_function(graph, name)[0]
-
-
-def found_function(graph: Any, name: str) -> tuple[Any, Any]:
-    while graph is not None:
-        try:
-            found = graph._get_function(name)
-        except KeyError:
-            found = None
-        if found is not None:
-            inner = getattr(found, "graph", None)
-            if isinstance(inner, tf.Graph):
-                return inner, found
-        graph = getattr(graph, "outer_graph", None)
-    raise UnknownError(f"function {name} is not to be had")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from tfdp_layers.proof.sizes import Number, varies
 from tfdp_layers.proof.values import (
     Carried,
     Constant,
@@ -78,9 +79,20 @@ def joined_shapes(a: Shape, b: Shape) -> Shape:
 
 def joined_lists(a: ListOf, b: ListOf) -> Value:
     """Lists of elements that one value covers."""
-    if (a.rows, a.steps, a.length) != (b.rows, b.steps, b.length):
+    if (a.rows, a.steps) != (b.rows, b.steps) or (a.length != b.length and (counts(a.length) or counts(b.length))):
         return Refused(None, mixed=False, reason="a list of records is one of two")
-    if a.element is None or b.element is None:
-        return a if b.element is None else b
-    element = joined(a.element, b.element)
-    return element if isinstance(element, Refused) else dataclasses.replace(a, element=element)
+    element = joined(a.element, b.element) if a.element is not None and b.element is not None else None
+    if isinstance(element, Refused):
+        return element
+    return dataclasses.replace(
+        a,
+        element=element or a.element or b.element,
+        length=a.length if a.length == b.length else None,
+        unset=a.unset or b.unset,
+        spare=a.spare or b.spare,
+        declared=a.declared if a.declared == b.declared else None,
+    )
+
+
+def counts(length: Number | None) -> bool:
+    return length is not None and varies(length)

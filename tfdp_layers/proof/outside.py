@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.proof.called import graph_named, graph_run
 from tfdp_layers.proof.functional import is_functional
-from tfdp_layers.proof.interpreter import graph_named, graph_run
 from tfdp_layers.proof.untaken import FAKE, reads_untaken
 from tfdp_layers.proof.values import UnknownError
 

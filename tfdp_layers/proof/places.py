@@ -77,8 +77,8 @@ def plain(places: Places) -> bool:
 
 
 def scalar(value: Any) -> Number:
-    """The one entry of an integer. Raises MixedError where it is something else."""
-    if not isinstance(value, Constant | Counted) or value.entries is None or len(value.entries) != 1:
+    """The one entry of an integer without axes. Raises MixedError where it is something else."""
+    if not isinstance(value, Constant | Counted) or value.entries is None or dims_of(value) != ():
         raise MixedError(_WHY)
     return value.entries[0]
 

@@ -132,6 +132,7 @@ def examined(
     paths = {resource_key(outermost(outer)): inner for inner, outer in captured.items()}
     writes = [finding(paths.get(key, "state"), fault, None, names) for key, fault in faults]
     writes += [finding("noise", fault, None, names) for fault in stale(prover)]
+    writes += [finding("shape", fault, None, names) for fault in prover.doubts.values()]
     return Report(findings, tuple(writes), prover.operations, time.perf_counter() - start)
 
 

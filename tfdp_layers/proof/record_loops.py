@@ -114,8 +114,7 @@ def over_records(node: Node, walk: Walk, body: Any, inputs: Sequence[Any]) -> li
             # Of a shape that TensorFlow does not know either, adding may make another one in every round.
             shape = value.shape if body.inputs[i].shape.is_fully_defined() else None
             state.append(Carried(shape, loop=walk.key, index=i, start=value))
-    frame, found = node.prover.enter(node, "body", body, state, RECORDS, outside=outside, loop=walk)
-    node.frame.home.absorb(frame)
+    found = node.prover.enter(node, "body", body, state, RECORDS, outside=outside, loop=walk)[1]
     return [
         value if body.inputs[i].name in outside else ended(node, walk, i, found[i]) for i, value in enumerate(inputs)
     ]

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.client.pywrap_tf_session import TF_TryEvaluateConstant_wrapper as evaluated
 
+from tfdp_layers.proof.called import graph_named
 from tfdp_layers.proof.functional import is_functional
-from tfdp_layers.proof.interpreter import graph_named
 from tfdp_layers.proof.proving import outermost, resource_key
 from tfdp_layers.proof.rules import types
 

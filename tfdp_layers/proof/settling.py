@@ -26,6 +26,7 @@ from tfdp_layers.proof.values import (
 
 Sizes: TypeAlias = "tuple[Number | None, ...]"
 _PLACES = (tf.int32, tf.int64, tf.uint32, tf.uint64)
+_REDUCTIONS = ("All", "Any", "Max", "Mean", "Min", "Prod", "Sum")
 MOST_RECORDS = 4096
 """In a batch, as far as integers of 32 bits that are computed from their number are concerned: see `fits`."""
 _INTEGERS = (tf.int32, tf.int64, tf.uint32, tf.uint64, tf.bool)
@@ -37,7 +38,7 @@ def settle(value: Value, tensor: Any, key: str, batches: Sequence[Batch]) -> Val
     An axis of `Rows` other than that of the records, and every axis of a `Constant` or `Total`, has a constant size by
     definition: where nothing is known of it, it gets a name.
 
-    Raises: UnknownError where the rule and TensorFlow contradict each other, or the rank is not known.
+    Raises: UnknownError where the rule and TensorFlow contradict each other, or TensorFlow does not know the rank.
     """
     if not isinstance(value, Constant | Counted | Rows | Places | Total | Single):
         return value
@@ -49,6 +50,8 @@ def settle(value: Value, tensor: Any, key: str, batches: Sequence[Batch]) -> Val
         if isinstance(value, Rows | Places):
             raise UnknownError("the rank is not known")
         return value
+    if static is None and not told_by_axes(tensor.op):
+        return of_unknown_rank(value)
     shape = merged(given, static, batches)
     value = within_type(value, tensor.dtype)
     if isinstance(value, Rows | Places):
@@ -59,6 +62,24 @@ def settle(value: Value, tensor: Any, key: str, batches: Sequence[Batch]) -> Val
         found = unknown_numbers(key, shape, type(value))
         return dataclasses.replace(value, shape=shape, entries=found.entries)
     return dataclasses.replace(value, shape=shape)
+
+
+def told_by_axes(operation: Any) -> bool:
+    """Whether a result's rank follows from axes, which a rule knows as numbers: those of a broadcast's gradient."""
+    return operation.type in _REDUCTIONS and operation.inputs[0].shape.rank is not None
+
+
+def of_unknown_rank(value: Value) -> Value:
+    """What is left of a value whose rank a rule says and TensorFlow does not: nothing shows that the rule is right.
+
+    A wrong rank would put the records along another axis than they are on, or make one number of several.
+
+    Raises: UnknownError for what has an axis of the records.
+    """
+    if isinstance(value, Rows | Places):
+        raise UnknownError("TensorFlow does not know the rank: say it, keras.ops.reshape or tf.ensure_shape")
+    known: dict[str, Any] = {"entries": None} if isinstance(value, Constant | Counted) else {}
+    return dataclasses.replace(value, shape=None, **known)
 
 
 def within_type(value: Any, dtype: Any) -> Any:

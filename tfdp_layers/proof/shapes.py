@@ -90,7 +90,9 @@ def alike(node: Node, inputs: Sequence[Any]) -> Value:
     """Zeros or ones, whatever the input holds."""
     fill, value = float(node.type == "OnesLike"), inputs[0]
     if isinstance(value, ListOf) and node.type == "ZerosLike":
-        return ListOf(element=None if value.element is None else zeros_of(node, value.element))
+        return zeros_of_list(node, value)
+    if isinstance(value, ListOf):
+        raise UnknownError("a list of ones")
     if isinstance(value, Rows):
         return Rows(value.shape, batch=value.batch, axis=value.axis, outer=value.outer, inner=value.inner, fill=fill)
     if isinstance(value, Single):
@@ -104,10 +106,22 @@ def alike(node: Node, inputs: Sequence[Any]) -> Value:
     return result
 
 
+def zeros_of_list(node: Node, value: ListOf) -> ListOf:
+    """As many zeros as elements."""
+    if value.steps is not None:
+        zeros = Constant((), fill=0.0)
+        return ListOf((), element=zeros, length=value.steps[2], declared=value.declared)
+    rows = None if value.rows is None else zeros_of(node, value.rows)
+    element = None if value.element is None else zeros_of(node, value.element)
+    return dataclasses.replace(value, element=element, rows=rows)
+
+
 def zeros_of(node: Node, value: Value) -> Value:
     """Zeros of the shape of a list's element."""
     if isinstance(value, Rows):
         return dataclasses.replace(value, fill=0.0, within=None, runs=None)
+    if isinstance(value, Single):
+        return dataclasses.replace(value, fill=0.0)
     return filled_with(node, value.shape, 0.0)
 
 

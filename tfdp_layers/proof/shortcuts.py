@@ -17,9 +17,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdp_layers.proof.called import graph_named
 from tfdp_layers.proof.frames import Frame
 from tfdp_layers.proof.functional import is_functional
-from tfdp_layers.proof.interpreter import graph_named
 from tfdp_layers.proof.rules import Node
 from tfdp_layers.proof.state import functions_of
 from tfdp_layers.proof.values import Everyone, MixedError

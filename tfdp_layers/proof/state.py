@@ -12,6 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdp_layers.proof.called import graph_named
 from tfdp_layers.proof.functional import READS
 from tfdp_layers.proof.rules import REPEATED, Node, only_rows, rule
 from tfdp_layers.proof.values import (
@@ -20,6 +21,7 @@ from tfdp_layers.proof.values import (
     Handle,
     MixedError,
     RefusalError,
+    Refused,
     Rows,
     UnknownError,
     Value,
@@ -68,13 +70,8 @@ def followed(node: Node, key: int) -> Any:
 @rule(*_WRITES, any_input=True)
 def write(node: Node, inputs: Sequence[Any]) -> list[Value]:
     """Writes a variable; notes it if it depends on records."""
-    try:
-        key = variable_of(inputs[0])
-    except RefusalError as refusal:
-        node.prover.note_write(node, -1, str(refusal), mixed=False)
-        return []
-    value, walking = inputs[1], bool(node.frame.walks())
-    grown = growth(node, key, value)
+    key, value, walking = variable_of(inputs[0]), inputs[1], bool(node.frame.walks())
+    grown = growth(node, inputs)
     if walking and (isinstance(value, Constant) or grown is not None) and not node.frame.reason():
         node.prover.note_write(node, key, REPEATED, rounds=True)
         node.prover.counting.add(key)
@@ -82,42 +79,68 @@ def write(node: Node, inputs: Sequence[Any]) -> list[Value]:
         node.prover.note(node, key, value)
         if isinstance(value, Constant) and node.type == "AssignVariableOp" and node.frame.home.parent is None:
             node.prover.overwritten(key)
-    follow(node, key, grown)
     return []
 
 
-def growth(node: Node, key: int, value: Any) -> tuple[int, ...] | None:
-    """By how much a variable of few integers is put up; None if that is not known, or it is put down."""
+def growth(node: Node, inputs: Sequence[Any]) -> tuple[int, ...] | None:
+    """By how much an operation puts up a variable of few integers; None if that is not known, or it is put down."""
+    if node.type not in ("AssignVariableOp", "AssignAddVariableOp"):
+        return None
+    key, value, segments = variable_of(inputs[0]), inputs[1], node.frame.home.segments
     entries = value.entries if isinstance(value, Constant | Counted) else None
-    if entries is None or node.type == "AssignSubVariableOp":
+    if entries is None or (key in segments and len(segments[key].base) != len(entries)):
         return None
-    if node.type == "AssignAddVariableOp":
-        by = entries
-    elif key in node.frame.home.segments:
-        before = node.frame.home.segments[key].entries()
-        by = tuple(a - b for a, b in zip(entries, before, strict=True))
-    else:
-        return None
+    by = entries
+    if node.type == "AssignVariableOp":
+        if key not in segments:
+            return None
+        by = tuple(a - b for a, b in zip(entries, segments[key].entries(), strict=True))
     return by if all(isinstance(n, int) and n >= 0 for n in by) else None  # type: ignore[return-value]
 
 
-def follow(node: Node, key: int, by: tuple[int, ...] | None) -> None:
-    """Keeps track of a variable of few integers: seeds must show that they change."""
-    home = node.frame.home
-    if by is not None:
-        segment = home.segment(key, len(by))
-        segment.offset = tuple(a + b for a, b in zip(segment.offset, by, strict=True))
+def wrote(node: Node, inputs: Sequence[Any], fault: Refused | None) -> None:
+    """Forgets what was known of the variables that an operation writes: of every one that does not merely read.
+
+    Called behind every operation, with a rule or without. What is added to a variable of few integers is followed,
+    since seeds must show that they change; all else sets it to something that nothing is known of. What a function
+    writes is left to its own operations, which are interpreted, unless a fault ended that before all of them were.
+    """
+    if node.type in READS or (node.functional and node.type not in _CALLS):
         return
-    node.prover.resets.add(key)
-    if key in home.segments:
-        home.rebase(key, len(home.segments[key].base))
+    keys = [value.key for value in inputs if isinstance(value, Handle)]
+    if node.type in _CALLS:
+        keys = [] if fault is None else left_out(node, keys, fault)
+    elif len(keys) < sum(tensor.dtype == tf.resource for tensor in node.operation.inputs):
+        node.prover.note_write(node, -1, "it is not known which variable is written", mixed=False)
+    by = growth(node, inputs) if inputs and isinstance(inputs[0], Handle) else None
+    for key in keys:
+        if by is None:
+            node.prover.resets.add(key)
+        node.frame.wrote(key, by)
+
+
+def left_out(node: Node, keys: list[int], fault: Refused) -> list[int]:
+    """The variables that functions may write, of which a fault left out some operations; notes them, for it is not
+    known what is written, nor whether records decide on it.
+
+    Args:
+        keys: of the variables that are handed in.
+    """
+    try:
+        found = [node.frame.values[tensor.name] for tensor in handles_written_by([node.operation])]
+    except (RefusalError, ValueError):
+        written = keys
+    else:
+        written = [value.key if isinstance(value, Handle) else -1 for value in found]
+    for key in set(written) - node.prover.tainted:
+        node.prover.note_write(node, key, fault.reason, mixed=fault.mixed)
+    return written
 
 
 @rule(*_SCATTERS, any_input=True)
 def scatter(node: Node, inputs: Sequence[Any]) -> list[Value]:
     """Writes rows of a variable; in a loop over records they tell how many rounds there were, whatever is written."""
-    key = inputs[0].key if isinstance(inputs[0], Handle) else -1
-    node.prover.resets.add(key)
+    key = variable_of(inputs[0])
     if node.frame.walks():
         node.prover.note_write(node, key, REPEATED, rounds=True)
         node.prover.counting.add(key)
@@ -165,16 +188,18 @@ def written_handles(graph: Any) -> set[str]:
 
 def handles_written_by(operations: Iterable[Any]) -> Iterator[Any]:
     """The handles that operations of one graph write to, or may; and the functions that they call."""
-    from tfdp_layers.proof.interpreter import graph_named
-
     for operation in operations:
         if operation.type not in READS and operation.type not in _CALLS:
-            yield from (source(tensor) for tensor in operation.inputs if tensor.dtype == tf.resource)
+            for tensor in operation.inputs:
+                if tensor.dtype == tf.resource:
+                    yield from sources(tensor)
         for name in functions_of(operation):
             inner = graph_named(operation.graph, name)
             tensors = list(operation.inputs)[len(operation.inputs) - len(inner.inputs) :]
             own = written_handles(inner)
-            yield from (source(outer) for one, outer in zip(inner.inputs, tensors, strict=True) if one.name in own)
+            for one, outer in zip(inner.inputs, tensors, strict=True):
+                if one.name in own:
+                    yield from sources(outer)
 
 
 def functions_of(operation: Any) -> list[str]:
@@ -182,6 +207,19 @@ def functions_of(operation: Any) -> list[str]:
     attributes = _CALLS.get(operation.type, ())
     found = [operation.get_attr(attribute) for attribute in attributes]
     return [one.name for each in found for one in (each if isinstance(each, list) else [each])]
+
+
+def sources(tensor: Any) -> list[Any]:
+    """The tensors that a handle may be a copy of: what an operation makes of handles (a function that is called, a
+    list of them) may be any of these.
+    """
+    found, todo = {}, [tensor]
+    while todo:
+        one = source(todo.pop())
+        if one.name not in found:
+            found[one.name] = one
+            todo += [given for given in one.op.inputs if given.dtype in (tf.resource, tf.variant)]
+    return list(found.values())
 
 
 def source(tensor: Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfdp_layers.proof.elementwise import NONLINEAR, of_rows
+from tfdp_layers.proof.narrowing import require_within
 from tfdp_layers.proof.rules import Node, dims_of, numbers, only_rows, refused_kind, rule, types
 from tfdp_layers.proof.values import Constant, Counted, Handle, MixedError, Pieces, Rows, UnknownError, Value
 
@@ -86,8 +87,8 @@ def require_plain_counts(size: Any, weights: Any) -> Any:
 
 
 def clamped(node: Node, inputs: Sequence[Any]) -> Value | None:
-    """What min(a, max(a, x)) is, for integers: a, whatever x is. None for anything else."""
-    if node.type != "Minimum" or not node.dtype().is_integer:
+    """What min(a, max(a, x)) is, for integers without axes: a, whatever x is. None for anything else."""
+    if node.type != "Minimum" or not node.dtype().is_integer or node.static() != ():
         return None
     for place in (0, 1):
         known, other = inputs[place], node.operation.inputs[1 - place].op
@@ -163,6 +164,7 @@ def cast(node: Node, inputs: Sequence[Any]) -> Value:
     """The same numbers in another type: of words into any, entry by entry."""
     if inputs[0].what != "words" and node.dtype() not in (tf.int32, tf.int64):
         raise MixedError("numbers of records, or of words, in a type that may not hold them")
+    require_within(node)
     return inputs[0]  # type: ignore[no-any-return]
 
 

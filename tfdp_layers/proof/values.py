@@ -154,16 +154,23 @@ class Carried(Value):
 
 @dataclass(frozen=True)
 class ListOf(Value):
-    """A TensorList whose elements all are as `element`; None where it has none yet.
+    """A TensorList whose elements all are as `element`; None where nothing was put.
 
     Attributes:
-        length: how many elements it has, where that depends on the number of records; None for a constant.
+        length: how many elements it has; None for a constant that is not known.
+        unset: whether there may be places where nothing was put, which give zeros.
+        spare: whether XLA, which does without lists that grow, may have more places than elements, of zeros at first.
+        declared: the value that the elements' shape was declared by, or a `Special` that stands for it; None where it
+            is one of several. Kernels refuse an element of another shape.
         rows: elements are those of this value along axis 0, in their order.
         steps: elements are integers; as of `Counted`.
     """
 
     element: Value | None = None
     length: Number | None = dataclasses.field(default=None, kw_only=True)
+    unset: bool = dataclasses.field(default=False, kw_only=True)
+    spare: bool = dataclasses.field(default=False, kw_only=True)
+    declared: Value | None = dataclasses.field(default=None, kw_only=True)
     rows: Value | None = dataclasses.field(default=None, kw_only=True)
     steps: tuple[Number, int, Number] | None = dataclasses.field(default=None, kw_only=True)
 

@@ -165,7 +165,7 @@ def after(walk: Walk, value: Value) -> Value:
     if put is None:
         return start
     if isinstance(start, ListOf):
-        return after_list(walk, put)
+        return dataclasses.replace(after_list(walk, put), declared=start.declared)
     if isinstance(put, Special):
         return after_places(start, put)
     assert isinstance(put, Total | Single)

@@ -2,6 +2,9 @@
 
 # ruff: noqa: E501 (names of checks are their texts)
 
+from helpers.proof.holding_edits import OF_HELD
+from helpers.proof.number_edits import OF_NUMBERS
+
 PLANTED = {
     "constants.placeholder": ("rows", "placeholder_for_what_mixes"),
     "control.branch": ("rows", "deeper_with_every_branch"),
@@ -105,7 +108,7 @@ GUARDS = {
     "convolutions.row_by_row: records laid out in one order meet records laid out in another": "cross_entropy_of_other_copies",
     "decoding.between: edges for each place in the batch": "among_four_own_edges",
     "elementwise.common_layout: records laid out in one order meet records laid out in another": "repeated_and_tiled",
-    "elementwise.lists_added: lists of different values added": "lists_of_other_copies",
+    "lists.lists_added: lists of different values added": "lists_of_other_copies",
     "elementwise.of_totals: f'{node.type} of a sum over records is not additive'": "square_of_sum",
     "gathering.by_constants: a constant with an entry for each place in the batch": "four_own_indices",
     "gathering.gather: entries of some records picked by others": "picked_by_other_copies",
@@ -118,7 +121,6 @@ GUARDS = {
     "lists.listed: a list of records is changed": "first_of_list_changed",
     "lists.put_in_round: a loop over records that puts elements to a list which has some, or other places": "a_longer_list",
     "lists.put_in_round: an element of a list that is not at its round's place": "last_row_in_a_list",
-    "lists.require_constant_length: a list as long as the batch": "as_long_a_list",
     "places.segments: rows of one record put into another's segments": "segments_of_turned",
     "places.segments: rows put into segments that are not each record's own": "segments_just_too_wide",
     "products.contracted: a product of a sum over records with another, or with rows": "matrix_of_sums",
@@ -194,10 +196,10 @@ EDITS = [
         "record_loops",
         "shape = value.shape if body.inputs[i].shape.is_fully_defined() else None",
         "shape = value.shape",
-        "growing_while_it_goes_round",
+        "growing_along_an_axis_while_it_goes_round",
     ),
-    ("lists", "ListOf((), length=found[0].limit)", "ListOf((), length=old.start.length)", "a_list_from_nothing"),
-    ("lists", "    constant_place(place)\n    return listed", "    return listed", "one_of_two_by_the_number"),
+    ("lists", "length=found[0].limit, declared", "length=start.length, declared", "a_list_from_nothing"),
+    ("lists", "shown = constant_place(place, a_list(old))", "shown = False", "one_of_two_by_the_number"),
     ("frames", "return not own and all(", "return True or all(", "size_of_another_round"),
     (
         "elementwise",
@@ -247,9 +249,8 @@ EDITS = [
     ),
     (
         "interpreter",
-        "handles and node.type not in READS:\n            self.note_write(node, handles[0].key, REPEATED)\n"
-        "        elif node.frame.walks() or",
-        "False:\n            pass\n        elif",
+        "if node.frame.walks() and handles and node.type not in READS:",
+        "if node.frame.walks():\n            pass\n        elif False:",
         "counted_by_an_optimizer",
     ),
     ("functional", "(operation.type in FUNCTIONAL or operation.type in CALLS)", "True", "added_in_place"),
@@ -295,5 +296,7 @@ EDITS = [
     ("arithmetic", "if b == 0 or not (is_below(0, b) or is_below(b, 0)):", "if b == 0:", "quotient_of_nothing"),
     ("walks", "size == rows and batch.size == rows * walk.rounds", "size == rows", "slices_of_three_beyond_the_end"),
     ("randomness", 'if node.type == "RandomShuffle":', "if False:", "seed_of_a_shuffled_constant"),
+    *OF_HELD,
+    *OF_NUMBERS,
 ]
 """Module, text, what it is replaced with, what is proved then."""
