@@ -16,6 +16,8 @@ from tfdp_layers.proof.arithmetic import OPERATIONS
 slow = pytest.mark.slow
 CAREFUL = ("SplitV", "Reshape", "Tile", "Slice", "GatherV2", "InvertPermutation", "FloorDiv", "Range")
 """Operations that NumPy takes arguments of which TensorFlow's kernels refuse."""
+OF_UNKNOWN_RANK = ("ExpandDims", "StridedSlice")
+"""Operations that say nothing of the numbers here: of axes that are no constants TensorFlow does not know the rank."""
 BUGS = {
     "sums along a dropped axis": ("reshaping", "None if axis in dims else axis", "axis", 2000),
     "numbers beyond a type": ("settling", "entries=None, fill=None)", "entries=None)", 3000),
@@ -65,7 +67,7 @@ def test_nothing_is_said_of_what_a_kernel_refuses(name: str) -> None:
         for entries, numbers in zip(said, computed, strict=True):
             said_something += entries is not None
             assert entries is None or list(entries) == [int(n) for n in np.ravel(numbers)], f"seed {seed}"
-    assert said_something, "nothing was compared"
+    assert bool(said_something) == (name not in OF_UNKNOWN_RANK), "nothing was compared"
 
 
 def test_every_operation_is_called() -> None:
