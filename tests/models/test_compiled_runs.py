@@ -89,6 +89,7 @@ class Sets(keras.callbacks.Callback):
             self.model.jit_compile = self._value if hook == self._hook else not self._value
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("first", "sets"),
     [

@@ -45,6 +45,7 @@ def setting(callback, **values):
     return lambda: vars(callback).update(values)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("first", [True, False], ids=["before it", "behind it"])
 @pytest.mark.parametrize("at", ["on_epoch_end", "on_train_batch_end"])
 def test_a_training_that_ends_by_the_training_loss_through_early_stopping_is_noted(first, at):

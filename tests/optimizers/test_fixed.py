@@ -107,6 +107,7 @@ def test_what_the_constructor_does_not_wrap_cannot_be_assigned(said: str) -> Non
     assert optimizer.inner_optimizer is inner
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("said", "name", "value"),
     [("scales losses", "loss_scale_factor", 8.0), ("accumulation", "gradient_accumulation_steps", 4)],

@@ -226,6 +226,7 @@ SET_BACK = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", SET_BACK)
 def test_masks_of_a_state_that_is_set_back_are_not_proved(name):
     model = model_with(Masked(SET_BACK[name]))

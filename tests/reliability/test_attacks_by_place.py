@@ -107,6 +107,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_what_moves_the_sum_beyond_its_bound_is_not_proved(name):
     function, x, counts = ATTACKS[name]
@@ -130,6 +131,7 @@ def found_of(model):
 # Casts ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("shape", "records", "top"), [((2, 2, 1), 8, 1.0), ((1, 1, 3), 11, 255.0)])
 def test_posterized_images_beyond_their_range_are_refused_and_the_fix_of_the_error_works(shape, records, top):
     def posterized():
@@ -241,17 +243,20 @@ FINE = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", READERS)
 def test_memory_of_others_that_a_branch_may_read_is_refused(name):
     with pytest.raises(ValueError, match="FakeParam"):
         tfdp.check_independence(model_of(handed(READERS[name])))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", FINE)
 def test_memory_of_others_that_nothing_reads_is_let_in(name):
     assert tfdp.check_independence(model_of(handed(FINE[name]))).proved
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["the same side", "another condition"])
 def test_without_a_look_at_who_decides_they_pass(name, monkeypatch):
     monkeypatch.setattr(untaken, "excluded", lambda side, sides: bool(sides))
@@ -277,6 +282,7 @@ BRANCHES = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", BRANCHES)
 def test_gradients_of_branches_under_xla_read_what_was_computed(name):
     def gradient(x, gate):

@@ -91,6 +91,7 @@ def test_two_joined_ledgers_are_one_whoever_holds_them():
 # Hooks and loops ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_a_change_before_an_error_is_noted(error, tmp_path):
     class Hook(keras.callbacks.Callback):
@@ -106,6 +107,7 @@ def test_a_change_before_an_error_is_noted(error, tmp_path):
     assert changed(fit(model))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_a_change_in_a_loop_before_an_error_is_noted(error):
     model = private()
@@ -196,6 +198,7 @@ class Held(keras.optimizers.schedules.LearningRateSchedule):
         return self.rate
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("what", ["loss", "schedule"])
 @pytest.mark.parametrize("reads", [True, False])
 def test_what_steps_read_is_a_decision(what, reads):
@@ -212,6 +215,7 @@ def test_what_steps_read_is_a_decision(what, reads):
     assert not changed(model)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("moment", ["before fit", "after fit", "after load"])
 def test_what_an_adapted_layer_holds_is_compared(moment, tmp_path):
     layer = tfdp.layers.PrivateNormalization(3.0, -3.0, 3.0)
@@ -254,6 +258,7 @@ COPIES = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("copy", COPIES.values(), ids=COPIES)
 def test_copies_made_here_are_compared_too(copy):
     layers = [kl.Dense(4, name="frozen", trainable=False), kl.BatchNormalization(trainable=False), kl.Dense(1)]

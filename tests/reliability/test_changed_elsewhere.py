@@ -122,7 +122,7 @@ CASES = [(made, change) for made in MADE for change in CHANGES]
 NOT_SEEN = [("that were set", "one number"), ("that were set", "a moving average")]
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("made", "change"), [case for case in CASES if case not in NOT_SEEN])
 def test_what_something_else_wrote_into_weights_is_said(made, change, tmp_path, capsys):
     model = MADE[made](tmp_path)
@@ -150,7 +150,7 @@ LOADED = {
 }
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", LOADED)
 def test_a_change_before_the_first_look_is_not_taken_for_what_the_file_brought(name, change, tmp_path):

@@ -17,7 +17,7 @@ from tfdp_layers.models import hooks
 kc = keras.callbacks
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(4)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("call", ["fit", "private_run"])
 @pytest.mark.parametrize("name", slow_but([*QUICK, "its own, again"], LATE))
