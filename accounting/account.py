@@ -92,9 +92,7 @@ class Account:
                 stays, goes = (mine, theirs) if _rank(mine) > _rank(theirs) else (theirs, mine)
                 _refuse_two(stays, goes)
                 if stays._ledger is not goes._ledger:
-                    if not stays._ledger.holds(goes._ledger):
-                        stays._ledger.merge(goes._ledger)
-                    stays._ledger.stand_for(goes._ledger)
+                    _take_in(stays._ledger, goes._ledger)
                 stays._unpaid |= goes._unpaid
                 stays._remarks += [one for one in goes._remarks if one not in stays._remarks]
                 for thread, files in goes._saving.items():
@@ -125,6 +123,11 @@ class Account:
         finally:
             with _joining:
                 self.root._running = 0
+
+    @property
+    def trains(self) -> bool:
+        """Whether a `fit` runs on a joined account."""
+        return bool(self.root._running)
 
     def refuse_other_thread(self) -> None:
         """Raises RuntimeError where a `fit` of another thread changes the weights that are to be saved or copied.
@@ -171,6 +174,23 @@ def open_account(weights: Any, account: Account) -> None:
         setattr(weights, _ATTRIBUTE, account)
     else:
         account.join([earlier])
+
+
+def _take_in(ledger: Ledger, other: Ledger) -> None:
+    """Takes over what another ledger counted, which, in memory, is a name of this one from then on. Raises: `merge`.
+
+    Nobody charges it meanwhile, and what is in force for it goes on: tokens, and budgets of trainings.
+    """
+    with other._threads, ledger._threads:
+        if not ledger.holds(other):
+            ledger.merge(other)
+        if other.path is None and type(other) is type(ledger) and not ledger.is_copy:
+            ledger._segments.update(other._segments)
+            ledger._kept.update(other._kept)
+            other._threads.join(ledger._threads)
+            for one in list(other._names):
+                ledger._names.add(one)
+                one.__dict__ = ledger.__dict__
 
 
 def _is_kept(ledger: Ledger) -> bool:

@@ -2,10 +2,11 @@
 
 import os
 import secrets
-import threading
+import weakref
 from dataclasses import replace
 from typing import Any
 
+from tfdp_layers.accounting.alone import Alone
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.grouping import groupings_known, refuse_regrouping
@@ -71,7 +72,7 @@ class Ledger(View):
         self._segments: dict[str, Segment] = {}
         self._own: dict[AnyRelease, str] = {}
         self._kept: dict[str, list[Limit]] = {}
-        self._threads, self.spared = threading.RLock(), Sparing()
+        self._threads, self.spared, self._names = Alone(), Sparing(), weakref.WeakSet([self])
         hold(self)
         if dataset is not None or budget is not None:
             wanted = None if budget is None else Budget.of(budget)
@@ -258,13 +259,6 @@ class Ledger(View):
                 limit.refuse(self._state.entries, theirs.entries)
             self._state.merge(theirs)
 
-    def stand_for(self, other: "Ledger") -> None:
-        """Makes another one in memory, which this holds all of, a name of this: charges to either are in both."""
-        with other._threads, self._threads:
-            if other.path is None and type(other) is type(self):
-                self._segments.update(other._segments)
-                other.__dict__ = self.__dict__
-
     @property
     def is_copy(self) -> bool:
         """Whether this is a copy of the ledger of a data set, which may be read and merged, not charged."""
@@ -341,7 +335,7 @@ class Ledger(View):
 
     def _after_fork(self) -> None:
         """In a forked process: new entries, and a lock of its own, since the other process goes on with the old."""
-        self._threads = threading.RLock()
+        self._threads = Alone()
         self._own.clear()
         for segment in self._segments.values():
             segment.restart(secrets.token_hex(16))

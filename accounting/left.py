@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from tfdp_layers.accounting.account import account_of
 from tfdp_layers.accounting.digests import digest
 from tfdp_layers.accounting.released import is_known_value, remember_now
 
@@ -72,11 +73,11 @@ def leave_copies(arrays: Iterable[Any], whole: bool = False) -> None:
 def leave_made(sources: Iterable[Any], made: Iterable[Any]) -> None:
     """Watches variables that were made from others in which something was left, if only as their copies.
 
-    Where these hold something else by now, so do those.
+    Where these hold something else by now, so do those; not of what a training that goes on writes to.
     """
     sources = [one for one in sources if _kept(one)]
     if sources:
-        changed = are_changed(sources)
+        changed = are_changed(one for one in sources if not _is_trained(one))
         for array in made:
             setattr(array, _ATTRIBUTE, _OTHERS if changed else digest(array))
 
@@ -108,6 +109,11 @@ def changed_values(arrays: Iterable[Any]) -> set[bytes]:
     remember_now()
     digests = [(digest(one), one) for one in arrays if _kept(one)]
     return {found for found, one in digests if found != _kept(one) and found not in _left}
+
+
+def _is_trained(array: Any) -> bool:
+    account = account_of(array)
+    return account is not None and account.trains
 
 
 def _kept(array: Any) -> bytes:

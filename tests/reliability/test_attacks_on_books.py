@@ -1,5 +1,8 @@
 """What a statement once left out: replaced ledgers, changes of what is no weight, copies, hooks that raise."""
 
+import itertools
+import threading
+import time
 import warnings
 
 import keras
@@ -8,13 +11,15 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
-from tfdp_layers.accounting import Ledger, epsilon
+from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon
+from tfdp_layers.accounting.account import Account
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(24, 4)).astype("float32"), RNG.normal(size=(24, 1)).astype("float32")
 MEAN = X.mean(0)
 kl = keras.layers
 BOOKS = "it took from records"
+RELEASE = Release((GroupNoise("all", 1.0, 3.0),), tfdp.sampling.Poisson(12), 24)
 
 
 def network():
@@ -86,6 +91,50 @@ def test_two_joined_ledgers_are_one_whoever_holds_them():
     assert float(epsilon(first, 1e-5)) > both
     fit(a)
     assert first.steps == second.steps == a.ledger.steps == b.ledger.steps
+
+
+def test_names_of_a_ledger_that_is_joined_again_go_along():
+    ledgers = [Ledger() for _ in range(4)]
+    accounts = [Account(one) for one in ledgers]
+    for account, other in itertools.pairwise(accounts):
+        other.join([account])
+        account.join([other])
+    token = ledgers[0].begin(RELEASE)
+    ledgers[0].reserve(token, 3)
+    assert [one.steps for one in ledgers] == [3] * 4
+    ledgers[3].settle(token, 2)  # a name of the same: so are its tokens
+    assert [one.steps for one in ledgers] == [2] * 4
+
+
+def test_a_budget_in_force_stays_when_ledgers_are_joined():
+    mine, others = Ledger(), Ledger()
+    token = mine.begin(RELEASE)
+    mine.keep_to(token, (1.0, 1e-5))
+    others.reserve(others.begin(RELEASE), 1)
+    Account(others).join([Account(mine)])
+    with pytest.raises(tfdp.accounting.BudgetExhausted):
+        others.reserve(others.begin(RELEASE), 10_000)
+
+
+def test_no_charge_is_lost_while_ledgers_are_joined():
+    for _ in range(20):
+        mine, others = Ledger(), Ledger()
+        others.reserve(others.begin(RELEASE), 1)
+        token, made, ended = mine.begin(RELEASE), [0], threading.Event()
+
+        def charge(mine=mine, token=token, made=made, ended=ended):
+            while not ended.is_set():
+                mine.reserve(token, 1)
+                made[0] += 1
+
+        thread = threading.Thread(target=charge)
+        thread.start()
+        while made[0] < 50:
+            time.sleep(0)
+        Account(others).join([Account(mine)])
+        ended.set()
+        thread.join()
+        assert mine.steps == others.steps == made[0] + 1
 
 
 # Hooks and loops ------------------------------------------------------------------------------------------------------
@@ -298,6 +347,59 @@ def test_constants_that_no_training_accepted_are_noted(tmp_path):
     assert notes(whole) == []
     accepted = fit(compiled(tfdp.PrivateSequential([keras.Input((4,)), scale, kl.Dense(1)])))
     assert notes(accepted) == notes(file_of(accepted, tmp_path / "n.keras")) == []
+
+
+def test_weights_that_are_loaded_answer_for_no_vocabulary(tmp_path):
+    def built(words):
+        lookup = kl.StringLookup(max_tokens=8)
+        lookup.set_vocabulary(words)
+        inputs = keras.Input((1,), dtype="string")
+        return compiled(
+            tfdp.PrivateModel(inputs, kl.Dense(1)(kl.Flatten()(kl.Embedding(8, 2)(lookup(inputs)))))
+        ), lookup
+
+    words, labels = np.array([["a"], ["b"]] * 12, object), Y
+    model, lookup = built(["a", "b", "c"])
+    tfdp.public(lookup)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model.fit(words, labels, batch_size=12, verbose=0)
+    assert notes(model) == []
+    model.save_weights(tmp_path / "m.weights.h5")
+    other, lookup = built(["Ann", "Bob", "Cleo"])
+    other.load_weights(tmp_path / "m.weights.h5")
+    assert any("Constants of the layers" in one for one in notes(other))
+    loaded = file_of(other, tmp_path / "m.keras")
+    assert any("Constants of the layers" in one for one in notes(loaded))
+    tfdp.public(loaded)
+    assert notes(loaded) == []
+
+
+def test_weights_of_others_that_a_training_leaves_as_they_were_stay_noted():
+    model = fit(private())
+    poison(model)
+    other = compiled(tfdp.make_private(keras.Sequential([keras.Input((4,)), model.get_layer("frozen"), kl.Dense(1)])))
+    fit(other)
+    assert changed(model)
+    assert changed(other)
+
+
+def test_momentum_that_starts_anew_is_no_change():
+    model = fit(private())
+    for one in momenta(model):
+        one.assign(np.zeros(one.shape))
+    assert notes(model) == []
+    assert notes(fit(model)) == []
+
+
+def test_copies_in_the_middle_of_a_second_training_are_no_change():
+    class Hook(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            copies.append(tfdp.make_private(self.model.to_keras()))
+
+    copies, model = [], fit(private())
+    fit(model, epochs=2, callbacks=[Hook()])
+    assert [changed(one) for one in (*copies, model)] == [False] * 3
 
 
 def test_a_ledger_says_that_a_training_was_broken_off(tmp_path):

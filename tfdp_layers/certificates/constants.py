@@ -15,6 +15,8 @@ from tfdp_layers.structure import held_by
 
 Layer = TypeVar("Layer", bound=keras.layers.Layer)
 _MARK, _LEFT = "_constants_declared_public", "_constants_left"
+CONSTANTS = "Constants of the layers"
+"""What begins the note about those that no training accepted."""
 
 
 def public(layer: Layer) -> Layer:
@@ -85,10 +87,14 @@ def refuse_changed_constants(model: keras.Model) -> None:
             )
 
 
-def leave_constants(model: keras.Model) -> None:
-    """Says that a training of this model, or the file that it came from, accounted for all constants as they are."""
-    for layer in model._flatten_layers():
-        if not has_given_constants(layer):
+def leave_constants(model: keras.Model, of_weights: bool = False) -> None:
+    """Says that a training of this model, or the file that it came from, accounted for the constants as they are.
+
+    Args:
+        of_weights: those alone that are weights, which a file of weights brings.
+    """
+    for layer in _with_learned_constants(model):
+        if not of_weights or isinstance(layer, keras.layers.Normalization):
             vars(layer)[_LEFT] = digest(layer)
 
 
@@ -96,18 +102,25 @@ def note_of_constants(model: keras.Model) -> list[str]:
     """What a statement says of layers in a model whose constants no training was asked about; nothing without any."""
     names = [
         repr(layer.name)
-        for layer in model._flatten_layers()
-        if layer.built and refusal_of_constants(layer) is not None and vars(layer).get(_LEFT) != digest(layer)
+        for layer in _with_learned_constants(model)
+        if (found := digest(layer)) not in (vars(layer).get(_LEFT), vars(layer).get(_MARK)) and found
     ]
     return (
         []
         if not names
         else [
-            f"Constants of the layers {', '.join(names)} were learned by adapt(), without noise, or set later, and no"
+            f"{CONSTANTS} {', '.join(names)} were learned by adapt(), without noise, or set later, and no"
             " training of this model accepted them: what they took from records is not in this statement. Where these"
             " are public, tfdp.public(layer) says so."
         ]
     )
+
+
+def _with_learned_constants(model: keras.Model) -> Iterator[Any]:
+    for layer in model._flatten_layers():
+        for one in (layer, *named_by(layer)):
+            if one.built and not has_given_constants(one):
+                yield one
 
 
 def has_given_constants(layer: keras.layers.Layer) -> bool:

@@ -9,7 +9,7 @@ from keras.src.backend.common import global_state
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.account import Account, account_of, open_account
-from tfdp_layers.accounting.left import CHANGED_ELSEWHERE, are_changed
+from tfdp_layers.accounting.left import CHANGED_ELSEWHERE, are_changed, leave
 from tfdp_layers.accounting.released import are_unpaid, costs_of, remember, remember_later
 from tfdp_layers.accounting.stored import (
     read_stored_ledger,
@@ -57,13 +57,18 @@ class PaidLayer(CountedLayer):
             account.remarks.extend(notes)
             for weight in self.weights:
                 open_account(held_by(weight), account)
-            remember_later(lambda: remember(account.ledger, map(held_by, self.weights)))  # sublayers' come later
+            remember_later(lambda: self._brought(account.ledger))  # sublayers' come later
 
         waiting = getattr(_files, "waiting", None)
         if waiting is None:
             charge()
         else:
             waiting.append(charge)
+
+    def _brought(self, cost: Ledger) -> None:
+        """What weights from a file cost, and that they hold what it left in them."""
+        remember(cost, map(held_by, self.weights))
+        leave(map(held_by, self.weights))
 
     def get_config(self) -> dict[str, Any]:
         """As in Keras. Raises ValueError while Keras writes an HDF5 file (.h5) of weights that cost something."""
@@ -99,7 +104,7 @@ def notes_of(layer: Any) -> list[str]:
     """What statements say beside the ledger of whoever was charged for a layer's weights, and of these."""
     held = [held_by(weight) for weight in layer.weights]
     accounts = [one for one in map(account_of, held) if one is not None]
-    changed = [CHANGED_ELSEWHERE] if are_changed(held) else []
+    changed = [CHANGED_ELSEWHERE] if not any(one.trains for one in accounts) and are_changed(held) else []
     return list(dict.fromkeys([*(note for one in accounts for note in one.remarks), *changed]))
 
 

@@ -10,11 +10,12 @@ import numpy as np
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
-from tfdp_layers.accounting.digests import is_recognised, numbers_of, unchanged
+from tfdp_layers.accounting.digests import digest_of_noisy, is_recognised, numbers_of, unchanged
 from tfdp_layers.accounting.left import (
     CHANGED_ELSEWHERE,
     are_changed,
     are_watched,
+    changed_values,
     leave,
     leave_copies,
     leave_elsewhere,
@@ -23,7 +24,7 @@ from tfdp_layers.accounting.left import (
 from tfdp_layers.accounting.released import is_loading
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
-from tfdp_layers.certificates.constants import leave_constants, note_of_constants, refuse_changed_constants
+from tfdp_layers.certificates.constants import note_of_constants, refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer, merge_adaptations
 from tfdp_layers.models.accounts import join_accounts, join_brought, join_copies
 from tfdp_layers.models.run import PrivacyState
@@ -204,7 +205,8 @@ class Bookkeeping(KerasMixin):
             new = [weight for key, weight in here.items() if key not in held]
             if layer in self._flatten_layers() and (not held.issubset(here) or not all(map(_adds_nothing, new))):
                 return True
-        return are_changed(self._left_by_fits())
+        kept = [one for one in self._kept_by_optimizer() if digest_of_noisy(one) is not None]  # zeros start it anew
+        return are_changed([*map(held_by, self.weights), *kept])
 
     def _trained_by_fits(self) -> list[Any]:
         """The weights that trainings may release something into: adapted layers know themselves what theirs cost."""
@@ -226,7 +228,6 @@ class Bookkeeping(KerasMixin):
             leave(self._left_by_fits(), but)
             if not tells_of_change(self._privacy.remarks):
                 leave_elsewhere(map(held_by, [*self.trainable_variables, *beside]), but)
-        leave_constants(self)
         layers = [layer for layer in self._flatten_layers(include_self=False) if layer.weights and not layer._layers]
         held = [{id(held_by(weight)) for weight in layer.weights} for layer in layers]
         self._privacy.left = weakref.WeakKeyDictionary(zip(layers, held, strict=True))
@@ -234,6 +235,7 @@ class Bookkeeping(KerasMixin):
     def _note_change(self) -> None:
         """Before a training, whose end would hide it: from here on every statement says so."""
         noted = CHANGED_ELSEWHERE in self._privacy.remarks
+        self._privacy.foreign = changed_values(self._left_by_fits())
         if not noted and self._changed_elsewhere():
             self._privacy.remarks.append(CHANGED_ELSEWHERE)
         changed = noted or CHANGED_ELSEWHERE in self._privacy.remarks

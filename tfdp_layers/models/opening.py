@@ -15,6 +15,7 @@ from tfdp_layers.callbacks.steering import logs_first, refuse_unknown_direction
 from tfdp_layers.callbacks.turns import Epochs, HookLooks, Turns
 from tfdp_layers.certificates.arithmetic import require_float32
 from tfdp_layers.certificates.certificate import certified
+from tfdp_layers.certificates.constants import leave_constants
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
 from tfdp_layers.certificates.interactions import specs
 from tfdp_layers.models.accounts import (
@@ -122,7 +123,8 @@ class Opening(BoundedSums, WeightFiles):
                     if self.made_in_fit:
                         with unchanged():
                             remember_released(state.account, released_by(self))
-                            self._leave(beside=released_by(self))
+                            self._leave(but=state.foreign, beside=released_by(self))
+                        leave_constants(self)
                 finally:
                     state.end_run()
                     forget_metrics(self)

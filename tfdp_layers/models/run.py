@@ -133,6 +133,7 @@ class PrivacyState:
         self.stream: Stream | None = None
         # By layers, the ids of what held their weights as the last training ended.
         self.left: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
+        self.foreign: set[bytes] = set()  # by digests, what something else had put into weights as a `fit` opened
         self.as_left = False  # whether all weights hold what a training or a file left in them, as a `fit` opens
         self._replicas: Replicas | None = None
         self._per_record: PerRecordLoss | None = None

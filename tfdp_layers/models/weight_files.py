@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import keras
 import numpy as np
 
 from tfdp_layers.accounting.choice import counted_by
@@ -22,7 +23,7 @@ from tfdp_layers.accounting.stored import (
     write_stored_ledger,
     write_stored_notes,
 )
-from tfdp_layers.certificates.constants import refuse_changed_constants
+from tfdp_layers.certificates.constants import CONSTANTS, leave_constants, refuse_changed_constants
 from tfdp_layers.layers.carried import HDF5, charging_what_is_kept, refuse_hdf5, saving_whole
 from tfdp_layers.models.accounts import (
     join_accounts,
@@ -103,7 +104,7 @@ class WeightFiles(Bookkeeping):
         self._privacy.asked = False
         try:
             with loading(), charging_what_is_kept():
-                with declared_public(public):
+                with declared_public(public), _of_weights():
                     super().load_weights(filepath, *args, **kwargs)
                 asked = self._privacy.asked or public
                 if not asked and not all(map(np.array_equal, before, (variable.numpy() for variable in held))):
@@ -139,8 +140,10 @@ class WeightFiles(Bookkeeping):
     def get_state_tree(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """As in Keras, without the metrics: what they hold of the records carries no noise, and this goes to files."""
         self._privacy.decided("took the weights")
-        remember_handed_out(self)
-        return {k: v for k, v in super().get_state_tree(*args, **kwargs).items() if k != "metrics_variables"}
+        found = {k: v for k, v in super().get_state_tree(*args, **kwargs).items() if k != "metrics_variables"}
+        shown = [found.get(name, ()) for name in ("trainable_variables", "optimizer_variables")]
+        remember_handed_out(self, keras.tree.flatten(shown))  # what was read, as in `get_weights`
+        return found
 
     def quantize(self, *args: Any, public: bool = False, **kwargs: Any) -> None:
         """As in Keras. What the new weights are computed from was paid for, so they are too.
@@ -182,12 +185,13 @@ class WeightFiles(Bookkeeping):
         paid = zip(weights, paid_for(weights), strict=True)
         write_paid_weights(store, [is_paid or id(weight) in mixed for weight, is_paid in paid])
 
-    def _share_cost(self, paid: list[bool] | None, stored: Ledger) -> None:
+    def _share_cost(self, paid: list[bool] | None, stored: Ledger, noted: bool) -> None:
         """Lets weights that are being loaded say what they cost, wherever they go from here: frozen ones, too.
 
         Args:
             paid: of each weight, whether a training released something into it; None where the file does not tell.
             stored: what they cost.
+            noted: whether the file says that no training accepted its constants.
         """
         weights, changed = self._trained_by_fits(), changed_values(self._left_by_fits())
         if paid is None or len(paid) != len(weights):
@@ -196,6 +200,9 @@ class WeightFiles(Bookkeeping):
         join_accounts(self._privacy.account, (), theirs)
         remember_loaded(stored, lambda: [*theirs, *self._optimizer_variables()])
         remember_later(lambda: self._leave(but=changed))
+        if not noted:
+            alone = getattr(_loading, "weights", False)
+            remember_later(lambda: leave_constants(self, of_weights=alone))
 
     def load_own_variables(self, store: Any) -> None:
         """Loads weights; what they cost is merged into the ledger, which never rewinds."""
@@ -209,15 +216,27 @@ class WeightFiles(Bookkeeping):
                 cost = counted_by(self._privacy.ledger, stored, counted)
                 self._privacy.ledger.merge(cost)
                 if stored.updates:  # a training that runs goes on to make what is planned
-                    self._share_cost(paid, cost if self._privacy.run is None else stored)
+                    noted = any(note.startswith(CONSTANTS) for note in notes)
+                    self._share_cost(paid, cost if self._privacy.run is None else stored, noted)
             if counted is not None and cost is stored:
                 notes.append(counted.note)
             for note in notes:
-                self._privacy.remark(note)
+                if not note.startswith(CONSTANTS):  # asked again, so that it ends where they are declared public
+                    self._privacy.remark(note)
         elif not getattr(_loading, "public", False):
             raise ValueError(_UNPAID)
         self._privacy.unpaid = False
         super().load_own_variables(variables)
+
+
+@contextlib.contextmanager
+def _of_weights() -> Iterator[None]:
+    """Inside, in this thread, a file of weights is read, which brings no vocabulary."""
+    _loading.weights = True
+    try:
+        yield
+    finally:
+        _loading.weights = False
 
 
 @contextlib.contextmanager
