@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -13,6 +12,7 @@ import tensorflow as tf
 
 from tfdp_layers.proof.frames import Frame
 from tfdp_layers.proof.intervals import interval_of
+from tfdp_layers.proof.real_numbers import ANYTHING, UNIT, Reals, flushed, hull, moderate, of_constant, without
 from tfdp_layers.proof.rules import types
 
 __all__ = ["Reals", "reals_of"]
@@ -23,27 +23,6 @@ _COPIES = ("EnsureShape", "Identity", "IdentityN", "PreventGradient", "StopGradi
 
 Place: TypeAlias = "tuple[Frame, Any]"
 """A tensor, and the frame that it is computed in."""
-
-
-@dataclass(frozen=True)
-class Reals:
-    """low <= entry <= high of every entry that is a number; `nan`: whether one may be none."""
-
-    low: float = -math.inf
-    high: float = math.inf
-    nan: bool = True
-
-    @property
-    def finite(self) -> bool:
-        return math.isfinite(self.low) and math.isfinite(self.high)
-
-    @property
-    def has_zero(self) -> bool:
-        return self.low <= 0.0 <= self.high
-
-
-ANYTHING = Reals()
-UNIT = Reals(0.0, 1.0, False)
 
 
 def reals_of(frames: Mapping[str, Frame], frame: Frame, tensor: Any) -> Reals:
@@ -98,13 +77,13 @@ class _Look:
         if not tensor.dtype.is_floating or depth == 0:
             return ANYTHING
         if operation.type == "Const":
-            return of_constant(tf.make_ndarray(operation.get_attr("value")))
+            return flushed(tensor.dtype, of_constant(tf.make_ndarray(operation.get_attr("value"))))
         if operation.type in ("Select", "SelectV2"):
             return self.selected(frame, operation, depth - 1)
         rule = RULES.get(operation.type)
         if rule is None:
             return ANYTHING
-        return rule(operation, *[self.of(frame, one, depth - 1) for one in operation.inputs])
+        return flushed(tensor.dtype, rule(operation, *[self.of(frame, one, depth - 1) for one in operation.inputs]))
 
     def selected(self, frame: Frame, operation: Any, depth: int) -> Reals:
         """Either alternative, each without what the condition says it is not where it is taken."""
@@ -148,27 +127,6 @@ def same(a: Place, b: Place) -> bool:
     return a[0] is b[0] and a[1].name == b[1].name
 
 
-def without(one: Reals, which: frozenset[str], dtype: Any) -> Reals:
-    most = float(dtype.max)
-    return Reals(
-        max(one.low, -most) if "-inf" in which else one.low,
-        min(one.high, most) if "inf" in which else one.high,
-        one.nan and "nan" not in which,
-    )
-
-
-def of_constant(array: Any) -> Reals:
-    numbers = np.asarray(array, np.float64)
-    if not numbers.size or not np.isfinite(numbers).all():
-        return ANYTHING
-    return Reals(float(numbers.min()), float(numbers.max()), False)
-
-
-def hull(*parts: Reals) -> Reals:
-    """Of what holds entries of these."""
-    return Reals(min(p.low for p in parts), max(p.high for p in parts), any(p.nan for p in parts))
-
-
 def first(operation: Any, one: Reals, *others: Reals) -> Reals:
     return one
 
@@ -207,7 +165,14 @@ def larger(operation: Any, a: Reals, b: Reals) -> Reals:
 
 
 def clipped(operation: Any, one: Reals, low: Reals, high: Reals) -> Reals:
-    return larger(operation, smaller(operation, one, high), low)
+    """Where the ends may be the wrong way round, kernels give the one, and XLA the other."""
+    found = larger(operation, smaller(operation, one, high), low)
+    return found if low.high <= high.low else hull(found, low, high)
+
+
+def largest_of_windows(operation: Any, one: Reals) -> Reals:
+    """A window of what is no number may give the smallest number, or minus infinity."""
+    return Reals(-math.inf if one.nan else one.low, one.high, one.nan)
 
 
 def above_zero(operation: Any, one: Reals) -> Reals:
@@ -224,7 +189,15 @@ def added(operation: Any, a: Reals, b: Reals) -> Reals:
         if (one.low, one.high) == (0.0, 0.0):
             return Reals(other.low, other.high, a.nan or b.nan)
     meet = (a.low == -math.inf and b.high == math.inf) or (a.high == math.inf and b.low == -math.inf)
-    return ANYTHING if meet else widened(operation, a.low + b.low, a.high + b.high, a.nan or b.nan)
+    if meet or any(
+        one.low == one.high and 4.0 * abs(one.low) > float(operation.outputs[0].dtype.max) for one in (a, b)
+    ):
+        return ANYTHING
+    slack = 0.0
+    if min(a.low, b.low) < 0.0 < max(a.high, b.high):  # what rounding takes, nothing gives back where they cancel
+        sizes = [abs(end) for one in (a, b) for end in (one.low, one.high) if math.isfinite(end)]
+        slack = 2.0 * max(sizes, default=0.0) * float(ml_dtypes.finfo(operation.outputs[0].dtype.as_numpy_dtype).eps)
+    return widened(operation, a.low + b.low - slack, a.high + b.high + slack, a.nan or b.nan)
 
 
 def subtracted(operation: Any, a: Reals, b: Reals) -> Reals:
@@ -235,7 +208,7 @@ def multiplied(operation: Any, a: Reals, b: Reals) -> Reals:
     for one, other in ((a, b), (b, a)):
         if (one.low, one.high) == (1.0, 1.0):
             return Reals(other.low, other.high, a.nan or b.nan)
-    if any(one.has_zero and not other.finite for one, other in ((a, b), (b, a))):
+    if any(one.has_zero and not other.finite for one, other in ((a, b), (b, a))) or not moderate(operation, a, b):
         return ANYTHING
     ends = [m * n for m in (a.low, a.high) for n in (b.low, b.high)]
     return widened(operation, min(ends), max(ends), a.nan or b.nan)
@@ -243,7 +216,13 @@ def multiplied(operation: Any, a: Reals, b: Reals) -> Reals:
 
 def divided(operation: Any, a: Reals, b: Reals) -> Reals:
     least = float(ml_dtypes.finfo(operation.outputs[0].dtype.as_numpy_dtype).smallest_normal)
-    if (b.low < least and b.high > -least) or not (a.finite or b.finite):
+    inverse = max(abs(b.low), abs(b.high)) <= 1.0 / least or not b.finite  # by which XLA multiplies
+    if (
+        (b.low < least and b.high > -least)
+        or not (a.finite or b.finite)
+        or not inverse
+        or not moderate(operation, a, b)
+    ):
         return ANYTHING
     if (b.low, b.high) == (1.0, 1.0):
         return Reals(a.low, a.high, a.nan or b.nan)
@@ -253,7 +232,8 @@ def divided(operation: Any, a: Reals, b: Reals) -> Reals:
 
 def remainder(operation: Any, one: Reals, by: Reals) -> Reals:
     """Of what is next to the divisor rounding may make the divisor itself."""
-    if not 0.0 < by.low <= by.high < math.inf:
+    least = float(ml_dtypes.finfo(operation.outputs[0].dtype.as_numpy_dtype).smallest_normal)
+    if not least <= by.low <= by.high < math.inf:
         return ANYTHING
     return Reals(0.0, by.high, one.nan or by.nan or not one.finite)
 
@@ -287,7 +267,8 @@ def extreme(operation: Any, one: Reals, axes: Reals) -> Reals:
 
 
 RULES: dict[str, Callable[..., Reals]] = {
-    **dict.fromkeys(types("BroadcastTo DepthToSpace ExpandDims MaxPool Reshape ReverseV2 Slice SpaceToDepth"), first),
+    **dict.fromkeys(types("BroadcastTo DepthToSpace ExpandDims Reshape ReverseV2 Slice SpaceToDepth"), first),
+    "MaxPool": largest_of_windows,
     **dict.fromkeys(types("SplitV Squeeze StridedSlice Tile Transpose Unpack"), first),
     **dict.fromkeys(types("ConcatV2 Pack PadV2 Split"), every),
     "Pad": lambda operation, one, by: hull(one, Reals(0.0, 0.0, False)),

@@ -39,15 +39,25 @@ def known_shape(node: Node, value: Value, index: int) -> tuple[Number, ...]:
     return tuple(static.as_list())
 
 
+def hides_its_shape(node: Node, value: Value, index: int) -> bool:
+    """Whether an input was refused, and its shape with it: the fault is where it was found, not where this is asked."""
+    return isinstance(value, Refused) and not node.operation.inputs[index].shape.is_fully_defined()
+
+
 @rule("Shape", "ShapeN", any_input=True)
 def shape(node: Node, inputs: Sequence[Any]) -> list[Value]:
     """Sizes of axes."""
-    return [of_sizes(value, known_shape(node, value, i), True) for i, value in enumerate(inputs)]
+    return [
+        value if hides_its_shape(node, value, i) else of_sizes(value, known_shape(node, value, i), True)
+        for i, value in enumerate(inputs)
+    ]
 
 
 @rule("Size", any_input=True)
 def size(node: Node, inputs: Sequence[Any]) -> Value:
     """The number of entries."""
+    if hides_its_shape(node, inputs[0], 0):
+        return inputs[0]
     return of_sizes(inputs[0], known_shape(node, inputs[0], 0), False)
 
 
