@@ -39,6 +39,7 @@ class Frame:
         because: why it depends on records whether, or how often, it is entered; "" if it does not.
         loop: of the kind `RECORDS`, the loop (`record_loops.Walk`).
         segments: by variable, what it holds now; `ended` what it held before.
+        touched: by variable, the operation here that wrote it last, or None, and those that read it since.
     """
 
     path: str
@@ -51,6 +52,7 @@ class Frame:
     loop: Any = None
     segments: dict[int, Segment] = field(default_factory=dict)
     ended: dict[int, list[Segment]] = field(default_factory=dict)
+    touched: dict[int, list[Any]] = field(default_factory=dict)
 
     @property
     def home(self) -> Frame:

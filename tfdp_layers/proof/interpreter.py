@@ -13,6 +13,7 @@ from tfdp_layers.proof.characters import in_a_column
 from tfdp_layers.proof.constants import constant_results, equal_to_itself
 from tfdp_layers.proof.frames import CALL, Frame
 from tfdp_layers.proof.functional import READS
+from tfdp_layers.proof.order import LOOSE, is_loose, writes_anything
 from tfdp_layers.proof.rules import ANY_INPUT, MAKERS, OWN, REPEATED, RULES, Node, numbers
 from tfdp_layers.proof.settling import settle
 from tfdp_layers.proof.singles import of_one_record
@@ -99,9 +100,13 @@ class Prover:
     def results(self, node: Node, inputs: Sequence[Value]) -> Sequence[Value]:
         """A value for each output; refusals name the operation."""
         count = len(node.operation.outputs)
-        fault = None
+        fault, loose = None, is_loose(node.frame, node.operation)
         try:
             found = self.evaluate(node, inputs)
+            if loose:
+                if writes_anything(node.frame, node.operation):
+                    self.note_write(node, -1, LOOSE, mixed=False)
+                raise UnknownError(LOOSE)
             listed = list(found) if isinstance(found, list | tuple) else [found] * count
             if len(listed) != count:
                 raise UnknownError(f"the rule of {node.type} gives {len(listed)} results")

@@ -9,7 +9,9 @@ Interval = tuple[int, int]
 _DEPTH = 24
 
 
-def interval_of(values: dict[str, Any], tensor: Any, depth: int = _DEPTH) -> Interval:
+def interval_of(
+    values: dict[str, Any], tensor: Any, depth: int = _DEPTH, known: dict[tuple[str, int], Interval] | None = None
+) -> Interval:
     """Integers that every entry of an integer tensor lies between; at worst those of its type.
 
     Guarantee: holds for every entry. What may leave its type, and wrap around, has the whole of it.
@@ -17,7 +19,15 @@ def interval_of(values: dict[str, Any], tensor: Any, depth: int = _DEPTH) -> Int
     Args:
         values: what is known of the tensors of the same graph, by their names.
         depth: how many operations are looked back.
+        known: what was found on this look, by tensors and depths.
     """
+    known, key = {} if known is None else known, (tensor.name, depth)
+    if key not in known:
+        known[key] = _found(values, tensor, depth, known)
+    return known[key]
+
+
+def _found(values: dict[str, Any], tensor: Any, depth: int, known: dict[tuple[str, int], Interval]) -> Interval:
     whole = (tensor.dtype.min, tensor.dtype.max)
     entries = getattr(values.get(tensor.name), "entries", None)
     if entries and all(isinstance(n, int) for n in entries):
@@ -25,7 +35,7 @@ def interval_of(values: dict[str, Any], tensor: Any, depth: int = _DEPTH) -> Int
     rule, inputs = _RULES.get(tensor.op.type), list(tensor.op.inputs)
     if rule is None or depth == 0 or not all(one.dtype.is_integer for one in inputs):
         return whole
-    low, high = rule(*[interval_of(values, one, depth - 1) for one in inputs])
+    low, high = rule(*[interval_of(values, one, depth - 1, known) for one in inputs])
     return (low, high) if whole[0] <= low and high <= whole[1] else whole
 
 

@@ -29,7 +29,7 @@ from tfdp_layers.proof.values import (
 
 _WRITES = ("AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp")
 _SCATTERS = tuple(f"ResourceScatter{kind}" for kind in ("Add", "Sub", "Mul", "Div", "Min", "Max", "Update"))
-_CALLS = {
+CALLED_BY = {
     "PartitionedCall": ("f",),
     "StatefulPartitionedCall": ("f",),
     "If": ("then_branch", "else_branch"),
@@ -105,14 +105,14 @@ def wrote(node: Node, inputs: Sequence[Any], fault: Refused | None) -> None:
     since seeds must show that they change; all else sets it to something that nothing is known of. What a function
     writes is left to its own operations, which are interpreted, unless a fault ended that before all of them were.
     """
-    if node.type in READS or (node.functional and node.type not in _CALLS):
+    if node.type in READS or (node.functional and node.type not in CALLED_BY):
         return
     keys = [value.key for value in inputs if isinstance(value, Handle)]
-    if node.type in _CALLS:
+    if node.type in CALLED_BY:
         keys = [] if fault is None else left_out(node, keys, fault)
     elif len(keys) < sum(tensor.dtype == tf.resource for tensor in node.operation.inputs):
         node.prover.note_write(node, -1, "it is not known which variable is written", mixed=False)
-    by = growth(node, inputs) if inputs and isinstance(inputs[0], Handle) else None
+    by = growth(node, inputs) if fault is None and inputs and isinstance(inputs[0], Handle) else None
     for key in keys:
         if by is None:
             node.prover.resets.add(key)
@@ -189,7 +189,7 @@ def written_handles(graph: Any) -> set[str]:
 def handles_written_by(operations: Iterable[Any]) -> Iterator[Any]:
     """The handles that operations of one graph write to, or may; and the functions that they call."""
     for operation in operations:
-        if operation.type not in READS and operation.type not in _CALLS:
+        if operation.type not in READS and operation.type not in CALLED_BY:
             for tensor in operation.inputs:
                 if tensor.dtype == tf.resource:
                     yield from sources(tensor)
@@ -204,7 +204,7 @@ def handles_written_by(operations: Iterable[Any]) -> Iterator[Any]:
 
 def functions_of(operation: Any) -> list[str]:
     """The names of the functions that an operation calls."""
-    attributes = _CALLS.get(operation.type, ())
+    attributes = CALLED_BY.get(operation.type, ())
     found = [operation.get_attr(attribute) for attribute in attributes]
     return [one.name for each in found for one in (each if isinstance(each, list) else [each])]
 
