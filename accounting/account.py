@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ __all__ = ["Account", "account_of", "open_account"]
 
 _ATTRIBUTE = "_tfdp_account"
 _joining = threading.RLock()
+_accounts: weakref.WeakSet[Account] = weakref.WeakSet()
 
 
 class Account:
@@ -27,6 +29,7 @@ class Account:
 
     def __init__(self, ledger: Ledger | None = None) -> None:
         self._ledger = Ledger() if ledger is None else ledger
+        _accounts.add(self)
         self._joined: Account | None = None
         self._running = 0  # the thread of the fit that runs; 0 for none
         self._saving: dict[int, int] = {}  # how many files each thread writes
@@ -60,11 +63,13 @@ class Account:
         """Sentences on what the ledger's numbers don't say of the weights of all joined accounts, for statements."""
         return self.root._remarks
 
-    def replace(self, ledger: Ledger, *, by_fit: bool = False) -> None:
+    def replace(self, ledger: Ledger, *, by_fit: bool = False, named: bool = False) -> None:
         """Counts in another ledger from here on. What was spent must have been merged into it.
 
         Args:
             by_fit: says that the running `fit` itself does it, which goes on with a copy of another worker's ledger.
+            named: makes the earlier one, in memory, a name of this one where no other account counts in it: whoever
+                holds that charges this one, as a twin that was given another ledger asks for.
 
         Raises: RuntimeError while a `fit` runs on the weights of a joined account.
         """
@@ -72,6 +77,8 @@ class Account:
             root = self.root
             if root._running and not by_fit and ledger is not root._ledger:
                 raise RuntimeError("The ledger can't be exchanged while fit runs: assign it before fit.")
+            if named and not any(one.root is not root and one.root._ledger.is_same(root._ledger) for one in _accounts):
+                _take_in(ledger, root._ledger)
             root._ledger = ledger
 
     def join(self, others: Iterable[Account]) -> None:
@@ -184,7 +191,7 @@ def _take_in(ledger: Ledger, other: Ledger) -> None:
     with other._threads, ledger._threads:
         if not ledger.holds(other):
             ledger.merge(other)
-        if other.path is None and type(other) is type(ledger) and not ledger.is_copy:
+        if other.path is None and type(other) is type(ledger) and not ledger.is_same(other):
             ledger._segments.update(other._segments)
             ledger._kept.update(other._kept)
             other._threads.join(ledger._threads)

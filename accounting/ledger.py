@@ -259,6 +259,10 @@ class Ledger(View):
                 limit.refuse(self._state.entries, theirs.entries)
             self._state.merge(theirs)
 
+    def is_same(self, other: "Ledger") -> bool:
+        """Whether both are names of one ledger, as those of joined models are."""
+        return self.__dict__ is other.__dict__
+
     @property
     def is_copy(self) -> bool:
         """Whether this is a copy of the ledger of a data set, which may be read and merged, not charged."""

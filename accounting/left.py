@@ -22,6 +22,8 @@ __all__ = [
     "leave_copies",
     "leave_elsewhere",
     "leave_made",
+    "leave_notes",
+    "notes_left",
     "tells_of_change",
 ]
 
@@ -33,6 +35,9 @@ CHANGED_ELSEWHERE = (
 
 _ATTRIBUTE = "_tfdp_left"
 """Of a variable: by its digest, what was left in it."""
+
+_NOTES = "_tfdp_notes"
+"""Of a variable: what statements say of the training whose weights it is a copy of."""
 
 _OTHERS = b"another's"
 """In the place of a digest: what is there was made from numbers that are no training's."""
@@ -80,6 +85,18 @@ def leave_made(sources: Iterable[Any], made: Iterable[Any]) -> None:
         changed = are_changed(one for one in sources if not _is_trained(one))
         for array in made:
             setattr(array, _ATTRIBUTE, _OTHERS if changed else digest(array))
+
+
+def leave_notes(notes: Iterable[str], made: Iterable[Any]) -> None:
+    """Has what statements of released weights say go with copies of these."""
+    said = list(dict.fromkeys(notes))
+    for array in made if said else ():
+        setattr(array, _NOTES, [*getattr(array, _NOTES, ()), *said])
+
+
+def notes_left(arrays: Iterable[Any]) -> list[str]:
+    """What `leave_notes` left with these variables."""
+    return [note for array in arrays for note in getattr(array, _NOTES, ())]
 
 
 def tells_of_change(notes: Iterable[str]) -> bool:

@@ -80,6 +80,9 @@ def decided_by(kind, tmp_path):
     if kind == "weights":
         made = kc.EarlyStopping("val_loss", patience=50, restore_best_weights=True)
         return made, lambda: forget_it(made.best_weights)
+    if kind == "schedule":
+        made = kc.LearningRateScheduler(lambda epoch: 0.1)
+        return made, setting(made, schedule=lambda epoch: 0.01)
     if kind == "backup":
         made = kc.BackupAndRestore(str(tmp_path))
         return made, setting(made, save_freq=10**6)
@@ -88,11 +91,27 @@ def decided_by(kind, tmp_path):
 
 
 @pytest.mark.few(3)
-@pytest.mark.parametrize("kind", ["checkpoint", "every epoch", "rate", "direction", "weights", "backup", "budget"])
+@pytest.mark.parametrize(
+    "kind", ["checkpoint", "every epoch", "rate", "direction", "weights", "schedule", "backup", "budget"]
+)
 def test_whatever_decides_is_looked_at(kind, tmp_path):
     callback, change = decided_by(kind, tmp_path)
     (found,), _ = said([callback, Sets(change)])
     assert f"of {type(callback).__name__}, by which that decides" in found
+
+
+def test_weights_that_are_put_back_are_nobodys_to_write_to():
+    early = keras.callbacks.EarlyStopping("val_loss", patience=50, restore_best_weights=True)
+    with pytest.raises(ValueError, match="read-only"):
+        said([early, Sets(lambda: early.best_weights[0].fill(7.0), "val_loss")])
+
+
+def test_others_in_their_place_are_noted_whoever_read_nothing():
+    early = keras.callbacks.EarlyStopping("val_loss", patience=50, restore_best_weights=True)
+    model = model_of()
+    change = Sets(lambda: setattr(early, "best_weights", [one + 1.0 for one in early.best_weights]), "val_loss")
+    model.fit(X, Y, callbacks=[early, change], **FIT)
+    assert any("EarlyStopping puts back changed" in note for note in model.privacy_statement(1e-2).notes)
 
 
 def steered(model, early):

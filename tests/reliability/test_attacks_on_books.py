@@ -1,8 +1,5 @@
-"""What a statement once left out: replaced ledgers, changes of what is no weight, copies, hooks that raise."""
+"""What a statement once left out: changes of what is no weight, copies, hooks that raise, notes that got lost."""
 
-import itertools
-import threading
-import time
 import warnings
 
 import keras
@@ -11,131 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
-from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon
-from tfdp_layers.accounting.account import Account
-
-RNG = np.random.default_rng(0)
-X, Y = RNG.normal(size=(24, 4)).astype("float32"), RNG.normal(size=(24, 1)).astype("float32")
-MEAN = X.mean(0)
-kl = keras.layers
-BOOKS = "it took from records"
-RELEASE = Release((GroupNoise("all", 1.0, 3.0),), tfdp.sampling.Poisson(12), 24)
-
-
-def network():
-    frozen = kl.Dense(4, name="frozen", trainable=False)
-    return keras.Sequential([keras.Input((4,)), frozen, kl.Dense(4, "tanh", name="hidden"), kl.Dense(1, name="head")])
-
-
-def compiled(model, loss="mse", momentum=0.9, rate=0.1):
-    sgd = keras.optimizers.SGD(rate, momentum=momentum)
-    model.compile(tfdp.optimizers.ClippedOptimizer(sgd, noise_multiplier=3.0), loss)
-    return model
-
-
-def private():
-    return compiled(tfdp.make_private(network()))
-
-
-def fit(model, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        model.fit(X, Y, **{"batch_size": 12, "verbose": 0} | options)
-    return model
-
-
-def poison(model):
-    """What only records tell, in the bias of a frozen layer."""
-    model.get_layer("frozen").bias.assign(MEAN)
-
-
-def notes(model):
-    return [one for one in model.privacy_statement(1e-2).notes if "other ledger" not in one]
-
-
-def changed(model):
-    return any(BOOKS in one for one in notes(model))
-
-
-def file_of(model, path):
-    model.save(path)
-    return tfdp.load_model(path)
-
-
-# Ledgers --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "join", [tfdp.make_private, lambda m: tfdp.PrivateModel(m.inputs, m.get_layer("hidden").output)]
-)
-def test_a_ledger_that_was_handed_out_stays_the_one(join):
-    model, given = private(), Ledger()
-    model.ledger = given
-    join(model)
-    fit(model)
-    tfdp.release_metric(np.ones(24), given, stddev=0.5, name="metric")
-    assert model.ledger is given
-    assert model.privacy_statement(1e-5).epsilon == pytest.approx(float(epsilon(given, 1e-5)))
-    assert len(given.entries) == 2
-
-
-def test_two_joined_ledgers_are_one_whoever_holds_them():
-    a, b = private(), private()
-    first, second = a.ledger, b.ledger
-    fit(a), fit(b)
-    whole = tfdp.PrivateModel(a.inputs, b.get_layer("head")(a.get_layer("hidden").output))
-    both = whole.privacy_statement(1e-5).epsilon
-    assert float(epsilon(first, 1e-5)) == float(epsilon(second, 1e-5)) == pytest.approx(both)
-    assert first.steps == 4
-    tfdp.release_metric(np.ones(24), second, stddev=0.5, name="metric")
-    assert float(epsilon(first, 1e-5)) > both
-    fit(a)
-    assert first.steps == second.steps == a.ledger.steps == b.ledger.steps
-
-
-def test_names_of_a_ledger_that_is_joined_again_go_along():
-    ledgers = [Ledger() for _ in range(4)]
-    accounts = [Account(one) for one in ledgers]
-    for account, other in itertools.pairwise(accounts):
-        other.join([account])
-        account.join([other])
-    token = ledgers[0].begin(RELEASE)
-    ledgers[0].reserve(token, 3)
-    assert [one.steps for one in ledgers] == [3] * 4
-    ledgers[3].settle(token, 2)  # a name of the same: so are its tokens
-    assert [one.steps for one in ledgers] == [2] * 4
-
-
-def test_a_budget_in_force_stays_when_ledgers_are_joined():
-    mine, others = Ledger(), Ledger()
-    token = mine.begin(RELEASE)
-    mine.keep_to(token, (1.0, 1e-5))
-    others.reserve(others.begin(RELEASE), 1)
-    Account(others).join([Account(mine)])
-    with pytest.raises(tfdp.accounting.BudgetExhausted):
-        others.reserve(others.begin(RELEASE), 10_000)
-
-
-def test_no_charge_is_lost_while_ledgers_are_joined():
-    for _ in range(20):
-        mine, others = Ledger(), Ledger()
-        others.reserve(others.begin(RELEASE), 1)
-        token, made, ended = mine.begin(RELEASE), [0], threading.Event()
-
-        def charge(mine=mine, token=token, made=made, ended=ended):
-            while not ended.is_set():
-                mine.reserve(token, 1)
-                made[0] += 1
-
-        thread = threading.Thread(target=charge)
-        thread.start()
-        while made[0] < 50:
-            time.sleep(0)
-        Account(others).join([Account(mine)])
-        ended.set()
-        thread.join()
-        assert mine.steps == others.steps == made[0] + 1
-
+from helpers.books import MEAN, X, Y, changed, compiled, file_of, fit, kl, momenta, network, notes, poison, private
 
 # Hooks and loops ------------------------------------------------------------------------------------------------------
 
@@ -208,10 +81,6 @@ def test_hooks_that_change_nothing_are_not_noted(tmp_path):
 
 
 # What is no weight ----------------------------------------------------------------------------------------------------
-
-
-def momenta(model):
-    return [one for one in model.optimizer.variables if "momentum" in one.path]
 
 
 def test_an_optimizers_state_that_something_else_wrote_is_noted(tmp_path):
@@ -384,6 +253,16 @@ def test_weights_of_others_that_a_training_leaves_as_they_were_stay_noted():
     assert changed(other)
 
 
+def test_notes_of_what_a_training_went_on_from_go_with_copies_made_here(tmp_path):
+    model = fit(private())
+    poison(model)
+    fit(model)  # which leaves what it found
+    copy = tfdp.make_private(model.to_keras())
+    assert changed(copy)
+    assert changed(file_of(compiled(copy), tmp_path / "m.keras"))
+    assert not changed(tfdp.make_private(fit(private()).to_keras()))
+
+
 def test_momentum_that_starts_anew_is_no_change():
     model = fit(private())
     for one in momenta(model):
@@ -400,32 +279,3 @@ def test_copies_in_the_middle_of_a_second_training_are_no_change():
     copies, model = [], fit(private())
     fit(model, epochs=2, callbacks=[Hook()])
     assert [changed(one) for one in (*copies, model)] == [False] * 3
-
-
-def test_a_ledger_says_that_a_training_was_broken_off(tmp_path):
-    def broken(index):
-        if index >= 20:
-            raise RuntimeError("cannot be read")
-        return X[index], Y[index]
-
-    class Source:
-        def __len__(self):
-            return 24
-
-        def __getitem__(self, index):
-            return broken(index)
-
-    ledger = Ledger(tmp_path / "ledger.json", dataset="people")
-    first, second = private(), private()
-    first.ledger = second.ledger = ledger
-    with pytest.raises(Exception, match="cannot be read"):
-        first.fit(Source(), batch_size=4, epochs=9, verbose=0)
-    fit(second)
-    ledger.close()
-    again = Ledger(tmp_path / "ledger.json")
-    for found in (notes(second), tfdp.accounting.Statement.from_ledger(again, 1e-2).notes, notes(first)):
-        assert len([one for one in found if "ended by an error out of a step" in one]) == 1
-    other = Ledger(dataset="people")
-    other.merge(again)
-    assert other.broken_off is other.copy().broken_off is True
-    assert not Ledger().broken_off

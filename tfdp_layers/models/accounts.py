@@ -5,7 +5,7 @@ from typing import Any
 
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.account import Account, account_of, open_account
-from tfdp_layers.accounting.left import leave_made
+from tfdp_layers.accounting.left import leave_made, leave_notes, notes_left
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.released import (
     are_unpaid,
@@ -37,6 +37,7 @@ def join_accounts(account: Account, variables: Iterable[Any], trained: Iterable[
     Raises: as `Account.join`, and ValueError for copies whose cost the ledger cannot take over.
     """
     held = [held_by(variable) for variable in variables]
+    account.remarks.extend(dict.fromkeys(note for note in notes_left(held) if note not in account.remarks))
     account.join(found for found in map(account_of, held) if found is not None)
     join_copies(account, held)
     if are_unpaid(held):
@@ -126,6 +127,7 @@ def remember_copied(model: Any, variables: Iterable[Any], copies: Iterable[Any])
     """
     held, made = list(map(held_by, variables)), list(map(held_by, copies))
     leave_made(held, made)
+    leave_notes((note for one in map(account_of, held) if one is not None for note in one.remarks), made)
     if getattr(model, "made_in_fit", 0) and any(map(is_paid_for, held)):
         remember_passing(model._privacy.account, made, but=model._privacy.run.began_with)
     else:

@@ -71,7 +71,7 @@ class Bookkeeping(KerasMixin):
         if replicas is not None and replicas.workers is not None and not replicas.workers.chief:
             ledger = ledger.copy()  # The chief keeps the one ledger.
         ledger.merge(self._privacy.ledger)
-        self._privacy.account.replace(ledger)
+        self._privacy.account.replace(ledger, named=True)
 
     def _optimizer_variables(self) -> list[Any]:
         optimizer = getattr(self, "optimizer", None)

@@ -8,11 +8,17 @@ import numpy as np
 
 from tfdp_layers.callbacks.budget import PrivacyBudget
 from tfdp_layers.callbacks.steering import decides_by, is_unknown
+from tfdp_layers.models.steered import CHANGED
 
 __all__ = ["Deciders"]
 
-_DECIDING = (keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore, PrivacyBudget)
-"""Beside those that decide by a metric: they decide which weights are kept, or when a training ends."""
+_DECIDING = (
+    *(keras.callbacks.ModelCheckpoint, keras.callbacks.BackupAndRestore),
+    *(keras.callbacks.LearningRateScheduler, PrivacyBudget),
+)
+"""Beside those that decide by a metric: they decide which weights are kept, the rate, or when a training ends."""
+_WITH_A_FUNCTION = keras.callbacks.LearningRateScheduler
+"""Known but for the function that it calls, which is watched."""
 Attributes = list[dict[str, Any]]
 _OF_ALL = ("_model", "params")
 
@@ -25,14 +31,23 @@ class Deciders:
 
     Args:
         callbacks: of the training.
+        note: called with a sentence where the weights that one of them puts back are others.
     """
 
-    def __init__(self, callbacks: Sequence[Any]) -> None:
-        known = [one for one in callbacks if not is_unknown(one)]
+    def __init__(self, callbacks: Sequence[Any], note: Callable[[str], None] = lambda _: None) -> None:
+        self._note = note
+        known = [one for one in callbacks if not is_unknown(one) or isinstance(one, _WITH_A_FUNCTION)]
         self._known = [one for one in known if isinstance(one, _DECIDING) or decides_by(one) is not None]
 
     def held(self) -> Attributes:
-        """What each holds now, by attributes, but for hooks and what Keras gives all callbacks."""
+        """What each holds now, by attributes, but for hooks and what Keras gives all callbacks.
+
+        Weights that they keep are read-only from here on: to write into them would be seen by nobody.
+        """
+        for one in self._known:
+            for array in getattr(one, "best_weights", None) or ():
+                if isinstance(array, np.ndarray):
+                    array.flags.writeable = False
         return [
             {
                 name: tuple(value) if type(value) is list else value
@@ -47,6 +62,8 @@ class Deciders:
         for one, old, new in zip(self._known, before, now, strict=True):
             names = sorted(n for n in old.keys() | new.keys() if n not in old or n not in new or differ(old[n], new[n]))
             if names:
+                if "best_weights" in names:
+                    self._note(f"The weights that {type(one).__name__} puts back changed while fit ran. {CHANGED}")
                 decided(f"changed {', '.join(map(repr, names))} of {type(one).__name__}, by which that decides")
 
 

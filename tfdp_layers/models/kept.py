@@ -109,7 +109,10 @@ def is_backup(callback: Any) -> bool:
 def backed_up_by_others() -> bool:
     """Whether a function that is no library's had a callback save: it may have chosen when."""
     calls = calls_here()
-    return bool(calls) and top_of_frame(calls[-1].f_back) not in ("keras", "tfdp_layers")
+    frame = calls[-1].f_back if calls else None
+    while frame is not None and isinstance(frame.f_locals.get("self"), keras.callbacks.CallbackList):
+        frame = frame.f_back  # which may be one that others made
+    return bool(calls) and top_of_frame(frame) not in ("keras", "tfdp_layers")
 
 
 def callbacks_here() -> list[Any]:

@@ -63,7 +63,7 @@ class Watch:
         given = flatten_callbacks(callbacks)
         self._callbacks = list({id(one): one for one in given if is_unknown(one)}.values())
         self._deciding = [(one, name) for one in given if (name := decides_by(one)) is not None]
-        self._deciders = Deciders(given)
+        self._deciders = Deciders(given, note)
         self._swapping = [one for one in given if isinstance(one, _SWAPPING) and not is_unknown(one)]
         self._histories = Histories([c for c in given if isinstance(c, keras.callbacks.History)], private, self.asked)
         self._hooks = Hooks(given, self._around, self._added)
