@@ -72,6 +72,13 @@ PROVED = {
     "relu6": lambda x: codes(tf.nn.relu6(x) * 40.0, tf.uint8),
     "a sigmoid": lambda x: codes(tf.sigmoid(x) * 255.0, tf.uint8),
     "a softmax": lambda x: codes(tf.nn.softmax(x) * 255.0, tf.uint16),
+    "a mean of bytes": lambda x: codes(tf.reduce_mean(clipped(x), -1, keepdims=True), tf.uint8),
+    "a pool of bytes": lambda x: codes(tf.nn.avg_pool1d(clipped(x)[..., None], 2, 2, "VALID")[..., 0], tf.uint8),
+    "a picture of bytes made larger": lambda x: codes(
+        tf.image.resize(tf.reshape(clipped(x), (-1, 2, 3, 1)), (4, 4))[:, :, 0, 0], tf.uint8
+    ),
+    "its root": lambda x: codes(tf.sqrt(clipped(x)), tf.uint8),
+    "its square": lambda x: codes(tf.square(clipped(x, -15.0, 15.0)), tf.uint8),
     "saturated": lambda x: codes(tf.cast(tf.saturate_cast(x, tf.uint8), tf.float32), tf.uint8),
     "an image": lambda x: tf.cast(tf.image.convert_image_dtype(x, tf.uint8, saturate=True), tf.float32),
     "by way of int32": lambda x: codes(tf.cast(x, tf.int32), tf.uint8),

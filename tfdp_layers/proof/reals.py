@@ -258,6 +258,34 @@ def cast(operation: Any, one: Reals) -> Reals:
     return Reals(min(low, one.low), max(high, one.high), one.nan)
 
 
+def averaged(operation: Any, one: Reals, *others: Reals) -> Reals:
+    """A mean of so many numbers as is known: rounding adds half a unit for each."""
+    if operation.type == "Mean":
+        shape, along = operation.inputs[0].shape, tf.get_static_value(operation.inputs[1])
+        sizes = [None] if shape.rank is None or along is None else [shape[int(i)] for i in np.ravel(along)]
+    else:
+        sizes = list(operation.get_attr("ksize"))
+    if None in sizes or 0 in sizes or not one.finite:
+        return ANYTHING
+    return widened(operation, one.low, one.high, one.nan, math.prod(sizes) + 1)
+
+
+def between(operation: Any, one: Reals, size: Reals) -> Reals:
+    """Of pictures that are interpolated from those of their pixels that lie around."""
+    return widened(operation, one.low, one.high, one.nan, 16) if one.finite else ANYTHING
+
+
+def square_root(operation: Any, one: Reals) -> Reals:
+    if not 0.0 <= one.low <= one.high < math.inf:
+        return ANYTHING
+    return widened(operation, math.sqrt(one.low), math.sqrt(one.high), one.nan, 2)
+
+
+def squared(operation: Any, one: Reals) -> Reals:
+    size = absolute(operation, one)
+    return multiplied(operation, size, size)
+
+
 def extreme(operation: Any, one: Reals, axes: Reals) -> Reals:
     """The largest or smallest of some; of none an infinity."""
     shape, along = operation.inputs[0].shape, tf.get_static_value(operation.inputs[1])
@@ -286,6 +314,10 @@ RULES: dict[str, Callable[..., Reals]] = {
     "Maximum": larger,
     "ClipByValue": clipped,
     **dict.fromkeys(["Max", "Min"], extreme),
+    **dict.fromkeys(["Mean", "AvgPool", "AvgPool3D"], averaged),
+    **dict.fromkeys(["ResizeBilinear", "ResizeNearestNeighbor"], between),
+    "Sqrt": square_root,
+    "Square": squared,
     **dict.fromkeys(["Round", "Rint"], rounded(round)),
     "Floor": rounded(math.floor),
     "Ceil": rounded(math.ceil),
