@@ -87,11 +87,13 @@ class Account:
         The ledger that stays is the one in use by a running `fit`, else the one that is kept in a file or for a data
         set; it takes over what the others counted, and whoever holds one of these charges and reads that one.
 
-        Raises:
+        Raises: before anything is joined,
             ValueError: two of them are kept in different places, or have different neighbouring relations.
             RuntimeError: a `fit` runs on two of them.
         """
         with _joining:
+            others = list(others)
+            _refuse_some([self.root, *(other.root for other in others)])
             for other in others:
                 mine, theirs = self.root, other.root
                 if mine is theirs:
@@ -209,6 +211,19 @@ def _rank(account: Account) -> tuple[bool, bool, bool, bool, int]:
     ledger = account._ledger
     # Of copies of one ledger that which may be charged, or else that which counted most.
     return bool(account._running), _is_kept(ledger), ledger.path is not None, not ledger.is_copy, ledger.steps
+
+
+def _refuse_some(roots: list[Account]) -> None:
+    """Raises as `join` where several accounts cannot all be joined; of two, the join itself does."""
+    several = list(dict.fromkeys(roots))
+    if len(several) < 3:
+        return
+    stays = max(several, key=_rank)
+    tried = stays._ledger.copy()
+    for goes in several:
+        if goes is not stays:
+            _refuse_two(stays, goes)
+            tried.merge(goes._ledger)
 
 
 def _refuse_two(stays: Account, goes: Account) -> None:

@@ -182,6 +182,7 @@ def sum_of(ledger: Ledger, others: Iterable[Sighting]) -> Ledger:
     for entry in [*ledger.entries, *filter(None, (one.counted() for one in others))]:
         found.check(entry.release)
         found._state.entries.absorb([entry])
+    found._state.identity = replace(found._state.identity, broken_off=ledger.broken_off)
     return found
 
 

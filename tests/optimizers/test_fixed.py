@@ -1,6 +1,7 @@
 """What bounds and noise were made from stays what an optimizer was made with; what it wraps may be another one."""
 
 import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
+from tfdp_layers.clipping.norm_clips import PerLayerClipping
 
 X, Y = np.ones((20, 4), "float32"), np.ones((20, 1), "float32")
 CLIPPED: Any = tfdp.optimizers.ClippedOptimizer
@@ -76,6 +78,12 @@ def test_an_optimizer_says_what_it_was_made_with(kind: Any) -> None:
 def test_every_choice_of_a_bound_is_listed_here() -> None:
     for kind, choices in CHOICES.items():
         assert set(kind._FIXED) == {*choices, "memory"}
+
+
+def test_clips_of_layers_are_copied_and_pickled() -> None:
+    for clips in ({"dense": 1.0}, 2.0):
+        made = PerLayerClipping(clips)
+        assert copy.deepcopy(made) == pickle.loads(pickle.dumps(made)) == made
 
 
 def test_a_dict_of_clips_is_copied() -> None:

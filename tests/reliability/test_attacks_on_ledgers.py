@@ -56,6 +56,16 @@ def test_names_of_a_ledger_that_is_joined_again_go_along():
     assert [one.steps for one in ledgers] == [2] * 4
 
 
+def test_what_cannot_be_joined_joins_nothing(tmp_path):
+    first, second = (Account(Ledger(tmp_path / f"{name}.json")) for name in "ab")
+    memory, new = Account(), Account()
+    for one in (first, second, memory):
+        one.ledger.reserve(one.ledger.begin(RELEASE), 1)
+    with pytest.raises(ValueError, match="charged to two ledgers"):
+        new.join([memory, first, second])
+    assert [one.ledger.steps for one in (first, second, memory, new)] == [1, 1, 1, 0]
+
+
 def test_a_budget_in_force_stays_when_ledgers_are_joined():
     mine, others = Ledger(), Ledger()
     token = mine.begin(RELEASE)
@@ -134,3 +144,4 @@ def test_a_ledger_says_that_a_training_was_broken_off(tmp_path):
     other.merge(again)
     assert other.broken_off is other.copy().broken_off is True
     assert not Ledger().broken_off
+    assert tfdp.accounting.together(other).broken_off

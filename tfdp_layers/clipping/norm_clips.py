@@ -72,6 +72,10 @@ class PerLayerClipping(FlatClipping):
         if isinstance(clips, Mapping):  # a copy that nobody writes into
             object.__setattr__(self, "l2_norm_clip", MappingProxyType(dict(clips)))
 
+    def __reduce__(self) -> Any:
+        clips = self.l2_norm_clip
+        return type(self), (dict(clips) if isinstance(clips, Mapping) else clips,)
+
     def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
         clips = self.l2_norm_clip
         names = [path for path, _ in layers]
