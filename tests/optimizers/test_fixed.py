@@ -66,6 +66,8 @@ def test_a_choice_that_a_bound_or_noise_was_made_from_cannot_be_assigned(kind: A
     before = optimizer.get_config()
     with pytest.raises(AttributeError, match=f"{kind.__name__}.{name} stays what .* Make another"):
         setattr(optimizer, name, value)
+    with pytest.raises(AttributeError, match="stays what"):
+        delattr(optimizer, name)
     assert optimizer.get_config() == before
 
 

@@ -21,16 +21,24 @@ class Wrapper:
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Raises AttributeError for a fixed attribute, ValueError for an optimizer that cannot be wrapped."""
+        self._refuse_fixed(name)
+        if name == "inner_optimizer":
+            value = inner_optimizer(value)
+            refuse_wrapped(value)
+        super().__setattr__(name, value)
+
+    def __delattr__(self, name: str) -> None:
+        """Raises AttributeError for a fixed attribute: it could be assigned then."""
+        self._refuse_fixed(name)
+        super().__delattr__(name)
+
+    def _refuse_fixed(self, name: str) -> None:
         if name in self._FIXED and name in vars(self):
             kind = type(self).__name__
             raise AttributeError(
                 f"{kind}.{name} stays what the optimizer was made with: bounds and noise follow that. Make another"
                 f" optimizer, and compile with it: model.compile(tfdp.optimizers.{kind}(...), loss=...)."
             )
-        if name == "inner_optimizer":
-            value = inner_optimizer(value)
-            refuse_wrapped(value)
-        super().__setattr__(name, value)
 
 
 def inner_optimizer(given: Any) -> keras.optimizers.Optimizer:
