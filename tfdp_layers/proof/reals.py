@@ -262,10 +262,10 @@ def averaged(operation: Any, one: Reals, *others: Reals) -> Reals:
     """A mean of so many numbers as is known: rounding adds half a unit for each."""
     if operation.type == "Mean":
         shape, along = operation.inputs[0].shape, tf.get_static_value(operation.inputs[1])
-        sizes = [None] if shape.rank is None or along is None else [shape[int(i)] for i in np.ravel(along)]
+        sizes: list[int] = [0] if shape.rank is None or along is None else [shape[int(i)] or 0 for i in np.ravel(along)]
     else:
         sizes = list(operation.get_attr("ksize"))
-    if None in sizes or 0 in sizes or not one.finite:
+    if 0 in sizes or not one.finite:
         return ANYTHING
     return widened(operation, one.low, one.high, one.nan, math.prod(sizes) + 1)
 
