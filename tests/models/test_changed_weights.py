@@ -80,6 +80,21 @@ def test_what_many_weights_held_differs_by_one_bit_of_one(dtype, where, few, mon
     assert look() == before
 
 
+def test_what_lies_where_it_lay_is_not_looked_at_on_a_gpu(monkeypatch):
+    """There each comparison of bits is waited for, at every hook."""
+    asked = []
+    monkeypatch.setattr(fingerprints, "_in_memory", lambda tensor: False)
+    monkeypatch.setattr(fingerprints, "_equal", lambda these, those: asked.append(these) or True)
+    many = [tf.Variable(tf.ones(3)), tf.Variable(tf.ones(2, tf.bfloat16))]
+    look = held_of(many)
+    before = look()
+    assert look() == before
+    assert not asked
+    many[0].assign(tf.ones(3))
+    assert look() == before
+    assert len(asked) == 1
+
+
 def test_numbers_that_are_none_and_numbers_of_another_sign_are_what_they_are():
     """NaN is itself, and -0 is not 0."""
     one = tf.Variable([np.nan, 0.0])
@@ -100,11 +115,14 @@ WRITES = {
 }
 
 
+@pytest.mark.parametrize("where", ["here", "as on a GPU"])
 @pytest.mark.parametrize("few", [16, 0])
 @pytest.mark.parametrize("compiled", [None, False, True])
 @pytest.mark.parametrize("way", WRITES)
-def test_no_way_to_write_reaches_what_was_held(way, compiled, few, monkeypatch):
+def test_no_way_to_write_reaches_what_was_held(way, compiled, few, where, monkeypatch):
     """What the comparison of places rests on: TensorFlow writes into no tensor that somebody has."""
+    if where != "here":
+        monkeypatch.setattr(fingerprints, "_in_memory", lambda tensor: False)
     monkeypatch.setattr(fingerprints, "_FEW", few)
     one = tf.Variable(tf.ones(4))
     look = held_of([one])

@@ -175,8 +175,8 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
 
         return self._drawn(pad, start).map(batch)
 
-    def slices(self, share: Share) -> tf.data.Dataset:
-        gather, constant = self._gather(), self._static_rows(False)
+    def slices(self, share: Share, pad: bool = False) -> tf.data.Dataset:
+        gather, constant = self._gather(), self._static_rows(pad)
         static = None if constant is None else share.height(constant)
 
         @tf.autograph.experimental.do_not_convert
@@ -191,7 +191,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
 
             return share.numbers().map(one)
 
-        return self._drawn(False).flat_map(cut).prefetch(2 * share.count)
+        return self._drawn(pad).flat_map(cut).prefetch(2 * share.count)
 
     def _drawn(self, pad: bool, start: int = 0) -> tf.data.Dataset:
         """Draws: indices (at least count,), how many of them count, the batch's rows, and a checksum, all int64."""

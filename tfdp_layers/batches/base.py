@@ -126,9 +126,9 @@ class Batches(abc.ABC):
             start: the step of a fixed order whose draw is the first one.
         """
 
-    def slices(self, share: Share) -> tf.data.Dataset:
+    def slices(self, share: Share, pad: bool = False) -> tf.data.Dataset:
         """The same draws, each cut into disjoint slices; yields (slice, stamp) of this share: see `cut_batches`."""
-        return cut_batches(self.dataset(), share)
+        return cut_batches(self.dataset(pad), share)
 
     def _padded(self, rows: int | tf.Tensor, pad: bool) -> Any:
         """The rows, at least 1, of a batch with `rows` (int or integer tensor) drawn records."""

@@ -19,7 +19,9 @@ import tensorflow as tf
 __all__ = ["products_setting", "require_float32"]
 
 _OPTIONS = ("auto_mixed_precision", "auto_mixed_precision_onednn_bfloat16", "auto_mixed_precision_mkl")
-_VARIABLES = ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE", "TF_SET_ONEDNN_FPMATH_MODE")
+_ONEDNN = ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE", "TF_SET_ONEDNN_FPMATH_MODE")
+_VARIABLES = dict.fromkeys(_ONEDNN, "STRICT") | {"NVIDIA_TF32_OVERRIDE": "0"}
+"""What they may say. By the last one matrix products on GPUs round although TensorFloat-32 is off (on an H200, 2026)."""
 _FINE = 2.0**-12
 """1 + this is a float32 number; of bfloat16, float16 and TensorFloat-32 the nearest is 1."""
 _INSTEAD = (
@@ -42,7 +44,7 @@ def require_float32(compiled: bool) -> None:
             f"TensorFlow is told to compute float32 layers in 16 bits: tf.config.optimizer has {on[0]!r} on. Switch it"
             f" off: tf.config.optimizer.set_experimental_options({{{on[0]!r}: False}}).{_INSTEAD}"
         )
-    told = [name for name in _VARIABLES if os.environ.get(name, "STRICT").upper() != "STRICT"]
+    told = [name for name, exact in _VARIABLES.items() if os.environ.get(name, exact).upper() != exact]
     if told or (rounded := _rounded(compiled)):  # a product of another size or kind may round where these do not
         shown = f"the environment has {told[0]}" if told else f"tried: {', '.join(rounded)}"
         raise ValueError(

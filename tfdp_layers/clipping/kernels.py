@@ -14,7 +14,7 @@ from typing import Any, TypeGuard
 import keras
 import tensorflow as tf
 
-from tfdp_layers.noise.cores import cores
+from tfdp_layers.noise.cores import cores, on_gpus
 from tfdp_layers.per_record.contributions import Contribution, Products, in_order
 
 SMALLEST = 10_000
@@ -226,7 +226,7 @@ def joined(pieces: Sequence[tf.Tensor], over: int) -> tf.Tensor:
 
 def parallel_parts() -> int:
     """In how many parts work is shared: each is a kernel, and TensorFlow runs them beside each other."""
-    return 1 if tf.config.list_physical_devices("GPU") else cores()
+    return 1 if on_gpus() else cores()
 
 
 def tile_size(inputs: int, units: int, most_entries: int) -> int:

@@ -18,7 +18,7 @@ from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.models.earlier import warn_of_features
 from tfdp_layers.models.kept_features import file_for, writing
 from tfdp_layers.models.training import PrivateTraining
-from tfdp_layers.noise.cores import cores
+from tfdp_layers.noise.cores import cores, on_gpus
 from tfdp_layers.proof import prove_rows
 from tfdp_layers.proof.outside import numbers_held, outside
 from tfdp_layers.structure import held_by
@@ -132,7 +132,7 @@ def computed(
 
 def rows_at_a_time(layers: Sequence[Any], compiled: bool, batch_size: int) -> int:
     """How many records are computed together; those of a prefix with state, such as of random numbers, as asked."""
-    if not compiled or any(layer.variables for layer in layers) or tf.config.list_physical_devices("GPU"):
+    if not compiled or any(layer.variables for layer in layers) or on_gpus():
         return batch_size
     return min(batch_size, _PART * cores())
 

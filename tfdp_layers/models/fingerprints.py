@@ -1,5 +1,6 @@
 """What variables held at one moment, and the learning rate: they are compared around hooks."""
 
+import ctypes
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -34,15 +35,16 @@ class Held:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Held):
             return NotImplemented
+        places = list(zip(self._places, other._places, strict=True))
         if not self._in_memory:
-            return all(map(_equal_bits, self._tensors, other._tensors))
-        both = zip(self._places, other._places, self._tensors, other._tensors, strict=True)
-        return all((here and here == there) or _equal_bytes(a, b) for here, there, a, b in both)
+            return all(here and here == there for here, there in places) or _equal(self._tensors, other._tensors)
+        both = zip(places, self._tensors, other._tensors, strict=True)
+        return all((here and here == there) or _equal_bytes(a, b) for (here, there), a, b in both)
 
     @functools.cached_property
     def _places(self) -> list[int]:
         """Where the numbers lie; 0 where that is not known."""
-        return [_place(one) for one in self._tensors]
+        return list(map(_place if self._in_memory else _place_on_gpu, self._tensors))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -95,14 +97,37 @@ def _place(tensor: Any) -> int:
         return 0
 
 
+def _place_on_gpu(tensor: Any) -> int:
+    """The first field of what DLPack's capsule points to; nothing is copied, or waited for."""
+    try:
+        capsule = tf.experimental.dlpack.to_dlpack(tensor)
+    except (ValueError, TypeError, RuntimeError, tf.errors.OpError):  # of types that DLPack does not know
+        return 0
+    managed = ctypes.cast(_pointer_of(capsule, b"dltensor"), ctypes.POINTER(ctypes.c_void_p))
+    return managed[0] or 0
+
+
+_pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
+    ("PyCapsule_GetPointer", ctypes.pythonapi)
+)
+
+
 def _equal_bytes(a: Any, b: Any) -> bool:
     return bool(a.numpy().tobytes() == b.numpy().tobytes())
 
 
-def _equal_bits(a: Any, b: Any) -> bool:
-    """Compares where the numbers are."""
+def _equal(these: Sequence[Any], those: Sequence[Any]) -> bool:
+    """Compares where the numbers are, all in one call: on a GPU each operation by itself is waited for."""
     try:
-        kind = _BITS[a.dtype.size]
-        return bool(tf.reduce_all(tf.equal(tf.bitcast(a, kind), tf.bitcast(b, kind))))
-    except tf.errors.InvalidArgumentError:  # of types that TensorFlow shows no bits of
-        return _equal_bytes(a, b)
+        return bool(_equal_bits(list(these), list(those)))
+    except (tf.errors.InvalidArgumentError, TypeError, ValueError):  # of types that TensorFlow shows no bits of
+        return all(map(_equal_bytes, these, those))
+
+
+@tf.function(autograph=False, reduce_retracing=True)
+def _equal_bits(these: list[Any], those: list[Any]) -> Any:
+    return tf.reduce_all([tf.reduce_all(_bits(a) == _bits(b)) for a, b in zip(these, those, strict=True)])
+
+
+def _bits(tensor: Any) -> Any:
+    return tensor if tensor.dtype == tf.bool else tf.bitcast(tensor, _BITS[tensor.dtype.size])

@@ -64,6 +64,7 @@ from tfdp_layers.models.unfrozen import refuse_unfrozen
 from tfdp_layers.models.validation import check_validation
 from tfdp_layers.models.watching import Watch, is_private
 from tfdp_layers.models.weight_files import WeightFiles
+from tfdp_layers.noise.cores import on_gpus
 from tfdp_layers.optimizers.inner import refuse_wrapped
 from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report, steering
@@ -104,7 +105,8 @@ class Opening(BoundedSums, WeightFiles):
         with state.account.running(), self.optimizer.in_use(), self._watching(arguments):
             replicas = state.replicas_of(self._distribute_strategy)
             compiled = bool(self.jit_compile)  # once: batches are padded, and steps made, by this very answer
-            dataset = batches.dataset(pad=compiled)
+            pad = compiled or on_gpus()  # there each new size has its fastest kernels searched for
+            dataset = batches.dataset(pad)
             try:
                 self._begin(batches, dataset.element_spec, compiled, replicas, arguments)
                 self._settle_accounts()  # weights may have been made just now
@@ -113,9 +115,9 @@ class Opening(BoundedSums, WeightFiles):
                 if state.watch.looks or refuse is not None:  # a loop of the caller's own
                     state.require_run().began_with = known_values(map(held_by, self.trainable_variables))
                 if replicas:
-                    dataset = replicas.dataset(batches)
+                    dataset = replicas.dataset(batches, pad)
                 elif state.require_run().start:
-                    dataset = batches.dataset(compiled, state.require_run().start)
+                    dataset = batches.dataset(pad, state.require_run().start)
                 yield dataset, arguments
             finally:
                 try:

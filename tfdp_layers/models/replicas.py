@@ -99,12 +99,12 @@ class Replicas:
         self._unequal: Callable[[], tf.Tensor] | None = None
         self.workers = Workers(strategy, chief=self.share.first == 0) if several else None
 
-    def dataset(self, batches: Batches) -> Any:
-        """The slices of every draw, distributed to the replicas."""
+    def dataset(self, batches: Batches, pad: bool) -> Any:
+        """The slices of every draw, of a few sizes only if they are to be padded, distributed to the replicas."""
         endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
 
         def slices(_: tf.distribute.InputContext) -> tf.data.Dataset:
-            return batches.slices(self.share).apply(endless)
+            return batches.slices(self.share, pad).apply(endless)
 
         dataset = self.strategy.distribute_datasets_from_function(slices)
         self._dataset = weakref.ref(dataset)  # it keeps the records, which are to be freed after `fit`

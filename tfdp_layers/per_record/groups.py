@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.noise.cores import on_gpus
 from tfdp_layers.per_record.convolutions import KernelGradients, paddings
 from tfdp_layers.per_record.patches import PatchBlocks
 
@@ -24,7 +25,7 @@ def convolve(inputs: tf.Tensor, kernel: Any, data_format: str, **options: Any) -
         filters).
     """
     channels = inputs.shape[-1] if data_format == "channels_last" else inputs.shape[1]
-    if channels != kernel.shape[-2] and not tf.config.list_physical_devices("GPU"):
+    if channels != kernel.shape[-2] and not on_gpus():
         kernel = between_all(tf.convert_to_tensor(kernel), channels // kernel.shape[-2])
     return keras.ops.conv(inputs, kernel, data_format=data_format, **options)
 

@@ -9,12 +9,16 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.noise.cores import on_gpus
 from tfdp_layers.per_record.contributions import Arrangement, Products, positions
 from tfdp_layers.per_record.convolutions import KernelGradients, paddings
 from tfdp_layers.per_record.precision import are_bfloat16, each_product
 
 _COMPILED, _PLAIN = 16, 4
 """Records at a time, with XLA or in bfloat16, and else: their patches stay in the cache."""
+
+_ON_GPU, _BYTES = 256, 2**28
+"""On a GPU so many records at a time, or fewer, whose patches fill so much memory: operations take long to start."""
 
 
 class PatchBlocks(KernelGradients):
@@ -45,7 +49,9 @@ class PatchBlocks(KernelGradients):
 
     def _in_blocks(self) -> tf.Tensor:
         of_rows, together = self._of_rows, _COMPILED if are_bfloat16(self.x, self.u) else _PLAIN
-        if self.compiled:
+        if on_gpus():
+            together = self._on_gpu()
+        elif self.compiled:
             of_rows = tf.function(self._of_rows, jit_compile=True, autograph=False)
             together = min(_COMPILED, self.few or _COMPILED)
         elif self.few and self.few <= 2 * _PLAIN:
@@ -62,6 +68,11 @@ class PatchBlocks(KernelGradients):
 
         found = tf.map_fn(block, tf.range(0, batch + missing, together), fn_output_signature=tf.float32)
         return tf.reshape(found, (-1, *self.variable.shape))[:batch]
+
+    def _on_gpu(self) -> int:
+        """How many records are taken at a time on a GPU."""
+        bytes_each = 4 * math.prod(self.u.shape[1:-1]) * math.prod(self.variable.shape[:-1])
+        return min(max(_BYTES // bytes_each, _COMPILED), self.few or _ON_GPU, _ON_GPU)
 
     def like(self, x: tf.Tensor, u: tf.Tensor) -> KernelGradients:
         return PatchBlocks(self.variable, x, u, self.convolution, self.overlap, **self.geometry, compiled=self.compiled)
