@@ -21,7 +21,7 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves the slow ones out
 def pytest_collection_modifyitems(config, items):
-    """Marks variants beyond `few(n)` slow. `--part`: the parts together are all tests, in any order, on any machine."""
+    """Marks variants beyond `few(n)`, or MOST, slow. `--part`: parts together are all tests, in any order, anywhere."""
     mark_slow(items)
     if config.getoption("--part"):
         number, parts = map(int, config.getoption("--part").split("/"))
@@ -30,14 +30,19 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item, own in zip(items, mine, strict=True) if own]
 
 
+MOST = 8
+"""Variants of a test that are quick where it does not say how many."""
+
+
 def mark_slow(items):
-    """Of the variants of a test that is marked `few(n)`, n are quick, which lie evenly among them, the others slow."""
+    """Of the variants of a test `few(n)`, or MOST, are quick, which lie evenly among them, the others slow."""
     variants = {}
     for item in items:
-        if item.get_closest_marker("few") and not item.get_closest_marker("slow"):
+        if not item.get_closest_marker("slow"):
             variants.setdefault((item.path, item.function), []).append(item)
     for found in variants.values():
-        quick = min(found[0].get_closest_marker("few").args[0], len(found))
+        few = found[0].get_closest_marker("few")
+        quick = min(few.args[0] if few else MOST, len(found))
         for place, item in enumerate(found):
             if place and place * quick // len(found) == (place - 1) * quick // len(found):
                 item.add_marker(pytest.mark.slow)
@@ -54,7 +59,10 @@ def same_weights():
 def nothing_released():
     """As in a process of its own: equal weights, or records, of other tests are not those of this one."""
     if "tfdp_layers.accounting.released" in sys.modules:
-        sys.modules["tfdp_layers.accounting.released"]._released.clear()
+        released, owing = (sys.modules[f"tfdp_layers.accounting.{name}"] for name in ("released", "owing"))
+        for known in (released._released, released._public, released._changed, owing._owing):
+            known.clear()
+        released._passing = type(released._passing)()
     if "tfdp_layers.accounting.sightings" in sys.modules:
         sys.modules["tfdp_layers.accounting.sightings"]._sightings.clear()
 
