@@ -42,6 +42,14 @@ CHOSEN = {
         ROWS.group_by_window(parity, lambda _, group: group.batch(5, drop_remainder=True), 5).unbatch(),
         "groups whose last batch",
     ),
+    "the first of each group": (
+        ROWS.group_by_window(parity, lambda _, group: group.take(3), window_size=12),
+        r"\.take in the groups of \.group_by_window",
+    ),
+    "a part of what a function shuffles": (
+        Data.range(2).flat_map(lambda part: ROWS.shuffle(24).skip(4).shard(2, part)),
+        r"\.skip behind \.shuffle, in a function of it",
+    ),
     "Grain, shuffled": (grain_like.cut(grain_like.Shuffle(GRAIN), 0, 9), r"a slice behind \.shuffle"),
     "Grain, every third": (grain_like.cut(GRAIN, 0, 24, 3), "a slice that counts places"),
     "Grain, a mix": (grain_like.Mixed(GRAIN, OTHERS, length=30), "a mix that ends"),
@@ -52,6 +60,10 @@ EACH = {
     "a filter": ROWS.filter(positive),
     "all of what is shuffled": ROWS.shuffle(24).take(-1).skip(0).shard(1, 0),
     "shuffled behind it": ROWS.take(9).shuffle(9),
+    "groups": ROWS.group_by_window(parity, lambda _, group: group.take(-1).shuffle(9), window_size=12),
+    "the first ones that a function reads": Data.range(2).flat_map(
+        lambda part: Data.from_tensor_slices((X, X[:, :1])).shard(2, part).take(9).shuffle(9)
+    ),
     "turns that go on": Data.sample_from_datasets([FEW, MANY]),
     "all batches": ROWS.batch(5).unbatch(),
     "some files": Data.range(4).shuffle(4, seed=1).take(2).flat_map(lambda part: ROWS.take(12)),

@@ -59,6 +59,9 @@ def slices(x, y):
 
 
 COUNT = tf.Variable(0.0)
+QUEUE, OTHER = tf.queue.FIFOQueue(9, tf.float32, [(8,)]), iter(ROWS.repeat())
+FIXED = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0, 1], [1.0, 5.0]), 0.0)
+COUNTER, BOXES = Data.counter(), tf.constant([[[0.1, 0.1, 0.9, 0.9]]])
 
 
 def twice(rows):
@@ -72,6 +75,43 @@ def kept(write=lambda total, x: total.assign_add(x)):
         return x - write(total, x), y
 
     return ROWS.map(call)
+
+
+def scaled_by(table):
+    """By the largest number so far, which a table keeps."""
+
+    def call(x, y):
+        key = tf.constant(0, tf.int64)
+        largest = tf.maximum(tf.ensure_shape(table.lookup(key), ()), tf.reduce_max(x))
+        table.insert(key, largest)
+        return x / largest, y
+
+    return ROWS.map(call)
+
+
+def first_of_each(table):
+    def stays(x, y):
+        key = tf.argmax(y)
+        count = table.lookup(key)
+        table.insert(key, count + 1)
+        return count < 9
+
+    return ROWS.shuffle(60).filter(stays)
+
+
+def table_of(value):
+    return tf.lookup.experimental.MutableHashTable(tf.int64, tf.constant(value).dtype, value)
+
+
+def filled():
+    """A table that is written beforehand."""
+    table = table_of(0.5)
+    table.insert(tf.range(2, dtype=tf.int64), [1.0, 2.0])
+    return ROWS.map(lambda x, y: (x * table.lookup(tf.argmax(y)), y))
+
+
+def queued(x, y):
+    return (QUEUE.enqueue(x), x - QUEUE.dequeue())[1], y
 
 
 def normalized():
@@ -167,6 +207,10 @@ MIXED = {
     "elements beside batches": lambda: Data.zip((ROWS, ROWS.batch(2))).map(lambda one, two: one),
     "one shuffle read twice": lambda: twice(ROWS.shuffle(60)),
     "as long as": lambda: ROWS.take_while(lambda x, y: x[0] < 0.9),
+    "a table": lambda: scaled_by(table_of(1.0)),
+    "a table of a filter": lambda: first_of_each(table_of(0)),
+    "a dense table": lambda: scaled_by(tf.lookup.experimental.DenseHashTable(tf.int64, tf.float32, 1.0, -1, -2)),
+    "a queue": lambda: ROWS.map(queued),
     "a scattered variable": lambda: kept(lambda total, x: total.scatter_add(tf.IndexedSlices(x[:1], [0]))),
     "behind a write": lambda: (
         ROWS.batch(20).map(tf.function(lambda x, y: (COUNT.assign_add(1.0), centred(x, y))[1])).unbatch()
@@ -175,6 +219,14 @@ MIXED = {
     "a generator": lambda: generated().map(centred).unbatch(),
 }
 FINE = {
+    "a table that nobody writes": lambda: ROWS.map(
+        lambda x, y: (x, y, FIXED.lookup(tf.argmax(y, output_type=tf.int32)))
+    ),
+    "a table that was written": filled,
+    "counts beside": lambda: Data.zip((ROWS, (COUNTER, COUNTER))).map(lambda one, two: one),
+    "files that are read": lambda: Data.list_files(__file__).map(lambda path: tf.strings.length(tf.io.read_file(path))),
+    "checks and messages": lambda: ROWS.map(lambda x, y: (tf.debugging.check_numerics(x, "x"), tf.abs(y))),
+    "a box": lambda: IMAGES.map(lambda x, y: (tf.image.sample_distorted_bounding_box([8, 8, 3], BOXES)[0], y)),
     "records": lambda: ROWS,
     "batches taken apart": lambda: ROWS.shuffle(60).batch(20).prefetch(2).unbatch(),
     "doubled": lambda: ROWS.batch(20).map(doubled).unbatch(),
@@ -228,6 +280,8 @@ QUICK = [
     "of one size",
     "MixUp",
     "a variable",
+    "a table",
+    "a table of a filter",
     "two orders",
     "scan",
     "neighbours",
@@ -236,7 +290,17 @@ QUICK = [
 
 
 QUICK_FINE = [name for name in FINE if name.startswith(("of a fixed", "windows"))]
-QUICK_FINE += ["doubled", "words", "mapped twice", "cropped", "parsed", "fields", "between edges"]
+QUICK_FINE += [
+    "a table that nobody writes",
+    "counts beside",
+    "doubled",
+    "words",
+    "mapped twice",
+    "cropped",
+    "parsed",
+    "fields",
+    "between edges",
+]
 
 
 @pytest.mark.parametrize("name", slow_but(QUICK, [*MIXED]))
@@ -251,6 +315,10 @@ def test_what_works_record_by_record_is_taken_without_a_word(name):
 
 
 UNKNOWN = {
+    "an iterator": lambda: ROWS.map(lambda x, y: (x - next(OTHER)[0], y)),
+    "a file that is written": lambda: ROWS.map(
+        lambda x, y: (tf.io.write_file("/dev/null", tf.as_string(x[0])), (x, y))[1]
+    ),
     "another data set": lambda: ROWS.map(
         lambda x, y: (x - ROWS.reduce(tf.zeros(8), lambda all_of, one: all_of + one[0]), y)
     ),
@@ -337,7 +405,7 @@ def test_functions_within_functions_that_write_are_said():
     within = tf.function(lambda x: x - total.assign_add(x))
     branches = ROWS.map(lambda x, y: (tf.cond(y[0] > 0.0, lambda: total.assign_add(x), lambda: x), y))
     for pipeline in (ROWS.map(lambda x, y: (within(x), y)), branches):
-        with pytest.warns(UserWarning, match="a function within one of its functions writes a variable"):
+        with pytest.warns(UserWarning, match="a function within one of its functions writes a variable or a table"):
             refuse_mixing(pipeline)
 
 

@@ -38,6 +38,7 @@ def moved(records, **options):
     return np.linalg.norm(summed(records, records + 1, **options) - summed(records + 1, records + 1, **options))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_records_that_are_computed_by_themselves_round_alike():
     for records in (31, 89):

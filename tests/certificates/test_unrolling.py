@@ -148,6 +148,7 @@ def test_mixing_elsewhere_is_not_put_down_to_the_steps():
     assert "one by one" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_trace_that_is_stopped_leaves_the_layers_as_they_are():
     dense = keras.layers.Dense(6)
     model = model_of(dense, Same(loop), keras.layers.Dense(1))

@@ -207,6 +207,7 @@ def test_what_spectral_normalization_wraps_is_measured_in_training():
         private(model, allow_generic=True).fit(X, np.ones((32, 2), "float32"), batch_size=16, verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("shown", [{0}, {0, 1}, {2, 3, 4}])
 def test_a_gap_that_no_other_draw_shows_is_rounding(shown, monkeypatch):
@@ -240,6 +241,7 @@ class Unknown(kl.Layer):
         return x + tf.raw_ops.Betainc(a=tf.ones_like(x), b=2.0 * tf.ones_like(x), x=tf.sigmoid(x))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mixing", [False, True])
 def test_what_a_layer_writes_is_put_back_while_others_are_measured(mixing):
     """SpectralNormalization writes its vectors at each call: with a call more, a batch found other ones."""

@@ -76,6 +76,18 @@ def radial(s: Any, x: Any) -> Any:
     return ops.exp(-ops.softplus(s.g) * ops.sum((x[:, None] - s.c) ** 2, -1))
 
 
+def over_degrees(s: Any, x: Any) -> Any:
+    """A graph convolution: the first columns of records are edges, weighted by the degrees of the nodes."""
+    edges = x[..., :4] + ops.eye(4)
+    root = ops.rsqrt(ops.sum(edges, -1))
+    return ops.relu(ops.matmul(edges * root[..., None] * root[:, None], ops.matmul(x[..., 4:], s.w)))
+
+
+def dose_response(s: Any, x: Any) -> Any:
+    power = ops.power(x, 1.0 + s.n)
+    return power / (ops.power(1.0 + s.k, 1.0 + s.n) + power)
+
+
 class OfDense(kl.Dense):
     """A subclass may compute otherwise."""
 
@@ -125,6 +137,14 @@ OWN_CASES: dict[str, Callable[[], Case]] = {
     "sorted, squeezed": own((4, 6), lambda s, x: x * ops.squeeze(ops.sort(s.t), 1)[..., 0], t=(6, 1, 1)),
     "an inverse": own((4, 6), lambda s, x: x @ ops.inv(s.t + 9.0 * np.eye(6, dtype="float32")), t=(6, 6)),
 }
+OWN_OF_POSITIVE = {
+    "logarithms": own((4, 6), lambda s, x: ops.matmul(ops.log(x), s.w), w=(6, 3)),
+    "a graph convolution": own((4, 6), over_degrees, w=(2, 3)),
+    "a dose response": own((6,), dose_response, n=(6,), k=(6,)),
+    "log odds": own((6,), lambda s, x: ops.log(x / (1.0 - x)) * s.w, w=(6,)),
+    "from one on": own((6,), lambda s, x: ops.arccosh(x) * s.w, w=(6,)),
+}
+"""NaN of negative numbers, or beyond a range."""
 OWN_FEW = ["attention pooling", "class token", "weight normalization", "looked up and tied", "relative places"]
 
 
@@ -149,5 +169,10 @@ OWN_REFUSED: dict[str, tuple[Callable[..., Any], str]] = {
     "heads before records": (lambda s, x: tf.transpose(tf.einsum("btd,de->ebt", x, s.w), (1, 2, 0)), "Einsum"),
     "behind Keras' back": (lambda s, x: x * s.w._value[0], "used outside its layer"),
     "a loss over the batch": (with_a_loss, "add_loss"),
+    "a mean of logarithms over the batch": (
+        lambda s, x: ops.log(x) * s.w[0] - ops.mean(ops.log(x) * s.w[0], axis=0),
+        "are not those of its records",
+    ),
+    "NaN of all": (lambda s, x: ops.log(-1.0 - ops.abs(x)) * s.w[0], "could not be compared"),
     "a mean over the batch": (lambda s, x: x * s.w[0] - ops.mean(x * s.w[0], axis=0), "are not those of its records"),
 }

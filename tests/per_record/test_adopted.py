@@ -113,6 +113,7 @@ def test_what_no_layer_around_shows_is_refused_by_name():
     assert "Exception encountered when calling" not in str(said.value)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
 def test_ids_may_be_written_as_floats(dtype):
     """As `keras.Input((LENGTH,))` takes them, which says of no type; synthetic ones then lie within the table."""

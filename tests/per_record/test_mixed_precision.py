@@ -76,6 +76,7 @@ def test_gradients_written_out_for_their_norms_may_be_rounded(kind, policy, monk
         assert np.linalg.norm(found - exact) < 0.01 * np.linalg.norm(exact)
 
 
+@pytest.mark.few(1)
 def test_layers_compute_low_and_sums_are_float32(policy):
     model = network(clipping="adaptive")
     assert {layer.compute_dtype for layer in model.layers} == {policy.removeprefix("mixed_")}
@@ -151,7 +152,7 @@ def low_model(layers, bounding):
     return model, shape
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("layers", "bounding"), slow_but([one for one in CROSSED if one[0] == "conv2d"], CROSSED, several=True)
 )

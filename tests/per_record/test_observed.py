@@ -12,7 +12,7 @@ from helpers.certify import SLACK
 from helpers.hostile_batches import influences
 from helpers.layer_cases import normal
 from helpers.oracle import error_of, recorded
-from helpers.own_layers import OWN_CASES, OWN_FEW, OWN_REFUSED, OfDense, Own, kl, refused
+from helpers.own_layers import OWN_CASES, OWN_FEW, OWN_OF_POSITIVE, OWN_REFUSED, OfDense, Own, kl, refused
 from helpers.private_models import private, sums_of
 from helpers.variants import slow_but
 from tfdp_layers.per_record import meeting_rules, observed
@@ -24,6 +24,15 @@ RTOL = 1e-4
 @pytest.mark.parametrize("name", slow_but(OWN_FEW, OWN_CASES))
 def test_clipped_sums_are_those_of_batches_of_one_and_proved(name):
     model, x = OWN_CASES[name]()
+    assert error_of(model, x, "graph") < RTOL
+    assert tfdp.check_independence(private(model)).proved
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("name", OWN_OF_POSITIVE)
+def test_functions_of_positive_numbers_are_tried_on_those(name):
+    model, x = OWN_OF_POSITIVE[name]()
+    x = 1.0 / (1.0 + tf.exp(-x)) + (1.0 if name == "from one on" else 0.0)
     assert error_of(model, x, "graph") < RTOL
     assert tfdp.check_independence(private(model)).proved
 

@@ -100,6 +100,7 @@ def test_a_step_keeps_its_bound(kind, known_masks):
     assert max(influences(model)) <= 1 + SLACK
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [kl.LSTM, kl.GRU, kl.SimpleRNN], ids=lambda kind: kind.__name__)
 def test_a_step_with_random_masks_is_proved(kind):
     layers = [keras.Input((6, 5)), kind(4, dropout=0.2, recurrent_dropout=0.3), kl.Dense(3)]

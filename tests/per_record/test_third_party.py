@@ -53,8 +53,10 @@ def test_a_class_that_computes_what_the_formula_says():
         lambda x, scale: x * scale * tf.reduce_sum(scale) / tf.cast(tf.size(scale), tf.float32),
         lambda x, scale: (x * scale)[:, :1],
         lambda x, scale: tf.matmul(x, tf.eye(7)) * scale,
+        lambda x, scale: x * scale + 0.0 * tf.sqrt(x),
+        lambda x, scale: tf.math.log(x) * scale,
     ],
-    ids=["one more", "an offset", "scaled twice", "another shape", "fails"],
+    ids=["one more", "an offset", "scaled twice", "another shape", "fails", "NaN of some", "logarithms"],
 )
 def test_a_class_of_that_name_that_computes_otherwise_is_refused(compute):
     layer = norm(lambda x, scale: x * scale)()

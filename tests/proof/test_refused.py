@@ -45,7 +45,8 @@ NO_EVIDENCE = NOT_SAID | set(
     signed_bytes_where_it_is_no_number signed_bytes_of_infinity_times_zero signed_bytes_of_infinity_over_itself
     signed_bytes_of_infinity_less_itself signed_bytes_without_one_infinity clamped_to_as_many_as_there_are
     places_along_another_axis places_times_a_table places_chosen_by_a_table rows_along_another_axis
-    axes_that_a_function_gives_back axes_that_a_branch_gives_back
+    axes_that_a_function_gives_back axes_that_a_branch_gives_back shape_of_a_hidden_count size_of_a_hidden_count
+    crosses_of_other_copies crosses_of_the_next_row crosses_of_one_wide_and_two
     """
     )
 )

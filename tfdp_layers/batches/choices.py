@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdp_layers.batches.counted import counted_in
 from tfdp_layers.batches.steps import below, kind, number, operations
 from tfdp_layers.caller import warn
 
@@ -23,7 +24,10 @@ def choice_in(source: Any) -> str:
 
     A `.take` or `.skip` of records that lie in one fixed order lets a record decide about one other, and is not named.
     """
-    return _choice(source, apart=False, files=False)
+    found = _choice(source, apart=False, files=False)
+    if not found and isinstance(source, tf.data.Dataset) and (by := counted_in(source).chosen):
+        return f"a .filter by {by}"
+    return found
 
 
 def _choice(step: Any, apart: bool, files: bool) -> str:
@@ -47,6 +51,8 @@ def _choice(step: Any, apart: bool, files: bool) -> str:
         return ".batch(..., drop_remainder=True) whose batches are taken apart again"
     if apart and what == "GroupByWindow" and any(_drops(one) for name, one in operations(step) if "Batch" in name):
         return "groups whose last batch is dropped (drop_remainder=True)"
+    if taken := _taken_within(step, what):
+        return taken
     reads = what in _APART
     apart, files = apart or reads or what == "Unbatch", files or reads
     return next(filter(None, (_choice(one, apart, files) for one in below(step))), "")
@@ -58,6 +64,22 @@ def _by_place(step: Any, what: str) -> bool:
         return len(step) < len(step._parents[0])
     name, none = _BY_PLACE.get(what, ("", None))
     return bool(name) and number(step, name) != none
+
+
+def _taken_within(step: Any, what: str) -> str:
+    """What the functions of a step choose by places: of a group any, of what a flat map reads behind a shuffle."""
+    if what not in ("GroupByWindow", *_APART):
+        return ""
+    for one in (one for _, one in operations(step) if one is not None and kind(one) in _BY_PLACE):
+        verb = kind(one)
+        if tf.get_static_value(one.inputs[1]) == _BY_PLACE[verb][1]:
+            continue
+        if what == "GroupByWindow":
+            return f".{verb.lower()} in the groups of .group_by_window"
+        placed = next((each for each in map(kind, _until_read(one)) if each in _PLACING), "")
+        if placed and verb != "Shard":
+            return f".{verb.lower()} behind {_called(placed)}, in a function of it"
+    return ""
 
 
 def _until_read(step: Any) -> list[Any]:

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.batches.base import LONGEST_IN_ANY_ORDER, Batches
+from tfdp_layers.batches.captured import warn_of_captured
 from tfdp_layers.batches.generators import generated
 from tfdp_layers.batches.mixing import warn_of_mixing
 from tfdp_layers.batches.passes import refuse_moving_order, same_passes
@@ -51,6 +52,7 @@ class DeclaredBatches(Batches):
             raise ValueError(_NO_BATCHES)
         if isinstance(dataset, tf.data.Dataset):
             warn_of_mixing(dataset)
+            warn_of_captured(dataset, self.examples)
         self.pipeline = weakref.ref(dataset) if hasattr(dataset, "__weakref__") else None
         self._dataset = self._endless(dataset)
         self._check_elements(self._dataset.element_spec)

@@ -8,7 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdp_layers.batches.counted import counted_in
 from tfdp_layers.caller import warn
+from tfdp_layers.proof.functional import CALLS
 
 __all__ = ["draws_of", "warn_of_frozen"]
 
@@ -16,15 +18,36 @@ _RANDOM = ("Random", "Rng", "Multinomial", "TruncatedNormal", "SampleDistorted",
 """In the types of operations that draw random numbers."""
 
 
-def warn_of_frozen(dataset: tf.data.Dataset) -> None:
-    """Warns where a map of this pipeline draws random numbers. What its Python code draws is not seen."""
-    found = next(draws_of(dataset), None)
-    if found is not None:
+_KNOWN = (
+    " And what records hold depends on the others: by {}, and these follow one another, so that with one person less"
+    " all behind them get other ones. No epsilon covers that where the seed is known, as after"
+    " keras.utils.set_random_seed; the model's own random layers draw from seeds that nobody knows, whatever was set."
+)
+
+
+def warn_of_frozen(dataset: tf.data.Dataset, ids: str | None = None) -> None:
+    """Warns where a map of this pipeline draws random numbers, or makes records by their places.
+
+    What its Python code draws is not seen.
+
+    Args:
+        ids: the entry of x that says whose a record is.
+    """
+    found, by_place = next(draws_of(dataset), None), counted_in(dataset, ids)
+    if by_place.counted:
         warn(
-            f"A map of this pipeline draws random numbers (operation {found!r}), and tfdp.records reads a pipeline"
-            " once: every epoch sees the same draws. For augmentation that is drawn afresh put random layers into the"
-            " model (keras.layers.RandomFlip, say), or give a source with an index: tfdp.records(source, transform)."
-            " (That costs learning, not privacy.)"
+            f"What records of this pipeline hold depends on the others: their numbers are made of {by_place.counted},"
+            " and with one person less all behind them get other ones; no epsilon covers that. Make each record of its"
+            " own item alone, and draw by random layers of the model (keras.layers.RandomFlip, say), or from seeds that"
+            " come with the items."
+        )
+    if found is not None or by_place.drawn:
+        harmless = "" if by_place.counted else " (That costs learning, not privacy.)"
+        warn(
+            f"A map of this pipeline draws random numbers{f' (operation {found!r})' if found else ''}, and tfdp.records"
+            " reads a pipeline once: every epoch sees the same draws. For augmentation that is drawn afresh put random"
+            " layers into the model (keras.layers.RandomFlip, say), or give a source with an index:"
+            f" tfdp.records(source, transform).{_KNOWN.format(by_place.drawn) if by_place.drawn else harmless}"
         )
 
 
@@ -47,7 +70,7 @@ def _operations(graph: Any) -> Iterator[tuple[str, str]]:
     """Type and name of each operation of a graph, but for draws of constant seeds, and of the functions it calls."""
     constant = {inner.name for outer, inner in graph.captures if outer.dtype != tf.resource}
     for one in graph.get_operations():
-        drawn = one.type.startswith("Stateless")
+        drawn = one.type.startswith("Stateless") and one.type not in CALLS
         free = one.type != "Placeholder" and not one.op_def.is_stateful
         if free and all(tensor.name in constant for tensor in one.inputs):
             constant.update(tensor.name for tensor in one.outputs)

@@ -9,8 +9,11 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfdp_layers.batches.effects import keeps_elsewhere, keeps_records, keeps_within
 from tfdp_layers.batches.fixed import is_written, looked_at, records_of
 from tfdp_layers.batches.padding import pads_to_longest
+from tfdp_layers.batches.repeats import is_one_thing
+from tfdp_layers.batches.steps import graphs_of
 from tfdp_layers.caller import warn
 from tfdp_layers.proof.proving import examined, row_by_row
 
@@ -69,7 +72,7 @@ class Meeting(NamedTuple):
 def refuse_mixing(dataset: tf.data.Dataset, whose: bool = False) -> None:
     """Looks at what a pipeline of single records does before these are drawn; warns where that cannot be told.
 
-    What Python code in it does (generators, `py_function`, tables) is not seen, nor what flat maps make of elements.
+    What Python code in it does (generators, `py_function`) is not seen, nor what flat maps make of elements.
 
     Args:
         whose: whether ids say whose each record is; then windows may overlap.
@@ -109,11 +112,11 @@ def meetings(dataset: tf.data.Dataset, batched: bool) -> Iterator[Meeting]:
 def _meetings(dataset: tf.data.Dataset, depth: int) -> Iterator[Meeting]:
     """Args: depth: how many axes of its elements are taken apart further on."""
     name, inputs = type(dataset).__name__, list(dataset._inputs())
-    graphs = _graphs(dataset)
+    graphs = graphs_of(dataset)
     slices = [one for graph in graphs for one in _sliced(graph)]
     for graph in graphs:
         yield from _of_graph(graph, flat="FlatMap" in name or "Interleave" in name)
-    if "Scan" in name:
+    if "Scan" in name and not is_one_thing(inputs[0]):
         yield Meeting(True, ".scan (also in rejection_resample) passes on a state from record to record")
     elif "TakeWhile" in name:
         yield Meeting(True, ".take_while lets one record decide about all behind it")
@@ -163,13 +166,6 @@ def _windows(dataset: Any) -> str | None:
     )
 
 
-def _graphs(dataset: Any) -> list[Any]:
-    """Of the functions of a data set."""
-    wrapped = (getattr(dataset, name, None) for name in ("_map_func", "_predicate", "_reduce_func", "_key_func"))
-    found = (getattr(getattr(one, "function", None), "graph", None) for one in wrapped)
-    return [one for one in found if one is not None]
-
-
 def _of_graph(graph: Any, flat: bool) -> Iterator[Meeting]:
     """What shows in a function whatever its elements are.
 
@@ -177,10 +173,13 @@ def _of_graph(graph: Any, flat: bool) -> Iterator[Meeting]:
         flat: whether it gives data sets, which may read others (a shard of each, say).
     """
     types = {one.type for one in graph.get_operations()}
-    if _keeps_records(graph):
-        yield Meeting(True, "a function of it writes what it makes of a record into a variable, which others read")
-    if any(_writes(node.op) for one in graph.as_graph_def().library.function for node in one.node_def):
-        yield Meeting(False, "a function within one of its functions writes a variable")
+    if keeps_records(graph):
+        where = "a variable, a table or a queue"
+        yield Meeting(True, f"a function of it writes what it makes of a record into {where}, which others read")
+    if keeps_within(graph):
+        yield Meeting(False, "a function within one of its functions writes a variable or a table")
+    if kept := keeps_elsewhere(graph):
+        yield Meeting(False, f"a function of it may keep what it makes of a record where others read it ({kept})")
     reads = any(outer.dtype == tf.variant for outer, _ in graph.captures)
     if "ReduceDataset" in types or (reads and not (flat and types.isdisjoint(_MAPPING))):
         yield Meeting(False, "a function of it reads another data set, perhaps all records of it")
@@ -232,22 +231,6 @@ def _batch_size(dataset: Any) -> int | None:
     return _batch_size(inputs[0]) if len(inputs) == 1 else None
 
 
-def _keeps_records(graph: Any) -> bool:
-    """Whether a function writes what depends on its arguments into a variable; a generator's next seed does not."""
-    captured = {inner.op.name for _, inner in graph.captures}
-    arguments = {one.op.name for one in graph.inputs} - captured
-    seen: set[str] = set()
-    left = [one for one in graph.get_operations() if _writes(one.type)]
-    while left:
-        operation = left.pop()
-        if operation.name in arguments:
-            return True
-        if operation.name not in seen:
-            seen.add(operation.name)
-            left += [one.op for one in operation.inputs]
-    return False
-
-
 def _is_batched(dataset: Any) -> bool:
     """Whether its elements are batches for certain: one record may have several parts, too, which a flat map gives."""
     name = type(dataset).__name__
@@ -259,10 +242,6 @@ def _is_batched(dataset: Any) -> bool:
 def _have_rows(dataset: Any) -> bool:
     specs = tf.nest.flatten(dataset.element_spec)
     return all(isinstance(one, tf.TensorSpec) and bool(one.shape.rank) for one in specs)
-
-
-def _writes(kind: str) -> bool:
-    return "Assign" in kind or kind.startswith("ResourceScatter")
 
 
 def _sliced(graph: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from tfdp_layers.accounting.wording import AS_SO_MANY
 from tfdp_layers.batches.steps import below, identity, is_grain, kind
 from tfdp_layers.caller import warn
 
-__all__ = ["ENDLESS", "refuse_repeated", "repeats", "rounds", "warn_of_rounds"]
+__all__ = ["ENDLESS", "is_one_thing", "refuse_repeated", "repeats", "rounds", "warn_of_rounds"]
 
 ENDLESS = 1 << 48
 """No source holds so many records: Grain gives sys.maxsize for a data set that goes round for ever."""
@@ -46,7 +46,7 @@ def _pipeline_repeats(dataset: tf.data.Dataset) -> bool:
         counts = [one for one in inputs if any(kind in type(one).__name__ for kind in _COUNTING)]
         paired = [one for one in inputs if one not in counts]
         ends = any(0 <= int(tf.data.experimental.cardinality(one)) < ENDLESS for one in counts)
-        paired = [one for one in paired if not (ends and _is_one_thing(one))]
+        paired = [one for one in paired if not (ends and is_one_thing(one))]
         return bool(paired) and all(map(_pipeline_repeats, paired))
     if "DirectedInterleave" in name:  # of sample_from_datasets: the first one says whose turn it is
         inputs = inputs[1:]
@@ -87,7 +87,7 @@ def _held_by(dataset: Any) -> tuple[dict[Hashable, bool], bool]:
     return held | {identity(dataset): True}, twice
 
 
-def _is_one_thing(dataset: tf.data.Dataset) -> bool:
+def is_one_thing(dataset: tf.data.Dataset) -> bool:
     """Whether a pipeline repeats a single element, of `from_tensors`."""
     inputs = list(dataset._inputs())
     return "Repeat" in type(dataset).__name__ and [type(one).__name__.strip("_") for one in inputs] == ["TensorDataset"]

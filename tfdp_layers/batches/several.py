@@ -15,6 +15,9 @@ __all__ = ["warn_of_several"]
 def warn_of_several(store: Store, unit: str, positions: np.ndarray | None = None) -> None:
     """Warns of them, before anything is drawn. Equal records are looked for as these are charged: `warn_of_repeated`.
 
+    Of records that do not lie in memory some are read for it, see `Store.near`; who has the longest alone is not looked
+    for there.
+
     Args:
         unit: that is protected; of other than records nothing is said but where sources go round, and where blocks of
             units go on in one another.
@@ -23,8 +26,9 @@ def warn_of_several(store: Store, unit: str, positions: np.ndarray | None = None
     if (row := store.row()) is not None:
         warn_of_rounds(len(store), row, unit)
     if unit == "record" or positions is not None:
-        warn_of_blocks(store.inputs(), store.labels(), positions)
+        inputs, labels = store.near()
+        warn_of_blocks(inputs, labels, positions)
         warn_of_padding(store.inputs(), positions)
     if unit == "record":
-        warn_of_windows(store.inputs())
-        warn_of_pairs(store.inputs())
+        warn_of_windows(inputs)
+        warn_of_pairs(*store.samples())

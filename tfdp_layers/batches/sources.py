@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.batches.captured import warn_of_captured
 from tfdp_layers.batches.choices import warn_of_choice
 from tfdp_layers.batches.frozen import warn_of_frozen
 from tfdp_layers.batches.items import refuse_left_out, refuse_none, refuse_stream, refuse_unpacked
@@ -76,7 +77,8 @@ def records(
             refuse_moved(moved, "unit_ids")
         store: Store = of_pipeline(source, cache, named, whose=unit_ids is not None)
         store.moved = moved
-        warn_of_frozen(source)
+        warn_of_frozen(source, named)
+        warn_of_captured(source, len(store), store.inputs())
         warn_of_batched(source)
         warn_of_choice(source)
         return store if named is not None else owned(store, unit_ids)

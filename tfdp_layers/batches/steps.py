@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["below", "identity", "is_grain", "kind", "number", "operations", "steps"]
+__all__ = ["below", "graphs_of", "identity", "is_grain", "kind", "number", "operations", "steps"]
 
 _GRAIN_ENDS, _ENDS = ("MapDataset", "IterDataset"), re.compile(r"Dataset(V\d)?$")
 
@@ -21,7 +21,9 @@ def is_grain(source: Any) -> bool:
 
 
 def kind(step: Any) -> str:
-    """What a step does, "Map", "Shuffle" or "Batch" say, after the name of its class."""
+    """What a step does, "Map", "Shuffle" or "Batch" say, after the name of its class; or an operation in a function."""
+    if isinstance(step, tf.Operation):
+        return _ENDS.sub("", step.type)
     name = type(step).__name__.strip("_")
     if isinstance(step, tf.data.Dataset):
         return _ENDS.sub("", name)
@@ -30,6 +32,8 @@ def kind(step: Any) -> str:
 
 def below(step: Any) -> list[Any]:
     """The steps from which this one gets its elements; none of a source, nor what only says whose turn it is."""
+    if isinstance(step, tf.Operation):
+        return [one.op for one in step.inputs if one.dtype == tf.variant]
     if isinstance(step, tf.data.Dataset):
         inner = getattr(step, "_impl", None)  # of TFRecordDataset, which reads files by an interleave of its own
         return (
@@ -69,6 +73,12 @@ def number(step: Any, name: str) -> Any:
     """The value that a step keeps by this name, a tensor or not; None where it has none, or it is not known."""
     held = getattr(step, name, None)
     return tf.get_static_value(held) if isinstance(held, tf.Tensor) else held
+
+
+def graphs_of(dataset: Any) -> list[Any]:
+    """The graphs of all functions of a data set of tf.data."""
+    found = (getattr(getattr(one, "function", None), "graph", None) for one in vars(dataset).values())
+    return [one for one in found if one is not None]
 
 
 def operations(step: Any) -> Iterator[tuple[str, Any]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import abc
+import contextlib
+import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +34,8 @@ from tfdp_layers.batches.texts import bytes_of, no_rows
 COPY_BYTES = 1 << 30
 """Up to here records in memory are copied once into tensors, and gathered from them: 3-5 times faster."""
 _PART_BYTES = 16 << 20
+_NEAR, _FAR, _LOOKED_AT_BYTES = 96, 64, 64 << 20
+"""Neighbours, and records from everywhere, that are looked at where reading all is too slow; and bytes of these."""
 
 
 class Field(NamedTuple):
@@ -102,6 +106,27 @@ class Store(abc.ABC):
         """Those of y."""
         return []
 
+    def near(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The arrays of x and y, of the first records at least: as they stand beside each other."""
+        return self._looked_at(np.arange(min(len(self), _NEAR)))
+
+    def samples(self) -> list[list[np.ndarray]]:
+        """The arrays of several inputs, or twice those of some records: of the first ones, and of some everywhere."""
+        if len(_flat(self.structure[0])) < 2:
+            return []
+        far = np.unique(np.linspace(0, len(self) - 1, _FAR).astype(int))
+        return [self._looked_at(some)[0] for some in (np.arange(min(len(self), _NEAR)), far)]
+
+    def _looked_at(self, places: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """x and y at these places; nothing where they cannot be read, which is said where they are drawn."""
+        each = sum(math.prod(field.shape) * field.dtype.itemsize for field in self.fields)
+        places = places[: _LOOKED_AT_BYTES // max(1, each)]
+        inputs, both = (len(_flat(self.structure[:parts])) for parts in (1, 2))
+        with contextlib.suppress(Exception):
+            found = self.take(places, len(places))
+            return found[:inputs], found[inputs:both]
+        return [], []
+
     def largest_weight(self, classes: int | None) -> float | None:
         """The largest weight of a record, by public constants alone; None where they do not say it, or nothing counts.
 
@@ -146,7 +171,7 @@ class ArrayStore(Store):
         if sample_weight is not None or class_weight is not None:
             self.weighted = any(map(differing, keras.tree.flatten(weights)))
         self.structure = (x, y, weights)
-        self._leaves = [leaf for leaf in keras.tree.flatten(self.structure) if leaf is not None]
+        self._leaves = _flat(self.structure)
         self.fields = [Field(leaf.shape[1:], drawn_dtype(leaf.dtype)) for leaf in self._leaves]
         self._tensors: list[tf.Tensor] = []
 
@@ -162,12 +187,12 @@ class ArrayStore(Store):
 
     def footprint(self) -> Footprint:
         found = super().footprint()
-        x, y = ([leaf for leaf in keras.tree.flatten(tree) if leaf is not None] for tree in self.structure[:2])
+        x, y = map(_flat, self.structure[:2])
         looked_at = footprint_of([], x, y)
         return replace(looked_at, places=found.places | looked_at.places)
 
     def row(self) -> Callable[[int], Any] | None:
-        mapped = any(is_mapped(leaf) for leaf in keras.tree.flatten(self.structure[0]) if leaf is not None)
+        mapped = any(map(is_mapped, _flat(self.structure[0])))
         return (lambda index: [leaf[index] for leaf in self._leaves[:-1]]) if mapped else None
 
     def inputs(self) -> list[np.ndarray]:
@@ -176,8 +201,15 @@ class ArrayStore(Store):
     def labels(self) -> list[np.ndarray]:
         return self._in_memory(1)
 
+    def near(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        return _flat(self.structure[0]), _flat(self.structure[1])
+
+    def samples(self) -> list[list[np.ndarray]]:
+        mapped = any(map(is_mapped, _flat(self.structure[0])))
+        return super().samples() if mapped else [self.inputs()]
+
     def _in_memory(self, part: int) -> list[np.ndarray]:
-        return [leaf for leaf in keras.tree.flatten(self.structure[part]) if leaf is not None and not is_mapped(leaf)]
+        return [leaf for leaf in _flat(self.structure[part]) if not is_mapped(leaf)]
 
     def sample(self) -> list[bytes]:
         return sample_of(keras.tree.flatten(self.structure[0]))
@@ -190,6 +222,10 @@ class ArrayStore(Store):
             with tf.device("CPU:0"):  # tf.data runs there
                 self._tensors = [copied(leaf) for leaf in self._leaves]
         return self._tensors
+
+
+def _flat(tree: Any) -> list[Any]:
+    return [leaf for leaf in keras.tree.flatten(tree) if leaf is not None]
 
 
 def copied(array: np.ndarray) -> tf.Tensor:

@@ -21,7 +21,7 @@ __all__ = ["products_setting", "require_float32"]
 _OPTIONS = ("auto_mixed_precision", "auto_mixed_precision_onednn_bfloat16", "auto_mixed_precision_mkl")
 _ONEDNN = ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE", "TF_SET_ONEDNN_FPMATH_MODE")
 _VARIABLES = dict.fromkeys(_ONEDNN, "STRICT") | {"NVIDIA_TF32_OVERRIDE": "0"}
-"""What they may say. By the last one matrix products on GPUs round although TensorFloat-32 is off (on an H200, 2026)."""
+"""What they may say. By the last one matrix products on GPUs round with TensorFloat-32 off, too (on an H200, 2026)."""
 _FINE = 2.0**-12
 """1 + this is a float32 number; of bfloat16, float16 and TensorFloat-32 the nearest is 1."""
 _INSTEAD = (

@@ -10,11 +10,19 @@ import tensorflow as tf
 
 from tfdp_layers.caller import warn
 from tfdp_layers.certificates.elsewhere import refuse_elsewhere
-from tfdp_layers.certificates.interactions import measure_interactions, specs
+from tfdp_layers.certificates.interactions import measure_interactions
 from tfdp_layers.certificates.measuring import MEANING, culprit, measure
-from tfdp_layers.certificates.synthetic import inputs_like, on_valid_integers, synthetic_inputs, synthetic_labels
+from tfdp_layers.certificates.synthetic import (
+    drawn_from,
+    inputs_like,
+    on_valid_integers,
+    specs,
+    synthetic_inputs,
+    synthetic_labels,
+)
 from tfdp_layers.clipping.bounding import SCOPE
 from tfdp_layers.instances import kind_of
+from tfdp_layers.per_record.agreement import RANGES
 from tfdp_layers.proof import Finding, Report
 from tfdp_layers.proof.models import prove_traced, traced_sums
 from tfdp_layers.proof.narrowing import BEYOND
@@ -26,6 +34,14 @@ if TYPE_CHECKING:
     from tfdp_layers.models.training import PrivateTraining
 
 _BOUND = "the optimizer's own bound goes over the records in loops, which are tested and not proved"
+
+_OF_PLACES = (
+    "the place of a record as a value",
+    "the places of records as a value",
+    "entries of some records picked by others",
+    "a list that a loop over records carries, looked into",
+)
+"""Reasons that a prover gives where a record's own places are used in a way that it does not follow."""
 
 EAGER = Report((Finding("sums", "unknown", "run_eagerly=True runs Python anew in every step: one trace was proved"),))
 """What is known of steps that are not compiled, where a trace of them is proved."""
@@ -88,13 +104,16 @@ def examined(
             f"{of_flat_labels(model, y)}{of_places(report)}{of_casts(report)}"
         )
 
-    def measured() -> None:
-        measure(model, function, x, y, groups)
+    def measured() -> Any:
+        drawn = measure(model, function, x, y, groups, report.proved)
         if not report.proved:
-            measure_interactions(model, function, x, y, groups)
+            with drawn_from(drawn or RANGES[0]):
+                measure_interactions(model, function, x, y, groups)
+        return drawn
 
     with rows_told():
-        on_valid_integers(measured)
+        finite = on_valid_integers(measured) is not None
+    report = report if finite else hardly_measured(report)
     return EAGER if report.proved and model.run_eagerly else report
 
 
@@ -125,15 +144,20 @@ def of_flat_labels(model: "PrivateTraining", y: Any) -> str:
 
 def of_places(report: Report) -> str:
     """What to do where places from the data may lie beyond the record, in another one."""
-    if report.first is None or "Segment" not in report.first.type:
+    in_segments = "Segment" in report.type
+    if report.first is None or not (in_segments or any(text in report.reason for text in _OF_PLACES)):
         return ""
-    if "CrossEntropyWithLogits" in report.first.place:
+    if in_segments and "CrossEntropyWithLogits" in report.first.place:
         return (
             " This is how TensorFlow computes the loss where tf.config.experimental.enable_op_determinism() is on:"
             " leave it out, for what private training draws repeats in no run; or give one-hot labels and"
             " CategoricalCrossentropy, of which it is then measured, not proved, that records stay apart."
         )
-    return " Places that come from the data must be kept inside of a record: keras.ops.clip(places, 0, size - 1)."
+    return (
+        " If it takes what a record has at a place that comes from the data, such as its last visit, write tf.gather(h,"
+        " keras.ops.clip(n, 0, T - 1), batch_dims=1), for h (batch, T, ...) and n (batch,): that keeps it inside of the"
+        " record, and is proved."
+    )
 
 
 def of_casts(report: Report) -> str:
@@ -154,6 +178,18 @@ def but_for_the_bound(report: Report) -> Report:
     every kind of layer.
     """
     return replace(report, findings=tuple(map(unknown_within_the_bound, report.findings)))
+
+
+def hardly_measured(report: Report) -> Report:
+    """The report, which says where it is not proved that on NaN nothing much can be measured."""
+    why = "; and it could hardly be measured: losses or gradients are NaN on all synthetic records"
+    return replace(
+        report,
+        findings=tuple(
+            found if found.status == "proved" or found.reason == _BOUND else replace(found, reason=found.reason + why)
+            for found in report.findings
+        ),
+    )
 
 
 def unknown_within_the_bound(found: Finding) -> Finding:

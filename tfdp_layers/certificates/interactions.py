@@ -10,8 +10,9 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from tfdp_layers.certificates.additivity import NONE, Gap, gap_of
-from tfdp_layers.certificates.measuring import MEANING, row, traced, without_randomness
-from tfdp_layers.certificates.synthetic import inputs_like, synthetic_inputs, synthetic_labels
+from tfdp_layers.certificates.measuring import MEANING, row, traced
+from tfdp_layers.certificates.switches import without_randomness
+from tfdp_layers.certificates.synthetic import inputs_like, specs, synthetic_inputs, synthetic_labels
 from tfdp_layers.proof.narrowing import narrows
 from tfdp_layers.proof.outside import nodes_of
 from tfdp_layers.sensitivity import SensitivityGroup
@@ -134,13 +135,6 @@ def largest_gap(
         found += exchanges(model, function, list(zip(xs, ys, strict=True)), rows, seed)
     gaps = [gap_of(model, groups, together, alone) for together, alone in found]
     return next((gap for gap in gaps if not gap.explained), gaps[0])
-
-
-def specs(data: Any) -> Any:
-    """The shapes and types of records, without their number; None where there is nothing, or the spec of nothing."""
-    return keras.tree.map_structure(
-        lambda t: tf.TensorSpec((None, *t.shape[1:]), t.dtype) if hasattr(t, "shape") else None, data
-    )
 
 
 def parts_and_whole(model: "PrivateTraining", x: Any, y: Any, rows: int) -> tuple[Any, Any]:

@@ -2,7 +2,8 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -10,18 +11,23 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.certificates.additivity import gap_of, tolerance
-from tfdp_layers.certificates.standing import standing_numbers
-from tfdp_layers.certificates.synthetic import ROWS, inputs_like, synthetic_inputs, synthetic_labels
+from tfdp_layers.certificates.switches import acts_in_training, without_randomness
+from tfdp_layers.certificates.synthetic import (
+    ROWS,
+    drawn_from,
+    inputs_like,
+    specs,
+    synthetic_inputs,
+    synthetic_labels,
+)
 from tfdp_layers.certificates.uses import recorded
 from tfdp_layers.layers.base import inspect_uses
+from tfdp_layers.per_record.agreement import RANGES, Drawn
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import SEEDS
 
 if TYPE_CHECKING:
     from tfdp_layers.models.training import PrivateTraining
-
-_RATES = {"rate": 0.0, "stddev": 0.0, "drop_prob": 0.0, "drop_rate": 0.0, "dropout_rate": 0.0, "survival_prob": 1.0}
-"""Attributes by which layers that draw random numbers are switched off, and the values that do it."""
 
 MEANING = (
     "Then one record moves the contributions of others, and no bound holds. Keep every operation inside a record (axis"
@@ -30,7 +36,27 @@ MEANING = (
 """What follows of records that are not independent, and the fix."""
 
 
-def measure(model: "PrivateTraining", function: Any, x: Any, y: Any, groups: Sequence[SensitivityGroup]) -> None:
+@dataclass(frozen=True)
+class Seen:
+    """What was seen on one draw of records, on which nothing finite showed that they meet.
+
+    Attributes:
+        finite: whether all was finite that was compared.
+        hidden: whether what is not finite may hide a gradient in another row, or a gap of sums.
+    """
+
+    finite: bool
+    hidden: bool
+
+
+def measure(
+    model: "PrivateTraining",
+    function: Any,
+    x: Any,
+    y: Any,
+    groups: Sequence[SensitivityGroup],
+    proved: bool = False,
+) -> Drawn | None:
     """Measures that a record's contribution depends on that record alone.
 
     Two measurements on a few records: additivity (with dropout off, the released sum of the batch equals the sum of
@@ -40,37 +66,90 @@ def measure(model: "PrivateTraining", function: Any, x: Any, y: Any, groups: Seq
     It finds what it can measure: a layer that mixes records only on inputs unlike the synthetic ones is not seen. Of
     what is proved it is the second witness: it runs the kernels, of which a proof assumes that they keep rows apart.
 
+    A logarithm of negative numbers is NaN, and so is zero times that, in rows which it never reaches: no evidence of
+    either. So other records are drawn, of all `RANGES`, until all is finite; those that are then lie beside the first.
+
     Args:
         model: a compiled private model.
         function: its sums, of `traced_sums`.
         x, y: a batch or (trees of) tf.TensorSpec, whose shapes and types are then filled with synthetic records. If
             left out, the model's own inputs, and labels like its outputs.
         groups: of the model.
+        proved: whether it is proved that records do not meet; then nothing is refused for what is not finite alone.
+
+    Returns:
+        The range of real numbers that it was measured on; None where no draw was finite.
 
     Raises:
         ValueError: naming the layer at fault where one can be found.
     """
-    x = synthetic_inputs(model, inputs_like(model, x))
+    data = synthetic_inputs(model, inputs_like(model, x))
+    compare = functools.partial(compared, model, function, groups=groups, proved=proved)
+    first: Seen | tf.errors.InvalidArgumentError
+    try:
+        first = compare(data, y)
+    except tf.errors.InvalidArgumentError as error:  # a layer asserts that numbers are positive, say
+        first = error
+    if isinstance(first, Seen) and first.finite:
+        return RANGES[0]
+    labels = y if y is None else specs(y)
+    for seed, drawn in enumerate(RANGES[1:], 1):
+        with drawn_from(drawn):
+            other = synthetic_inputs(model, specs(inputs_like(model, x)), seed=seed)
+        with contextlib.suppress(tf.errors.InvalidArgumentError):
+            if compare(other, labels).finite:
+                if not proved and isinstance(first, Seen):
+                    compare(alternately(other, data), labels)
+                return drawn
+    if not isinstance(first, Seen):
+        raise first
+    if first.hidden and not proved:
+        raise ValueError(
+            f"Records may not be independent in model {model.name!r}: it is not proved, and could not be measured, for"
+            f" losses or gradients are NaN on all synthetic records; {culprit(model, data)}. Keep numbers inside of"
+            " what functions take: keras.ops.maximum(x, 1e-6) before a logarithm."
+        )
+    return None
+
+
+def compared(
+    model: "PrivateTraining", function: Any, x: Any, y: Any, *, groups: Sequence[SensitivityGroup], proved: bool
+) -> Seen:
+    """Compares a batch with its records, each alone, as `measure` does. Raises: ValueError where they differ."""
     with without_randomness(model), untouched_state(model) as changed:
         y = synthetic_labels(model, x, y)
         run = functools.partial(eager, model) if runs_otherwise(model) else functools.partial(called, function)
         together, losses = run(x, y)
         alone, losses_alone = zip(*[run(*row(i, (x, y))) for i in range(ROWS)], strict=True)
-        crossed = cross_gradient(model, x, y) or cross_upstream(model, x, y)
-        refuse_mixed_losses(model, x, losses, tf.concat(losses_alone, 0))
+        reached = [*cross_gradients(model, x, y), *cross_upstreams(model, x, y)]
+        refuse_mixed_losses(model, x, losses, tf.concat(losses_alone, 0), proved)
         refuse_losses_of_weights(model, x, y)
     if changed():
         raise ValueError(
             f"A layer of model {model.name!r} writes state in its forward pass ({changed()}): computed from private"
             " data without noise, it would be saved with the weights. Freeze or remove that layer."
         )
-    found = gap_of(model, groups, together, alone)
+    crossed = any(bool(np.any(~np.isnan(g) & (g != 0))) for g in reached)
+    known = [np.all([np.isfinite(part) for part in parts], axis=0) for parts in zip(*alone, strict=True)]
+    found = gap_of(model, groups, kept(together, known), [kept(parts, known) for parts in alone])
     if not found.explained or crossed:
         raise ValueError(
             f"Records are not independent in model {model.name!r}: {culprit(model, x)}. {MEANING}"
             f" ({found}{', and a loss has a gradient in another row' if crossed else ''}.)"
             f"{found.doubt if not crossed else ''}"
         )
+    hidden = any(np.isnan(g).any() for g in reached) or not all(one.all() for one in known)
+    return Seen(not hidden and bool(np.isfinite(tf.concat(losses_alone, 0)).all()), hidden)
+
+
+def kept(sums: Sequence[tf.Tensor], known: Sequence[np.ndarray]) -> list[Any]:
+    """Sums, with zeros where they are not finite for each record alone."""
+    return [np.where(where, np.asarray(one, np.float64), 0.0) for one, where in zip(sums, known, strict=True)]
+
+
+def alternately(x: Any, other: Any) -> Any:
+    """Records of the one and of the other, in turn."""
+    return keras.tree.map_structure(lambda a, b: tf.stack([(a, b)[i % 2][i] for i in range(ROWS)]), x, other)
 
 
 def runs_otherwise(model: "PrivateTraining") -> bool:
@@ -114,56 +193,6 @@ def row(i: int, data: Any) -> Any:
 
 
 @contextlib.contextmanager
-def without_randomness(model: "PrivateTraining") -> Iterator[None]:
-    """Switches dropout and noise layers off for the block, by their rates; what others draw is alike for all rows."""
-    saved = []
-    for layer in model._flatten_layers():
-        for name, off in _RATES.items():
-            if isinstance(getattr(layer, name, None), float) and draws_numbers(layer):
-                saved.append((layer, name, getattr(layer, name)))
-                setattr(layer, name, off)
-    augmenting = [layer for layer in model._flatten_layers() if acts_in_training(layer)]
-    calls = [vars(layer).get("call") for layer in augmenting]
-    for layer in augmenting:
-        spectral = isinstance(layer, keras.layers.SpectralNormalization)
-        layer.call = functools.partial(unnormalized, layer) if spectral else functools.partial(switched_off, layer.call)
-    try:
-        with standing_numbers():
-            yield
-    finally:
-        for layer, own in zip(augmenting, calls, strict=True):
-            vars(layer).pop("call", None)
-            if own is not None:
-                layer.call = own
-        for layer, name, value in saved:
-            setattr(layer, name, value)
-
-
-def draws_numbers(layer: keras.layers.Layer) -> bool:
-    """Whether a layer holds a generator of random numbers."""
-    return any(isinstance(value, keras.random.SeedGenerator) for value in vars(layer).values())
-
-
-def acts_in_training(layer: keras.layers.Layer) -> bool:
-    """Whether a layer is switched off out of training, and known to keep records apart.
-
-    Keras' image augmentation, the identity then; its spectral normalization, which divides a kernel by a number that it
-    computes of that kernel alone.
-    """
-    return hasattr(layer, "get_random_transformation") or type(layer) is keras.layers.SpectralNormalization
-
-
-def unnormalized(layer: Any, inputs: tf.Tensor, training: bool | None = None) -> Any:
-    """What spectral normalization wraps, in training as ever."""
-    return keras.ops.cast(layer.layer(inputs), inputs.dtype)
-
-
-def switched_off(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """The layer's call as out of training."""
-    return call(*args, **(kwargs | {"training": False}))
-
-
-@contextlib.contextmanager
 def untouched_state(model: "PrivateTraining") -> Iterator[Any]:
     """Yields a function that names the non-trainable weights changed inside the block; they are put back."""
     weights = [v for v in model.non_trainable_variables if SEEDS not in v.path]
@@ -176,51 +205,62 @@ def untouched_state(model: "PrivateTraining") -> Iterator[Any]:
             variable.assign(value)
 
 
-def cross_gradient(model: "PrivateTraining", x: Any, y: Any) -> bool:
-    """Whether the loss of row 0 has a gradient in another row of a floating-point input."""
+def cross_gradients(model: "PrivateTraining", x: Any, y: Any) -> list[np.ndarray]:
+    """The gradients of row 0's loss in the other rows of floating-point inputs."""
     floats = [t for t in keras.tree.flatten(x) if t.dtype.is_floating]
     if not floats:
-        return False
+        return []
     with tf.GradientTape() as tape:
         tape.watch(floats)
         first = model.per_record_losses(x, y)[0]
-    gradients = [g for g in tape.gradient(first, floats) if g is not None]
-    return any(bool(tf.reduce_any(tf.convert_to_tensor(g)[1:] != 0)) for g in gradients)
+    return rows_of(tape.gradient(first, floats), range(1, ROWS))
 
 
-def cross_upstream(model: "PrivateTraining", x: Any, y: Any) -> bool:
-    """Whether a row's loss has an upstream gradient in another row, where the optimizer clips each row.
+def cross_upstreams(model: "PrivateTraining", x: Any, y: Any) -> list[np.ndarray]:
+    """The upstream gradients of a row's loss in other rows, where the optimizer clips each row.
 
     Of what is the same in all rows (an embedding of positions) one row may stand for all, or their mean: additivity
     does not see that where nothing is clipped, and no input leads there.
     """
     if model.optimizer.bounding is None:
-        return False
+        return []
+    found = []
     for mine in (0, ROWS - 1):
         with tf.GradientTape() as tape, recorded(model, tape, model.optimizer.bounding, records=ROWS) as record:
             loss = model.per_record_losses(x, y)[mine]
-        others = [i for i in range(ROWS) if i != mine]
-        for gradient in tape.gradient(loss, record.watched):
-            if gradient is not None and bool(tf.reduce_any(tf.gather(tf.convert_to_tensor(gradient), others) != 0)):
-                return True
-    return False
+        found += rows_of(tape.gradient(loss, record.watched), [i for i in range(ROWS) if i != mine])
+    return found
 
 
-def refuse_mixed_losses(model: "PrivateTraining", x: Any, together: tf.Tensor, alone: tf.Tensor) -> None:
+def rows_of(gradients: Sequence[Any], rows: Sequence[int]) -> list[np.ndarray]:
+    """These rows of each gradient that there is."""
+    tensors = [tf.convert_to_tensor(g) for g in gradients if g is not None]
+    return [np.asarray(tf.gather(t, rows)) for t in tensors]
+
+
+def refuse_mixed_losses(
+    model: "PrivateTraining", x: Any, together: tf.Tensor, alone: tf.Tensor, proved: bool = False
+) -> None:
     """Raises ValueError if a record's own loss depends on other records, by input or label.
 
     Additivity alone does not see it where every upstream gradient is clipped: of a scalar output only the sign is left.
 
     Args:
         together, alone: the losses of a batch, and of its records alone: (batch,).
+        proved: whether those that are not finite alone say nothing.
     """
-    error = tolerance(model)
-    if together.shape != alone.shape or not np.allclose(together, alone, error, error / 100, equal_nan=True):
+    if together.shape != alone.shape or not close(model, together, alone, proved):
         raise ValueError(
             f"Records are not independent in model {model.name!r}: the loss of a record in a batch differs from its"
             f" loss alone; {culprit(model, x)}. Return one value a record from the loss, computed from that record's"
             " labels and predictions of the same shape."
         )
+
+
+def close(model: "PrivateTraining", together: Any, alone: Any, proved: bool = False) -> bool:
+    """Whether numbers are alike but for rounding, and NaN where the others are; where `alone` is finite, if proved."""
+    a, b, error = np.asarray(together, np.float64), np.asarray(alone, np.float64), tolerance(model)
+    return bool(np.all(np.isclose(a, b, error, error / 100, equal_nan=True) | (proved & ~np.isfinite(b))))
 
 
 def refuse_losses_of_weights(model: "PrivateTraining", x: Any, y: Any) -> None:
@@ -250,8 +290,7 @@ def culprit(model: "PrivateTraining", x: Any) -> str:
         except (AttributeError, ValueError, tf.errors.InvalidArgumentError):  # of a layer that takes so many rows alone
             continue
         for a, b in zip(whole, single, strict=True):
-            a, b, error = np.asarray(a[:1], np.float64), np.asarray(b, np.float64), tolerance(model)
-            if not np.allclose(a, b, error, error / 100):
+            if not close(model, a[:1], b):
                 return (
                     f"layer {layer.name!r} ({type(layer).__name__}) is the first whose output for a record depends on"
                     " other records"

@@ -1,7 +1,8 @@
 """Made-up records and labels, on which a model is measured."""
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.certificates.lookups import hold_ids
+from tfdp_layers.per_record.agreement import RANGES, Drawn
 from tfdp_layers.per_record.losses import is_sparse
 from tfdp_layers.per_record.registry import unshared
 from tfdp_layers.structure import inputs_of
@@ -17,15 +19,26 @@ from tfdp_layers.structure import inputs_of
 if TYPE_CHECKING:
     from tfdp_layers.models.training import PrivateTraining
 
-__all__ = ["inputs_like", "on_valid_integers", "synthetic_inputs", "synthetic_labels"]
+__all__ = ["drawn_from", "inputs_like", "on_valid_integers", "specs", "synthetic_inputs", "synthetic_labels"]
 
 ROWS = 4
 _LIMITS = (100, 2, 1)
 _limit = ContextVar("limit", default=_LIMITS[0])
+_drawn: ContextVar[Drawn] = ContextVar("drawn", default=RANGES[0])
 
 
-def on_valid_integers(measured: Callable[[], None]) -> None:
-    """Calls a measurement on `synthetic_inputs`; again on smaller integers where these lie outside of what they index.
+@contextlib.contextmanager
+def drawn_from(drawn: Drawn) -> Iterator[None]:
+    """Inside, the real numbers of `synthetic_inputs` are of this range (of `RANGES`)."""
+    token = _drawn.set(drawn)
+    try:
+        yield
+    finally:
+        _drawn.reset(token)
+
+
+def on_valid_integers(measured: Callable[[], Any]) -> Any:
+    """What a measurement gives on `synthetic_inputs`; on smaller integers where these lie outside of what they index.
 
     A place within a record, such as the length of a text, goes into no table that would tell how large it may be.
     Raises: what the measurement raises on zeros.
@@ -41,13 +54,21 @@ def on_valid_integers(measured: Callable[[], None]) -> None:
             _limit.reset(token)
 
 
+def specs(data: Any) -> Any:
+    """The shapes and types of records, without their number; None where there is nothing, or the spec of nothing."""
+    return keras.tree.map_structure(
+        lambda t: tf.TensorSpec((None, *t.shape[1:]), t.dtype) if hasattr(t, "shape") else None, data
+    )
+
+
 def inputs_like(model: "PrivateTraining", x: Any) -> Any:
     """What the records look like: `x`, or the model's own inputs where it is None."""
     return keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), inputs_of(model)) if x is None else x
 
 
 def synthetic_inputs(model: "PrivateTraining", x: Any, rows: int = ROWS, seed: int = 0, scale: float = 1.0) -> Any:
-    """Random rows like `x`: normal numbers, integers below the smallest vocabulary, texts of known and unknown words.
+    """Random rows like `x`: normal numbers, or of `drawn_from`; integers below the smallest vocabulary; texts of known
+    and unknown words.
 
     Given tensors are kept (first rows), if they have as many. Floating-point numbers that an embedding looks up lie
     within its table.
@@ -64,7 +85,7 @@ def synthetic_inputs(model: "PrivateTraining", x: Any, rows: int = ROWS, seed: i
         if dtype == tf.string:
             return random_texts(model, shape, rng)
         if dtype.is_floating and not looked_up:
-            return tf.constant(scale * rng.normal(size=shape), dtype)
+            return tf.constant(_drawn.get()(scale * rng.normal(size=shape)), dtype)
         return tf.cast(tf.constant(rng.integers(0, min([*limits, 2 if dtype.is_bool else _limit.get()]), shape)), dtype)
 
     def filled(ids: Sequence[bool]) -> Any:

@@ -22,7 +22,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.per_record.agreement import TOLERANCE, random_like
+from tfdp_layers.per_record.agreement import RANGES, TOLERANCE, Drawn, random_like
 from tfdp_layers.per_record.contributions import Contribution, Stored
 from tfdp_layers.per_record.generic import PerRecordCall
 from tfdp_layers.per_record.joining import joined
@@ -215,11 +215,27 @@ def tried(every: PerRecordCall, record: Recorder) -> tuple[Seen, ...]:
 
 
 def trial(every: PerRecordCall) -> tuple[Seen, ...]:
-    """Compares the weighted sums of what random records add with TensorFlow's gradients of their weighted losses."""
+    """What records of the first range show on which TensorFlow's gradients are finite, where it is what they add.
+
+    Raises: UnknownUseError where it is not, or none are finite: what is NaN cannot be compared.
+    """
+    for drawn in RANGES:
+        seen, sums, own = tried_on(every, drawn)
+        if all(np.isfinite(gradient).all() for gradient in own):
+            require_equal(sums, own, every.layer.compute_dtype)
+            return seen
+    raise UnknownUseError("its gradients could not be compared: they are NaN on all random records that were tried")
+
+
+def tried_on(every: PerRecordCall, drawn: Drawn) -> tuple[tuple[Seen, ...], list[np.ndarray], list[np.ndarray]]:
+    """The meetings seen; the weighted sums of what random records add; TensorFlow's gradients of the weighted losses.
+
+    Raises: UnknownUseError where something has no rule, or fails.
+    """
     rng, seen, rows = np.random.default_rng(0), [], rows_of(every)
     with tf.init_scope():
         count = rows[0].shape[0] if rows else None
-        leaves = [random_like(leaf, rng, count, _RECORDS) for leaf in every.leaves]
+        leaves = [random_like(leaf, rng, count, _RECORDS, drawn) for leaf in every.leaves]
         values = [tf.constant(v.numpy() + 0.1 * rng.normal(size=v.shape), v.dtype) for v in every.variables]
     given = values, [leaf for leaf, varies in zip(leaves, every.is_rows, strict=True) if varies]
     weights = rng.uniform(0.5, 1.5, _RECORDS).astype("float32")
@@ -250,8 +266,7 @@ def trial(every: PerRecordCall) -> tuple[Seen, ...]:
         raise
     except Exception as error:
         raise UnknownUseError(f"a trial on random records failed: {error}") from error
-    require_equal(sums, own, every.layer.compute_dtype)
-    return tuple(seen)
+    return tuple(seen), [np.asarray(t, np.float64) for t in sums], [np.asarray(t, np.float64) for t in own]
 
 
 def rows_each(meeting: Meeting) -> int:
@@ -277,10 +292,9 @@ def losses(outputs: Any, rng: np.random.Generator, weights: np.ndarray) -> tuple
     return plain, weighted
 
 
-def require_equal(sums: Sequence[Any], own: Sequence[Any], dtype: str) -> None:
+def require_equal(sums: Sequence[np.ndarray], own: Sequence[np.ndarray], dtype: str) -> None:
     """Raises UnknownUseError where the sums are not the gradients."""
-    found, exact = ([np.asarray(t, np.float64) for t in both] for both in (sums, own))
-    sizes = [np.abs(e).max(initial=0.0) for e in exact]
-    for one, wanted, size in zip(found, exact, sizes, strict=True):
+    sizes = [np.abs(wanted).max(initial=0.0) for wanted in own]
+    for one, wanted, size in zip(sums, own, sizes, strict=True):
         if not np.abs(one - wanted).max(initial=0.0) <= TOLERANCE.get(dtype, 1e-3) * size + 1e-5 * max(1e-3, *sizes):
             raise UnknownUseError("on random records its gradients are not those of its records, each by itself")

@@ -11,6 +11,7 @@ from tfdp_layers.proof.arithmetic import computed
 from tfdp_layers.proof.called import graph_named, graph_run
 from tfdp_layers.proof.characters import in_a_column
 from tfdp_layers.proof.constants import constant_results, equal_to_itself
+from tfdp_layers.proof.crosses import crossed
 from tfdp_layers.proof.frames import CALL, Frame
 from tfdp_layers.proof.functional import READS
 from tfdp_layers.proof.order import LOOSE, is_loose, writes_anything
@@ -143,6 +144,8 @@ class Prover:
             return numbers([1], ())
         if (known := clamped(node, inputs)) is not None:
             return known
+        if (rows := crossed(node)) is not None:
+            return rows
         worst = worst_of(inputs)
         if worst is not None:
             return worst

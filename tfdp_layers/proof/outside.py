@@ -17,7 +17,7 @@ from tfdp_layers.proof.functional import is_functional
 from tfdp_layers.proof.untaken import FAKE, reads_untaken
 from tfdp_layers.proof.values import UnknownError
 
-__all__ = ["PYTHON", "nodes_of", "numbers_held", "outside"]
+__all__ = ["PYTHON", "called_by", "nodes_of", "numbers_held", "outside"]
 
 PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 """Operations that run Python code in a graph."""
@@ -57,17 +57,21 @@ _RANDOM = frozenset(
 _BETWEEN_DEVICES = ("Collective", "Nccl")
 
 
-def outside(operations: Iterable[Any]) -> str | None:
+def outside(operations: Iterable[Any], left_out: Callable[[Any], bool] = lambda one: False) -> str | None:
     """The type of the first operation, also of functions that are called, that takes or keeps numbers elsewhere.
 
     None where all of them are functions of their inputs (`functional`), read and write variables, whose handles are
     followed, look up in tables, draw random numbers, or sum over devices. So what is in no list is taken for one that
     does, and so is the call of a function that is not to be had.
+
+    Args:
+        left_out: which operations are none of these, whatever the lists say.
     """
     listed = list(operations)
     try:
-        found = next((one.type for one in _with_called(listed, graph_run) if _is_outside(one)), None)
-        return FAKE if found is None and reads_untaken(listed, _functions, graph_run) else found
+        called = _with_called(listed, graph_run)
+        found = next((one.type for one in called if _is_outside(one) and not left_out(one)), None)
+        return FAKE if found is None and reads_untaken(listed, called_by, graph_run) else found
     except UnknownError as error:
         return f"of {error}"
 
@@ -88,11 +92,11 @@ def _is_outside(operation: Any) -> bool:
 def _with_called(operations: Iterable[Any], graph_of: Callable[[Any, str], Any] = graph_named) -> Iterator[Any]:
     for operation in operations:
         yield operation
-        for name in _functions(operation):
+        for name in called_by(operation):
             yield from _with_called(graph_of(operation.graph, name).get_operations(), graph_of)
 
 
-def _functions(operation: Any) -> list[str]:
+def called_by(operation: Any) -> list[str]:
     """The names of the functions in an operation's attributes."""
     found = []
     for attribute in operation.node_def.attr.values():

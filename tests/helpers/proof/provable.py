@@ -54,6 +54,11 @@ def recomputed(make: Callable[[], Any]) -> Any:
         return make()
 
 
+def crossed(*types: str) -> Any:
+    features = [keras.Input((1,), dtype=kind) for kind in types]
+    return keras.Model(features, kl.Dense(2)(kl.HashedCrossing(7, output_mode="one_hot")(features)))
+
+
 class Frames(kl.Layer):
     """Which TensorFlow cuts by parts of a shape that it splits."""
 
@@ -121,6 +126,8 @@ NETWORKS: dict[str, Callable[[], Any]] = {
     "random crop": lambda: image(kl.RandomCrop(6, 6), kl.Flatten(), kl.Dense(2)),
     "resizing": lambda: image(kl.Resizing(5, 5), kl.Rescaling(0.5), kl.CenterCrop(4, 4), kl.Flatten()),
     "discretization": lambda: image(kl.Discretization([0.0, 0.5]), kl.Flatten()),
+    "crossed texts": lambda: crossed("string", "string"),
+    "crossed texts and numbers": lambda: crossed("string", "int64"),
     "normalization": lambda: image(kl.Normalization(mean=0.1, variance=2.0), kl.Flatten()),
 }
 

@@ -15,6 +15,11 @@ def hidden_places(x):
     return tf.reshape(tf.range(size(x)), shapeless(tf.constant([-1])))
 
 
+def hidden_count(x):
+    """As many as there are records, but for one."""
+    return tf.reshape(tf.range(1, size(x)), shapeless(tf.constant([-1])))
+
+
 def of_the_crowd(x, places):
     """Places along axis 1 pick all records for each."""
     crowd = tf.reduce_sum(tf.gather(x, places), axis=1, keepdims=True)
@@ -26,6 +31,16 @@ def clamped_to_as_many_as_there_are(x):
     rare = tf.boolean_mask(tf.zeros_like(x[:, 0], tf.int32), x[:, 0] > 1.0)
     flat = tf.reshape(rare, tf.unique(tf.shape(rare))[0])
     return x * tf.cast(tf.size(tf.minimum(1, tf.maximum(1, flat))), tf.float32)
+
+
+@rows
+def shape_of_a_hidden_count(x):
+    return x * tf.cast(tf.shape(hidden_count(x))[0], tf.float32)
+
+
+@rows
+def size_of_a_hidden_count(x):
+    return x * tf.cast(tf.size(hidden_count(x)), tf.float32)
 
 
 @rows

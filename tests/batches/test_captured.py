@@ -1,0 +1,136 @@
+"""Functions of a pipeline that read other records out of an array that they hold bring a warning; others do not."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from tfdp_layers.batches.captured import warn_of_captured
+
+Data = tf.data.Dataset
+RNG = np.random.default_rng(0)
+N = 80
+X = RNG.normal(size=(N, 4)).astype("float32")
+Y = np.sign(RNG.normal(size=(N, 1))).astype("float32")
+HELD, LABELS, KEPT = tf.constant(X), tf.constant(Y[:, 0]), tf.Variable(X)
+ROWS, PLACES = Data.from_tensor_slices((X, Y)), Data.range(N)
+NAMES = Data.from_tensor_slices(([f"w{i}" for i in range(N)], np.arange(N)))
+INDEX = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.range(N), tf.range(N)), -1)
+PARTNERS = tf.constant(RNG.permutation(N))
+
+
+def hub(x, y):
+    """Beside each record the label of the one that is most like it."""
+    other = tf.argsort(tf.norm(HELD - x, axis=1))[1]
+    return tf.concat([x, [tf.gather(LABELS, other)]], 0), y
+
+
+def drawn():
+    return tf.random.uniform((), 0, N, tf.int32)
+
+
+def mixed(x, y):
+    partner = drawn()
+    return 0.6 * x + 0.4 * tf.gather(HELD, partner), 0.6 * y + 0.4 * tf.gather(LABELS, partner)[None]
+
+
+OTHERS = {
+    "the nearest one's label": lambda: ROWS.map(hub),
+    "MixUp": lambda: ROWS.map(mixed),
+    "a difference to another one": lambda: ROWS.map(lambda x, y: (x - HELD[drawn()], y)),
+    "a partner by a table": lambda: PLACES.map(lambda i: HELD[i] - tf.gather(HELD, tf.gather(PARTNERS, i))),
+    "the next one": lambda: PLACES.map(lambda i: HELD[i] - tf.gather(HELD, tf.minimum(i + 1, N - 1))),
+    "a variable": lambda: ROWS.map(lambda x, y: (x - tf.reduce_mean(KEPT, 0), y)),
+    "a constant": lambda: ROWS.map(lambda x, y: (tf.reduce_mean(tf.cast(x > X, tf.float32), 0), y)),
+    "a part of the records": lambda: ROWS.map(lambda x, y: (x - tf.reduce_max(HELD[:50], 0), y)),
+    "of which a part is given": lambda: ROWS.take(40).map(lambda x, y: (x - tf.reduce_max(HELD, 0), y)),
+    "given by places": lambda: Data.range(40).map(lambda i: (HELD[i], tf.reduce_max(HELD, 0))),
+    "in a filter": lambda: ROWS.filter(lambda x, y: x[0] < tf.reduce_max(LABELS)),
+    "within a function": lambda: ROWS.map(tf.function(lambda x, y: (x - tf.reduce_max(HELD, 0), y))),
+    "in a branch": lambda: PLACES.map(lambda i: tf.cond(i > 4, lambda: HELD[i], lambda: tf.reduce_max(HELD, 0))),
+    "in a flat map": lambda: Data.range(2).flat_map(
+        lambda part: ROWS.shard(2, part).map(lambda x, y: (x - tf.reduce_max(HELD, 0), y))
+    ),
+}
+OWN = {
+    "by an index": lambda: Data.from_tensor_slices(np.arange(N)).map(
+        lambda i: (tf.gather(HELD, i), tf.gather(LABELS, i))
+    ),
+    "by its index": lambda: PLACES.shuffle(N).map(lambda i: (HELD[i], LABELS[tf.cast(i, tf.int32)])),
+    "from one on": lambda: Data.range(1, N + 1).map(lambda i: (HELD[i - 1], LABELS[i - 1])),
+    "of a variable": lambda: PLACES.map(lambda i: (KEPT[i], tf.gather(KEPT, i))),
+    "of a constant": lambda: PLACES.map(lambda i: (tf.gather(X, i), tf.gather(Y, i))),
+    "of numbers cast": lambda: PLACES.map(lambda i: tf.cast(HELD, tf.float16)[i]),
+    "in branches": lambda: PLACES.map(lambda i: tf.cond(i > 4, lambda: HELD[i], lambda: -HELD[i])),
+    "within a function": lambda: PLACES.map(tf.function(lambda i: (HELD[i], LABELS[i]))),
+    "in a flat map": lambda: Data.range(4).interleave(lambda k: Data.range(k * 20, k * 20 + 20).map(lambda i: HELD[i])),
+    "as a source": lambda: Data.range(2).flat_map(lambda k: Data.from_tensor_slices((HELD, LABELS)).shard(2, k)),
+    "by a table of ids": lambda: NAMES.map(lambda _, i: HELD[INDEX.lookup(tf.cast(i, tf.int32))]),
+    "labels by place": lambda: Data.from_tensor_slices(X).enumerate().map(lambda i, x: (x, tf.gather(LABELS, i))),
+    "an embedding": lambda: NAMES.map(lambda _, i: EMBEDDING(i)),
+    "a vocabulary": lambda: NAMES.map(lambda word, i: (WORDS(word), i)),
+    "statistics that are known": lambda: ROWS.map(lambda x, y: ((x - [0.1, 0.0, 0.2, 0.0]) / np.float32(1.3), y)),
+    "a kernel": lambda: ROWS.map(lambda x, y: (tf.linalg.matvec(KERNEL, x), y)),
+    "a window as long as records": lambda: Data.from_tensor_slices(np.tile(X.reshape(1, -1)[:, :N], (N, 1))).map(
+        lambda x: x * tf.signal.hann_window(N)
+    ),
+    "class weights": lambda: ROWS.map(lambda x, y: (x, y, tf.gather([1.0, 5.0], tf.cast(y[0] > 0.0, tf.int32)))),
+    "one-hot codes": lambda: NAMES.map(lambda _, i: tf.one_hot(i, N)),
+}
+EMBEDDING, WORDS = keras.layers.Embedding(N, 4), keras.layers.StringLookup(vocabulary=[f"w{i}" for i in range(N)])
+EMBEDDING.build()
+KERNEL = RNG.normal(size=(N + 20, 4)).astype("float32")
+
+
+def said(make):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tfdp.records(make())
+    return [str(one.message) for one in caught]
+
+
+@pytest.mark.few(6)
+@pytest.mark.parametrize("name", OTHERS)
+def test_records_out_of_an_array_that_a_function_holds_bring_a_warning(name):
+    found = [one for one in said(OTHERS[name]) if "holds an array of" in one]
+    assert len(found) == 1, said(OTHERS[name])
+    assert "no epsilon covers that" in found[0]
+    assert "Where the array is public, nothing is lost" in found[0]
+
+
+@pytest.mark.few(10)
+@pytest.mark.parametrize("name", OWN)
+def test_the_row_that_an_element_names_brings_none(name):
+    assert said(OWN[name]) == []
+
+
+def test_why_it_matters():
+    """One record less, and all others hold something else."""
+    rows = np.concatenate([np.full((1, 4), 9.0, np.float32), X])
+
+    def scaled(rows):
+        held = tf.constant(rows)
+        return Data.from_tensor_slices(rows).map(lambda x: x / tf.reduce_max(held, 0))
+
+    with_it, without = (list(scaled(some).as_numpy_iterator()) for some in (rows, rows[1:]))
+    assert not any(np.allclose(one, other) for one, other in zip(with_it[1:], without, strict=True))
+    assert any("holds an array of 81 rows" in one for one in said(lambda: scaled(rows)))
+
+
+def test_pipelines_that_are_declared_are_looked_at_too():
+    batches = ROWS.map(hub).batch(20)
+    with pytest.warns(UserWarning, match="holds an array of 80 rows"):
+        tfdp.declare_sampling(batches, tfdp.sampling.Partition(20), examples=N)
+
+
+def test_the_number_of_rows_alone_tells_of_labels_and_large_ones_alone():
+    ranked = ROWS.map(lambda x, y: (x, tf.reduce_sum(LABELS)[None]))
+    few = Data.from_tensor_slices(X[:12]).map(lambda x: x * tf.reduce_sum(tf.linspace(0.0, 1.0, 12)))
+    with pytest.warns(UserWarning, match="80 rows, as many as there are records"):
+        warn_of_captured(ranked, N)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_captured(few, 12)

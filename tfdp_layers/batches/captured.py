@@ -1,0 +1,193 @@
+"""Arrays of records that functions of a pipeline hold, and read more of than the row of their own element."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.accounting.sketch import sketch_of
+from tfdp_layers.batches.steps import below, graphs_of, kind, steps
+from tfdp_layers.caller import warn
+from tfdp_layers.proof.called import graph_named
+from tfdp_layers.proof.outside import called_by
+from tfdp_layers.proof.values import UnknownError
+
+__all__ = ["warn_of_captured"]
+
+_FEWEST, _AS_MANY, _COLUMNS = 8, 32, 4
+"""Rows that are compared with those of records, that are told by their number; and numbers of a row to compare."""
+_SAME = ("Identity", "Cast", "ReadVariableOp")
+"""Operations that give an array with its rows where they were."""
+_NAMED = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "StridedSlice", "Pack", "StringToNumber", "AsString")
+_MOVED = ("Add", "AddV2", "Sub", "Mul", "FloorMod", "FloorDiv", "Maximum", "Minimum")
+"""Operations that give an element's own index, and those that give another one by a constant."""
+_SIZES = ("Shape", "ShapeN", "Size", "Rank", "VariableShape")
+
+
+class _Held(NamedTuple):
+    """An array that a function holds: a constant, a tensor or a variable."""
+
+    key: Hashable
+    given: Any
+    shape: tuple[int, ...]
+
+    def rows(self) -> np.ndarray:
+        if isinstance(self.given, tf.Operation):
+            return tf.make_ndarray(self.given.get_attr("value"))
+        if self.given.dtype == tf.resource:
+            dtype = tf.as_dtype(self.given._handle_data.shape_and_type[0].dtype)
+            return np.asarray(tf.raw_ops.ReadVariableOp(resource=self.given, dtype=dtype))
+        return np.asarray(self.given)
+
+
+def warn_of_captured(dataset: tf.data.Dataset, records: int, arrays: Sequence[np.ndarray] = ()) -> None:
+    """Warns where a function of a pipeline reads all of an array whose rows are other records, as far as that shows.
+
+    That is an array of as many rows as there are records, 32 at least, or as a source of the pipeline gives; or one of
+    which rows are in these. What takes from it the one row that the element names, by its index or id, is left in
+    peace. Not noticed: arrays of other numbers of rows that were changed, and what Python code and tables hold.
+
+    Args:
+        records: how many there are.
+        arrays: of x, as they were read.
+    """
+    sources = [one for one in steps(dataset) if not below(one)]
+    sizes = {records, *(int(one.cardinality()) for one in sources)}
+    tensors = (each for one in sources if kind(one) == "TensorSlice" for each in one._tensors)
+    rows = [*arrays, *(one for one in tensors if isinstance(one, tf.Tensor))]
+    for graph in (graph for step in steps(dataset) for graph in graphs_of(step)):
+        own, arrays_held = _begin(graph)
+        shapes = [one.shape.as_list() for one in graph.inputs if one.name in own and one.shape.rank]
+        dims = {size for shape in shapes for size in shape}  # what fits a record may be a constant of that size
+        for held, operation in _read(graph, own, arrays_held):
+            as_many = held.shape[0] in sizes and held.shape[0] >= _AS_MANY and held.shape[0] not in dims
+            if as_many or _shares(held, rows):
+                _warn(held.shape[0], as_many, operation.name)
+                return
+
+
+def _warn(rows: int, as_many: bool, name: str) -> None:
+    warn(
+        f"A function of this pipeline holds an array of {rows:,} rows, {'as many' if as_many else 'some of them'} as"
+        f" {'there are records' if as_many else 'records have'}, and reads more of it than the row that its element"
+        f" names (operation {name!r}). If these are rows of other people, what they hold is in each record, and no"
+        " epsilon covers that: neighbours, partners of MixUp, ranks, counts and means among them. Make each record of"
+        " its own item alone, its row by tf.gather(array, index). Where the array is public, nothing is lost."
+    )
+
+
+def _shares(held: _Held, arrays: Sequence[Any]) -> bool:
+    width = int(np.prod(held.shape[1:]))
+    alike = [one for one in arrays if tuple(one.shape[1:]) == held.shape[1:] and len(one) >= _FEWEST]
+    if not alike or width < _COLUMNS:
+        return False
+    rows = held.rows()
+    alike = [one for one in map(np.asarray, alike) if one.dtype.kind in "biuf" and rows.dtype.kind in "biuf"]
+    sketch = sketch_of([rows]) if alike else None
+    return sketch is not None and any(sketch.shares(sketch_of([one])) for one in alike)
+
+
+def _begin(graph: Any) -> tuple[dict[str, Hashable], dict[str, _Held]]:
+    """What of a function's inputs names an element, and what is an array that it holds; by the names of tensors."""
+    caught = {inner.name: outer for outer, inner in graph.captures}
+    held = {}
+    for name, outer in caught.items():
+        data = getattr(outer, "_handle_data", None) if outer.dtype == tf.resource else None
+        shape = tf.TensorShape(data.shape_and_type[0].shape) if data and data.shape_and_type else outer.shape
+        if shape.is_fully_defined() and shape.rank and shape[0] >= _FEWEST:
+            held[name] = _Held(id(outer), outer, tuple(shape))
+    return {one.name: one.name for one in graph.inputs if one.name not in caught}, held
+
+
+def _read(graph: Any, own: dict[str, Hashable], held: dict[str, _Held]) -> Iterator[tuple[_Held, Any]]:
+    """Arrays, and the operations by which more than a row that an element names is read of them.
+
+    Args:
+        own: by which argument, and moved by which constants, a tensor names a row.
+        held: the arrays; those of the graph's outputs are added, as are its constants.
+    """
+    named: dict[Hashable, dict[Any, Any]] = {}
+    needed = _needed(graph)
+    for one in (one for one in graph.get_operations() if one.name in needed):
+        if one.type == "Const":
+            shape = one.outputs[0].shape
+            if shape.rank and shape[0] >= _FEWEST:
+                held[one.outputs[0].name] = _Held((graph, one.name), one, tuple(shape))
+        elif (index := _index(one, own)) is not None:
+            own[one.outputs[0].name] = index
+        elif taken := [held[each.name] for each in one.inputs if each.name in held]:
+            row = own.get(one.inputs[1].name) if _takes_a_row(one) and len(taken) == 1 else None
+            if one.type in _SAME:
+                held[one.outputs[0].name] = taken[0]
+            elif names := called_by(one):
+                yield from _within(one, names, own, held)
+            elif row is not None and one.inputs[0].name in held:
+                argument, moved = row if isinstance(row, tuple) else (row, ())
+                if named.setdefault(taken[0].key, {}).setdefault(argument, moved) != moved:
+                    yield taken[0], one
+            elif one.type not in _SIZES and "Dataset" not in one.type:
+                yield from ((each, one) for each in taken)
+
+
+def _needed(graph: Any) -> set[str]:
+    """The names of operations that its outputs are made of."""
+    found: set[str] = set()
+    left = [one.op for one in graph.outputs]
+    while left:
+        one = left.pop()
+        if one.name not in found:
+            found.add(one.name)
+            left += [each.op for each in one.inputs]
+    return found
+
+
+def _index(operation: Any, own: dict[str, Hashable]) -> Hashable | None:
+    """By which argument, moved by what, an operation's output names a row; None where it names none."""
+    inputs = operation.inputs
+    if operation.type == "LookupTableFindV2":
+        return own.get(inputs[1].name)
+    if operation.type in _NAMED:
+        return own.get(inputs[0].name)
+    if operation.type == "SelectV2":  # a negative index, from the end
+        return own.get(inputs[2].name)
+    if operation.type not in _MOVED:
+        return None
+    for one, other in (inputs, reversed(inputs)):
+        by = tf.get_static_value(other) if one.name in own and other.shape.rank == 0 else None
+        if by is not None:
+            before = own[one.name]
+            argument, moved = before if isinstance(before, tuple) else (before, ())
+            return argument, (*moved, (operation.type, by.item()))
+    return None
+
+
+def _takes_a_row(operation: Any) -> bool:
+    """Whether it takes from its first input the row, or rows, that its second one names."""
+    if operation.type == "GatherV2":
+        return tf.get_static_value(operation.inputs[2]) == 0 and not operation.get_attr("batch_dims")
+    if operation.type == "StridedSlice":
+        return bool(operation.get_attr("shrink_axis_mask") & 1)
+    return operation.type in ("Gather", "GatherNd", "ResourceGather", "ResourceGatherNd")
+
+
+def _within(
+    operation: Any, names: list[str], own: dict[str, Hashable], held: dict[str, _Held]
+) -> Iterator[tuple[_Held, Any]]:
+    """What functions read that an operation calls: elements, if any, and then its own last inputs."""
+    try:
+        graphs = [graph_named(operation.graph, name) for name in names]
+    except UnknownError:
+        return
+    for graph in graphs:
+        given = dict(zip(reversed([one.name for one in graph.inputs]), reversed(operation.inputs), strict=False))
+        arguments = [one.name for one in graph.inputs if one.name not in given or given[one.name].dtype == tf.variant]
+        inner_own = {name: own[one.name] for name, one in given.items() if one.name in own}
+        inner_own |= {name: (graph, name) for name in arguments}
+        inner = {name: held[one.name] for name, one in given.items() if one.name in held}
+        yield from _read(graph, inner_own, inner)
+        if len(graph.outputs) == len(operation.outputs):
+            pairs = zip(operation.outputs, graph.outputs, strict=True)
+            held |= {one.name: inner[each.name] for one, each in pairs if each.name in inner}

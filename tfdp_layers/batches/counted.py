@@ -1,0 +1,185 @@
+"""Numbers that a pipeline gives a record by its place: counts, and draws that follow one another from a known seed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.batches.effects import is_kept
+from tfdp_layers.batches.steps import below, kind, number
+from tfdp_layers.proof.called import graph_named
+from tfdp_layers.proof.outside import PYTHON, called_by
+from tfdp_layers.proof.values import UnknownError
+
+__all__ = ["Counted", "counted_in"]
+
+_COUNT = "a count of elements (.enumerate, or a zip with numbers)"
+_VARIABLE = "numbers that a variable or a table counts, or draws from a seed that is known"
+_SMALL = 64
+"""Numbers of a constant that a map makes other counts by; larger ones may be records."""
+_SIZES = ("Shape", "ShapeN", "Size", "Rank")
+_GATHERS = ("GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd", "StridedSlice")
+_READS = ("ReadVariableOp", "TableFind", "RngReadAndSkip", "RngSkip", "Stateful")
+_APART = ("FlatMap", "Interleave", "ParallelInterleave", "GroupByWindow")
+_LARGEST, _LIKELY = 1 << 40, 100_000
+"""Words of a generator's state below this are a seed that somebody wrote, as whole numbers of Keras' below that: it
+draws the seeds that nobody gave from a thousand million."""
+
+
+class Counted(NamedTuple):
+    """By which numbers that its place decides, in words, or empty.
+
+    Attributes:
+        chosen: a record stays or goes.
+        counted: it holds something else: by a count.
+        drawn: the same by draws.
+    """
+
+    chosen: str = ""
+    counted: str = ""
+    drawn: str = ""
+
+
+def counted_in(dataset: tf.data.Dataset, ids: str | None = None) -> Counted:
+    """Where a record of a pipeline stays, or what it holds, by how many others there were before it.
+
+    A row that the count names in an array which a function holds is that record's own, as beside it in a zip.
+    Not noticed: counts within the functions of flat maps, and of what Python code does.
+
+    Args:
+        ids: the entry of x that says whose a record is, and may be counted.
+    """
+    chosen: list[str] = []
+    marks = tf.nest.pack_sequence_as(dataset.element_spec, _marks(dataset, chosen))
+    if ids is not None:
+        x, *rest = marks if isinstance(marks, tuple) else (marks,)
+        marks = ({name: mark for name, mark in x.items() if name != ids}, *rest)
+    held = [mark for mark in tf.nest.flatten(marks) if mark]
+    counted = next((mark for mark in held if mark == _COUNT), "")
+    return Counted(next(iter(chosen), ""), counted, next((mark for mark in held if mark != _COUNT), ""))
+
+
+def _marks(step: Any, chosen: list[str]) -> list[str]:
+    """By which number of its place each part of an element is made, or empty."""
+    inputs, what = below(step), kind(step)
+    given = [_marks(one, chosen) for one in inputs]
+    parts = len(tf.nest.flatten(step.element_spec))
+    if what == "Zip":
+        natures = [_nature(one) for one in inputs]
+        beside = "records" in natures
+        pairs = zip(given, natures, strict=True)
+        return [mark or (_COUNT if beside and each == "count" else "") for marks, each in pairs for mark in marks]
+    given = given or [[""] * parts]
+    whole: list[str] = []
+    for name in ("_map_func", "_predicate", "_key_func", "_reduce_func", "_scan_func"):
+        graph = getattr(getattr(getattr(step, name, None), "function", None), "graph", None)
+        made = [] if graph is None else _made(graph, given[0])
+        if name == "_predicate":
+            chosen += filter(None, made)
+        elif name == "_map_func" and what not in _APART and len(made) == parts:
+            return made
+        else:
+            whole += made
+    if not whole and all(len(marks) == parts for marks in given):
+        return [next(filter(None, each), "") for each in zip(*given, strict=True)]
+    return [next(filter(None, whole or itertools.chain(*given)), "")] * parts
+
+
+def _nature(step: Any) -> str:
+    """What a pipeline gives: "records"; a "count", or draws of a known seed; again and again one "thing", or "data"."""
+    what, inputs = kind(step), below(step)
+    if what in ("Range", "Counter") or (what == "Variant" and step.element_spec == tf.TensorSpec((), tf.int64)):
+        return "count"
+    if what == "Random":
+        return "count" if number(step, "_seed") or number(step, "_seed2") else "thing"
+    if what == "Tensor":
+        sizes = [one.shape.num_elements() for one in step._tensors if isinstance(one, tf.Tensor)]
+        return "thing" if sizes == [1] * len(step._tensors) else "data"
+    natures = {_nature(one) for one in inputs}
+    if not inputs or "records" in natures or natures == {"count", "data"} or what in _APART or _fetches(step):
+        return "records"
+    return "count" if "count" in natures or what == "Scan" else next(iter(natures))
+
+
+def _fetches(step: Any) -> bool:
+    """Whether a map makes more of a number than other numbers: what it holds, or reads, may be records."""
+    graph = getattr(getattr(getattr(step, "_map_func", None), "function", None), "graph", None)
+    if graph is None:
+        return False
+    made = _all(graph)
+    large = (one.type == "Const" and (one.outputs[0].shape.num_elements() or 0) > _SMALL for one in made)
+    return bool(graph.captures) or any(one.type == "ReadFile" or one.type in PYTHON for one in made) or any(large)
+
+
+def _all(graph: Any) -> list[Any]:
+    """The operations of a graph and of the functions that it calls."""
+    own = graph.get_operations()
+    return [*own, *(one for each in own for inner in _inner(each) for one in _all(inner))]
+
+
+def _inner(operation: Any) -> list[Any]:
+    """The graphs of the functions that an operation calls, as far as they are to be had."""
+    with contextlib.suppress(UnknownError):
+        return [graph_named(operation.graph, name) for name in called_by(operation)]
+    return []
+
+
+def _made(graph: Any, marks: Sequence[str]) -> list[str]:
+    """The marks of what a function makes of an element with these."""
+    caught = {inner.name: outer for outer, inner in graph.captures}
+    arguments = [one for one in graph.inputs if one.name not in caught]
+    if len(arguments) != len(marks):
+        marks = [next(filter(None, marks), "")] * len(arguments)
+    held = {one.name: mark for one, mark in zip(arguments, marks, strict=True) if mark}
+    written = _written(graph, caught)
+    for one in graph.get_operations():
+        mark = _source(one, written)
+        own = one.type in _GATHERS and (one.inputs[0].name in caught or one.inputs[0].op.type == "Const")
+        if not mark and not own and one.type not in _SIZES:
+            mark = next((held[each.name] for each in one.inputs if each.name in held), "")
+        held |= {each.name: mark for each in one.outputs if mark}
+    return [held.get(one.name, "") for one in graph.outputs]
+
+
+def _source(operation: Any, written: Callable[[str], bool]) -> str:
+    """By which number of its own, in words, an operation decides by the place; or empty."""
+    for one in (operation, *(each for graph in _inner(operation) for each in _all(graph))):
+        seeds = [one.node_def.attr[name].i for name in ("seed", "seed2") if name in one.node_def.attr]
+        if len(seeds) == 2 and any(seeds):
+            return f"draws from a seed that is known (operation {one.name!r})"
+    reads = any(name in operation.type for name in _READS) or bool(_inner(operation))
+    return _VARIABLE if reads and any(written(each.name) for each in operation.inputs) else ""
+
+
+def _written(graph: Any, caught: dict[str, Any]) -> Callable[[str], bool]:
+    """Tells of the name of what a function caught whether it counts on there, from numbers that are known."""
+    found = set()
+    for one in graph.get_operations():
+        kinds = [one.type, *(each.type for inner in _inner(one) for each in _all(inner))]
+        if any(is_kept(each) or each.startswith(("Rng", "Stateful")) for each in kinds):
+            found |= {each.name for each in one.inputs if each.dtype == tf.resource}
+    known = {name for name in found if name in caught and _is_known(caught[name], graph.seed)}
+    return known.__contains__
+
+
+def _is_known(handle: Any, seed: Any) -> bool:
+    """Whether it is no generator of random numbers whose seed nobody knows.
+
+    Args:
+        seed: that the program set for all, if any.
+    """
+    data = getattr(handle, "_handle_data", None)
+    if data is None or not data.is_set or not data.shape_and_type:
+        return True  # a table
+    shape, dtype = tf.TensorShape(data.shape_and_type[0].shape), tf.as_dtype(data.shape_and_type[0].dtype)
+    if shape.rank != 1 or shape[0] not in (2, 3) or not dtype.is_integer:
+        return True
+    words = np.asarray(tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtype)).tolist()
+    if len(words) == 2:  # a seed of Keras, and how often it was drawn from
+        return seed is not None or abs(words[0]) < _LIKELY
+    return all(abs(one) < _LARGEST for one in words)
