@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tfdp_layers.accounting.ledger import Ledger
+from tfdp_layers.accounting.remarks import KEPT, kinds_of
 
 __all__ = ["Account", "account_of", "open_account"]
 
@@ -63,6 +64,24 @@ class Account:
         """Sentences on what the ledger's numbers don't say of the weights of all joined accounts, for statements."""
         return self.root._remarks
 
+    def remark(self, sentence: str) -> None:
+        """Has statements of all joined accounts say this, once, and those of their ledger what it is about.
+
+        Raises: LedgerError where the ledger's file cannot be written now; the next that is written to it brings it.
+        """
+        if sentence not in self.remarks:
+            self.remarks.append(sentence)
+        self.note(kinds_of([sentence]))
+
+    def note(self, kinds: Iterable[str]) -> None:
+        """Has statements of the ledger say this of trainings, by kinds of `remarks`. Raises: as `remark`.
+
+        But for `KEPT`, which the ledger of a file brings where that is news: a training of its own it counts whole.
+        """
+        ledger = self.ledger
+        with ledger._threads:
+            ledger._state.note(set(kinds) - {KEPT})
+
     def replace(self, ledger: Ledger, *, by_fit: bool = False, named: bool = False) -> None:
         """Counts in another ledger from here on. What was spent must have been merged into it.
 
@@ -79,7 +98,8 @@ class Account:
                 raise RuntimeError("The ledger can't be exchanged while fit runs: assign it before fit.")
             if named and not any(one.root is not root and one.root._ledger.is_same(root._ledger) for one in _accounts):
                 _take_in(ledger, root._ledger)
-            root._ledger = ledger
+            noted, root._ledger = root._ledger.noted, ledger
+            self.note(noted)
 
     def join(self, others: Iterable[Account]) -> None:
         """Makes one account of this one and the others.
@@ -233,7 +253,7 @@ def _refuse_two(stays: Account, goes: Account) -> None:
     if mine is theirs or not _is_kept(theirs):
         return
     # One that holds nothing yet is somebody's all the same: what its models go on to spend would be missing in it.
-    if not mine.holds(theirs) or (mine.uid != theirs.uid and not theirs.entries):
+    if not mine.counts(theirs) or (mine.uid != theirs.uid and not theirs.entries):
         raise ValueError(
             f"These weights are charged to two ledgers, {mine!r} and {theirs!r}, and models that share weights need"
             " one. Assign the same one to each model before they share: b.ledger = a.ledger."

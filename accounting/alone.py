@@ -16,13 +16,13 @@ class Alone:
         self._joined: Alone | None = None
         self._taken = threading.local()  # by this thread through this object, the innermost last
 
-    def acquire(self, blocking: bool = True) -> bool:
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """As a lock of `threading`."""
         while True:
             found: Alone = self
             while found._joined is not None:
                 found = found._joined
-            if not found._lock.acquire(blocking):
+            if not found._lock.acquire(blocking, timeout):
                 return False
             if found._joined is None:
                 break

@@ -1,7 +1,6 @@
 """The one way from a ledger to a paid release: the ledger counts as this library made it, and counted before."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Any
 
 from tfdp_layers.accounting.footprint import Footprint
@@ -12,7 +11,7 @@ from tfdp_layers.accounting.sightings import keep, sight, warn_of_others
 from tfdp_layers.accounting.view import no_ledger
 from tfdp_layers.instances import replaced
 
-__all__ = ["charge", "check_ledger", "counts_alike", "note_broken_off"]
+__all__ = ["charge", "check_ledger", "counts_alike"]
 
 _counting: set[type] = {Ledger}
 """The classes of ledgers whose counts this library vouches for."""
@@ -44,13 +43,6 @@ def check_ledger(ledger: Any) -> None:
             " tfdp.accounting.Ledger as it is; to watch what it counts, read ledger.entries, or give fit a callback."
         )
     ledger._look()
-
-
-def note_broken_off(ledger: Ledger) -> None:
-    """Has a ledger's statements say that an error ended a training that it counts. Raises LedgerError."""
-    with ledger._threads:
-        if not ledger.broken_off:
-            ledger._state.rename(lambda identity: replace(identity, broken_off=True))
 
 
 def charge(

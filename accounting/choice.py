@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from tfdp_layers.accounting.ledger import Ledger
+from tfdp_layers.accounting.remarks import KEPT
 from tfdp_layers.accounting.view import state_of
 
-__all__ = ["Counted", "counted_by", "with_planned"]
+__all__ = ["Counted", "counted_by", "kept_in_the_middle", "with_planned"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,15 @@ def with_planned(ledger: Ledger, token: str, steps: int, note: str = "") -> tupl
     entries = state_of(copied).entries
     entries.put(entry, entries.row(release), made + more)
     return copied, Counted(entry, made, note)
+
+
+def kept_in_the_middle(ledger: Ledger) -> Ledger:
+    """A copy that goes with weights which were kept while a training ran: its statements say so, and whoever's it is
+    merged into, where it counts more than that does.
+    """
+    copied = ledger.copy()
+    state_of(copied).note([KEPT])
+    return copied
 
 
 def counted_by(ledger: Ledger, stored: Ledger, counted: Counted | None) -> Ledger:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["digest", "digest_of_noisy", "is_recognised", "numbers_of", "unchanged"]
+__all__ = ["digest", "digest_of_noisy", "first_of", "is_recognised", "numbers_of", "unchanged"]
 
 _SMALLEST, _SMALLEST_BYTES = 3, 8
 """Weights of fewer numbers, or bytes of quantized ones, are not recognised by their values: a few may be anyone's."""
@@ -56,6 +56,16 @@ def numbers_of(array: Any) -> np.ndarray:
         return np.asarray(array)
     with tensorflow.init_scope():
         return np.asarray(array)
+
+
+def first_of(array: Any) -> bytes:
+    """The numbers at the first place of the first axis: those that differ are other arrays, and need not be read."""
+    one = getattr(array, "values", (array,))[0]  # of the copies that replicas hold
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None or not hasattr(one, "sparse_read"):
+        return numbers_of(one[:1]).tobytes()
+    with tensorflow.init_scope():
+        return np.asarray(one.sparse_read([0])).tobytes()
 
 
 def _looked(array: Any) -> tuple[bytes, bool]:

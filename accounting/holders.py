@@ -1,13 +1,19 @@
 """The ledgers of this process: who holds a file that nothing runs on, and what a fork does to them all."""
 
+import contextlib
 import os
+import threading
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["hold", "let_go"]
+__all__ = ["LONGEST_WRITE", "for_a_moment", "hold", "let_go"]
 
 _ledgers: "weakref.WeakSet[Any]" = weakref.WeakSet()
+_briefly = threading.RLock()
+LONGEST_WRITE = 2.0
+"""Seconds for which a thread waits for another one that writes."""
 
 
 def hold(ledger: Any) -> None:
@@ -15,18 +21,30 @@ def hold(ledger: Any) -> None:
     _ledgers.add(ledger)
 
 
-def let_go(path: Path | None) -> bool:
+def let_go(path: Path | None) -> bool | None:
     """Asks the ledgers of this process that hold a file for it, one of which may be anywhere.
 
     In a notebook it is the ledger of a cell that ran before: by another name, in the last error, or among the results.
     Nothing is lost: whoever charges it next takes the file again, and over what was written meanwhile.
 
-    Returns: whether one let go of it. None does on which a training runs, or something is reserved and not settled.
+    Returns: whether one let go of it; None where none holds it. None does let go on which a training runs, or something
+        is reserved and not settled.
     """
-    return any([ledger._let_go() for ledger in list(_ledgers) if ledger.path == path])
+    found = [one._let_go() for one in list(_ledgers) if one.path == path and one._state.held]
+    return any(found) if found else None
+
+
+@contextlib.contextmanager
+def for_a_moment(path: Path | None) -> Iterator[None]:
+    """Around what takes a file, and lets go of it: one thread at a time does, and none is refused for another's."""
+    with _briefly if path is not None else contextlib.nullcontext():
+        yield
 
 
 def _after_fork() -> None:
+    """Another thread may have been at it, which is not here."""
+    global _briefly
+    _briefly = threading.RLock()
     for ledger in list(_ledgers):
         ledger._after_fork()
 

@@ -1,5 +1,6 @@
 """Whose ledger it is: its random name, the data set that it is kept for, and that data set's budget."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,8 @@ class Identity:
     """Random name of a ledger, the data set it is kept for (None: it is one of a run), and the budget (None: none).
 
     Its secret is that of its groupings: see `grouping`. It is no part of a copy, and stands in no text but its file.
-    Nor is whether an earlier file of its own was restored, which then lacks what was counted since. Whether a training
-    that it counts was broken off by an error, is, and whoever merges it takes that over.
+    Nor is whether an earlier file of its own was restored, which then lacks what was counted since. What statements say
+    of trainings that it counts is: kinds of `remarks`, and whoever merges it takes these over.
     """
 
     uid: str
@@ -25,7 +26,7 @@ class Identity:
     budget: Budget | None = None
     secret: str = field(default="", repr=False)
     restored: bool = False
-    broken_off: bool = False
+    noted: frozenset[str] = frozenset()
 
     def named(self, dataset: str | None, budget: Budget | None, path: Path | None) -> "Identity":
         """With this data set and budget where it has none; None keeps what it has.
@@ -44,6 +45,10 @@ class Identity:
                 " ledger.set_budget(epsilon, delta)."
             )
         return replace(self, dataset=name, budget=budget or self.budget)
+
+    def noting(self, kinds: Iterable[str]) -> "Identity":
+        """With these kinds of remarks, too."""
+        return replace(self, noted=self.noted.union(kinds))
 
     def refuse_costs_of(self, other: "Identity", path: Path | None) -> None:
         """Raises ValueError where what was spent on another data set would be counted here."""

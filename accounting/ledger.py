@@ -10,7 +10,7 @@ from tfdp_layers.accounting.alone import Alone
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.grouping import groupings_known, refuse_regrouping
-from tfdp_layers.accounting.holders import hold
+from tfdp_layers.accounting.holders import LONGEST_WRITE, hold
 from tfdp_layers.accounting.ledger_format import checked_count
 from tfdp_layers.accounting.limits import Limit, Sparing, refuse_larger
 from tfdp_layers.accounting.locked_file import LedgerError
@@ -68,16 +68,17 @@ class Ledger(View):
         budget: Any = None,
         restored: bool = False,
     ) -> None:
-        self._state = State(path, restored)
         self._segments: dict[str, Segment] = {}
         self._own: dict[AnyRelease, str] = {}
         self._kept: dict[str, list[Limit]] = {}
         self._threads, self.spared, self._names = Alone(), Sparing(), weakref.WeakSet([self])
-        hold(self)
-        if dataset is not None or budget is not None:
-            wanted = None if budget is None else Budget.of(budget)
-            if self._state.identity.named(dataset, wanted, self.path) != self._state.identity:
-                self._state.rename(lambda identity: identity.named(dataset, wanted, self.path))
+        with self._threads:  # which others wait for that ask for the file, from `hold` on
+            self._state = State(path, restored)
+            hold(self)
+            if dataset is not None or budget is not None:
+                wanted = None if budget is None else Budget.of(budget)
+                if self._state.identity.named(dataset, wanted, self.path) != self._state.identity:
+                    self._state.rename(lambda identity: identity.named(dataset, wanted, self.path))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Ledger":
@@ -296,7 +297,8 @@ class Ledger(View):
 
     def close(self) -> None:
         """Releases the lock on the file. A later reservation takes it again."""
-        self._state.unlock()
+        with self._threads:
+            self._state.unlock()
 
     def _ready(self, token: str) -> Segment:
         """The segment, after all that must hold before anything is counted in it."""
@@ -329,11 +331,13 @@ class Ledger(View):
 
     def _let_go(self) -> bool:
         """Unlocks the file for another ledger of this process, unless something runs here; returns whether it did."""
-        if not self._threads.acquire(blocking=False):
+        if not self._threads.acquire(timeout=LONGEST_WRITE):
             return False
         try:
             runs = self._kept or any(one.running or one.outstanding for one in self._segments.values())
-            return not runs and self._state.unlock()
+            if not runs:
+                self._state.unlock()
+            return not runs
         finally:
             self._threads.release()
 

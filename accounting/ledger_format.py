@@ -13,7 +13,7 @@ Format 2: each distinct release once, entries that refer to it by its number, an
 
 A row of the log says how many releases an entry counts from there on; one that is new stands in it itself, and has the
 next number. A file holds "secret" and "groupings" (see `grouping`), and "restored" where it was; copies do not.
-"broken_off" stands where a training was, by an error.
+What statements say of trainings ("steered": true) stands there by its kind, see `remarks`; in copies, too.
 `sequence` counts all that was ever written to the file before its log, and is 0 in copies. Each digest is one of all
 that stands before it: it tells a changed digit from a count, but it is no signature.
 """
@@ -31,6 +31,7 @@ from tfdp_layers.accounting.entries import Entries, Row
 from tfdp_layers.accounting.grouping import GROUPING, groupings_known, know_groupings
 from tfdp_layers.accounting.identity import Identity, checked_name
 from tfdp_layers.accounting.releases import release_from_json
+from tfdp_layers.accounting.remarks import KINDS
 from tfdp_layers.accounting.storage import LedgerError
 
 __all__ = ["CLOSING", "Content", "checked_count", "log_row", "read_ledger", "release_text", "write_ledger"]
@@ -155,7 +156,7 @@ def _read(value: Any) -> Content:
         raise ValueError(f"its format is {found!r}, and this version reads the formats 1 and {_FORMAT}")
     fields = {"format", "uid", "entries", "digest"}
     fields |= {"sequence", "releases", "log"} if found == _FORMAT else set()
-    if set(value) - {"dataset", "budget", "secret", "groupings", "restored", "broken_off"} != fields:
+    if set(value) - {"dataset", "budget", "secret", "groupings", "restored", *KINDS} != fields:
         raise ValueError(f"it needs the fields {sorted(fields)}, and has {sorted(value)}")
     for name in fields & {"entries", "releases", "log"}:
         if not isinstance(value[name], list):
@@ -242,9 +243,8 @@ def _head(identity: Identity, sequence: int, groupings: list[str]) -> dict[str, 
         head["groupings"] = groupings
     if identity.restored:
         head["restored"] = True
-    if identity.broken_off:
-        head["broken_off"] = True
-    return head | {"sequence": sequence}
+    noted = {kind: True for kind in KINDS if kind in identity.noted}
+    return head | noted | {"sequence": sequence}
 
 
 def _identity(value: Mapping[str, Any]) -> Identity:
@@ -256,7 +256,7 @@ def _identity(value: Mapping[str, Any]) -> Identity:
         Budget.from_json(value["budget"]) if "budget" in value else None,
         _checked_secret(value["secret"]) if "secret" in value else "",
         _checked_flag(value, "restored"),
-        _checked_flag(value, "broken_off"),
+        frozenset(kind for kind in KINDS if _checked_flag(value, kind)),
     )
 
 

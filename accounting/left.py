@@ -10,7 +10,7 @@ from typing import Any
 
 from tfdp_layers.accounting.account import account_of
 from tfdp_layers.accounting.digests import digest
-from tfdp_layers.accounting.released import is_known_value, remember_now
+from tfdp_layers.accounting.released import is_changed_value, is_known_value, remember_now
 
 __all__ = [
     "CHANGED_ELSEWHERE",
@@ -69,10 +69,15 @@ def leave_elsewhere(arrays: Iterable[Any], but: Collection[bytes] = ()) -> None:
 def leave_copies(arrays: Iterable[Any], whole: bool = False) -> None:
     """Watches those among these variables that hold copies of released values from here on.
 
+    Copies of what something else had made of these stay that, unless it was declared public.
+
     Args:
         whole: all of them, where a training's weights were copied together: its frozen ones are among these.
     """
-    leave(one for one in arrays if not _kept(one) and (whole or is_known_value(one)))
+    copies = [one for one in arrays if not _kept(one) and (whole or is_known_value(one))]
+    leave(copies)
+    for array in filter(is_changed_value, copies):
+        setattr(array, _ATTRIBUTE, _OTHERS)
 
 
 def leave_made(sources: Iterable[Any], made: Iterable[Any]) -> None:

@@ -25,7 +25,7 @@ class _Mark:
 class _Block:
     """A `loading` that no other one of its thread is around."""
 
-    ended = False
+    ended = failed = False
 
 
 class Load:
@@ -62,6 +62,11 @@ class Load:
         mark = None if self._mark is None else self._mark()
         return mark is None or not _is_marked(mark, sys._current_frames().get(self._thread))
 
+    @property
+    def failed(self) -> bool:
+        """Whether what was loaded is not kept: its `loading` raised."""
+        return self._block is not None and self._block.failed
+
 
 def _is_marked(mark: _Mark, frame: FrameType | None) -> bool:
     inner = None
@@ -75,13 +80,19 @@ def _is_marked(mark: _Mark, frame: FrameType | None) -> bool:
 
 @contextlib.contextmanager
 def loading() -> Iterator[None]:
-    """Inside, in this thread, a `Load` waits: of a model within a model the inner one is loaded last."""
+    """Inside, in this thread, a `Load` waits: of a model within a model the inner one is loaded last.
+
+    Where it raises, nothing was loaded that is kept: what waits is not done.
+    """
     if is_loading():
         yield
         return
     _here.block = block = _Block()
     try:
         yield
+    except BaseException:
+        block.failed = True
+        raise
     finally:
         block.ended, _here.block = True, None
 

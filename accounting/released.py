@@ -10,6 +10,7 @@ from tfdp_layers.accounting.account import Account, account_of
 from tfdp_layers.accounting.digests import digest_of_noisy
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.loads import Load, is_loading, loading
+from tfdp_layers.accounting.owing import costs_owed, forgive, holder_of, owe, owes
 from tfdp_layers.accounting.passing import Passing
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "costs_of",
     "disown",
     "forget",
+    "is_changed_value",
     "is_known_value",
     "is_loading",
     "is_paid_for",
@@ -24,9 +26,11 @@ __all__ = [
     "loading",
     "remember",
     "remember_copies",
+    "remember_held",
     "remember_later",
     "remember_now",
     "remember_passing",
+    "remember_public",
 ]
 
 _released: dict[bytes, tuple[Ledger, ...]] = {}
@@ -39,6 +43,12 @@ _disowned: set[bytes] = set()
 _passing = Passing()
 """Values that a training passed through and may have handed out: what its account holds pays for them."""
 
+_public: set[bytes] = set()
+"""By their digests, values that trainings began with, or that were declared public: a variable may be reset to them."""
+
+_changed: set[bytes] = set()
+"""By their digests, those released values that something else than a training made of what it had released."""
+
 _later: list[Load] = []
 """What is remembered once somebody asks, and they are there: weights that are being loaded."""
 
@@ -46,16 +56,34 @@ _later: list[Load] = []
 def remember(ledger: Ledger, arrays: Iterable[Any]) -> None:
     """Remembers what these values cost, to recognise copies of them.
 
-    For values with noise in them: initial ones are full of none, and equal ones arise elsewhere, too.
+    For values with noise in them: initial ones are full of none, and equal ones arise elsewhere, too. Variables among
+    them pay from then on for whatever they hold, see `owing`: averages, say, or what another training made of it.
 
     Args:
         ledger: what it holds now; what it counts later is not theirs.
         arrays: objects that NumPy reads, variables of TensorFlow among them.
     """
-    cost = ledger.copy()
+    cost, arrays = ledger.copy(), list(arrays)
     for digest in map(digest_of_noisy, arrays):
         if digest is not None:
             _released[digest] = _together(cost, _released.get(digest, ()))
+            _changed.discard(digest)
+    owe(arrays, (cost,))
+
+
+def remember_public(arrays: Iterable[Any]) -> None:
+    """Says that these values cost nothing, also in a variable that is reset to them: but for those known as released.
+
+    Of variables into which something was released already it is somebody's word.
+    """
+    known = (digest for digest in known_values(arrays) if digest and digest not in _released)
+    _public.update(digest for digest in known if _passing.account_of(digest) is None)
+
+
+def remember_held(arrays: Iterable[Any]) -> None:
+    """Remembers what those among these that pay for what they hold, hold now: a copy of it may outlive them."""
+    for _ in costs_of([array for array in arrays if owes(array)]):
+        pass  # each look remembers
 
 
 def remember_passing(account: Account, arrays: Iterable[Any], but: Collection[bytes] = ()) -> None:
@@ -93,8 +121,30 @@ def costs_of(arrays: Iterable[Any], known: Ledger | None = None, *, later: bool 
         costs = _released.get(digest, ())
         if not costs and (passing := _passing.account_of(digest)) is not None:
             costs = (passing.ledger,)
-        if len(costs) < 2 or known is None or not any(map(known.holds, costs)):
+        if not costs and digest:
+            costs = _held_now(array, digest)
+        if costs and not owes(array):
+            owe([array], costs)
+        if len(costs) < 2 or known is None or not any(map(known.counts, costs)):
             yield from costs
+
+
+def _held_now(array: Any, digest: bytes) -> tuple[Ledger, ...]:
+    """What a value costs that no training ended with, and that a variable holds which owes for it; it is remembered."""
+    holder = None if digest in _public or digest in _disowned else holder_of(array)
+    account, costs = account_of(holder), costs_owed(holder)
+    if costs and (account is None or not (account.trains or account.unpaid)):
+        for cost in costs:
+            _released[digest] = _together(cost.copy(), _released.get(digest, ()))
+        _changed.add(digest)
+    elif account is not None and holder is not array:
+        _passing.remember([digest], account)
+    return costs
+
+
+def is_changed_value(array: Any) -> bool:
+    """Whether it holds a copy of what something else than a training wrote where something had been released."""
+    return digest_of_noisy(array) in _changed
 
 
 def is_known_value(array: Any) -> bool:
@@ -104,7 +154,10 @@ def is_known_value(array: Any) -> bool:
 
 
 def are_unpaid(arrays: Iterable[Any]) -> bool:
-    """Whether some of these are copies of values that were disowned, or of a training whose cost is not known."""
+    """Whether some of these are copies of values that were disowned, or of a training whose cost is not known.
+
+    To be asked after `costs_of`, which finds what is held elsewhere.
+    """
     if not (_disowned or _passing):
         return False
     digests = [digest_of_noisy(array) or b"" for array in arrays]
@@ -136,10 +189,12 @@ def known_values(arrays: Iterable[Any]) -> set[bytes]:
 
 def forget(values: Iterable[bytes]) -> None:
     """Forgets what `known_values` gave: nobody else may hold a copy of them that is not accounted for anew."""
+    forgive(values := set(values))
     for value in values:
         _released.pop(value, None)
         _passing.forget(value)
         _disowned.discard(value)
+        _changed.discard(value)
 
 
 def disown(values: Iterable[bytes]) -> None:
@@ -182,7 +237,8 @@ def remember_now() -> None:
         if not load.over:
             continue
         try:
-            load.then()
+            if not load.failed:
+                load.then()
         except Exception as error:
             raise RuntimeError(
                 f"Weights that were loaded cannot be read here, so what copies of them cost is not known: {error} Ask"

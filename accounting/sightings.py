@@ -52,12 +52,14 @@ class Sighting:
         name: the ledger's.
         token: of the segment that was charged.
         entry: what it counted, as last seen; None before the first release.
+        noted: what its ledger says of its trainings, as last seen.
         ended: whether the segment was ended, so that this counts no more.
     """
 
     def __init__(self, footprint: Footprint, ledger: Ledger, token: str) -> None:
         self.footprint, self.name, self.token = footprint, ledger.uid, token
         self.entry: Entry | None = None
+        self.noted: frozenset[str] = frozenset()
         self.ended = False
         self._ledger = weakref.ref(ledger)
 
@@ -73,6 +75,7 @@ class Sighting:
         ledger = self._ledger()
         if ledger is not None:
             self.entry = ledger.entry_of(self.token) or self.entry
+            self.noted = ledger._state.identity.noted
         return self.entry if self.entry is not None and self.entry.steps else None
 
     def takes_over(self, earlier: Sighting) -> bool:
@@ -182,7 +185,7 @@ def sum_of(ledger: Ledger, others: Iterable[Sighting]) -> Ledger:
     for entry in [*ledger.entries, *filter(None, (one.counted() for one in others))]:
         found.check(entry.release)
         found._state.entries.absorb([entry])
-    found._state.identity = replace(found._state.identity, broken_off=ledger.broken_off)
+    found._state.note(ledger.noted.union(*(one.noted for one in others)))
     return found
 
 

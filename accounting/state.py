@@ -2,6 +2,7 @@
 
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +10,18 @@ from pathlib import Path
 from tfdp_layers.accounting.entries import Entries, Entry
 from tfdp_layers.accounting.grouping import groupings_known, know_groupings, new_secret
 from tfdp_layers.accounting.history import History, News
-from tfdp_layers.accounting.holders import let_go
+from tfdp_layers.accounting.holders import for_a_moment, let_go
 from tfdp_layers.accounting.identity import Identity
 from tfdp_layers.accounting.ledger_format import Content, read_ledger, write_ledger
 from tfdp_layers.accounting.locked_file import LedgerError, LockedElsewhereError
+from tfdp_layers.accounting.remarks import KEPT
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import refuse_other_kind
 
 __all__ = ["State"]
+
+_LONGEST, _PAUSE = 5.0, 0.01
+"""Seconds for which a file is asked for that threads take again and again, and that one needs to have let go of it."""
 
 
 class State:
@@ -69,6 +74,11 @@ class State:
         return state
 
     @property
+    def held(self) -> bool:
+        """Whether it keeps other writers out of its file."""
+        return self._history is not None and self._history.held
+
+    @property
     def path(self) -> Path | None:
         """The file, or None in memory."""
         return None if self._history is None else self._history.path
@@ -81,12 +91,7 @@ class State:
         """Keeps other writers out of the file, and takes what they wrote since it was read. Raises LedgerError."""
         if self._history is None:
             return
-        try:
-            taken = self._history.lock()
-        except LockedElsewhereError:
-            if not let_go(self.path):
-                raise
-            taken = self._history.lock()
+        taken = self._taken(self._history)
         try:
             if taken and (news := self._history.news()):
                 self._learn(self._history, news)
@@ -130,14 +135,26 @@ class State:
 
     def rename(self, change: Callable[[Identity], Identity]) -> None:
         """Changes the identity, in the file too. Raises LedgerError, and what `change` raises."""
-        held = self._history is not None and self._history.held
-        self.lock()
-        try:
-            self.identity = change(self.identity)
-            self.write()
-        finally:
-            if not held:
+        if self.held:
+            self._rename(change)
+            return
+        with for_a_moment(self.path):
+            try:
+                self._rename(change)
+            finally:
                 self.unlock()
+
+    def _rename(self, change: Callable[[Identity], Identity]) -> None:
+        self.lock()
+        self.identity = change(self.identity)
+        self.write()
+
+    def note(self, kinds: Iterable[str]) -> None:
+        """Has statements say this of trainings, of the file too. Raises LedgerError: then the next write brings it."""
+        noted = self.identity.noting(kinds)
+        if noted != self.identity:
+            self.identity, self.unwritten = noted, self._history is not None
+            self.rename(lambda identity: identity.noting(kinds))
 
     def know(self, groupings: Iterable[str]) -> None:
         """Keeps which records belong together, in the file as well when it is written next."""
@@ -147,20 +164,19 @@ class State:
         """Under the lock, takes over entries, and of a copy whose it is one. Raises LedgerError."""
         self.know(groupings_known(other.identity.uid))
         changed = self.entries.absorb(other.entries)
-        if other.identity.broken_off and not self.identity.broken_off:
-            self.identity, self.unwritten = replace(self.identity, broken_off=True), self._history is not None
+        noted = self.identity.noting(other.identity.noted - (set() if changed else {KEPT}))
+        if noted != self.identity:
+            self.identity, self.unwritten = noted, self._history is not None
         if self.identity.dataset is None and other.identity.dataset is not None:
             self.identity = replace(self.identity, dataset=other.identity.dataset, budget=other.identity.budget)
             self.is_copy = True
         if changed or self.unwritten or (self._history is not None and not self._history.written):
             self.write(changed[0] if len(changed) == 1 else None)
 
-    def unlock(self) -> bool:
-        """Lets other writers in; returns whether this kept them out."""
-        held = self._history is not None and self._history.held
+    def unlock(self) -> None:
+        """Lets other writers in."""
         if self._history is not None:
             self._history.unlock()
-        return held
 
     def fork(self) -> None:
         """In a forked process: the lock stays with the other process, and so do the entries that it counts.
@@ -192,6 +208,19 @@ class State:
             f" = tfdp.accounting.Ledger(path{'' if name is None else f', dataset={name!r}'})."
         )
 
+    def _taken(self, history: History) -> bool:
+        """Locks the file, once the ledgers of this process that nothing runs on let go of it; see `History.lock`."""
+        until, unseen = time.monotonic() + _LONGEST, 0
+        while True:
+            try:
+                return history.lock()
+            except LockedElsewhereError:
+                gone = let_go(self.path)
+                unseen = unseen + 1 if gone is None else 0
+                if gone is False or unseen == 2 or time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE * unseen)  # another process has it, or a thread that unlocked it just now
+
     def _opened(self, history: History, restored: bool) -> Content | None:
         """What the file holds; where something is missing from it, only if that was decided."""
         try:
@@ -200,13 +229,14 @@ class State:
             if not restored:
                 raise
             refusal = error
-        history.lock(whatever=True)
-        try:
-            self._adopt(history.accept())
-            self.identity = replace(self.identity, restored=True)
-            self.write()
-        finally:
-            history.unlock()
+        with for_a_moment(history.path):
+            history.lock(whatever=True)
+            try:
+                self._adopt(history.accept())
+                self.identity = replace(self.identity, restored=True)
+                self.write()
+            finally:
+                history.unlock()
         warn(f"restored=True goes on from the ledger that is there. {refusal}")
         return history.load()
 
@@ -236,5 +266,7 @@ class State:
         settled = content.entries if follows else ()
         known = [replace(one, steps=0) if one.uid in settled and one.uid not in self._mine else one for one in mine]
         missing = content.entries.absorb(known)  # Into those of the file, whose releases are numbered as there.
+        noted = self.identity.noted
         self._adopt(content)
-        self.unwritten |= bool(missing)
+        self.identity = self.identity.noting(noted)
+        self.unwritten |= bool(missing) or not noted <= content.identity.noted

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from tfdp_layers.accounting.ledger import Entry, Ledger
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.reach import assumptions, covered, exclusions
 from tfdp_layers.accounting.releases import records_released
+from tfdp_layers.accounting.remarks import told
 from tfdp_layers.accounting.shown import Shown
 from tfdp_layers.accounting.sightings import count_of, others_of, sum_of
 from tfdp_layers.accounting.stated_releases import (
@@ -28,7 +30,6 @@ from tfdp_layers.accounting.stated_releases import (
     stated,
 )
 from tfdp_layers.accounting.wording import (
-    BROKEN_OFF,
     UNNAMED,
     cost_text,
     dataset_text,
@@ -128,7 +129,9 @@ class Statement(Shown):
     copied: bool = field(default=False, compare=False)
 
     @classmethod
-    def from_ledger(cls, ledger: Ledger, delta: float, unit_name: str | None = None) -> "Statement":
+    def from_ledger(
+        cls, ledger: Ledger, delta: float, unit_name: str | None = None, remarks: Sequence[str] = ()
+    ) -> "Statement":
         """States what the ledger holds.
 
         Args:
@@ -136,6 +139,7 @@ class Statement(Shown):
           delta: below 1 / number of records, or of units.
           unit_name: what a unit or owner is, "patient" say, where the ledger protects these: it stands in the text in
             place of "unit" or "owner", and changes nothing else.
+          remarks: what a model says of its own training, in the place of what its ledger says of the same.
 
         Raises:
           ValueError: delta is not in (0, 1); or a name that is no word, or for a ledger that protects records.
@@ -163,7 +167,7 @@ class Statement(Shown):
             notes=(
                 *_of_other_ledgers(ledger, spent.delta),
                 *_notes(entries, spent.delta, word),
-                *([BROKEN_OFF] if ledger.broken_off else []),
+                *told(ledger.noted, remarks),
             ),
             nominal_epsilon=None if nominal is None else float(nominal),
             dataset=ledger.dataset,

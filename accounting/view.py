@@ -11,6 +11,7 @@ from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.grouping import refuse_regrouping
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.releases import AnyRelease, groupings_in
+from tfdp_layers.accounting.remarks import KEPT
 from tfdp_layers.accounting.state import State
 from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.instances import Elsewhere, kind_of
@@ -69,7 +70,12 @@ class View:
     @property
     def broken_off(self) -> bool:
         """Whether an error ended a training that it counts: how far that got may tell of a record. See statements."""
-        return self._seen().identity.broken_off
+        return "broken_off" in self.noted
+
+    @property
+    def noted(self) -> frozenset[str]:
+        """What statements say of trainings that it counts, beside the numbers: kinds of `accounting.remarks`."""
+        return self._seen().identity.noted
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:
@@ -107,9 +113,11 @@ class View:
 
     def holds(self, other: "View") -> bool:
         """Whether a merge of `other` would change nothing. Raises ValueError for anything but a ledger."""
+        return self.counts(other) and state_of(other).identity.noted <= self.noted | {KEPT}
+
+    def counts(self, other: "View") -> bool:
+        """Whether it counts all that `other` does, whatever that says besides. Raises: as `holds`."""
         mine = self._seen().entries
-        if state_of(other).identity.broken_off and not self.broken_off:
-            return False
         return all((found := mine.get(entry.uid)) and found.steps >= entry.steps for entry in state_of(other).entries)
 
     def _look(self) -> None:

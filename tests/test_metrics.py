@@ -42,6 +42,7 @@ def trained(sampling, kind=Release):
     return ledger
 
 
+@pytest.mark.slow
 def test_the_noise_on_the_mean_is_as_stated():
     ledger = Ledger()
     sample = [tfdp.release_metric(HITS, ledger, stddev=0.02, name="accuracy") - 0.75 for _ in range(2000)]

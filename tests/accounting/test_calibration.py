@@ -137,7 +137,7 @@ def test_the_search_for_noise_ends_also_where_none_is_needed(smallest, stride):
     assert len(asked) < 60
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("target", "steps", "batch"), [(5.0, 1, 100), (9.0, 100, 300), (2.0, 100, 300), (3.0, 2000, 256), (0.5, 3000, 1024)]
 )

@@ -146,6 +146,7 @@ def train(model):
 """
 
 
+@pytest.mark.slow
 def test_the_way_between_two_data_sets_that_the_error_names_is_one(path):
     """It once named copies of the weights, which take their cost along: the same error came again."""
     here = {}

@@ -38,6 +38,7 @@ def test_a_row_takes_few_evaluations(given, monkeypatch):
     assert len(evaluated) <= 3.5 * rows + 25
 
 
+@pytest.mark.slow
 def test_where_noise_hardly_counts_the_least_is_planned():
     """A delta above the chance of being drawn at all: no noise has a cost, and no secant leads anywhere."""
     (run,) = plan(100, 1.0, 0.7, batch_sizes=[1], epochs=[1]).runs

@@ -164,6 +164,7 @@ class Watch(keras.callbacks.Callback):
         self.states.append(state(self.model))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "options",
     slow_but([MODES[1], MODES[3]], MODES),

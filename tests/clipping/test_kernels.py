@@ -138,7 +138,7 @@ def written_out(x, u, limit):
     return entries.sum(0), np.einsum("b,bxu->xu", np.arange(ROWS), entries), norms
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("shape", [(11, 70), (13, 3)], ids=["wide", "narrow"])
 @pytest.mark.parametrize(("alike", "cores"), [(False, 1), (True, 1), (False, 2), (True, 2), (False, 3)])
 def test_tiles_and_blocks_add_up_to_the_records_that_are_there(shape, alike, cores, monkeypatch):

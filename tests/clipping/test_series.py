@@ -125,6 +125,7 @@ def graph(model, x, y):
     return lambda a, b: [np.asarray(s, np.float64) for s in function(tf.constant(a), tf.constant(b))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", slow_but(["dimension"], ["clip", "dimension"]))
 def test_the_sum_is_that_of_a_loop_over_records(bound, kernels):
     model, x, y = ready(bound=bound)
@@ -143,6 +144,7 @@ def test_the_same_under_xla(kernels):
     assert length([a - b for a, b in zip(found, wanted, strict=True)]) <= 1e-4 * length(wanted)
 
 
+@pytest.mark.slow
 def test_a_series_beyond_its_range_is_seen(kernels, monkeypatch):
     """The planted bug: every record counts as near."""
     endless = StepwiseSeries((OddSeries(TANH.steps[-1].coefficients, 1e30),))

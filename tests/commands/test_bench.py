@@ -16,6 +16,7 @@ def saved(path, *layers):
     return path
 
 
+@pytest.mark.slow
 def test_a_model_of_ones_own_is_timed_in_each_way(capsys, tmp_path):
     path = saved(tmp_path / "model.keras", kl.GlobalAveragePooling1D(), kl.Dense(2))
     found = run_json(capsys, "bench", "--keras-model", path, "--ways", "in_layer,flat", "--clock", "cpu", *SHORT)

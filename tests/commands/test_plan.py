@@ -20,6 +20,7 @@ def test_the_command_prints_the_plan_in_text_and_json(capsys):
     assert capsys.readouterr().out == f"{found}\n"
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("options", "sampling", "protects"),
     [

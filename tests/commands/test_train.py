@@ -196,6 +196,7 @@ def test_a_recipe_on_features_trains_and_saves_a_model_of_images(capsys, tmp_pat
     assert found == pytest.approx(result["test_accuracy"], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_a_recipe_on_features_keeps_them_centers_them_and_tests_the_mean_of_the_weights(capsys, tmp_path, monkeypatch):
     """With records held out; the mean of the features is in the budget."""
     kept, adapted = tmp_path / "kept", []

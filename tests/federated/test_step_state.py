@@ -79,7 +79,7 @@ def turns(kind, way, scale, late=False):
     return found
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", TRAIN)
 @pytest.mark.parametrize("kind", MODELS)
 def test_nothing_of_another_partys_records_is_in_an_upload(kind, way):

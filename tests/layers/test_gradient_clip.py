@@ -253,6 +253,7 @@ def model_of(**clips: Any) -> Any:
     return model
 
 
+@pytest.mark.slow
 def test_a_model_states_fits_saves_loads_and_serves(tmp_path: Path) -> None:
     model = model_of(gradient_clip=0.5)
     assert {g.name: g.bound for g in model.sensitivities()} == {

@@ -36,6 +36,7 @@ def uses_up(model: Any, budget: float, delta: float = DELTA) -> bool:
     return TIGHT * budget < epsilon(model.ledger, delta) <= budget
 
 
+@pytest.mark.slow
 def test_what_persons_have_left_is_planned_with_and_records_are_not_mixed_in():
     """Two fits for units, after a vocabulary of theirs: what it and the first one spent counts, and no more."""
     ids, model = np.arange(EXAMPLES) // 2, tiny()
@@ -144,6 +145,7 @@ def test_calls_of_several_steps_make_the_last_one_whole_and_that_is_planned() ->
     assert uses_up(model, 2.0)
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     "make",
     [
@@ -167,6 +169,7 @@ def test_every_optimizer_keeps_to_the_budget_by_default(make: Any) -> None:
     assert uses_up(model, 2.0)
 
 
+@pytest.mark.slow
 def test_what_the_ledger_holds_is_part_of_the_budget_and_one_line_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     model = tiny()
     fit(model, PrivacyBudget(1.5, DELTA), verbose=2)
@@ -205,6 +208,7 @@ def test_the_line_names_the_budget_that_decided(mine: float, whose: str, capsys:
     assert uses_up(model, least)
 
 
+@pytest.mark.slow
 def test_a_run_that_crashed_goes_on_with_about_its_noise_for_the_steps_that_are_left(tmp_path: Any) -> None:
     class Crash(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -231,6 +235,7 @@ def test_a_run_that_crashed_goes_on_with_about_its_noise_for_the_steps_that_are_
     assert uses_up(model, 2.0)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_counts_also_where_the_ledger_was_in_memory(tmp_path: Any) -> None:
     """What it cost joins the ledger before the noise is found, and its epochs are not planned again."""
 

@@ -94,6 +94,7 @@ def test_twins_and_plain_layers_hold_copies(name):
             np.testing.assert_array_equal(now, then)
 
 
+@pytest.mark.slow
 def test_convolutions_take_the_bound_that_was_asked_for():
     for name, (layer, shape) in LAYERS.items():
         for bound in ("patch", "spatial_l1"):

@@ -37,6 +37,7 @@ def test_models_of_one_data_set_spend_from_one_budget(tmp_path):
     assert (statement.dataset, statement.budget, statement.steps) == ("twelve", (9.0, 1e-2), ledger.steps)
 
 
+@pytest.mark.slow
 def test_restored_weights_are_charged_to_the_data_set_and_give_nothing_back(tmp_path):
     path = tmp_path / "ledger.json"
     model, x, y = compiled(mlp(), run_eagerly=True)
@@ -83,6 +84,7 @@ class Interrupted(keras.callbacks.Callback):
         raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 def test_an_interrupted_fit_that_an_error_holds_keeps_nobody_from_its_ledger(tmp_path):
     """As in a notebook, whose last error holds the frames of the cell that was stopped, and so model and ledger."""
     path, errors, models = tmp_path / "ledger.json", [], []
@@ -102,6 +104,7 @@ def test_an_interrupted_fit_that_an_error_holds_keeps_nobody_from_its_ledger(tmp
     assert Ledger.read(path).steps == 5
 
 
+@pytest.mark.slow
 def test_a_fit_that_ends_before_it_began_leaves_its_ledger_free(tmp_path):
     """Warnings made errors, as tests do: of another ledger of these records, say, which the file's lock came before."""
     path = tmp_path / "ledger.json"

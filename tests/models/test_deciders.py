@@ -126,6 +126,7 @@ def test_a_loop_that_sets_early_stopping_by_what_its_steps_say_is_noted():
         steered(model_of(), keras.callbacks.EarlyStopping("val_loss", patience=50))
 
 
+@pytest.mark.slow
 def test_who_read_nothing_private_or_changes_nothing_is_left_in_peace(tmp_path):
     early = keras.callbacks.EarlyStopping("val_loss", patience=50, restore_best_weights=True)
     rate = keras.callbacks.ReduceLROnPlateau("val_loss", patience=0)

@@ -58,6 +58,7 @@ def test_fit_finds_it_and_says_so(capsys: Any) -> None:
     assert f"sampling.\n{SAID}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_later_fit_counts_the_steps_before() -> None:
     model = tiny(kind=lambda inner: tfdp.optimizers.ClippedOptimizer(inner, noise_multiplier=30.0))
     fit(model, 20, 50.0)
@@ -82,6 +83,7 @@ def test_its_like_have_it_too(name: str, capsys: Any) -> None:
     assert f"{type(model.optimizer.inner_optimizer).__name__} starts at" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_rate_that_keras_chose_is_said_to_be_low(capsys: Any) -> None:
     model = tiny(keras.optimizers.Adam())
     fit(model, verbose=2)
@@ -131,6 +133,7 @@ def test_rates_of_16_bits_are_known_again(dtype: str) -> None:
     assert not made._rate.settle(made.inner_optimizer, 300, WEIGHTS)
 
 
+@pytest.mark.slow
 def test_the_default_stays_too_where_somebody_set_it(tmp_path: Any) -> None:
     model = tiny()
     model.optimizer.learning_rate = BEFORE_FIT
@@ -155,7 +158,7 @@ def test_even_one_that_looks_like_the_default_stays(way: str) -> None:
     assert rate(model) == pytest.approx(0.005)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", SET)
 @pytest.mark.parametrize("before", [True, False], ids=["before a fit", "after one"])
 def test_a_rate_that_was_set_stays(way: str, before: bool, capsys: Any) -> None:
@@ -190,6 +193,7 @@ def test_optimizers_that_were_given_keep_theirs(kind: str) -> None:
     assert made("Adam")._rate.by_name
 
 
+@pytest.mark.slow
 def test_saved_and_loaded_it_goes_on(tmp_path: Any) -> None:
     model = tiny(kind=lambda inner: tfdp.optimizers.ClippedOptimizer(inner, noise_multiplier=30.0))
     fit(model, 20, 50.0)

@@ -25,6 +25,7 @@ def left_by_fits(model, x, y):
     return graphs() - before
 
 
+@pytest.mark.slow
 def test_further_fits_of_a_model_leave_no_graph_behind():
     assert left_by_fits(*compiled(mlp(), noise=1.0)) <= 0
 

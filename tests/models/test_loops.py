@@ -20,6 +20,7 @@ from tfdp_layers.models.loops import DrawnBatch
 from tfdp_layers.models.training import PrivateTraining
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     slow_but(["graph"], [{"jit_compile": True}, {"run_eagerly": True}, "graph"]),

@@ -127,6 +127,7 @@ def test_what_is_saved_tells_no_mask():
     assert looks.seen == [[1, 1], [1, 2], [1, 3]]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", slow_but(["graph", "eager"], WAYS))
 def test_a_thread_that_reads_or_saves_the_model_in_a_step_sees_no_secret_seed(way):
     model, seen, ended = masked(**WAYS[way]), [], threading.Event()

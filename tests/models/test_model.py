@@ -23,6 +23,7 @@ def trained(make=mlp, **options):
 
 
 # Not `shared`: Keras itself cannot load a model that uses one layer both inside and outside of a nested model.
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "make", slow_but(FEW[1:], [m for m in MODELS if m.__name__ != "shared"]), ids=lambda m: m.__name__
 )
@@ -44,6 +45,7 @@ def test_a_saved_model_goes_on_with_its_weights_optimizer_and_ledger(make, tmp_p
     assert tfdp.accounting.epsilon(loaded.ledger, 1e-5) > tfdp.accounting.epsilon(model.ledger, 1e-5)
 
 
+@pytest.mark.slow
 def test_no_key_is_saved_and_a_loaded_model_draws_other_noise(tmp_path):
     model, x, y = trained()
     model.save(tmp_path / "model.keras")
@@ -256,6 +258,7 @@ def test_a_metric_of_one_number_for_a_batch_is_refused_with_the_fix():
     assert model.ledger.steps == 0
 
 
+@pytest.mark.slow
 def test_another_inner_optimizer_or_noise_source_is_used_by_the_next_fit():
     model, x, y = compiled(cnn(), noise=1.0, optimizer=keras.optimizers.SGD(0.1))
     model.fit(x, y, batch_size=8, verbose=0)

@@ -80,6 +80,7 @@ def killed_and_gone_on(folder):
     return killed, run(again, x, y, 3, keras.callbacks.BackupAndRestore(folder / "backup", save_freq=1))
 
 
+@pytest.mark.slow
 def test_a_killed_runs_noise_is_never_used_again(tmp_path):
     killed, gone_on = killed_and_gone_on(tmp_path)
     assert len(killed.noise) == 2
@@ -88,6 +89,7 @@ def test_a_killed_runs_noise_is_never_used_again(tmp_path):
     assert not killed.keys & gone_on.keys
 
 
+@pytest.mark.slow
 def test_no_file_holds_what_noise_is_made_of(tmp_path):
     killed, _ = killed_and_gone_on(tmp_path)
     files = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
@@ -102,6 +104,7 @@ def test_no_file_holds_what_noise_is_made_of(tmp_path):
 # Planted bugs ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_key_that_comes_again_is_seen(monkeypatch, tmp_path):
     """As of a generator seeded by Keras' seed, or restored from a checkpoint."""
     monkeypatch.setattr(NoiseSource, "_fresh_state", lambda self: np.arange(3, dtype=np.int64))

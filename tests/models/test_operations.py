@@ -125,6 +125,7 @@ def test_the_operations_that_keras_documents_as_running_functions_are_those_refu
     assert not made & {kind.__name__ for kind in admitted()}
 
 
+@pytest.mark.slow
 def test_no_admitted_operation_is_given_something_to_run(tmp_path):
     """Not by its config and not where it is called, though a file may name the function elsewhere, as an activation."""
     path = saved(private(MODELS["keras.ops.maximum"]), tmp_path)

@@ -291,6 +291,7 @@ def test_features_are_of_the_records_that_they_were_computed_from():
     assert "given to 1 other ledger" in note
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("predict", ["predict", "predict_on_batch"])
 def test_what_a_private_model_predicts_is_of_the_records_that_it_predicts_for(predict):
     """A head on it adds to what these people paid for the model."""

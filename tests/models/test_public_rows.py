@@ -151,7 +151,7 @@ def moves(name, beside, records=None, **options):
     return [a - b for a, b in zip(model.get_weights(), before, strict=True)]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", slow_but(QUICK, OPTIMIZERS))
 def test_public_rows_move_the_weights_as_the_same_records_do(name):
     public, private = moves(name, (ROWS_X, ROWS_Y)), moves(name, None, (ROWS_X, ROWS_Y))
@@ -179,6 +179,7 @@ def test_public_rows_meet_the_weights_of_their_own_step():
             np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-7)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["adaptive 0.1", "AdaDP 10"])
 def test_public_rows_left_in_the_units_of_the_sums_would_be_seen(name, monkeypatch):
     """The planted bug: they never come back to the units of the gradient."""
@@ -195,6 +196,7 @@ def test_public_rows_left_in_the_units_of_the_sums_would_be_seen(name, monkeypat
     assert ratio == pytest.approx(10.0 if name == "adaptive 0.1" else 0.1, rel=1e-3)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", slow_but(["adaptive", "layer"], ["adaptive", "layer", "query", "coordinate"]))
 def test_what_an_optimizer_learns_it_learns_from_records_alone(name):
     """With the same noise its state is the same after a step, whatever public rows came with it."""

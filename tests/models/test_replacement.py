@@ -318,6 +318,7 @@ def fit(model, steps=2):
     return model
 
 
+@pytest.mark.slow
 def test_the_refusal_names_the_way_and_the_way_leads_to_a_fit():
     model = mobile()
     with pytest.raises(ValueError, match=r"averages over the batch.*tfdp.replace_batch_normalization"):

@@ -69,6 +69,7 @@ def one_step(sampling, jit=False, physical=None, seed=3):
     return np.concatenate([m.ravel() for m in moved]), np.concatenate([np.ravel(e) for e in expected]), drawn
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("jit", slow_but([False], [False, True]))
 @pytest.mark.parametrize("physical", [None, 2])
 def test_padding_adds_nothing_and_the_divisor_is_the_expected_batch_size(jit, physical):
@@ -197,6 +198,7 @@ def test_a_seeded_run_repeats_and_others_do_not():
     assert run("default", 2)[1].ledger.entries[0].release.seeded
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", slow_but(MODES[:2], MODES), ids=ids)
 def test_past_the_limit_a_step_releases_nothing(mode):
     model, x, y = compiled(mlp(), optimizer=keras.optimizers.Adam(0.1), **mode)

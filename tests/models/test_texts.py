@@ -108,6 +108,7 @@ def test_texts_cut_into_characters_train_as_their_numbers_do_proved(kind, shape)
     assert strings.ledger.releases[0].independence == "proved"
 
 
+@pytest.mark.slow
 def test_it_is_saved_loaded_trained_on_and_served(tmp_path):
     model = fitted(of_strings(), validation_data=({name: value[:5].copy() for name, value in X.items()}, Y[:5]))
     model.save(tmp_path / "model.keras")

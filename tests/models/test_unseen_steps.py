@@ -117,6 +117,7 @@ def test_steps_that_were_declared_public_are_not(way):
     del kept
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("scaling", [False, True])
 def test_what_make_private_named_is_not_named_again_but_further_steps_are(scaling):
     base = plainly(net(), keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()) if scaling else "adam")
@@ -138,6 +139,7 @@ def test_copies_of_weights_that_another_model_trained_are_named_as_they_are_made
     del kept
 
 
+@pytest.mark.slow
 def test_private_trainings_and_those_of_other_weights_bring_no_word():
     adam, base = keras.optimizers.Adam(), net()
     first = private(base, adam)
@@ -156,6 +158,7 @@ def part(base):
     return keras.Model(base.inputs, base.layers[0].output)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("prefix", [lambda base: base, part, lambda base: base.layers])
 def test_features_of_a_prefix_that_was_trained_here_are_named_and_declared(prefix):

@@ -177,6 +177,7 @@ def two_data_sets():
     return (x, y), (other, y)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", slow_but(["coordinate"], adadp.ESTIMATORS))
 def test_given_what_was_released_the_state_does_not_depend_on_a_record(estimator, monkeypatch):
     one, other = two_data_sets()
@@ -248,6 +249,7 @@ def test_the_ablations():
     assert model.ledger.entries[0].release.noise_multiplier == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_the_layer_estimate_is_the_gradients_size_on_average():
     """Unbiased: noise of 20 times the gradient's size cancels, and without its correction it would not."""
     model, x, y = compiled(mlp, optimizer(estimator="layer", noise=30.0, learning_rate=0.0))

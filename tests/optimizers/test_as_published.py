@@ -89,6 +89,7 @@ def test_an_accepted_nominal_budget_still_ends_the_training():
     assert nominal_epsilon(model.ledger, DELTA) <= 1.0
 
 
+@pytest.mark.slow
 def test_what_the_printed_algorithm_spent_counts_in_full_for_a_sound_one():
     printed = fit(tanh())
     model, x, y = compiled(mlp, tanh(as_published=False))

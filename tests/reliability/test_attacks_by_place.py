@@ -161,6 +161,7 @@ def quantized(first):
     return model
 
 
+@pytest.mark.slow
 def test_frozen_layers_in_8_bits_are_measured_and_behind_numbers_alone_proved():
     """`clip` keeps what is no number, which a cast to int8 gives as -128 or 0."""
     report = tfdp.check_independence(quantized(lambda x: x))
@@ -173,6 +174,7 @@ def after_an_unknown_operation(function):
     return Calls(lambda x: function(x * tf.math.bessel_i0(tf.zeros_like(x))))
 
 
+@pytest.mark.slow
 def test_where_nothing_is_proved_numbers_beyond_the_type_are_measured(monkeypatch):
     model = model_of(after_an_unknown_operation(codes))
     if moved(model, BRIGHT, range(1, 40)) < 1.5:

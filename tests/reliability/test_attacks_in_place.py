@@ -178,6 +178,7 @@ def test_a_layer_with_one_of_them_is_refused_before_anything_is_spent(name):
     assert model.ledger.steps == 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_what_stands_for_the_other_branch_in_a_gradient_is_let_in(compiled):
@@ -240,6 +241,7 @@ def test_a_learning_rate_that_adds_in_place_is_refused():
         model.fit(X, Y, batch_size=5, verbose=0)
 
 
+@pytest.mark.slow
 def test_by_tensorflows_own_mark_they_pass(monkeypatch):
     """The planted bug: and the sum then moves by more than its bound."""
 

@@ -253,6 +253,7 @@ def test_weights_of_others_that_a_training_leaves_as_they_were_stay_noted():
     assert changed(other)
 
 
+@pytest.mark.slow
 def test_notes_of_what_a_training_went_on_from_go_with_copies_made_here(tmp_path):
     model = fit(private())
     poison(model)

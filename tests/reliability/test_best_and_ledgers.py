@@ -11,6 +11,7 @@ from tfdp_layers.accounting import Ledger, LedgerError, stored
 from tfdp_layers.models import weight_files
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 def test_as_many_steps_are_counted_as_the_budget_allows(tmp_path, capsys):
     ledger = Ledger()
@@ -82,6 +83,7 @@ def test_a_ledger_of_which_an_earlier_file_was_restored_counts_no_training_itsel
     assert "restored" not in reopened.copy().to_json()
 
 
+@pytest.mark.slow
 def test_budgets_of_other_trainings_end_with_them_and_take_nothing_off_what_was_planned(tmp_path, capsys):
     """Another model's training on the same ledger, in a hook, keeps its budget while the best file is written."""
     path, ledger = tmp_path / "best.keras", Ledger()

@@ -120,7 +120,7 @@ def test_a_best_file_is_loaded_by_the_process_that_wrote_it_with_the_larger_coun
     assert stated(tfdp.load_model(path))[0] == 10
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", ["its own save", "its own save_weights", "ModelCheckpoint of every epoch", "a copy"])
 def test_what_else_is_kept_in_the_middle_says_what_a_choice_would_cost(way, tmp_path, capsys):
     path = tmp_path / ("first.weights.h5" if "weights" in way else "first.keras")
@@ -267,6 +267,7 @@ def test_a_tuners_callback_that_keeps_its_best_epoch_counts_as_well():
     assert not kept.keeps_best(keras.callbacks.BackupAndRestore("here"))
 
 
+@pytest.mark.slow
 def test_notes_travel_with_a_file(tmp_path, capsys):
     """That something else changed the weights, here an ordinary training of a model around them."""
     path = tmp_path / "model.keras"

@@ -122,7 +122,7 @@ CASES = [(made, change) for made in MADE for change in CHANGES]
 NOT_SEEN = [("that were set", "one number"), ("that were set", "a moving average")]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("made", "change"), [case for case in CASES if case not in NOT_SEEN])
 def test_what_something_else_wrote_into_weights_is_said(made, change, tmp_path, capsys):
     model = MADE[made](tmp_path)
@@ -173,6 +173,7 @@ def low_rank():
     return model
 
 
+@pytest.mark.slow
 def test_low_rank_weights_that_something_else_trained_are_said():
     model = low_rank()
     assert says(model) == []
@@ -187,6 +188,7 @@ def test_low_rank_weights_that_a_private_training_trains_are_not_said():
     assert says(fit(compiled(low_rank()))) == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("made", ["of a frozen base", "of a loaded model"])
 def test_the_next_training_warns_of_an_ordinary_one_before_it(made, tmp_path):
     model = MADE[made](tmp_path)
@@ -232,11 +234,13 @@ def quantized(model):
     return model
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("harmless", [new_head, twin, set_back, declared, evaluated, quantized])
 def test_what_takes_nothing_from_records_is_not_said(harmless):
     assert says(harmless(fit(private()))) == []
 
 
+@pytest.mark.slow
 def test_constants_that_are_declared_public_say_nothing_of_other_weights(tmp_path):
     """Whoever loads a model declares them anew: what something else wrote into its head meanwhile stays noted."""
     layer = kl.Normalization(name="normal")

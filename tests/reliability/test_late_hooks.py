@@ -17,7 +17,7 @@ from tfdp_layers.models import hooks
 kc = keras.callbacks
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("call", ["fit", "private_run"])
 @pytest.mark.parametrize("name", slow_but([*QUICK, "its own, again"], LATE))
@@ -201,6 +201,7 @@ def test_what_only_looks_like_a_callback_is_watched(kind):
     assert any("changed the weights" in note for note in model.privacy_statement(1e-2).notes)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_without_a_second_look_they_are_missed(monkeypatch):
     """The planted bug."""

@@ -12,6 +12,7 @@ from tfdp_layers.accounting import Budget, Ledger, Statement
 DATA = Path(__file__).resolve().parent.parent / "data"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "load_model", slow_but(["keras.models.load_model"], ["keras.models.load_model", "tfdp.load_model"])
 )

@@ -42,7 +42,7 @@ def head_of(model):
     return head
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("sharing", [False, True], ids=["itself", "a head on its layers"])
 @pytest.mark.parametrize("way", ["save", "save_weights", "keras.saving"])
 def test_another_thread_saves_nothing_of_a_model_that_is_trained(way, sharing, tmp_path):

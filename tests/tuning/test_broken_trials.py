@@ -11,6 +11,7 @@ from tfdp_layers.tuning import NoisyMean, SearchFailed
 FIT = {"batch_size": 16, "epochs": 1, "verbose": 0}
 
 
+@pytest.mark.slow
 def test_a_step_of_a_trial_that_fails_ends_a_random_search_without_a_best(exactly):
     exactly(3)
     sizes, ledger = iter([48, 48, 48, 47, 48]), Ledger()  # two of the rehearsal, then of the trials
@@ -33,6 +34,7 @@ def test_a_step_of_a_trial_that_fails_ends_a_random_search_without_a_best(exactl
     assert ledger.steps == 1
 
 
+@pytest.mark.slow
 def test_a_noisy_score_that_fails_ends_a_random_search(exactly):
     exactly(2)
     asked = []

@@ -108,6 +108,7 @@ def test_a_noisy_score_of_held_out_records_is_divided_by_their_own_number(exactl
     assert (release.examples, count, release.groups[0].stddev) == (40, 1, pytest.approx(2.0))
 
 
+@pytest.mark.slow
 def test_a_noisy_score_of_the_training_records_needs_no_number(exactly):
     exactly(1)
     for fit in ({}, {"examples": 100}):  # declared, for the 96 that there are

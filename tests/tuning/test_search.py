@@ -16,6 +16,7 @@ from tfdp_layers.accounting import released as released_numbers
 from tfdp_layers.tuning import Choice, LogUniform, NoisyMean, NumberOfTrials, SearchFailed, Uniform
 
 
+@pytest.mark.slow
 def test_a_search_is_one_entry_and_the_best_model_is_charged_for_it_alone(exactly, tmp_path, capsys):
     exactly(2)
     ledger = Ledger(tmp_path / "ledger.json", dataset="d", budget=(4.0, 1e-3))
@@ -122,6 +123,7 @@ def test_trials_that_fail_are_trials_of_the_lowest_score(exactly):
     assert ledger.steps == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", slow_but([0], [0, 2]))
 def test_a_search_without_a_score_is_paid_and_says_nothing_of_records(exactly, count):
     exactly(count)
@@ -279,6 +281,7 @@ def test_a_distribution_of_nothing_is_refused(space):
 WHOLE = np.r_[X, X[:32] + 1.0], np.r_[Y, Y[:32]]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("given", "says"),
@@ -302,6 +305,7 @@ def test_validation_data_that_are_private_are_told_of_once_before_the_trials(giv
     assert len([one for one in caught if says in str(one.message)]) == 1
 
 
+@pytest.mark.slow
 def test_records_that_every_trial_would_hold_are_told_of_before_the_trials(exactly):
     exactly(1)
     table = tf.constant(X)

@@ -91,6 +91,7 @@ def test_an_interrupted_trial_that_another_tuner_ends_is_refused(tmp_path):
         tuner.search(X, Y, **FIT)
 
 
+@pytest.mark.slow
 def test_a_search_that_was_interrupted_goes_on(tmp_path):
     """In this process, by the same tuner; and started again, from the folder."""
 

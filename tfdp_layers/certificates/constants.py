@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from tfdp_layers.accounting.left import leave_anew
+from tfdp_layers.accounting.released import remember_held
 from tfdp_layers.certificates.ordinary import declare, optimizers_on, undeclared
 from tfdp_layers.instances import refuse_class, refuse_other_kind
 from tfdp_layers.structure import held_by
@@ -54,7 +55,9 @@ def public(layer: Layer) -> Layer:
         vars(one)[_MARK] = found
     for one in trained:
         declare(one)
-    leave_anew(map(held_by, [*(weight for one in held for weight in one.weights), *trained_by(trained, layer)]))
+    declared = [*map(held_by, [*(weight for one in held for weight in one.weights), *trained_by(trained, layer)])]
+    remember_held(declared)  # what was released into them before is paid for all the same
+    leave_anew(declared)
     return layer
 
 

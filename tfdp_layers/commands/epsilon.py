@@ -1,7 +1,6 @@
 """`tfdp epsilon`: what a training run costs."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from absl import flags
@@ -87,8 +86,7 @@ def _run_ledger(values: flags.FlagValues) -> int:
     ledger, notes = _read(Path(values.ledger))
     spent = _epsilon(ledger, delta)
     try:
-        statement = Statement.from_ledger(ledger, delta, values.unit_name)
-        statement = replace(statement, notes=(*statement.notes, *notes))
+        statement = Statement.from_ledger(ledger, delta, values.unit_name, notes)
     except ValueError as error:
         raise Refusal(str(error)) from error
     if not values.json:

@@ -21,6 +21,7 @@ from tfdp_layers.accounting.stored import read_stored_ledger, write_stored_ledge
 from tfdp_layers.batches.records import arrays, checked_sampling
 from tfdp_layers.batches.whose import whose_of
 from tfdp_layers.instances import refuse_own_code
+from tfdp_layers.layers.carried import charge_what_is_kept
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.rules.rows import check_bound
 from tfdp_layers.sampling import Poisson, Sampling, drawing_all
@@ -214,9 +215,13 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         variables, stored = read_stored_ledger(store)
         super().load_own_variables(variables)
         if stored is not None:
-            self.ledger.merge(stored)
-            remember(self.ledger, map(held_by, self.weights))
-            leave(map(held_by, self.weights))
+            charge_what_is_kept(lambda: self._brought(stored))
+
+    def _brought(self, cost: Ledger) -> None:
+        """What weights from a file cost, and that they hold what it left in them."""
+        self.ledger.merge(cost)
+        remember(self.ledger, map(held_by, self.weights))
+        leave(map(held_by, self.weights))
 
     def get_config(self) -> dict[str, Any]:
         return super().get_config() | {"noise_multiplier": self.noise_multiplier}

@@ -2,7 +2,7 @@
 
 import contextlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from keras.src.backend.common import global_state
@@ -54,16 +54,13 @@ class PaidLayer(CountedLayer):
         def charge() -> None:
             account = Account()
             account.ledger.merge(cost)
-            account.remarks.extend(notes)
+            for note in notes:
+                account.remark(note)
             for weight in self.weights:
                 open_account(held_by(weight), account)
             remember_later(lambda: self._brought(account.ledger))  # sublayers' come later
 
-        waiting = getattr(_files, "waiting", None)
-        if waiting is None:
-            charge()
-        else:
-            waiting.append(charge)
+        charge_what_is_kept(charge)
 
     def _brought(self, cost: Ledger) -> None:
         """What weights from a file cost, and that they hold what it left in them."""
@@ -84,6 +81,7 @@ def cost_of(layer: Any) -> Ledger | None:
     """
     held = [held_by(weight) for weight in layer.weights]
     accounts = {id(one.root): one for one in map(account_of, held) if one is not None}
+    copied = list(costs_of(held))
     if any(one.unpaid for one in accounts.values()) or are_unpaid(held):
         raise ValueError(
             f"Weights of layer {layer.name!r} came without what they cost, or are those of a trial that a search did"
@@ -91,7 +89,7 @@ def cost_of(layer: Any) -> Ledger | None:
             " weights of your own training."
         )
     ledgers = [one.ledger for one in accounts.values() if one.ledger.updates]
-    ledgers += [cost for cost in costs_of(held) if not any(one.holds(cost) for one in ledgers)]
+    ledgers += [cost for cost in copied if not any(one.holds(cost) for one in ledgers)]
     if len(ledgers) < 2:
         return ledgers[0] if ledgers else None
     together = ledgers[0].copy()
@@ -109,18 +107,41 @@ def notes_of(layer: Any) -> list[str]:
 
 
 @contextlib.contextmanager
-def charging_what_is_kept() -> Iterator[None]:
-    """Around the loading of a file, in this thread: layers' weights are charged at its end, and not where it raises.
+def charging_what_is_kept() -> Iterator[list[BaseException]]:
+    """Around the loading of a file, in this thread: what it brings is charged at its end, and not where it raises.
 
     A model that refuses a file puts its own weights back, which cost nothing of that.
+
+    Gives: a list, which gets what was raised by `reading`: Keras may go on all the same.
     """
-    earlier, _files.waiting = getattr(_files, "waiting", None), []
+    earlier = getattr(_files, "waiting", None), getattr(_files, "refused", None)
+    _files.waiting, _files.refused = [], []
     try:
-        yield
+        yield _files.refused
         for charge in _files.waiting:
             charge()
     finally:
-        _files.waiting = earlier
+        _files.waiting, _files.refused = earlier
+
+
+def charge_what_is_kept(charge: Callable[[], None]) -> None:
+    """Charges what was read of a file: at the end of `charging_what_is_kept`, or without such a block at once."""
+    waiting = getattr(_files, "waiting", None)
+    if waiting is None:
+        charge()
+    else:
+        waiting.append(charge)
+
+
+@contextlib.contextmanager
+def reading() -> Iterator[None]:
+    """Around what a model reads of a file: `charging_what_is_kept` tells whether that raised."""
+    try:
+        yield
+    except BaseException as error:
+        if (refused := getattr(_files, "refused", None)) is not None:
+            refused.append(error)
+        raise
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.account import Account, account_of, open_account
 from tfdp_layers.accounting.left import leave_made, leave_notes, notes_left
 from tfdp_layers.accounting.locked_file import LedgerError
+from tfdp_layers.accounting.owing import owes
 from tfdp_layers.accounting.released import (
     are_unpaid,
     costs_of,
@@ -16,8 +17,10 @@ from tfdp_layers.accounting.released import (
     known_values,
     remember,
     remember_copies,
+    remember_held,
     remember_later,
     remember_passing,
+    remember_public,
 )
 from tfdp_layers.structure import held_by
 
@@ -37,7 +40,8 @@ def join_accounts(account: Account, variables: Iterable[Any], trained: Iterable[
     Raises: as `Account.join`, and ValueError for copies whose cost the ledger cannot take over.
     """
     held = [held_by(variable) for variable in variables]
-    account.remarks.extend(dict.fromkeys(note for note in notes_left(held) if note not in account.remarks))
+    for note in notes_left(held):
+        account.remark(note)
     account.join(found for found in map(account_of, held) if found is not None)
     join_copies(account, held)
     if are_unpaid(held):
@@ -96,16 +100,25 @@ def join_brought(account: Account, values: Iterable[Any]) -> None:
 
 
 def remember_handed_out(model: Any, variables: Iterable[Any] | None = None) -> None:
-    """Remembers what code of the caller may take from a training that runs, before it is shown.
+    """Remembers what code of the caller may take from a training that runs, before it is shown; else what is held.
 
     Args:
         variables: of what was released; all of it, if left out.
     """
     run = model._privacy.run
+    if run is None:
+        remember_held(map(held_by, model.weights))
     if run is not None and run.token is not None:  # another thread may be here while the first step is made
         held = map(held_by, released_by(model) if variables is None else variables)
         # Weights that a callback put back, to find a rate say, are no more released than they were before.
         remember_passing(model._privacy.account, held, but=run.began_with)
+
+
+def remember_beginning(account: Account, variables: Iterable[Any]) -> None:
+    """Remembers what weights hold before a training releases anything into them: a reset to that costs nothing."""
+    if not account.trains:
+        held = map(held_by, variables)
+        remember_public([one for one in held if not owes(one)])
 
 
 def remember_released(account: Account, variables: Iterable[Any]) -> None:

@@ -2,7 +2,6 @@
 
 import weakref
 from collections.abc import Collection, Iterable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,9 +25,8 @@ from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import note_of_constants, refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer, merge_adaptations
-from tfdp_layers.models.accounts import join_accounts, join_brought, join_copies
+from tfdp_layers.models.accounts import join_accounts, join_brought, join_copies, remember_beginning
 from tfdp_layers.models.run import PrivacyState
-from tfdp_layers.models.steered import BEGINNING
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.proof.steering import written_by_records
 from tfdp_layers.structure import KerasMixin, held_by
@@ -87,6 +85,7 @@ class Bookkeeping(KerasMixin):
             join_accounts(account, self.weights, self.trainable_variables)
             leave_copies(map(held_by, self.weights))
             join_copies(account, map(held_by, self._optimizer_variables()))
+            remember_beginning(account, self.trainable_variables)
         merge_adaptations(self._flatten_layers(include_self=False), account)
 
     def _read_beside_weights(self) -> list[Any]:
@@ -179,10 +178,7 @@ class Bookkeeping(KerasMixin):
             self._refuse_unpaid_weights()
             refuse_changed_constants(self)
             remarks = self._remarks()
-        statement = Statement.from_ledger(self._privacy.ledger, check_delta(delta), unit_name)
-        own = any(BEGINNING in one for one in remarks)  # which say at which step
-        notes = [one for one in statement.notes if not (own and BEGINNING in one)]
-        return replace(statement, notes=(*notes, *remarks))
+        return Statement.from_ledger(self._privacy.ledger, check_delta(delta), unit_name, remarks)
 
     def _remarks(self) -> list[str]:
         """What statements say of this model beside its ledger; files of it say so, too."""
@@ -237,7 +233,7 @@ class Bookkeeping(KerasMixin):
         noted = CHANGED_ELSEWHERE in self._privacy.remarks
         self._privacy.foreign = changed_values(self._left_by_fits())
         if not noted and self._changed_elsewhere():
-            self._privacy.remarks.append(CHANGED_ELSEWHERE)
+            self._privacy.remark(CHANGED_ELSEWHERE)
         changed = noted or CHANGED_ELSEWHERE in self._privacy.remarks
         self._privacy.as_left = not changed and are_watched(map(held_by, self._trained_by_fits()))
 

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from tfdp_layers.accounting import Ledger
-from tfdp_layers.accounting.choice import Counted, with_planned
+from tfdp_layers.accounting.choice import Counted, kept_in_the_middle, with_planned
 from tfdp_layers.callbacks.steering import flatten_callbacks, is_unknown, of_keras_tuner
 from tfdp_layers.caller import warn
 
@@ -65,7 +65,7 @@ def kept_of(run: Any, ledger: Ledger, *, copied: bool = False) -> Kept:
         return Kept(ledger)
     if keepers and all(map(is_backup, keepers)) and not backed_up_by_others():
         return Kept(ledger)  # whoever goes on from it makes the other steps
-    return Kept(ledger, None, (_MIDDLE.format(kept="copied" if copied else "saved", **steps),))
+    return Kept(kept_in_the_middle(ledger), None, (_MIDDLE.format(kept="copied" if copied else "saved", **steps),))
 
 
 def warn_of_earlier_best(callbacks: Any) -> None:

@@ -92,8 +92,9 @@ def load_model(
     remember_now()
     if not isinstance(model, PrivateTraining):
         raise ModelFileError(
-            f"{path} holds a {type(model).__name__}, no private model, so nothing is known of what its weights cost."
-            " Load it with keras.saving.load_model, and tfdp.make_private(model) if they are public."
+            f"{path} holds a {type(model).__name__}, no private model. Load it with keras.saving.load_model, then"
+            " tfdp.make_private(model): what private models and layers of this library in it cost goes along. Of its"
+            " other weights nothing is known: they must be public."
         )
     return model
 

@@ -68,7 +68,7 @@ def agree(
     theirs, text, key = json.loads(workers.text(sent))
     copy = Ledger.from_json(text)
     differs = [name for name, mine in plan.items() if mine != theirs[name]]
-    if not workers.chief and not copy.holds(ledger):
+    if not workers.chief and not copy.counts(ledger):
         differs.append("ledger")
     if workers.any(bool(differs)):
         raise ValueError(

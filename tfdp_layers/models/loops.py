@@ -9,11 +9,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.accounting.owing import owe
 from tfdp_layers.caller import warn
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.fit_arguments import shares_records
 from tfdp_layers.models.public_rows import HELD, PrivateRows, checked_public
 from tfdp_layers.proof.specs import flat_specs
+from tfdp_layers.structure import held_by
 
 
 class DrawnBatch:
@@ -170,6 +172,7 @@ class PrivateLoop:
                 " with keras.Input, or call it once."
             )
         join_accounts(self._model._privacy.account, model.weights, model.weights)
+        owe(map(held_by, model.weights), ())
 
     # This library's side ----------------------------------------------------------------------------------------------
 

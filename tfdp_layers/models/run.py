@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.account import Account
-from tfdp_layers.accounting.charging import note_broken_off
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.sightings import keep
 from tfdp_layers.batches.base import Batches
@@ -143,7 +142,10 @@ class PrivacyState:
         self.account.refuse_other_thread()
         copied = PrivacyState()
         copied.account = copy.deepcopy(self.account)
-        for note in kept_of(self.run, self.ledger, copied=True).notes:
+        kept = kept_of(self.run, self.ledger, copied=True)
+        if kept.notes:
+            copied.account.replace(kept.ledger)
+        for note in kept.notes:
             copied.remark(note)
         return copied
 
@@ -174,14 +176,15 @@ class PrivacyState:
         return self.account.remarks
 
     def remark(self, sentence: str) -> None:
-        """Remembers a sentence for statements."""
-        if sentence not in self.remarks:
-            self.remarks.append(sentence)
+        """Remembers a sentence for statements, of the ledger, too. Raises: as `Account.remark`."""
+        self.account.remark(sentence)
 
     def steered(self, sentence: str) -> None:
-        """Warns, and remembers for statements, that a callback may have decided by private numbers."""
-        self.remarks.append(f"{sentence} {STEERED}")
-        warn_of_steering(sentence)
+        """Warns, and `remark`s for statements, that a callback may have decided by private numbers. Raises: as that."""
+        try:
+            self.remark(f"{sentence} {STEERED}")
+        finally:
+            warn_of_steering(sentence)
 
     def broken_off(self, run: Run, error: Exception, made: int = 0) -> None:
         """Notes that an error out of a step, or of the drawing of its records, ends a training that made steps.
@@ -194,10 +197,8 @@ class PrivacyState:
         made = run.made + (0 if over else made)
         if made and run.plan is not None:
             said = RAN_OUT if over else BROKEN_OFF
-            if not over:
-                with contextlib.suppress(LedgerError):  # a file that cannot be written: the error goes on
-                    note_broken_off(self.ledger)
-            self.remark(said.format(made=f"{made:,}", planned=f"{run.plan.steps:,}"))
+            with contextlib.suppress(LedgerError):  # a file that cannot be written: the error goes on
+                self.remark(said.format(made=f"{made:,}", planned=f"{run.plan.steps:,}"))
 
     def decided(self, what: str) -> None:
         """Notes that the weights are taken or exchanged: by a callback, if a hook runs."""

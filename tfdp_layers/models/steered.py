@@ -3,7 +3,7 @@
 from tfdp_layers.accounting.wording import BEGINNING
 from tfdp_layers.caller import warn
 
-__all__ = ["BEGINNING", "BROKEN_OFF", "CHANGED", "RAN_OUT", "STEERED", "warn_of_steering"]
+__all__ = ["BROKEN_OFF", "CHANGED", "RAN_OUT", "STEERED", "warn_of_steering"]
 
 BROKEN_OFF = BEGINNING + (
     " after {made} of its {planned} steps: whether, and when, may depend on what a record holds (one that cannot be"

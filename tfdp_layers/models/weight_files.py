@@ -4,17 +4,20 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import keras
 import numpy as np
 
-from tfdp_layers.accounting.choice import counted_by
+from tfdp_layers.accounting.choice import Counted, counted_by
+from tfdp_layers.accounting.digests import unchanged
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.left import changed_values, leave_anew, leave_copies
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
-from tfdp_layers.accounting.released import is_known_value, loading, remember_later, remember_now
+from tfdp_layers.accounting.released import is_known_value, loading, remember_later, remember_now, remember_public
+from tfdp_layers.accounting.remarks import kinds_of
 from tfdp_layers.accounting.stored import (
     read_paid_weights,
     read_stored_ledger,
@@ -23,8 +26,16 @@ from tfdp_layers.accounting.stored import (
     write_stored_ledger,
     write_stored_notes,
 )
+from tfdp_layers.accounting.view import state_of
 from tfdp_layers.certificates.constants import CONSTANTS, leave_constants, refuse_changed_constants
-from tfdp_layers.layers.carried import HDF5, charging_what_is_kept, refuse_hdf5, saving_whole
+from tfdp_layers.layers.carried import (
+    HDF5,
+    charge_what_is_kept,
+    charging_what_is_kept,
+    reading,
+    refuse_hdf5,
+    saving_whole,
+)
 from tfdp_layers.models.accounts import (
     join_accounts,
     join_copies,
@@ -103,17 +114,19 @@ class WeightFiles(Bookkeeping):
         changed = changed_values(self._left_by_fits()) if public else set()
         self._privacy.asked = False
         try:
-            with loading(), charging_what_is_kept():
+            with loading(), charging_what_is_kept() as refused:
                 with declared_public(public), _of_weights():
                     super().load_weights(filepath, *args, **kwargs)
                 asked = self._privacy.asked or public
                 if not asked and not all(map(np.array_equal, before, (variable.numpy() for variable in held))):
                     raise ValueError(_UNPAID)  # Keras reads files of other formats past `load_own_variables`
-                if not was:
+                if refused and not was:
                     self._refuse_unpaid_weights()  # with skip_mismatch Keras warns only
-            if public:
-                leave_anew(self._left_by_fits(), changed)
             remember_now()  # what was loaded has its numbers
+            if public:
+                now = zip(held, before, strict=True)
+                remember_public([held_by(one) for one, old in now if not np.array_equal(one.numpy(), old)])
+                leave_anew(self._left_by_fits(), changed)
         except BaseException:
             for variable, value in zip(held, before, strict=True):
                 variable.assign(value)
@@ -132,10 +145,24 @@ class WeightFiles(Bookkeeping):
         """As in Keras; what copies of released weights cost joins the ledger: where it cannot, statements refuse."""
         self._privacy.decided("set the weights")
         weights = list(weights)
-        with contextlib.suppress(ValueError, LedgerError):
+        self._refuse_other_shapes(weights)
+        held = [*map(held_by, self.weights)]
+        with unchanged(), contextlib.suppress(ValueError, LedgerError):
             join_copies(self._privacy.account, weights)
         super().set_weights(weights)
-        leave_copies(map(held_by, self.weights), whole=any(map(is_known_value, weights)))
+        with unchanged():
+            leave_copies(held, whole=any(map(is_known_value, weights)))
+            with contextlib.suppress(ValueError, LedgerError):
+                join_copies(self._privacy.account, held)  # from here on they pay for what they hold
+
+    def _refuse_other_shapes(self, weights: list[Any]) -> None:
+        """Raises ValueError for weights of another network, before any is charged, or set."""
+        given, own = [np.shape(weight) for weight in weights], [tuple(weight.shape) for weight in self.weights]
+        if given != own:
+            raise ValueError(
+                f"You called `set_weights(weights)` on {self.name!r} with weights of the shapes {given}, and its own,"
+                f" in `model.weights`, have the shapes {own}. Nothing was set."
+            )
 
     def get_state_tree(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """As in Keras, without the metrics: what they hold of the records carries no noise, and this goes to files."""
@@ -185,48 +212,76 @@ class WeightFiles(Bookkeeping):
         paid = zip(weights, paid_for(weights), strict=True)
         write_paid_weights(store, [is_paid or id(weight) in mixed for weight, is_paid in paid])
 
-    def _share_cost(self, paid: list[bool] | None, stored: Ledger, noted: bool) -> None:
-        """Lets weights that are being loaded say what they cost, wherever they go from here: frozen ones, too.
+    def load_own_variables(self, store: Any) -> None:
+        """Loads weights; what they cost is merged into the ledger, which never rewinds."""
+        # Keras loads the weights of layers after a failure here too (and only warns, with skip_mismatch). Until they
+        # are charged, which is at the end of `load_weights`, nothing is stated of them, and nothing saved.
+        self._privacy.unpaid = self._privacy.asked = True
+        with reading():
+            variables, stored = read_stored_ledger(store)
+            paid, (notes, counted) = read_paid_weights(variables), read_stored_notes(variables)
+            if stored is None and not getattr(_loading, "public", False):
+                raise ValueError(_UNPAID)
+            if stored is not None:
+                state_of(stored).note(kinds_of(notes))  # so copies of its weights say so, too
+                with loading():
+                    self._settle_accounts()
+                if not self._privacy.ledger.holds(stored):
+                    self._privacy.ledger.copy().merge(stored)  # raises before any weight is loaded
+            changed = changed_values(self._left_by_fits()) if stored is not None and stored.updates else set()
+            read = _Read(stored, paid, notes, counted, changed, getattr(_loading, "weights", False))
+            super().load_own_variables(variables)
+        charge_what_is_kept(lambda: self._charge(read))
 
-        Args:
-            paid: of each weight, whether a training released something into it; None where the file does not tell.
-            stored: what they cost.
-            noted: whether the file says that no training accepted its constants.
-        """
-        weights, changed = self._trained_by_fits(), changed_values(self._left_by_fits())
+    def _charge(self, read: "_Read") -> None:
+        """Takes over what weights that were loaded cost, and what is to be said of them."""
+        if read.ledger is not None:
+            with loading():
+                cost = counted_by(self._privacy.ledger, read.ledger, read.counted)
+                self._privacy.ledger.merge(cost)
+                if read.ledger.updates:  # a training that runs goes on to make what is planned
+                    self._share_cost(read, cost if self._privacy.run is None else read.ledger)
+            if read.counted is not None and cost is read.ledger:
+                self._privacy.remark(read.counted.note)
+            for note in read.notes:
+                if not note.startswith(CONSTANTS):  # asked again, so that it ends where they are declared public
+                    self._privacy.remark(note)
+        self._privacy.unpaid = False
+
+    def _share_cost(self, read: "_Read", cost: Ledger) -> None:
+        """Lets weights that are being loaded say what they cost, wherever they go from here: frozen ones, too."""
+        weights, paid = self._trained_by_fits(), read.paid
         if paid is None or len(paid) != len(weights):
             paid = [True] * len(weights)
         theirs = [weight for weight, is_paid in zip(weights, paid, strict=True) if is_paid]
+        others = [held_by(weight) for weight, is_paid in zip(weights, paid, strict=True) if not is_paid]
         join_accounts(self._privacy.account, (), theirs)
-        remember_loaded(stored, lambda: [*theirs, *self._optimizer_variables()])
-        remember_later(lambda: self._leave(but=changed))
-        if not noted:
-            alone = getattr(_loading, "weights", False)
-            remember_later(lambda: leave_constants(self, of_weights=alone))
+        remember_loaded(cost, lambda: [*theirs, *self._optimizer_variables()])
+        remember_later(lambda: remember_public(others))
+        remember_later(lambda: self._leave(but=read.changed))
+        if not any(note.startswith(CONSTANTS) for note in read.notes):
+            remember_later(lambda: leave_constants(self, of_weights=read.alone))
 
-    def load_own_variables(self, store: Any) -> None:
-        """Loads weights; what they cost is merged into the ledger, which never rewinds."""
-        # Keras loads the weights of layers after a failure here too (and only warns, with skip_mismatch).
-        self._privacy.unpaid = self._privacy.asked = True
-        variables, stored = read_stored_ledger(store)
-        paid, (notes, counted) = read_paid_weights(variables), read_stored_notes(variables)
-        if stored is not None:
-            with loading():
-                self._settle_accounts()
-                cost = counted_by(self._privacy.ledger, stored, counted)
-                self._privacy.ledger.merge(cost)
-                if stored.updates:  # a training that runs goes on to make what is planned
-                    noted = any(note.startswith(CONSTANTS) for note in notes)
-                    self._share_cost(paid, cost if self._privacy.run is None else stored, noted)
-            if counted is not None and cost is stored:
-                notes.append(counted.note)
-            for note in notes:
-                if not note.startswith(CONSTANTS):  # asked again, so that it ends where they are declared public
-                    self._privacy.remark(note)
-        elif not getattr(_loading, "public", False):
-            raise ValueError(_UNPAID)
-        self._privacy.unpaid = False
-        super().load_own_variables(variables)
+
+@dataclass(frozen=True)
+class _Read:
+    """What a file says of a model's weights.
+
+    Attributes:
+        ledger: what they cost; None where they are declared public.
+        paid: of each weight, whether a training released something into it; None where the file does not tell.
+        notes: sentences for statements, of which one may say that no training accepted its constants.
+        counted: what the ledger counts that was planned only.
+        changed: of the model's weights, before, the values that something else had written.
+        alone: whether it is a file of weights.
+    """
+
+    ledger: Ledger | None
+    paid: list[bool] | None
+    notes: list[str]
+    counted: Counted | None
+    changed: set[bytes]
+    alone: bool
 
 
 @contextlib.contextmanager

@@ -312,7 +312,7 @@ def refuse_other_ledgers(model: Any) -> None:
     """Raises ValueError where a weight was trained with a ledger whose costs the model's own does not hold."""
     for weight in model.weights:
         other = getattr(weight, "_tfdp_ledger", model.ledger)
-        if other is not model.ledger and not model.ledger.holds(other):
+        if other is not model.ledger and not model.ledger.counts(other):
             raise ValueError(
                 f"Weight {weight.name!r} was trained by another model, with another ledger: neither states what both"
                 " released. Give models that share weights one ledger: with_ledger(model, ledger=first.ledger); or"

@@ -52,7 +52,7 @@ class TrialLedger(Ledger):
 
     def merge(self, other: Ledger, *, spent: bool = True) -> None:
         """Raises ValueError for a ledger that counts what is not here: the search did not pay for it."""
-        if not self.holds(other):
+        if not self.counts(other):
             raise ValueError(
                 "A trial took over what another ledger counts (of weights that it loaded, or of a layer that was"
                 " adapted in it), and the search did not pay for that. A trial makes one fit, and releases nothing"
@@ -87,7 +87,7 @@ def refuse_paid(ledger: Ledger, pays: Ledger | None = None) -> None:
         ledger: of that model.
         pays: of a search whose trials may share what this one counts already.
     """
-    if not (ledger.steps or ledger.dataset is not None) or (pays is not None and pays.holds(ledger)):
+    if not (ledger.steps or ledger.dataset is not None) or (pays is not None and pays.counts(ledger)):
         return
     mend = (
         "Trials must share nothing: make new layers in build, from public weights if from any."

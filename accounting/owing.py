@@ -1,0 +1,71 @@
+"""Variables that released numbers were put into: what they hold is paid for from then on, whatever wrote it since."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import numpy as np
+
+from tfdp_layers.accounting.account import account_of
+from tfdp_layers.accounting.digests import digest_of_noisy, first_of
+from tfdp_layers.accounting.ledger import Ledger
+
+__all__ = ["costs_owed", "forgive", "holder_of", "owe", "owes"]
+
+_ATTRIBUTE = "_tfdp_owed"
+"""Of a variable: the ledgers of what was put into it last that is known."""
+
+_Kind = tuple[tuple[Any, ...], str]
+_owing: dict[_Kind, weakref.WeakValueDictionary[int, Any]] = {}
+"""The variables that live and owe, by shape and type, then by their ids: they have no hash."""
+
+
+def owe(arrays: Iterable[Any], costs: Iterable[Ledger]) -> None:
+    """Says what those among these that are variables were given by trainings: they owe it until they are gone."""
+    costs = tuple(costs)
+    for array in arrays:
+        if hasattr(array, "assign"):
+            setattr(array, _ATTRIBUTE, costs)
+            _owing.setdefault(_kind(array), weakref.WeakValueDictionary())[id(array)] = array
+
+
+def owes(array: Any) -> bool:
+    """Whether released numbers were put into this variable at some time."""
+    held = _owing.get(_kind(array)) if hasattr(array, _ATTRIBUTE) else None
+    return held is not None and held.get(id(array)) is array
+
+
+def forgive(values: Collection[bytes]) -> None:
+    """Takes it back of the variables that hold one of these values now, by their digests."""
+    for held in _owing.values():
+        for one in list(held.values()):
+            if digest_of_noisy(one) in values:
+                held.pop(id(one), None)
+
+
+def costs_owed(variable: Any) -> tuple[Ledger, ...]:
+    """What a variable has to pay for: all that its account counted by now, where it has one. Of none: nothing."""
+    account = account_of(variable)
+    if account is not None and account.ledger.updates:
+        return (account.ledger,)
+    return getattr(variable, _ATTRIBUTE, ())
+
+
+def holder_of(array: Any) -> Any | None:
+    """A variable that owes and holds, to the last bit, these numbers now: this one itself, if it owes."""
+    if owes(array):
+        return array
+    array = array if hasattr(array, "shape") and hasattr(array, "dtype") else np.asarray(array)
+    held = _owing.get(_kind(array))
+    alike = [] if held is None else [one for one in (found() for found in held.valuerefs()) if one is not None]
+    if not alike:
+        return None
+    first, whole = first_of(array), digest_of_noisy(array)
+    # Most differ in their first numbers: so only those of copies are read whole.
+    return next((one for one in alike if first_of(one) == first and digest_of_noisy(one) == whole), None)
+
+
+def _kind(array: Any) -> _Kind:
+    return tuple(array.shape), np.dtype(getattr(array.dtype, "as_numpy_dtype", array.dtype)).str

@@ -1,0 +1,63 @@
+"""What statements say of a training beside its numbers: in full where its model is stated, in short of its ledger."""
+
+from collections.abc import Collection, Iterable
+
+from tfdp_layers.accounting.wording import BEGINNING, BROKEN_OFF
+
+__all__ = ["KEPT", "KINDS", "kinds_of", "told"]
+
+KEPT = "kept"
+"""A ledger that counts as much of that training by itself, or more, takes this over from none."""
+
+_SAID = {
+    "broken_off": (BEGINNING, BROKEN_OFF),
+    "ran_out": (
+        "The data of a training ran out",
+        "The data of a training that this ledger counts ran out before its planned steps were made. Where the number of"
+        " batches depends on what records hold (take_while, a filter of batches), that is not covered; where it is"
+        " public, nothing is lost.",
+    ),
+    "steered": (
+        "chosen by numbers of the private data without noise",
+        "In a training that this ledger counts, code of the caller read private numbers (the loss, say) and then"
+        " decided (when to end, say). If that depended on what it read, the released weights, and how many steps there"
+        " were, are chosen by numbers of the private data without noise, and the guarantee does not cover it.",
+    ),
+    "changed": (
+        "it took from records",
+        "Something else than their steps changed weights of trainings that this ledger counts. Averages and copies of"
+        " what was released cost nothing more; what else it took from records is not in this statement.",
+    ),
+    "called": (
+        "called another function than the step",
+        "The loop of a training that this ledger counts called another function than its counted step: what that took"
+        " of the data is in no ledger, and without noise.",
+    ),
+    KEPT: (
+        "while a training ran, after",
+        "Of a training that this ledger counts, it holds what was counted when weights were kept in the middle. If how"
+        " the training went on decided which were kept, the choice costs what the whole training did: see the ledger of"
+        " the model that it ended with.",
+    ),
+}
+"""By its name in a ledger's file: what a sentence of a model says of it, and what a ledger does."""
+
+KINDS = tuple(_SAID)
+"""Their names, in the order of statements."""
+
+
+def kinds_of(sentences: Iterable[str]) -> frozenset[str]:
+    """Of which kinds the sentences are that a model's statements say: the ledger of its trainings says these, too."""
+    whole = list(sentences)
+    return frozenset(kind for kind, (said, _) in _SAID.items() if any(said in one for one in whole))
+
+
+def told(kinds: Collection[str], sentences: Iterable[str] = ()) -> tuple[str, ...]:
+    """The notes of a statement, each once.
+
+    Args:
+        kinds: that its ledger knows of.
+        sentences: that its model says itself, in the place of its ledger's on the same, and beside these.
+    """
+    own = list(dict.fromkeys(sentences))
+    return (*(_SAID[kind][1] for kind in KINDS if kind in set(kinds) - kinds_of(own)), *own)
