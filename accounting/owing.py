@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tfdp_layers.accounting.account import account_of
+from tfdp_layers.accounting.account import Account, account_of
 from tfdp_layers.accounting.digests import digest_of_noisy, first_of
 from tfdp_layers.accounting.ledger import Ledger
 
-__all__ = ["costs_owed", "forgive", "holder_of", "owe", "owes"]
+__all__ = ["belong", "costs_owed", "forgive", "holder_of", "owe", "owes", "payer_of"]
 
-_ATTRIBUTE = "_tfdp_owed"
-"""Of a variable: the ledgers of what was put into it last that is known."""
+_ATTRIBUTE, _PAYER = "_tfdp_owed", "_tfdp_payer"
+"""Of a variable: the ledgers of what was put into it last that is known; the account of those that have none."""
 
 _Kind = tuple[tuple[Any, ...], str]
 _owing: dict[_Kind, weakref.WeakValueDictionary[int, Any]] = {}
@@ -31,6 +31,17 @@ def owe(arrays: Iterable[Any], costs: Iterable[Ledger]) -> None:
             _owing.setdefault(_kind(array), weakref.WeakValueDictionary())[id(array)] = array
 
 
+def belong(variables: Iterable[Any], account: Account) -> None:
+    """Says whose training writes to variables that have no account of their own, as an optimizer's."""
+    for one in variables:
+        setattr(one, _PAYER, account)
+
+
+def payer_of(variable: Any) -> Account | None:
+    """The account by which a variable pays for what it holds."""
+    return account_of(variable) or getattr(variable, _PAYER, None)
+
+
 def owes(array: Any) -> bool:
     """Whether released numbers were put into this variable at some time."""
     held = _owing.get(_kind(array)) if hasattr(array, _ATTRIBUTE) else None
@@ -39,7 +50,7 @@ def owes(array: Any) -> bool:
 
 def forgive(values: Collection[bytes]) -> None:
     """Takes it back of the variables that hold one of these values now, by their digests."""
-    for held in _owing.values():
+    for held in list(_owing.values()):
         for one in list(held.values()):
             if digest_of_noisy(one) in values:
                 held.pop(id(one), None)
@@ -47,7 +58,7 @@ def forgive(values: Collection[bytes]) -> None:
 
 def costs_owed(variable: Any) -> tuple[Ledger, ...]:
     """What a variable has to pay for: all that its account counted by now, where it has one. Of none: nothing."""
-    account = account_of(variable)
+    account = payer_of(variable)
     if account is not None and account.ledger.updates:
         return (account.ledger,)
     return getattr(variable, _ATTRIBUTE, ())

@@ -10,7 +10,7 @@ from tfdp_layers.accounting.account import Account, account_of
 from tfdp_layers.accounting.digests import digest_of_noisy
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.loads import Load, is_loading, loading
-from tfdp_layers.accounting.owing import costs_owed, forgive, holder_of, owe, owes
+from tfdp_layers.accounting.owing import costs_owed, forgive, holder_of, owe, owes, payer_of
 from tfdp_layers.accounting.passing import Passing
 
 __all__ = [
@@ -71,13 +71,21 @@ def remember(ledger: Ledger, arrays: Iterable[Any]) -> None:
     owe(arrays, (cost,))
 
 
-def remember_public(arrays: Iterable[Any]) -> None:
+def remember_public(arrays: Iterable[Any], declared: bool = False, but: Collection[bytes] = ()) -> None:
     """Says that these values cost nothing, also in a variable that is reset to them: but for those known as released.
 
     Of variables into which something was released already it is somebody's word.
+
+    Args:
+        declared: also of values that no training ended with, and that were seen in such a variable.
+        but: not of these, by their digests.
     """
-    known = (digest for digest in known_values(arrays) if digest and digest not in _released)
-    _public.update(digest for digest in known if _passing.account_of(digest) is None)
+    for digest in known_values(arrays).difference(but):
+        if declared and digest in _changed:
+            _changed.discard(digest)
+            _released.pop(digest, None)
+        if digest and digest not in _released and _passing.account_of(digest) is None:
+            _public.add(digest)
 
 
 def remember_held(arrays: Iterable[Any]) -> None:
@@ -118,9 +126,9 @@ def costs_of(arrays: Iterable[Any], known: Ledger | None = None, *, later: bool 
         remember_now()
     for array in arrays if _released or _passing else ():
         digest = digest_of_noisy(array) or b""
-        costs = _released.get(digest, ())
-        if not costs and (passing := _passing.account_of(digest)) is not None:
-            costs = (passing.ledger,)
+        costs, passing = _released.get(digest, ()), _passing.account_of(digest)
+        if passing is not None and (not costs or digest in _changed):  # what a look found may be a part of it
+            costs = (passing.ledger, *costs)
         if not costs and digest:
             costs = _held_now(array, digest)
         if costs and not owes(array):
@@ -132,7 +140,7 @@ def costs_of(arrays: Iterable[Any], known: Ledger | None = None, *, later: bool 
 def _held_now(array: Any, digest: bytes) -> tuple[Ledger, ...]:
     """What a value costs that no training ended with, and that a variable holds which owes for it; it is remembered."""
     holder = None if digest in _public or digest in _disowned else holder_of(array)
-    account, costs = account_of(holder), costs_owed(holder)
+    account, costs = payer_of(holder), costs_owed(holder)
     if costs and (account is None or not (account.trains or account.unpaid)):
         for cost in costs:
             _released[digest] = _together(cost.copy(), _released.get(digest, ()))

@@ -48,6 +48,13 @@ OTHERS = {
     "a part of the records": lambda: ROWS.map(lambda x, y: (x - tf.reduce_max(HELD[:50], 0), y)),
     "of which a part is given": lambda: ROWS.take(40).map(lambda x, y: (x - tf.reduce_max(HELD, 0), y)),
     "given by places": lambda: Data.range(40).map(lambda i: (HELD[i], tf.reduce_max(HELD, 0))),
+    "two at a time": lambda: PLACES.map(
+        lambda i: tf.reduce_sum(tf.gather(HELD, tf.stack([i, tf.gather(PARTNERS, i)])), 0)
+    ),
+    "a constant's opposite": lambda: PLACES.map(lambda i: 0.6 * tf.gather(X, i) + 0.4 * tf.gather(X, N - 1 - i)),
+    "by two indices": lambda: Data.from_tensor_slices((np.arange(N), PARTNERS)).map(
+        lambda i, j: tf.gather(HELD, i) - tf.gather(HELD, j)
+    ),
     "in a filter": lambda: ROWS.filter(lambda x, y: x[0] < tf.reduce_max(LABELS)),
     "within a function": lambda: ROWS.map(tf.function(lambda x, y: (x - tf.reduce_max(HELD, 0), y))),
     "in a branch": lambda: PLACES.map(lambda i: tf.cond(i > 4, lambda: HELD[i], lambda: tf.reduce_max(HELD, 0))),
@@ -78,10 +85,16 @@ OWN = {
         lambda x: x * tf.signal.hann_window(N)
     ),
     "class weights": lambda: ROWS.map(lambda x, y: (x, y, tf.gather([1.0, 5.0], tf.cast(y[0] > 0.0, tf.int32)))),
+    "a public network, of records in as many files": lambda: (
+        Data.from_tensor_slices([f"file {k}" for k in range(N)])
+        .interleave(lambda name: Data.from_tensor_slices(X[:4]))
+        .map(lambda x: NETWORK(x[tf.newaxis])[0])
+    ),
     "one-hot codes": lambda: NAMES.map(lambda _, i: tf.one_hot(i, N)),
 }
 EMBEDDING, WORDS = keras.layers.Embedding(N, 4), keras.layers.StringLookup(vocabulary=[f"w{i}" for i in range(N)])
 EMBEDDING.build()
+NETWORK = keras.Sequential([keras.Input((4,)), keras.layers.Dense(N)])
 KERNEL = RNG.normal(size=(N + 20, 4)).astype("float32")
 
 
@@ -124,6 +137,16 @@ def test_pipelines_that_are_declared_are_looked_at_too():
     batches = ROWS.map(hub).batch(20)
     with pytest.warns(UserWarning, match="holds an array of 80 rows"):
         tfdp.declare_sampling(batches, tfdp.sampling.Partition(20), examples=N)
+
+
+def test_a_declared_draw_by_indices_is_no_reading_of_others():
+    def draw(_):
+        drawn = tf.where(tf.random.uniform([N]) < 0.25)[:, 0]
+        return tf.gather(HELD, drawn), tf.gather(LABELS, drawn)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tfdp.declare_sampling(Data.range(4).map(draw), tfdp.sampling.Poisson(20), examples=N)
 
 
 def test_the_number_of_rows_alone_tells_of_labels_and_large_ones_alone():

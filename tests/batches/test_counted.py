@@ -102,6 +102,13 @@ DRAWN = {
     "a layer, by the program's seed": seeded(by_layer()),
     "within a loop": lambda: ROWS.map(lambda x, y: (tf.map_fn(lambda a: a + tf.random.normal([], seed=1), x), y)),
 }
+
+
+def with_table(x, y):
+    made = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer([0, 1], [0.0, 5.0]), -1.0)
+    return x, made.lookup(tf.cast(y[0] > 3.0 if y.shape.rank else y > 3.0, tf.int32))
+
+
 FREE = {
     "numbered": lambda: ROWS.enumerate().map(lambda i, one: one),
     "a filter by what they hold": lambda: (
@@ -120,6 +127,8 @@ FREE = {
     "draws by what they hold": lambda: ROWS.map(
         lambda x, y: (x + tf.random.stateless_normal((4, 4, 1), tf.cast([y[0], y[0]], tf.int32)), y)
     ),
+    "labels beside": lambda: Data.zip((ROWS, Data.range(40).map(lambda i: tf.gather(Y, i)))),
+    "a table": lambda: ROWS.map(with_table).filter(lambda x, y: with_table(x, y)[1] > 3.0),
     "windows": lambda: keras.utils.timeseries_dataset_from_array(X, Y, 5, sequence_stride=5).unbatch(),
     "a constant beside": lambda: Data.zip((ROWS, Data.from_tensors(2.0).repeat())).map(
         lambda one, k: (k * one[0], one[1])
@@ -169,9 +178,13 @@ def warned(make):
     return [str(one.message) for one in caught]
 
 
-def test_unseeded_draws_cost_learning_alone():
-    (said,) = warned(lambda: ROWS.map(flipped))
-    assert said.endswith("(That costs learning, not privacy.)")
+@pytest.mark.parametrize("seed", [None, 100_000, 20241126])
+def test_whether_a_seed_is_known_cannot_always_be_told(seed):
+    """A date is no small number, and Keras draws seeds from a thousand million."""
+    flip = flipped if seed is None else by_layer(seed=seed)
+    (said,) = warned((lambda: ROWS.map(flipped)) if seed is None else flip)
+    assert "depends on the others if their seed is known" in said
+    assert "No epsilon covers that where the seed is known" in said
 
 
 def test_branches_and_loops_of_maps_are_read():

@@ -216,6 +216,11 @@ MIXED = {
         ROWS.batch(20).map(tf.function(lambda x, y: (COUNT.assign_add(1.0), centred(x, y))[1])).unbatch()
     ),
     "one tensor": lambda: Data.from_tensors((X, Y)).map(centred).unbatch(),
+    "a scan over one tensor": lambda: (
+        Data.from_tensors((X, Y))
+        .repeat(len(X))
+        .scan(tf.constant(0, tf.int64), lambda i, one: (i + 1, (one[0][i] - one[0][0], one[1][i])))
+    ),
     "a generator": lambda: generated().map(centred).unbatch(),
 }
 FINE = {

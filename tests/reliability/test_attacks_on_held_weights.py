@@ -67,6 +67,40 @@ def trained_on_in_public(model):
     ordinary(model, public=True)
 
 
+class Averages(keras.callbacks.Callback):
+    """Looks at the books at every step, and keeps the moving averages of an epoch."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.privacy_statement(1e-3)
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.get_state_tree()
+        self.kept = [one.numpy() for one in self.model.optimizer.variables if "average" in one.path]
+
+
+def test_averages_of_a_later_training_cost_what_both_did():
+    """Optimizers' variables have no account of their own: a look while `fit` ran took what the first one cost."""
+    model, averages = private(), Averages()
+    sgd = keras.optimizers.SGD(0.1, use_ema=True)
+    model.compile(tfdp.optimizers.ClippedOptimizer(sgd, noise_multiplier=1.0), "mse")
+    trained(model)
+    model.fit(X, Y, batch_size=4, epochs=2, verbose=0, callbacks=[averages])
+    other = private()
+    other.set_weights(averages.kept[-4:])
+    assert steps_of(other) == (model.ledger.updates, False)
+
+
+def test_weights_of_a_file_that_cost_nothing_stay_public_in_a_trained_model(tmp_path):
+    """Put back to a file's initial weights, a model makes nobody pay for these."""
+    private().save_weights(tmp_path / "initial.weights.h5")
+    released_numbers._public.clear()  # as in another process
+    model, other = trained(), private()
+    model.load_weights(tmp_path / "initial.weights.h5")
+    assert steps_of(model)[0] == 3
+    other.load_weights(tmp_path / "initial.weights.h5")
+    assert steps_of(other) == (0, False)
+
+
 def one_row(model):
     kernel = model.trainable_variables[0]
     kernel.assign(np.concatenate([np.asarray(kernel)[:1], np.asarray(kernel)[1:] * 2]))

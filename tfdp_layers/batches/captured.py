@@ -25,6 +25,7 @@ _NAMED = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "StridedSlice"
 _MOVED = ("Add", "AddV2", "Sub", "Mul", "FloorMod", "FloorDiv", "Maximum", "Minimum")
 """Operations that give an element's own index, and those that give another one by a constant."""
 _SIZES = ("Shape", "ShapeN", "Size", "Rank", "VariableShape")
+_READERS = ("FlatMap", "Interleave", "ParallelInterleave", "TFRecord", "TextLine", "FixedLengthRecord")
 
 
 class _Held(NamedTuple):
@@ -43,7 +44,9 @@ class _Held(NamedTuple):
         return np.asarray(self.given)
 
 
-def warn_of_captured(dataset: tf.data.Dataset, records: int, arrays: Sequence[np.ndarray] = ()) -> None:
+def warn_of_captured(
+    dataset: tf.data.Dataset, records: int, arrays: Sequence[np.ndarray] = (), draws: bool = False
+) -> None:
     """Warns where a function of a pipeline reads all of an array whose rows are other records, as far as that shows.
 
     That is an array of as many rows as there are records, 32 at least, or as a source of the pipeline gives; or one of
@@ -53,16 +56,21 @@ def warn_of_captured(dataset: tf.data.Dataset, records: int, arrays: Sequence[np
     Args:
         records: how many there are.
         arrays: of x, as they were read.
+        draws: whether it draws by itself, so that rows may be taken by any indices.
     """
-    sources = [one for one in steps(dataset) if not below(one)]
-    sizes = {records, *(int(one.cardinality()) for one in sources)}
+    made = list(steps(dataset))
+    sources = [one for one in made if not below(one)]
+    files = any(kind(one) in _READERS for one in made)  # a source may list these
+    sizes = {records, *(int(one.cardinality()) for one in sources if not files)}
     tensors = (each for one in sources if kind(one) == "TensorSlice" for each in one._tensors)
     rows = [*arrays, *(one for one in tensors if isinstance(one, tf.Tensor))]
-    for graph in (graph for step in steps(dataset) for graph in graphs_of(step)):
+    for graph in (graph for step in made for graph in graphs_of(step)):
         own, arrays_held = _begin(graph)
         shapes = [one.shape.as_list() for one in graph.inputs if one.name in own and one.shape.rank]
         dims = {size for shape in shapes for size in shape}  # what fits a record may be a constant of that size
         for held, operation in _read(graph, own, arrays_held):
+            if draws and _takes_a_row(operation):
+                continue
             as_many = held.shape[0] in sizes and held.shape[0] >= _AS_MANY and held.shape[0] not in dims
             if as_many or _shares(held, rows):
                 _warn(held.shape[0], as_many, operation.name)
@@ -109,13 +117,14 @@ def _read(graph: Any, own: dict[str, Hashable], held: dict[str, _Held]) -> Itera
         own: by which argument, and moved by which constants, a tensor names a row.
         held: the arrays; those of the graph's outputs are added, as are its constants.
     """
-    named: dict[Hashable, dict[Any, Any]] = {}
+    named: dict[Hashable, Hashable] = {}
     needed = _needed(graph)
     for one in (one for one in graph.get_operations() if one.name in needed):
         if one.type == "Const":
             shape = one.outputs[0].shape
             if shape.rank and shape[0] >= _FEWEST:
-                held[one.outputs[0].name] = _Held((graph, one.name), one, tuple(shape))
+                content = hash(one.get_attr("value").SerializeToString())  # each use of an array is another constant
+                held[one.outputs[0].name] = _Held(content, one, tuple(shape))
         elif (index := _index(one, own)) is not None:
             own[one.outputs[0].name] = index
         elif taken := [held[each.name] for each in one.inputs if each.name in held]:
@@ -125,8 +134,7 @@ def _read(graph: Any, own: dict[str, Hashable], held: dict[str, _Held]) -> Itera
             elif names := called_by(one):
                 yield from _within(one, names, own, held)
             elif row is not None and one.inputs[0].name in held:
-                argument, moved = row if isinstance(row, tuple) else (row, ())
-                if named.setdefault(taken[0].key, {}).setdefault(argument, moved) != moved:
+                if named.setdefault(taken[0].key, row) != row:
                     yield taken[0], one
             elif one.type not in _SIZES and "Dataset" not in one.type:
                 yield from ((each, one) for each in taken)
@@ -149,6 +157,8 @@ def _index(operation: Any, own: dict[str, Hashable]) -> Hashable | None:
     inputs = operation.inputs
     if operation.type == "LookupTableFindV2":
         return own.get(inputs[1].name)
+    if operation.type == "Pack" and any(own.get(one.name) != own.get(inputs[0].name) for one in _moving(inputs)):
+        return None
     if operation.type in _NAMED:
         return own.get(inputs[0].name)
     if operation.type == "SelectV2":  # a negative index, from the end
@@ -162,6 +172,11 @@ def _index(operation: Any, own: dict[str, Hashable]) -> Hashable | None:
             argument, moved = before if isinstance(before, tuple) else (before, ())
             return argument, (*moved, (operation.type, by.item()))
     return None
+
+
+def _moving(inputs: Sequence[Any]) -> list[Any]:
+    """Those that are no constants, such as the other axes' places are."""
+    return [one for one in inputs if tf.get_static_value(one) is None]
 
 
 def _takes_a_row(operation: Any) -> bool:

@@ -26,6 +26,8 @@ _SIZES = ("Shape", "ShapeN", "Size", "Rank")
 _GATHERS = ("GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd", "StridedSlice")
 _READS = ("ReadVariableOp", "TableFind", "RngReadAndSkip", "RngSkip", "Stateful")
 _APART = ("FlatMap", "Interleave", "ParallelInterleave", "GroupByWindow")
+_MADE = ("LookupTableImport", "InitializeTable")
+"""What fills a table that a function makes, with what stands in it."""
 _LARGEST, _LIKELY = 1 << 40, 100_000
 """Words of a generator's state below this are a seed that somebody wrote, as whole numbers of Keras' below that: it
 draws the seeds that nobody gave from a thousand million."""
@@ -113,7 +115,9 @@ def _fetches(step: Any) -> bool:
         return False
     made = _all(graph)
     large = (one.type == "Const" and (one.outputs[0].shape.num_elements() or 0) > _SMALL for one in made)
-    return bool(graph.captures) or any(one.type == "ReadFile" or one.type in PYTHON for one in made) or any(large)
+    rows = (one.type in _GATHERS and one.inputs[0].op.type == "Const" for one in made)
+    reads = (one.type == "ReadFile" or one.type in PYTHON for one in made)
+    return bool(graph.captures) or any(reads) or any(large) or any(rows)
 
 
 def _all(graph: Any) -> list[Any]:
@@ -160,6 +164,8 @@ def _written(graph: Any, caught: dict[str, Any]) -> Callable[[str], bool]:
     """Tells of the name of what a function caught whether it counts on there, from numbers that are known."""
     found = set()
     for one in graph.get_operations():
+        if one.type.startswith(_MADE) and all(each.op.type == "Const" for each in one.inputs[1:]):
+            continue
         kinds = [one.type, *(each.type for inner in _inner(one) for each in _all(inner))]
         if any(is_kept(each) or each.startswith(("Rng", "Stateful")) for each in kinds):
             found |= {each.name for each in one.inputs if each.dtype == tf.resource}

@@ -52,7 +52,7 @@ class DeclaredBatches(Batches):
             raise ValueError(_NO_BATCHES)
         if isinstance(dataset, tf.data.Dataset):
             warn_of_mixing(dataset)
-            warn_of_captured(dataset, self.examples)
+            warn_of_captured(dataset, self.examples, draws=True)
         self.pipeline = weakref.ref(dataset) if hasattr(dataset, "__weakref__") else None
         self._dataset = self._endless(dataset)
         self._check_elements(self._dataset.element_spec)

@@ -19,8 +19,8 @@ _RANDOM = ("Random", "Rng", "Multinomial", "TruncatedNormal", "SampleDistorted",
 
 
 _KNOWN = (
-    " And what records hold depends on the others: by {}, and these follow one another, so that with one person less"
-    " all behind them get other ones. No epsilon covers that where the seed is known, as after"
+    " And what records hold depends on the others{}: these draws follow one another, so that with one person less"
+    " all behind them get other ones. No epsilon covers that where the seed is known, as one that is given, or after"
     " keras.utils.set_random_seed; the model's own random layers draw from seeds that nobody knows, whatever was set."
 )
 
@@ -42,12 +42,12 @@ def warn_of_frozen(dataset: tf.data.Dataset, ids: str | None = None) -> None:
             " come with the items."
         )
     if found is not None or by_place.drawn:
-        harmless = "" if by_place.counted else " (That costs learning, not privacy.)"
+        by = f", by {by_place.drawn}" if by_place.drawn else " if their seed is known"
         warn(
             f"A map of this pipeline draws random numbers{f' (operation {found!r})' if found else ''}, and tfdp.records"
             " reads a pipeline once: every epoch sees the same draws. For augmentation that is drawn afresh put random"
             " layers into the model (keras.layers.RandomFlip, say), or give a source with an index:"
-            f" tfdp.records(source, transform).{_KNOWN.format(by_place.drawn) if by_place.drawn else harmless}"
+            f" tfdp.records(source, transform).{_KNOWN.format(by)}"
         )
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfdp_layers.batches.effects import keeps_elsewhere, keeps_records, keeps_within
 from tfdp_layers.batches.fixed import is_written, looked_at, records_of
 from tfdp_layers.batches.padding import pads_to_longest
-from tfdp_layers.batches.repeats import is_one_thing
+from tfdp_layers.batches.repeats import is_one_number
 from tfdp_layers.batches.steps import graphs_of
 from tfdp_layers.caller import warn
 from tfdp_layers.proof.proving import examined, row_by_row
@@ -116,7 +116,7 @@ def _meetings(dataset: tf.data.Dataset, depth: int) -> Iterator[Meeting]:
     slices = [one for graph in graphs for one in _sliced(graph)]
     for graph in graphs:
         yield from _of_graph(graph, flat="FlatMap" in name or "Interleave" in name)
-    if "Scan" in name and not is_one_thing(inputs[0]):
+    if "Scan" in name and not is_one_number(inputs[0]):
         yield Meeting(True, ".scan (also in rejection_resample) passes on a state from record to record")
     elif "TakeWhile" in name:
         yield Meeting(True, ".take_while lets one record decide about all behind it")

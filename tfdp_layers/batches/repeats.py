@@ -93,6 +93,14 @@ def is_one_thing(dataset: tf.data.Dataset) -> bool:
     return "Repeat" in type(dataset).__name__ and [type(one).__name__.strip("_") for one in inputs] == ["TensorDataset"]
 
 
+def is_one_number(dataset: tf.data.Dataset) -> bool:
+    """Whether it repeats a single number: an array that it repeats may hold all records."""
+    sizes = [
+        getattr(one, "shape", tf.TensorShape(None)).num_elements() for one in tf.nest.flatten(dataset.element_spec)
+    ]
+    return is_one_thing(dataset) and sizes == [1]
+
+
 def refuse_repeated(repeated: bool, unit: str) -> None:
     """Raises ValueError for records that come several times, where a record is what is protected."""
     if repeated and unit == "record":

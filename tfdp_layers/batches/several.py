@@ -31,4 +31,4 @@ def warn_of_several(store: Store, unit: str, positions: np.ndarray | None = None
         warn_of_padding(store.inputs(), positions)
     if unit == "record":
         warn_of_windows(inputs)
-        warn_of_pairs(*store.samples())
+        warn_of_pairs(store.inputs())

@@ -110,13 +110,6 @@ class Store(abc.ABC):
         """The arrays of x and y, of the first records at least: as they stand beside each other."""
         return self._looked_at(np.arange(min(len(self), _NEAR)))
 
-    def samples(self) -> list[list[np.ndarray]]:
-        """The arrays of several inputs, or twice those of some records: of the first ones, and of some everywhere."""
-        if len(_flat(self.structure[0])) < 2:
-            return []
-        far = np.unique(np.linspace(0, len(self) - 1, _FAR).astype(int))
-        return [self._looked_at(some)[0] for some in (np.arange(min(len(self), _NEAR)), far)]
-
     def _looked_at(self, places: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """x and y at these places; nothing where they cannot be read, which is said where they are drawn."""
         each = sum(math.prod(field.shape) * field.dtype.itemsize for field in self.fields)
@@ -203,10 +196,6 @@ class ArrayStore(Store):
 
     def near(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         return _flat(self.structure[0]), _flat(self.structure[1])
-
-    def samples(self) -> list[list[np.ndarray]]:
-        mapped = any(map(is_mapped, _flat(self.structure[0])))
-        return super().samples() if mapped else [self.inputs()]
 
     def _in_memory(self, part: int) -> list[np.ndarray]:
         return [leaf for leaf in _flat(self.structure[part]) if not is_mapped(leaf)]

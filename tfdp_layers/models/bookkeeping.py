@@ -20,6 +20,7 @@ from tfdp_layers.accounting.left import (
     leave_elsewhere,
     tells_of_change,
 )
+from tfdp_layers.accounting.owing import belong
 from tfdp_layers.accounting.released import is_loading
 from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
@@ -84,8 +85,10 @@ class Bookkeeping(KerasMixin):
         with unchanged():
             join_accounts(account, self.weights, self.trainable_variables)
             leave_copies(map(held_by, self.weights))
-            join_copies(account, map(held_by, self._optimizer_variables()))
-            remember_beginning(account, self.trainable_variables)
+            kept = list(map(held_by, self._optimizer_variables()))
+            belong(kept, account)
+            join_copies(account, kept)
+            remember_beginning(account, self.weights)
         merge_adaptations(self._flatten_layers(include_self=False), account)
 
     def _read_beside_weights(self) -> list[Any]:

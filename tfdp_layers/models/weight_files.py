@@ -16,7 +16,14 @@ from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.left import changed_values, leave_anew, leave_copies
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
-from tfdp_layers.accounting.released import is_known_value, loading, remember_later, remember_now, remember_public
+from tfdp_layers.accounting.released import (
+    is_known_value,
+    known_values,
+    loading,
+    remember_later,
+    remember_now,
+    remember_public,
+)
 from tfdp_layers.accounting.remarks import kinds_of
 from tfdp_layers.accounting.stored import (
     read_paid_weights,
@@ -125,7 +132,8 @@ class WeightFiles(Bookkeeping):
             remember_now()  # what was loaded has its numbers
             if public:
                 now = zip(held, before, strict=True)
-                remember_public([held_by(one) for one, old in now if not np.array_equal(one.numpy(), old)])
+                read = [held_by(one) for one, old in now if not np.array_equal(one.numpy(), old)]
+                remember_public(read, declared=True)
                 leave_anew(self._left_by_fits(), changed)
         except BaseException:
             for variable, value in zip(held, before, strict=True):
@@ -229,7 +237,8 @@ class WeightFiles(Bookkeeping):
                 if not self._privacy.ledger.holds(stored):
                     self._privacy.ledger.copy().merge(stored)  # raises before any weight is loaded
             changed = changed_values(self._left_by_fits()) if stored is not None and stored.updates else set()
-            read = _Read(stored, paid, notes, counted, changed, getattr(_loading, "weights", False))
+            before = known_values(map(held_by, self.weights)) if stored is not None and not stored.updates else set()
+            read = _Read(stored, paid, notes, counted, changed, before, getattr(_loading, "weights", False))
             super().load_own_variables(variables)
         charge_what_is_kept(lambda: self._charge(read))
 
@@ -241,6 +250,8 @@ class WeightFiles(Bookkeeping):
                 self._privacy.ledger.merge(cost)
                 if read.ledger.updates:  # a training that runs goes on to make what is planned
                     self._share_cost(read, cost if self._privacy.run is None else read.ledger)
+                else:
+                    remember_later(lambda: remember_public(map(held_by, self.weights), but=read.before))
             if read.counted is not None and cost is read.ledger:
                 self._privacy.remark(read.counted.note)
             for note in read.notes:
@@ -273,6 +284,7 @@ class _Read:
         notes: sentences for statements, of which one may say that no training accepted its constants.
         counted: what the ledger counts that was planned only.
         changed: of the model's weights, before, the values that something else had written.
+        before: their values before, where the file says that all it holds cost nothing.
         alone: whether it is a file of weights.
     """
 
@@ -281,6 +293,7 @@ class _Read:
     notes: list[str]
     counted: Counted | None
     changed: set[bytes]
+    before: set[bytes]
     alone: bool
 
 
