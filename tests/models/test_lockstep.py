@@ -149,7 +149,7 @@ def test_what_was_released_elsewhere_is_not_forgotten():
 
 def test_an_other_workers_cost_that_is_forgotten_is_seen(monkeypatch):
     """The planted bug: nobody asks whether the chief's ledger holds it."""
-    monkeypatch.setattr(Ledger, "holds", lambda *_: True)
+    monkeypatch.setattr(Ledger, "counts", lambda *_: True)
     assert not costs_of_the_other()
 
 

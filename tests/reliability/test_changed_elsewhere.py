@@ -69,8 +69,9 @@ def one_number(model):
 def a_frozen_layer(model):
     base = model.get_layer("base")
     base.trainable = True
-    ordinary(base)
+    trained = ordinary(base)
     base.trainable = False
+    return trained
 
 
 def frozen(model):
@@ -192,9 +193,10 @@ def test_low_rank_weights_that_a_private_training_trains_are_not_said():
 @pytest.mark.parametrize("made", ["of a frozen base", "of a loaded model"])
 def test_the_next_training_warns_of_an_ordinary_one_before_it(made, tmp_path):
     model = MADE[made](tmp_path)
-    a_frozen_layer(model)
+    by = a_frozen_layer(model)  # once that is collected nobody can tell who changed what the statement notes
     with pytest.warns(UserWarning, match="step of an ordinary optimizer"):
         model.fit(X, Y, batch_size=12, verbose=0)
+    assert by is not None
 
 
 def new_head(model):
