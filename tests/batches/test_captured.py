@@ -55,6 +55,15 @@ OTHERS = {
     "by two indices": lambda: Data.from_tensor_slices((np.arange(N), PARTNERS)).map(
         lambda i, j: tf.gather(HELD, i) - tf.gather(HELD, j)
     ),
+    "beside the records": lambda: Data.zip((ROWS, Data.from_tensors(X).repeat())).map(
+        lambda one, rows: (one[0] - tf.reduce_mean(rows, 0), one[1])
+    ),
+    "beside their indices": lambda: Data.zip((PLACES, Data.from_tensors((X, Y)).repeat())).map(
+        lambda i, rows: (rows[0][i] - rows[0][0], rows[1][i])
+    ),
+    "the opposite one beside it": lambda: (
+        Data.from_tensor_slices(X).enumerate().map(lambda i, x: 0.6 * x + 0.4 * tf.gather(HELD, N - 1 - i))
+    ),
     "in a filter": lambda: ROWS.filter(lambda x, y: x[0] < tf.reduce_max(LABELS)),
     "within a function": lambda: ROWS.map(tf.function(lambda x, y: (x - tf.reduce_max(HELD, 0), y))),
     "in a branch": lambda: PLACES.map(lambda i: tf.cond(i > 4, lambda: HELD[i], lambda: tf.reduce_max(HELD, 0))),
@@ -89,6 +98,12 @@ OWN = {
         Data.from_tensor_slices([f"file {k}" for k in range(N)])
         .interleave(lambda name: Data.from_tensor_slices(X[:4]))
         .map(lambda x: NETWORK(x[tf.newaxis])[0])
+    ),
+    "by an index, of rows beside": lambda: Data.zip((PLACES, Data.from_tensors((X, Y)).repeat())).map(
+        lambda i, rows: (rows[0][i], tf.gather(rows[1], i))
+    ),
+    "windows of Keras": lambda: keras.utils.timeseries_dataset_from_array(
+        X, Y, sequence_length=4, sequence_stride=4, batch_size=None
     ),
     "one-hot codes": lambda: NAMES.map(lambda _, i: tf.one_hot(i, N)),
 }
@@ -144,9 +159,10 @@ def test_a_declared_draw_by_indices_is_no_reading_of_others():
         drawn = tf.where(tf.random.uniform([N]) < 0.25)[:, 0]
         return tf.gather(HELD, drawn), tf.gather(LABELS, drawn)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         tfdp.declare_sampling(Data.range(4).map(draw), tfdp.sampling.Poisson(20), examples=N)
+    assert [str(one.message) for one in caught] == []
 
 
 def test_the_number_of_rows_alone_tells_of_labels_and_large_ones_alone():

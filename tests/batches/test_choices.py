@@ -50,6 +50,14 @@ CHOSEN = {
         Data.range(2).flat_map(lambda part: ROWS.shuffle(24).skip(4).shard(2, part)),
         r"\.skip behind \.shuffle, in a function of it",
     ),
+    "windows that leave some out": (
+        ROWS.window(3, shift=4).flat_map(lambda *one: Data.zip(one)),
+        r"\.window\(3, shift=4\) whose windows are taken apart",
+    ),
+    "the first of each window": (
+        ROWS.window(4).flat_map(lambda *one: Data.zip(one).take(3)),
+        r"\.take in the windows of \.window",
+    ),
     "Grain, shuffled": (grain_like.cut(grain_like.Shuffle(GRAIN), 0, 9), r"a slice behind \.shuffle"),
     "Grain, every third": (grain_like.cut(GRAIN, 0, 24, 3), "a slice that counts places"),
     "Grain, a mix": (grain_like.Mixed(GRAIN, OTHERS, length=30), "a mix that ends"),
@@ -66,6 +74,8 @@ EACH = {
     ),
     "turns that go on": Data.sample_from_datasets([FEW, MANY]),
     "all batches": ROWS.batch(5).unbatch(),
+    "windows as records": ROWS.window(3, shift=4, drop_remainder=True).flat_map(lambda x, y: x.batch(3, True)),
+    "all of each window": ROWS.window(4).flat_map(lambda *one: Data.zip(one)),
     "some files": Data.range(4).shuffle(4, seed=1).take(2).flat_map(lambda part: ROWS.take(12)),
     "files of a shard": Data.range(4).shard(2, 0).interleave(lambda part: ROWS.take(6)),
     "Grain": grain_like.Shuffle(grain_like.cut(GRAIN, 0, 9)),

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting.sketch import sketch_of
+from tfdp_layers.batches.repeats import is_one_thing
 from tfdp_layers.batches.steps import below, graphs_of, kind, steps
 from tfdp_layers.caller import warn
 from tfdp_layers.proof.called import graph_named
@@ -44,6 +45,14 @@ class _Held(NamedTuple):
         return np.asarray(self.given)
 
 
+class _Moved(NamedTuple):
+    """A row that an argument names, and a constant moves."""
+
+    argument: Hashable
+    operation: str
+    by: Any
+
+
 def warn_of_captured(
     dataset: tf.data.Dataset, records: int, arrays: Sequence[np.ndarray] = (), draws: bool = False
 ) -> None:
@@ -63,16 +72,17 @@ def warn_of_captured(
     files = any(kind(one) in _READERS for one in made)  # a source may list these
     sizes = {records, *(int(one.cardinality()) for one in sources if not files)}
     tensors = (each for one in sources if kind(one) == "TensorSlice" for each in one._tensors)
-    rows = [*arrays, *(one for one in tensors if isinstance(one, tf.Tensor))]
-    for graph in (graph for step in made for graph in graphs_of(step)):
-        own, arrays_held = _begin(graph)
+    given = [one for one in tensors if isinstance(one, tf.Tensor)]
+    for step, graph in [(one, graph) for one in made for graph in graphs_of(one)]:
+        own, arrays_held = _begin(graph, _beside(step))
         shapes = [one.shape.as_list() for one in graph.inputs if one.name in own and one.shape.rank]
         dims = {size for shape in shapes for size in shape}  # what fits a record may be a constant of that size
-        for held, operation in _read(graph, own, arrays_held):
+        for held, operation, moved in _read(graph, own, arrays_held):
             if draws and _takes_a_row(operation):
                 continue
-            as_many = held.shape[0] in sizes and held.shape[0] >= _AS_MANY and held.shape[0] not in dims
-            if as_many or _shares(held, rows):
+            as_many = held.shape[0] in sizes and held.shape[0] >= _AS_MANY and held.shape[0] not in dims and not moved
+            # A row beside the element's own, which the source gives; elsewhere it may be named by counts from one on.
+            if as_many or _shares(held, given if moved else [*arrays, *given]):
                 _warn(held.shape[0], as_many, operation.name)
                 return
 
@@ -98,8 +108,25 @@ def _shares(held: _Held, arrays: Sequence[Any]) -> bool:
     return sketch is not None and any(sketch.shares(sketch_of([one])) for one in alike)
 
 
-def _begin(graph: Any) -> tuple[dict[str, Hashable], dict[str, _Held]]:
-    """What of a function's inputs names an element, and what is an array that it holds; by the names of tensors."""
+def _beside(step: Any) -> list[tf.Tensor | None]:
+    """Of each part of the elements that a function gets the array that is given with all of them, as one element."""
+    while len(below(step)) == 1 and (kind(step) != "Zip"):
+        step = below(step)[0]
+        if kind(step) in (*_READERS, "Map", "ParallelMap", "Batch", "Window", "Scan"):
+            return []
+    found: list[tf.Tensor | None] = []
+    for branch in below(step):
+        parts = len(tf.nest.flatten(branch.element_spec))
+        found += below(branch)[0]._tensors if is_one_thing(branch) else [None] * parts
+    return found
+
+
+def _begin(graph: Any, beside: Sequence[Any]) -> tuple[dict[str, Hashable], dict[str, _Held]]:
+    """What of a function's inputs names an element, and what is an array that it holds; by the names of tensors.
+
+    Args:
+        beside: of each part of an element the array that is the same in all.
+    """
     caught = {inner.name: outer for outer, inner in graph.captures}
     held = {}
     for name, outer in caught.items():
@@ -107,11 +134,17 @@ def _begin(graph: Any) -> tuple[dict[str, Hashable], dict[str, _Held]]:
         shape = tf.TensorShape(data.shape_and_type[0].shape) if data and data.shape_and_type else outer.shape
         if shape.is_fully_defined() and shape.rank and shape[0] >= _FEWEST:
             held[name] = _Held(id(outer), outer, tuple(shape))
-    return {one.name: one.name for one in graph.inputs if one.name not in caught}, held
+    own = [one for one in graph.inputs if one.name not in caught]
+    for one, array in zip(own, beside if len(beside) == len(own) else [], strict=False):
+        if isinstance(array, tf.Tensor) and array.shape.rank and array.shape[0] >= _FEWEST:
+            held[one.name] = _Held(id(array), array, tuple(array.shape))
+    return {one.name: one.name for one in own if one.name not in held}, held
 
 
-def _read(graph: Any, own: dict[str, Hashable], held: dict[str, _Held]) -> Iterator[tuple[_Held, Any]]:
+def _read(graph: Any, own: dict[str, Hashable], held: dict[str, _Held]) -> Iterator[tuple[_Held, Any, bool]]:
     """Arrays, and the operations by which more than a row that an element names is read of them.
+
+    Also those that read one row alone, moved by constants: then the third is True.
 
     Args:
         own: by which argument, and moved by which constants, a tensor names a row.
@@ -135,9 +168,11 @@ def _read(graph: Any, own: dict[str, Hashable], held: dict[str, _Held]) -> Itera
                 yield from _within(one, names, own, held)
             elif row is not None and one.inputs[0].name in held:
                 if named.setdefault(taken[0].key, row) != row:
-                    yield taken[0], one
+                    yield taken[0], one, False
+                elif isinstance(row, _Moved):
+                    yield taken[0], one, True
             elif one.type not in _SIZES and "Dataset" not in one.type:
-                yield from ((each, one) for each in taken)
+                yield from ((each, one, False) for each in taken)
 
 
 def _needed(graph: Any) -> set[str]:
@@ -168,9 +203,7 @@ def _index(operation: Any, own: dict[str, Hashable]) -> Hashable | None:
     for one, other in (inputs, reversed(inputs)):
         by = tf.get_static_value(other) if one.name in own and other.shape.rank == 0 else None
         if by is not None:
-            before = own[one.name]
-            argument, moved = before if isinstance(before, tuple) else (before, ())
-            return argument, (*moved, (operation.type, by.item()))
+            return _Moved(own[one.name], operation.type, by.item())
     return None
 
 
@@ -190,7 +223,7 @@ def _takes_a_row(operation: Any) -> bool:
 
 def _within(
     operation: Any, names: list[str], own: dict[str, Hashable], held: dict[str, _Held]
-) -> Iterator[tuple[_Held, Any]]:
+) -> Iterator[tuple[_Held, Any, bool]]:
     """What functions read that an operation calls: elements, if any, and then its own last inputs."""
     try:
         graphs = [graph_named(operation.graph, name) for name in names]

@@ -67,9 +67,11 @@ def _by_place(step: Any, what: str) -> bool:
 
 
 def _taken_within(step: Any, what: str) -> str:
-    """What the functions of a step choose by places: of a group any, of what a flat map reads behind a shuffle."""
+    """What a step's functions choose by places: of groups and windows any, of what they read behind a shuffle."""
     if what not in ("GroupByWindow", *_APART):
         return ""
+    if cut := _cut_within(step):
+        return cut
     for one in (one for _, one in operations(step) if one is not None and kind(one) in _BY_PLACE):
         verb = kind(one)
         if tf.get_static_value(one.inputs[1]) == _BY_PLACE[verb][1]:
@@ -80,6 +82,18 @@ def _taken_within(step: Any, what: str) -> str:
         if placed and verb != "Shard":
             return f".{verb.lower()} behind {_called(placed)}, in a function of it"
     return ""
+
+
+def _cut_within(step: Any) -> str:
+    """What windows leave out that a flat map takes apart again; of those that it batches each is a record."""
+    window, made = below(step)[0], list(operations(step))
+    if kind(window) != "Window" or any("Batch" in name for name, _ in made):
+        return ""
+    size, shift, stride = (number(window, name) for name in ("_size", "_shift", "_stride"))
+    if None not in (size, shift, stride) and shift > (size - 1) * stride + 1:
+        return f".window({size}, shift={shift}) whose windows are taken apart again, and leave records out"
+    chosen = [one for _, one in made if one is not None and kind(one) in _BY_PLACE]
+    return f".{kind(chosen[0]).lower()} in the windows of .window" if chosen else ""
 
 
 def _until_read(step: Any) -> list[Any]:
