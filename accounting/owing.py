@@ -12,7 +12,7 @@ from tfdp_layers.accounting.account import Account, account_of
 from tfdp_layers.accounting.digests import digest_of_noisy, first_of
 from tfdp_layers.accounting.ledger import Ledger
 
-__all__ = ["belong", "costs_owed", "forgive", "holder_of", "owe", "owes", "payer_of"]
+__all__ = ["belong", "costs_owed", "forgive", "holders_of", "owe", "owes", "payer_of"]
 
 _ATTRIBUTE, _PAYER = "_tfdp_owed", "_tfdp_payer"
 """Of a variable: the ledgers of what was put into it last that is known; the account of those that have none."""
@@ -64,18 +64,18 @@ def costs_owed(variable: Any) -> tuple[Ledger, ...]:
     return getattr(variable, _ATTRIBUTE, ())
 
 
-def holder_of(array: Any) -> Any | None:
-    """A variable that owes and holds, to the last bit, these numbers now: this one itself, if it owes."""
-    if owes(array):
-        return array
+def holders_of(array: Any) -> list[Any]:
+    """The variables that owe and hold, to the last bit, these numbers now: this one itself, if it owes, comes first."""
+    own = [array] if owes(array) else []
     array = array if hasattr(array, "shape") and hasattr(array, "dtype") else np.asarray(array)
     held = _owing.get(_kind(array))
     alike = [] if held is None else [one for one in (found() for found in held.valuerefs()) if one is not None]
-    if not alike:
-        return None
+    others = [one for one in alike if one is not array]
+    if not others:
+        return own
     first, whole = first_of(array), digest_of_noisy(array)
     # Most differ in their first numbers: so only those of copies are read whole.
-    return next((one for one in alike if first_of(one) == first and digest_of_noisy(one) == whole), None)
+    return own + [one for one in others if first_of(one) == first and digest_of_noisy(one) == whole]
 
 
 def _kind(array: Any) -> _Kind:

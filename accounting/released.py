@@ -10,7 +10,7 @@ from tfdp_layers.accounting.account import Account, account_of
 from tfdp_layers.accounting.digests import digest_of_noisy
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.loads import Load, is_loading, loading
-from tfdp_layers.accounting.owing import costs_owed, forgive, holder_of, owe, owes, payer_of
+from tfdp_layers.accounting.owing import costs_owed, forgive, holders_of, owe, owes, payer_of
 from tfdp_layers.accounting.passing import Passing
 
 __all__ = [
@@ -129,25 +129,33 @@ def costs_of(arrays: Iterable[Any], known: Ledger | None = None, *, later: bool 
         costs, passing = _released.get(digest, ()), _passing.account_of(digest)
         if passing is not None and (not costs or digest in _changed):  # what a look found may be a part of it
             costs = (passing.ledger, *costs)
-        if not costs and digest:
-            costs = _held_now(array, digest)
+        held = () if costs or not digest else _held_now(array, digest)
+        costs = costs or held
         if costs and not owes(array):
             owe([array], costs)
-        if len(costs) < 2 or known is None or not any(map(known.counts, costs)):
+        if held or len(costs) < 2 or known is None or not any(map(known.counts, costs)):
             yield from costs
 
 
 def _held_now(array: Any, digest: bytes) -> tuple[Ledger, ...]:
-    """What a value costs that no training ended with, and that a variable holds which owes for it; it is remembered."""
-    holder = None if digest in _public or digest in _disowned else holder_of(array)
-    account, costs = payer_of(holder), costs_owed(holder)
-    if costs and (account is None or not (account.trains or account.unpaid)):
-        for cost in costs:
-            _released[digest] = _together(cost.copy(), _released.get(digest, ()))
-        _changed.add(digest)
-    elif account is not None and holder is not array:
-        _passing.remember([digest], account)
-    return costs
+    """What a value costs that no training ended with, and that variables hold which owe for it; it is remembered.
+
+    Of a training that goes on it is its own, and nothing else is looked for.
+    """
+    if digest in _public or digest in _disowned:
+        return ()
+    found: list[Ledger] = []
+    own = payer_of(array) if owes(array) else None
+    for holder in [array] if own is not None and own.trains else holders_of(array):
+        account, costs = payer_of(holder), costs_owed(holder)
+        if costs and (account is None or not (account.trains or account.unpaid)):
+            for cost in costs:
+                _released[digest] = _together(cost.copy(), _released.get(digest, ()))
+            _changed.add(digest)
+        elif account is not None and holder is not array:
+            _passing.remember([digest], account)
+        found += costs
+    return tuple(found)
 
 
 def is_changed_value(array: Any) -> bool:

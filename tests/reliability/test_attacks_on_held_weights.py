@@ -90,6 +90,20 @@ def test_averages_of_a_later_training_cost_what_both_did():
     assert steps_of(other) == (model.ledger.updates, False)
 
 
+@pytest.mark.parametrize("looked", ["at the source", "at the copy"])
+def test_a_model_that_was_trained_takes_over_what_others_changed_weights_cost(looked):
+    source, target, third = trained(trained()), trained(), private()
+    rounded(source)
+    for layer, one in zip(target.layers, source.layers, strict=True):
+        layer.set_weights(one.get_weights())
+    steps = steps_of(source)[0] if looked == "at the source" else 9
+    assert steps_of(target) == (9, True)
+    for layer, one in zip(third.layers, target.layers, strict=True):
+        layer.set_weights(one.get_weights())
+    assert steps_of(third)[0] == 9
+    assert steps >= 6
+
+
 def test_weights_of_a_file_that_cost_nothing_stay_public_in_a_trained_model(tmp_path):
     """Put back to a file's initial weights, a model makes nobody pay for these."""
     private().save_weights(tmp_path / "initial.weights.h5")
@@ -211,7 +225,7 @@ def test_features_by_what_a_private_model_holds_are_refused():
 
 def test_what_nobody_looks_for_is_seen(monkeypatch):
     """The planted bug: no variable owes anything."""
-    monkeypatch.setattr(released_numbers, "holder_of", lambda _: None)
+    monkeypatch.setattr(released_numbers, "holders_of", lambda _: [])
     with pytest.raises(AssertionError):
         test_a_copy_of_what_a_private_model_holds_costs_what_that_did(rounded, by_layers)
 
