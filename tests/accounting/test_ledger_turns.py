@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from helpers import accounting_tools
 from helpers.accounting_tools import release_of
 from tfdp_layers.accounting import Ledger, LedgerError, Statement, epsilon, together
 from tfdp_layers.plots.sources import epsilon_points
@@ -21,10 +22,7 @@ def path(tmp_path):
 
 
 def charged(ledger, steps=1):
-    token = ledger.begin(STEP)
-    ledger.reserve(token, steps)
-    ledger.settle(token, steps)
-    return ledger
+    return accounting_tools.charged(ledger, STEP, steps)
 
 
 def trained(ledger):

@@ -5,6 +5,7 @@ import pickle
 
 import pytest
 
+from helpers import accounting_tools
 from helpers.accounting_tools import release_of
 from tfdp_layers.accounting import Ledger, LedgerError, Statement, left
 from tfdp_layers.accounting.account import Account
@@ -25,10 +26,7 @@ def path(tmp_path):
 
 
 def charged(ledger, steps=3):
-    token = ledger.begin(STEP)
-    ledger.reserve(token, steps)
-    ledger.settle(token, steps)
-    return ledger
+    return accounting_tools.charged(ledger, STEP, steps)
 
 
 def noted(path=None, kind="steered", **options):

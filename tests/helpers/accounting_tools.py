@@ -12,12 +12,16 @@ def release_of(sampling: Sampling, multiplier: float, examples: int = 60_000, **
     return Release((GroupNoise("all", 1.0, multiplier),), sampling, examples, **flags)
 
 
-def ledger_of(release: Release, steps: int) -> Ledger:
-    ledger = Ledger()
+def charged(ledger: Ledger, release: Release, steps: int) -> Ledger:
+    """The ledger, with so many steps more."""
     token = ledger.begin(release)
     ledger.reserve(token, steps)
     ledger.settle(token, steps)
     return ledger
+
+
+def ledger_of(release: Release, steps: int) -> Ledger:
+    return charged(Ledger(), release, steps)
 
 
 def sealed(value: dict[str, Any]) -> dict[str, Any]:
