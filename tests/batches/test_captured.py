@@ -28,6 +28,10 @@ def hub(x, y):
     return tf.concat([x, [tf.gather(LABELS, other)]], 0), y
 
 
+def block(rows, number):
+    return tf.ensure_shape(rows, (number, 4))
+
+
 def drawn():
     return tf.random.uniform((), 0, N, tf.int32)
 
@@ -48,6 +52,18 @@ OTHERS = {
     "a part of the records": lambda: ROWS.map(lambda x, y: (x - tf.reduce_max(HELD[:50], 0), y)),
     "of which a part is given": lambda: ROWS.take(40).map(lambda x, y: (x - tf.reduce_max(HELD, 0), y)),
     "given by places": lambda: Data.range(40).map(lambda i: (HELD[i], tf.reduce_max(HELD, 0))),
+    "the one behind": lambda: Data.range(N - 1).map(lambda i: (HELD[i] - tf.gather(HELD, i + 1), LABELS[i])),
+    "the one behind, of numbers cast before": lambda: (
+        Data.range(N - 1).map(lambda i: tf.cast(i, tf.int32)).map(lambda i: HELD[i] - HELD[i + 1])
+    ),
+    "windows": lambda: Data.range(N - 3).map(lambda i: block(HELD[i : i + 3], 3)),
+    "windows by a range": lambda: Data.from_tensor_slices(np.arange(N - 3)).map(
+        lambda i: block(tf.gather(HELD, tf.range(i, i + 3)), 3)
+    ),
+    "blocks that overlap": lambda: Data.range(0, N - 3, 2).map(lambda i: block(HELD[i : i + 3], 3)),
+    "rows by several numbers": lambda: Data.range(N - 3).map(
+        lambda i: tf.gather(HELD, i + tf.constant([0, 1], tf.int64))
+    ),
     "two at a time": lambda: PLACES.map(
         lambda i: tf.reduce_sum(tf.gather(HELD, tf.stack([i, tf.gather(PARTNERS, i)])), 0)
     ),
@@ -80,7 +96,20 @@ OWN = {
     "of a variable": lambda: PLACES.map(lambda i: (KEPT[i], tf.gather(KEPT, i))),
     "of a constant": lambda: PLACES.map(lambda i: (tf.gather(X, i), tf.gather(Y, i))),
     "of numbers cast": lambda: PLACES.map(lambda i: tf.cast(HELD, tf.float16)[i]),
-    "in branches": lambda: PLACES.map(lambda i: tf.cond(i > 4, lambda: HELD[i], lambda: -HELD[i])),
+    "in branches": lambda: PLACES.map(lambda i: tf.cond(LABELS[i] > 0, lambda: HELD[i], lambda: -HELD[i])),
+    "in batches": lambda: PLACES.batch(8).map(lambda i: tf.gather(HELD, i)).unbatch(),
+    "of numbers cast before": lambda: PLACES.map(lambda i: tf.cast(i, tf.int32)).map(
+        lambda i: (HELD[i], i, LABELS[i])[::2]
+    ),
+    "by Python code": lambda: PLACES.map(
+        lambda i: tf.ensure_shape(tf.numpy_function(X.__getitem__, [i], tf.float32), 4)
+    ),
+    "blocks": lambda: Data.range(0, N, 4).map(lambda i: block(HELD[i : i + 4], 4)),
+    "blocks by their numbers": lambda: Data.range(N // 4).map(lambda k: block(HELD[4 * k : 4 * (k + 1)], 4)),
+    "blocks by a range": lambda: Data.range(N // 4).map(
+        lambda k: block(tf.gather(HELD, tf.range(4 * k, 4 * k + 4)), 4)
+    ),
+    "blocks taken apart": lambda: Data.range(0, N, 4).flat_map(lambda i: Data.from_tensor_slices(HELD[i : i + 4])),
     "within a function": lambda: PLACES.map(tf.function(lambda i: (HELD[i], LABELS[i]))),
     "in a flat map": lambda: Data.range(4).interleave(lambda k: Data.range(k * 20, k * 20 + 20).map(lambda i: HELD[i])),
     "as a source": lambda: Data.range(2).flat_map(lambda k: Data.from_tensor_slices((HELD, LABELS)).shard(2, k)),
@@ -113,10 +142,10 @@ NETWORK = keras.Sequential([keras.Input((4,)), keras.layers.Dense(N)])
 KERNEL = RNG.normal(size=(N + 20, 4)).astype("float32")
 
 
-def said(make):
+def said(make, **arguments):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        tfdp.records(make())
+        tfdp.records(make(), **arguments)
     return [str(one.message) for one in caught]
 
 
@@ -133,6 +162,21 @@ def test_records_out_of_an_array_that_a_function_holds_bring_a_warning(name):
 @pytest.mark.parametrize("name", OWN)
 def test_the_row_that_an_element_names_brings_none(name):
     assert said(OWN[name]) == []
+
+
+@pytest.mark.parametrize(
+    "made", [lambda i: HELD[i], lambda i: block(HELD[2 * i : 2 * i + 2], 2), lambda i: block(HELD[i : i + 1], 1)]
+)
+def test_rows_that_numbers_leave_out_bring_one(made):
+    (found,) = said(lambda: Data.range(0, N // 2, 2).map(made))
+    assert "one more moves all behind, and others stay" in found
+
+
+def test_windows_of_people_may_overlap():
+    assert (
+        said(lambda: Data.range(N - 3).map(lambda i: block(HELD[i : i + 3], 3)), unit_ids=np.arange(N - 3) // 7) == []
+    )
+    assert said(lambda: Data.range(N - 3).map(lambda i: HELD[i] - HELD[N - 1 - i]), unit_ids=np.arange(N - 3) // 7)
 
 
 def test_why_it_matters():

@@ -62,6 +62,10 @@ def by_layer(**arguments):
     return made
 
 
+def row(i):
+    return tf.gather(X, i), tf.gather(Y, i)
+
+
 def counted_by_a_table(x, y):
     key = tf.constant(0, tf.int64)
     count = TABLE.lookup(key)
@@ -75,6 +79,10 @@ CHOSEN = {
     "by a map": lambda: ROWS.enumerate().map(lambda i, one: (one, i < 9)).filter(lambda one, some: some),
     "beside a range": lambda: Data.zip((Data.range(40), ROWS)).filter(lambda i, one: i % 5 != 0),
     "beside random numbers": lambda: Data.zip((ROWS, Data.random(seed=1))).filter(lambda one, i: i % 5 != 0),
+    "of indices": lambda: Data.range(40).filter(lambda i: i % 5 != 0).map(row),
+    "of indices that an array gives": lambda: (
+        Data.from_tensor_slices(np.arange(40)).filter(lambda i: i % 5 != 0).map(row)
+    ),
     "a seed of its own": lambda: ROWS.filter(lambda x, y: tf.random.uniform([], seed=1) < 0.8),
     "the program's seed": seeded(lambda: ROWS.filter(lambda x, y: tf.random.uniform([]) < 0.8)),
     "within a function": lambda: ROWS.filter(tf.function(lambda x, y: tf.random.uniform([], seed=1) < 0.8)),
@@ -91,6 +99,11 @@ HELD = {
     "counts as seeds": lambda: Data.zip((ROWS, (COUNTER, COUNTER))).map(by_seeds),
     "of a range": lambda: ROWS.enumerate().map(lambda i, one: by_seeds(one, (i, i))),
     "its place": lambda: ROWS.enumerate().map(lambda i, one: ({"x": one[0], "place": i}, one[1])),
+    "indices": lambda: Data.range(40).map(
+        lambda i: (tf.where(i % 2 == 0, tf.gather(X, i), -tf.gather(X, i)), tf.gather(Y, i))
+    ),
+    "a branch by an index": lambda: Data.range(40).map(lambda i: tf.cond(i > 4, lambda: row(i), lambda: row(39 - i))),
+    "an entry by its place": lambda: ROWS.enumerate().map(lambda i, one: (one[0][i % 4], one[1])),
     "random numbers": lambda: Data.zip((ROWS, Data.random(seed=3).batch(2))).map(by_seeds),
 }
 DRAWN = {
@@ -120,6 +133,14 @@ FREE = {
     "unseeded numbers beside": lambda: Data.zip((ROWS, Data.random())).filter(lambda one, i: i % 5 != 0),
     "shuffled by a seed": lambda: ROWS.shuffle(40, seed=1).batch(4).unbatch().cache().prefetch(2),
     "indices": lambda: Data.range(40).map(lambda i: (tf.gather(X, i), tf.gather(Y, i))).filter(lambda x, y: y[0] > 3.0),
+    "indices of files": lambda: Data.range(40).map(
+        lambda i: tf.strings.length(tf.io.read_file(tf.strings.join(["/etc/", tf.strings.as_string(i)])))
+    ),
+    "indices for Python code": lambda: Data.range(40).map(lambda i: tf.numpy_function(Y.__getitem__, [i], tf.float32)),
+    "an index in a function": lambda: Data.range(40).map(tf.function(row)).filter(lambda x, y: y[0] > 3.0),
+    "a branch by what it holds": lambda: Data.range(40).map(
+        lambda i: tf.cond(tf.gather(Y, i)[0] > 3.0, lambda: tf.gather(X, i), lambda: -tf.gather(X, i))
+    ),
     "indices beside labels": lambda: Data.zip(
         (Data.range(40).map(lambda i: tf.gather(X, i)), Data.from_tensor_slices(Y))
     ),

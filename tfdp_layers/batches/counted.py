@@ -11,19 +11,23 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.batches.effects import is_kept
-from tfdp_layers.batches.steps import below, kind, number
+from tfdp_layers.batches.repeats import shared_of
+from tfdp_layers.batches.steps import below, distance, kind, number
 from tfdp_layers.proof.called import graph_named
 from tfdp_layers.proof.outside import PYTHON, called_by
 from tfdp_layers.proof.values import UnknownError
 
 __all__ = ["Counted", "counted_in"]
 
-_COUNT = "a count of elements (.enumerate, or a zip with numbers)"
+_COUNT = "a count of elements (.enumerate, .range, or a zip with numbers)"
 _VARIABLE = "numbers that a variable or a table counts, or draws from a seed that is known"
 _SMALL = 64
 """Numbers of a constant that a map makes other counts by; larger ones may be records."""
 _SIZES = ("Shape", "ShapeN", "Size", "Rank")
 _GATHERS = ("GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd", "StridedSlice")
+_FROM_ARRAYS, _FROM_OUTSIDE = (*_GATHERS, "LookupTableFindV2"), ("ReadFile", *PYTHON)
+_BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
+_FOLLOWED = (*_BRANCHES, "PartitionedCall", "StatefulPartitionedCall")
 _READS = ("ReadVariableOp", "TableFind", "RngReadAndSkip", "RngSkip", "Stateful")
 _APART = ("FlatMap", "Interleave", "ParallelInterleave", "GroupByWindow")
 _MADE = ("LookupTableImport", "InitializeTable")
@@ -71,6 +75,10 @@ def _marks(step: Any, chosen: list[str]) -> list[str]:
     inputs, what = below(step), kind(step)
     given = [_marks(one, chosen) for one in inputs]
     parts = len(tf.nest.flatten(step.element_spec))
+    if distance(step) is not None:
+        return [_COUNT]
+    if what in _APART and _nature(inputs[0]) == "count":
+        given = [[""] * len(given[0])]  # which files, or blocks, records come from
     if what == "Zip":
         natures = [_nature(one) for one in inputs]
         beside = "records" in natures
@@ -80,7 +88,7 @@ def _marks(step: Any, chosen: list[str]) -> list[str]:
     whole: list[str] = []
     for name in ("_map_func", "_predicate", "_key_func", "_reduce_func", "_scan_func"):
         graph = getattr(getattr(getattr(step, name, None), "function", None), "graph", None)
-        made = [] if graph is None else _made(graph, given[0])
+        made = [] if graph is None else _made(graph, given[0], shared_of(step))
         if name == "_predicate":
             chosen += filter(None, made)
         elif name == "_map_func" and what not in _APART and len(made) == parts:
@@ -103,12 +111,12 @@ def _nature(step: Any) -> str:
         sizes = [one.shape.num_elements() for one in step._tensors if isinstance(one, tf.Tensor)]
         return "thing" if sizes == [1] * len(step._tensors) else "data"
     natures = {_nature(one) for one in inputs}
-    if not inputs or "records" in natures or natures == {"count", "data"} or what in _APART or _fetches(step):
+    if not inputs or "records" in natures or natures == {"count", "data"} or what in _APART or _makes_more(step):
         return "records"
     return "count" if "count" in natures or what == "Scan" else next(iter(natures))
 
 
-def _fetches(step: Any) -> bool:
+def _makes_more(step: Any) -> bool:
     """Whether a map makes more of a number than other numbers: what it holds, or reads, may be records."""
     graph = getattr(getattr(getattr(step, "_map_func", None), "function", None), "graph", None)
     if graph is None:
@@ -133,21 +141,58 @@ def _inner(operation: Any) -> list[Any]:
     return []
 
 
-def _made(graph: Any, marks: Sequence[str]) -> list[str]:
-    """The marks of what a function makes of an element with these."""
+def _made(
+    graph: Any, marks: Sequence[str], shared: Sequence[Any] = (), given: frozenset[str] = frozenset()
+) -> list[str]:
+    """The marks of what a function makes of an element with these.
+
+    What a count names is its own: a row of an array that is no part of an element, a file, what Python code gives.
+
+    Args:
+        shared: of each part the array that is the same in all elements, or None.
+        given: of a function that another one calls, the names of inputs that are no part of an element.
+    """
     caught = {inner.name: outer for outer, inner in graph.captures}
     arguments = [one for one in graph.inputs if one.name not in caught]
     if len(arguments) != len(marks):
         marks = [next(filter(None, marks), "")] * len(arguments)
     held = {one.name: mark for one, mark in zip(arguments, marks, strict=True) if mark}
+    parts = {one.name for one in arguments} - given
+    if len(shared) == len(arguments):
+        parts -= {one.name for one, array in zip(arguments, shared, strict=True) if array is not None}
     written = _written(graph, caught)
     for one in graph.get_operations():
         mark = _source(one, written)
-        own = one.type in _GATHERS and (one.inputs[0].name in caught or one.inputs[0].op.type == "Const")
-        if not mark and not own and one.type not in _SIZES:
-            mark = next((held[each.name] for each in one.inputs if each.name in held), "")
-        held |= {each.name: mark for each in one.outputs if mark}
+        made = [mark] * len(one.outputs)
+        names = called_by(one)
+        if not mark and names and one.type in _FOLLOWED:
+            made = _called(one, held, parts)
+        elif not mark and not _fetches(one, parts) and one.type not in _SIZES:
+            made = [next((held[each.name] for each in one.inputs if each.name in held), "")] * len(one.outputs)
+        held |= {each.name: own for each, own in zip(one.outputs, made, strict=True) if own}
+        if any(each.name in parts for each in one.inputs):
+            parts |= {each.name for each in one.outputs}
     return [held.get(one.name, "") for one in graph.outputs]
+
+
+def _fetches(operation: Any, parts: set[str]) -> bool:
+    """Whether it gets what numbers name, from elsewhere than from parts of an element."""
+    return operation.type in _FROM_OUTSIDE or (operation.type in _FROM_ARRAYS and operation.inputs[0].name not in parts)
+
+
+def _called(operation: Any, held: dict[str, str], parts: set[str]) -> list[str]:
+    """The marks of what the functions make that an operation calls: a branch, or the function itself."""
+    inputs = operation.inputs[1:] if operation.type in _BRANCHES else operation.inputs
+    chosen = held.get(operation.inputs[0].name, "") if operation.type in _BRANCHES else ""
+    given = [held.get(one.name, "") for one in inputs]
+    found = [[chosen] * len(operation.outputs)]
+    for graph in _inner(operation):
+        if len(graph.inputs) == len(given) and len(graph.outputs) == len(operation.outputs):
+            pairs = zip(inputs, graph.inputs, strict=True)
+            found.append(_made(graph, given, given=frozenset(own.name for one, own in pairs if one.name not in parts)))
+        else:
+            found.append([next(filter(None, given), "")] * len(operation.outputs))
+    return [next(filter(None, each), "") for each in zip(*found, strict=True)]
 
 
 def _source(operation: Any, written: Callable[[str], bool]) -> str:

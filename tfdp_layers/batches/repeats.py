@@ -8,10 +8,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting.wording import AS_SO_MANY
-from tfdp_layers.batches.steps import below, identity, is_grain, kind
+from tfdp_layers.batches.steps import READERS, below, identity, is_grain, kind
 from tfdp_layers.caller import warn
 
-__all__ = ["ENDLESS", "is_one_thing", "refuse_repeated", "repeats", "rounds", "warn_of_rounds"]
+__all__ = ["ENDLESS", "is_one_thing", "refuse_repeated", "repeats", "rounds", "shared_of", "warn_of_rounds"]
 
 ENDLESS = 1 << 48
 """No source holds so many records: Grain gives sys.maxsize for a data set that goes round for ever."""
@@ -91,6 +91,19 @@ def is_one_thing(dataset: tf.data.Dataset) -> bool:
     """Whether a pipeline repeats a single element, of `from_tensors`."""
     inputs = list(dataset._inputs())
     return "Repeat" in type(dataset).__name__ and [type(one).__name__.strip("_") for one in inputs] == ["TensorDataset"]
+
+
+def shared_of(step: Any) -> list[tf.Tensor | None]:
+    """Of each part of the elements that a function gets the array that is given with all of them, as one element."""
+    while len(below(step)) == 1 and (kind(step) != "Zip"):
+        step = below(step)[0]
+        if kind(step) in (*READERS, "Map", "ParallelMap", "Batch", "Window", "Scan"):
+            return []
+    found: list[tf.Tensor | None] = []
+    for branch in below(step):
+        parts = len(tf.nest.flatten(branch.element_spec))
+        found += below(branch)[0]._tensors if is_one_thing(branch) else [None] * parts
+    return found
 
 
 def is_one_number(dataset: tf.data.Dataset) -> bool:

@@ -14,6 +14,7 @@ import tensorflow as tf
 from tfdp_layers.batches.captured import warn_of_captured
 from tfdp_layers.batches.choices import warn_of_choice
 from tfdp_layers.batches.frozen import warn_of_frozen
+from tfdp_layers.batches.grain import look_at_grain
 from tfdp_layers.batches.items import refuse_left_out, refuse_none, refuse_stream, refuse_unpacked
 from tfdp_layers.batches.pieces import warn_of_batched
 from tfdp_layers.batches.places import moved_by, refuse_moved
@@ -78,7 +79,7 @@ def records(
         store: Store = of_pipeline(source, cache, named, whose=unit_ids is not None)
         store.moved = moved
         warn_of_frozen(source, named)
-        warn_of_captured(source, len(store), store.inputs())
+        warn_of_captured(source, len(store), store.inputs(), whose=unit_ids is not None)
         warn_of_batched(source)
         warn_of_choice(source)
         return store if named is not None else owned(store, unit_ids)
@@ -141,6 +142,7 @@ class SourceStore(Store):
 
     def __init__(self, source: Any, transform: Callable[[Any], Any] | None = None, workers: int | None = None) -> None:
         _refuse_no_source(source, workers)
+        look_at_grain(source)
         self._source, self._transform, self._length = source, transform, len(source)
         self.given = [lambda: source]
         if not 0 < self._length < ENDLESS:

@@ -7,10 +7,15 @@ import re
 from collections.abc import Hashable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
-__all__ = ["below", "graphs_of", "identity", "is_grain", "kind", "number", "operations", "steps"]
+__all__ = ["READERS", "below", "distance", "graphs_of", "identity", "is_grain", "kind", "number", "operations", "steps"]
 
+READERS = ("FlatMap", "Interleave", "ParallelInterleave", "TFRecord", "TextLine", "FixedLengthRecord")
+"""Steps that read their elements from files, or other things, that the elements below name."""
+_FEWEST = 8
+"""Numbers in a row that are taken for a count."""
 _GRAIN_ENDS, _ENDS = ("MapDataset", "IterDataset"), re.compile(r"Dataset(V\d)?$")
 
 
@@ -73,6 +78,23 @@ def number(step: Any, name: str) -> Any:
     """The value that a step keeps by this name, a tensor or not; None where it has none, or it is not known."""
     held = getattr(step, name, None)
     return tf.get_static_value(held) if isinstance(held, tf.Tensor) else held
+
+
+def distance(step: Any) -> int | None:
+    """Of a source that counts, 0, 1, 2, ... or in other steps, from one number to the next; None of any other."""
+    what = kind(step)
+    if what == "Range":
+        by = number(step, "_step")
+        return None if by is None else int(by)
+    if what == "Counter":
+        return 1
+    tensors = step._tensors if what == "TensorSlice" else []
+    if len(tensors) != 1 or not isinstance(tensors[0], tf.Tensor) or tensors[0].shape.rank != 1:
+        return None
+    if not tensors[0].dtype.is_integer or tensors[0].shape[0] < _FEWEST:
+        return None
+    apart = np.unique(np.diff(np.asarray(tensors[0], np.int64)))
+    return int(apart[0]) if len(apart) == 1 and apart[0] else None
 
 
 def graphs_of(dataset: Any) -> list[Any]:

@@ -1,0 +1,68 @@
+"""Data sets of Grain whose records are made of places, or of one another."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import tfdp_layers as tfdp
+from helpers import grain_like
+
+ITEMS = [(np.full(2, k, np.float32), np.float32(k % 2)) for k in range(12)]
+SOURCE = grain_like.source(ITEMS)
+SHUFFLED = grain_like.Shuffle(SOURCE, seed=1)
+
+
+def zipped(*branches):
+    return grain_like.Zip(*branches, length=min(map(len, branches)))
+
+
+def said(source):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tfdp.records(source)
+    return [str(one.message) for one in caught]
+
+
+@pytest.mark.parametrize("step", [grain_like.RandomMap, grain_like.MapWithIndex])
+def test_what_a_record_holds_by_its_place_is_said(step):
+    for source in (step(grain_like.WithSeed(SOURCE, seed=1)), grain_like.Map(step(SHUFFLED))):
+        (found,) = said(source)
+        assert "depends on the others" in found
+        assert "no epsilon covers that" in found
+
+
+@pytest.mark.parametrize(
+    "branches",
+    [
+        (SOURCE, SHUFFLED),
+        (grain_like.cut(SOURCE, 1, 12), grain_like.cut(SOURCE, 0, 11)),
+        (grain_like.Map(SHUFFLED), grain_like.Map(grain_like.Shuffle(SOURCE, seed=2))),
+        (grain_like.source(ITEMS), grain_like.cut(grain_like.source(ITEMS), 0, 12, 2)),
+        (SOURCE, grain_like.Concatenate(SOURCE, SHUFFLED)),
+    ],
+)
+def test_records_of_one_source_beside_others_of_it_are_refused(branches):
+    with pytest.raises(ValueError, match="Records meet in this Grain data set"):
+        tfdp.records(grain_like.Map(zipped(*branches)))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        grain_like.Map(SHUFFLED),
+        grain_like.WithSeed(grain_like.cut(SOURCE, 0, 9), seed=1),
+        zipped(SOURCE, grain_like.source(ITEMS[::-1])),
+        zipped(grain_like.Map(SOURCE), SOURCE),
+        zipped(SHUFFLED, grain_like.Map(grain_like.Shuffle(SOURCE, seed=1))),
+        zipped(grain_like.cut(SOURCE, 1, 9), grain_like.cut(grain_like.source(ITEMS), 1, 9)),
+        grain_like.Mine(SOURCE),
+    ],
+)
+def test_records_of_their_own_items_bring_no_word(source):
+    assert said(source) == []
+
+
+def test_of_steps_that_nobody_knows_it_is_said():
+    (found,) = said(grain_like.FlatMap(SOURCE))
+    assert "not known: what its step 'FlatMap' does" in found
