@@ -17,7 +17,7 @@ from tfdp_layers.accounting.events import GroupNoise, Release
 from tfdp_layers.accounting.failures import without_failures
 from tfdp_layers.accounting.gaussian_events import exact_gaussian
 from tfdp_layers.accounting.ledger import Ledger
-from tfdp_layers.accounting.loss_distributions import has_pld, pld_epsilon, pld_interval
+from tfdp_layers.accounting.loss_distributions import has_pld, pld_epsilon
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.renyi import estimated_epsilon
 from tfdp_layers.accounting.searching import OutOfReachError, least, most, near, slope_of, within
@@ -300,5 +300,5 @@ def _estimate(counts: Counter[DpEvent], relation: NeighboringRelation, delta: fl
     bound = estimated_epsilon(kept, relation, delta)
     if math.isfinite(interval) and has_pld(kept, relation):
         with contextlib.suppress(MemoryError):
-            bound = min(bound, pld_epsilon(kept, relation, delta, interval * pld_interval(kept)))
+            bound = min(bound, pld_epsilon(kept, relation, delta, coarser=interval))
     return bound

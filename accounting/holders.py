@@ -1,14 +1,14 @@
-"""The ledgers of this process: who holds a file that nothing runs on, and what a fork does to them all."""
+"""The ledgers of this process: who holds a file that nothing runs on, whose copies lag, and what a fork does to all."""
 
 import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LONGEST_WRITE", "for_a_moment", "hold", "let_go"]
+__all__ = ["LONGEST_WRITE", "counted_since", "for_a_moment", "hold", "let_go"]
 
 _ledgers: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _briefly = threading.RLock()
@@ -32,6 +32,23 @@ def let_go(path: Path | None) -> bool | None:
     """
     found = [one._let_go() for one in list(_ledgers) if one.path == path and one._state.held]
     return any(found) if found else None
+
+
+def counted_since(ledger: Any) -> int:
+    """How many more releases a ledger of this process counts of which this one is a copy; 0 where none is known.
+
+    That is the one that opened its entries, or the data set's own: it may have been trained on since.
+    """
+    mine = {entry.uid: entry.steps for entry in ledger.entries}
+    found = [one._state for one in list(_ledgers) if not one.is_same(ledger) and _is_source(one, ledger, mine)]
+    whole = [one for one in found if all((their := one.entries.get(uid)) and their.steps >= mine[uid] for uid in mine)]
+    return max((one.entries.steps - ledger.steps for one in whole), default=0)
+
+
+def _is_source(one: Any, ledger: Any, entries: Collection[str]) -> bool:
+    if ledger.is_copy and not one.is_copy and one.uid == ledger.uid:
+        return True
+    return any(segment.entry in entries for segment in list(one._segments.values()))
 
 
 @contextlib.contextmanager

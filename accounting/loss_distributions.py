@@ -3,14 +3,17 @@
 import contextlib
 import functools
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from dp_accounting import DpEvent, NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution
 
+from tfdp_layers.accounting.convolutions import least_epsilon, points, repeated
 from tfdp_layers.accounting.fixed_size import is_fixed_size, sampled_pld
 from tfdp_layers.accounting.gaussian_events import Counts, is_sampled_gaussian, joined, sampled_gaussian
-from tfdp_layers.accounting.owned_records import owner_pld, shifts
+from tfdp_layers.accounting.owned_records import HAS_PLD, owner_pmf, shifts
 from tfdp_layers.accounting.quiet import quiet
 from tfdp_layers.accounting.rounding import left_of
 from tfdp_layers.sampling.owners import OwnerDpEvent
@@ -20,16 +23,22 @@ __all__ = ["composed_pld", "has_pld", "pld_epsilon", "pld_interval"]
 _MOST_STEP_POINTS = 200_000
 _MOST_COMPOSED_POINTS = 2_000_000
 _MOST_PLDS = 32
-_MOST_KEPT_POINTS = 100_000  # of each: 50 MB together
-_SURELY_DENSE = 10  # 2 ** 10 points are more than dp-accounting keeps in a dict
+_MOST_KEPT_POINTS = 100_000  # of each
+_MOST_KEPT_TOGETHER = 6_000_000  # 48 MB
+_FINER = 4.0  # times: an interval to the next
+_COARSEST = 64.0  # times the finest interval
+_MANY_POINTS, _FEW_POINTS = 60_000, 5_000  # of a grid: more are worth a coarser one first, and fewer save no time
+_SETTLED = 6e-4  # of epsilon: by how much a step to the next interval may lower it, to be the last
 # Of the discretisation: beyond it dp-accounting takes exponentials that overflow. With so little noise RDP does too.
 _LARGEST_INTERVAL = 500.0
 
 
-_kept: "dict[tuple[DpEvent, int, float, bool], privacy_loss_distribution.PrivacyLossDistribution]" = {}
+_kept: "dict[tuple[DpEvent, int, float, bool, int | None], privacy_loss_distribution.PrivacyLossDistribution]" = {}
 
 
-def pld_epsilon(counts: Counts, relation: NeighboringRelation, delta: float, interval: float | None = None) -> float:
+def pld_epsilon(
+    counts: Counts, relation: NeighboringRelation, delta: float, interval: float | None = None, coarser: float = 1.0
+) -> float:
     """Epsilon by privacy loss distributions; infinity where they cannot bound the composition.
 
     Without replacement the one of a step is that of `fixed_size.sampled_pld`. Of delta is left out what the
@@ -37,25 +46,61 @@ def pld_epsilon(counts: Counts, relation: NeighboringRelation, delta: float, int
 
     Args:
         counts, relation, delta: see `smallest_epsilon`.
-        interval: of the discretisation, in units of privacy loss; None chooses it. Every interval gives an upper bound.
+        interval: of the discretisation, in units of privacy loss. Every interval gives an upper bound. None takes ever
+            finer ones, down to that of `pld_interval`, until the next changes little. Each grid holds the points of the
+            one before, so the bounds fall, and their excess to a quarter at least, as a rule (it is of second order: to
+            a sixteenth). So what is left of it is a third of the last fall, 2e-4 of epsilon, or less. Where next to
+            nothing is drawn, a few large losses decide, and a coarse grid will do. The order of the two data sets that
+            costs less is never looked at more closely than shows that it does.
+        coarser: times the interval of None, for an answer that is sooner found and less tight.
     Raises: MemoryError where this machine does not hold the distributions; other accountants may answer.
     Source: Doroshenko et al. 2022, arXiv:2207.04380 (connecting the dots: pessimistic).
     """
-    composed, left = None, left_of(delta, sum(count for _, count in joined(counts)))
-    with contextlib.suppress(ValueError):  # dp-accounting's, where next to nothing is drawn, and rounding shows
-        composed = None if left is None else composed_pld(counts, relation, interval)
-    if composed is None:
+    counts = joined(counts)
+    left = left_of(delta, sum(count for _, count in counts))
+    if left is None or not has_pld(counts, relation):
         return math.inf
-    with quiet():
-        epsilon = float(composed.get_epsilon_for_delta(left))
-    return epsilon if epsilon >= 0 else math.inf
+    finest = coarser * pld_interval(counts) if interval is None else interval
+    refined = partial(_refined, counts=counts, finest=finest, settled=_SETTLED * coarser**2)
+    present, absent = (partial(_epsilon_at, counts, relation, left, order=order) for order in (0, 1))
+    epsilon = refined(present) if interval is None else present(interval)
+    if relation is NeighboringRelation.REPLACE_ONE:  # both orders are one
+        return epsilon
+    return max(epsilon, refined(absent, enough=epsilon))
+
+
+def _refined(
+    cost: Callable[[float], float], counts: Counts, finest: float, settled: float, enough: float = 0.0
+) -> float:
+    """The cost at ever smaller intervals, until it settles, or is enough: each is an upper bound."""
+    most = _extents(counts)[1] / finest
+    times = _COARSEST if most > _MANY_POINTS else 1.0
+    while times > 1.0 and most / times < _FEW_POINTS:
+        times /= _FINER
+    least = math.inf
+    while True:
+        before, least = least, min(least, cost(times * finest))
+        if times <= 1.0 or least <= enough or before - least <= settled * least < math.inf:
+            return least
+        times /= _FINER
+
+
+def _epsilon_at(counts: Counts, relation: NeighboringRelation, delta: float, interval: float, order: int) -> float:
+    """Epsilon of one order of the two data sets, on one grid of losses; infinity where it bounds nothing."""
+    with contextlib.suppress(ValueError), quiet():  # dp-accounting's, where losses are so small that rounding shows
+        composed = composed_pld(counts, relation, interval, order)
+        return math.inf if composed is None else least_epsilon(composed, delta)
+    return math.inf
 
 
 def composed_pld(
-    counts: Counts, relation: NeighboringRelation, interval: float | None = None
+    counts: Counts, relation: NeighboringRelation, interval: float | None = None, order: int | None = None
 ) -> privacy_loss_distribution.PrivacyLossDistribution | None:
     """The (pessimistic) privacy loss distribution of a composition; None where there is none. See `pld_epsilon`.
 
+    Args:
+        interval: None for the finest.
+        order: 0 for what it costs a record that is there, 1 for one that is not, alone; None for both.
     Raises: MemoryError where this machine does not hold it.
     """
     fixed_size = relation is NeighboringRelation.REPLACE_ONE
@@ -68,41 +113,27 @@ def composed_pld(
     with quiet():
         composed = privacy_loss_distribution.identity(interval)
         for event, count in counts:
-            part = _part(event, count, interval, fixed_size)
+            part = _part(event, count, interval, fixed_size, order)
             composed = part if len(counts) == 1 else composed.compose(part)
     return composed
 
 
 def _part(
-    event: DpEvent, count: int, interval: float, fixed_size: bool
+    event: DpEvent, count: int, interval: float, fixed_size: bool, order: int | None
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
     """What one event released `count` times composes to; kept, since a search for noise asks for it again and again."""
-    key = event, count, interval, fixed_size
+    key = event, count, interval, fixed_size, order
     part = _kept.pop(key, None)
     if part is None:
-        single = sampled_pld(*sampled_gaussian(event), interval) if fixed_size else _pld_of(event, interval)
-        part = _repeated(single, count)
-    if max((held.size for held in vars(part).values() if hasattr(held, "size")), default=math.inf) <= _MOST_KEPT_POINTS:
+        single = sampled_pld(*sampled_gaussian(event), interval) if fixed_size else _pld_of(event, interval, order)
+        part = repeated(single, count)
+    if points(part) <= _MOST_KEPT_POINTS:
         _kept[key] = part  # at the end: the one that was not asked for the longest goes first
-        for oldest in list(_kept)[:-_MOST_PLDS]:
-            _kept.pop(oldest, None)
+        spare = sum(points(held) for held in list(_kept.values())) - _MOST_KEPT_TOGETHER
+        for oldest in list(_kept):
+            if spare > 0 and (dropped := _kept.pop(oldest, None)) is not None:
+                spare -= points(dropped)
     return part
-
-
-def _repeated(
-    single: privacy_loss_distribution.PrivacyLossDistribution, count: int
-) -> privacy_loss_distribution.PrivacyLossDistribution:
-    """`single.self_compose(count)`, the same numbers, without the integer of millions of digits.
-
-    Of a distribution of n points in a dict, dp-accounting computes n ** count to choose between dict and array: 1.6 s
-    at a count of a million, twice for each epsilon. From a count of 10 on and two points it always takes the array, so
-    here it gets that at once.
-    """
-    remove, add = getattr(single, "_pmf_remove", None), getattr(single, "_pmf_add", None)
-    if count < _SURELY_DENSE or remove is None or add is None or min(remove.size, add.size) < 2:
-        return single.self_compose(count)
-    parts = [remove.to_dense_pmf()] if add is remove else [remove.to_dense_pmf(), add.to_dense_pmf()]
-    return privacy_loss_distribution.PrivacyLossDistribution(*parts).self_compose(count)
 
 
 def has_pld(counts: Counts, relation: NeighboringRelation) -> bool:
@@ -112,19 +143,33 @@ def has_pld(counts: Counts, relation: NeighboringRelation) -> bool:
     return supported and len(counts) <= _MOST_PLDS
 
 
+def _pld_of(event: DpEvent, interval: float, order: int | None) -> privacy_loss_distribution.PrivacyLossDistribution:
+    """Of one event, under add-or-remove, in one order or both."""
+    probability, multiplier = sampled_gaussian(event)
+    if HAS_PLD and probability < 1.0 and not hasattr(event, "truncated_batch_size"):
+        # dp-accounting's own visits the points one by one.
+        drawn = event if isinstance(event, OwnerDpEvent) else OwnerDpEvent(probability, 1, multiplier)
+        orders = (0, 1) if order is None else (order,)
+        return privacy_loss_distribution.PrivacyLossDistribution(*(owner_pmf(drawn, interval, one) for one in orders))
+    both = _both_of(event, interval)
+    if order is None:
+        return both
+    return privacy_loss_distribution.PrivacyLossDistribution((both._pmf_remove, both._pmf_add)[order])
+
+
 @functools.lru_cache(maxsize=8)
-def _pld_of(event: DpEvent, interval: float) -> privacy_loss_distribution.PrivacyLossDistribution:
-    if isinstance(event, OwnerDpEvent):
-        return owner_pld(event, interval)
+def _both_of(event: DpEvent, interval: float) -> privacy_loss_distribution.PrivacyLossDistribution:
+    probability, multiplier = sampled_gaussian(event)
     if hasattr(event, "truncated_batch_size"):
         return privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
             dataset_size=event.dataset_size,
-            sampling_probability=event.sampling_probability,
+            sampling_probability=probability,
             truncated_batch_size=event.truncated_batch_size,
-            noise_multiplier=event.noise_multiplier,
+            noise_multiplier=multiplier,
             value_discretization_interval=interval,
         )
-    probability, multiplier = sampled_gaussian(event)
+    if HAS_PLD:
+        return sampled_pld(1.0, multiplier, interval)
     return privacy_loss_distribution.from_gaussian_mechanism(
         multiplier, sampling_prob=probability, value_discretization_interval=interval
     )
@@ -137,15 +182,24 @@ def pld_interval(counts: Counts) -> float:
     little noise losses are large, about as 1 / multiplier^2, and so may the interval be: below 0.4 it grows alike (up
     to 1), and epsilon stays within 1e-4 of itself. An epsilon of 1,000 takes a tenth of the points then.
     """
-    finest, widest, composed = 1.0, 0.0, 0.0
-    for event, count in joined(counts):
+    finest = 1.0
+    for event, _ in joined(counts):
         jumps, probabilities = _jumps(event)
         finest = min(finest, 1e-3 * max(1.0, (0.4 * jumps[0]) ** 2), float(probabilities @ jumps) / 10.0)
+    widest, composed = _extents(counts)
+    wanted = max(finest, widest / _MOST_STEP_POINTS, composed / _MOST_COMPOSED_POINTS)
+    return 2.0 ** math.floor(math.log2(wanted))  # Powers of two: equal intervals for nearly equal runs.
+
+
+def _extents(counts: Counts) -> tuple[float, float]:
+    """How far the losses of a step reach at most, and those of the composition."""
+    widest, composed = 0.0, 0.0
+    for event, count in joined(counts):
+        jumps, probabilities = _jumps(event)
         extent = _extent(jumps, probabilities)
         widest = max(widest, extent)
         composed += extent + _drift(jumps, probabilities, count)
-    wanted = max(finest, widest / _MOST_STEP_POINTS, composed / _MOST_COMPOSED_POINTS)
-    return 2.0 ** math.floor(math.log2(wanted))  # Powers of two: equal intervals for nearly equal runs.
+    return widest, composed
 
 
 def _jumps(event: DpEvent) -> tuple[np.ndarray, np.ndarray]:

@@ -12,10 +12,14 @@ from tfdp_layers.accounting.account import Account, account_of
 from tfdp_layers.accounting.digests import digest_of_noisy, first_of
 from tfdp_layers.accounting.ledger import Ledger
 
-__all__ = ["belong", "costs_owed", "forgive", "holders_of", "owe", "owes", "payer_of"]
+__all__ = ["adds_to", "belong", "costs_owed", "forgive", "holders_of", "owe", "owes", "payer_of", "settle"]
 
 _ATTRIBUTE, _PAYER = "_tfdp_owed", "_tfdp_payer"
 """Of a variable: the ledgers of what was put into it last that is known; the account of those that have none."""
+
+_SETTLED = "_tfdp_settled"
+"""Of a variable: by their digests, values that it held at a look. What it cost until then is known of each, so what is
+released later adds nothing to them. Of another variable, that held something else then, this says nothing."""
 
 _Kind = tuple[tuple[Any, ...], str]
 _owing: dict[_Kind, weakref.WeakValueDictionary[int, Any]] = {}
@@ -46,6 +50,18 @@ def owes(array: Any) -> bool:
     """Whether released numbers were put into this variable at some time."""
     held = _owing.get(_kind(array)) if hasattr(array, _ATTRIBUTE) else None
     return held is not None and held.get(id(array)) is array
+
+
+def settle(variable: Any, value: bytes) -> None:
+    """Says that all is known which this variable has to pay for a value that it holds now, by its digest."""
+    if not hasattr(variable, _SETTLED):
+        setattr(variable, _SETTLED, set())
+    getattr(variable, _SETTLED).add(value)
+
+
+def adds_to(variable: Any, value: bytes) -> bool:
+    """Whether what a variable owes now is to be paid for a value, by its digest, that it holds: see `settle`."""
+    return value not in getattr(variable, _SETTLED, ())
 
 
 def forgive(values: Collection[bytes]) -> None:

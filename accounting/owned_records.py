@@ -11,7 +11,7 @@ from scipy import special, stats
 from tfdp_layers.accounting.fixed_size import gaussian_profile
 from tfdp_layers.sampling.owners import OwnerDpEvent
 
-__all__ = ["HAS_PLD", "owner_pld", "owner_profiles", "owner_rdp", "shifts"]
+__all__ = ["HAS_PLD", "owner_pld", "owner_pmf", "owner_profiles", "owner_rdp", "shifts"]
 
 HAS_PLD = hasattr(pld_pmf, "create_pmf_pessimistic_connect_dots_fixed_gap")
 """Whether the installed dp-accounting connects dots of a profile."""
@@ -22,6 +22,7 @@ _MOST_POINTS = 200_000  # of an integral for one order
 _REACH = 15.0  # Deviations beyond which a Gaussian density integrates to less than 1e-50.
 
 
+@functools.lru_cache(maxsize=64)
 def shifts(event: OwnerDpEvent) -> tuple[np.ndarray, np.ndarray]:
     """How many of the owner's records are drawn, 1, 2, ..., and the logarithm of the probability of each."""
     counts = np.arange(1, event.records + 1)
@@ -48,9 +49,14 @@ def owner_profiles(epsilon: Any, event: OwnerDpEvent) -> tuple[np.ndarray, np.nd
 
     Returns: ((n,), (n,)), of (P, Q) and of (Q, P).
     """
+    return owner_profile(epsilon, event, 0), owner_profile(epsilon, event, 1)
+
+
+def owner_profile(epsilon: Any, event: OwnerDpEvent, order: int) -> np.ndarray:
+    """The first or the second of `owner_profiles`."""
     epsilon = np.asarray(epsilon, dtype=np.float64)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        return _with_records(epsilon, event), _without_records(epsilon, event)
+        return _without_records(epsilon, event) if order else _with_records(epsilon, event)
 
 
 def _with_records(epsilon: np.ndarray, event: OwnerDpEvent) -> np.ndarray:
@@ -129,7 +135,6 @@ def _falling(deltas: np.ndarray) -> np.ndarray:
     return np.clip(np.maximum.accumulate(deltas[::-1])[::-1], 0.0, 1.0)
 
 
-@functools.lru_cache(maxsize=8)
 def owner_pld(event: OwnerDpEvent, interval: float) -> privacy_loss_distribution.PrivacyLossDistribution:
     """A pessimistic privacy loss distribution of one step, in both orders; valid for adaptive compositions.
 
@@ -137,21 +142,25 @@ def owner_pld(event: OwnerDpEvent, interval: float) -> privacy_loss_distribution
         interval: of the grid, in units of privacy loss. Every interval gives an upper bound.
     Source: Doroshenko et al. 2022, arXiv:2207.04380, Algorithm 1 (connecting the dots of `owner_profiles`).
     """
-    top = [math.ceil(_largest_loss(event, order) / interval) for order in (0, 1)]
-    parts = []
-    for order in (0, 1):
-        low, high = -top[1 - order], top[order]
-        deltas = owner_profiles(np.arange(low, high + 1) * interval, event)[order]
-        parts.append(pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, deltas))
-    return privacy_loss_distribution.PrivacyLossDistribution(*parts)
+    return privacy_loss_distribution.PrivacyLossDistribution(*(owner_pmf(event, interval, order) for order in (0, 1)))
 
 
+@functools.lru_cache(maxsize=16)
+def owner_pmf(event: OwnerDpEvent, interval: float, order: int) -> pld_pmf.PLDPmf:
+    """That of one order, 0 for records that are there and 1 for those that are not: see `owner_pld`."""
+    top = [math.ceil(_largest_loss(event, each) / interval) for each in (0, 1)]
+    low, high = -top[1 - order], top[order]
+    deltas = owner_profile(np.arange(low, high + 1) * interval, event, order)
+    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, deltas)
+
+
+@functools.lru_cache(maxsize=64)
 def _largest_loss(event: OwnerDpEvent, order: int) -> float:
     """An epsilon at which delta is below `_TAIL`."""
     epsilon = 1.0
 
     def delta(at: float) -> float:
-        return float(owner_profiles(np.array([at]), event)[order][0])
+        return float(owner_profile(np.array([at]), event, order)[0])
 
     while delta(epsilon) > _TAIL:
         epsilon *= 1.25

@@ -6,6 +6,10 @@ from tfdp_layers.accounting.numeric_sparse import NumericSparse
 
 __all__ = ["assumptions", "covered", "exclusions"]
 
+_LATER = (
+    " If what was released later (by a next fit, another trial, an evaluation of later weights) decided that these"
+    " weights were kept, all of that counts, too: state the ledger that counts it."
+)
 _ASSUMPTIONS = (
     "One record is one person; someone with several records is protected less.",
     "The number of records and the batch size count as public, whether they were given or fit counted them: both stand"
@@ -20,7 +24,7 @@ _ASSUMPTIONS = (
     " beside it, turn its gradient around.",
     "No setting was chosen by looking at unprotected numbers of this or an earlier run on the same data.",
     "All that was released of these data is in this ledger: a model of the same data whose training another ledger"
-    " counts (of a comparison, of each fold) adds its epsilon to this one.",
+    " counts (of a comparison, of each fold) adds its epsilon to this one." + _LATER,
 )
 _UNIT_ASSUMPTIONS = (
     "The {unit} of each record is as the ids that training was given say, which mean the same {unit} in all that this"
@@ -59,7 +63,7 @@ _EXCLUSIONS = (
     "Training loss and training metrics, also in the progress bar and in logs.",
     "Gradient norms and clipped fractions.",
     "The number of records drawn in a step, also where padded sizes or step times show it.",
-    "Error messages about records.",
+    "Error messages and warnings about records.",
     "Predictions of private records, and how many of them are right: both are computed from these records anew.",
 )
 
@@ -69,14 +73,14 @@ _PARTY_ASSUMPTIONS = (
     "The initial weights do not depend on the party's data, or their own privacy cost is in this ledger.",
     "The keys of noise and selection are secret and were used once.",
     "All that was released of these data is in this ledger: where they take part under two names, or a person's records"
-    " are at several parties, the epsilons add up.",
+    " are at several parties, the epsilons add up." + _LATER,
 )
 _ASSUMED = {NumericSparse.unit: _PARTY_ASSUMPTIONS, "unit": _UNIT_ASSUMPTIONS, "owner": _OWNER_ASSUMPTIONS}
 _PARTY_COVERED = "every upload of this party, what the server and the other parties compute from them, and epsilon"
 _PARTY_EXCLUSIONS = (
     "The party's local weights, and its training loss and metrics.",
     "How long its training and selection take.",
-    "Error messages about its records.",
+    "Error messages and warnings about its records.",
 )
 
 

@@ -7,14 +7,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from tfdp_layers.accounting.account import Account, account_of
-from tfdp_layers.accounting.digests import digest_of_noisy
+from tfdp_layers.accounting.digests import digest_of_noisy, unchanged
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.loads import Load, is_loading, loading
-from tfdp_layers.accounting.owing import costs_owed, forgive, holders_of, owe, owes, payer_of
+from tfdp_layers.accounting.owing import adds_to, costs_owed, forgive, holders_of, owe, owes, payer_of, settle
 from tfdp_layers.accounting.passing import Passing
 
 __all__ = [
     "are_unpaid",
+    "begin_with",
     "costs_of",
     "disown",
     "forget",
@@ -44,7 +45,10 @@ _passing = Passing()
 """Values that a training passed through and may have handed out: what its account holds pays for them."""
 
 _public: set[bytes] = set()
-"""By their digests, values that trainings began with, or that were declared public: a variable may be reset to them."""
+"""By their digests, values that were declared public: they cost nothing, whichever variable is set to them."""
+
+_seen: dict[bytes, bool] = {}
+"""By their digests, values that cost nothing when they were seen first: whether anything was released before that."""
 
 _changed: set[bytes] = set()
 """By their digests, those released values that something else than a training made of what it had released."""
@@ -53,7 +57,7 @@ _later: list[Load] = []
 """What is remembered once somebody asks, and they are there: weights that are being loaded."""
 
 
-def remember(ledger: Ledger, arrays: Iterable[Any]) -> None:
+def remember(ledger: Ledger, arrays: Iterable[Any], changed: bool | None = False) -> None:
     """Remembers what these values cost, to recognise copies of them.
 
     For values with noise in them: initial ones are full of none, and equal ones arise elsewhere, too. Variables among
@@ -62,30 +66,56 @@ def remember(ledger: Ledger, arrays: Iterable[Any]) -> None:
     Args:
         ledger: what it holds now; what it counts later is not theirs.
         arrays: objects that NumPy reads, variables of TensorFlow among them.
+        changed: says that something else may have made them of what a training released: then they may be made of
+            more than this ledger counts, and whoever else holds them pays, too. Not of what is known otherwise. False:
+            a training ended with them. None: neither.
     """
     cost, arrays = ledger.copy(), list(arrays)
     for digest in map(digest_of_noisy, arrays):
         if digest is not None:
+            if changed is False:
+                _changed.discard(digest)
+            elif changed and digest not in _released:
+                _changed.add(digest)
             _released[digest] = _together(cost, _released.get(digest, ()))
-            _changed.discard(digest)
     owe(arrays, (cost,))
 
 
-def remember_public(arrays: Iterable[Any], declared: bool = False, but: Collection[bytes] = ()) -> None:
-    """Says that these values cost nothing, also in a variable that is reset to them: but for those known as released.
+def remember_public(arrays: Iterable[Any]) -> None:
+    """Says that these values cost nothing, in whichever variable: on somebody's word, but for what trainings released.
 
-    Of variables into which something was released already it is somebody's word.
-
-    Args:
-        declared: also of values that no training ended with, and that were seen in such a variable.
-        but: not of these, by their digests.
+    What something else made of released numbers is somebody's word, too.
     """
-    for digest in known_values(arrays).difference(but):
-        if declared and digest in _changed:
+    for digest in known_values(arrays):
+        if digest in _changed:
             _changed.discard(digest)
             _released.pop(digest, None)
-        if digest and digest not in _released and _passing.account_of(digest) is None:
+        if digest and not _is_paid(digest):
             _public.add(digest)
+
+
+def begin_with(variables: Iterable[Any], loaded: bool = False, but: Collection[bytes] = ()) -> None:
+    """Remembers what these variables hold that cost nothing: as they are reset to it, they have nothing to pay for it.
+
+    Of other variables, into which something was released when it was seen here first, that says nothing: it may be
+    made of what these hold. To be asked after `costs_of`, which says what is known of it.
+
+    Args:
+        loaded: says that a file brought it, and says that it cost nothing. Then it is so also in variables into which
+            something was released; not of what was seen in this process first, and after a release.
+        but: not of these values, by their digests.
+    """
+    for one in variables:
+        digest = digest_of_noisy(one)
+        if digest is None or digest in but or _is_paid(digest) or not (loaded or not owes(one)):
+            continue
+        late = _seen.setdefault(digest, bool(_released) and not loaded)
+        if not (late and owes(one)):
+            settle(one, digest)
+
+
+def _is_paid(digest: bytes) -> bool:
+    return digest in _released or _passing.account_of(digest) is not None
 
 
 def remember_held(arrays: Iterable[Any]) -> None:
@@ -124,34 +154,48 @@ def costs_of(arrays: Iterable[Any], known: Ledger | None = None, *, later: bool 
     """
     if later:
         remember_now()
-    for array in arrays if _released or _passing else ():
-        digest = digest_of_noisy(array) or b""
-        costs, passing = _released.get(digest, ()), _passing.account_of(digest)
-        if passing is not None and (not costs or digest in _changed):  # what a look found may be a part of it
-            costs = (passing.ledger, *costs)
-        held = () if costs or not digest else _held_now(array, digest)
-        costs = costs or held
-        if costs and not owes(array):
-            owe([array], costs)
-        if held or len(costs) < 2 or known is None or not any(map(known.counts, costs)):
-            yield from costs
+    found: list[Ledger] = []
+    if _released or _passing:
+        with unchanged():
+            for array in arrays:
+                found += _costs_of_one(array, known)
+    yield from found
+
+
+def _costs_of_one(array: Any, known: Ledger | None) -> tuple[Ledger, ...]:
+    """See `costs_of`. A value that a training ended with cost what that did; of others all pay who hold them."""
+    digest = digest_of_noisy(array) or b""
+    costs, passing = _released.get(digest, ()), _passing.account_of(digest)
+    held: tuple[Ledger, ...] = ()
+    if passing is not None and (not costs or digest in _changed):  # what a look found may be a part of it
+        held = (passing.ledger,)
+    if digest and (digest in _changed or not (costs or held)):
+        held += _held_now(array, digest)
+    if (costs or held) and not owes(array):
+        owe([array], (*costs, *held))
+    told = len(costs) > 1 and known is not None and any(map(known.counts, costs))
+    return held if told else (*costs, *held)
 
 
 def _held_now(array: Any, digest: bytes) -> tuple[Ledger, ...]:
     """What a value costs that no training ended with, and that variables hold which owe for it; it is remembered.
 
-    Of a training that goes on it is its own, and nothing else is looked for.
+    But for those that held it at an earlier look, of which that is known. Of a training that goes on it is its own, and
+    nothing else is looked for.
     """
     if digest in _public or digest in _disowned:
         return ()
     found: list[Ledger] = []
     own = payer_of(array) if owes(array) else None
     for holder in [array] if own is not None and own.trains else holders_of(array):
+        if not adds_to(holder, digest):
+            continue
         account, costs = payer_of(holder), costs_owed(holder)
         if costs and (account is None or not (account.trains or account.unpaid)):
             for cost in costs:
                 _released[digest] = _together(cost.copy(), _released.get(digest, ()))
             _changed.add(digest)
+            settle(holder, digest)
         elif account is not None and holder is not array:
             _passing.remember([digest], account)
         found += costs
@@ -183,12 +227,13 @@ def are_unpaid(arrays: Iterable[Any]) -> bool:
 
 def remember_copies(arrays: Iterable[Any], copies: Iterable[Any]) -> None:
     """Remembers numbers that were computed from others: where something was released into these, it made those."""
-    made = list(copies)
+    arrays, made = list(arrays), list(copies)
+    changed = True if any(map(is_changed_value, arrays)) else None
     for array in arrays:
         account = account_of(array)
         ledgers = [account.ledger] if account is not None and account.ledger.updates else []
         for ledger in (*ledgers, *costs_of([array])):
-            remember(ledger, made)
+            remember(ledger, made, changed)
 
 
 def is_paid_for(array: Any) -> bool:

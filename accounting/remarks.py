@@ -33,6 +33,12 @@ _SAID = {
         "The loop of a training that this ledger counts called another function than its counted step: what that took"
         " of the data is in no ledger, and without noise.",
     ),
+    "ordinary": (
+        "steps of an ordinary optimizer",
+        "Weights from which a training began that this ledger counts had taken steps of an ordinary optimizer, without"
+        " noise. What these tell of the records that they saw is not in this statement; if those were public, nothing"
+        " is lost.",
+    ),
     KEPT: (
         "while a training ran, after",
         "Of a training that this ledger counts, it holds what was counted when weights were kept in the middle. If how"

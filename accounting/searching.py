@@ -25,8 +25,9 @@ def least(cost: Callable[[float], float], target: float, guess: float, tolerance
         stride = min(stride**2, 2.0)
         if high > _MOST_NOISE:
             raise OutOfReachError(
-                f"No noise multiplier up to {_MOST_NOISE:g} reaches target_epsilon={target!r}. Use a larger target or"
-                " delta, or fewer steps."
+                f"No noise multiplier up to {_MOST_NOISE:g} can be shown to reach target_epsilon={target!r}. Less noise"
+                " may do: of a very small epsilon and delta together the accountants can show nothing, since they count"
+                " what their own numbers round as cost. Use a larger target or delta, or fewer steps."
             )
     low = high / stride
     while high > LEAST_NOISE and cost(max(low, LEAST_NOISE)) <= target:

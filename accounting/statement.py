@@ -13,6 +13,7 @@ from tfdp_layers.accounting.accountant import epsilon as epsilon_of
 from tfdp_layers.accounting.accountant import nominal_epsilon
 from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.accounting.events import GENERATORS
+from tfdp_layers.accounting.holders import counted_since
 from tfdp_layers.accounting.ledger import Entry, Ledger
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.reach import assumptions, covered, exclusions
@@ -166,6 +167,7 @@ class Statement(Shown):
             void=_void(entries, float(spent)),
             notes=(
                 *_of_other_ledgers(ledger, spent.delta),
+                *_of_later(ledger),
                 *_notes(entries, spent.delta, word),
                 *told(ledger.noted, remarks),
             ),
@@ -270,6 +272,17 @@ def _of_other_ledgers(ledger: Ledger, delta: float) -> tuple[str, ...]:
     return (
         f"These records, or some of them, were given to {count} other ledger{'s' * (count > 1)} of the same process,"
         f" which this statement does not count. {cost}",
+    )
+
+
+def _of_later(ledger: Ledger) -> tuple[str, ...]:
+    """What a ledger of this process counted after this copy of it was made: a copy knows nothing of that."""
+    if not (more := counted_since(ledger)):
+        return ()
+    return (
+        f"The ledger of this process that counts these trainings has counted {more:,} more release{'s' * (more > 1)}"
+        " since this copy of it was made. If they decided that these weights were kept, they count, too: state that"
+        " ledger.",
     )
 
 

@@ -51,9 +51,18 @@ def read_stored_ledger(store: Any) -> tuple[dict[str, Any], Ledger | None]:
     Returns:
         The variables without the ledger, for Keras, and the ledger: None where none was saved with them.
     Raises:
-        LedgerError: what was saved is not a whole ledger.
+        LedgerError: what was saved is not a whole ledger, or was put elsewhere.
     """
-    variables = {name: store[name] for name in store.keys()}  # noqa: SIM118 (an h5 group is no dict)
+    try:
+        variables = {name: store[name] for name in store.keys()}  # noqa: SIM118 (an h5 group is no dict)
+    except ValueError as error:
+        if "vars" not in store.keys():  # noqa: SIM118
+            raise
+        raise LedgerError(
+            "keras.saving.KerasFileEditor wrote this file, it seems: that puts the ledger, and a model's other own"
+            " variables, where Keras does not look for them, and leaves out what objects inside of others hold. Load"
+            " the file that model.save or model.save_weights wrote, and change weights by set_weights."
+        ) from error
     stored = variables.pop(STORED_LEDGER, None)
     return variables, None if stored is None else Ledger.from_json(_decoded(stored))
 

@@ -60,7 +60,7 @@ def nothing_released():
     """As in a process of its own: equal weights, or records, of other tests are not those of this one."""
     if "tfdp_layers.accounting.released" in sys.modules:
         released, owing = (sys.modules[f"tfdp_layers.accounting.{name}"] for name in ("released", "owing"))
-        for known in (released._released, released._public, released._changed, owing._owing):
+        for known in (released._released, released._public, released._seen, released._changed, owing._owing):
             known.clear()
         released._passing = type(released._passing)()
     if "tfdp_layers.accounting.sightings" in sys.modules:

@@ -54,6 +54,29 @@ def held_by(variable: keras.Variable) -> Any:
     return variable if held is None else held
 
 
+def variables_held(layer: keras.layers.Layer) -> list[Any]:
+    """The variables of Keras or TensorFlow that a layer itself has as attributes, also in lists, dicts and modules.
+
+    Keras lists those that it made; files of `export` hold all of them. Left out are those of layers inside, of metrics
+    and of optimizers.
+    """
+    found, seen, left = list[Any](), set[int](), list(vars(layer).values())
+    while left:
+        one = left.pop()
+        if id(one) in seen or isinstance(one, (keras.layers.Layer, keras.metrics.Metric, keras.optimizers.Optimizer)):
+            continue
+        seen.add(id(one))
+        if isinstance(one, tf.Variable | keras.Variable):
+            found.append(one)
+        elif isinstance(one, dict):
+            left += one.values()
+        elif isinstance(one, list | tuple | set):
+            left += one
+        elif isinstance(one, tf.__internal__.tracking.AutoTrackable):
+            left += vars(one).values()
+    return found
+
+
 def trained_weights(layer: keras.layers.Layer) -> list[Any]:
     """The weights inside a layer that a model around it trains.
 

@@ -10,7 +10,8 @@ from scipy.stats import norm
 from helpers.accounting_tools import ledger_of, release_of
 from helpers.variants import slow_but
 from tfdp_layers.accounting import EpsilonCurve, GroupNoise, Ledger, Release, composition, epsilon, loss_distributions
-from tfdp_layers.accounting.loss_distributions import pld_epsilon, pld_interval
+from tfdp_layers.accounting.convolutions import points
+from tfdp_layers.accounting.loss_distributions import composed_pld, pld_epsilon, pld_interval
 from tfdp_layers.accounting.renyi import convert_rdp, rdp_curve, rdp_epsilon, zcdp_epsilon
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 
@@ -231,14 +232,9 @@ def test_large_epsilons_take_few_points_and_stay_exact(multiplier):
     )  # above the truth by a hair; 16 times would tell
 
 
-@pytest.mark.parametrize(
-    ("sampling", "examples", "noise"),
-    [(Poisson(1), 10**15, 1.0), (FixedSize(1), 10**7, 0.02)],
-    ids=["poisson", "fixed"],
-)
-def test_where_next_to_nothing_is_drawn_another_accountant_answers(sampling, examples, noise):
+def test_where_next_to_nothing_is_drawn_another_accountant_answers():
     """Privacy loss distributions round there, and dp-accounting raises."""
-    release = Release((GroupNoise("weights", 1.0, noise),), sampling, examples)
+    release = Release((GroupNoise("weights", 1.0, 0.02),), FixedSize(1), 10**7)
     ledger = Ledger()
     ledger.reserve(ledger.begin(release), 10)
     found = epsilon(ledger, 1e-9)
@@ -246,18 +242,24 @@ def test_where_next_to_nothing_is_drawn_another_accountant_answers(sampling, exa
     assert 0.0 <= found < math.inf
 
 
+def test_where_a_draw_is_rarer_than_delta_nothing_is_spent():
+    """dp-accounting's own distribution of such a draw rounds, and it raises."""
+    ledger = ledger_of(Release((GroupNoise("weights", 1.0, 1.0),), Poisson(1), 10**15), 10)
+    assert (epsilon(ledger, 1e-9), epsilon(ledger, 1e-9).accountant) == (0.0, "PLD")
+
+
 @pytest.mark.parametrize("sampling", [Poisson(60), FixedSize(60)], ids=lambda one: one.kind)
 def test_what_was_released_before_is_composed_once_and_gives_the_same_epsilon(sampling, monkeypatch):
     """A search for noise asks for the epsilon of much the same ledger dozens of times: a fifth `fit` took seconds."""
-    made, repeated = [], loss_distributions._repeated
-    monkeypatch.setattr(loss_distributions, "_repeated", lambda one, count: made.append(count) or repeated(one, count))
+    made, repeated = [], loss_distributions.repeated
+    monkeypatch.setattr(loss_distributions, "repeated", lambda one, count: made.append(count) or repeated(one, count))
     monkeypatch.setattr(loss_distributions, "_kept", {})
     relation, before = sampling.relation, [release_of(sampling, z).event() for z in (1.0, 1.1, 1.2)]
     found = []
     for multiplier in (2.0, 2.1, 2.2):
         counts = tuple((event, 20) for event in (*before, release_of(sampling, multiplier).event()))
         found.append((counts, pld_epsilon(counts, relation, 1e-5, 2e-2)))
-    assert len(made) == 3 + 3
+    assert len(made) == (3 + 3) * (2 if sampling.kind == "poisson" else 1)  # both orders, where they are two
     for counts, value in found:
         loss_distributions._kept.clear()
         assert pld_epsilon(counts, relation, 1e-5, 2e-2) == value
@@ -265,10 +267,12 @@ def test_what_was_released_before_is_composed_once_and_gives_the_same_epsilon(sa
 
 def test_few_compositions_are_kept_and_no_large_one(monkeypatch):
     monkeypatch.setattr(loss_distributions, "_kept", {})
-    monkeypatch.setattr(loss_distributions, "_MOST_PLDS", 2)
     counts = [((release_of(Poisson(60), 1.0 + 0.1 * k).event(), 20),) for k in range(3)]
-    for one in (*counts, counts[1]):
-        pld_epsilon(one, Poisson.relation, 1e-5, 1e-2)
+    made = [composed_pld(one, Poisson.relation, 1e-2, order=0) for one in (*counts, counts[1])]
+    assert made[3] is made[1]
+    assert [key[0] for key in loss_distributions._kept] == [counts[k][0][0] for k in (0, 2, 1)]
+    monkeypatch.setattr(loss_distributions, "_MOST_KEPT_TOGETHER", sum(points(one) for one in made[1:3]))
+    composed_pld(counts[1], Poisson.relation, 1e-2, order=0)
     assert [key[0] for key in loss_distributions._kept] == [counts[2][0][0], counts[1][0][0]]
     monkeypatch.setattr(loss_distributions, "_MOST_KEPT_POINTS", 10)
     loss_distributions._kept.clear()

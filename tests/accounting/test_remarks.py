@@ -13,7 +13,7 @@ from tfdp_layers.accounting.choice import kept_in_the_middle
 from tfdp_layers.accounting.history import History
 from tfdp_layers.accounting.remarks import KEPT, KINDS, kinds_of, told
 from tfdp_layers.callbacks import turns
-from tfdp_layers.models import kept, steered
+from tfdp_layers.models import earlier, kept, steered
 from tfdp_layers.sampling import Poisson
 
 STEP = release_of(Poisson(600), 1.0)
@@ -106,6 +106,7 @@ def test_every_sentence_of_a_model_has_a_kind_that_its_ledger_says():
         "steered": [STEERED],
         "changed": [f"The callback A changed the weights. {steered.CHANGED}", left.CHANGED_ELSEWHERE],
         "called": [f"The loop of fit called {turns._ANOTHER}"],
+        "ordinary": [earlier._NOTE],
         KEPT: [kept._MIDDLE],
     }
     assert list(sentences) == list(KINDS)

@@ -19,6 +19,7 @@ from tfdp_layers.accounting import (
     epsilon,
 )
 from tfdp_layers.accounting.planning import PlannedRun, RunPlan
+from tfdp_layers.accounting.reach import assumptions
 from tfdp_layers.accounting.token_selection import TokenSelection
 from tfdp_layers.accounting.wording import meaning
 from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
@@ -56,6 +57,37 @@ def test_a_statement_says_what_whom_and_how(sampling, words):
     assert "NOT HOLD" not in text
     assert "Note:" not in text
     assert max(map(len, str(statement).splitlines())) < 100
+
+
+def test_every_statement_assumes_that_nothing_later_decided_which_weights_were_kept():
+    """Of several fits, the file of the best is saved between two: it cannot know what the choice cost."""
+    said = "decided that these weights were kept, all of that counts, too"
+    statement = Statement.from_ledger(ledger_of(release_of(Poisson(600), 1.0), 3), 1e-5)
+    for text in (str(statement), json.loads(statement.to_json())["assumptions"][-1]):
+        assert said in " ".join(text.split())
+    for unit in ("", "record", "unit", "owner", "party"):
+        assert said in " ".join(assumptions(unit, "patient", (), replaced=False))
+
+
+LATER = "has counted 4 more releases since this copy of it was made"
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_copy_says_how_much_its_ledger_counted_since_where_that_is_here(named):
+    ledger = Ledger(dataset="people") if named else Ledger()
+    token = ledger.begin(release_of(Poisson(600), 1.0))
+    ledger.reserve(token, 3)
+    copied = ledger.copy()
+    taken_over = Ledger()
+    taken_over.merge(copied)
+    assert all(Statement.from_ledger(one, 1e-5).notes == () for one in (ledger, copied, taken_over))
+    ledger.reserve(token, 4)
+    for one in (copied, taken_over):
+        assert LATER in Statement.from_ledger(one, 1e-5).notes[0]
+    taken_over = Ledger() if named else taken_over
+    taken_over.reserve(taken_over.begin(release_of(Poisson(600), 2.0)), 1)  # what went on by itself is no copy
+    for one in (ledger, ledger.copy(), taken_over):
+        assert Statement.from_ledger(one, 1e-5).notes == ()
 
 
 def test_json_holds_the_same_facts():

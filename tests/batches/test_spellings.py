@@ -7,9 +7,11 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 import tfdp_layers as tfdp
-from tfdp_layers.batches.spellings import warn_of_spellings
+from tfdp_layers.batches.spellings import _WAYS, warn_of_spellings
 
 PEOPLE = np.arange(200) // 4
 X = np.random.default_rng(0).normal(size=(200, 3)).astype("float32")
@@ -105,3 +107,19 @@ def test_it_is_said_wherever_ids_are_given(name):
     argument, call = CALLS[name]
     with pytest.warns(UserWarning, match=rf"different ids in `{argument}` become .*nothing is lost\.$"):
         call()
+
+
+@given(
+    st.lists(
+        st.text(st.sampled_from("aAß\u00e9\u0301 \t\n\r\x1c\x85\xa0.0١7") | st.characters(), min_size=1), min_size=1
+    )
+)
+@settings(max_examples=60, deadline=None)
+@example([" ", "a b"])
+@example(["a\nb"])
+@example(["a\0 b"])
+def test_whether_any_is_written_so_is_asked_of_all_at_once(texts):
+    """Nothing is overlooked by what makes it fast."""
+    for way, any_so, _, _ in _WAYS:
+        if any(way(one) != one for one in texts):
+            assert any_so("\0".join(["", *texts, ""]))

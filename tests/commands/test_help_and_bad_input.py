@@ -92,6 +92,7 @@ BAD = [
     (["epsilon", *RUN], "--noise-multiplier is needed"),
     (["epsilon", *RUN, "--noise-multiplier", "0"], "above 0"),
     (["epsilon", *RUN, "--noise-multiplier", "1", "--examples", "100"], "larger than the data"),
+    (["epsilon", *RUN, "--noise-multiplier", "1", "--records-per-owner", "99999999"], "more than all records"),
     (["epsilon", "--noise", "1"], "Did you mean --noise-multiplier 1?"),
     (["calibrate", *RUN], "--epsilon is needed"),
     (["calibrate", *RUN, "--epsilon", "-2"], "above 0"),
@@ -100,7 +101,9 @@ BAD = [
     (["bench", "--keras-model", "file"], "model.save('model.keras') wrote"),
     (["tune", "--epsilon", "2", "--dataset", "digits", "--vary", "learning_rate=2:1"], "0 < LOW < HIGH"),
     (["tune", "--epsilon", "2", "--dataset", "digits", "--vary", "learning_rate=0:1"], "0 < LOW < HIGH"),
+    (["calibrate", *RUN, "--epsilon", "2", "--records-per-owner", "99999999"], "more than all records"),
     (["plan", "--examples", "9"], "--epsilon is needed"),
+    (["plan", "--examples", "9", "--epsilon", "2", "--records-per-owner", "10"], "more than all records"),
     (["plan", "--examples", "9", "--epsilon", "2", "--batch-sizes", "10"], "fits into 9 records"),
 ]
 

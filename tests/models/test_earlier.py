@@ -1,10 +1,13 @@
 """Weights that an ordinary optimizer trained before bring a warning: nobody knows on whose records it did."""
 
+import copy
+import gc
 import warnings
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 
@@ -64,6 +67,83 @@ def test_a_public_training_is_declared_and_one_more_step_is_named_again():
     base.fit(X, Y, batch_size=8, verbose=0)
     (message,) = said(tfdp.make_private, base)
     assert "took 4 steps" in message
+
+
+NOTE = "took steps of an ordinary optimizer, without noise"
+
+
+def noted(model):
+    return sum(NOTE in note for note in model.privacy_statement(1e-2).notes)
+
+
+def private(base=None):
+    model = tfdp.make_private(plain() if base is None else base)
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
+    return model
+
+
+def fit(model):
+    model.fit(X, Y, batch_size=4, verbose=0)
+    return model
+
+
+def around(model):
+    """An ordinary training of a model around a private one."""
+    outer = keras.Sequential([keras.Input((3,)), model])
+    outer.compile("adam", "mse")
+    outer.fit(X, Y, batch_size=8, verbose=0)
+    return outer
+
+
+def by_a_tape(model):
+    optimizer = keras.optimizers.SGD(0.1)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((model(X) - Y) ** 2)
+    optimizer.apply_gradients(zip(tape.gradient(loss, model.trainable_weights), model.trainable_weights, strict=True))
+    return optimizer
+
+
+@pytest.mark.parametrize("train", [around, by_a_tape])
+def test_what_trained_a_private_model_before_its_first_fit_stays_in_all_its_statements(train, tmp_path):
+    """`fit` warned, of what nothing said afterwards; and the file that was saved before it said nothing anywhere."""
+    model = private()
+    by = train(model)
+    assert noted(model) == 1
+    model.save(tmp_path / "first.keras")
+    fit(model).save(tmp_path / "then.keras")
+    del by
+    for one in (model, copy.deepcopy(model), tfdp.load_model(tmp_path / "then.keras")):
+        assert noted(one) == 1
+    assert noted(fit(tfdp.load_model(tmp_path / "first.keras"))) == 1
+    assert "ordinary" in model.ledger.noted
+
+
+@pytest.mark.parametrize("make", [tfdp.make_private, clipped])
+def test_what_make_private_warns_of_is_said_of_the_model_that_it_made_once(make):
+    base = plain(1)
+    model = make(base)
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
+    del base
+    gc.collect()
+    assert noted(model) == noted(tfdp.make_private(model)) == 1
+    assert noted(fit(model)) == 1
+
+
+def test_what_is_declared_public_before_fit_or_took_no_step_is_not_said(tmp_path):
+    base = plain(1)
+    model = private(base)
+    tfdp.public(base)
+    assert noted(model) == 0
+    base.load_weights(written(plain(), tmp_path / "w.weights.h5"))
+    for layer in model.layers:
+        layer.set_weights([weight + 1 for weight in layer.get_weights()])
+    assert noted(fit(model)) == noted(fit(private())) == 0
+    assert model.ledger.noted == frozenset()
+
+
+def written(model, path):
+    model.save_weights(path)
+    return path
 
 
 def test_what_took_no_step_or_is_private_has_nothing_to_declare():

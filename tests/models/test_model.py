@@ -137,12 +137,18 @@ def test_a_cloned_functional_model_trains_with_a_ledger_of_its_own(make):
     assert model.ledger.steps == 3
 
 
+def several():
+    """Of newer versions of Keras: it has no rate of its own, and picks an optimizer for each weight."""
+    return keras.optimizers.MultiOptimizer(keras.optimizers.OptimizerMap(keras.optimizers.SGD()))
+
+
 def test_what_an_optimizer_may_wrap():
     noisy = tfdp.optimizers.NoisyOptimizer
     for bad, message in [
         (keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD()), "scales losses"),
         (keras.optimizers.SGD(gradient_accumulation_steps=2), "gradient_accumulation_steps"),
         (noisy("sgd", 1.0), "private already"),
+        *([(several(), "several optimizers inside")] if hasattr(keras.optimizers, "MultiOptimizer") else []),
     ]:
         with pytest.raises(ValueError, match=message):
             noisy(bad, 1.0)

@@ -119,3 +119,31 @@ def test_people_stay_whole_and_records_without_doubles_are_ids_themselves():
 def test_what_is_no_id_or_share_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("split", [held_out, folds])
+@pytest.mark.parametrize("kind", [str, bytes])
+def test_numbers_that_pandas_wrote_with_a_point_are_told_of(split, kind):
+    """One id that is missing makes its column float, and everybody's text another: the split is a new one."""
+    written = [f"{one}.0" if kind is str else b"%d.0" % one for one in range(100, 150)]
+    with pytest.warns(UserWarning, match=r"whole numbers with .0 behind them.*'Int64'.*nothing is lost"):
+        split(written)
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        ["1.0", "1.1", "2.0"],
+        ["1.2.0", "2.0"],
+        ["v1.0", "2.0"],
+        ["1.0", "a"],
+        [".0", "1.0"],
+        [7, 8],
+        ["7", "8"],
+        [b"7.5"],
+    ],
+)
+def test_other_ids_are_split_without_a_word(ids):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        held_out(ids)

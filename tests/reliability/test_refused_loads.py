@@ -158,3 +158,12 @@ def test_an_ordinary_model_around_private_ones_is_told_how_to_state_them(tmp_pat
     with pytest.raises(ValueError, match="what private models and layers of this library in it cost goes along"):
         tfdp.load_model(path)
     assert tfdp.make_private(keras.saving.load_model(path)).ledger.steps == 3
+
+
+def test_what_keras_file_editor_wrote_is_told_by_name(path, tmp_path):
+    """It moves a model's own variables, the ledger among them, though nothing was edited."""
+    keras.saving.KerasFileEditor(str(path)).save(tmp_path / "edited.weights.h5")
+    model = private(units=5)
+    with pytest.raises(ValueError, match=r"KerasFileEditor wrote this file.*Load the file that model\.save"):
+        model.load_weights(tmp_path / "edited.weights.h5")
+    assert model.ledger.steps == 0

@@ -68,8 +68,8 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     Guarantee: every batch is a fresh draw (of `Cyclic`: the next batch of its one order), whatever index is asked for:
     a loader may fetch an item twice, prefetch or shuffle and nothing is replayed. The generator is keyed by the
     operating system unless `seed` is given (tests only: it voids the statement). Safe to use from several threads. Not
-    covered: error messages about the records, which are computed from them without noise, and class or sample weights
-    computed from private data.
+    covered: error messages and warnings about the records, which are computed from them without noise, and class or
+    sample weights computed from private data.
 
     Raises: ValueError, before anything is drawn, for records, weights or sizes that cannot be used; TypeError on
     pickling or copying and RuntimeError in a forked process, because a copied generator would replay its draws.

@@ -24,21 +24,32 @@ def _zeros(one: str) -> str:
     return one.lstrip("0")
 
 
-_WAYS: tuple[tuple[Callable[[str], str], str, str], ...] = (
-    (_form, "Unicode's forms of a character", "unicodedata.normalize('NFKC', {})"),
-    (_blanks, "blanks", "' '.join({}.split())"),
-    (str.casefold, "upper and lower case", "{}.casefold()"),
-    (_whole, ".0 at the end", "{}.removesuffix('.0')"),
-    (_zeros, "leading zeros", "{}.zfill(40)"),
+_WAYS: tuple[tuple[Callable[[str], str], Callable[[str], bool], str, str], ...] = (
+    (
+        _form,
+        lambda texts: not texts.isascii(),
+        "Unicode's forms of a character",
+        "unicodedata.normalize('NFKC', {})",
+    ),
+    (_blanks, lambda texts: len(texts.split()) > 1, "blanks", "' '.join({}.split())"),
+    (
+        str.casefold,
+        lambda texts: not texts.isascii() or texts.lower() != texts,
+        "upper and lower case",
+        "{}.casefold()",
+    ),
+    (_whole, lambda texts: ".0\0" in texts, ".0 at the end", "{}.removesuffix('.0')"),
+    (_zeros, lambda texts: "\x000" in texts, "leading zeros", "{}.zfill(40)"),
 )
-"""What people write differently, and how the user writes it alike."""
+"""What people write differently: how it is overlooked; whether any text may be written so, of all with zero
+characters around them, asked at once; its name; and how the user writes it alike."""
 
 
 def warn_of_spellings(names: Sequence[int | str | bytes], argument: str) -> None:
     """Warns where ids of text differ in nothing but what `_WAYS` lists; integers are told apart as they are.
 
     Not noticed: other ways to write one id (hyphens, initials, typing errors), and zeros within ("p07" and "p7"). It
-    takes about a second for a million different ids. They are private: the warning quotes none.
+    takes up to a second for a million different ids. They are private: the warning quotes none.
 
     Args:
         names: the ids, all integers, all strings or all bytes; equal ones count once.
@@ -48,13 +59,14 @@ def warn_of_spellings(names: Sequence[int | str | bytes], argument: str) -> None
         return
     encoded = isinstance(names[0], bytes)
     try:
-        texts = {one.decode() if isinstance(one, bytes) else str(one) for one in names}
+        given = [one.decode() if isinstance(one, bytes) else str(one) for one in names]
     except UnicodeDecodeError:  # no text: digests
         return
-    if len({_zeros(_whole(_blanks(_form(one)).casefold())) for one in texts}) == len(texts):
+    overlooked = _alike(given)
+    if overlooked is given or len(set(overlooked)) == len(texts := set(given)):
         return
     left, seen, fix = texts, [], "one.decode()" if encoded else "one"
-    for alike, what, way in _WAYS:
+    for alike, _, what, way in _WAYS:
         fewer = {alike(one) for one in left}
         if len(fewer) < len(left):
             seen.append(what)
@@ -70,3 +82,11 @@ def warn_of_spellings(names: Sequence[int | str | bytes], argument: str) -> None
         " is protected less than stated, and may be on both sides of a split. Before anything else write them in one"
         f" way: {listing}. Where these are different people, nothing is lost."
     )
+
+
+def _alike(texts: list[str]) -> list[str]:
+    """The texts, all that people write differently left out: the very list where there is no such thing."""
+    for alike, any_so, _, _ in _WAYS:
+        if any_so("\0".join(["", *texts, ""])):
+            texts = [alike(one) for one in texts]
+    return texts

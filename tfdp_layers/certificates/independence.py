@@ -91,7 +91,7 @@ def examined(
     Args:
         function: of `traced_sums`, the one that steps run, but for steps that are not compiled.
         x, y: of `measure`.
-        written: of `written_by_metrics`.
+        written: of `examined_metrics`.
 
     Raises: ValueError, see `check_independence`.
     """

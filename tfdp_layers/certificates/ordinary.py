@@ -9,9 +9,28 @@ import numpy as np
 
 from tfdp_layers.structure import held_by
 
-__all__ = ["declare", "instances_of", "mark_private", "optimizers_on", "tell", "undeclared", "untold"]
+__all__ = [
+    "Steps",
+    "declare",
+    "instances_of",
+    "mark_private",
+    "optimizers_on",
+    "steps_of",
+    "tell",
+    "undeclared",
+    "untold",
+]
 
-_DECLARED, _TOLD, _PRIVATE = "_steps_declared_public", "_steps_told_of", "_steps_are_private"
+_DECLARED, _TOLD, _PRIVATE, _STEPS = "_steps_declared_public", "_steps_told_of", "_steps_are_private", "_steps_noted"
+
+
+class Steps:
+    """Steps that an ordinary optimizer took: whoever notes them learns by this if they are declared public later.
+
+    A plain object, which outlives the optimizer.
+    """
+
+    declared = False
 
 
 def undeclared(optimizer: Any) -> int:
@@ -25,6 +44,14 @@ def undeclared(optimizer: Any) -> int:
 def declare(optimizer: Any) -> None:
     """Declares the steps that an optimizer took so far. It is not saved, and one step more is not declared."""
     vars(optimizer)[_DECLARED] = _steps(optimizer)
+    steps_of(optimizer).declared = True
+    del vars(optimizer)[_STEPS]
+
+
+def steps_of(optimizer: Any) -> Steps:
+    """The steps that an optimizer took since it was declared what others were, to be kept by who uses its weights."""
+    found: Steps = vars(optimizer).setdefault(_STEPS, Steps())
+    return found
 
 
 def tell(optimizer: Any) -> None:

@@ -16,7 +16,7 @@ from tfdp_layers.commands.command import (
     say_at_once,
     whole,
 )
-from tfdp_layers.commands.sampled_run import SAMPLING_HELP, SAMPLINGS
+from tfdp_layers.commands.sampled_run import SAMPLING_HELP, SAMPLINGS, owned_records
 
 __all__ = ["COMMAND"]
 
@@ -61,6 +61,7 @@ def _run(values: flags.FlagValues) -> int:
     epsilon = positive("epsilon", values.epsilon, "the budget")
     needed("epsilon", epsilon, "the budget for the whole run, for example --epsilon 2.7.")
     delta = fraction("delta", values.delta, "the probability with which the guarantee may fail")
+    owned = owned_records(values, examples)
     say_at_once("Finding the noise that each training of the table needs, in a few seconds; nothing is trained.")
     try:
         found = plan(
@@ -71,7 +72,7 @@ def _run(values: flags.FlagValues) -> int:
             epochs=_numbers("epochs", values.epochs),
             weights=whole("weights", values.weights, "the number of weights that are trained"),
             sampling=SAMPLINGS[values.sampling],
-            records_per_owner=whole("records_per_owner", values.records_per_owner, "how many records one owner owns"),
+            records_per_owner=owned,
         )
     except (ValueError, NotImplementedError) as error:
         raise Refusal(str(error)) from error

@@ -10,7 +10,15 @@ from tfdp_layers.commands.command import Missing, Refusal, fraction, needed, who
 from tfdp_layers.sampling import Cyclic, FixedSize, Partition, Poisson, Sampling, TruncatedPoisson
 from tfdp_layers.sampling.correlated import Correlated
 
-__all__ = ["SAMPLINGS", "SAMPLING_HELP", "SampledRun", "correlation", "define_correlation", "define_sampled_run"]
+__all__ = [
+    "SAMPLINGS",
+    "SAMPLING_HELP",
+    "SampledRun",
+    "correlation",
+    "define_correlation",
+    "define_sampled_run",
+    "owned_records",
+]
 
 SAMPLINGS = {cls.kind: cls for cls in (Poisson, TruncatedPoisson, FixedSize, Partition, Cyclic)}
 SAMPLING_HELP = (
@@ -41,7 +49,7 @@ class SampledRun:
         needed("batch_size", batch_size, "the expected number of records in a step, for example --batch-size 2048.")
         delta = fraction("delta", values.delta, "the probability with which the guarantee may fail")
         sampling = SAMPLINGS[values.sampling](batch_size)
-        owned = whole("records_per_owner", values.records_per_owner, "how many records one owner owns at most")
+        owned = owned_records(values, examples)
         try:
             if owned is not None:
                 sampling.refuse_owners()
@@ -131,6 +139,17 @@ def correlation(values: flags.FlagValues) -> Correlated | None:
         return Correlated(values.decay)
     except ValueError as error:
         raise Refusal(str(error)) from error
+
+
+def owned_records(values: flags.FlagValues, examples: int) -> int | None:
+    """How many records one owner owns at most; None if left out. Raises Refusal for more than there are."""
+    owned = whole("records_per_owner", values.records_per_owner, "how many records one owner owns at most")
+    if owned is not None and owned > examples:
+        raise Refusal(
+            f"--records-per-owner={owned} is more than all records (--examples={examples}): give how many of them one"
+            " owner owns at most."
+        )
+    return owned
 
 
 def _steps(values: flags.FlagValues, per_epoch: int) -> int:

@@ -64,7 +64,7 @@ class PaidLayer(CountedLayer):
 
     def _brought(self, cost: Ledger) -> None:
         """What weights from a file cost, and that they hold what it left in them."""
-        remember(cost, map(held_by, self.weights))
+        remember(cost, map(held_by, self.weights), changed=None)
         leave(map(held_by, self.weights))
 
     def get_config(self) -> dict[str, Any]:

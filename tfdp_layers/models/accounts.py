@@ -7,9 +7,9 @@ from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.account import Account, account_of, open_account
 from tfdp_layers.accounting.left import leave_made, leave_notes, notes_left
 from tfdp_layers.accounting.locked_file import LedgerError
-from tfdp_layers.accounting.owing import owes
 from tfdp_layers.accounting.released import (
     are_unpaid,
+    begin_with,
     costs_of,
     disown,
     forget,
@@ -20,7 +20,6 @@ from tfdp_layers.accounting.released import (
     remember_held,
     remember_later,
     remember_passing,
-    remember_public,
 )
 from tfdp_layers.structure import held_by
 
@@ -117,8 +116,7 @@ def remember_handed_out(model: Any, variables: Iterable[Any] | None = None) -> N
 def remember_beginning(account: Account, variables: Iterable[Any]) -> None:
     """Remembers what weights hold before a training releases anything into them: a reset to that costs nothing."""
     if not account.trains:
-        held = map(held_by, variables)
-        remember_public([one for one in held if not owes(one)])
+        begin_with(map(held_by, variables))
 
 
 def remember_released(account: Account, variables: Iterable[Any]) -> None:
@@ -130,7 +128,7 @@ def remember_computed(account: Account, variables: Iterable[Any]) -> None:
     """Lets weights that Keras computed from released ones say what they cost, and recognises copies of them."""
     made = list(variables)
     join_accounts(account, (), made)
-    remember_released(account, made)
+    remember(account.ledger, map(held_by, made), changed=None)
 
 
 def remember_copied(model: Any, variables: Iterable[Any], copies: Iterable[Any]) -> None:
@@ -147,12 +145,15 @@ def remember_copied(model: Any, variables: Iterable[Any], copies: Iterable[Any])
         remember_copies(held, made)
 
 
-def remember_loaded(cost: Ledger, variables: Callable[[], Iterable[Any]]) -> None:
+def remember_loaded(cost: Ledger, variables: Callable[[], Iterable[Any]], changed: bool = False) -> None:
     """Remembers what values that are being loaded cost, once they are there.
 
     Frozen weights are among them: a training of another process may have ended with them.
+
+    Args:
+        changed: whether their file says that something else than a training changed them.
     """
-    remember_later(lambda: remember(cost, map(held_by, variables())))
+    remember_later(lambda: remember(cost, map(held_by, variables()), changed or None))
 
 
 def released_by(model: Any) -> list[Any]:

@@ -1,5 +1,6 @@
 """What a private model remembers of what it released, and states."""
 
+import contextlib
 import weakref
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -20,6 +21,7 @@ from tfdp_layers.accounting.left import (
     leave_elsewhere,
     tells_of_change,
 )
+from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.owing import belong
 from tfdp_layers.accounting.released import is_loading
 from tfdp_layers.audit.canaries import Canaries
@@ -27,9 +29,10 @@ from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import note_of_constants, refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer, merge_adaptations
 from tfdp_layers.models.accounts import join_accounts, join_brought, join_copies, remember_beginning
+from tfdp_layers.models.earlier import note_of_ordinary
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
-from tfdp_layers.proof.steering import written_by_records
+from tfdp_layers.proof.metrics import written_by_records
 from tfdp_layers.structure import KerasMixin, held_by
 
 
@@ -190,6 +193,8 @@ class Bookkeeping(KerasMixin):
         remarks = list(self._privacy.remarks)
         if self._privacy.run is None and CHANGED_ELSEWHERE not in remarks and self._changed_elsewhere():
             remarks.append(CHANGED_ELSEWHERE)
+        if not tells_of_change(remarks):
+            remarks += [note for note in note_of_ordinary(self) if note not in remarks]
         if self._privacy.run is None and self._privacy.ledger.updates:
             remarks += note_of_constants(self)
         return remarks
@@ -223,9 +228,13 @@ class Bookkeeping(KerasMixin):
         Args:
             beside: what else that training released, and Keras may put into weights.
         """
+        changed = tells_of_change(self._privacy.remarks)
+        for note in [] if changed else note_of_ordinary(self):
+            with contextlib.suppress(LedgerError):  # a file that cannot be written: the next that is brings it
+                self._privacy.remark(note)
         with unchanged():
             leave(self._left_by_fits(), but)
-            if not tells_of_change(self._privacy.remarks):
+            if not changed:
                 leave_elsewhere(map(held_by, [*self.trainable_variables, *beside]), but)
         layers = [layer for layer in self._flatten_layers(include_self=False) if layer.weights and not layer._layers]
         held = [{id(held_by(weight)) for weight in layer.weights} for layer in layers]

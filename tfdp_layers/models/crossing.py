@@ -9,30 +9,51 @@ import tensorflow as tf
 
 from tfdp_layers.models.accounts import join_copies
 from tfdp_layers.models.fit_arguments import refuse_late_names
-from tfdp_layers.proof.steering import Crossings, written_by_records
-from tfdp_layers.structure import SEEDS
+from tfdp_layers.proof.metrics import written_by_records
+from tfdp_layers.proof.steering import Crossings
+from tfdp_layers.structure import SEEDS, held_by, variables_held
 
 
-def crossings_of(model: Any) -> Crossings:
-    """Watches the parts of a step of a private model that is in `fit`."""
+def crossings_of(model: Any, sums: bool = True) -> Crossings:
+    """Watches the parts of a step of a private model that is in `fit`.
+
+    Args:
+        sums: whether sums are among what is watched, which may write what their trace was seen to write.
+    """
+    replicas = model._privacy.require_run().replicas
 
     def kept() -> list[Any]:
-        return [*model.weights, *model.optimizer.variables, *model._privacy.read_after_noise]
+        return kept_from_records(model, copied=replicas is not None)
 
     def own() -> list[Any]:
         seeds = [v for v in model.non_trainable_variables if SEEDS in v.path]
         return [*written_by_records(model), *seeds]
 
-    replicas = model._privacy.require_run().replicas
     return Crossings(
         model.name,
         kept,
         None if replicas is None else own,
-        model._privacy.written_by_sums,
+        model._privacy.written_by_sums if sums else frozenset(),
         hidden=lambda: written_by_records(model),
         ended=lambda: bool(model.stop_training),
         pay=lambda numbers: join_copies(model._privacy.account, numbers),
     )
+
+
+def kept_from_records(model: Any, copied: bool) -> list[Any]:
+    """The variables that only a release, or nothing, may move: what releases move and read, and what layers hold.
+
+    Args:
+        copied: whether replicas have copies of them, of which only those of Keras and the optimizer are looked at.
+    """
+    state = model._privacy
+    found = [*model.weights, *model.optimizer.variables, *state.read_after_noise]
+    if not copied:
+        held = (one for layer in model._flatten_layers() for one in variables_held(layer))
+        found += [*state.read_by_sums, *held]
+    own = {id(held_by(variable)) for variable in written_by_records(model)}
+    by_id = {id(held_by(v)): v for v in reversed(found)}  # Keras' own, which have names, over TensorFlow's
+    return [variable for key, variable in by_id.items() if key not in own]
 
 
 def results_of(model: Any) -> dict[str, Any]:
@@ -48,9 +69,18 @@ def resetting(model: Any) -> Iterator[None]:
     if model._privacy.run is None or not tf.executing_eagerly():
         yield
         return
-    with crossings_of(model).of_records():
+    with crossings_of(model, sums=False).of_records():
         yield
         refuse_kept([*model.metrics, *getattr(model._compile_metrics, "metrics", ())])
+
+
+@contextlib.contextmanager
+def updating(model: Any) -> Iterator[None]:
+    """Around the update of the metrics in an eager step: what the sums may write, metrics may not."""
+    run = model._privacy.require_run()
+    eager = tf.executing_eagerly() and run.replicas is None
+    with crossings_of(model, sums=False).of_records() if eager else contextlib.nullcontext():
+        yield
 
 
 @contextlib.contextmanager
@@ -64,7 +94,7 @@ def asking(model: Any) -> Iterator[None]:
     ):
         yield
         return
-    with crossings_of(model).of_records():
+    with crossings_of(model, sums=False).of_records():
         yield
 
 

@@ -5,45 +5,69 @@ from typing import Any
 
 import keras
 
+from tfdp_layers.accounting.left import are_watched
 from tfdp_layers.caller import warn
 from tfdp_layers.certificates.constants import undeclared_steps
-from tfdp_layers.certificates.ordinary import instances_of, mark_private, optimizers_on, tell, undeclared, untold
+from tfdp_layers.certificates.ordinary import (
+    Steps,
+    instances_of,
+    mark_private,
+    optimizers_on,
+    steps_of,
+    tell,
+    undeclared,
+    untold,
+)
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.structure import held_by
 
-__all__ = ["warn_of_earlier", "warn_of_features", "warn_of_ordinary", "warn_of_unseen"]
+__all__ = ["note_of_ordinary", "warn_of_earlier", "warn_of_features", "warn_of_ordinary", "warn_of_unseen"]
+
+_NOTE = (
+    "Weights of this model took steps of an ordinary optimizer, without noise, before its private training. What they"
+    " tell of the records that these steps saw is not in this statement; if those were public, nothing is lost"
+    " (tfdp.public of the model that was trained, before fit, says so)."
+)
 
 _BEGINS = "the private training begins from its weights"
 _ANOTHER = "begin from other weights (a new model, or a public one) and train on them privately alone"
 _TRAINED = "make_private, compile and fit"
 
 
-def warn_of_earlier(models: Iterable[Any]) -> None:
+def warn_of_earlier(models: Iterable[Any]) -> set[Steps]:
     """Warns of the first of these layers that is a model which took steps of an ordinary optimizer.
 
     A training on public data is fine, and nobody can see which it was. One on the private records, to begin from good
     weights, leaves in them whatever it learned of these.
+
+    Returns: these steps, for `note_of_ordinary`.
     """
     for one in models:
         if undeclared_steps(one) and not isinstance(one.optimizer, PrivateOptimizer):
             _warn(one.optimizer, f"Model {one.name!r}")
-            return
+            return {steps_of(one.optimizer)}
+    return set()
 
 
 def warn_of_ordinary(
     name: str, weights: Iterable[Any], use: str = _BEGINS, instead: str = _ANOTHER, before: str = _TRAINED
-) -> None:
+) -> set[Steps]:
     """Warns of steps of an ordinary optimizer on these weights, whichever model or loop took them, once.
 
     Args:
         name: of the model that holds the weights.
         use, instead, before: what they are used for, what to do otherwise, and before what to declare.
+
+    Returns: these steps, those that a warning named before, too, for `note_of_ordinary`.
     """
-    new = [one for one in optimizers_on(weights) if untold(one)]
+    found = optimizers_on(weights)
+    new = [one for one in found if untold(one)]
     for one in new[:1]:
         owner = next((model for model in instances_of(keras.Model) if getattr(model, "optimizer", None) is one), None)
         _warn(one, f"A loop around model {name!r}" if owner is None else f"Model {owner.name!r}", use, instead, before)
     for one in new:
         tell(one)
+    return set(map(steps_of, found))
 
 
 def warn_of_unseen(model: Any) -> None:
@@ -54,7 +78,19 @@ def warn_of_unseen(model: Any) -> None:
     """
     mark_private(model.optimizer.inner_optimizer)
     if not model._privacy.as_left:
-        warn_of_ordinary(model.name, model.weights)
+        model._privacy.earlier |= warn_of_ordinary(model.name, model.weights)
+
+
+def note_of_ordinary(model: Any) -> list[str]:
+    """What statements of a model say of what was warned of, unless it was declared public since; nothing without it.
+
+    Before its first private training they ask what `warn_of_unseen` will: there is no warning yet. After it a change by
+    something else is noted as such.
+    """
+    state = model._privacy
+    unseen = state.run is None and not are_watched(map(held_by, model.weights))
+    noted = not all(one.declared for one in state.earlier)
+    return [_NOTE] if noted or (unseen and optimizers_on(model.weights)) else []
 
 
 def warn_of_features(prefix: Any) -> None:

@@ -92,7 +92,7 @@ class MemoryLimit:
 def size_of(value: Any) -> int:
     """Bytes of a variable's initial value, which is not computed: its shape is found by building a graph of it."""
     if callable(value):
-        with tf.Graph().as_default():
+        with tf.__internal__.FuncGraph("size").as_default():  # may read variables: a generator of seeds has one
             value = tf.convert_to_tensor(value())
     count = value.shape.num_elements() if hasattr(value, "shape") else 1
     return int(count or 0) * int(tf.as_dtype(getattr(value, "dtype", tf.float32)).size)

@@ -11,6 +11,7 @@ import keras
 
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 from tfdp_layers.accounting.released import loading, remember_now
+from tfdp_layers.models.classes import CODE, class_of_keras
 from tfdp_layers.models.file_limits import LARGEST, MemoryLimit, ModelFileError
 from tfdp_layers.models.operations import VALUES, operation, refuse_code, runs_functions
 from tfdp_layers.models.training import PrivateTraining
@@ -19,24 +20,11 @@ from tfdp_layers.stand_ins import import_registered
 
 __all__ = ["ModelFileError", "load_model"]
 
-_KERAS = (
-    "",
-    ".activations",
-    ".constraints",
-    ".dtype_policies",
-    ".initializers",
-    ".layers",
-    ".losses",
-    ".metrics",
-    ".optimizers",
-    ".optimizers.schedules",
-    ".regularizers",
-    ".src.models.functional",
-    ".src.models.sequential",
+# Where Keras has the functions that it saves by name, as activations, losses and metrics.
+_FUNCTIONS = (
+    *("keras", "keras.activations", "keras.constraints", "keras.initializers", "keras.layers", "keras.losses"),
+    *("keras.metrics", "keras.optimizers", "keras.regularizers"),
 )
-_MODULES = {f"keras{name}" for name in _KERAS}
-# They hold code, or load it: byte code of Python, pickles of torch, graphs of TensorFlow and JAX.
-_CODE = {"Lambda", "TorchModuleWrapper", "TFSMLayer", "JaxLayer", "FlaxLayer", "__lambda__"}
 _VALUES = VALUES | {"__typespec__"}
 
 
@@ -143,9 +131,10 @@ def _refuse_unknown(config: Any, custom_objects: Mapping[str, Any]) -> None:
 
 
 def _refuse_unknown_name(config: Mapping[str, Any], custom_objects: Mapping[str, Any]) -> None:
-    name, module, registered = (config.get(key) for key in ("class_name", "module", "registered_name"))
-    own = operation(module, name)
-    if name == "function":
+    name, module = config.get("class_name"), config.get("module")
+    registered, own = config.get("registered_name", name), operation(module, name)
+    function = name == "function"
+    if function:
         name = registered = config.get("config")
         module = "keras.activations" if module == "builtins" else module
     given = keras.saving.get_registered_object(registered, custom_objects) if isinstance(registered, str) else None
@@ -158,15 +147,22 @@ def _refuse_unknown_name(config: Mapping[str, Any], custom_objects: Mapping[str,
         )
     if own is not None:
         refuse_code(config)
-    known = isinstance(module, str) and module in _MODULES
-    listed = isinstance(name, str) and name not in _CODE and (known or (module is None and name in _VALUES))
-    if given is None and own is None and not listed:
-        _refuse(module, name)
+    if given is None and own is None and not _listed(module, name, function):
+        _refuse(module, name, registered)
 
 
-def _refuse(module: Any, name: Any) -> NoReturn:
+def _listed(module: Any, name: Any, function: bool) -> bool:
+    """Whether a file may name this, which nobody gave or registered."""
+    if not isinstance(name, str) or name in CODE:
+        return False
+    if function:
+        return isinstance(module, str) and module in _FUNCTIONS
+    return class_of_keras(module, name) is not None or (module is None and name in _VALUES)
+
+
+def _refuse(module: Any, name: Any, registered: Any) -> NoReturn:
     """Raises ModelFileError for what is not on the list, with what may be done about it."""
-    if isinstance(name, str) and name in _CODE:
+    if isinstance(name, str) and name in CODE:
         raise ModelFileError(
             f"The model file holds code ({name}: a lambda, say, as a loss or in a layer), which is never run from a"
             " file. What was given to compile is left out by tfdp.load_model(path, compile=False): compile anew. Give"
@@ -180,8 +176,13 @@ def _refuse(module: Any, name: Any) -> NoReturn:
             " others: it could run code. A file of your own that you trust is also loaded by"
             " keras.models.load_model(path); to be loaded here, the model needs a layer of yours that does the same."
         )
-    given = f"{{{name!r}: {name}}}" if isinstance(name, str) and name.isidentifier() else "{name: class}"
-    raise ModelFileError(
-        f"The model file names {shown!r}, which is not on the list of what may be loaded: it could run code. If it is"
-        f" yours, load it by tfdp.load_model(path, custom_objects={given})."
-    )
+    unlisted = f"The model file names {shown!r}, which is not on the list of what may be loaded: it could run code."
+    if isinstance(module, str) and module.split(".")[0] == "keras":
+        raise ModelFileError(
+            f"{unlisted} The installed Keras ({keras.__version__}) has nothing of that name which models are made of."
+            " If a newer Keras saved the file, load it with that one: pip install --upgrade keras."
+        )
+    key = registered if isinstance(registered, str) else name
+    called = key.split(">")[-1] if isinstance(key, str) else ""
+    given = f"{{{key!r}: {called}}}" if called.isidentifier() else "{name: class}"
+    raise ModelFileError(f"{unlisted} If it is yours, load it by tfdp.load_model(path, custom_objects={given}).")

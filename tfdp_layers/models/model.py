@@ -155,11 +155,11 @@ def make_private(
     if bounding not in (None, "backprop_clipping"):
         raise ValueError(f"`bounding` must be None or 'backprop_clipping'. Received: bounding={bounding!r}.")
     refuse_no_model(model)
-    warn_of_earlier([model])
+    earlier = warn_of_earlier([model])
     warn_of_preprocessor(model)
     origin = model
     if bounding == "backprop_clipping":
-        warn_of_ordinary(model.name, model.weights)  # of the copies nobody could tell later
+        earlier |= warn_of_ordinary(model.name, model.weights)  # of the copies nobody could tell later
         clips = {"gradient_clip": gradient_clip, "input_clip": input_clip, "upstream_clip": upstream_clip}
         source, model = (
             model,
@@ -172,4 +172,6 @@ def make_private(
     join_accounts(private._privacy.account, origin.weights, ())
     if isinstance(origin, PrivateTraining):
         private._privacy.account.join([origin._privacy.account])
+        earlier |= origin._privacy.earlier
+    private._privacy.earlier |= earlier
     return private

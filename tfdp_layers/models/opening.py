@@ -68,6 +68,7 @@ from tfdp_layers.noise.cores import on_gpus
 from tfdp_layers.optimizers.inner import refuse_wrapped
 from tfdp_layers.per_record.registry import warn_of_generic
 from tfdp_layers.proof import Report, steering
+from tfdp_layers.proof.metrics import examined_metrics, try_on_nothing
 from tfdp_layers.proof.models import constants_read, traced_sums, variables_read
 from tfdp_layers.proof.programs import program_of, settings_after_noise
 from tfdp_layers.proof.specs import flat_specs
@@ -300,13 +301,11 @@ class Opening(BoundedSums, WeightFiles):
         join_copies(state.account, constants_read(function))
         state.seeds = seeds_beside(self, function, run.replicas)
         state.program = program_of(function) if self.optimizer.workers else None
-        # Eager metrics may be plain Python, and those of replicas are traced with their own variables.
-        metrics = None if run.replicas or self.run_eagerly else steering.traced_metrics(self, function, each)
-        written = [] if metrics is None else steering.written_by_metrics(self, metrics)
-        steering.refuse_foreign_writes(self, written)
+        # Those of replicas are traced in their steps, with their own variables.
+        metrics, written = (None, []) if run.replicas else examined_metrics(self, function, each)
         state.read_after_noise, constants = steering.refuse_steered(self, written)
         if metrics is not None:
-            steering.try_on_nothing(metrics)
+            try_on_nothing(metrics)
         join_accounts(state.account, state.read_after_noise, ())  # of constraints and learning rates
         join_copies(state.account, constants)
         rows = flat_specs(spec, each)

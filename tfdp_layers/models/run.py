@@ -16,6 +16,7 @@ from tfdp_layers.accounting.account import Account
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.sightings import keep
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.certificates.ordinary import Steps
 from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.replicas import Replicas
@@ -133,6 +134,7 @@ class PrivacyState:
         # By layers, the ids of what held their weights as the last training ended.
         self.left: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
         self.foreign: set[bytes] = set()  # by digests, what something else had put into weights as a `fit` opened
+        self.earlier: set[Steps] = set()  # of ordinary optimizers, on the weights that trainings began from
         self.as_left = False  # whether all weights hold what a training or a file left in them, as a `fit` opens
         self._replicas: Replicas | None = None
         self._per_record: PerRecordLoss | None = None
@@ -147,6 +149,7 @@ class PrivacyState:
             copied.account.replace(kept.ledger)
         for note in kept.notes:
             copied.remark(note)
+        copied.earlier = set(self.earlier)
         return copied
 
     def end_run(self) -> None:

@@ -21,6 +21,7 @@ from tfdp_layers.certificates.certificate import rested_on, sensitivity_groups
 from tfdp_layers.certificates.uses import recorded
 from tfdp_layers.clipping.bounding import SCOPE
 from tfdp_layers.layers.base import count_uses
+from tfdp_layers.models.crossing import updating
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.slopes import operations_now, warn_of_slopes
@@ -150,7 +151,8 @@ class BoundedSums(KerasMixin):
         self._loss_tracker.update_state(tf.math.divide_no_nan(tf.reduce_sum(losses), count), sample_weight=count)
         x, y, sample_weight = flat((x, y, sample_weight), each)
         metrics = self._privacy.metrics or self._update_metrics
-        metrics(x, y, y_pred, sample_weight, present(sample_weight, losses))
+        with updating(self):
+            metrics(x, y, y_pred, sample_weight, present(sample_weight, losses))
         return sums
 
     def _piecewise(self, x: Any, y: Any, sample_weight: Any, size: int) -> list[tf.Tensor]:

@@ -136,7 +136,7 @@ class PrivateTraining(Predicting, Looking, Opening):
             )
         if arguments.get("jit_compile", "auto") == "auto":
             arguments["jit_compile"] = False
-        warn_of_earlier(self._flatten_layers(include_self=False))
+        self._privacy.earlier |= warn_of_earlier(self._flatten_layers(include_self=False))
         # Loss scaling decides on un-noised sums whether to step.
         super().compile(**(arguments | {"optimizer": optimizer, "auto_scale_loss": False}))
         self._privacy.compiled(arguments.get("loss"), arguments.get("loss_weights"))

@@ -13,10 +13,11 @@ import numpy as np
 from tfdp_layers.accounting.choice import Counted, counted_by
 from tfdp_layers.accounting.digests import unchanged
 from tfdp_layers.accounting.ledger import Ledger
-from tfdp_layers.accounting.left import changed_values, leave_anew, leave_copies
+from tfdp_layers.accounting.left import changed_values, leave_anew, leave_copies, tells_of_change
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 from tfdp_layers.accounting.released import (
+    begin_with,
     is_known_value,
     known_values,
     loading,
@@ -133,7 +134,7 @@ class WeightFiles(Bookkeeping):
             if public:
                 now = zip(held, before, strict=True)
                 read = [held_by(one) for one, old in now if not np.array_equal(one.numpy(), old)]
-                remember_public(read, declared=True)
+                remember_public(read)
                 leave_anew(self._left_by_fits(), changed)
         except BaseException:
             for variable, value in zip(held, before, strict=True):
@@ -251,7 +252,7 @@ class WeightFiles(Bookkeeping):
                 if read.ledger.updates:  # a training that runs goes on to make what is planned
                     self._share_cost(read, cost if self._privacy.run is None else read.ledger)
                 else:
-                    remember_later(lambda: remember_public(map(held_by, self.weights), but=read.before))
+                    remember_later(lambda: begin_with(map(held_by, self.weights), loaded=True, but=read.before))
             if read.counted is not None and cost is read.ledger:
                 self._privacy.remark(read.counted.note)
             for note in read.notes:
@@ -267,8 +268,9 @@ class WeightFiles(Bookkeeping):
         theirs = [weight for weight, is_paid in zip(weights, paid, strict=True) if is_paid]
         others = [held_by(weight) for weight, is_paid in zip(weights, paid, strict=True) if not is_paid]
         join_accounts(self._privacy.account, (), theirs)
-        remember_loaded(cost, lambda: [*theirs, *self._optimizer_variables()])
-        remember_later(lambda: remember_public(others))
+        changed = tells_of_change(read.notes)
+        remember_loaded(cost, lambda: [*theirs, *self._optimizer_variables()], changed)
+        remember_later(lambda: begin_with(others, loaded=True))
         remember_later(lambda: self._leave(but=read.changed))
         if not any(note.startswith(CONSTANTS) for note in read.notes):
             remember_later(lambda: leave_constants(self, of_weights=read.alone))

@@ -27,7 +27,8 @@ from tfdp_layers.optimizers.inner import Wrapper, inner_optimizer, refuse_option
 from tfdp_layers.optimizers.learning_rate import LearningRate
 from tfdp_layers.optimizers.noise_multiplier import CALIBRATE, NoiseMultiplier
 from tfdp_layers.optimizers.release_limit import UNLIMITED, ReleaseLimit
-from tfdp_layers.proof.steering import made_here, refuse_outside
+from tfdp_layers.proof.outside import refuse_outside
+from tfdp_layers.proof.steering import made_here
 from tfdp_layers.sensitivity import SensitivityGroup, places_of_counts
 
 
@@ -40,7 +41,7 @@ class PrivateOptimizer(Wrapper, keras.optimizers.Optimizer):
     Args:
         optimizer: any Keras optimizer, a name or a config. "adam", "adamw" and "nadam" have a learning rate that `fit`
             finds from its steps and the number of weights (`learning_rate.adam_rate`; 0.005 before, and elsewhere),
-            unless you set one; other names have the rates of Keras.
+            unless you set one; other names have the rates of Keras. Not MultiOptimizer, which has several inside.
         noise_multiplier: z, the noise's standard deviation over a record's bound, all groups of weights joined. 0 adds
             no noise: epsilon is infinite, for tests and comparisons. "calibrate": each `fit` finds the smallest with
             which all its steps keep to its `PrivacyBudget`, beside all that the ledger holds, and prints it.

@@ -96,6 +96,13 @@ def refuse_wrapped(inner: keras.optimizers.Optimizer) -> None:
         raise ValueError(
             f"{name} is private already: noise added twice is no more private. Wrap a plain Keras optimizer."
         )
+    if isinstance(inner, getattr(keras.optimizers, "MultiOptimizer", ())):  # of newer versions of Keras
+        raise ValueError(
+            f"{name} has several optimizers inside, each with its own rate and state, which are not followed. Wrap one"
+            " of them for all weights. Or train by one after the other: freeze the layers of the others"
+            " (layer.trainable = False), compile with a private optimizer around this one, and fit; the ledger adds up"
+            " both."
+        )
     if isinstance(inner, keras.optimizers.LossScaleOptimizer) or inner.loss_scale_factor is not None:
         raise ValueError(
             f"{name} scales losses and decides on un-noised sums whether to step. Wrap the plain optimizer."

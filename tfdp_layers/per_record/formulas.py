@@ -163,6 +163,10 @@ def low_rank_equations(equation: str, name: str) -> tuple[str, str]:
 
 
 def refuse_quantized(layer: keras.layers.Layer) -> None:
-    """Raises ValueError for a layer whose weights are integers."""
+    """Raises ValueError for a layer whose weights are integers, where another layer's formula computes with it."""
     if getattr(layer, "quantization_mode", None):
-        raise ValueError(f"Layer {layer.name!r} is quantized: its weights can't be trained. Use the plain layer.")
+        raise ValueError(
+            f"Layer {layer.name!r} is quantized, and the layer around it has a per-record formula that computes with"
+            " plain weights. Freeze the layer around it, or quantize a plain copy of the trained model:"
+            " model.to_keras()."
+        )

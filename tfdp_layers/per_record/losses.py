@@ -8,8 +8,8 @@ import tensorflow as tf
 
 _REDUCTIONS = ("sum_over_batch_size", "mean", "sum")
 _SEVERAL = (
-    "An output takes one loss. Add several in a function: loss=lambda y, p: keras.losses.mse(y, p) + 0.5 *"
-    " keras.losses.mae(y, p)."
+    "An output takes one loss. Add several in a function: loss=lambda y, p: keras.losses.mean_squared_error(y, p) + 0.5"
+    " * keras.losses.mean_absolute_error(y, p)."
 )
 
 

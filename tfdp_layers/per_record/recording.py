@@ -19,7 +19,7 @@ from tfdp_layers.per_record.generic import PerRecordCall, no_draws
 from tfdp_layers.per_record.joining import joined
 from tfdp_layers.per_record.meetings import UnknownUseError
 from tfdp_layers.per_record.observed import observed, tried
-from tfdp_layers.per_record.registry import entry_of, layers_to_record, no_formula, own_weights, slow_layers
+from tfdp_layers.per_record.registry import entry_of, layers_to_record, method_of, no_formula, own_weights, slow_layers
 from tfdp_layers.per_record.tables import Rows, merged
 from tfdp_layers.rules.einsum import explicit
 from tfdp_layers.structure import trained_weights
@@ -312,7 +312,8 @@ def recording(model: keras.Model, recorder: Recorder, allow_generic: bool = Fals
     changed = []
     try:
         for layer in layers_to_record(model):
-            original, entry = layer.call, entry_of(layer)
+            method, entry = method_of(layer), entry_of(layer)
+            original = getattr(layer, method)
             if entry is not None:
                 function = functools.partial(entry.formula, layer, recorder)
                 function = agreeing(function, layer, recorder, original) if entry.by_name else function
@@ -320,15 +321,13 @@ def recording(model: keras.Model, recorder: Recorder, allow_generic: bool = Fals
             else:
                 function = functools.partial(recorder.observed_layer, layer, original, allow_generic)
             # Beside the class's method, past Keras' tracking of attributes.
-            changed.append((layer, vars(layer).get("call")))
-            vars(layer)["call"] = functools.partial(named, recorder, layer, function)
+            changed.append((vars(layer), method, vars(layer).get(method)))
+            vars(layer)[method] = functools.partial(named, recorder, layer, function)
         yield recorder
     finally:
-        for layer, call in changed:
-            if call is None:
-                del vars(layer)["call"]
-            else:
-                vars(layer)["call"] = call
+        for held, method, call in changed:
+            held.pop(method)
+            held |= {} if call is None else {method: call}
 
 
 def of_dense(layer: Any, formula: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

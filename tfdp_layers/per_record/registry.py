@@ -78,9 +78,19 @@ def per_record_formulas(*kinds: Kind, parts: bool = False, also_frozen: bool = F
 
 
 def entry_of(layer: Any) -> Entry | None:
-    """What is registered for exactly the layer's type; None for nothing."""
+    """What is registered for exactly the layer's type; None for nothing, and where the layer is quantized.
+
+    A quantized layer computes by another function, with other weights: its own call shows what it does with them.
+    """
     kind = type(layer)
+    if method_of(layer) != "call":
+        return None
     return _FORMULAS.get(kind) or _FORMULAS.get(f"{kind.__module__}.{kind.__qualname__}")
+
+
+def method_of(layer: Any) -> str:
+    """The name of the method by which Keras computes what a layer gives."""
+    return "call" if getattr(layer, "quantization_mode", None) is None else "quantized_call"
 
 
 def formula_of(layer: keras.layers.Layer) -> Formula:
@@ -126,9 +136,20 @@ def own_weights(layer: keras.layers.Layer) -> list[Any]:
     """The trained weights that the layer itself owns, not a layer within it; and the tables that it adopted.
 
     What Keras trains goes by each weight's own flag: a part that was unfrozen in a frozen layer is trained.
+
+    Raises: ValueError for one whose gradient is its next value, as of layers that are quantized to float8.
     """
     within = {id(v) for v in [*unshared(layer), *adopted(layer)]}
-    return [v for v in trained_weights(layer) if id(v) in within]
+    found = [v for v in trained_weights(layer) if id(v) in within]
+    overwritten = [v.name for v in found if getattr(v, "overwrite_with_gradient", False)]
+    if overwritten:
+        raise ValueError(
+            f"Layer {layer.name!r} ({type(layer).__name__}) has weights {overwritten} whose gradient is no gradient but"
+            " their next value, as Keras does it for float8: with noise in it they would be of no use. Leave the layer"
+            " in float32, or freeze it (layer.trainable = False), and quantize a plain copy of the trained model:"
+            " model.to_keras()."
+        )
+    return found
 
 
 def unshared(layer: Any) -> list[Any]:

@@ -26,8 +26,9 @@ def held_out(ids: Any, share: float = 0.2, *, salt: str = "") -> np.ndarray:
     trained on, which no epsilon covers. It costs nothing. What is held out of private records is private: an accuracy
     on it is released by `tfdp.release_metric`.
 
-    An id is its text: 5, "5" and b"5" are one. How many are held out is not exactly the share, but off by about
-    sqrt(share (1 - share) people); the more unequally people own records, the more of these.
+    An id is its text: 5, "5" and b"5" are one, and "5.0" is another (a warning says so where all are written so). How
+    many are held out is not exactly the share, but off by about sqrt(share (1 - share) people); the more unequally
+    people own records, the more of these.
 
     Args:
         ids: (records,) or (records, 1) integers or strings, none missing: of the person, or of the record where nobody
@@ -46,8 +47,8 @@ def held_out(ids: Any, share: float = 0.2, *, salt: str = "") -> np.ndarray:
     """
     if isinstance(share, bool) or not isinstance(share, int | float | np.floating) or not 0 < share < 1:
         raise ValueError(f"share must lie between 0 and 1, as 0.2 for a fifth. Received: share={share!r}.")
-    bound, places = int(float(share) * _LEVELS), _places(ids, salt, "")
-    found = np.array([place < bound for place in places], bool)
+    places = _places(ids, salt, "")
+    found = np.asarray(places < np.uint64(int(float(share) * _LEVELS)))
     _warn_of_empty(["held out"] * (not found.any()) + ["left over"] * bool(found.all()), min(share, 1 - share), places)
     return found
 
@@ -72,15 +73,15 @@ def folds(ids: Any, count: int = 5, *, salt: str = "") -> np.ndarray:
     """
     count = whole_number("count", count, minimum=2)
     places = _places(ids, salt, "folds")
-    found = np.array([place * count // _LEVELS for place in places], np.int64)
+    found = np.array([place * count // _LEVELS for place in places.tolist()], np.int64)
     empty = np.flatnonzero(np.bincount(found, minlength=count) == 0) if len(places) >= _MANY * count else ()
     _warn_of_empty([f"in fold {number}" for number in empty], 1 / count, places)
     return found
 
 
-def _warn_of_empty(where: list[str], share: float, places: list[int]) -> None:
+def _warn_of_empty(where: list[str], share: float, places: np.ndarray) -> None:
     """Warns of parts where nobody is, though each was to have a share of many people."""
-    people = len(set(places)) if where else 0
+    people = len(np.unique(places)) if where else 0
     if share * people >= _MANY:
         warn(
             f"Nobody of {people:,} people is {where[0]}: they are a part of another split with this salt, it seems,"
@@ -89,19 +90,33 @@ def _warn_of_empty(where: list[str], share: float, places: list[int]) -> None:
         )
 
 
-def _places(ids: Any, salt: Any, purpose: str) -> list[int]:
-    """A place for each id between 0 and 2^64, evenly spread, and always the same for one purpose."""
+def _places(ids: Any, salt: Any, purpose: str) -> np.ndarray:
+    """A place for each id between 0 and 2^64, evenly spread, and always the same for one purpose: (ids,) uint64."""
     if not isinstance(salt, str):
         raise ValueError(f"salt must be a text, such as 'second split'. Received: salt={salt!r}.")
     if isinstance(ids, str | bytes) or np.ndim(as_ids(ids)) == 0:
         raise ValueError(f"ids must hold one id for each record: ids=table['patient']. Received: ids={ids!r}.")
-    found = one_a_record(ids, len(ids), "ids")
-    warn_of_spellings(found.tolist(), "ids")
-    start = hashlib.blake2b(salt.encode() + b"\0", digest_size=8, person=purpose.encode())
-    return [_place(start, one) for one in found.tolist()]
+    found = one_a_record(ids, len(ids), "ids").tolist()
+    warn_of_spellings(found, "ids")
+    _warn_of_numbers(found)
+    start, digests = hashlib.blake2b(salt.encode() + b"\0", digest_size=8, person=purpose.encode()), []
+    for one in found:
+        digest = start.copy()
+        digest.update(one if isinstance(one, bytes) else str(one).encode())
+        digests.append(digest.digest())
+    return np.frombuffer(b"".join(digests), ">u8").astype(np.uint64)
 
 
-def _place(start: Any, one: int | str | bytes) -> int:
-    digest = start.copy()
-    digest.update(one if isinstance(one, bytes) else str(one).encode())
-    return int.from_bytes(digest.digest(), "big")
+def _warn_of_numbers(ids: list[Any]) -> None:
+    """Warns of ids of text that are all whole numbers with ".0" behind them. They are private: it quotes none."""
+    if not ids or not isinstance(ids[0], str | bytes):
+        return
+    end = b".0" if isinstance(ids[0], bytes) else ".0"
+    if all(one.endswith(end) and one[:-2].isdigit() for one in ids):
+        warn(
+            "All `ids` are whole numbers with .0 behind them, as pandas writes numbers of a column where one was"
+            " missing. An id is its text: '7.0' has another place than '7', so a table where none is missing is split"
+            " otherwise, and who is held out of one is trained on in the other. Read them as text,"
+            " pandas.read_csv(..., dtype={'patient': str}), or as 'Int64'; or write"
+            " [one.removesuffix('.0') for one in ids]. Where ids are written so everywhere, nothing is lost."
+        )

@@ -9,12 +9,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.proof.metrics import written_by_records
 from tfdp_layers.proof.outside import numbers_held
 from tfdp_layers.proof.proving import prove, resource_key
 from tfdp_layers.proof.report import Report
 from tfdp_layers.proof.specs import flat_specs
 from tfdp_layers.proof.state import written_handles
-from tfdp_layers.proof.steering import written_by_records
 
 STATE = "seed_generator_state"
 """In the name of every variable that a `keras.random.SeedGenerator` makes."""
@@ -89,7 +89,7 @@ def prove_traced(model: Any, traced: Any, written: Iterable[Any] = ()) -> Report
     """Proves that the sums of `traced_sums` are additive over the records.
 
     Args:
-        written: more that records may have written: see `written_by_metrics`.
+        written: more that records may have written: see `examined_metrics`.
     """
     sums, written = traced.structured_outputs[0], [*written_by_records(model), *written]
     return prove(traced, sums=sums, may_write=written, layers=layer_names(model), secret=seeds_read(traced))

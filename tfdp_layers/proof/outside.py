@@ -17,7 +17,7 @@ from tfdp_layers.proof.functional import is_functional
 from tfdp_layers.proof.untaken import FAKE, reads_untaken
 from tfdp_layers.proof.values import UnknownError
 
-__all__ = ["PYTHON", "called_by", "nodes_of", "numbers_held", "outside"]
+__all__ = ["PYTHON", "called_by", "nodes_of", "numbers_held", "outside", "refuse_outside"]
 
 PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 """Operations that run Python code in a graph."""
@@ -74,6 +74,22 @@ def outside(operations: Iterable[Any], left_out: Callable[[Any], bool] = lambda 
         return FAKE if found is None and reads_untaken(listed, called_by, graph_run) else found
     except UnknownError as error:
         return f"of {error}"
+
+
+def refuse_outside(operations: Iterable[Any], who: str) -> None:
+    """Raises ValueError where operations take or keep numbers that no variable holds: see `outside`.
+
+    Args:
+        who: what they are part of, to name it.
+    """
+    kind = outside(operations)
+    if kind is not None:
+        raise ValueError(
+            f"{who} runs Python code (tf.py_function or tf.numpy_function), or takes or keeps numbers outside of"
+            f" variables, or may (operation {kind}), in every step: whether numbers of the records without noise, as"
+            " metrics hold them, go that way into the released weights cannot be seen. Write it in TensorFlow"
+            " operations on variables; what needs Python can be computed from the trained model after fit."
+        )
 
 
 def _is_outside(operation: Any) -> bool:

@@ -13,7 +13,7 @@ class OwnerDpEvent(DpEvent):
 
     Attributes:
         sampling_probability: with which each record is drawn, whatever the others do; in (0, 1).
-        records: of one owner, at most; 2 or more.
+        records: of one owner, at most; 2 or more (of 1 it is a plain Poisson draw, and computed alike).
         noise_multiplier: noise standard deviation over the bound on ONE record's contribution to the sum; above 0.
 
     Formal guarantee: the neighbouring data set holds, in place of all records of one owner, records that contribute
