@@ -38,6 +38,7 @@ def true_profiles(contributions, replaced_by, batch, stddev) -> np.ndarray:
     return np.array([max(divergence(before, after, e), divergence(after, before, e)) for e in EPSILONS])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("batch", [1, 2, 4])
 @pytest.mark.parametrize("stddev", [0.5, 1.0, 4.0])
 def test_no_data_set_costs_more_than_the_profile_and_the_worst_costs_as_much(batch, stddev):

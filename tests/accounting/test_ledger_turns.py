@@ -59,6 +59,7 @@ IDLE = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("before", IDLE.values(), ids=IDLE)
 def test_a_ledger_on_which_nothing_runs_lets_another_charge(path, before):
     """A cell that runs again opens the file again, and what it made before is held by the last error, or a name."""

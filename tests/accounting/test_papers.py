@@ -25,6 +25,7 @@ def test_backprop_clipping_printed_and_exact():
 CONVOLUTIONAL, CONNECTED = (512, 3.0, 117), (128, 2.0, 468)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("network", "noise", "printed"),
     [

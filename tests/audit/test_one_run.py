@@ -56,6 +56,7 @@ def test_a_training_with_noise_four_times_too_small_is_refuted(monkeypatch):
     assert found.refuted
 
 
+@pytest.mark.slow
 def test_a_report_says_that_it_is_of_the_records_and_in_no_other_ledger():
     """People print it, and publish "14 of 20 guesses were right", which no epsilon covers."""
     x, y = data()

@@ -127,6 +127,7 @@ def test_one_order_in_every_pass_is_let_in_as_cyclic(kept: str) -> None:
     assert set().union(*passes[0]) == set(range(RECORDS))
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("passes", "message"),
     [

@@ -25,6 +25,7 @@ def array_kept_by(give):
     return weakref.ref(x)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("rows", [False, True], ids=["tensors", "rows"])
 def test_fit_frees_the_arrays(rows, monkeypatch):
     if rows:

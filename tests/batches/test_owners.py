@@ -121,6 +121,7 @@ def test_a_fit_charges_and_states_owners_and_what_it_spent_is_resumed(tmp_path, 
     assert json.loads(capsys.readouterr().out.splitlines()[-1])["epsilon"] == pytest.approx(spent)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("owners", "limit", "delta", "warned"), [(PAIRS, 2, 0.02, True), (PAIRS, 2, 0.01, False), (FEW, 4, 0.05, False)]
 )

@@ -60,6 +60,7 @@ def same_draws(made, **options):
     return zip(*[batches.dataset(**options).take(6).as_numpy_iterator() for batches in drawn], strict=True)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     "made",
     [

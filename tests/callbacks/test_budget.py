@@ -202,6 +202,7 @@ def test_fit_raises_and_changes_nothing_when_nothing_is_left() -> None:
         fit(tiny_model(), PrivacyBudget(1e-4, DELTA))
 
 
+@pytest.mark.slow
 def test_the_budget_goes_on_after_saving_and_loading(tmp_path: Any) -> None:
     model = tiny_model(steps_per_execution=3)
     fit(model, PrivacyBudget(1.0, DELTA))

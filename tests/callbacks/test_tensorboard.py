@@ -109,6 +109,7 @@ def test_between_epochs_it_writes_a_bound_every_so_many_batches(tmp_path: Path, 
     assert [written[step] for step in sorted(written)] == sorted(written.values())
 
 
+@pytest.mark.slow
 def test_delta_is_that_of_the_budget_unless_given(tmp_path: Path) -> None:
     for name, delta, expected in (("budget", None, DELTA), ("given", 1e-4, 1e-4)):
         model = tiny_model()

@@ -40,6 +40,7 @@ def test_float32_layers_are_not_rewritten_in_16_bits(option: str) -> None:
     trained(model)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("variable", arithmetic._VARIABLES)
 def test_what_the_environment_asks_for_is_refused_whatever_was_seen_of_it(monkeypatch, variable: str) -> None:
     """Of some processors and sizes only some products are rounded: 64 x 64 may not show it."""

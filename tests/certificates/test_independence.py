@@ -52,6 +52,7 @@ class CountsRecords(keras.layers.Layer):
         return x
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
@@ -149,6 +150,7 @@ def one_output_model(upstream_clip=0.1):
     )
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("rows", [1, 2, 3, 5])
 @pytest.mark.parametrize("labels", [False, True], ids=["without labels", "with labels"])
 def test_a_batch_of_any_size_shows_what_records_look_like(rows, labels):

@@ -64,7 +64,7 @@ ORDINARY = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ORDINARY)
 def test_functions_of_positive_numbers_are_proved_and_train(name: str) -> None:
     function, x = ORDINARY[name]
@@ -79,7 +79,7 @@ def test_a_loss_of_positive_predictions_trains() -> None:
     assert model.ledger.entries[0].release.independence == "proved"
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("function", [positive, lambda x: unknown(ops.sqrt(x)), lambda x: unknown(ops.arccosh(x))])
 def test_what_is_not_proved_is_measured_on_numbers_of_the_range(function: Any) -> None:
     report = tfdp.check_independence(model_of(function))
@@ -131,7 +131,7 @@ def scaled(x: Any) -> Any:
 MEETING = [centered, next_one, over_nothing, gone_with_others, poisoned, poisoned_gently, scaled]
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("function", MEETING, ids=lambda f: f.__name__)
 def test_records_that_meet_beside_nan_are_refused(function: Any) -> None:
     with pytest.raises(ValueError, match=r"Records (are not|may not be) independent"):

@@ -78,6 +78,7 @@ WAYS = {"graph": {}, "xla": {"jit_compile": True}, "eager": {"run_eagerly": True
 CASES = [f"{layer}/{way}" for layer in LAYERS for way in WAYS]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("case", slow_but(["own weights/graph", "clipped/graph"], CASES))
 def test_rows_that_are_not_one_a_record_in_the_step_are_refused_before_anything_is_spent(case):
     layer, way = case.split("/")
@@ -105,6 +106,7 @@ def in_its_activation(make):
 PAST = [f"{kind}/{where.__name__}" for kind in BOUNDED for where in (beside, in_its_activation)]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("case", slow_but(["gradient/beside", "two clips/in_its_activation"], PAST))
 def test_no_gradient_flows_to_a_weight_past_the_layer_that_bounds_it(case):
     kind, where = case.split("/")

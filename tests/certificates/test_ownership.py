@@ -164,6 +164,7 @@ def test_freezing_and_unfreezing_between_fits_is_traced():
     assert [g.name for g in model.sensitivities()] == [second.name]
 
 
+@pytest.mark.slow
 def test_another_optimizer_without_compile_trains():
     model = fitted(ClippedDense(3, **CLIPS))
     fit(model)

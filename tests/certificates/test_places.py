@@ -48,6 +48,7 @@ def picking(pick):
     return model
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("pick", ["take_along_axis", "clipped"])
 def test_no_table_tells_how_large_a_place_may_be(pick):
     """Made-up integers of up to 99 ended `fit` in TensorFlow's error that 74 is not in [0, 7)."""
@@ -56,7 +57,7 @@ def test_no_table_tells_how_large_a_place_may_be(pick):
     assert model.ledger.steps == 2
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("pick", UNKEPT)
 def test_a_place_that_may_lie_in_another_record_says_how_to_keep_it_inside(pick):
     with pytest.raises(

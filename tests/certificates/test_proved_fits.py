@@ -76,6 +76,7 @@ MIXING = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", slow_but(list(MIXING)[::2], MIXING))
 def test_a_fit_with_records_that_meet_is_refused_and_names_the_layer(name):
     kind, function = MIXING[name]
@@ -154,6 +155,7 @@ def test_an_unknown_operation_is_measured_with_a_warning_and_stated():
     assert (report.proved, report.layer, report.type) == (False, "bessel", "BesselI0")
 
 
+@pytest.mark.slow
 def test_what_was_measured_can_be_accepted():
     model = model_of(Calls(bessel, name="bessel"))
     with warnings.catch_warnings():
@@ -167,6 +169,7 @@ def hidden(function):
     return lambda layer, x: function(layer, tf.math.bessel_i0(tf.tanh(x)))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name",
     slow_but(
@@ -189,6 +192,7 @@ def test_python_in_every_step_is_refused():
         model_of(Calls(doubled)).fit(X, Y, batch_size=4, verbose=0, accept_measured=True)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "options", [{}, pytest.param({"jit_compile": True}, marks=pytest.mark.slow)], ids=["graph", "xla"]
 )

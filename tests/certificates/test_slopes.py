@@ -79,6 +79,7 @@ def sloped(x):
     return layer(x) + Slope(layer, by_a_tape)(x)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("outputs", "exact"), [(sloped, False), (lambda x: Curved()(x), True)], ids=["around", "within"]
 )

@@ -44,7 +44,7 @@ KEEP = [
 ]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layers", KEEP, ids=lambda layers: "-".join(type(layer).__name__ for layer in layers))
 def test_what_gives_one_shape_trains(layers: list[Any]) -> None:
     assert trained(*layers).ledger.entries

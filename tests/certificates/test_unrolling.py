@@ -83,6 +83,7 @@ def operations(monkeypatch):
     return lambda: [len(graph.get_operations()) for graph in made]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("function", "message"),
@@ -105,6 +106,7 @@ def test_layers_that_go_over_the_records_are_refused_before_a_trace_of_a_thousan
     assert operations()[0] < 15 * unrolling._MANY  # of 14,000, and of 4,000
 
 
+@pytest.mark.slow
 def test_elastic_transforms_are_refused_at_once(operations):
     model = model_of(
         keras.layers.RandomElasticTransform(), keras.layers.Flatten(), keras.layers.Dense(1), shape=(8, 8, 3)

@@ -143,6 +143,7 @@ def records(model: Any) -> np.ndarray:
     return X if shape == (None, 3) else IDS.astype(model.inputs[0].dtype)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("make", slow_but(list(ACCEPTED.values())[::12], ACCEPTED.values()), ids=ACCEPTED)
 def test_what_keeps_records_apart_trains_and_no_record_exceeds_its_bound(make):
     model = private(make(), clip=CLIP, noise=0.0)
@@ -181,6 +182,7 @@ ONE_FOR_ALL = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("repeated", slow_but([False], [False, True]))
 @pytest.mark.parametrize("how", ONE_FOR_ALL.values(), ids=ONE_FOR_ALL)
 def test_one_row_that_stands_for_all_records_is_refused_also_where_nothing_is_clipped(how, repeated):
@@ -241,6 +243,7 @@ class Unknown(kl.Layer):
         return x + tf.raw_ops.Betainc(a=tf.ones_like(x), b=2.0 * tf.ones_like(x), x=tf.sigmoid(x))
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("mixing", [False, True])
 def test_what_a_layer_writes_is_put_back_while_others_are_measured(mixing):

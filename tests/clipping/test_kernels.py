@@ -138,7 +138,7 @@ def written_out(x, u, limit):
     return entries.sum(0), np.einsum("b,bxu->xu", np.arange(ROWS), entries), norms
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("shape", [(11, 70), (13, 3)], ids=["wide", "narrow"])
 @pytest.mark.parametrize(("alike", "cores"), [(False, 1), (True, 1), (False, 2), (True, 2), (False, 3)])
 def test_tiles_and_blocks_add_up_to_the_records_that_are_there(shape, alike, cores, monkeypatch):
@@ -153,6 +153,7 @@ def test_tiles_and_blocks_add_up_to_the_records_that_are_there(shape, alike, cor
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_clamps_that_are_not_turned_with_their_matrix_are_seen(monkeypatch):
     """The planted bug: the clamps of a square's transposed weights."""
     x, u, limit = matrix((9, 9))

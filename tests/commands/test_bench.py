@@ -68,6 +68,7 @@ def test_a_model_of_strings_and_one_that_cannot_be_loaded_are_refused_in_a_few_l
     assert "cannot be loaded" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_private_model_is_timed_as_the_network_that_it_is(capsys, tmp_path):
     import tfdp_layers as tfdp
 

@@ -41,6 +41,7 @@ def trained(tmp_path_factory):
     return done, json.loads(done.stdout.splitlines()[-1]), folder
 
 
+@pytest.mark.slow
 def test_training_says_what_it_does_and_ends_with_the_statement(trained):
     done, _, _ = trained
     assert done.stderr == "", "the user sees no log of TensorFlow"
@@ -140,6 +141,7 @@ def test_a_seed_drives_initialisation_and_nothing_private():
     assert all(differ), "noise or sampling was repeated"
 
 
+@pytest.mark.slow
 def test_a_given_noise_stops_at_the_budget(capsys):
     options = ["--model", "mlp", "--batch-size", 128, "--epochs", 20, "--noise-multiplier", 1]
     result = run_json(capsys, *TRAIN, *options)
@@ -271,6 +273,7 @@ def test_features_that_no_image_or_model_has_are_refused(capsys, no_training, mo
     assert message in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("scales", [(), (1,)])
 def test_random_filters_alone_or_beside_wavelets_are_what_is_trained_on(capsys, scales):
     line = ["--setting", "random_filters=4", "--setting", f"feature_scales={scales}", "--epochs", 1]
@@ -280,6 +283,7 @@ def test_random_filters_alone_or_beside_wavelets_are_what_is_trained_on(capsys, 
     assert f"scattering, {10 * (features + 1)} weights" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_views_enter_the_fit_and_the_network_moves_and_mirrors_each(capsys, monkeypatch):
     batches, models = [], []
     own, made = PrivateBatches.__init__, train.compiled

@@ -88,6 +88,7 @@ def test_nothing_of_another_partys_records_is_in_an_upload(kind, way):
     assert (one[0] != one[1]).any(), "its own state goes on"
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", MODELS)
 def test_without_what_the_traced_step_shows_they_are_there(kind, monkeypatch):
@@ -133,7 +134,7 @@ ORDINARY = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", TRAIN)
 @pytest.mark.parametrize("kind", ORDINARY)
 def test_ordinary_models_are_shared_and_their_metrics_work(kind, way):

@@ -88,6 +88,7 @@ FEW = [REPRESENTATIVE[i] for i in (0, 1, 6, 7, 9)]
 """A vector, a sequence, and pictures with each bound."""
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", slow_but(set(GRIDS) - LARGE, GRIDS))
 def test_a_witness_attains_the_bound(name: str) -> None:
     for one in GRIDS[name]:
@@ -135,6 +136,7 @@ def assert_adversaries_stay_inside(one: Case, rows: Any, weights: float, clips: 
     assert distance(together, [np.sum(parts, axis=0) for parts in zip(*alone, strict=True)]) <= SLACK * bound
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("one", slow_but(FEW, REPRESENTATIVE), ids=str)
 def test_no_batch_of_hostile_records_exceeds_the_bound(one: Case) -> None:
     assert_adversaries_stay_inside(one)
@@ -149,6 +151,7 @@ def test_what_flows_on_below_is_each_records_own(one: Case) -> None:
     assert_flow_below_is_each_records_own(layer, x, u)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("one", slow_but([FEW[0], FEW[2]], REPRESENTATIVE), ids=str)
 def test_eager_graph_and_xla_agree_and_keep_the_bound(one: Case) -> None:
     layer = one.layer()
@@ -194,6 +197,7 @@ def test_rounding_over_many_positions_stays_inside() -> None:
             assert 0.98 <= found <= 1 + SLACK, (layer.name, mode, value)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("input_clip", [1e-10, 1e-6, 1e-3])
 def test_rounding_of_sums_that_cancel_stays_inside(input_clip: float) -> None:
     layer = built(ClippedDense(1, input_clip=input_clip, upstream_clip=1.0), (64, 1))

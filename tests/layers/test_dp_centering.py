@@ -44,6 +44,7 @@ def test_every_long_record_attains_the_bound_and_an_unclipped_sum_would_exceed_i
     assert np.linalg.norm(planted) > 100 * CLIP
 
 
+@pytest.mark.slow
 def test_the_noise_on_the_sum_is_what_the_ledger_says() -> None:
     layer = tfdp.layers.DPCentering(0.7, CLIP)
     found = []
@@ -94,6 +95,7 @@ def test_a_record_counts_once_whatever_slices_of_its_table_hold() -> None:
     np.testing.assert_allclose(layer.mean, [CLIP, 0.0], rtol=1e-3)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("flat", [True, False])
 def test_a_model_pays_saves_and_converts_it(flat: bool, tmp_path) -> None:
     x = X.reshape(40, 6) if flat else X

@@ -126,6 +126,7 @@ def adapted(noise=3.0, sampling=None):
     return layer
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("sampling", [Poisson(8), FixedSize(8)], ids=lambda s: s.kind)
 def test_the_models_ledger_holds_the_cost_of_both(sampling):
     model = model_with(adapted(sampling=sampling))
@@ -172,6 +173,7 @@ def test_before_adapt_it_is_refused():
         model_with(tfdp.layers.DPPCA(2, 1.0)).fit(X, Y, batch_size=8, verbose=0)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
 def test_saving_keeps_weights_and_cost(suffix, tmp_path):
     model = model_with(adapted())

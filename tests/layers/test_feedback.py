@@ -132,6 +132,7 @@ def test_probabilities_as_outputs_give_the_error_of_their_logits(output):
 MODES = [{}, {"jit_compile": True}, {"run_eagerly": True}]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("physical", [None, 4])
 @pytest.mark.parametrize("mode", slow_but(MODES[:1], MODES), ids=["graph", "xla", "eager"])
 def test_a_step_of_fit_without_noise_is_the_step_by_hand(mode, physical):

@@ -141,6 +141,7 @@ def test_records_that_are_not_finite_contribute_zero_and_leave_others_alone():
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", ["graph", "xla"])
 @pytest.mark.parametrize("name", slow_but(sorted(CASES)[:1], sorted(CASES)))
 def test_graph_and_xla_keep_the_bound_and_agree_with_eager(name, mode):
@@ -257,7 +258,7 @@ def patched_rules(*forgotten):
     return logits
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "bug",
     [

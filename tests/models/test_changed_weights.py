@@ -42,6 +42,7 @@ def notes_of(model):
     ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("case", slow_but(QUICK, PLACES))
 def test_a_callback_that_changes_weights_is_in_the_statement_once(case):
     """Nothing of what it took from records for that is in a ledger; and nothing is refused, or warned of."""
@@ -181,6 +182,7 @@ def trained_by(method):
     return kind
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", ["test_step", "evaluate", "_should_eval", None])
 def test_weights_that_change_in_the_validation_are_in_the_statement(method):
     layer = tfdp.layers.ClippedDense(1, input_clip=1.0, upstream_clip=0.1)
@@ -192,6 +194,7 @@ def test_weights_that_change_in_the_validation_are_in_the_statement(method):
     assert len(notes_of(model)) == (method is not None)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("method", [None, "test_step", "evaluate"])
 def test_averages_that_keras_swaps_in_for_a_validation_are_no_change_and_others_are(method):
     layer = tfdp.layers.ClippedDense(1, input_clip=1.0, upstream_clip=0.1)

@@ -57,6 +57,7 @@ def test_a_model_that_is_compiled_otherwise_between_two_fits_counts_each_record_
     assert largest(look) == pytest.approx(1.0, abs=1e-2)
 
 
+@pytest.mark.slow
 def test_the_loop_of_another_run_is_compiled_as_the_model_says_by_then() -> None:
     model, look = compiled(True), Contributions()
     for _ in range(2):
