@@ -20,6 +20,8 @@ ROWS, PLACES = Data.from_tensor_slices((X, Y)), Data.range(N)
 NAMES = Data.from_tensor_slices(([f"w{i}" for i in range(N)], np.arange(N)))
 INDEX = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(tf.range(N), tf.range(N)), -1)
 PARTNERS = tf.constant(RNG.permutation(N))
+PAIRS = np.stack([np.arange(N), RNG.permutation(N)], 1)
+OFFSETS, TWICE = tf.range(0, 2 * N, 2), tf.concat([HELD, HELD], 0)
 
 
 def hub(x, y):
@@ -61,6 +63,17 @@ OTHERS = {
         lambda i: block(tf.gather(HELD, tf.range(i, i + 3)), 3)
     ),
     "blocks that overlap": lambda: Data.range(0, N - 3, 2).map(lambda i: block(HELD[i : i + 3], 3)),
+    "MixUp by shuffled numbers": lambda: Data.zip((PLACES, Data.range(N).shuffle(N, seed=1))).map(
+        lambda i, j: 0.6 * HELD[i] + 0.4 * HELD[j]
+    ),
+    "numbers beside the next ones": lambda: Data.zip((Data.range(N - 1), Data.range(1, N))).map(
+        lambda i, j: HELD[i] - HELD[j]
+    ),
+    "numbers behind some": lambda: Data.zip((PLACES, Data.range(N).skip(1))).map(lambda i, j: HELD[i] - HELD[j]),
+    "every second row of a block": lambda: Data.range(N // 4).map(lambda k: block(HELD[4 * k : 4 * k + 4 : 2], 2)),
+    "the next one's label": lambda: Data.range(N - 1).map(lambda i: (HELD[i], tf.gather(LABELS, i + 1))),
+    "windows by tf.slice": lambda: Data.range(N - 3).map(lambda i: tf.slice(HELD, [i, 0], [3, 4])),
+    "pairs": lambda: Data.from_tensor_slices(PAIRS).map(lambda p: tf.concat([HELD[p[0]], HELD[p[1]]], 0)),
     "rows by several numbers": lambda: Data.range(N - 3).map(
         lambda i: tf.gather(HELD, i + tf.constant([0, 1], tf.int64))
     ),
@@ -109,6 +122,18 @@ OWN = {
     "blocks by a range": lambda: Data.range(N // 4).map(
         lambda k: block(tf.gather(HELD, tf.range(4 * k, 4 * k + 4)), 4)
     ),
+    "blocks by tf.slice": lambda: Data.range(N // 4).map(lambda k: tf.slice(HELD, [4 * k, 0], [4, 4])),
+    "blocks by numbers and a range": lambda: Data.range(N // 4).map(
+        lambda k: tf.gather(HELD, 4 * k + tf.range(4, dtype=tf.int64))
+    ),
+    "blocks and their last labels": lambda: Data.range(0, N, 4).map(
+        lambda i: (block(HELD[i : i + 4], 4), LABELS[i + 3])
+    ),
+    "blocks and a label of each": lambda: Data.range(0, N, 4).map(
+        lambda i: (block(HELD[i : i + 4], 4), LABELS[i // 4])
+    ),
+    "blocks by offsets": lambda: Data.range(N - 1).map(lambda i: block(TWICE[OFFSETS[i] : OFFSETS[i + 1]], 2)),
+    "two rows of each two": lambda: Data.range(N // 2).map(lambda k: HELD[2 * k] - HELD[2 * k + 1]),
     "blocks taken apart": lambda: Data.range(0, N, 4).flat_map(lambda i: Data.from_tensor_slices(HELD[i : i + 4])),
     "within a function": lambda: PLACES.map(tf.function(lambda i: (HELD[i], LABELS[i]))),
     "in a flat map": lambda: Data.range(4).interleave(lambda k: Data.range(k * 20, k * 20 + 20).map(lambda i: HELD[i])),
@@ -177,6 +202,14 @@ def test_windows_of_people_may_overlap():
         said(lambda: Data.range(N - 3).map(lambda i: block(HELD[i : i + 3], 3)), unit_ids=np.arange(N - 3) // 7) == []
     )
     assert said(lambda: Data.range(N - 3).map(lambda i: HELD[i] - HELD[N - 1 - i]), unit_ids=np.arange(N - 3) // 7)
+    assert said(lambda: PLACES.map(lambda i: (HELD[i // 5], HELD[i])), unit_ids=np.arange(N) // 5)
+    assert said(lambda: PLACES.map(lambda i: (HELD[i // 5], LABELS[i])), unit_ids=np.arange(N) // 5) == []
+
+
+def test_windows_of_a_pipeline_that_draws_by_itself_are_seen():
+    windows = Data.range(N - 3).map(lambda i: block(HELD[i : i + 3], 3))
+    with pytest.warns(UserWarning, match="holds an array of 80 rows, as many"):
+        warn_of_captured(windows, N, draws=True)
 
 
 def test_why_it_matters():

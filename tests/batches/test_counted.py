@@ -102,6 +102,9 @@ HELD = {
     "indices": lambda: Data.range(40).map(
         lambda i: (tf.where(i % 2 == 0, tf.gather(X, i), -tf.gather(X, i)), tf.gather(Y, i))
     ),
+    "a table by its place modulo 12": lambda: Data.range(40).map(
+        lambda i: (row(i)[0], tf.gather(tf.range(12), i % 12))
+    ),
     "a branch by an index": lambda: Data.range(40).map(lambda i: tf.cond(i > 4, lambda: row(i), lambda: row(39 - i))),
     "an entry by its place": lambda: ROWS.enumerate().map(lambda i, one: (one[0][i % 4], one[1])),
     "random numbers": lambda: Data.zip((ROWS, Data.random(seed=3).batch(2))).map(by_seeds),

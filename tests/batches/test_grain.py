@@ -7,6 +7,7 @@ import pytest
 
 import tfdp_layers as tfdp
 from helpers import grain_like
+from tfdp_layers.batches import grain
 
 ITEMS = [(np.full(2, k, np.float32), np.float32(k % 2)) for k in range(12)]
 SOURCE = grain_like.source(ITEMS)
@@ -61,6 +62,22 @@ def test_records_of_one_source_beside_others_of_it_are_refused(branches):
 )
 def test_records_of_their_own_items_bring_no_word(source):
     assert said(source) == []
+
+
+def numbers(start=0, stop=12, step=1):
+    made = grain_like.Range(length=len(range(start, stop, step)))
+    made.start, made.step = start, step
+    return made
+
+
+def test_numbers_of_a_range_beside_others_of_it_bring_a_word():
+    taken = grain_like.Map(numbers()), grain_like.Map(grain_like.Shuffle(numbers(), seed=1))
+    for branches in (taken, (numbers(0, 11), numbers(1, 12))):
+        with pytest.warns(UserWarning, match="puts numbers of one range beside others of it"):
+            grain.look_at_grain(zipped(*branches))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        grain.look_at_grain(zipped(numbers(), grain_like.Map(numbers())))
 
 
 def test_of_steps_that_nobody_knows_it_is_said():

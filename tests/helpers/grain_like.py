@@ -29,7 +29,12 @@ Source = _of("Source", __getitem__=lambda self, index: self._source[index])
 Map, Shuffle, WindowShuffle, Concatenate = _of("Map"), _of("Shuffle"), _of("WindowShuffle"), _of("Concatenate")
 Mixed, Repeat, Zip, WithSeed = _of("Mixed"), _of("Repeat"), _of("Zip"), _of("_WithSeed")
 Filter = _of("Filter", __getitem__=lambda self, index: self._parents[0][index] if index % 3 else None)
-RandomMap, MapWithIndex, FlatMap, Range = _of("RandomMap"), _of("MapWithIndex"), _of("FlatMap"), _of("Range")
+RandomMap, MapWithIndex, FlatMap, Range = (
+    _of("RandomMap"),
+    _of("MapWithIndex"),
+    _of("FlatMap"),
+    _of("Range", start=0, step=1),
+)
 Batch, Slice, Mine = _of("Batch"), _of("Slice"), type("Mine", (MapDataset,), {"__module__": "mine"})
 
 

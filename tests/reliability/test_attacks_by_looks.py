@@ -106,6 +106,66 @@ def test_what_one_training_began_with_is_paid_for_where_another_one_gets_it():
     assert steps_of(copy_of(second))[0] == 3
 
 
+@pytest.mark.parametrize("earlier", [True, False])
+def test_an_average_of_other_people_is_refused_and_never_stated_as_its_new_holders_own(earlier):
+    """The second look took the holder's own ledger for what the average cost: 0.04 was stated of 94.9."""
+    holder = trained(of_people("these")) if earlier else None
+    model = trained(of_people("others"))
+    model.set_weights(average := halves(model))
+    assert steps_of(model) == (3, True)
+    holder = holder or trained(of_people("these"))
+    own = holder.get_weights()
+    holder.set_weights(average)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="cannot be added up"):
+            steps_of(holder)
+    holder.set_weights(own)
+    assert steps_of(holder) == (3, False)
+    assert steps_of(model) == (3, True)
+    if not earlier:  # an earlier one may have made it
+        assert steps_of(copy_of(model)) == (3, True)
+
+
+def test_what_is_averaged_while_the_first_training_of_a_process_runs_costs_what_that_did(monkeypatch, tmp_path):
+    """Nothing had been released by a training that was over: so the average, by its file, was free everywhere."""
+    monkeypatch.setattr(released_numbers, "_released", {})
+    monkeypatch.setattr(released_numbers, "_seen", {})
+    model, trial, path = private(), private(), tmp_path / "average.weights.h5"
+
+    def average(epoch, logs):
+        trial.set_weights(halves(model))
+        trial.save_weights(path)
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=average)
+    model.fit(X, Y, batch_size=4, verbose=0, callbacks=[callback])
+    model.load_weights(path)
+    assert steps_of(copy_of(model)) == steps_of(model) == (3, True)
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("by", ["their values", "their file"])
+def test_models_trained_after_an_average_was_known_are_no_part_of_it(by, tmp_path):
+    """Each was charged to the next one that got the average, and to its source for good: 6, 9, 12 for 6 each."""
+    source, path = trained(of_people("these")), tmp_path / "average.weights.h5"
+    source.set_weights(average := halves(source))
+    source.save_weights(path)
+    for _ in range(2):
+        holder = trained()
+        holder.load_weights(path) if by == "their file" else holder.set_weights(average)
+        assert steps_of(holder)[0] == 6
+    assert steps_of(source) == steps_of(copy_of(source)) == (3, True)
+    assert source.ledger.steps == 3
+
+
+def test_a_model_trained_before_an_average_was_known_may_be_a_part_of_it():
+    first, second, copied = trained(), trained(), private()
+    first.set_weights(average := [one + other for one, other in zip(halves(first), halves(second), strict=True)])
+    assert steps_of(first)[0] == 3
+    second.set_weights(average)
+    copied.set_weights(average)
+    assert steps_of(copied)[0] == 6
+
+
 def test_a_fine_tuned_model_that_is_put_back_to_what_it_began_with_makes_that_no_dearer():
     """Tasks that begin from one privately trained base: each pays for the base, and none for another task."""
     base = trained()

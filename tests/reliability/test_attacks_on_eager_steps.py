@@ -86,3 +86,28 @@ def test_texts_in_a_variable_are_compared_by_what_they_say():
     model = private(layer, Largest(None, python=True))
     fit(model)
     assert model.ledger.updates == 2
+
+
+class Everything(keras.metrics.Metric):
+    """Keeps what it saw, by Python, and never forgets it."""
+
+    def __init__(self):
+        super().__init__(name="everything")
+        self.seen, self.sums = [], {}
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.seen.append(tf.reduce_sum(y_true))
+        self.sums[len(self.seen)] = self.seen[-1]
+
+    def result(self):
+        return sum(float(one) for one in [*self.seen, *self.sums.values()])
+
+    def reset_state(self):
+        pass
+
+
+def test_a_look_beforehand_leaves_no_tensors_of_its_own_behind():
+    metric = Everything()
+    fit(private(keras.layers.Identity(), metric))
+    assert metric.seen
+    assert not any(map(tf.is_symbolic_tensor, [*metric.seen, *metric.sums.values()]))

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting.sketch import sketch_of
-from tfdp_layers.batches.readings import FEWEST, PLACE, Held, Reading, Row, readings_of, takes_a_row
+from tfdp_layers.batches.readings import FEWEST, Held, Reading, Row, readings_of, takes_a_row
 from tfdp_layers.batches.steps import READERS, below, graphs_of, kind, steps
 from tfdp_layers.caller import warn
 
@@ -50,6 +50,7 @@ def warn_of_captured(
         found = [one for one in found if not (draws and takes_a_row(one.operation))]
         if not draws and _of_blocks(found, whose):
             return
+        found = [one for one in found if draws or not _is_block(one)]
         for held, operation, row in _more(found):
             as_many = held.shape[0] in sizes and held.shape[0] >= _AS_MANY and held.shape[0] not in dims and not row
             # A row beside the element's own, which the source gives; elsewhere it may be named by counts from one on.
@@ -60,36 +61,61 @@ def warn_of_captured(
 
 
 def _more(found: Sequence[Reading]) -> Iterator[tuple[Held, Any, bool]]:
-    """What reads more than a row that an element names, or (then the third is True) one that constants move."""
+    """What reads more than a row that an element names, or (then the third is True) one that constants move.
+
+    Several rows that places name are left to `_of_blocks`.
+    """
     named: dict[Hashable, Row] = {}
-    blocks = (one.first is not None and one.first.argument == PLACE and one.span is not None for one in found)
-    for one in [one for one, block in zip(found, blocks, strict=True) if not block or takes_a_row(one.operation)]:
+    for one in found:
         row = one.first if takes_a_row(one.operation) else None
-        if row is None or named.setdefault((id(one.graph), one.held.key), row) != row:
+        blocks = row is not None and row.by_place and row.times is not None and one.held.shape[0] >= _AS_MANY
+        if row is None or (named.setdefault((id(one.graph), one.held.key), row) != row and not blocks):
             yield one.held, one.operation, False
         elif not row.is_own:
             yield one.held, one.operation, True
 
 
+def _is_block(one: Reading) -> bool:
+    """Whether it takes rows that `_of_blocks` knows."""
+    known = one.held.shape[0] >= _AS_MANY and one.first is not None and one.first.by_place and one.span is not None
+    return known and not takes_a_row(one.operation)
+
+
 def _of_blocks(found: Sequence[Reading], whose: bool) -> bool:
     """Looks at what is read by an element's place; warns, and says so, of rows that several elements take, or none."""
-    by_place = [one for one in found if one.derived or (one.first and one.first.argument == PLACE)]
-    for key in {one.held.key for one in by_place if one.held.shape[0] >= _AS_MANY}:
-        mine = [one for one in by_place if one.held.key == key]
-        rows, name = mine[0].held.shape[0], mine[-1].operation.name
-        known = [(one.first, one.span) for one in mine if one.first is not None and one.span is not None]
-        if len(known) < len(mine) or len({row.times for row, _ in known}) > 1:
-            _warn(rows, name)
-            return True
-        taken = max(row.plus + span for row, span in known) - min(row.plus for row, _ in known)
-        apart = abs(known[0][0].times)
+    mine = [one for one in found if one.held.shape[0] >= _AS_MANY and not _are_offsets(one.held)]
+    mine = [one for one in mine if one.derived or (one.first and one.first.by_place)]
+    known = [(one.first, one.span) for one in mine if one.first is not None and one.span is not None]
+    odd = [one for one in mine if one.span is None]
+    ways = {(one.held.key, one.first[:2]) for one in mine if one.first is not None}
+    if (odd and not (whose and all(map(_is_shared, odd)))) or len({key for key, _ in ways}) < len(ways):
+        one = odd[0] if odd else mine[-1]
+        _warn(one.held.shape[0], one.operation.name)
+        return True
+    for times in {row.times for row, _ in known}:
+        ends = [(row.plus, row.plus + span) for row, span in known if row.times == times]
+        taken, apart = max(last for _, last in ends) - min(first for first, _ in ends), abs(times)
+        one = next(one for one in reversed(mine) if one.first and one.first.times == times)
         if taken > apart and not whose:
-            _warn(rows, name)
+            _warn(one.held.shape[0], one.operation.name)
             return True
         if taken < apart:
-            _warn_of_gaps(rows, taken, apart, name)
+            _warn_of_gaps(one.held.shape[0], taken, apart, one.operation.name)
             return True
     return False
+
+
+def _is_shared(one: Reading) -> bool:
+    """Whether it takes a row that several elements have, one behind the other: an image of each five captions."""
+    return one.first is not None and one.first.times is None and one.first.plus[0] == "FloorDiv"
+
+
+def _are_offsets(held: Held) -> bool:
+    """Whether an array says where the rows of each record begin in another one."""
+    if len(held.shape) != 1:
+        return False
+    rows = held.rows()
+    return rows.dtype.kind in "iu" and bool(np.all(np.diff(rows) >= 0)) and bool(rows[-1] > len(rows))
 
 
 def _warn_of_gaps(rows: int, taken: int, apart: int, name: str) -> None:

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tfdp_layers.batches.effects import is_kept
 from tfdp_layers.batches.repeats import shared_of
-from tfdp_layers.batches.steps import below, distance, kind, number
+from tfdp_layers.batches.steps import below, is_count, kind, number
 from tfdp_layers.proof.called import graph_named
 from tfdp_layers.proof.outside import PYTHON, called_by
 from tfdp_layers.proof.values import UnknownError
@@ -20,12 +20,16 @@ from tfdp_layers.proof.values import UnknownError
 __all__ = ["Counted", "counted_in"]
 
 _COUNT = "a count of elements (.enumerate, .range, or a zip with numbers)"
+_ROUND = "a count of elements, modulo a number"
 _VARIABLE = "numbers that a variable or a table counts, or draws from a seed that is known"
+_COUNTS = (_COUNT, _ROUND)
 _SMALL = 64
 """Numbers of a constant that a map makes other counts by; larger ones may be records."""
 _SIZES = ("Shape", "ShapeN", "Size", "Rank")
-_GATHERS = ("GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd", "StridedSlice")
+_GATHERS = ("GatherV2", "GatherNd", "ResourceGather", "ResourceGatherNd", "StridedSlice", "Slice")
 _FROM_ARRAYS, _FROM_OUTSIDE = (*_GATHERS, "LookupTableFindV2"), ("ReadFile", *PYTHON)
+_TURNING = ("FloorMod", "Mod", "TruncateMod", "BitwiseAnd")
+"""Operations that give the same number at many places: what it names belongs to none of them."""
 _BRANCHES = ("If", "StatelessIf", "Case", "StatelessCase")
 _FOLLOWED = (*_BRANCHES, "PartitionedCall", "StatefulPartitionedCall")
 _READS = ("ReadVariableOp", "TableFind", "RngReadAndSkip", "RngSkip", "Stateful")
@@ -66,8 +70,8 @@ def counted_in(dataset: tf.data.Dataset, ids: str | None = None) -> Counted:
         x, *rest = marks if isinstance(marks, tuple) else (marks,)
         marks = ({name: mark for name, mark in x.items() if name != ids}, *rest)
     held = [mark for mark in tf.nest.flatten(marks) if mark]
-    counted = next((mark for mark in held if mark == _COUNT), "")
-    return Counted(next(iter(chosen), ""), counted, next((mark for mark in held if mark != _COUNT), ""))
+    counted = next((mark for mark in held if mark in _COUNTS), "")
+    return Counted(next(iter(chosen), ""), counted, next((mark for mark in held if mark not in _COUNTS), ""))
 
 
 def _marks(step: Any, chosen: list[str]) -> list[str]:
@@ -75,7 +79,7 @@ def _marks(step: Any, chosen: list[str]) -> list[str]:
     inputs, what = below(step), kind(step)
     given = [_marks(one, chosen) for one in inputs]
     parts = len(tf.nest.flatten(step.element_spec))
-    if distance(step) is not None:
+    if is_count(step):
         return [_COUNT]
     if what in _APART and _nature(inputs[0]) == "count":
         given = [[""] * len(given[0])]  # which files, or blocks, records come from
@@ -167,17 +171,21 @@ def _made(
         names = called_by(one)
         if not mark and names and one.type in _FOLLOWED:
             made = _called(one, held, parts)
-        elif not mark and not _fetches(one, parts) and one.type not in _SIZES:
-            made = [next((held[each.name] for each in one.inputs if each.name in held), "")] * len(one.outputs)
+        elif not mark and one.type not in _SIZES:
+            made = [_passed(one, held, parts)] * len(one.outputs)
         held |= {each.name: own for each, own in zip(one.outputs, made, strict=True) if own}
         if any(each.name in parts for each in one.inputs):
             parts |= {each.name for each in one.outputs}
     return [held.get(one.name, "") for one in graph.outputs]
 
 
-def _fetches(operation: Any, parts: set[str]) -> bool:
-    """Whether it gets what numbers name, from elsewhere than from parts of an element."""
-    return operation.type in _FROM_OUTSIDE or (operation.type in _FROM_ARRAYS and operation.inputs[0].name not in parts)
+def _passed(operation: Any, held: dict[str, str], parts: set[str]) -> str:
+    """The mark that an operation passes on; none where it gets what a count names from elsewhere than an element."""
+    mark = next((held[each.name] for each in operation.inputs if each.name in held), "")
+    if mark == _COUNT and operation.type in _TURNING:
+        return _ROUND
+    own = operation.type in _FROM_ARRAYS and operation.inputs[0].name not in parts
+    return "" if operation.type in _FROM_OUTSIDE or (own and mark != _ROUND) else mark
 
 
 def _called(operation: Any, held: dict[str, str], parts: set[str]) -> list[str]:

@@ -15,6 +15,7 @@ _IN_PLACE = ("Map", "RandomMap", "MapWithIndex", "WithSeed", "Source", "Range", 
 """Steps that give what they make of an element at its place."""
 _MOVING = ("Shuffle", "WindowShuffle", "Slice", "Repeat", "Concatenate", "Mixed", "Batch", "Filter")
 """Steps that give whole elements at other places, or leave some out: others look at these (`choices`, `repeats`)."""
+_RANGE = "range"
 _BY_PLACE = {
     "RandomMap": ".random_map, whose numbers follow from a seed and the place",
     "MapWithIndex": ".map_with_index, whose function is given the place",
@@ -34,6 +35,12 @@ def look_at_grain(source: Any) -> None:
             "Records meet in this Grain data set: a zip puts records of one source beside others of it (a shuffle or a"
             " slice in one branch), so that one is in several. What one person's record holds would be in the records"
             " of others, and no epsilon is stated for that. Make each record of its own item alone."
+        )
+    if any(kind(one) == "Zip" and _crosses(one, numbers=True) for one in known):
+        warn(
+            "A zip of this Grain data set puts numbers of one range beside others of it. Where they name rows of one"
+            " array, one person's row is in several records, and no epsilon covers that. Make each record of its own"
+            " item alone. Where they name rows of two arrays, or these are public, nothing is lost."
         )
     by_place = next((_BY_PLACE[kind(one)] for one in known if kind(one) in _BY_PLACE), "")
     if by_place:
@@ -56,9 +63,9 @@ def _is_its_own(step: Any) -> bool:
     return type(step).__module__.partition(".")[0] == "grain"
 
 
-def _crosses(step: Any) -> bool:
-    """Whether branches of a zip give the elements of one source in two orders."""
-    held = [dict(_ways(one)) for one in below(step)]
+def _crosses(step: Any, numbers: bool = False) -> bool:
+    """Whether branches of a zip give the elements of one source, or (`numbers`) of ranges, in two orders."""
+    held = [{key: ways for key, ways in _ways(one) if (key == _RANGE) == numbers} for one in below(step)]
     shared = ((one, other, key) for one, other in itertools.combinations(held, 2) for key in one.keys() & other.keys())
     return any(one[key] != other[key] for one, other, key in shared)
 
@@ -70,7 +77,9 @@ def _ways(step: Any) -> Iterator[tuple[Hashable, frozenset[tuple[Hashable, ...]]
     while left:
         one, way = left.pop()
         if not below(one):
-            found.setdefault(identity(one), set()).add(way)
+            ranges = kind(one) == "Range"
+            start = ((getattr(one, "start", 0), getattr(one, "step", 1)),) if ranges else ()
+            found.setdefault(_RANGE if ranges else identity(one), set()).add((*way, *start))
         left += [(each, (*way, *_move(one))) for each in below(one)]
     yield from ((key, frozenset(ways)) for key, ways in found.items())
 

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.batches.repeats import shared_of
-from tfdp_layers.batches.steps import READERS, below, distance, graphs_of, kind
+from tfdp_layers.batches.steps import READERS, below, distances, graphs_of, kind, number
 from tfdp_layers.proof.called import graph_named
 from tfdp_layers.proof.outside import called_by
 from tfdp_layers.proof.values import UnknownError
@@ -25,6 +25,16 @@ _SAME = ("Identity", "Cast", "ReadVariableOp")
 _NAMED = ("Identity", "Cast", "Reshape", "Squeeze", "ExpandDims", "StridedSlice", "Pack", "StringToNumber", "AsString")
 _MOVED = ("Add", "AddV2", "Sub", "Mul", "FloorMod", "FloorDiv", "Maximum", "Minimum")
 """Operations that give an element's own index, and those that give another one by a constant."""
+_KEEPING = (
+    "Take",
+    "Prefetch",
+    "Cache",
+    "Options",
+    "Repeat",
+    "AssertCardinality",
+    "Restructured",
+    "MaxIntraOpParallelism",
+)
 _SIZES = ("Shape", "ShapeN", "Size", "Rank", "VariableShape")
 
 
@@ -45,7 +55,10 @@ class Held(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row that an argument names: times * argument + plus; `times` is None where it is another function of it."""
+    """A row that an argument names: times * argument + plus; `times` is None where it is another function of it.
+
+    Of a pipeline of numbers the argument is (PLACE, which moves come behind the numbers).
+    """
 
     argument: Hashable
     times: Any = 1
@@ -54,6 +67,10 @@ class Row(NamedTuple):
     @property
     def is_own(self) -> bool:
         return self[1:] == (1, 0)
+
+    @property
+    def by_place(self) -> bool:
+        return isinstance(self.argument, tuple) and self.argument[0] == PLACE
 
 
 class Reading(NamedTuple):
@@ -90,8 +107,8 @@ def places_of(step: Any) -> list[Row | None]:
     """Of each part of an element what it is of the element's place, where it counts these; else None."""
     what, inputs = kind(step), below(step)
     unknown: list[Row | None] = [None] * len(tf.nest.flatten(step.element_spec))
-    if (by := distance(step)) is not None:
-        return [Row(PLACE, by)]
+    if found := distances(step):
+        return [None if one is None else Row((PLACE,), one[1], one[0]) for one in found]
     if what == "Zip":
         return [row for one in inputs for row in places_of(one)]
     if len(inputs) != 1 or what in READERS:
@@ -102,7 +119,16 @@ def places_of(step: Any) -> list[Row | None]:
         own, held = _begin(graph, shared_of(step), below_it)
         list(_read(graph, own, held))
         return [own.get(one.name) for one in graph.outputs] if len(graph.outputs) == len(unknown) else unknown
-    return below_it if len(below_it) == len(unknown) else unknown
+    if len(below_it) != len(unknown):
+        return unknown
+    return [row and row._replace(argument=(*row.argument, *_moves(step, what))) for row in below_it]  # type: ignore
+
+
+def _moves(step: Any, what: str) -> tuple[Hashable, ...]:
+    """What tells a step that puts elements to other places from others; nothing of those that keep them."""
+    if what in _KEEPING or "Batch" in what:
+        return ()
+    return ((what, number(step, "_count")) if what == "Skip" else (what, id(step)),)
 
 
 def _begin(
@@ -137,7 +163,7 @@ def _read(graph: Any, own: dict[str, Row], held: dict[str, Held]) -> Iterator[Re
         held: the arrays; those of the graph's outputs are added, as are its constants.
     """
     needed = _needed(graph)
-    placed = {name for name, row in own.items() if row.argument == PLACE}
+    placed = {name for name, row in own.items() if row.by_place}
     for one in (one for one in graph.get_operations() if one.name in needed):
         if one.type == "Const":
             shape = one.outputs[0].shape
@@ -146,7 +172,7 @@ def _read(graph: Any, own: dict[str, Row], held: dict[str, Held]) -> Iterator[Re
                 held[one.outputs[0].name] = Held(content, one, tuple(shape))
         elif (index := _index(one, own)) is not None:
             own[one.outputs[0].name] = index
-            placed |= {one.outputs[0].name} if index.argument == PLACE else set()
+            placed |= {one.outputs[0].name} if index.by_place else set()
         elif taken := [held[each.name] for each in one.inputs if each.name in held]:
             if one.type in _SAME:
                 held[one.outputs[0].name] = taken[0]
@@ -165,16 +191,36 @@ def _rows_of(operation: Any, own: dict[str, Row]) -> tuple[Row, Row] | None:
     """From which row to before which one it takes those that elements name; None where they name none."""
     if len(operation.inputs) < 2:
         return None
-    named = operation.inputs[1].op
-    if named.type == "Range" and takes_a_row(operation) and tf.get_static_value(named.inputs[2]) == 1:
-        first, last = (own.get(one.name) for one in named.inputs[:2])
-        return (first, last) if first and last and first.argument == last.argument == PLACE else None
-    row = own.get(operation.inputs[1].name)
-    if row is None or not (takes_a_row(operation) or operation.type == "StridedSlice"):
+    if takes_a_row(operation) and (several := _in_a_row(operation.inputs[1].op, own)):
+        return several
+    row, what = own.get(operation.inputs[1].name), operation.type
+    if row is None or not (takes_a_row(operation) or what in ("StridedSlice", "Slice")):
         return None
     if takes_a_row(operation):
         return row, row._replace(plus=row.plus + 1) if row.times is not None else row
-    return row, own.get(operation.inputs[2].name) or row._replace(times=None)
+    unknown = row._replace(times=None)
+    if what == "Slice":
+        size = tf.get_static_value(operation.inputs[2])
+        return row, row._replace(
+            plus=row.plus + int(size[0])
+        ) if size is not None and row.times is not None else unknown
+    by = tf.get_static_value(operation.inputs[3])
+    end = own.get(operation.inputs[2].name) if by is not None and by[0] == 1 else None
+    return row, end or unknown
+
+
+def _in_a_row(named: Any, own: dict[str, Row]) -> tuple[Row, Row] | None:
+    """The first row, and that behind the last, of indices that follow one another from a place of an element on."""
+    if named.type == "Range" and tf.get_static_value(named.inputs[2]) == 1:
+        first, last = (own.get(one.name) for one in named.inputs[:2])
+        return (first, last) if first and last and first.argument == last.argument and first.by_place else None
+    if named.type not in ("Add", "AddV2"):
+        return None
+    for one, other in (named.inputs, reversed(named.inputs)):
+        row, by = own.get(one.name), tf.get_static_value(other)
+        if row and row.by_place and row.times is not None and np.ndim(by) == 1 and np.all(np.diff(by) == 1):
+            return row._replace(plus=row.plus + int(by[0])), row._replace(plus=row.plus + int(by[-1]) + 1)
+    return None
 
 
 def _needed(graph: Any) -> set[str]:
@@ -196,6 +242,9 @@ def _index(operation: Any, own: dict[str, Row]) -> Row | None:
         return own.get(inputs[1].name)
     if operation.type == "Pack" and any(own.get(one.name) != own.get(inputs[0].name) for one in _moving(inputs)):
         return None
+    if operation.type == "StridedSlice" and inputs[0].shape.rank and inputs[0].name in own:
+        row, at = own[inputs[0].name], tf.get_static_value(inputs[1])
+        return None if at is None else row._replace(argument=("entry", row.argument, *map(int, at)))
     if operation.type in _NAMED:
         return own.get(inputs[0].name)
     if operation.type == "SelectV2":  # a negative index, from the end
@@ -215,6 +264,8 @@ def _moved(row: Row, how: str, by: Any, last: bool) -> Row:
     Args:
         last: whether the row is the second operand.
     """
+    if how == "FloorDiv" and not last and row.times is not None and by and row.times % by == row.plus % by == 0:
+        return Row(row.argument, row.times // by, row.plus // by)
     if row.times is None or how not in ("Add", "AddV2", "Sub", "Mul"):
         return Row(row.argument, None, (how, by, last, row))
     if how == "Mul":

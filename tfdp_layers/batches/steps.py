@@ -10,7 +10,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-__all__ = ["READERS", "below", "distance", "graphs_of", "identity", "is_grain", "kind", "number", "operations", "steps"]
+__all__ = [
+    "READERS",
+    "below",
+    "distances",
+    "graphs_of",
+    "identity",
+    "is_count",
+    "is_grain",
+    "kind",
+    "number",
+    "operations",
+    "steps",
+]
 
 READERS = ("FlatMap", "Interleave", "ParallelInterleave", "TFRecord", "TextLine", "FixedLengthRecord")
 """Steps that read their elements from files, or other things, that the elements below name."""
@@ -80,21 +92,30 @@ def number(step: Any, name: str) -> Any:
     return tf.get_static_value(held) if isinstance(held, tf.Tensor) else held
 
 
-def distance(step: Any) -> int | None:
-    """Of a source that counts, 0, 1, 2, ... or in other steps, from one number to the next; None of any other."""
+def distances(step: Any) -> list[tuple[int, int] | None]:
+    """Of each part of a source that counts, 0, 1, 2, ... or in other steps, its first number, and from one to the next.
+
+    None of a part that does not; empty of what is no source of numbers or arrays.
+    """
     what = kind(step)
     if what == "Range":
-        by = number(step, "_step")
-        return None if by is None else int(by)
-    if what == "Counter":
-        return 1
-    tensors = step._tensors if what == "TensorSlice" else []
-    if len(tensors) != 1 or not isinstance(tensors[0], tf.Tensor) or tensors[0].shape.rank != 1:
+        ends = number(step, "_start"), number(step, "_step")
+        return [None if None in ends else (int(ends[0]), int(ends[1]))]
+    return [_counts(one) for one in step._tensors] if what == "TensorSlice" else []
+
+
+def is_count(step: Any) -> bool:
+    """Whether it is a source that gives nothing but numbers in a row."""
+    return kind(step) == "Counter" or (len(found := distances(step)) == 1 and found[0] is not None)
+
+
+def _counts(tensor: Any) -> tuple[int, int] | None:
+    known = isinstance(tensor, tf.Tensor) and tensor.shape.rank == 1 and tensor.dtype.is_integer
+    if not known or tensor.shape[0] < _FEWEST:
         return None
-    if not tensors[0].dtype.is_integer or tensors[0].shape[0] < _FEWEST:
-        return None
-    apart = np.unique(np.diff(np.asarray(tensors[0], np.int64)))
-    return int(apart[0]) if len(apart) == 1 and apart[0] else None
+    numbers = np.asarray(tensor, np.int64)
+    apart = np.unique(np.diff(numbers))
+    return (int(numbers[0]), int(apart[0])) if len(apart) == 1 and apart[0] else None
 
 
 def graphs_of(dataset: Any) -> list[Any]:

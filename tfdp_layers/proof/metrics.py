@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -40,7 +40,7 @@ def examined_metrics(model: Any, sums: Any, each: int = 1) -> tuple[Any, list[An
         update, functions = None, []
         traces: list[Callable[[], Any]] = [functools.partial(traced_metrics, model, sums, each), *results_of(model)]
         for trace in traces:
-            with contextlib.suppress(Exception):  # whatever Python raises where tensors have no numbers
+            with without_tensors(model), contextlib.suppress(Exception):  # whatever Python raises without numbers
                 functions.append(trace())
     written = [handle for function in functions for handle in handles_written(function.graph)]
     refuse_foreign_writes(model, written)
@@ -48,14 +48,28 @@ def examined_metrics(model: Any, sums: Any, each: int = 1) -> tuple[Any, list[An
 
 
 def written_by_records(model: Any) -> list[Any]:
-    """The variables that a step writes with what depends on records: the metrics', the loss tracker's among them.
+    """The variables that a step writes with what depends on records: the metrics', the loss tracker's among them."""
+    return [variable for metric in metrics_of(model) for variable in metric.variables]
 
-    Keras lists compiled metrics only once they are built, which is after the first trace.
-    """
+
+def metrics_of(model: Any) -> list[Any]:
+    """The metrics that a step updates; Keras lists compiled ones only once they are built, after the first trace."""
     compiled = model._compile_metrics
     given = [] if compiled is None else [compiled._user_metrics, compiled._user_weighted_metrics]
-    metrics = [*model.metrics, *(m for m in keras.tree.flatten(given) if isinstance(m, keras.metrics.Metric))]
-    return [variable for metric in metrics for variable in metric.variables]
+    return [*model.metrics, *(m for m in keras.tree.flatten(given) if isinstance(m, keras.metrics.Metric))]
+
+
+@contextlib.contextmanager
+def without_tensors(model: Any) -> Iterator[None]:
+    """Takes out of metrics' own lists and dicts what a trace put there: its tensors have no numbers."""
+    held = [one for metric in metrics_of(model) for one in vars(metric).values() if isinstance(one, list | dict)]
+    kept = [dict(one) if isinstance(one, dict) else list(one) for one in held]
+    yield
+    for one, before in zip(held, kept, strict=True):
+        values = one.values() if isinstance(one, dict) else one
+        if any(tf.is_symbolic_tensor(leaf) for leaf in values):
+            one.clear()
+            (one.update if isinstance(one, dict) else one.extend)(before)
 
 
 def traced_metrics(model: Any, sums: Any, each: int = 1) -> Any:
