@@ -112,6 +112,7 @@ def assert_adversaries_stay_inside(one: Case, examples: int = 25) -> None:
     check()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("one", slow_but(FEW, CASES), ids=str)
 def test_no_batch_of_hostile_records_exceeds_the_bound(one: Case) -> None:
     assert_adversaries_stay_inside(one, examples=20)
@@ -195,6 +196,7 @@ def refused_records_multiplied_by_zero(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(kind, "keep", lambda self, kept: self)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "bug",
     [
@@ -279,6 +281,7 @@ def test_a_model_states_fits_saves_loads_and_serves(tmp_path: Path) -> None:
     assert not any(type(part).__module__.startswith("tfdp") for part in plain._flatten_layers())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("clips", [{}, {"gradient_clip": 2.0}])
 def test_make_private_swaps_layers_without_a_clip_to_choose(clips: dict[str, Any]) -> None:
     kl = keras.layers

@@ -132,6 +132,7 @@ def stack(layer_type: type, shape: tuple[int, ...], options: dict[str, Any], fun
     return keras.Model(inputs, tensor)
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("functional", slow_but([False], [False, True]))
 @each_layer
 def test_models_save_load_and_clone(

@@ -93,6 +93,7 @@ def excess(one: Case) -> float:
     return certify(layer, one.shape) / layer.sensitivity()
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("bug", "one"), PLANTED, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_a_planted_bug_is_found(bug: Any, one: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     assert excess(one) <= 1 + SLACK, "without the bug"

@@ -148,6 +148,7 @@ PLANTED = [
 ]
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize(("bug", "case"), PLANTED, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_a_planted_bug_is_found(bug: Any, case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     assert worst(case, case.layer()) <= 1 + SLACK

@@ -61,6 +61,7 @@ def test_a_record_that_cannot_be_read_is_noted_once_and_files_say_so(tmp_path):
     assert notes(loaded) == [note]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("made", ["before", "after", "of a copy"])
 def test_another_private_model_of_these_layers_says_so(made):
     hidden = keras.layers.Dense(2)
@@ -113,6 +114,7 @@ def loop(model, draws=None, *, steps=1, error=None):
             run._draws = draws
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("error", "noted"),
     [(ValueError("corrupt"), ENDED), (StopIteration(), OVER), (KeyboardInterrupt(), None), (SystemExit(), None)],

@@ -119,6 +119,7 @@ def test_the_check_sees_a_compiled_step_that_keeps_the_earlier_noise(monkeypatch
 OTHERS = (tfdp.sampling.FixedSize(BATCH), tfdp.sampling.TruncatedPoisson(BATCH))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("options", "steps"),
     [
@@ -145,7 +146,7 @@ def test_calls_of_several_steps_make_the_last_one_whole_and_that_is_planned() ->
     assert uses_up(model, 2.0)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "make",
     [
@@ -195,6 +196,7 @@ def test_a_budget_of_the_data_set_holds_as_well() -> None:
     assert uses_up(model, 1.0)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("mine", "whose"), [(8.0, "the data set"), (0.5, "the callback")])
 def test_the_line_names_the_budget_that_decided(mine: float, whose: str, capsys: pytest.CaptureFixture[str]) -> None:
     model = tiny()

@@ -45,7 +45,7 @@ def setting(callback, **values):
     return lambda: vars(callback).update(values)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("first", [True, False], ids=["before it", "behind it"])
 @pytest.mark.parametrize("at", ["on_epoch_end", "on_train_batch_end"])
 def test_a_training_that_ends_by_the_training_loss_through_early_stopping_is_noted(first, at):
@@ -90,7 +90,7 @@ def decided_by(kind, tmp_path):
     return made, setting(made, _allowed=1, _planned=2)
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "kind", ["checkpoint", "every epoch", "rate", "direction", "weights", "schedule", "backup", "budget"]
 )

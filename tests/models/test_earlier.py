@@ -38,6 +38,7 @@ def said(do, *given):
     return [str(one.message) for one in caught if "of an ordinary optimizer" in str(one.message)]
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("use", [tfdp.make_private, clipped, within])
 def test_a_model_that_was_trained_without_privacy_is_named(use):
     (message,) = said(use, plain(3))
@@ -50,6 +51,7 @@ def test_so_is_one_that_comes_from_a_file(use, tmp_path):
     assert len(said(use, keras.models.load_model(tmp_path / "plain.keras"))) == 1
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("use", [tfdp.make_private, clipped, within])
 def test_models_that_took_no_such_step_are_left_in_peace(use):
     private = tfdp.make_private(plain())
@@ -103,6 +105,7 @@ def by_a_tape(model):
     return optimizer
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("train", [around, by_a_tape])
 def test_what_trained_a_private_model_before_its_first_fit_stays_in_all_its_statements(train, tmp_path):
     """`fit` warned, of what nothing said afterwards; and the file that was saved before it said nothing anywhere."""
@@ -118,6 +121,7 @@ def test_what_trained_a_private_model_before_its_first_fit_stays_in_all_its_stat
     assert "ordinary" in model.ledger.noted
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("make", [tfdp.make_private, clipped])
 def test_what_make_private_warns_of_is_said_of_the_model_that_it_made_once(make):
     base = plain(1)

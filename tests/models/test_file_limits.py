@@ -64,6 +64,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
 def test_a_file_that_asks_for_too_much_is_refused_before_it_gets_it(members, bomb, tmp_path):
     path = written(tmp_path / "bomb.keras", bomb(members))

@@ -36,6 +36,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", slow_but(["other units", "other owners", "no units"], [*REFUSED]))
 def test_another_fit_with_other_units_is_refused_before_a_step(name):
     first, second, why = REFUSED[name]
@@ -46,6 +47,7 @@ def test_another_fit_with_other_units_is_refused_before_a_step(name):
     assert model.ledger.to_json() == before
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "second", [{"unit_ids": [f"p{one}" for one in A]}, {"unit_ids": A, "records_per_unit": 3}], ids=["names", "rows"]
 )

@@ -125,6 +125,7 @@ def test_it_says_where_they_are():
     assert "has a row for each record" in said(*HELD["nodes"]())[0]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("options", [{}, {"run_eagerly": True}], ids=["graph", "eager"])
 def test_fit_says_it(options):
     memory = tf.constant(X)

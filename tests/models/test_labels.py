@@ -81,7 +81,7 @@ KINDS = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("loss", "units"), [(SPARSE, 3), (keras.losses.BinaryCrossentropy(from_logits=True), 1)])
 def test_labels_that_come_with_the_records_are_looked_at_as_arrays_are(kind, loss, units):
@@ -151,6 +151,7 @@ def test_labels_of_another_shape_are_refused_before_anything_is_spent(loss, labe
     assert all(np.array_equal(a, b) for a, b in zip(before, made.get_weights(), strict=True))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("loss", "labels", "units"),
     [
@@ -246,6 +247,7 @@ def test_a_loss_of_probabilities_over_an_output_without_activation_is_warned_of(
     assert [("from_logits=True" in str(one.message)) for one in caught] == [True] * warns
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("layers", ["named", "like each other's keys", "one"])
 def test_outputs_in_a_dict_go_by_its_keys(layers):
     """As in Keras: whatever the layers are called, and where one tensor is two outputs."""

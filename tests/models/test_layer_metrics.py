@@ -72,6 +72,7 @@ def test_fit_that_is_broken_off_leaves_nothing():
     assert kept() == [0.0, 0.0]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_loop_of_the_callers_own_leaves_nothing(broken):
     model, kept = watched()

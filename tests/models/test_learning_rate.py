@@ -74,6 +74,7 @@ SET = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["adamw", "Nadam"])
 def test_its_like_have_it_too(name: str, capsys: Any) -> None:
     model = tiny(name)
@@ -150,6 +151,7 @@ def test_it_is_said_where_the_noise_was_given(capsys: Any) -> None:
     assert SAID in capsys.readouterr().out
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", SET)
 def test_even_one_that_looks_like_the_default_stays(way: str) -> None:
     model = tiny()

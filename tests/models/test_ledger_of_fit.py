@@ -46,6 +46,7 @@ def releases(model):
     return int(model.optimizer.releases.numpy())
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("moment", slow_but(["on_train_batch_end"], ["on_train_begin", "on_train_batch_end"]))
 @pytest.mark.parametrize(
     "change",

@@ -32,6 +32,7 @@ def notes_after(callback):
     return str(" ".join(model.privacy_statement(1e-2).notes))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_metrics_of_the_training_are_private_by_whichever_name(way):
     """`metrics_variables` hold the same sums, and were not noted."""

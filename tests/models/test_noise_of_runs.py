@@ -56,6 +56,7 @@ def share(*parts):
     return close.mean(axis=2).max()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("source", ["default", "secure"])
 def test_fits_of_one_model_and_of_others_share_no_noise(source):
     model, x, y = made(noise_source=source)

@@ -81,6 +81,7 @@ def with_config(path, change):
     return path
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_models_of_operations_come_back_as_they_were(name, tmp_path):
     model = private(MODELS[name])

@@ -310,6 +310,7 @@ TABLES = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", TABLES)
 def test_so_is_what_it_predicts_as_labels_or_beside_other_columns(name):
     base, other = fit(), RNG.normal(size=(80, 2)).astype("float32")

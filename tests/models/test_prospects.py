@@ -132,6 +132,7 @@ BINARY = keras.losses.BinaryCrossentropy(from_logits=True)
 NAMED = {0: 0.1, 1: 0.2}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("loss", "units", "one_hot", "factors", "shares"),
     [

@@ -285,6 +285,7 @@ def test_a_replay_buffer_of_earlier_draws_is_refused_and_the_draw_is_kept():
         assert running.made == 2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("x", "given"),
     [
@@ -300,6 +301,7 @@ def test_copies_of_records_are_refused(x, given):
         stepped(x, (given, np.ones(len(given), "int32")))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("x", "given"),
     [

@@ -202,6 +202,7 @@ def test_a_schedule_of_what_another_callback_kept_is_reported_and_a_fixed_one_is
     assert reports(model_of(), reading(lambda epoch, logs: print(logs["loss"])), Decides(kept)) == []
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_loop_and_a_callback_are_reported_where_they_share_a_list(shared):
     kept, model = [], model_of()
@@ -287,6 +288,7 @@ def asking(function, history):
     return made
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", ASKED)
 def test_what_a_callback_asks_keras_for_is_read_as_the_logs_are(way):
     function, read = ASKED[way]
@@ -298,7 +300,7 @@ def test_what_a_callback_asks_keras_for_is_read_as_the_logs_are(way):
     assert len(history.history["loss"]) == 2
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", NOT_ASKED)
 def test_public_numbers_that_a_callback_asks_for_are_left_in_peace(way):
     history = kc.History()

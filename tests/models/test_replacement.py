@@ -361,6 +361,7 @@ def test_a_served_copy_brings_its_cost_by_its_values():
     assert private(tfdp.replace_batch_normalization(plain)).ledger.steps == 2
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [tfdp.PrivateModel, tfdp.PrivateSequential])
 def test_a_private_model_gives_a_private_model_with_its_ledger(kind, tmp_path):
     _, made = released()

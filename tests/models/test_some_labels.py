@@ -49,6 +49,7 @@ GIVEN = {
 }
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("given", GIVEN)
 def test_the_refusal_of_nan_names_a_loss_that_leaves_out_what_is_missing(given):
     with pytest.raises(ValueError, match=r"NaN or infinite values") as refusal:

@@ -142,6 +142,7 @@ def by_hand(source, target, tmp_path):
         mine.assign(theirs)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "copied", slow_but([by_checkpoint, by_one_layer], [by_set_weights, by_checkpoint, by_one_layer, by_hand])
 )

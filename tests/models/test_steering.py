@@ -110,6 +110,7 @@ class Forgetting(keras.metrics.MeanSquaredError):
         self.count.assign(0.0)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("eagerly", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", [Keeping, Counting, Forgetting])
 def test_validation_metrics_hold_nothing_of_the_training(kind, eagerly):
@@ -119,6 +120,7 @@ def test_validation_metrics_hold_nothing_of_the_training(kind, eagerly):
     assert model.ledger.steps == (2 if kind is Forgetting else 0)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("monitor", slow_but(["val_mae", "epsilon"], ["val_loss", "val_mae", "epsilon"]))
 def test_decisions_by_public_numbers_are_taken(monitor):
     callbacks = [tfdp.callbacks.PrivacyBudget(1e6, 1e-2), keras.callbacks.EarlyStopping(monitor=monitor, mode="min")]

@@ -35,6 +35,7 @@ def plain_twin():
     return plain, private
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", slow_but(MODES[:1], MODES), ids=ids)
 @pytest.mark.parametrize("physical", [None, 4])
 def test_without_noise_and_binding_clips_a_step_is_keras_own(mode, physical):

@@ -98,6 +98,7 @@ def cost(ledger: Ledger) -> float:
 MODES: list[dict[str, Any]] = [{}, {"run_eagerly": True}, {"jit_compile": True}, {"steps_per_execution": 2}]
 
 
+@pytest.mark.few(1)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("mode", slow_but([MODES[0], MODES[2]], MODES), ids=str)
 def test_the_noise_of_fit_is_that_of_the_strategy(mode: dict[str, Any]) -> None:
@@ -155,6 +156,7 @@ def test_the_order_goes_on_where_the_stream_does() -> None:
 CHANGES = ["arrays", "noise", "decay", "ledger", "model file", "partition", "interrupt"]
 
 
+@pytest.mark.few(1)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("change", slow_but(["noise", "interrupt"], CHANGES))
 def test_whatever_changes_a_new_stream_starts_and_costs_add_up(change: str, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ LETTERS = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("shape", [(), (1,)], ids=["texts", "columns"])
 @pytest.mark.parametrize("kind", LETTERS)
 def test_texts_cut_into_characters_train_as_their_numbers_do_proved(kind, shape):
@@ -150,7 +150,7 @@ GIVEN = {
 }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("given", GIVEN)
 def test_they_come_from_wherever_records_come_from(given):
     model, options = of_notes(), GIVEN[given]()

@@ -124,6 +124,7 @@ def test_callbacks_that_know_it():
     assert steered(kc.ModelCheckpoint("unused.keras", "val_acuracy", save_best_only=True, mode="max"), ()) == 4
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("held_out", [X[:20].copy(), X[::-1].copy(), np.concatenate([X[:30], X[:5] + 1])])
 def test_copies_of_training_records_are_warned_of(held_out):
     model, y = made(), np.zeros(len(held_out))
@@ -131,6 +132,7 @@ def test_copies_of_training_records_are_warned_of(held_out):
         model.fit(X, Y, batch_size=20, epochs=0, validation_data=(held_out, y), verbose=0)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("of", [lambda x: x, lambda x: x.reshape(-1, 3)[:], lambda x: x.astype("float64")])
 def test_rows_that_were_split_off_the_training_array_are_warned_of(of):
     whole = of(X)

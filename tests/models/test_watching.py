@@ -133,7 +133,7 @@ def test_every_way_to_read_is_noted(read):
     assert "and then stopped" in str(model.privacy_statement(1e-2))
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("at", slow_but(["on_epoch_end"], ["on_epoch_end", "on_epoch_begin", "on_train_batch_end"]))
 @pytest.mark.parametrize(
     "decision",
@@ -222,7 +222,7 @@ PEACE = {
 }
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("callback", PEACE.values(), ids=PEACE)
 def test_what_decides_by_nothing_private_is_left_in_peace(callback):
     model = model_of()

@@ -44,6 +44,7 @@ def small(*layers, shape=(4,)):
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [Subclassed, Stepping])
 def test_a_model_of_a_class_of_ones_own_trains_as_a_layer(kind):
     model, x = kind(), keras.Input((4,))

@@ -36,6 +36,7 @@ def test_normal_numbers_are_finite_and_reach_into_the_tails() -> None:
     assert from_bits(0, 0)[0] == pytest.approx(stats.norm.isf(1.38e-11 / 2), rel=1e-3)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("jit_compile", [None, True])
 def test_a_million_numbers_are_standard_normal_and_uncorrelated(jit_compile: bool | None) -> None:
     source = SeededNoise(3)
@@ -74,6 +75,7 @@ def check_standard_normal(sample: np.ndarray) -> None:
         assert abs(np.corrcoef(a[:size] ** 2, b[:size] ** 2)[0, 1]) < 0.01
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("generator", ["AES", "operating system"])
 def test_secure_numbers_are_standard_normal_and_fresh_in_every_step(
     generator: str, monkeypatch: pytest.MonkeyPatch

@@ -203,6 +203,7 @@ def test_as_published_follows_the_print():
     assert float(tfdp.accounting.epsilon(model.ledger, 1e-5)) == np.inf
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", slow_but(MODES[:1], MODES))
 @pytest.mark.parametrize("physical", [None, 3])
 def test_a_step_in_every_mode(mode, physical):

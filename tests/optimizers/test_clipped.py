@@ -34,6 +34,7 @@ def flat(arrays):
     return np.concatenate([np.ravel(a) for a in arrays])
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("clipping", CLIPPINGS)
 def test_the_sum_of_a_batch_is_the_sum_over_its_records_alone(clipping):
     model = private(mixed(), clipping)
@@ -82,6 +83,7 @@ def test_counting_padding_is_seen(monkeypatch):
 # One step of fit ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", slow_but(MODES[:1], MODES), ids=ids)
 @pytest.mark.parametrize("clipping", ["flat", "adaptive"])
 def test_a_step_without_noise_moves_by_the_bounded_sum(mode, clipping):
@@ -197,6 +199,7 @@ def test_the_threshold_is_saved_with_the_model(tmp_path):
 # The ledger -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("clipping", slow_but(["flat", "adaptive"], CLIPPINGS))
 def test_epsilon_is_that_of_the_noise_multiplier(clipping):
     model = private(mixed(), clipping, noise=1.1)

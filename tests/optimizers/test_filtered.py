@@ -27,6 +27,7 @@ def assert_close(found, wanted):
     assert gap <= 1e-4 * length(wanted)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("chunk", [1_000_000, 60], ids=["at_once", "in_chunks"])
 @pytest.mark.parametrize("bound", ["clip", "dimension"])
 @pytest.mark.parametrize("made", slow_but([mlp, text], MODELS), ids=lambda m: m.__name__)
@@ -112,6 +113,7 @@ def test_without_its_refusal_an_infinite_gradient_would_count(monkeypatch):
     assert length(model.bounded_gradient_sums(x, y)) > 0
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("mode", slow_but(MODES[:1], MODES))
 @pytest.mark.parametrize("physical", [None, 3])
 def test_a_step_releases_the_sum_whatever_the_mode(mode, physical):

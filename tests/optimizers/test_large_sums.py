@@ -34,7 +34,9 @@ KINDS = {
 def sums(model, labels, piece):
     data = tf.ones((len(labels), 1)), tf.constant(labels[:, None], tf.float32), tf.ones(len(labels))
     one_row = types.SimpleNamespace(rows_each=1)
-    model._privacy.run = types.SimpleNamespace(groups=model.sensitivities(), batches=one_row, compiled=False)
+    model._privacy.run = types.SimpleNamespace(
+        groups=model.sensitivities(), batches=one_row, compiled=False, replicas=None
+    )
     try:
         found = model._piecewise(*data, piece) if piece else model._piece(*data)
     finally:

@@ -72,6 +72,7 @@ def gap(model, x, y, mode="graph"):
     return max(np.abs(a - b).max() / np.abs(b).max() for a, b in zip(sums, exact, strict=True))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", slow_but(["added", "one table for both", "given out by an inner layer"], CASES))
 def test_the_sums_are_keras_gradients_and_proved(name):
     model, (x, y) = model_of(name, clip=1e6), records()

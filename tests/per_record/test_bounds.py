@@ -33,6 +33,7 @@ def test_one_record_in_a_batch_of_one():
         assert size <= 1 + SLACK
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", slow_but(FEW, CASES))
 def test_every_layer_kind(name):
     found = influences(case(name))
@@ -53,6 +54,7 @@ def test_rows_behind_a_branch(monkeypatch):
     assert 0.99 < max(found) <= 1 + SLACK
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("clipping", CLIPPINGS)
 @pytest.mark.parametrize("make", slow_but([mixed], [mixed, shared_embedding]), ids=["mixed", "shared"])
 def test_every_clipping(make, clipping):

@@ -22,6 +22,7 @@ RTOL = 1e-4
 few = settings(max_examples=6, deadline=None)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", slow_but(FEW, CASES))
 def test_every_layer_kind(name):
     assert error_of(*CASES[name]()) < RTOL
@@ -45,6 +46,7 @@ def products_that_broadcast(graph):
     return [both for both in ranks if both[0] != both[1] and max(both) > 3]
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("shape", [(1, 4, 4), (1, 16, 8), (2, 1, 4, 4), (1, None, 4)], ids=str)
 @pytest.mark.parametrize("kind", ["dense", "lora", "tied", "mixed"])
 def test_no_product_is_of_a_kind_that_tensorflow_gets_wrong(kind, shape):
@@ -81,6 +83,7 @@ GENERIC = ["dense over positions", "einsum", "conv2d", "separable", "transposed"
            "prelu", "attention", "composite", "lora"]  # fmt: skip
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", slow_but(["einsum", "conv2d", "norms", "attention"], GENERIC))
 def test_the_fast_path_is_the_generic_path(name, monkeypatch):
     model, x = CASES[name]()

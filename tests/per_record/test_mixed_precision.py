@@ -51,6 +51,7 @@ WRITTEN = {
 }
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("kind", WRITTEN)
 def test_gradients_written_out_for_their_norms_may_be_rounded(kind, policy, monkeypatch):
     """What is added is what was measured: in bfloat16 close to that of float32, and no more than its bound."""
@@ -152,7 +153,7 @@ def low_model(layers, bounding):
     return model, shape
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("layers", "bounding"), slow_but([one for one in CROSSED if one[0] == "conv2d"], CROSSED, several=True)
 )

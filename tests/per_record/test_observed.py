@@ -21,6 +21,7 @@ from tfdp_layers.per_record.contributions import Lookups, Products
 RTOL = 1e-4
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", slow_but(OWN_FEW, OWN_CASES))
 def test_clipped_sums_are_those_of_batches_of_one_and_proved(name):
     model, x = OWN_CASES[name]()

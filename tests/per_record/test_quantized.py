@@ -34,7 +34,7 @@ QUANTIZED = [
 ]
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("layer", "mode", "lora", "x"), QUANTIZED)
 def test_sums_of_quantized_layers_are_those_of_each_record_alone(layer, mode, lora, x):
     plain = network(layer(), mode, lora, x)

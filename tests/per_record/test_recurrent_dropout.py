@@ -46,6 +46,7 @@ def known_masks(monkeypatch):
         monkeypatch.setattr(cell, "_create_dropout_mask", masks_of_the_record)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("rates", RATES)
 @pytest.mark.parametrize("name", slow_but(["lstm", "gru, reset before", "simple"], LAYERS))
 def test_gradients_are_those_of_batches_of_one(name, rates, known_masks):
@@ -92,6 +93,7 @@ def test_records_draw_masks_of_their_own_and_new_ones_in_every_step():
     assert all(np.any(a != b) for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [kl.LSTM, kl.GRU, kl.SimpleRNN], ids=lambda kind: kind.__name__)
 def test_a_step_keeps_its_bound(kind, known_masks):
     layers = [keras.Input((6, 5)), kl.LayerNormalization(), kind(4, dropout=0.2, recurrent_dropout=0.3), kl.Dense(3)]

@@ -98,6 +98,7 @@ def sums_and_gradients(model, x, y):
     return sums, tape.gradient(loss, [v.value for v in model.trainable_variables])
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("eager", [False, True], ids=["compiled", "eager"])
 @pytest.mark.parametrize(
     "layers",

@@ -48,6 +48,7 @@ def test_sums_of_layers_that_bound_themselves(name: str) -> None:
     assert report.proved, report
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", slow_but(KINDS, CASES))
 def test_sums_of_clipped_records(name: str) -> None:
     optimizer = tfdp.optimizers.ClippedOptimizer(sgd(), 1.0, allow_generic=True)

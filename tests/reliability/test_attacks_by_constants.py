@@ -74,7 +74,7 @@ def trained():
     return fit(made(), X, 2)
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(1)
 @pytest.mark.filterwarnings("ignore:This fit can learn next to nothing")
 @pytest.mark.parametrize("way", WAYS)
 def test_a_constant_brings_what_it_cost(way, trained, monkeypatch):

@@ -185,7 +185,7 @@ def records(who):
     return x, np.zeros((N + 1, 1), "float32")
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", FOUND)
 def test_a_layer_that_finds_it_out_is_not_proved(name):
     found, who = FOUND[name]

@@ -107,7 +107,7 @@ ATTACKS = {
 }
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_what_moves_the_sum_beyond_its_bound_is_not_proved(name):
     function, x, counts = ATTACKS[name]

@@ -167,7 +167,7 @@ def model_with(function, **options):
     return model
 
 
-@pytest.mark.few(9)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_with_one_of_them_is_refused_before_anything_is_spent(name):
     function, says = LAYERS[name]

@@ -133,7 +133,7 @@ def test_what_steps_read_is_a_decision(what, reads):
     assert not changed(model)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("moment", ["before fit", "after fit", "after load"])
 def test_what_an_adapted_layer_holds_is_compared(moment, tmp_path):
     layer = tfdp.layers.PrivateNormalization(3.0, -3.0, 3.0)

@@ -90,6 +90,7 @@ def test_averages_of_a_later_training_cost_what_both_did():
     assert steps_of(other) == (model.ledger.updates, False)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("looked", ["at the source", "at the copy"])
 def test_a_model_that_was_trained_takes_over_what_others_changed_weights_cost(looked):
     source, target, third = trained(trained()), trained(), private()
@@ -152,7 +153,7 @@ def by_checkpoint(source, target):
 WAYS = [by_set_weights, by_layers, by_variables, by_state_tree, by_checkpoint]
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_copy_of_what_a_private_model_holds_costs_what_that_did(change, way):

@@ -47,6 +47,7 @@ def path(tmp_path, monkeypatch):
     return path
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("load", [keras.saving.load_model, tfdp.load_model])
 def test_a_look_of_another_thread_remembers_no_numbers_that_a_file_replaces(load, path, monkeypatch):
     other, looks, initial = private(), [], []
@@ -92,6 +93,7 @@ def test_a_callback_loads_before_the_step_is_traced(path):
     assert steps_of_copy(loading.loaded.get_weights()) == 3
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deepcopy", "pickle"]
 )

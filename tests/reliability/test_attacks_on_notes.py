@@ -145,7 +145,7 @@ CASES = [(way, cause) for way in WAYS for cause in CAUSES]
 NOT_SEEN = ("all ledgers together", "broken off")  # that its records, which are read one by one, are the others'
 
 
-@pytest.mark.few(7)
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("way", "cause"), [case for case in CASES if case != NOT_SEEN])
 def test_whoever_states_what_a_training_cost_states_its_notes(way, cause, tmp_path):
     model, said = trained(cause, tmp_path)
