@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfdp_layers.accounting.alone import Alone
+from tfdp_layers.accounting.begun import new_entry
 from tfdp_layers.accounting.budget import Budget
 from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.grouping import groupings_known, refuse_regrouping
@@ -119,9 +120,8 @@ class Ledger(View):
         """
         self.check(release)
         with self._threads:
-            entry, token = secrets.token_hex(16), secrets.token_hex(16)
-            if not release.sequential:
-                entry = self._own.get(release, entry)
+            token, own = secrets.token_hex(16), None if release.sequential else self._own.get(release)
+            entry = own or new_entry()
             self._segments[token] = Segment(token, release, entry)
             return token
 

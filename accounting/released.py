@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from tfdp_layers.accounting.account import Account, account_of
+from tfdp_layers.accounting.begun import has_begun, moment, was_begun_since
 from tfdp_layers.accounting.digests import digest_of_noisy, unchanged
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.loads import Load, is_loading, loading
@@ -48,10 +49,11 @@ _public: set[bytes] = set()
 """By their digests, values that were declared public: they cost nothing, whichever variable is set to them."""
 
 _seen: dict[bytes, bool] = {}
-"""By their digests, values that cost nothing when they were seen first: whether anything was released before that."""
+"""By their digests, values that cost nothing when they were seen first: whether a training had begun before that."""
 
-_changed: set[bytes] = set()
-"""By their digests, those released values that something else than a training made of what it had released."""
+_changed: dict[bytes, int] = {}
+"""By their digests, those released values that something else than a training made of what it had released: when that
+was known first. They are made of nothing that was released later. See `begun`."""
 
 _later: list[Load] = []
 """What is remembered once somebody asks, and they are there: weights that are being loaded."""
@@ -74,9 +76,9 @@ def remember(ledger: Ledger, arrays: Iterable[Any], changed: bool | None = False
     for digest in map(digest_of_noisy, arrays):
         if digest is not None:
             if changed is False:
-                _changed.discard(digest)
+                _changed.pop(digest, None)
             elif changed and digest not in _released:
-                _changed.add(digest)
+                _changed[digest] = moment()
             _released[digest] = _together(cost, _released.get(digest, ()))
     owe(arrays, (cost,))
 
@@ -87,8 +89,7 @@ def remember_public(arrays: Iterable[Any]) -> None:
     What something else made of released numbers is somebody's word, too.
     """
     for digest in known_values(arrays):
-        if digest in _changed:
-            _changed.discard(digest)
+        if _changed.pop(digest, None) is not None:
             _released.pop(digest, None)
         if digest and not _is_paid(digest):
             _public.add(digest)
@@ -109,7 +110,7 @@ def begin_with(variables: Iterable[Any], loaded: bool = False, but: Collection[b
         digest = digest_of_noisy(one)
         if digest is None or digest in but or _is_paid(digest) or not (loaded or not owes(one)):
             continue
-        late = _seen.setdefault(digest, bool(_released) and not loaded)
+        late = _seen.setdefault(digest, (bool(_released) or has_begun()) and not loaded)
         if not (late and owes(one)):
             settle(one, digest)
 
@@ -148,7 +149,8 @@ def costs_of(arrays: Iterable[Any], known: Ledger | None = None, *, later: bool 
 
     Args:
         known: what is counted already. Where equal values were released by two trainings whose ledgers don't add up,
-            and this holds one of them, the values are of that one.
+            and this holds one of them, the values are of that one. Of values that something else made it has to hold
+            what they cost first: who got them later may have the numbers of both.
         later: whether what `remember_later` got is remembered first. False for a look that Keras may cause while it
             loads a file, when weights have no numbers yet.
     """
@@ -173,15 +175,16 @@ def _costs_of_one(array: Any, known: Ledger | None) -> tuple[Ledger, ...]:
         held += _held_now(array, digest)
     if (costs or held) and not owes(array):
         owe([array], (*costs, *held))
-    told = len(costs) > 1 and known is not None and any(map(known.counts, costs))
+    own = costs[:1] if digest in _changed else costs
+    told = len(costs) > 1 and known is not None and any(map(known.counts, own))
     return held if told else (*costs, *held)
 
 
 def _held_now(array: Any, digest: bytes) -> tuple[Ledger, ...]:
     """What a value costs that no training ended with, and that variables hold which owe for it; it is remembered.
 
-    But for those that held it at an earlier look, of which that is known. Of a training that goes on it is its own, and
-    nothing else is looked for.
+    But for those that held it at an earlier look, of which that is known, and those that it cannot be made of. Of a
+    training that goes on it is its own, and nothing else is looked for.
     """
     if digest in _public or digest in _disowned:
         return ()
@@ -192,14 +195,26 @@ def _held_now(array: Any, digest: bytes) -> tuple[Ledger, ...]:
             continue
         account, costs = payer_of(holder), costs_owed(holder)
         if costs and (account is None or not (account.trains or account.unpaid)):
+            costs = tuple(cost for cost in costs if _may_be_made_of(cost, digest))
             for cost in costs:
                 _released[digest] = _together(cost.copy(), _released.get(digest, ()))
-            _changed.add(digest)
+            _changed.setdefault(digest, moment())
             settle(holder, digest)
         elif account is not None and holder is not array:
             _passing.remember([digest], account)
         found += costs
     return tuple(found)
+
+
+def _may_be_made_of(cost: Ledger, digest: bytes) -> bool:
+    """Whether something of a ledger, that what a value cost does not count, was released before that value was known.
+
+    Else whoever holds it, and pays by that ledger, got it from elsewhere.
+    """
+    then = _changed.get(digest)
+    known = {entry.uid: entry.steps for one in _released.get(digest, ()) for entry in one.entries}
+    earlier = (entry for entry in cost.entries if then is None or not was_begun_since(entry.uid, then))
+    return any(known.get(entry.uid, 0) < entry.steps for entry in earlier)
 
 
 def is_changed_value(array: Any) -> bool:
@@ -255,7 +270,7 @@ def forget(values: Iterable[bytes]) -> None:
         _released.pop(value, None)
         _passing.forget(value)
         _disowned.discard(value)
-        _changed.discard(value)
+        _changed.pop(value, None)
 
 
 def disown(values: Iterable[bytes]) -> None:
