@@ -268,6 +268,7 @@ def test_epochs_before_the_initial_one_are_not_planned() -> None:
 # Files ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_saved_model_stays_calibrated_by_its_budget_and_its_ledger_has_the_number(tmp_path: Any) -> None:
     model = tiny()
     fit(model, PrivacyBudget(1.0, DELTA))

@@ -133,6 +133,7 @@ def test_what_make_private_warns_of_is_said_of_the_model_that_it_made_once(make)
     assert noted(fit(model)) == 1
 
 
+@pytest.mark.slow
 def test_what_is_declared_public_before_fit_or_took_no_step_is_not_said(tmp_path):
     base = plain(1)
     model = private(base)

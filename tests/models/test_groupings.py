@@ -56,6 +56,7 @@ def test_the_same_units_go_on_whatever_they_are_called(second):
     assert model.privacy_statement(1e-3, "patient").notes == ()
 
 
+@pytest.mark.slow
 def test_a_saved_model_remembers_in_this_process_and_holds_no_comparison(tmp_path):
     model = fit(model_of(), **IN_A)
     model.save(tmp_path / "m.keras")

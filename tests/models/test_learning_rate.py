@@ -98,6 +98,7 @@ def test_a_rate_that_keras_chose_is_said_to_be_low(capsys: Any) -> None:
         assert "learning rate" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_steps_that_the_budget_does_not_afford_do_not_count() -> None:
     model = tiny(kind=lambda inner: tfdp.optimizers.ClippedOptimizer(inner, noise_multiplier=2.0))
     with pytest.warns(UserWarning, match="ends training after"):
@@ -207,6 +208,7 @@ def test_saved_and_loaded_it_goes_on(tmp_path: Any) -> None:
     assert rate(loaded) == rate(model) == pytest.approx(adam_rate(25 * STEPS, WEIGHTS))
 
 
+@pytest.mark.slow
 def test_frozen_weights_do_not_count() -> None:
     inputs = keras.Input((4,))
     base = keras.layers.Dense(500)

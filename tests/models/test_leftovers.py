@@ -30,6 +30,7 @@ def test_further_fits_of_a_model_leave_no_graph_behind():
     assert left_by_fits(*compiled(mlp(), noise=1.0)) <= 0
 
 
+@pytest.mark.slow
 def test_a_model_that_nobody_holds_is_gone():
     model, x, y = compiled(mlp(), noise=1.0)
     model.fit(x, y, batch_size=4, verbose=0)

@@ -251,6 +251,7 @@ def test_one_model_trains_in_one_run_at_a_time(run):
     assert model.ledger.steps == 1
 
 
+@pytest.mark.slow
 def test_threads_share_a_run_without_a_step_too_many(run):
     errors, made = [], []
 

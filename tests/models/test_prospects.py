@@ -44,6 +44,7 @@ def test_no_gradients_exceed_the_ratio_and_those_that_point_one_way_attain_it(st
     assert equal / noise == pytest.approx(signal_to_noise(z, batch, steps, weights), rel=0.05)
 
 
+@pytest.mark.slow
 def test_hopeless_settings_are_said_once_with_what_helps_and_others_not() -> None:
     (sentence,) = said(tiny_model(1e4))
     assert "can learn next to nothing" in sentence

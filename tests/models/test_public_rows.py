@@ -31,6 +31,7 @@ def released(public, **options):
     return seen, model, logs
 
 
+@pytest.mark.slow
 def test_public_rows_come_after_the_noise_and_count_as_no_records():
     eager = {"run_eagerly": True}
     (alone, _, plain), (beside, model, logs) = released(None, **eager), released(PUBLIC, **eager)
@@ -273,6 +274,7 @@ def stepped(x, public, **options):
         return running.made
 
 
+@pytest.mark.slow
 def test_a_replay_buffer_of_earlier_draws_is_refused_and_the_draw_is_kept():
     with model_of().private_run(X, Y, **settings(epochs=1)) as running:
         first = next(running)

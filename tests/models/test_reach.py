@@ -192,6 +192,7 @@ def reports(model, *callbacks, epochs=3, **options):
     return [str(w.message) for w in caught if "chosen by numbers of the private data" in str(w.message)]
 
 
+@pytest.mark.slow
 def test_a_schedule_of_what_another_callback_kept_is_reported_and_a_fixed_one_is_not():
     kept, model = [], model_of()
     reader = reading(lambda epoch, logs: kept.append(logs["loss"]))

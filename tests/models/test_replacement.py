@@ -337,6 +337,7 @@ def released():
     return model, made
 
 
+@pytest.mark.slow
 def test_what_weights_cost_goes_with_their_copies():
     model, _ = released()
     copy = private(tfdp.replace_batch_normalization(model))

@@ -104,6 +104,7 @@ def test_persons_fill_pieces_too():
     assert state_of(model, "masks").tolist() == [1, STEPS]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_without_it_the_draws_are_told(monkeypatch):
     """The planted bug."""

@@ -220,6 +220,7 @@ class Recount(keras.callbacks.Callback):
             raise KeyboardInterrupt
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_ledger_is_exact_at_every_step_of_an_interrupted_resumed_and_repeated_training(tmp_path: Path) -> None:
     drawn, streams = batches(), [(0, DECAY)]

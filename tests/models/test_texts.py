@@ -57,6 +57,7 @@ def fitted(model, x=None, **options):
     return model
 
 
+@pytest.mark.slow
 def test_they_train_as_the_numbers_do_and_it_is_proved_that_records_do_not_mix():
     strings, (numbers, x) = of_strings(0.0), of_numbers(0.0)
     for variable, other in zip(strings.trainable_variables, numbers.trainable_variables, strict=True):

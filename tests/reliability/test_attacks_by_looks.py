@@ -96,6 +96,7 @@ def test_an_average_that_was_looked_at_every_round_costs_all_rounds_once_the_tra
     assert steps_of(trained(copied))[0] == 12
 
 
+@pytest.mark.slow
 def test_what_one_training_began_with_is_paid_for_where_another_one_gets_it():
     source, first, second = trained(), of_people("these"), trained()
     first.set_weights(beginning := [np.flip(weight) for weight in source.get_weights()])
@@ -166,6 +167,7 @@ def test_a_model_trained_before_an_average_was_known_may_be_a_part_of_it():
     assert steps_of(copied)[0] == 6
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model_that_is_put_back_to_what_it_began_with_makes_that_no_dearer():
     """Tasks that begin from one privately trained base: each pays for the base, and none for another task."""
     base = trained()
@@ -188,6 +190,7 @@ def test_a_frozen_base_that_something_else_changed_costs_no_later_head():
     assert steps_of(other)[0] == 3
 
 
+@pytest.mark.slow
 def test_initial_weights_of_a_file_are_free_in_all_models_that_load_them(tmp_path):
     path = tmp_path / "initial.weights.h5"
     private().save_weights(path)

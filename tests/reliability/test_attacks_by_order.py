@@ -87,6 +87,7 @@ def test_a_write_that_no_edge_leads_to_is_not_taken_for_done(made):
     assert not is_proved(model)
 
 
+@pytest.mark.slow
 def test_one_that_is_left_out_moves_the_sum_beyond_its_bound():
     model = model_of(Crowd(left_out))
     x = np.abs(np.random.default_rng(0).normal(size=(N + 1, 3))).clip(0.5, 1).astype("float32")

@@ -129,12 +129,14 @@ def test_weights_put_in_while_a_training_runs_cost_what_they_cost(way):
     assert together > tfdp.accounting.epsilon(earlier.ledger, DELTA)
 
 
+@pytest.mark.slow
 def test_a_planted_bug_is_found(monkeypatch):
     monkeypatch.setattr(bookkeeping, "join_brought", lambda *_: None)
     earlier = trained()
     assert WAYS["layer by layer"](earlier).ledger.steps == NOW
 
 
+@pytest.mark.slow
 def test_a_budget_holds_for_what_is_brought_in_too():
     earlier, model = trained(), model_of()
     alone = tfdp.accounting.epsilon(earlier.ledger, DELTA)
@@ -144,6 +146,7 @@ def test_a_budget_holds_for_what_is_brought_in_too():
     assert model.ledger.steps < EARLIER + NOW
 
 
+@pytest.mark.slow
 def test_what_cannot_be_added_up_ends_the_training_and_every_statement():
     earlier, model = model_of(), model_of()
     earlier.ledger = tfdp.accounting.Ledger(dataset="first")
@@ -224,6 +227,7 @@ def test_weights_taken_while_a_training_runs_cost_what_it_spent(take, at):
     assert model.ledger.steps == EARLIER + NOW
 
 
+@pytest.mark.slow
 def test_taken_ones_would_be_free_where_nothing_remembered_them(monkeypatch):
     for room in (opening, weight_files):
         monkeypatch.setattr(room, "remember_handed_out", lambda *_: None)
@@ -231,6 +235,7 @@ def test_taken_ones_would_be_free_where_nothing_remembered_them(monkeypatch):
     assert model.ledger.steps == NOW
 
 
+@pytest.mark.slow
 def test_public_weights_under_a_training_stay_free():
     public = model_of()
     base = first(public).get_weights()

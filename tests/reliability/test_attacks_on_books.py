@@ -51,6 +51,7 @@ def test_the_number_of_steps_of_a_loop_is_what_was_planned():
         run.planned = 30
 
 
+@pytest.mark.slow
 def test_a_statement_and_a_file_inside_a_hook_or_a_loop_say_what_it_changed(tmp_path):
     class Hook(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
@@ -83,6 +84,7 @@ def test_hooks_that_change_nothing_are_not_noted(tmp_path):
 # What is no weight ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_optimizers_state_that_something_else_wrote_is_noted(tmp_path):
     model = fit(private())
     assert not changed(fit(file_of(model, tmp_path / "m.keras")))
@@ -189,6 +191,7 @@ def test_copies_made_here_are_compared_too(copy):
     assert changed(copy(model)) is (copy is not cloned)  # of set_weights it is known that notes stay behind
 
 
+@pytest.mark.slow
 def test_a_change_stays_one_when_another_model_trains_on_its_copy():
     a, b = fit(private()), private()
     poison(a)
@@ -205,6 +208,7 @@ def test_notes_go_with_layers_into_ordinary_files(tmp_path):
     assert changed(tfdp.make_private(keras.models.load_model(tmp_path / "m.keras")))
 
 
+@pytest.mark.slow
 def test_constants_that_no_training_accepted_are_noted(tmp_path):
     trained, scale = fit(private()), kl.Normalization()
     scale.adapt(X)
@@ -218,6 +222,7 @@ def test_constants_that_no_training_accepted_are_noted(tmp_path):
     assert notes(accepted) == notes(file_of(accepted, tmp_path / "n.keras")) == []
 
 
+@pytest.mark.slow
 def test_weights_that_are_loaded_answer_for_no_vocabulary(tmp_path):
     def built(words):
         lookup = kl.StringLookup(max_tokens=8)
@@ -244,6 +249,7 @@ def test_weights_that_are_loaded_answer_for_no_vocabulary(tmp_path):
     assert notes(loaded) == []
 
 
+@pytest.mark.slow
 def test_weights_of_others_that_a_training_leaves_as_they_were_stay_noted():
     model = fit(private())
     poison(model)

@@ -105,6 +105,7 @@ def test_a_model_that_was_trained_takes_over_what_others_changed_weights_cost(lo
     assert steps >= 6
 
 
+@pytest.mark.slow
 def test_weights_of_a_file_that_cost_nothing_stay_public_in_a_trained_model(tmp_path):
     """Put back to a file's initial weights, a model makes nobody pay for these."""
     private().save_weights(tmp_path / "initial.weights.h5")
@@ -163,6 +164,7 @@ def test_a_copy_of_what_a_private_model_holds_costs_what_that_did(change, way):
     assert steps_of(model) == steps_of(twin) == (3, change is not trained_on_in_public)
 
 
+@pytest.mark.slow
 def test_a_budget_holds_for_what_a_copy_cost():
     model, twin = trained(), private()
     trained_on_in_public(model)
@@ -173,6 +175,7 @@ def test_a_budget_holds_for_what_a_copy_cost():
         trained(twin)
 
 
+@pytest.mark.slow
 def test_a_copy_outlives_the_model_that_was_asked_for_it():
     model, twin = trained(), private()
     trained_on_in_public(model)
@@ -198,6 +201,7 @@ def test_a_copy_of_a_changed_copy_costs_what_the_first_did():
     assert steps_of(fourth) == (3, True)
 
 
+@pytest.mark.slow
 def test_a_served_model_that_is_trained_on_in_public_costs_what_it_did():
     served = trained().to_keras()
     served.compile("sgd", "mse")
@@ -224,6 +228,7 @@ def test_features_by_what_a_private_model_holds_are_refused():
         tfdp.features(plain.layers[0], X)
 
 
+@pytest.mark.slow
 def test_what_nobody_looks_for_is_seen(monkeypatch):
     """The planted bug: no variable owes anything."""
     monkeypatch.setattr(released_numbers, "holders_of", lambda _: [])
@@ -253,6 +258,7 @@ def these_people(model=None):
     return model
 
 
+@pytest.mark.slow
 def test_weights_that_a_training_began_with_are_public_also_after_a_reset():
     model, beginning = these_people(), net().get_weights()
     model.set_weights(beginning)
@@ -263,6 +269,7 @@ def test_weights_that_a_training_began_with_are_public_also_after_a_reset():
         assert is_public(model.get_weights())
 
 
+@pytest.mark.slow
 def test_models_of_one_ledger_that_were_not_trained_yet_hold_public_weights():
     first, beginning = these_people(), net().get_weights()
     trained(first)
@@ -284,6 +291,7 @@ def test_weights_that_are_declared_public_as_they_are_loaded_are(tmp_path):
     assert is_public(model.get_weights())
 
 
+@pytest.mark.slow
 def test_a_frozen_public_layer_and_the_constants_of_a_normalization_stay_public(tmp_path):
     layers = [keras.layers.Dense(4, name="base"), keras.layers.BatchNormalization(name="bn"), keras.layers.Dense(2)]
     layers[0].trainable = layers[1].trainable = False

@@ -29,6 +29,7 @@ def test_a_ledger_that_was_handed_out_stays_the_one(join):
     assert len(given.entries) == 2
 
 
+@pytest.mark.slow
 def test_two_joined_ledgers_are_one_whoever_holds_them():
     a, b = private(), private()
     first, second = a.ledger, b.ledger
@@ -117,6 +118,7 @@ def test_one_that_other_models_count_in_stays_theirs():
     assert (second.ledger.steps, shared.steps, other.steps) == (0, 0, 2)
 
 
+@pytest.mark.slow
 def test_a_ledger_says_that_a_training_was_broken_off(tmp_path):
     def broken(index):
         if index >= 20:

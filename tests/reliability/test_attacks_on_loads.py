@@ -86,6 +86,7 @@ class _Loading(keras.callbacks.Callback):
         self.loaded = keras.saving.load_model(self.path)
 
 
+@pytest.mark.slow
 def test_a_callback_loads_before_the_step_is_traced(path):
     loading, model = _Loading(path), private()
     fit(model, callbacks=[loading])
@@ -107,6 +108,7 @@ def test_a_loop_copies_its_model_between_steps(copied):
     assert all(steps_of_copy(one.get_weights()) > 0 for one in copies)
 
 
+@pytest.mark.slow
 def test_a_loop_loads_before_its_first_step(path):
     model = private()
     with model.private_run(X, Y, batch_size=4, epochs=1, verbose=0) as run:
@@ -128,6 +130,7 @@ class _Taking(keras.callbacks.Callback):
             self.moments = [np.array(variable) for variable in self.model.optimizer.variables if variable.ndim]
 
 
+@pytest.mark.slow
 def test_copies_of_an_early_epoch_of_a_long_training_bring_its_cost(monkeypatch):
     monkeypatch.setattr(released_numbers, "_passing", Passing())
     taking = _Taking()
