@@ -21,7 +21,7 @@ def made(optimizer=None, loss="mse"):
     return model
 
 
-def refused(model, says, kind=ValueError, x=X, y=Y, **options):
+def assert_refused(model, says, kind=ValueError, x=X, y=Y, **options):
     with pytest.raises(kind, match=says):
         model.fit(x, y, **({"batch_size": 8, "verbose": 0} | options))
     assert model.ledger.steps == 0
@@ -29,12 +29,12 @@ def refused(model, says, kind=ValueError, x=X, y=Y, **options):
 
 @pytest.mark.parametrize("factors", ["balanced", [1.0, 2.0]])
 def test_class_weights_that_are_no_mapping(factors):
-    refused(made(), r"must map integer classes.*\{0: 1.0, 1: 5.0\}", class_weight=factors)
+    assert_refused(made(), r"must map integer classes.*\{0: 1.0, 1: 5.0\}", class_weight=factors)
 
 
 @pytest.mark.parametrize("epochs", ["2", 2.0, True, None, -1])
 def test_epochs_that_are_no_integer(epochs):
-    refused(made(), "epochs must be an integer", epochs=epochs)
+    assert_refused(made(), "epochs must be an integer", epochs=epochs)
 
 
 class Missing:
@@ -50,13 +50,15 @@ class Missing:
 def test_cells_that_are_missing_are_said_to_be():
     holes = np.where(X > 0, X, np.nan).astype(object)
     holes[np.isnan(holes.astype(float))] = Missing()
-    refused(made(), "x has dtype object, which layers cannot compute with", x=holes)
-    refused(made(), "20 of the 40 `unit_ids` are missing", unit_ids=np.array([Missing(), 1] * 20, object))
+    assert_refused(made(), "x has dtype object, which layers cannot compute with", x=holes)
+    assert_refused(made(), "20 of the 40 `unit_ids` are missing", unit_ids=np.array([Missing(), 1] * 20, object))
 
 
 def test_what_is_no_callback():
-    refused(made(), r"One of callbacks is a function.*LambdaCallback", callbacks=[lambda epoch, logs: None])
-    refused(made(), r"One of callbacks is a str, and no keras.callbacks.Callback\.$", callbacks=["EarlyStopping"])
+    assert_refused(made(), r"One of callbacks is a function.*LambdaCallback", callbacks=[lambda epoch, logs: None])
+    assert_refused(
+        made(), r"One of callbacks is a str, and no keras.callbacks.Callback\.$", callbacks=["EarlyStopping"]
+    )
 
 
 def test_a_budget_without_delta_asks_for_it():
@@ -110,9 +112,9 @@ def test_errors_show_no_records():
 
 @pytest.mark.parametrize("words", [["yes", "no"] * 20, [0, 1] * 20, [0.5] * 40])
 def test_a_list_in_the_place_of_an_array(words):
-    refused(made(), rf"x is a list of 40 {type(words[0]).__name__}s.*numpy.asarray\(x\)", x=words)
+    assert_refused(made(), rf"x is a list of 40 {type(words[0]).__name__}s.*numpy.asarray\(x\)", x=words)
     fix = "Number the classes.* Then numpy" if isinstance(words[0], str) else "Make an array of it: numpy"
-    refused(made(), rf"y is a list of 40 {type(words[0]).__name__}s.*{fix}.asarray\(y\)", y=words)
+    assert_refused(made(), rf"y is a list of 40 {type(words[0]).__name__}s.*{fix}.asarray\(y\)", y=words)
 
 
 def test_what_preprocessing_takes():
@@ -139,7 +141,9 @@ def test_a_list_of_records_is_named_in_one_line():
         tfdp.PrivateBatches(list(zip(X, Y, strict=True)), None, tfdp.sampling.Poisson(8))
     assert len(str(refusal.value)) < 400
     for pairs in (list(zip(X, Y, strict=True)), [(X[:20], Y[:20]), (X[20:], Y[20:])]):  # records, and batches
-        refused(made(), r"x is a list of \d+ tuples.*tfdp.records\(the_list\).*numpy.concatenate", x=pairs, y=None)
+        assert_refused(
+            made(), r"x is a list of \d+ tuples.*tfdp.records\(the_list\).*numpy.concatenate", x=pairs, y=None
+        )
     assert len(as_store(tfdp.records(list(zip(X, Y, strict=True))))) == 40  # as it says
 
 
@@ -156,16 +160,16 @@ def test_numbers_as_objects_and_complex_numbers_and_sparse_matrices():
         def __getitem__(self, index):
             return X[index]
 
-    refused(made(), r"entries are numbers: encode them by x.astype\('float32'\)", x=X.astype(object))
-    refused(made(), r"entries are numbers: encode them by y.astype", y=Y.astype(object))
-    refused(made(), "Encode complex numbers by two columns", x=X.astype("complex64"))
-    refused(made(), r"x is a Sparse, a sparse matrix. Make it dense: x.toarray\(\)", x=Sparse())
+    assert_refused(made(), r"entries are numbers: encode them by x.astype\('float32'\)", x=X.astype(object))
+    assert_refused(made(), r"entries are numbers: encode them by y.astype", y=Y.astype(object))
+    assert_refused(made(), "Encode complex numbers by two columns", x=X.astype("complex64"))
+    assert_refused(made(), r"x is a Sparse, a sparse matrix. Make it dense: x.toarray\(\)", x=Sparse())
 
 
 def test_nothing_to_train():
     model = made()
     model.trainable = False
-    refused(model, "has no weights to train")
+    assert_refused(model, "has no weights to train")
 
 
 def test_a_call_of_ones_own():
@@ -179,7 +183,7 @@ def test_a_call_of_ones_own():
 
 @pytest.mark.parametrize("loss", ["hinge", keras.losses.SquaredHinge()])
 def test_hinges_of_keras_look_at_all_labels(loss):
-    refused(made(loss=loss), "depends on the others' labels.*keras.ops.maximum")
+    assert_refused(made(loss=loss), "depends on the others' labels.*keras.ops.maximum")
 
 
 @pytest.mark.slow
@@ -193,7 +197,7 @@ def test_the_hinge_that_is_named_in_its_place_trains():
 def test_an_optimizer_for_two_models():
     first = made()
     first.fit(X, Y, batch_size=20, verbose=0)
-    refused(made(first.optimizer), "another model was trained with this optimizer")
+    assert_refused(made(first.optimizer), "another model was trained with this optimizer")
 
 
 def test_the_older_format_of_keras_has_no_ledger(tmp_path):
@@ -237,7 +241,7 @@ def test_a_metric_of_one_column():
 
 def test_noise_too_small_for_the_budget_and_a_spent_one():
     budget = tfdp.callbacks.PrivacyBudget(0.1, 1e-3)
-    refused(
+    assert_refused(
         made(),
         r"epsilon=0.1 .*smaller than what one release costs",
         tfdp.accounting.BudgetExhausted,
@@ -301,7 +305,7 @@ def test_a_failed_write_names_the_file_that_was_asked_for(tmp_path, named):
     ],
 )
 def test_an_argument_that_fit_does_not_have(given, says):
-    refused(made(), says, TypeError, **given)
+    assert_refused(made(), says, TypeError, **given)
     with pytest.raises(TypeError, match=says), made().private_run(X, Y, **given):
         pass
 
@@ -335,7 +339,7 @@ class Squares(keras.losses.Loss):
 
 
 def test_labels_that_a_loss_of_ones_own_compares_with_all_records():
-    refused(made(loss=Squares()), r"Records are not independent.*Give y\[:, None\]", y=Y[:, 0])
+    assert_refused(made(loss=Squares()), r"Records are not independent.*Give y\[:, None\]", y=Y[:, 0])
     mixing = made(loss=lambda y, p: keras.ops.mean((y - p) ** 2, -1) / keras.ops.max(p))
     with pytest.raises(ValueError, match="not independent") as refusal:
         mixing.fit(X, Y, batch_size=8, verbose=0)

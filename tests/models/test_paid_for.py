@@ -10,7 +10,7 @@ import tfdp_layers as tfdp
 X, Y = np.random.default_rng(0).normal(size=(40, 3)).astype("float32"), np.arange(40) % 3
 
 
-def refused(says, metrics=(), **options):
+def assert_refused(says, metrics=(), **options):
     model = tfdp.make_private(keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)]))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), loss, metrics=list(metrics))
@@ -40,7 +40,7 @@ def test_what_a_metric_asserts_of_its_records_is_not_asked_of_empty_ones():
 
 @pytest.mark.parametrize("metric", ["AUC", keras.metrics.Recall(), of_arrays], ids=["AUC", "recall", "NumPy"])
 def test_metrics_that_cannot_be_computed(metric):
-    refused(r"cannot be computed of labels of shape \('records',\) and predictions of shape", [metric])
+    assert_refused(r"cannot be computed of labels of shape \('records',\) and predictions of shape", [metric])
 
 
 def test_the_trial_of_metrics_leaves_no_trace():
@@ -53,10 +53,10 @@ def test_the_trial_of_metrics_leaves_no_trace():
 
 def test_checkpoints_that_hold_no_ledger(tmp_path):
     writer = keras.callbacks.ModelCheckpoint(str(tmp_path / "model.h5"))
-    refused("ModelCheckpoint would write .*holds no privacy ledger", callbacks=[writer])
+    assert_refused("ModelCheckpoint would write .*holds no privacy ledger", callbacks=[writer])
     assert not list(tmp_path.iterdir())
 
 
 def test_validation_data_whose_weights_are_of_others():
     given = (X[:20] + 1, Y[:20], np.ones(19))
-    refused("In validation_data, x and y must hold the same records.*sample_weight 19", validation_data=given)
+    assert_refused("In validation_data, x and y must hold the same records.*sample_weight 19", validation_data=given)

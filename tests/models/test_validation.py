@@ -23,7 +23,7 @@ def made(*layers, units=1, loss="binary_crossentropy", shape=(3,)):
     return model
 
 
-def refused(says, x=X, y=Y, model=None, **options):
+def assert_refused(says, x=X, y=Y, model=None, **options):
     model = model or made()
     with pytest.raises(ValueError, match=says):
         model.fit(x, y, batch_size=20, verbose=0, **options)
@@ -52,7 +52,7 @@ def refused(says, x=X, y=Y, model=None, **options):
     ],
 )
 def test_validation_data_that_the_first_evaluation_would_end_at(validation, says):
-    refused(says, validation_data=validation)
+    assert_refused(says, validation_data=validation)
 
 
 @pytest.mark.slow
@@ -149,13 +149,13 @@ def test_other_records_are_no_copies():
         (bits[:200], bits[200:]),
         (X, X[:7].copy()),
     ):
-        with warnings.catch_warnings():
-            warnings.filterwarnings("error", "Most rows")
-            if x is X:
-                warnings.filterwarnings("error", ".*parts of one array")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             made().fit(
                 x, np.zeros(len(x)), batch_size=20, epochs=0, validation_data=(public, public[:, 0] > 9), verbose=0
             )
+        said = [str(one.message) for one in caught]
+        assert not any(one.startswith("Most rows") or (x is X and "parts of one array" in one) for one in said)
 
 
 SCALED = PIPELINE.map(lambda x, y: (x * 0.5, y))
@@ -240,13 +240,13 @@ def test_private_measurements_on_one_grid_are_copies():
     ],
 )
 def test_records_that_the_model_does_not_take(x, says):
-    refused(says, x)
+    assert_refused(says, x)
 
 
 def test_channels_that_an_image_has_and_the_input_has_not():
     """Keras lets any last axis in where the input's is 1, and the error came from inside of the next layer."""
     model = made(keras.layers.Flatten(), shape=(4, 4, 1))
-    refused(
+    assert_refused(
         r"x has shape \(records, 4, 4, 3\), and the model takes \(records, 4, 4, 1\)", np.zeros((40, 4, 4, 3)), Y, model
     )
 

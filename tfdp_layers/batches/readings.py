@@ -98,7 +98,8 @@ class Reading(NamedTuple):
 
 def readings_of(step: Any, graph: Any) -> tuple[list[Reading], set[int]]:
     """What a function of a step reads of arrays that it holds; and the sizes of the parts of its elements' axes."""
-    own, held = _begin(graph, shared_of(step), places_of(below(step)[0]))
+    places = places_of(below(step)[0]) if below(step) else []
+    own, held = _begin(graph, shared_of(step), places)
     shapes = [one.shape.as_list() for one in graph.inputs if one.name in own and one.shape.rank]
     return list(_read(graph, own, held)), {size for shape in shapes for size in shape}
 
@@ -113,13 +114,13 @@ def places_of(step: Any) -> list[Row | None]:
         return [row for one in inputs for row in places_of(one)]
     if len(inputs) != 1 or what in READERS:
         return unknown
-    below_it = places_of(inputs[0])
-    if "Map" in what and any(below_it):
-        (graph,) = graphs_of(step)
-        own, held = _begin(graph, shared_of(step), below_it)
-        list(_read(graph, own, held))
-        return [own.get(one.name) for one in graph.outputs] if len(graph.outputs) == len(unknown) else unknown
-    if len(below_it) != len(unknown):
+    below_it, graphs = places_of(inputs[0]), graphs_of(step)
+    if "Map" in what and any(below_it) and len(graphs) == 1:
+        own, held = _begin(graphs[0], shared_of(step), below_it)
+        list(_read(graphs[0], own, held))
+        named = [own.get(one.name) for one in graphs[0].outputs]
+        return [row if row and row.by_place else None for row in named] if len(named) == len(unknown) else unknown
+    if len(below_it) != len(unknown) or "Map" in what:
         return unknown
     return [row and row._replace(argument=(*row.argument, *_moves(step, what))) for row in below_it]  # type: ignore
 
