@@ -69,6 +69,13 @@ def nothing_released():
         sys.modules["tfdp_layers.accounting.sightings"]._sightings.clear()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def nothing_looked_through_again():
+    """What was there before a file's tests, TensorFlow's million objects first, no collection or search looks at."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def no_device_left_over():
     """`tf.map_fn` leaves one behind where what it maps raises, and then no later test can enter a strategy's scope."""
