@@ -2,16 +2,17 @@
 
 import functools
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 from dp_accounting import DpEvent, GaussianDpEvent, SampledWithoutReplacementDpEvent
-from dp_accounting.pld import pld_pmf, privacy_loss_distribution
+from dp_accounting.pld import privacy_loss_distribution
 from scipy import special
 
-__all__ = ["gaussian_profile", "is_fixed_size", "sampled_pld", "sampled_profile"]
+from tfdp_layers.accounting.dots import connected
 
-_TAIL = 1e-22  # Probability per step of the losses beyond the grid: it is counted as a certain loss.
+__all__ = ["gaussian_profile", "is_fixed_size", "sampled_pld", "sampled_profile"]
 
 
 def is_fixed_size(event: DpEvent) -> bool:
@@ -86,20 +87,7 @@ def sampled_pld(
         probability, multiplier: see `sampled_profile`.
         interval: of the grid, in units of privacy loss. Every interval gives an upper bound.
     Source: Zhu, Dong, Wang 2022, arXiv:2106.08567, Propositions 8 and 10 and Theorem 10 (profiles, dominating pairs and
-    their composition); Doroshenko et al. 2022, arXiv:2207.04380, Algorithm 1.
+    their composition).
     """
-    top = math.ceil(_largest_loss(probability, multiplier) / interval)
-    grid = np.arange(-top, top + 1)
-    deltas = sampled_profile(grid * interval, probability, multiplier)
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, -top, top, deltas)
-    return privacy_loss_distribution.PrivacyLossDistribution(pmf)
-
-
-def _largest_loss(probability: float, multiplier: float) -> float:
-    """An epsilon at which delta is below `_TAIL`."""
-    epsilon = 1.0
-    while sampled_profile(epsilon, probability, multiplier) > _TAIL:
-        epsilon *= 1.25
-    while epsilon > 1e-12 and sampled_profile(epsilon / 1.25, probability, multiplier) <= _TAIL:
-        epsilon /= 1.25
-    return epsilon
+    profile = partial(sampled_profile, probability=probability, multiplier=multiplier)
+    return privacy_loss_distribution.PrivacyLossDistribution(connected(profile, profile, interval))

@@ -1,7 +1,6 @@
 """Privacy loss distributions of Gaussian mechanisms on draws, and the epsilon that they prove."""
 
 import contextlib
-import functools
 import math
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +15,8 @@ from tfdp_layers.accounting.gaussian_events import Counts, is_sampled_gaussian, 
 from tfdp_layers.accounting.owned_records import HAS_PLD, owner_pmf, shifts
 from tfdp_layers.accounting.quiet import quiet
 from tfdp_layers.accounting.rounding import left_of
+from tfdp_layers.accounting.tilted import tilted_epsilon
+from tfdp_layers.accounting.truncated_draws import is_truncated, truncated_pmf
 from tfdp_layers.sampling.owners import OwnerDpEvent
 
 __all__ = ["composed_pld", "has_pld", "pld_epsilon", "pld_interval"]
@@ -28,6 +29,7 @@ _MOST_KEPT_TOGETHER = 6_000_000  # 48 MB
 _FINER = 4.0  # times: an interval to the next
 _COARSEST = 64.0  # times the finest interval
 _MANY_POINTS, _FEW_POINTS = 60_000, 5_000  # of a grid: more are worth a coarser one first, and fewer save no time
+_ROUNDED = 1e-4  # the share of delta that rounding may take before masses are tilted
 _SETTLED = 6e-4  # of epsilon: by how much a step to the next interval may lower it, to be the last
 # Of the discretisation: beyond it dp-accounting takes exponentials that overflow. With so little noise RDP does too.
 _LARGEST_INTERVAL = 500.0
@@ -42,7 +44,7 @@ def pld_epsilon(
     """Epsilon by privacy loss distributions; infinity where they cannot bound the composition.
 
     Without replacement the one of a step is that of `fixed_size.sampled_pld`. Of delta is left out what the
-    composition may have rounded away: see `rounding`.
+    composition may have rounded away (`rounding`); where that would show, masses are tilted first (`tilted`).
 
     Args:
         counts, relation, delta: see `smallest_epsilon`.
@@ -57,12 +59,11 @@ def pld_epsilon(
     Source: Doroshenko et al. 2022, arXiv:2207.04380 (connecting the dots: pessimistic).
     """
     counts = joined(counts)
-    left = left_of(delta, sum(count for _, count in counts))
-    if left is None or not has_pld(counts, relation):
+    if not has_pld(counts, relation):
         return math.inf
     finest = coarser * pld_interval(counts) if interval is None else interval
     refined = partial(_refined, counts=counts, finest=finest, settled=_SETTLED * coarser**2)
-    present, absent = (partial(_epsilon_at, counts, relation, left, order=order) for order in (0, 1))
+    present, absent = (partial(_epsilon_at, counts, relation, delta, order=order) for order in (0, 1))
     epsilon = refined(present) if interval is None else present(interval)
     if relation is NeighboringRelation.REPLACE_ONE:  # both orders are one
         return epsilon
@@ -87,9 +88,15 @@ def _refined(
 
 def _epsilon_at(counts: Counts, relation: NeighboringRelation, delta: float, interval: float, order: int) -> float:
     """Epsilon of one order of the two data sets, on one grid of losses; infinity where it bounds nothing."""
+    left = left_of(delta, sum(count for _, count in counts), _ROUNDED)
     with contextlib.suppress(ValueError), quiet():  # dp-accounting's, where losses are so small that rounding shows
-        composed = composed_pld(counts, relation, interval, order)
-        return math.inf if composed is None else least_epsilon(composed, delta)
+        if left is not None:
+            composed = composed_pld(counts, relation, interval, order)
+            return math.inf if composed is None else least_epsilon(composed, left)
+        if interval <= _LARGEST_INTERVAL:
+            fixed_size = relation is NeighboringRelation.REPLACE_ONE
+            singles = ((_single(event, interval, fixed_size, order), count) for event, count in counts)
+            return tilted_epsilon([(single._pmf_remove, count) for single, count in singles], delta)
     return math.inf
 
 
@@ -125,8 +132,7 @@ def _part(
     key = event, count, interval, fixed_size, order
     part = _kept.pop(key, None)
     if part is None:
-        single = sampled_pld(*sampled_gaussian(event), interval) if fixed_size else _pld_of(event, interval, order)
-        part = repeated(single, count)
+        part = repeated(_single(event, interval, fixed_size, order), count)
     if points(part) <= _MOST_KEPT_POINTS:
         _kept[key] = part  # at the end: the one that was not asked for the longest goes first
         spare = sum(points(held) for held in list(_kept.values())) - _MOST_KEPT_TOGETHER
@@ -143,36 +149,23 @@ def has_pld(counts: Counts, relation: NeighboringRelation) -> bool:
     return supported and len(counts) <= _MOST_PLDS
 
 
-def _pld_of(event: DpEvent, interval: float, order: int | None) -> privacy_loss_distribution.PrivacyLossDistribution:
-    """Of one event, under add-or-remove, in one order or both."""
+def _single(
+    event: DpEvent, interval: float, fixed_size: bool, order: int | None
+) -> privacy_loss_distribution.PrivacyLossDistribution:
+    """Of one event, in one order or both."""
     probability, multiplier = sampled_gaussian(event)
-    if HAS_PLD and probability < 1.0 and not hasattr(event, "truncated_batch_size"):
-        # dp-accounting's own visits the points one by one.
+    if fixed_size or (HAS_PLD and probability == 1.0 and not is_truncated(event)):
+        return sampled_pld(probability, multiplier, interval)
+    if HAS_PLD:  # dp-accounting's own visits the points one by one
         drawn = event if isinstance(event, OwnerDpEvent) else OwnerDpEvent(probability, 1, multiplier)
+        made = partial(truncated_pmf, event) if is_truncated(event) else partial(owner_pmf, drawn)
         orders = (0, 1) if order is None else (order,)
-        return privacy_loss_distribution.PrivacyLossDistribution(*(owner_pmf(drawn, interval, one) for one in orders))
-    both = _both_of(event, interval)
-    if order is None:
-        return both
-    return privacy_loss_distribution.PrivacyLossDistribution((both._pmf_remove, both._pmf_add)[order])
-
-
-@functools.lru_cache(maxsize=8)
-def _both_of(event: DpEvent, interval: float) -> privacy_loss_distribution.PrivacyLossDistribution:
-    probability, multiplier = sampled_gaussian(event)
-    if hasattr(event, "truncated_batch_size"):
-        return privacy_loss_distribution.from_truncated_subsampled_gaussian_mechanism(
-            dataset_size=event.dataset_size,
-            sampling_probability=probability,
-            truncated_batch_size=event.truncated_batch_size,
-            noise_multiplier=multiplier,
-            value_discretization_interval=interval,
-        )
-    if HAS_PLD:
-        return sampled_pld(1.0, multiplier, interval)
-    return privacy_loss_distribution.from_gaussian_mechanism(
+        return privacy_loss_distribution.PrivacyLossDistribution(*(made(interval, one) for one in orders))
+    both = privacy_loss_distribution.from_gaussian_mechanism(
         multiplier, sampling_prob=probability, value_discretization_interval=interval
     )
+    parts = (both._pmf_remove, both._pmf_add)
+    return both if order is None else privacy_loss_distribution.PrivacyLossDistribution(parts[order])
 
 
 def pld_interval(counts: Counts) -> float:

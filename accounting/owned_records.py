@@ -2,12 +2,14 @@
 
 import functools
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
 from dp_accounting.pld import pld_pmf, privacy_loss_distribution
 from scipy import special, stats
 
+from tfdp_layers.accounting.dots import connected
 from tfdp_layers.accounting.fixed_size import gaussian_profile
 from tfdp_layers.sampling.owners import OwnerDpEvent
 
@@ -16,7 +18,6 @@ __all__ = ["HAS_PLD", "owner_pld", "owner_pmf", "owner_profiles", "owner_rdp", "
 HAS_PLD = hasattr(pld_pmf, "create_pmf_pessimistic_connect_dots_fixed_gap")
 """Whether the installed dp-accounting connects dots of a profile."""
 
-_TAIL = 1e-22  # Probability per step of the losses beyond the grid: it is counted as a certain loss.
 _NEWTON = 60
 _MOST_POINTS = 200_000  # of an integral for one order
 _REACH = 15.0  # Deviations beyond which a Gaussian density integrates to less than 1e-50.
@@ -148,25 +149,8 @@ def owner_pld(event: OwnerDpEvent, interval: float) -> privacy_loss_distribution
 @functools.lru_cache(maxsize=16)
 def owner_pmf(event: OwnerDpEvent, interval: float, order: int) -> pld_pmf.PLDPmf:
     """That of one order, 0 for records that are there and 1 for those that are not: see `owner_pld`."""
-    top = [math.ceil(_largest_loss(event, each) / interval) for each in (0, 1)]
-    low, high = -top[1 - order], top[order]
-    deltas = owner_profile(np.arange(low, high + 1) * interval, event, order)
-    return pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(interval, low, high, deltas)
-
-
-@functools.lru_cache(maxsize=64)
-def _largest_loss(event: OwnerDpEvent, order: int) -> float:
-    """An epsilon at which delta is below `_TAIL`."""
-    epsilon = 1.0
-
-    def delta(at: float) -> float:
-        return float(owner_profile(np.array([at]), event, order)[0])
-
-    while delta(epsilon) > _TAIL:
-        epsilon *= 1.25
-    while epsilon > 1e-12 and delta(epsilon / 1.25) <= _TAIL:
-        epsilon /= 1.25
-    return epsilon
+    own, other = (partial(owner_profile, event=event, order=each) for each in (order, 1 - order))
+    return connected(own, other, interval)
 
 
 def owner_rdp(event: OwnerDpEvent, orders: tuple[float, ...]) -> np.ndarray:

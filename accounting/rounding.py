@@ -17,15 +17,16 @@ def rounded_away(releases: int) -> float:
     10^3 to 10^8 releases whose delta has a closed form (`python benchmarks/composed_rounding.py`), and up to 3.0 n u
     beside transforms in extended precision (draws of a fixed size, n 432); here is 8 n u. dp-accounting transforms
     complex numbers, this package real ones: beside extended precision both err alike. It matters where delta is below
-    n 1e-13 or so.
+    n 1e-11 or so.
     """
     return _EACH * (releases + _FIRST)
 
 
-def left_of(delta: float, releases: int) -> float | None:
+def left_of(delta: float, releases: int, most: float = 0.5) -> float | None:
     """The delta at which a composition is asked for its epsilon, so that this holds at `delta` however it was rounded.
 
-    None where rounding may take more than half: then other accountants answer.
+    Args:
+        most: the share of delta that rounding may take. None where it may take more: then another way must answer.
     """
     left = delta - rounded_away(releases)
-    return left if delta >= _SMALLEST_DELTA and left >= delta / 2.0 else None
+    return left if delta >= _SMALLEST_DELTA and left >= delta * (1.0 - most) else None

@@ -33,7 +33,7 @@ def test_one_draw_is_never_below_the_closed_form_and_close_to_it(probability, mu
     counts = counts_of(probability, multiplier, 1)
     if planted:
         exact, down = owned_records.owner_profile, pld_interval(counts)
-        monkeypatch.setattr(owned_records, "owner_profile", lambda at, *rest: exact(at + down, *rest))
+        monkeypatch.setattr(owned_records, "owner_profile", lambda at, **rest: exact(at + down, **rest))
         owned_records.owner_pmf.cache_clear()
         loss_distributions._kept.clear()
     found = pld_epsilon(counts, ADD_OR_REMOVE, 1e-7)
