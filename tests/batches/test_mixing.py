@@ -15,6 +15,8 @@ from helpers.mixed_pipelines import (
     ROWS,
     TEXTS,
     Data,
+    X,
+    Y,
     centred,
     cut,
     doubled,
@@ -127,6 +129,25 @@ def test_what_helps_is_what_it_says():
     assert ".window(5, shift=1) puts one record of its source into several windows, up to 5" in windows
     assert "unit_ids" in windows
     assert "up to 4" in told(UNKNOWN["windows with gaps"]())
+
+
+@pytest.mark.parametrize("labels", [Y[:, 0], Y[:, :1], Y])
+def test_a_flat_map_of_whole_elements_is_no_function_on_batches(labels):
+    """Two records of one person are said to be that, whatever the labels' shape: it has been a ValueError's name."""
+    rows = Data.from_tensor_slices((X, labels))
+    for two in (
+        rows.flat_map(lambda x, y: Data.from_tensor_slices(([x, -x], [y, y]))),
+        rows.flat_map(lambda x, y: Data.from_tensor_slices((tf.tile(x[None], [2, 1]), tf.stack([y, y])))),
+    ):
+        with pytest.warns(
+            UserWarning, match=r"Several records may be one person's: .* makes 2 records of each"
+        ) as said:
+            tfdp.records(two)
+        assert "unit_ids" in str(said[0].message)
+        assert not any("Whether records meet" in str(one.message) for one in said)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tfdp.records(two, unit_ids=np.arange(120) // 2)
 
 
 def test_one_record_a_batch_meets_no_other():

@@ -112,3 +112,41 @@ def test_files_are_read_one_behind_the_other_or_several_at_once(tmp_path):
             writer.write(b"record")
     assert moved_by(tf.data.TFRecordDataset(files)) == ""
     assert "interleave" in moved_by(tf.data.TFRecordDataset(files, num_parallel_reads=2))
+
+
+def test_lines_of_files_are_read_in_their_order(tmp_path):
+    (tmp_path / "lines").write_text("1\n2\n")
+    files = [str(tmp_path / "lines")] * 2
+    assert moved_by(tf.data.TextLineDataset(files)) == ""
+    assert moved_by(tf.data.FixedLengthRecordDataset(files, 2)) == ""
+    assert "interleave" in moved_by(tf.data.TextLineDataset(files, num_parallel_reads=2))
+
+
+def test_what_was_saved_in_several_shards_comes_back_in_another_order(tmp_path):
+    """One shard keeps it, and `save` writes one where it is given no shard_func."""
+    numbers, path = Data.range(24), str(tmp_path / "saved")
+    numbers.save(path)
+    assert [*Data.load(path).as_numpy_iterator()] == [*range(24)]
+    assert moved_by(Data.load(path).map(lambda i: 2 * i)) == ""
+    assert moved_by(Data.load(path, reader_func=lambda shards: shards.flat_map(lambda one: one))) == ""
+    assert "Shuffle" in moved_by(Data.load(path, reader_func=lambda shards: shards.flat_map(lambda a: a.shuffle(9))))
+    numbers.save(path, shard_func=lambda i: i // 12)
+    loaded = Data.load(path)
+    assert [*loaded.as_numpy_iterator()] != [*range(24)]
+    assert ".load of 2 shards in turns" in moved_by(loaded)
+    with pytest.raises(ValueError, match=r"moves records to other places \(\.load of 2 shards"):
+        tfdp.records(loaded.map(lambda i: (tf.one_hot(i, 24), i)), unit_ids=PEOPLE)
+    assert "Load within a function" in moved_by(Data.range(1).flat_map(lambda _: Data.load(path)))
+    gone = Data.load(path)
+    gone._path = str(tmp_path / "gone")
+    assert "cannot be counted" in moved_by(gone)
+
+
+def test_steps_in_flat_maps_that_are_not_known_to_keep_the_order_count_as_moving():
+    def any_order(_):
+        return Data.range(9).map(lambda i: 2 * i, num_parallel_calls=2, deterministic=False)
+
+    assert "deterministic=False" in moved_by(Data.range(2).flat_map(any_order))
+    assert "within a function" in moved_by(Data.range(2).flat_map(lambda _: Data.range(9).snapshot("nowhere")))
+    for kept in (lambda i: Data.range(i).map(lambda j: 2 * j, num_parallel_calls=2), lambda i: Data.range(i).cache()):
+        assert moved_by(Data.range(3).flat_map(kept)) == ""

@@ -267,6 +267,8 @@ FINE = {
     "read twice in batches": lambda: (
         Data.zip((ROWS.batch(4), ROWS.map(lambda x, y: x).batch(4))).map(half_of).unbatch()
     ),
+    "rows of batches": lambda: ROWS.batch(5).flat_map(slices),
+    "rows of batches, of a fixed size": lambda: ROWS.batch(5, drop_remainder=True).flat_map(slices),
     "parsed files": lambda: Data.range(3).interleave(lambda place: slices(X[:9], Y[:9]).map(lambda x, y: (x, y))),
     "interleaved": lambda: Data.range(3).interleave(lambda place: ROWS.shard(3, place)),
     "two data sets": lambda: ROWS.concatenate(Data.from_tensor_slices((X + 1.0, Y))),

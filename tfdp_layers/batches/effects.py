@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import Any
 
 from tfdp_layers.proof.outside import PYTHON, outside
 
-__all__ = ["is_kept", "keeps_elsewhere", "keeps_records", "keeps_within"]
+__all__ = ["depends", "is_kept", "keeps_elsewhere", "keeps_records", "keeps_within"]
 
 _KEPT = (
     *("Assign", "ResourceScatter", "ResourceApply", "ResourceSparseApply"),
@@ -26,10 +27,15 @@ def is_kept(kind: str) -> bool:
 
 def keeps_records(graph: Any) -> bool:
     """Whether a function writes what depends on its arguments; a generator's next seed does not."""
+    return depends(graph, [one for one in graph.get_operations() if is_kept(one.type)])
+
+
+def depends(graph: Any, operations: Iterable[Any]) -> bool:
+    """Whether any of these operations of a function gets what depends on the function's arguments, or is one."""
     captured = {inner.op.name for _, inner in graph.captures}
     arguments = {one.op.name for one in graph.inputs} - captured
     seen: set[str] = set()
-    left = [one for one in graph.get_operations() if is_kept(one.type)]
+    left = [*operations]
     while left:
         operation = left.pop()
         if operation.name in arguments:

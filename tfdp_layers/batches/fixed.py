@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ from tfdp_layers.proof.proving import examined, row_by_row
 from tfdp_layers.proof.report import Report
 from tfdp_layers.proof.retraced import same_computation
 
-__all__ = ["is_written", "looked_at", "records_of"]
+__all__ = ["followed", "is_written", "looked_at", "records_of"]
 
 
 def looked_at(
@@ -32,7 +33,7 @@ def looked_at(
     Returns: the report, None if the two graphs are not shown to be the same; and whether mixing in it is certain.
     """
     graph = wrapped.function.graph
-    report = examined(graph, None, outputs(graph), (), (), row_by_row, fixed=records)
+    report = followed(graph, outputs, records)
     if report.proved:
         return report, False
     if report.status == "mixed" and records > 1 and not is_written(graph, records):
@@ -41,10 +42,19 @@ def looked_at(
         free = _for_any_number(wrapped._func, spec).graph
         if not same_computation(graph, free, outputs):
             return None, False
-        report = examined(free, None, outputs(free), (), (), row_by_row)
+        report = followed(free, outputs)
     except Exception:  # of the caller's own code, traced anew
         return None, False
     return report, records > 1 and not is_written(free, records)
+
+
+def followed(graph: Any, outputs: Callable[[Any], Sequence[Any]], records: int | None = None) -> Report:
+    """What is proved of the rows of a graph's outputs, for this number of records, or for any.
+
+    That a flat map hands them to `Dataset.from_tensor_slices` is no write: it gives one row after the other.
+    """
+    report = examined(graph, None, outputs(graph), (), (), row_by_row, fixed=records)
+    return dataclasses.replace(report, writes=tuple(one for one in report.writes if one.type != "TensorSliceDataset"))
 
 
 def records_of(spec: Any) -> int | None:

@@ -2,34 +2,23 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfdp_layers.batches.effects import keeps_elsewhere, keeps_records, keeps_within
-from tfdp_layers.batches.fixed import is_written, looked_at, records_of
+from tfdp_layers.accounting.wording import AS_SO_MANY
+from tfdp_layers.batches.effects import depends, keeps_elsewhere, keeps_records, keeps_within
+from tfdp_layers.batches.fixed import followed, is_written, looked_at, records_of
 from tfdp_layers.batches.padding import pads_to_longest
 from tfdp_layers.batches.repeats import is_one_number
-from tfdp_layers.batches.steps import graphs_of
+from tfdp_layers.batches.steps import below, graphs_of
+from tfdp_layers.batches.zips import crossing, out_of_step
 from tfdp_layers.caller import warn
-from tfdp_layers.proof.proving import examined, row_by_row
 
 __all__ = ["Meeting", "meetings", "refuse_mixing", "warn_of_mixing"]
 
-_IN_PLACE = ("Map", "Prefetch", "Cache", "Options", "Restructured", "Zip", "Assert")
-"""In the names of data sets that give what they make of an element at its place."""
-_BY_NUMBERS = {
-    "Unbatch": (),
-    "Batch": ("_batch_size", "_drop_remainder"),
-    "Repeat": ("_count",),
-    "Take": ("_count",),
-    "Skip": ("_count",),
-    "Shard": ("_num_shards", "_index"),
-}
-"""Those that move elements to places which follow from these numbers, in this order: "Batch" is part of "Unbatch"."""
 _SHAPED = ("Reshape", "Slice", "StridedSlice", "BroadcastTo")
 """Operations that are told the number of records, perhaps as a plain number."""
 _BATCHING, _MAPPING = ("BatchDataset", "BatchDatasetV2"), ("MapDataset", "ParallelMapDataset", "ParallelMapDatasetV2")
@@ -53,6 +42,22 @@ _LENGTH = (
     " .to_tensor(shape=(None, 200)) say. Where masks keep the model from the padding, as those of Embedding(...,"
     " mask_zero=True) and Masking before recurrent layers do, nothing is lost."
 )
+_CROSSED = (
+    "a zip puts records of one source beside others of it (.shuffle, .skip or another order in a branch), so that one"
+    " is in several"
+)
+_ZIPPED = (
+    " Zip first, and then leave out, add or move whole records: tf.data.Dataset.zip((x, y)).filter(...), or"
+    " .map(...).ignore_errors(). Shuffle after the zip, if at all. Where it is public what is left out (a file's"
+    " header), nothing is lost."
+)
+_PARTS = (
+    f" Where an element is one person's, the person {AS_SO_MANY} Say whose each record is, tfdp.records(...,"
+    " unit_ids=...). Random changes of a record belong into layers of the model, with views=k. Where no element is one"
+    " person's, nothing is lost."
+)
+_OF_A_PERSON = (_WHOSE, _PARTS)
+"""What ids of people settle."""
 
 
 class Meeting(NamedTuple):
@@ -72,14 +77,14 @@ class Meeting(NamedTuple):
 def refuse_mixing(dataset: tf.data.Dataset, whose: bool = False) -> None:
     """Looks at what a pipeline of single records does before these are drawn; warns where that cannot be told.
 
-    What Python code in it does (generators, `py_function`) is not seen, nor what flat maps make of elements.
+    What Python code in it does (generators, `py_function`) is not seen, nor all that flat maps make of elements.
 
     Args:
-        whose: whether ids say whose each record is; then windows may overlap.
+        whose: whether ids say whose each record is: windows may then overlap, and an element become several records.
 
     Raises: ValueError where records meet for certain.
     """
-    found = [one for one in meetings(dataset, batched=False) if not (whose and one.fix == _WHOSE)]
+    found = [one for one in meetings(dataset, batched=False) if not (whose and one.fix in _OF_A_PERSON)]
     certain = [one.reason for one in found if one.certain]
     if certain:
         raise ValueError(
@@ -88,29 +93,39 @@ def refuse_mixing(dataset: tf.data.Dataset, whose: bool = False) -> None:
         )
     if found:
         warn(
-            f"Whether records meet in this pipeline is not known: {found[0].reason}. The statement assumes that each"
+            _of_one_person(found[0])
+            or f"Whether records meet in this pipeline is not known: {found[0].reason}. The statement assumes that each"
             f" record was made of its own item alone.{found[0].fix}"
         )
 
 
 def warn_of_mixing(dataset: tf.data.Dataset) -> None:
     """Warns where the batches of a pipeline that draws by itself are made so that records meet; the draw is its own."""
-    found = next((one for one in meetings(dataset, batched=True) if one.certain or one.fix in (_WHOSE, _LENGTH)), None)
+    told = (*_OF_A_PERSON, _LENGTH, _ZIPPED)
+    found = next((one for one in meetings(dataset, batched=True) if one.certain or one.fix in told), None)
     if found is not None:
         warn(
-            f"Records may meet in this pipeline: {found.reason}. Where that is more than the draw that you declare,"
+            _of_one_person(found)
+            or f"Records may meet in this pipeline: {found.reason}. Where that is more than the draw that you declare,"
             " what one person's record holds is in the records of others, and the statement does not hold."
             f"{_FIX if found.certain else found.fix}"
         )
 
 
+def _of_one_person(found: Meeting) -> str:
+    return f"Several records may be one person's: {found.reason}.{found.fix}" if found.fix == _PARTS else ""
+
+
 def meetings(dataset: tf.data.Dataset, batched: bool) -> Iterator[Meeting]:
     """Where records meet on the way to the elements of this pipeline, or, if `batched`, to the rows of these."""
-    yield from _meetings(dataset, int(batched))
+    yield from _meetings(dataset, int(batched), dataset.options().deterministic is False)
 
 
-def _meetings(dataset: tf.data.Dataset, depth: int) -> Iterator[Meeting]:
-    """Args: depth: how many axes of its elements are taken apart further on."""
+def _meetings(dataset: tf.data.Dataset, depth: int, loose: bool) -> Iterator[Meeting]:
+    """Args:
+    depth: how many axes of its elements are taken apart further on.
+    loose: whether the pipeline's options let parallel steps give elements in any order.
+    """
     name, inputs = type(dataset).__name__, list(dataset._inputs())
     graphs = graphs_of(dataset)
     slices = [one for graph in graphs for one in _sliced(graph)]
@@ -124,14 +139,19 @@ def _meetings(dataset: tf.data.Dataset, depth: int) -> Iterator[Meeting]:
         yield Meeting(False, ".unique leaves out records that equal others")
     elif depth and "Filter" in name:
         yield Meeting(True, "a filter keeps or drops whole batches, so whether a record stays depends on others")
-    elif slices and _have_rows(inputs[0]):
+    elif slices and _may_be_batches(inputs[0], slices):
         yield from _of_function(inputs[0], dataset._map_func, taken_apart=True)  # type: ignore[attr-defined]
     elif depth and "Map" in name and "FlatMap" not in name:
         yield from _of_function(inputs[0], dataset._map_func)  # type: ignore[attr-defined]
         if depth > 1:
             yield Meeting(False, "a function on batches of batches is followed for the outer ones alone")
     if "Zip" in name:
-        yield from _of_zip(inputs)
+        if (certain := crossing(inputs)) is not None:
+            yield Meeting(certain, _CROSSED)
+        else:
+            yield from _of_branches(inputs, loose)
+    if slices and (parts := next(filter(None, (_parts(inputs[0], graph) for graph in graphs)), 0)):
+        yield Meeting(False, f"a flat map of this pipeline makes {parts} records of each element", _PARTS)
     if isinstance(found := _windows(dataset), str):
         yield Meeting(False, found, _WHOSE)
     if depth and pads_to_longest(dataset, graphs):
@@ -143,7 +163,7 @@ def _meetings(dataset: tf.data.Dataset, depth: int) -> Iterator[Meeting]:
     elif "FlatMap" in name or "Interleave" in name or "Window" in name:
         depth = 0
     for one in inputs:
-        yield from _meetings(one, depth)
+        yield from _meetings(one, depth, loose)
 
 
 def _windows(dataset: Any) -> str | None:
@@ -180,11 +200,23 @@ def _of_graph(graph: Any, flat: bool) -> Iterator[Meeting]:
         yield Meeting(False, "a function within one of its functions writes a variable or a table")
     if kept := keeps_elsewhere(graph):
         yield Meeting(False, f"a function of it may keep what it makes of a record where others read it ({kept})")
+    for one in graph.get_operations():
+        if one.type == "ZipDataset":
+            yield from _of_branches(below(one), loose=False)
     reads = any(outer.dtype == tf.variant for outer, _ in graph.captures)
     if "ReduceDataset" in types or (reads and not (flat and types.isdisjoint(_MAPPING))):
         yield Meeting(False, "a function of it reads another data set, perhaps all records of it")
     if "UnbatchDataset" in types or (types.intersection(_BATCHING) and types.intersection(_MAPPING)):
         yield Meeting(False, "functions on batches within its functions (a flat map, a group) are not followed")
+
+
+def _of_branches(branches: list[Any], loose: bool) -> Iterator[Meeting]:
+    """Branches of a zip, of several sources, of which one leaves out or moves elements by itself."""
+    if called := out_of_step(branches, loose):
+        beside = "all behind them stand beside labels, say, of others"
+        yield Meeting(
+            False, f"one branch of a zip leaves out, adds or moves elements ({called}), and {beside}", _ZIPPED
+        )
 
 
 def _of_function(source: Any, wrapped: Any, taken_apart: bool = False) -> Iterator[Meeting]:
@@ -217,7 +249,7 @@ def _report_of(source: Any, wrapped: Any, outputs: Any) -> tuple[Any, bool]:
     if records is not None:
         return looked_at(wrapped, source.element_spec, records, outputs)
     graph = wrapped.function.graph
-    report = examined(graph, None, outputs(graph), (), (), row_by_row)
+    report = followed(graph, outputs)
     size = _batch_size(source)
     return report, size is None or report.type not in _SHAPED or not is_written(graph, size)
 
@@ -244,65 +276,29 @@ def _have_rows(dataset: Any) -> bool:
     return all(isinstance(one, tf.TensorSpec) and bool(one.shape.rank) for one in specs)
 
 
+def _may_be_batches(dataset: Any, slices: list[Any]) -> bool:
+    """Whether what a flat map takes apart may be batches: of one number of rows, which are not whole elements."""
+    if not _have_rows(dataset) or _is_batched(dataset):
+        return _have_rows(dataset)
+    rows = {one.shape[0] for one in tf.nest.flatten(dataset.element_spec)} - {None}
+    return len(rows) < 2 and any(one.op.type != "Pack" for one in slices)
+
+
+def _parts(source: Any, graph: Any) -> int:
+    """How many records a flat map makes of each element where they are none of its rows; 0 where that is not seen."""
+    specs = [one for one in tf.nest.flatten(source.element_spec) if isinstance(one, tf.TensorSpec)]
+    named = all(one.dtype.is_integer and one.shape.rank == 0 for one in specs)  # rows of an array
+    if named or _is_batched(source):
+        return 0
+    rows = {one.shape[0] if one.shape.rank else None for one in specs if one.shape.rank != 0}
+    for one in _sliced(graph):
+        size = one.shape[0] if one.shape.rank else None
+        whole = one.op.type == "Pack" or (rows and None not in rows and size not in rows)
+        if size and size > 1 and whole and depends(graph, [one.op]):
+            return int(size)
+    return 0
+
+
 def _sliced(graph: Any) -> list[Any]:
     """What its flat map takes apart, as `Dataset.from_tensor_slices` in its function does."""
     return [one for each in graph.get_operations() if each.type == "TensorSliceDataset" for one in each.inputs]
-
-
-def _of_zip(branches: list[Any]) -> Iterator[Meeting]:
-    """Branches of one source that give its records in different orders: then other records stand beside each other."""
-    held = [_below(one) for one in branches]
-    for one, other in itertools.combinations(held, 2):
-        for key in [key for key, node in one.items() if key in other and not node.above & other.keys()]:
-            ways = [ways for each in (one, other) for ways in each[key].ways]
-            if len(set(ways)) == 1 and all("?" not in part for part in ways[0]) and not _is_shuffled(one[key].dataset):
-                continue
-            odd = [any("?" in part and "Shuffle" not in part for part in way) for way in ways]
-            yield Meeting(
-                not all(odd),
-                "a zip puts records of one source beside others of it (.shuffle, .skip or another order in a branch),"
-                " so that one is in several",
-            )
-            return
-
-
-class _Below(NamedTuple):
-    """A data set below a branch: by which ways, and what lies above it there."""
-
-    dataset: Any
-    ways: set[tuple[Any, ...]]
-    above: set[int]
-
-
-def _below(dataset: Any) -> dict[int, _Below]:
-    found: dict[int, _Below] = {}
-
-    def walk(one: Any, way: tuple[Any, ...], above: frozenset[int]) -> None:
-        node = found.setdefault(id(one), _Below(one, set(), set()))
-        node.ways.add(way)
-        node.above.update(above)
-        name = type(one).__name__
-        if "Repeat" in name and all("TensorDataset" in type(each).__name__ for each in one._inputs()):
-            return  # one thing beside all others: what windows are cut from, say
-        for each in one._inputs():
-            walk(each, way + _moved(one, name), above | {id(one)})
-
-    walk(dataset, (), frozenset())
-    return found
-
-
-def _moved(dataset: Any, name: str) -> tuple[Any, ...]:
-    """Where a data set moves the elements of its input to; with "?" where that is not known."""
-    for kind, numbers in _BY_NUMBERS.items():
-        if kind in name and "TakeWhile" not in name:
-            known = [tf.get_static_value(getattr(dataset, number, None)) for number in numbers]
-            return ((kind, "?", id(dataset)),) if any(one is None for one in known) else ((kind, *map(int, known)),)
-    if any(kind in name for kind in _IN_PLACE) and "FlatMap" not in name:
-        return ()
-    return (("Shuffle" if "Shuffle" in name else name, "?", id(dataset)),)
-
-
-def _is_shuffled(dataset: Any) -> bool:
-    """Whether its order is another one in each of two branches."""
-    again = getattr(dataset, "_reshuffle_each_iteration", None) is not False
-    return ("Shuffle" in type(dataset).__name__ and again) or any(map(_is_shuffled, dataset._inputs()))

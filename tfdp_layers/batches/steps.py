@@ -126,7 +126,7 @@ def graphs_of(dataset: Any) -> list[Any]:
 
 def operations(step: Any) -> Iterator[tuple[str, Any]]:
     """Type and operation of each one in the functions of a step; None for those within what these call."""
-    wrapped = (getattr(step, name, None) for name in ("_map_func", "_reduce_func"))
+    wrapped = (getattr(step, name, None) for name in ("_map_func", "_reduce_func", "_reader_func"))
     for graph in (getattr(getattr(one, "function", None), "graph", None) for one in wrapped):
         if graph is None:
             continue
