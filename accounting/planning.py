@@ -113,7 +113,7 @@ class RunPlan(Shown):
         )
         owned = f" for each owner of at most {self.records_per_owner} of them" if self.records_per_owner else ""
         target = f"epsilon {rounded_up(self.epsilon, 6)} at delta {rounded_up(self.delta, 6)}"
-        title = f"{self.examples:,} records, {target}{owned}."
+        title = f"{self.examples:,} record{'' if self.examples == 1 else 's'}, {target}{owned}."
         kind = "owner" if self.records_per_owner else ""
         each = f"; an owner has at most {self.records_per_owner} of them" if owned else ""
         whom, relation = protection(self._relation, kind, kind or "record")
@@ -127,7 +127,7 @@ class RunPlan(Shown):
 
     def _row(self, run: PlannedRun) -> tuple[str, ...]:
         numbers = (f"{run.noise_multiplier:.3g}", f"{run.step_signal:.3g}", f"{run.signal:.3g}")
-        gain = "" if run.gain is None else f"{run.gain:+.0%}"
+        gain = "" if run.gain is None else f"{round(run.gain, 2) + 0.0:+.0%}"  # no -0%
         return (f"{run.batch_size:,}", str(run.epochs), f"{run.steps:,}", *numbers, f"{run.share:.0%}", gain)
 
 

@@ -110,3 +110,9 @@ def test_draws_that_do_not_hide_an_owner_are_not_planned():
         plan(**GIVEN, sampling=FixedSize, records_per_owner=1)
     with pytest.raises(ValueError, match="records_per_owner must be whole numbers"):
         plan(**GIVEN, records_per_owner=0)
+
+
+def test_one_record_is_one_and_no_gain_is_below_zero_by_rounding():
+    said = str(plan(1, 2.0, 1e-5))
+    assert said.startswith("1 record, epsilon 2")
+    assert "-0%" not in said

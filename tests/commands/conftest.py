@@ -3,7 +3,7 @@
 import keras  # before KERAS_HOME points elsewhere: its first import writes a file there
 import pytest
 
-from tfdp_layers.commands import train
+from tfdp_layers.commands import bench, train
 from tfdp_layers.zoo import datasets
 
 
@@ -15,6 +15,22 @@ def no_training(monkeypatch):
         raise AssertionError("training started")
 
     monkeypatch.setattr(train, "_fit", trained)
+
+
+class Loaded(Exception):  # noqa: N818 (no error)
+    """The data would have been loaded now."""
+
+
+@pytest.fixture
+def no_loading(monkeypatch):
+    """Raises what it returns where a run would load its data, or build the network that it times."""
+
+    def loaded(*_):
+        raise Loaded
+
+    monkeypatch.setattr(datasets, "load", loaded)
+    monkeypatch.setattr(bench, "_built", loaded)
+    return Loaded
 
 
 @pytest.fixture

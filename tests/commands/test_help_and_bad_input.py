@@ -1,11 +1,13 @@
 """The command `tfdp` lists what it has, and refuses bad input in one message that leaves nothing behind."""
 
+import contextlib
 import importlib.util
 import re
 import subprocess
 import sys
 
 import pytest
+from absl import flags
 
 from helpers.command_line import RUN, TRAIN, run
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon
@@ -93,6 +95,25 @@ BAD = [
     (["epsilon", *RUN, "--noise-multiplier", "0"], "above 0"),
     (["epsilon", *RUN, "--noise-multiplier", "1", "--examples", "100"], "larger than the data"),
     (["epsilon", *RUN, "--noise-multiplier", "1", "--records-per-owner", "99999999"], "more than all records"),
+    (["epsilon", *RUN, "--noise-multiplier", "1", "--examples", "1e30"], "or less"),
+    (["epsilon", *RUN, "--noise-multiplier", "1", "--examples", "1e12", "--epochs", "1e12"], "below 2^62"),
+    (
+        [
+            "epsilon",
+            *RUN,
+            "--noise-multiplier",
+            "1",
+            "--sampling",
+            "cyclic",
+            "--noise",
+            "correlated",
+            "--epochs",
+            "1e9",
+        ],
+        "up to 1,000,000 epochs",
+    ),
+    (["bench", "--batch-size", "1e9"], "made before the timing"),
+    (["tune", "--epsilon", "2", "--dataset", "digits", "--vary", "l2_norm_clip=-1,2"], "takes a number above 0"),
     (["epsilon", "--noise", "1"], "Did you mean --noise-multiplier 1?"),
     (["calibrate", *RUN], "--epsilon is needed"),
     (["calibrate", *RUN, "--epsilon", "-2"], "above 0"),
@@ -127,6 +148,31 @@ def test_bad_input_is_refused_in_one_message_and_leaves_nothing_behind(
     assert message in captured.err
     assert "Traceback" not in captured.err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+SMALL = ["--examples", "60", "--batch-size", "6", "--epochs", "2"]
+COMPLETE = [
+    ["epsilon", *SMALL, "--noise-multiplier", "1"],
+    ["train", "--epsilon", "3", "--dataset", "digits", "--model", "mlp"],
+    ["epsilon", *SMALL, "--noise-multiplier", "1", "--sampling", "cyclic", "--noise", "correlated"],
+    ["calibrate", *SMALL, "--epsilon", "3"],
+    ["plan", "--examples", "60", "--epsilon", "3", "--batch-sizes", "6", "--epochs", "2"],
+    ["tune", "--epsilon", "3", "--dataset", "digits", "--model", "mlp"],
+    ["audit", "--epsilon", "3"],
+    ["bench"],
+    ["federated", "simulate", "--epsilon-per-epoch", "100"],
+]
+
+
+@pytest.mark.parametrize("line", COMPLETE, ids=" ".join)
+def test_every_number_of_every_command_is_taken_or_refused_in_one_message(capsys, no_loading, line):
+    """Whole numbers that no ledger counts, or no memory holds, ended in tracebacks."""
+    options, number = cli._command(line[0]).options(), flags.IntegerParser | flags.FloatParser
+    for name in [name for name in options if isinstance(options[name].parser, number)]:
+        for value in ("abc", "-1", "0", "nan", "inf", "1e15", "1e30"):
+            with contextlib.suppress(no_loading):
+                status = run(*line, f"--{name}={value}")
+                assert (status, capsys.readouterr().err.count("tfdp: error: ")) in ((0, 0), (2, 1)), (name, value)
 
 
 @pytest.mark.parametrize("name", ["epsilon", "calibrate", "plan"])

@@ -1,11 +1,12 @@
 """`tfdp train` keeps to the budget and reports what it did."""
 
+import contextlib
 import json
 import math
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import dp_accounting
@@ -235,25 +236,62 @@ def test_a_mean_that_the_budget_does_not_cover_is_refused(capsys, no_training):
     [
         ("epochs", "NAME=VALUE"),
         ("magic=1", "Names: activation"),
-        ("epochs=2.5", "takes int"),
-        ("learning_rate=nan", "takes float"),
-        ("learning_rate=-1", "takes float"),
-        ("feature_scales=2", "takes tuple"),
-        ("momentum=True", "takes float"),
-        ("mirrored=1", "takes bool"),
+        ("epochs=2.5", "takes a whole number from 1"),
+        ("learning_rate=nan", "takes a number above 0"),
+        ("learning_rate=-1", "takes a number above 0"),
+        ("feature_scales=2", "takes a tuple of whole numbers"),
+        ("momentum=True", "takes a number of at least 0 and below 1"),
+        ("mirrored=1", "takes True or False"),
+        ("gradient_clip=abc", "'automatic' or None. Received: 'abc'"),
+        ("l2_norm_clip=-1", "takes a number above 0"),
+        ("scales=(1,2,3)", "one number for each"),
+        ("kernels=(9,9)", "output size would be zero or negative"),
+        ("activation=foo", "activation function identifier: foo"),
+        ("noise_allocation=foo", "`noise_allocation` must be"),
+        ("bound=foo", "`bound` says"),
     ],
 )
-def test_settings_that_no_recipe_has_are_refused(capsys, no_training, setting, message):
-    assert run(*TRAIN, "--setting", setting) == 2
+def test_settings_that_no_recipe_has_are_refused_before_data_are_loaded(capsys, no_loading, setting, message):
+    assert run(*TRAIN, "--model", "cnn", "--setting", setting) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(
+    ("method", "model"),
+    [
+        ("dpsgd", "mlp"),
+        *((name, recipes.default_model(name)) for name in recipes.METHODS),
+        ("backprop_clipping", "scattering"),
+    ],
+)
+def test_every_setting_of_every_method_is_taken_or_refused_in_one_message(capsys, no_loading, method, model):
+    """Each went on to the training, or ended in a traceback, some of them after minutes of computing features."""
+    for field in fields(recipes.Recipe):
+        for value in ("abc", "-1", "0", "nan", "inf", "1e30", "(0, 0)"):
+            with contextlib.suppress(no_loading):
+                line = ["--method", method, "--model", model, "--setting", f"{field.name}={value}"]
+                assert run(*TRAIN, *line) == 2
+                assert capsys.readouterr().err.count("tfdp: error: ") == 1, line
+
+
+@pytest.mark.parametrize("method", ["dpsgd", "tanh"])
+def test_momentum_goes_with_methods_that_wrap_an_optimizer(capsys, no_training, method):
+    """The optimizer that it gave DP-SGD bounded no record, which was refused only by fit, in a traceback."""
+    line = [*TRAIN[1:], "--method", method, "--model", "mlp", "--noise-multiplier", "3", "--setting", "momentum=0.9"]
+    model = train.compiled(train.prepare(TrainingOptions.from_options(cli._command("train").parse(line))))
+    assert [group.bound for group in model.sensitivities()] == [1.0]
+    assert model.optimizer.inner_optimizer.momentum == 0.9
+    assert run(*TRAIN, "--method", "adan", "--setting", "momentum=0.9") == 2
+    assert "would change nothing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("model", "setting", "message"),
     [
         ("scattering", "feature_scales=()", "has no features"),
-        ("scattering", "feature_scales=('a',)", "`J` must be"),
-        ("scattering", "feature_scales=(-1,)", "`J` must be"),
+        ("scattering", "feature_scales=('a',)", "takes a tuple of whole numbers"),
+        ("scattering", "feature_scales=(-1,)", "takes a tuple of whole numbers"),
         ("scattering", "feature_scales=(2000,)", "`J` must be"),
         ("scattering", "feature_scales=(9,)", "too wide for images of [8, 8]"),
         ("scattering", "random_filters=100000", "`filters` must be"),
@@ -263,8 +301,8 @@ def test_settings_that_no_recipe_has_are_refused(capsys, no_training, setting, m
         ("scattering", "views=2", "trains on features: views would change nothing"),
         ("scattering", "flips=True", "trains on features: flips would change nothing"),
         ("cnn", "views=2", "bounds each row by itself"),
-        ("cnn", "views=0", "`views` must be 1 or more"),
-        ("cnn", "shift=1.5", "`shift` below 1"),
+        ("cnn", "views=0", "takes a whole number from 1"),
+        ("cnn", "shift=1.5", "at least 0 and below 1"),
     ],
 )
 def test_features_that_no_image_or_model_has_are_refused(capsys, no_training, model, setting, message):
@@ -288,7 +326,7 @@ def test_views_enter_the_fit_and_the_network_moves_and_mirrors_each(capsys, monk
     batches, models = [], []
     own, made = PrivateBatches.__init__, train.compiled
     monkeypatch.setattr(PrivateBatches, "__init__", lambda self, *a, **k: [own(self, *a, **k), batches.append(self)][0])
-    monkeypatch.setattr(train, "compiled", lambda training: [models.append(made(training)), models[0]][1])
+    monkeypatch.setattr(train, "compiled", lambda *given: [models.append(made(*given)), models[0]][1])
     changes = ("views=3", "shift=0.1", "flips=True")
     line = [part for change in changes for part in ("--setting", change)]
     found = run_json(capsys, "train", "--dataset", "digits", "--method", "dpsgd", "--epsilon", 3, "--epochs", 1, *line)

@@ -68,7 +68,7 @@ class Options:
             epsilon=positive("epsilon", values.epsilon, "what the audited training is to claim"),
             delta=fraction("delta", values.delta, "the probability with which the guarantee may fail"),
             confidence=fraction("confidence", values.confidence, "how sure the lower bound is to be"),
-            canaries=whole("canaries", values.canaries, "the number of records to guess about", least=10),
+            canaries=whole("canaries", values.canaries, "the number of records to guess about", 10, 10**6),
             records=whole("records", values.records, "the number of other records", least=10),
             epochs=whole("epochs", values.epochs, "the number of passes over the data"),
             runs=whole("runs", values.runs, "the number of runs on each data set", least=10),
@@ -104,7 +104,7 @@ def _run(values: flags.FlagValues) -> int:
     warnings.filterwarnings("ignore", "This fit can learn next to nothing")  # nor is it to: it is attacked
     try:
         audit = audit_training_of(options) if options.attack == "training" else _audit_steps(options)
-    except (ValueError, NotImplementedError, datasets.DatasetNotFound) as error:
+    except (ValueError, FloatingPointError, NotImplementedError, datasets.DatasetNotFound) as error:
         raise Refusal(str(error)) from error
     print(audit, flush=True)
     if options.json:

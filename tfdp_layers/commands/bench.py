@@ -31,6 +31,7 @@ Examples:
 """
 
 WAYS = ("in_layer", "flat", "per_layer", "automatic", "tanh", "adadp")
+_MOST_RECORDS = 10**6
 _CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
@@ -47,9 +48,7 @@ def _define(values: flags.FlagValues) -> None:
 
 
 def _run(values: flags.FlagValues) -> int:
-    batch_size = whole("batch-size", values.batch_size, "the expected number of records in a step")
-    rounds = whole("rounds", values.rounds, "the number of rounds")
-    steps = whole("steps", values.steps, "the number of timed steps in a round")
+    batch_size, rounds, steps = _sizes(values)
     ways = values.ways.split(",")
     unknown = [way for way in ways if way not in WAYS]
     if unknown:
@@ -85,6 +84,19 @@ def _run(values: flags.FlagValues) -> int:
         print(f"{plain.count_params():,} weights, batch size {batch_size}, {rounds} rounds of {steps} steps")
         _print(results, refused)
     return 0
+
+
+def _sizes(values: flags.FlagValues) -> tuple[int, int, int]:
+    """Records in a step, rounds, and steps in a round. Raises Refusal for what is not valid."""
+    batch_size = whole("batch-size", values.batch_size, "the expected number of records in a step")
+    rounds = whole("rounds", values.rounds, "the number of rounds")
+    steps = whole("steps", values.steps, "the number of timed steps in a round")
+    if (steps + 3) * batch_size > _MOST_RECORDS:
+        raise Refusal(
+            f"--batch-size {batch_size:,} and --steps {steps:,} take more than {_MOST_RECORDS:,} random records, which"
+            " are made before the timing. Give smaller ones."
+        )
+    return batch_size, rounds, steps
 
 
 def _print(results: dict[str, dict[str, float]], refused: dict[str, str]) -> None:

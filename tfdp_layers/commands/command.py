@@ -15,6 +15,7 @@ from absl import flags
 
 __all__ = [
     "HELP_ARGUMENTS",
+    "MOST",
     "Command",
     "Missing",
     "Refusal",
@@ -29,6 +30,8 @@ __all__ = [
 ]
 
 HELP_ARGUMENTS = ("--help", "-h", "-help", "help")
+MOST = 10**12
+"""Of whole numbers: no data set holds more records, and no training has more epochs."""
 _WIDTH = 96
 _TYPES = {"float": "NUMBER", "int": "INTEGER", "string": "TEXT", "multi string": "TEXT"}
 
@@ -175,10 +178,11 @@ def positive(name: str, value: Any, meaning: str) -> Any:
     return value
 
 
-def whole(name: str, value: Any, meaning: str, least: int = 1) -> Any:
-    """Returns an integer of at least `least`, or None where none was given. Raises Refusal for any other."""
-    if value is not None and value < least:
-        raise Refusal(f"{_option(name)} is {meaning}: it must be {least} or more. Received: {value}.")
+def whole(name: str, value: Any, meaning: str, least: int = 1, most: int = MOST) -> Any:
+    """Returns an integer from `least` to `most`, or None where none was given. Raises Refusal for any other."""
+    if value is not None and not least <= value <= most:
+        must = f"{least} or more" if value < least else f"{most:,} or less"
+        raise Refusal(f"{_option(name)} is {meaning}: it must be {must}. Received: {value}.")
     return value
 
 

@@ -118,7 +118,7 @@ def _check(values: flags.FlagValues) -> bool:
     """Raises Refusal for the first option that is not valid; returns whether uploads are private."""
     for name in ("parties", "records", "rounds", "epochs", "batch_size"):
         whole(name, getattr(values, name), f"the number of {name.replace('_', ' ')}")
-    whole("seed", values.seed, "the seed", least=0)
+    whole("seed", values.seed, "the seed", least=0, most=2**32 - 1)
     for name in ("upload", "download"):
         if getattr(values, name) != 1.0:
             fraction(name, getattr(values, name), "a part of the weights (1 for all)")

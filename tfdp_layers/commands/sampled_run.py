@@ -6,6 +6,7 @@ from typing import Any
 from absl import flags
 
 from tfdp_layers.accounting import GroupNoise, Release
+from tfdp_layers.accounting.ledger_format import checked_count
 from tfdp_layers.commands.command import Missing, Refusal, fraction, needed, whole
 from tfdp_layers.sampling import Cyclic, FixedSize, Partition, Poisson, Sampling, TruncatedPoisson
 from tfdp_layers.sampling.correlated import Correlated
@@ -27,6 +28,7 @@ SAMPLING_HELP = (
     " afresh at every step; partition: shuffled once an epoch and cut into batches; cyclic: shuffled once, and cut into"
     " the same batches in every epoch."
 )
+_MOST_VISITS = 10**6
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,9 @@ class SampledRun:
             if owned is not None:
                 sampling.refuse_owners()
             per_epoch = sampling.steps_per_epoch(examples)
-            steps, noise = _steps(values, per_epoch), correlation(values)
+            steps, noise = checked_count("steps", _steps(values, per_epoch)), correlation(values)
+            if noise is not None:
+                _check_visits(steps, per_epoch)
             noise = None if noise is None else sampling.settled(noise, steps, examples)
         except ValueError as error:
             raise Refusal(str(error)) from error
@@ -150,6 +154,15 @@ def owned_records(values: flags.FlagValues, examples: int) -> int | None:
             " owner owns at most."
         )
     return owned
+
+
+def _check_visits(steps: int, per_epoch: int) -> None:
+    """Raises Refusal for more epochs than correlated noise is accounted for: it takes memory for each of them."""
+    if steps > _MOST_VISITS * per_epoch:
+        raise Refusal(
+            f"--noise correlated is accounted for up to {_MOST_VISITS:,} epochs. Received: {steps:,} steps,"
+            f" {per_epoch:,} in each epoch."
+        )
 
 
 def _steps(values: flags.FlagValues, per_epoch: int) -> int:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from absl import flags
 
 from tfdp_layers.accounting import Ledger, LedgerError, epsilon
@@ -16,6 +17,8 @@ from tfdp_layers.commands.quiet_import import quiet_import
 from tfdp_layers.commands.training_options import TrainingOptions, define_training_options
 from tfdp_layers.commands.training_plan import Training, held_out, prepare
 from tfdp_layers.commands.training_report import STEPS, plan, result
+from tfdp_layers.zoo import datasets
+from tfdp_layers.zoo.datasets import Dataset
 
 __all__ = ["COMMAND", "compiled"]
 
@@ -45,8 +48,13 @@ def _run(values: flags.FlagValues) -> int:
     options = TrainingOptions.from_options(values)
     with quiet_import():
         import tensorflow  # noqa: F401
-    training = _on_features(prepare(options))
-    model = compiled(training)
+    first = options.dataset or datasets.DEFAULT
+    features, network = _built(options, datasets.black_image(first))
+    training = prepare(options)
+    if training.data.name != first:  # the digits, where the default cannot be had
+        features, network = _built(options, training.data)
+    training = _on_features(training, features)
+    model = compiled(training, network)
     print(plan(training, model), flush=True)
     training, seconds = _fit(training, model)
     accuracy = model.evaluate(
@@ -61,22 +69,35 @@ def _run(values: flags.FlagValues) -> int:
     return 0
 
 
-def _on_features(training: Training) -> Training:
-    """The training with features in place of the images, where its model takes those.
+def _built(options: TrainingOptions, data: Dataset) -> tuple[Any, Any]:
+    """The model that makes features of images such as these, if one does, and the one that is trained.
 
-    Raises Refusal where such features cannot be made of these images.
+    Reads the shape of the images alone, so that what Keras refuses of the settings is refused before images are loaded.
+    Raises Refusal for it.
     """
-    recipe = training.recipe
-    if not recipe.feature_blocks:
+    from tfdp_layers.zoo import scattering
+
+    try:
+        recipe, features = options.recipe(data.name), None
+        if recipe.feature_blocks:
+            features = scattering.prefix(data.x_train.shape[1:], recipe)
+            data = replace(data, x_train=np.zeros((1, *features.output_shape[1:]), np.float32))
+        training = Training(options, data, recipe, options.noise_multiplier or 1.0, Ledger(), data)
+        _optimizer(training)
+        return features, _network(training)
+    except ValueError as error:
+        given = "".join(f" --setting {name}={value}" for name, value in options.settings)
+        raise Refusal(f"the network cannot be built{given and f' with{given}'}: {error}") from error
+
+
+def _on_features(training: Training, model: Any) -> Training:
+    """The training with what a model makes of the images in their place; as it is if that is None."""
+    if model is None:
         return training
     from tfdp_layers.zoo import scattering
 
     images = len(training.loaded.x_train) + len(training.loaded.x_test)
     print(f"Computing the features of {images:,} images, once: some minutes for tens of thousands.", flush=True)
-    try:
-        model = scattering.prefix(training.data.x_train.shape[1:], recipe)
-    except ValueError as error:
-        raise Refusal(str(error)) from error
     data = scattering.on_features(training.loaded, model, training.options.cache_dir)
     return replace(training, data=held_out(data, training.options.holdout), features=model)
 
@@ -90,16 +111,23 @@ def _whole(training: Training, model: Any) -> Any:
     return scattering.whole(training.features, training.prepared, model)
 
 
-def compiled(training: Training) -> Any:
-    """A new model of a training, compiled with its optimizer."""
+def _network(training: Training) -> Any:
+    """A new model of a training."""
     import keras
 
     from tfdp_layers.zoo import networks
 
-    options, recipe = training.options, training.recipe
+    options = training.options
     if options.seed is not None:
         keras.utils.set_random_seed(options.seed)
-    model = networks.build(options.model, training.data, options.method, recipe)
+    return networks.build(options.model, training.data, options.method, training.recipe)
+
+
+def compiled(training: Training, network: Any = None) -> Any:
+    """The model of a training, a new one if none is given, compiled with its optimizer."""
+    import keras
+
+    model = _network(training) if network is None else network
     model.compile(
         optimizer=_optimizer(training),
         loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -109,7 +137,7 @@ def compiled(training: Training) -> Any:
 
 
 def _optimizer(training: Training) -> Any:
-    """The method's private optimizer. All but those of AdaDP wrap Adam."""
+    """The method's private optimizer. All but those of AdaDP wrap Adam, or gradient descent."""
     import keras
 
     from tfdp_layers import optimizers
@@ -128,15 +156,15 @@ def _optimizer(training: Training) -> Any:
         )
     averaged = {"use_ema": True, "ema_momentum": recipe.ema_momentum} if recipe.ema_momentum else {}
     if recipe.momentum:
-        descent = keras.optimizers.SGD(recipe.learning_rate, momentum=recipe.momentum, **averaged)
-        return optimizers.NoisyOptimizer(descent, noise, noise=correlated, noise_allocation=recipe.noise_allocation)
-    adam = keras.optimizers.Adam(recipe.learning_rate if averaged else schedule, **averaged)
+        stepping = keras.optimizers.SGD(recipe.learning_rate, momentum=recipe.momentum, **averaged)
+    else:
+        stepping = keras.optimizers.Adam(recipe.learning_rate if averaged else schedule, **averaged)
     if method == "dpsgd":
-        return optimizers.ClippedOptimizer(adam, noise, recipe.l2_norm_clip, noise=correlated)
+        return optimizers.ClippedOptimizer(stepping, noise, recipe.l2_norm_clip, noise=correlated)
     if method == "tanh":
         clip, active = recipe.l2_norm_clip, recipe.active_range
-        return optimizers.TanhFilteredOptimizer(adam, noise, clip, active_range=active, noise=correlated)
-    return optimizers.NoisyOptimizer(adam, noise, noise=correlated, noise_allocation=recipe.noise_allocation)
+        return optimizers.TanhFilteredOptimizer(stepping, noise, clip, active_range=active, noise=correlated)
+    return optimizers.NoisyOptimizer(stepping, noise, noise=correlated, noise_allocation=recipe.noise_allocation)
 
 
 def _fit(training: Training, model: Any) -> tuple[Training, float]:
@@ -168,7 +196,7 @@ def _fit(training: Training, model: Any) -> tuple[Training, float]:
             verbose=1 if sys.stdout.isatty() else 2,
         )
         return training, time.perf_counter() - started
-    except (BudgetExhausted, LedgerError) as error:
+    except (BudgetExhausted, FloatingPointError, LedgerError, ValueError) as error:
         raise Refusal(str(error)) from error
     except KeyboardInterrupt:
         spent = epsilon(model.ledger, options.delta)

@@ -3,7 +3,6 @@
 import ast
 import dataclasses
 import importlib.util
-import math
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from tfdp_layers.sampling import Cyclic, FixedSize, Partition, Poisson, Sampling
 from tfdp_layers.sampling.correlated import Correlated
 from tfdp_layers.zoo import datasets, recipes
 from tfdp_layers.zoo.recipes import Recipe
+from tfdp_layers.zoo.settings import check_settings, checked
 
 SAMPLINGS: dict[str, type[Sampling]] = {
     "poisson": Poisson,
@@ -69,12 +69,12 @@ class TrainingOptions:
             batch_size=whole("batch_size", values.batch_size, "the expected number of records in a step"),
             learning_rate=positive("learning_rate", values.learning_rate, "the optimizer's learning rate"),
             noise_multiplier=positive("noise_multiplier", values.noise_multiplier, "the noise over a record's bound"),
-            physical_batch_size=whole("physical_batch_size", values.physical_batch_size, "the records held at once"),
+            physical_batch_size=whole("physical_batch_size", values.physical_batch_size, "rows at once", 1, 2**31 - 1),
             log_dir=_path(values.log_dir),
             save=_path(values.save),
             data_dir=_path(values.data_dir),
             cache_dir=_path(values.cache_dir),
-            seed=whole("seed", values.seed, "the seed of the initial weights", least=0),
+            seed=whole("seed", values.seed, "the seed of the initial weights", least=0, most=2**32 - 1),
             json=values.json,
             holdout=whole("holdout", values.holdout, "the number of training records to test on"),
             settings=tuple(_setting(text) for text in values.setting),
@@ -87,6 +87,7 @@ class TrainingOptions:
             )
         try:
             recipes.check_method(options.method, options.model)
+            options.recipe(options.dataset or datasets.DEFAULT)
         except ValueError as error:
             raise Refusal(str(error)) from error
         options.check_paths()
@@ -95,12 +96,12 @@ class TrainingOptions:
     def recipe(self, dataset: str) -> Recipe:
         """The defaults for the data set that was found, with what the user chose in their place.
 
-        Raises ValueError for what the model does not have.
+        Raises ValueError for what the model does not have, and for values out of range.
         """
         chosen = {name: getattr(self, name) for name in ("epochs", "batch_size", "learning_rate")} | dict(self.settings)
         tuned = recipes.recipe_for(self.model, dataset, self.method, self.epsilon)
         found = dataclasses.replace(tuned, **{name: value for name, value in chosen.items() if value is not None})
-        recipes.check_settings(self.model, self.method, found)
+        check_settings(self.model, self.method, found, dataset)
         return found
 
     def check_paths(self) -> None:
@@ -180,21 +181,19 @@ def _method_and_model(values: flags.FlagValues) -> tuple[str, str]:
 
 
 def _setting(text: str) -> tuple[str, Any]:
-    """A recipe's field and its value. Raises Refusal for another name, or a value of another type."""
+    """A recipe's field and its value. Raises Refusal for another name, or a value that it does not take."""
     name, given, value = text.partition("=")
-    fields = {field.name: field for field in dataclasses.fields(Recipe)}
-    if not given or name not in fields:
-        raise Refusal(f"--setting takes NAME=VALUE. Received: {text!r}. Names: {', '.join(sorted(fields))}.")
+    names = sorted(field.name for field in dataclasses.fields(Recipe))
+    if not given or name not in names:
+        raise Refusal(f"--setting takes NAME=VALUE. Received: {text!r}. Names: {', '.join(names)}.")
     try:
         found = ast.literal_eval(value)
     except (ValueError, SyntaxError):
         found = value
-    kind = getattr(fields[name].type, "__name__", str(fields[name].type)).partition("[")[0]
-    types: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "tuple": tuple, "bool": bool}
-    fits = isinstance(found, types.get(kind, (int, float, str))) and isinstance(found, bool) == (kind == "bool")
-    if not fits or (isinstance(found, int | float) and not 0 <= found < math.inf):
-        raise Refusal(f"--setting {name} takes {kind}. Received: {value!r}.")
-    return name, float(found) if kind == "float" else found
+    try:
+        return name, checked(name, found)
+    except ValueError as error:
+        raise Refusal(f"--setting {error}") from error
 
 
 def _path(value: str | None) -> Path | None:

@@ -26,6 +26,7 @@ from tfdp_layers.commands.training_options import TrainingOptions
 from tfdp_layers.commands.training_plan import Training
 from tfdp_layers.zoo import datasets, recipes
 from tfdp_layers.zoo.recipes import Recipe
+from tfdp_layers.zoo.settings import check_settings
 
 __all__ = ["COMMAND"]
 
@@ -69,14 +70,16 @@ def _define(values: flags.FlagValues) -> None:
 def _run(values: flags.FlagValues) -> int:
     needed("epsilon", values.epsilon, "the privacy budget of the whole search, for example --epsilon 3.")
     varied, trials = _all_varied(values.vary), positive("trials", values.trials, "the number of trials on average")
-    training = _prepared(_options(values))
+    options = _options(values)
+    _check_varied(options, varied)
+    training = _prepared(options)
     with quiet_import():
         import tensorflow  # noqa: F401
     from tfdp_layers import tuning
 
     space = {name: tuning.LogUniform(*of) if isinstance(of, tuple) else of for name, of in varied.items()}
     space = space or {"learning_rate": _around(training.recipe.learning_rate)}
-    data, options, half = training.data, training.options, len(training.data.y_test) // 2
+    data, half = training.data, len(training.data.y_test) // 2
     ledger = _opened(values.ledger, data.name)
     print(_said(training, space, half), flush=True)
     try:
@@ -143,6 +146,7 @@ def _options(values: flags.FlagValues) -> TrainingOptions:
     )
     try:
         recipes.check_method(options.method, options.model)
+        options.recipe(options.dataset or datasets.DEFAULT)
     except ValueError as error:
         raise Refusal(str(error)) from error
     options.check_paths()
@@ -196,6 +200,18 @@ def _varied(text: str) -> tuple[str, Any]:
             f"--vary {name} draws between LOW and HIGH by the logarithm: 0 < LOW < HIGH. Received: {value!r}."
         )
     return name, tuple(found) if ":" in value else found
+
+
+def _check_varied(options: TrainingOptions, varied: dict[str, Any]) -> None:
+    """Raises Refusal for a value, or an end of a range, that the recipe does not take."""
+    dataset = options.dataset or datasets.DEFAULT
+    recipe = options.recipe(dataset)
+    try:
+        for name, values in varied.items():
+            for value in values:
+                check_settings(options.model, options.method, replace(recipe, **{name: value}), dataset)
+    except ValueError as error:
+        raise Refusal(f"--vary {error}") from error
 
 
 def _around(rate: float) -> Any:

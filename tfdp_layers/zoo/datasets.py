@@ -18,9 +18,10 @@ from tfdp_layers.accounting.plain_files import refuse_no_path
 from tfdp_layers.calls import explain
 from tfdp_layers.zoo import download, image_files
 
-__all__ = ["DEFAULT", "NAMES", "Dataset", "DatasetNotFound", "image_folder", "load", "load_default"]
+__all__ = ["DEFAULT", "NAMES", "Dataset", "DatasetNotFound", "black_image", "image_folder", "load", "load_default"]
 
 DEFAULT = "fashion_mnist"
+_DIGITS = (8, 8, 1)
 _DEBIAN = Path("/usr/share/datasets/fashion-mnist")
 
 
@@ -136,6 +137,12 @@ def image_folder(
     from tfdp_layers.zoo.image_folders import ImageFolder
 
     return ImageFolder(folder, image_size, color_mode, interpolation)
+
+
+def black_image(name: str) -> Dataset:
+    """One black image of a data set's shape, for what is checked before that is loaded."""
+    x, y = np.zeros((1, *(_IMAGES[name].shape if name in _IMAGES else _DIGITS)), np.float32), np.zeros(1, np.int64)
+    return Dataset(name, x, y, x, y, "made up", 10)
 
 
 def load_default(data_dir: str | os.PathLike[str] | None = None) -> Dataset:

@@ -8,18 +8,20 @@ __all__ = [
     "METHODS",
     "MODELS",
     "ON_FEATURES",
+    "OWN_STEPS",
     "PER_RECORD",
     "RECIPES",
     "Measured",
     "NamedRecipe",
     "Recipe",
     "check_method",
-    "check_settings",
     "default_model",
     "recipe_for",
 ]
 
-PER_RECORD = ("dpsgd", "tanh", "adadp", "adal", "adan")
+OWN_STEPS = ("adadp", "adal", "adan")
+"""Methods that bring their steps; the others wrap Adam or gradient descent."""
+PER_RECORD = ("dpsgd", "tanh", *OWN_STEPS)
 """Methods that bound each record's gradient of ordinary layers."""
 METHODS = ("backprop_clipping", "dfa", "dfa_hybrid", *PER_RECORD)
 MODELS = ("cnn", "mlp", "tanh_cnn")
@@ -206,10 +208,6 @@ _AT_EPSILON: dict[tuple[str, str], dict[float, dict[str, Any]]] = {
     },
 }
 """What differs by budget, of models by backpropagation clipping."""
-_OF_FEATURES = ("feature_scales", "random_filters", "mirrored", "centering_noise", "whitening_noise")
-"""Settings that only `ON_FEATURES` have."""
-_OF_IMAGES = ("views", "shift", "flips")
-"""Settings that these do not have: features are computed once."""
 
 # Ordinary layers: nothing brings the records to a norm. Rates and clips are those of the sources, or Adam's.
 _PER_RECORD = Recipe(60, 2048, 2e-3, scales=(), upstream_clips=(), activation="tanh")
@@ -307,34 +305,3 @@ def check_method(method: str, model: str | None = None) -> None:
         raise ValueError("Method 'dfa' trains dense layers only. Choose method 'dfa_hybrid' for a cnn, or model 'mlp'.")
     if model == "mlp" and method == "dfa_hybrid":
         raise ValueError("Method 'dfa_hybrid' has convolutions below. Choose method 'dfa' for an mlp, or model 'cnn'.")
-
-
-def check_settings(model: str, method: str, recipe: Recipe) -> None:
-    """Raises ValueError where a model of features has none, for settings of features or images without them, and for
-    views or a shift out of range, or views that the method cannot bound.
-    """
-    if recipe.views < 1 or recipe.shift >= 1.0:
-        raise ValueError(
-            f"`views` must be 1 or more, and `shift` below 1. Received: views={recipe.views}, shift={recipe.shift:g}."
-        )
-    on_features = model in ON_FEATURES
-    plain = Recipe(1, 1, 1.0, (), ())
-    others = [
-        name for name in (_OF_IMAGES if on_features else _OF_FEATURES) if getattr(recipe, name) != getattr(plain, name)
-    ]
-    if others:
-        trained, choice = ("features", MODELS[0]) if on_features else ("the images", ON_FEATURES[0])
-        raise ValueError(
-            f"Model {model!r} trains on {trained}: {', '.join(others)} would change nothing. Leave out what sets them,"
-            f" or choose a model that has them, such as {choice!r}."
-        )
-    if recipe.views > 1 and method not in PER_RECORD:
-        raise ValueError(
-            f"Method {method!r} bounds each row by itself, so views={recipe.views} would add as many bounds. Choose one"
-            f" that bounds all rows of a record together: {', '.join(PER_RECORD)}."
-        )
-    if on_features and not recipe.feature_blocks:
-        raise ValueError(
-            f"Model {model!r} has no features: feature_scales={recipe.feature_scales!r} and random_filters=0. Give one"
-            " of them, such as feature_scales=(2, 3)."
-        )
