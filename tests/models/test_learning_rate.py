@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.spending import BATCH, DELTA, STEPS, records
@@ -56,6 +57,13 @@ def test_fit_finds_it_and_says_so(capsys: Any) -> None:
     fit(model, verbose=2)
     assert rate(model) == pytest.approx(adam_rate(2 * STEPS, WEIGHTS))
     assert f"sampling.\n{SAID}" in capsys.readouterr().out
+
+
+def test_it_is_found_on_replicas() -> None:
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = tiny()
+    fit(model)
+    assert float(keras.ops.convert_to_numpy(model.optimizer.learning_rate)) == pytest.approx(adam_rate(2 * STEPS, WEIGHTS))
 
 
 @pytest.mark.slow

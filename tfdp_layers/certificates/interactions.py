@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from tfdp_layers.certificates.additivity import NONE, Gap, gap_of
-from tfdp_layers.certificates.measuring import MEANING, row, traced
+from tfdp_layers.certificates.measuring import MEANING, row, runner, traced
 from tfdp_layers.certificates.switches import without_randomness
 from tfdp_layers.certificates.synthetic import inputs_like, specs, synthetic_inputs, synthetic_labels
 from tfdp_layers.proof.narrowing import narrows
@@ -68,20 +68,22 @@ def measure_interactions(
             f" random weights. {MEANING} ({gap}.){gap.doubt}"
         )
     if any(one.op == "Cast" and narrows(*types_of(one)) for one in nodes_of(function.graph)):
-        measure_odd_numbers(model, x, y, groups)
+        measure_odd_numbers(model, function, x, y, groups)
 
 
 def types_of(cast: Any) -> tuple[tf.DType, tf.DType]:
     return tf.as_dtype(cast.attr["SrcT"].type), tf.as_dtype(cast.attr["DstT"].type)
 
 
-def measure_odd_numbers(model: "PrivateTraining", x: Any, y: Any, groups: Sequence[SensitivityGroup]) -> None:
+def measure_odd_numbers(
+    model: "PrivateTraining", function: Any, x: Any, y: Any, groups: Sequence[SensitivityGroup]
+) -> None:
     """Measures that many equal records add as often what one adds, where they hold numbers beyond small types.
 
     Raises: ValueError where they do not, at each of several draws of weights and records.
     """
     for number in ODD:
-        draws = (odd_gap(model, (x, y), groups, number, seed) for seed in range(1, _AGAIN + 2))
+        draws = (odd_gap(model, function, (x, y), groups, number, seed) for seed in range(1, _AGAIN + 2))
         found = next(iter(sorted(draws, key=lambda gap: not gap.explained)))
         if not found.explained:
             raise ValueError(
@@ -92,7 +94,12 @@ def measure_odd_numbers(model: "PrivateTraining", x: Any, y: Any, groups: Sequen
 
 
 def odd_gap(
-    model: "PrivateTraining", data: tuple[Any, Any], groups: Sequence[SensitivityGroup], number: float, seed: int
+    model: "PrivateTraining",
+    function: Any,
+    data: tuple[Any, Any],
+    groups: Sequence[SensitivityGroup],
+    number: float,
+    seed: int,
 ) -> Gap:
     """Between the sums of many equal records and as often those of one, some of whose real numbers are this one."""
     x, y = data
@@ -108,7 +115,7 @@ def odd_gap(
         one = keras.tree.map_structure(made_odd, own), labels
         many = keras.tree.map_structure(lambda t: tf.repeat(t, _EQUAL, axis=0), one)
         try:
-            alone, together = (model.bounded_gradient_sums(*rows) for rows in (one, many))
+            (alone, _), (together, _) = (runner(model, function)(*rows) for rows in (one, many))
         except tf.errors.InvalidArgumentError:  # no record holds such a number
             return NONE
     times = [_EQUAL * t for t in alone]
@@ -131,13 +138,13 @@ def largest_gap(
         xs = [synthetic_inputs(model, specs(inputs_like(model, x)), rows, seed + k, scale) for k in (10, 20)]
         with without_randomness(model):
             ys = [synthetic_labels(model, one, y if y is None else specs(y), seed + 30) for one in xs]
-            found = [parts_and_whole(model, xs[0], ys[0], rows)]
+            found = [parts_and_whole(model, function, xs[0], ys[0], rows)]
         found += exchanges(model, function, list(zip(xs, ys, strict=True)), rows, seed)
     gaps = [gap_of(model, groups, together, alone) for together, alone in found]
     return next((gap for gap in gaps if not gap.explained), gaps[0])
 
 
-def parts_and_whole(model: "PrivateTraining", x: Any, y: Any, rows: int) -> tuple[Any, Any]:
+def parts_and_whole(model: "PrivateTraining", function: Any, x: Any, y: Any, rows: int) -> tuple[Any, Any]:
     """The sums of a batch, and of its records alone (of its halves, if they are many)."""
     if rows <= _SINGLY:
         parts = [row(i, (x, y)) for i in range(rows)]
@@ -145,7 +152,8 @@ def parts_and_whole(model: "PrivateTraining", x: Any, y: Any, rows: int) -> tupl
         parts = [
             keras.tree.map_structure(lambda t, s=s: t[s], (x, y)) for s in (slice(rows // 2), slice(rows // 2, None))
         ]
-    return model.bounded_gradient_sums(x, y), [model.bounded_gradient_sums(*part) for part in parts]
+    run = runner(model, function)
+    return run(x, y)[0], [run(*part)[0] for part in parts]
 
 
 def exchanges(

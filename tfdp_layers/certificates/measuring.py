@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -118,7 +118,7 @@ def compared(
     """Compares a batch with its records, each alone, as `measure` does. Raises: ValueError where they differ."""
     with without_randomness(model), untouched_state(model) as changed:
         y = synthetic_labels(model, x, y)
-        run = functools.partial(eager, model) if runs_otherwise(model) else functools.partial(called, function)
+        run = runner(model, function)
         together, losses = run(x, y)
         alone, losses_alone = zip(*[run(*row(i, (x, y))) for i in range(ROWS)], strict=True)
         reached = [*cross_gradients(model, x, y), *cross_upstreams(model, x, y)]
@@ -157,6 +157,14 @@ def runs_otherwise(model: "PrivateTraining") -> bool:
     draws = any(SEEDS in v.path for v in model.non_trainable_variables)
     draws |= any(acts_in_training(layer) for layer in model._flatten_layers())
     return draws or bool(model.jit_compile) or bool(model.run_eagerly)
+
+
+def runner(model: "PrivateTraining", function: Any) -> Callable[[Any, Any], tuple[list[tf.Tensor], tf.Tensor]]:
+    """What gives the sums of a batch and each record's loss, without random masks: the traced sums, where they do.
+
+    Operation by operation some layers take a second a call (those that are differentiated record by record).
+    """
+    return functools.partial(eager, model) if runs_otherwise(model) else functools.partial(called, function)
 
 
 def traced(function: Any, x: Any, y: Any) -> list[tf.Tensor]:

@@ -25,7 +25,7 @@ from tfdp_layers.caller import warn
 from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.run import release_of
 from tfdp_layers.optimizers.base import PrivateOptimizer
-from tfdp_layers.optimizers.learning_rate import KERAS, adam_rate
+from tfdp_layers.optimizers.learning_rate import KERAS, adam_rate, held
 from tfdp_layers.sampling.correlated import Correlated
 from tfdp_layers.sensitivity import SensitivityGroup
 
@@ -80,7 +80,7 @@ def settle_noise(
         elif budget is None and 0 < optimizer.multiplier.number < _PROTECTS_NOBODY:
             _warn_of_little(optimizer)
         if told := settle_rate(optimizer, groups, affordable(optimizer, ledger, batches, groups, plan, budget)):
-            rate = float(optimizer.learning_rate)
+            rate = held(optimizer.learning_rate)
             said.append(told)
         if not plan.steps and said:
             said = ["No step is planned: nothing is released."]

@@ -79,5 +79,10 @@ class LearningRate:
         """Whether a variable holds the rate that was found last, as its type rounds it."""
         digits = {"float16": 2**-10, "bfloat16": 2**-7}
         return math.isclose(
-            float(rate), self.found, rel_tol=digits.get(keras.backend.standardize_dtype(rate.dtype), 1e-6)
+            held(rate), self.found, rel_tol=digits.get(keras.backend.standardize_dtype(rate.dtype), 1e-6)
         )
+
+
+def held(rate: Any) -> float:
+    """What the variable of a rate holds, also where several devices have one each, which `float` knows nothing of."""
+    return float(keras.ops.convert_to_numpy(rate))
