@@ -94,7 +94,14 @@ def refuse_steering(callback: keras.callbacks.Callback, validated: bool = True, 
         )
     if monitor is None or monitor == "epsilon":
         return
-    if not monitor.startswith("val_"):
+    private = not monitor.startswith("val_")
+    if private and monitor == in_its_names(callback):
+        raise ValueError(
+            f"{name} writes {monitor!r} into the names of its files, a number computed from private data without noise:"
+            f" the names would leak. Leave it out of {str(callback.filepath)!r}; {{epoch}} and {{epsilon:.2f}} are"
+            " public."
+        )
+    if private:
         raise ValueError(
             f"{name} decides by {monitor!r}, a number computed from private data without noise: its decisions would"
             " leak. Train a fixed number of epochs, or decide by validation data that are public, which rows held out"
@@ -138,18 +145,29 @@ def refuse_unknown_direction(callbacks: Any, model: Any) -> None:
 
 def decides_by(callback: keras.callbacks.Callback) -> str | None:
     """The name of the metric that a callback, known to decide something, decides by; None where it is not known to."""
-    kc = keras.callbacks
+    kc, written = keras.callbacks, in_its_names(callback)
+    if written is not None and not written.startswith("val_"):
+        return written
     # Of Keras' own, and what is derived of them, all with a monitor: a list of classes would not know the next one.
     known = any(kind.__module__.split(".")[0] == "keras" and kind is not kc.Callback for kind in type(callback).__mro__)
     if known and hasattr(callback, "monitor") and getattr(callback, "save_best_only", True):
         return str(getattr(callback, "monitor", ""))
-    if isinstance(callback, kc.ModelCheckpoint):  # which files there are, and which is written over, by their names
-        fields = [name for _, name, _, _ in string.Formatter().parse(str(callback.filepath)) if name]
-        return next((name for name in fields if name not in ("epoch", "batch", *PUBLIC)), None)
     if of_keras_tuner(callback):
         objective = getattr(callback, "objective", None)
         return None if objective is None else str(getattr(objective, "name", objective))
-    return None
+    return written
+
+
+def in_its_names(callback: Any) -> str | None:
+    """A metric in the names of a ModelCheckpoint's files, one of training before others; None where there is none.
+
+    Such a name decides which files there are, and which is written over.
+    """
+    if not isinstance(callback, keras.callbacks.ModelCheckpoint):
+        return None
+    fields = [name for _, name, _, _ in string.Formatter().parse(str(callback.filepath)) if name]
+    metrics = [name for name in fields if name not in ("epoch", "batch", *PUBLIC)]
+    return min(metrics, key=lambda name: name.startswith("val_"), default=None)
 
 
 def of_keras_tuner(callback: Any) -> bool:

@@ -190,6 +190,13 @@ MISTAKES = {
     "a whole model given to PrivateModel": lambda: tfdp.PrivateModel(plain()),
     "a list of batches": lambda: fit(x=[(X[:32], Y[:32]), (X[32:], Y[32:])], y=None),
     "flat labels in a loss of your own": lambda: fit(private(keras.Sequential([keras.Input((6,)), ONE]), loss=Own())),
+    "metrics as the third argument of compile": lambda: private().compile(
+        tfdp.optimizers.ClippedOptimizer("adam"), LOSS, ["accuracy"]
+    ),
+    "a training metric in a checkpoint's name": lambda: fit(
+        callbacks=[keras.callbacks.ModelCheckpoint("{epoch}-{loss:.2f}.keras")]
+    ),
+    "rows of several lengths in a list": lambda: fit(x=[[1, 2], [3]] * 32),
     "words as labels": lambda: fit(y=np.array(["yes", "no"] * 32)),
     "epsilon of a model": lambda: tfdp.accounting.epsilon(private(), 1e-5),
     "units in one call, records in another": lambda: units_and_records(),

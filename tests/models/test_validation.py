@@ -41,7 +41,7 @@ def assert_refused(says, x=X, y=Y, model=None, **options):
         ((X + 1, np.eye(2)[Y.astype(int)]), r"In validation_data, The labels of output .* have shape \(records, 2\)"),
         ((X + 1, 2 * Y - 1), "In validation_data, binary_crossentropy takes labels from 0 to 1"),
         ((X + 1, Y[:9]), "In validation_data, x and y must hold the same records.*x 40, y 9"),
-        (((X + 1).tolist(), Y), "In validation_data, x.0..0. must be an array.*numpy.asarray"),
+        (((X + 1).tolist(), Y), r"In validation_data, x is a list of 40 lists.*numpy.asarray\(x\)"),
         (((X + 1).astype(object), Y), "In validation_data, x has dtype object"),
         (PIPELINE, r"In validation_data, the pipeline gives single records.*dataset.batch\(256\)"),
         (PIPELINE.batch(8).repeat(), "In validation_data, the pipeline is endless.*validation_steps"),

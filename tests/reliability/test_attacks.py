@@ -213,10 +213,16 @@ def test_a_training_metric_has_no_name_of_a_public_number(name):
         fit(model)
 
 
-def test_names_of_checkpoints_tell_no_training_metric(tmp_path):
-    checkpoint = keras.callbacks.ModelCheckpoint(tmp_path / "{epoch}-{loss:.1f}.keras")
-    with pytest.raises(ValueError, match="decides by 'loss'"):
-        private(tfdp.layers.ClippedDense(3)).fit(X, Y, batch_size=8, verbose=0, callbacks=[checkpoint])
+@pytest.mark.parametrize("name", ["{epoch}-{loss:.1f}", "{val_loss:.1f}-{loss:.1f}", "best-{loss:.1f}"])
+def test_names_of_checkpoints_tell_no_training_metric(name, tmp_path):
+    best = {"monitor": "val_loss", "save_best_only": name.startswith("best")}
+    checkpoint = keras.callbacks.ModelCheckpoint(tmp_path / f"{name}.keras", **best)
+    public = {"callbacks": [checkpoint], "validation_data": (X[:2] + 9, Y[:2])}
+    with pytest.raises(
+        ValueError, match=r"writes 'loss' into the names of its files.*Leave it out of .*keras'; \{epoch"
+    ):
+        private(tfdp.layers.ClippedDense(3)).fit(X, Y, batch_size=8, verbose=0, **public)
+    assert not list(tmp_path.iterdir())
 
 
 # Weights that lose what they cost -------------------------------------------------------------------------------------

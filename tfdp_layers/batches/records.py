@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.batches.encodings import as_numbers, columns_of, is_numeric, refuse_lists, refuse_other_arrays
 from tfdp_layers.batches.texts import is_text
-from tfdp_layers.batches.units import missing
 from tfdp_layers.instances import refuse_class
 from tfdp_layers.sampling import Sampling
 
@@ -23,23 +23,6 @@ def arrays(name: str, structure: Any) -> Any:
     return keras.tree.map_structure(
         lambda leaf: _array(called.get(id(leaf), name), leaf), keras.tree.lists_to_tuples(structure)
     )
-
-
-_CLASSES = "Number the classes: (y == 'yes').astype('float32') for two, [CLASSES.index(one) for one in y] for more."
-
-
-def refuse_lists(name: str, structure: Any) -> None:
-    """Raises ValueError for a list of numbers or words in the place of an array, also within a dict of columns."""
-    if isinstance(structure, Mapping):
-        for key in structure:
-            refuse_lists(f"{name}[{key!r}]", structure[key])
-    elif isinstance(structure, list) and structure and isinstance(structure[0], str | bytes | int | float | bool):
-        words = name[0] == "y" and isinstance(structure[0], str | bytes)
-        fix = f"{_CLASSES} Then" if words else "Make an array of it:"
-        raise ValueError(
-            f"{name} is a list of {len(structure):,} {type(structure[0]).__name__}s, and a list would hold one array an"
-            f" input. {fix} numpy.asarray({name})."
-        )
 
 
 def leaves_by_name(name: str, structure: Any) -> Iterator[tuple[str, Any]]:
@@ -55,101 +38,24 @@ def leaves_by_name(name: str, structure: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _array(name: str, leaf: Any) -> np.ndarray:
-    if isinstance(leaf, tf.RaggedTensor | tf.SparseTensor | np.ma.MaskedArray):
-        raise ValueError(
-            f"{name} holds a {type(leaf).__name__}: its rows have no common shape that padding could fill. Make it"
-            " dense, with .to_tensor(shape=(None, N)), tf.sparse.to_dense or .filled(). N is a length that you know"
-            " beforehand: how long the longest record is, the model would tell, and no epsilon covers it."
-        )
-    refuse_sparse(name, leaf)
+    refuse_other_arrays(name, leaf)
     if isinstance(leaf, str):
         raise ValueError(f"{name} is a string, and no array. A column is given itself: {name}=table[{leaf!r}], say.")
     if not hasattr(leaf, "__array__"):
         raise ValueError(
-            f"{name} must be an array, or a dict, list or tuple of arrays (one for each input or output). Received a"
-            f" {type(leaf).__name__} in it. Convert lists of numbers by numpy.asarray."
+            f"{name} must be an array, or a dict, list or tuple of arrays (one for each input or output). There is an"
+            f" object of type {type(leaf).__name__} in it. Convert lists of numbers by numpy.asarray."
         )
-    array = np.asarray(leaf)  # a view without a copy, of a memory-mapped array too
+    array = columns_of(leaf, np.asarray(leaf))  # a view without a copy, of a memory-mapped array too
     if not (is_numeric(array.dtype) or (name[0] == "x" and is_text(array))):
         raise ValueError(
-            f"{name} has dtype {array.dtype}, which layers cannot compute with. {_as_numbers(name, leaf, array)}"
+            f"{name} has dtype {array.dtype}, which layers cannot compute with. {as_numbers(name, leaf, array)}"
         )
     if array.ndim == 0:
         raise ValueError(
             f"{name} must have a first axis that counts the records. Received a scalar: put it into an array."
         )
     return array
-
-
-def refuse_sparse(name: str, given: Any) -> None:
-    """Raises ValueError for SciPy's sparse matrices, which look like sources of records."""
-    if hasattr(given, "nnz") and hasattr(given, "toarray"):
-        raise ValueError(f"{name} is a {type(given).__name__}, a sparse matrix. Make it dense: {name}.toarray().")
-
-
-def _as_numbers(name: str, leaf: Any, array: np.ndarray) -> str:
-    """What to do with records that are no numbers, by what they are."""
-    kind, entries = array.dtype.kind, array.ravel()
-    if is_text(array) or (kind == "O" and is_text(entries[~missing(entries)])):
-        return _of_texts(name, array)
-    if kind == "m":
-        return f"Count days: {name} / numpy.timedelta64(1, 'D')."
-    if kind == "M":
-        return f"Count days from a date that is known beforehand: {_days(name)}."
-    if kind == "c":
-        return "Encode complex numbers by two columns, their real and imaginary parts."
-    if array.size and all(isinstance(one, np.ndarray | list | tuple) for one in entries):
-        return (
-            f"Its entries are arrays themselves: numpy.stack({name}). Rows of several lengths: pad them to one"
-            " that you know beforehand, and cut longer ones."
-        )
-    columns = _columns_without_numbers(leaf)
-    numbers = array.size and all(isinstance(one, int | float | np.number | np.bool_) for one in array.flat)
-    if numbers:
-        return f"Its entries are numbers: encode them by {name}.astype('float32')."
-    if columns == []:
-        return (
-            f"Its columns are numbers that may be missing: put a constant where they are, then {name}.astype('float32')"
-            " (docs/recipe_tabular.md)."
-        )
-    named = f" (no numbers: {', '.join(columns)})" if columns else ""
-    dates = next((one for one in columns or () if getattr(leaf.dtypes[one], "kind", "O") == "M"), None)
-    days = "" if dates is None else f" Of dates count days: {_days(f'{name}[{dates!r}]')}."
-    return (
-        f"Columns of several types{named}: encode each one as numbers, then numpy.stack (docs/recipe_tabular.md).{days}"
-        " Ragged rows: pad them to one length that you know beforehand, and cut longer ones. Other numbers:"
-        " .astype('float32')."
-    )
-
-
-def _of_texts(name: str, array: np.ndarray) -> str:
-    if not is_text(array):
-        return f"Some of its strings are missing: put one there, {name}.fillna('') of pandas say."
-    if name[0] == "y":
-        return _CLASSES
-    if name.startswith("sample_weight"):
-        return "It holds strings, and weights are numbers."
-    return "It holds strings: turn words into numbers first (docs/recipe_tabular.md)."
-
-
-def _days(name: str) -> str:
-    """Days since a date, whatever unit the dates have."""
-    return f"({name} - numpy.datetime64('2020-01-01')) / numpy.timedelta64(1, 'D')"
-
-
-def _columns_without_numbers(frame: Any) -> list[str] | None:
-    """The columns of a data frame that hold no numbers; None for what is no data frame."""
-    if not hasattr(getattr(frame, "dtypes", None), "items"):
-        return None
-    return [str(column) for column, dtype in frame.dtypes.items() if getattr(dtype, "kind", "O") not in "biuf"]
-
-
-def is_numeric(dtype: np.dtype) -> bool:
-    try:
-        kind = tf.as_dtype(dtype)
-    except TypeError:
-        return False
-    return dtype.isnative and (kind.is_floating or kind.is_integer or kind.is_bool)
 
 
 _NAMED_LENGTHS = 8

@@ -13,12 +13,13 @@ import tensorflow as tf
 
 from tfdp_layers.batches.captured import warn_of_captured
 from tfdp_layers.batches.choices import warn_of_choice
+from tfdp_layers.batches.encodings import is_numeric, refuse_sparse
 from tfdp_layers.batches.frozen import warn_of_frozen
 from tfdp_layers.batches.grain import look_at_grain
 from tfdp_layers.batches.items import refuse_left_out, refuse_none, refuse_stream, refuse_unpacked
 from tfdp_layers.batches.pieces import warn_of_batched
 from tfdp_layers.batches.places import moved_by, refuse_moved
-from tfdp_layers.batches.records import SOME_LABELS, is_numeric, refuse_sparse
+from tfdp_layers.batches.records import SOME_LABELS
 from tfdp_layers.batches.repeats import ENDLESS, repeats
 from tfdp_layers.batches.stores import ArrayStore, Field, Store, drawn_dtype
 from tfdp_layers.batches.texts import bytes_of, is_text, no_rows

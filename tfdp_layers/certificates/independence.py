@@ -101,7 +101,7 @@ def examined(
         found = "" if report.layer else f"{culprit(model, synthetic_inputs(model, inputs_like(model, x)))}; "
         raise ValueError(
             f"Records are not independent in model {model.name!r}: {found}{stopped_by(report)}. {MEANING}"
-            f"{of_flat_labels(model, y)}{of_places(report)}{of_casts(report)}"
+            f"{of_flat_labels(model, y, report)}{of_places(report)}{of_casts(report)}"
         )
 
     def measured() -> Any:
@@ -129,15 +129,17 @@ def rows_told() -> Iterator[None]:
         raise ValueError(not_one_each("other rows than one for each record")) from error
 
 
-def of_flat_labels(model: "PrivateTraining", y: Any) -> str:
-    """What is likely to mix records where labels (records,) meet outputs (records, 1) in a loss of the caller's own."""
+def of_flat_labels(model: "PrivateTraining", y: Any, report: Report) -> str:
+    """What is likely to mix records where labels (records,) meet outputs (records, n) in a loss of the caller's own."""
     outputs = keras.tree.flatten(outputs_of(model)) if model.built else []
     for label, output in zip(keras.tree.flatten(y), outputs, strict=False):
         shape = getattr(label, "shape", None)
-        if shape is not None and len(output.shape) == len(shape) + 1 and output.shape[-1] == 1:
+        one = output.shape[-1] == 1
+        if shape is not None and len(output.shape) == len(shape) + 1 and (one or not report.layer):
             return (
-                " The labels have one axis less than the predictions, whose last axis is 1: a loss that subtracts one"
-                " from the other compares each record with all. Give y[:, None], or compare p[:, 0] in the loss."
+                f" The labels have one axis less than the predictions, whose last axis is {output.shape[-1]}: a loss"
+                " that subtracts one from the other compares each record with all. Give"
+                f" {'y[:, None]' if len(shape) == 1 else 'y[..., None]'}{', or compare p[:, 0] in the loss' * one}."
             )
     return ""
 

@@ -36,7 +36,7 @@ def build_for(model: Any, spec: tuple[Any, ...]) -> None:
     compiled = model._compile_metrics
     if compiled is not None and not compiled.built and tf.distribute.has_strategy():
         x, y = keras.tree.map_structure(zeros_of, (x, y))
-        compiled.build(y, model(x))
+        model._build_metrics(y, model(x))
 
 
 def zeros_of(spec: Any) -> tf.Tensor:

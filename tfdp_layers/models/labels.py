@@ -7,13 +7,9 @@ import keras
 import numpy as np
 
 from tfdp_layers.caller import warn
-from tfdp_layers.per_record.losses import PerRecordLoss, is_sparse
+from tfdp_layers.per_record.losses import MEANS, PerRecordLoss, is_sparse, keras_name
 
-_ENTRY_BY_ENTRY = (
-    *("mean_squared_error", "mean_absolute_error", "mean_absolute_percentage_error", "mean_squared_logarithmic_error"),
-    *("binary_crossentropy", "binary_focal_crossentropy", "huber", "log_cosh", "poisson", "kl_divergence"),
-    *("categorical_hinge", "cosine_similarity"),
-)
+_ENTRY_BY_ENTRY = (*MEANS, "kl_divergence", "categorical_hinge", "cosine_similarity")
 _HINGES = ("hinge", "squared_hinge")
 _OF_TWO = ("binary_crossentropy", "binary_focal_crossentropy")
 _ONE_HOT = ("categorical_crossentropy", "categorical_focal_crossentropy")
@@ -32,16 +28,16 @@ def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
     """
     if not model.built or len(model.outputs) != 1:
         return
-    of_two = _name(keras.losses.get(loss) if isinstance(loss, str) else loss) in _OF_TWO
+    of_two = keras_name(keras.losses.get(loss) if isinstance(loss, str) else loss) in _OF_TWO
     if not (is_sparse(loss) or of_two):
         return
     y = y() if callable(y) else y
     if not hasattr(y, "shape"):
         return
-    classes = model.outputs[0].shape[-1]
-    values = np.asarray(y)
+    shape, values = model.outputs[0].shape, np.asarray(y)
+    classes = shape[-1]
     if of_two:
-        alike = classes == 1 or values.ndim == len(model.outputs[0].shape)  # else `check_label_shapes` speaks up
+        alike = classes == 1 or values.ndim == len(shape) or len(shape) == 1  # else `check_label_shapes` speaks up
         if alike and values.size and (values.min() < 0 or values.max() > 1):
             raise ValueError(
                 "binary_crossentropy takes labels from 0 to 1, and some of y lie outside. Recode them, by"
@@ -49,7 +45,7 @@ def check_labels(model: keras.Model, loss: Any, y: Any) -> None:
                 " for more than two classes, keras.losses.SparseCategoricalCrossentropy and a unit for each class."
             )
         return
-    if len(values.shape) == len(model.outputs[0].shape) and values.shape[-1] != 1:
+    if len(values.shape) == len(shape) and values.shape[-1] != 1:
         return  # no class numbers: see `check_label_shapes`
     ignored = getattr(loss, "ignore_class", None)  # of padding, and of positions that are not masked
     values = values if ignored is None else values[values != ignored]
@@ -84,8 +80,8 @@ def public_classes(outputs: Any, losses: Sequence[Any]) -> int | None:
     if len(found) != 1 or len(losses) != 1:
         return None
     width = found[0].shape[-1]
-    if _name(losses[0]) in _OF_TWO:
-        return 2 if width == 1 else None
+    if keras_name(losses[0]) in _OF_TWO:
+        return 2 if width == 1 or len(found[0].shape) == 1 else None
     return width if is_sparse(losses[0]) else None
 
 
@@ -118,15 +114,20 @@ def _paired(outputs: Any, loss: PerRecordLoss, y: Any) -> Iterator[tuple[Any, tu
 
 def _check(predicted: tuple[int | None, ...], given: tuple[int | None, ...], loss: Any, name: str) -> None:
     """Raises ValueError for labels of this shape at an output of this one."""
-    kind = _name(loss)
+    kind = keras_name(loss)
     wide = predicted[-1] is not None and predicted[-1] > 1
     numbers = _agree(given, predicted[:-1]) or _agree(given, (*predicted[:-1], 1))
     if kind in _HINGES:
+        value = "keras.ops.maximum(1 - y * p, 0)"
+        value = value if len(predicted) == 1 else f"keras.ops.mean({value}, axis=-1)"
         raise ValueError(
             f"Keras' {kind} asks whether all labels of a batch are 0 or 1, so each record's loss depends on the others'"
             " labels and no bound holds. Write it for single records, with labels of -1 and 1: loss=lambda y, p:"
-            " keras.ops.mean(keras.ops.maximum(1 - y * p, 0), axis=-1)."
+            f" {value}."
         )
+    if kind and len(predicted) == 1:
+        _check_flat(given, kind, name)
+        return
     called = f"The labels of output {name!r} have shape {_shaped(given)}, and {kind}"
     if is_sparse(loss) and not numbers:
         if wide and _agree(given, predicted):
@@ -148,29 +149,36 @@ def _check(predicted: tuple[int | None, ...], given: tuple[int | None, ...], los
         raise ValueError(f"{called} takes {_shaped(predicted)}, as wide as the output. {_WIDTH}")
 
 
+def _check_flat(given: tuple[int | None, ...], kind: str, name: str) -> None:
+    """Raises ValueError for a loss of Keras, or labels of this shape, at an output of one number a record, (None,)."""
+    if kind not in MEANS:
+        raise ValueError(
+            f"Output {name!r} is one number a record, shape (records,), and {kind} takes a row of numbers for each."
+            " Leave such an axis at the end of the output; or use a loss of single numbers, such as"
+            " keras.losses.MeanSquaredError or BinaryCrossentropy."
+        )
+    if not _agree(given, (None,)) and not _agree(given, (None, 1)):
+        raise ValueError(
+            f"The labels of output {name!r} have shape {_shaped(given)}, and the output is one number a record, shape"
+            f" (records,). {_WIDTH}"
+        )
+
+
 def _warn_of_logits(output: Any, loss: Any, name: str) -> None:
     """A loss of probabilities clips what lies outside of 0 to 1: such a training spends the budget on very little."""
     layer = getattr(getattr(output, "_keras_history", None), "operation", None)
-    bare = getattr(layer, "activation", None) is keras.activations.linear
-    if bare and _name(loss) in _OF_PROBABILITIES and not getattr(loss, "from_logits", False):
-        takes = "".join(word.capitalize() for word in _name(loss).split("_"))
-        activation = "sigmoid" if _name(loss) in _OF_TWO else "softmax"
+    bare, kind = getattr(layer, "activation", None) is keras.activations.linear, keras_name(loss)
+    if bare and kind in _OF_PROBABILITIES and not getattr(loss, "from_logits", False):
+        takes = "".join(word.capitalize() for word in kind.split("_"))
+        activation = "sigmoid" if kind in _OF_TWO else "softmax"
         warn(
-            f"{_name(loss)} takes probabilities from 0 to 1, and output {name!r} is a {type(layer).__name__} without an"
+            f"{kind} takes probabilities from 0 to 1, and output {name!r} is a {type(layer).__name__} without an"
             f" activation: its numbers have any size. Use loss=keras.losses.{takes}(from_logits=True), or"
             f" activation={activation!r} in that layer."
         )
 
 
 _WIDTH = "Recode the labels, or give the last layer as many units as a label has numbers."
-
-
-def _name(loss: Any) -> str:
-    """What Keras calls a loss of its own, as an object or a function; empty for others."""
-    if isinstance(loss, keras.losses.Loss):
-        loss = getattr(loss, "fn", None)
-    ours = getattr(loss, "__module__", "") or ""
-    return str(getattr(loss, "__name__", "")) if ours.split(".")[0] == "keras" else ""
 
 
 def _shaped(shape: tuple[int | None, ...]) -> str:

@@ -23,6 +23,7 @@ from tfdp_layers.models.predicting import Predicting
 from tfdp_layers.models.replicas import StepParts
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.per_record.losses import refuse_weights_of_metrics
 from tfdp_layers.sampling import Sampling
 
 
@@ -127,6 +128,7 @@ class PrivateTraining(Predicting, Looking, Opening):
         for name in ("optimizer", "loss"):
             for one in keras.tree.flatten(arguments.get(name)):
                 refuse_class(one, f"`{name}`")
+        refuse_weights_of_metrics(arguments.get("loss_weights"))
         optimizer = keras.optimizers.get(arguments.get("optimizer", "rmsprop"))
         if not isinstance(optimizer, PrivateOptimizer):
             raise ValueError(

@@ -11,6 +11,14 @@ _SEVERAL = (
     "An output takes one loss. Add several in a function: loss=lambda y, p: keras.losses.mean_squared_error(y, p) + 0.5"
     " * keras.losses.mean_absolute_error(y, p)."
 )
+MEANS = (
+    *("mean_squared_error", "mean_absolute_error", "mean_absolute_percentage_error", "mean_squared_logarithmic_error"),
+    *("binary_crossentropy", "binary_focal_crossentropy", "huber", "log_cosh", "poisson"),
+)
+"""Keras' losses that are means over the last axis of one number for each entry."""
+_TOGETHER = (
+    "A loss that compares records with each other (Cox's partial likelihood, pairs within a batch) has no such value"
+)
 
 
 class PerRecordLoss:
@@ -116,6 +124,16 @@ class PerRecordLoss:
             raise ValueError("The model is compiled without a loss: give model.compile one, for example loss='mse'.")
 
 
+def refuse_weights_of_metrics(loss_weights: Any) -> None:
+    """Raises ValueError for `loss_weights` of `compile` that are no numbers, as metrics in its third place are."""
+    others = [one for one in keras.tree.flatten(loss_weights) if isinstance(one, str) or callable(one)]
+    if others:
+        raise ValueError(
+            "loss_weights, the third argument of compile, are numbers, one for each output. Received:"
+            f" {', '.join(map(repr, others))}. Metrics are given by name: compile(optimizer, loss, metrics=[...])."
+        )
+
+
 def only(value: Any, argument: str) -> Any:
     """What a list of one holds, and anything else as it is. Raises ValueError for a structure of several."""
     while isinstance(value, list | tuple) and len(value) == 1:
@@ -148,6 +166,20 @@ def as_loss(loss: Any) -> keras.losses.Loss | Callable[..., Any] | None:
     return loss
 
 
+def keras_name(loss: Any) -> str:
+    """What Keras calls a loss of its own, as an object or a function; empty for others."""
+    if isinstance(loss, keras.losses.Loss):
+        loss = getattr(loss, "fn", None)
+    ours = getattr(loss, "__module__", "") or ""
+    return str(getattr(loss, "__name__", "")) if ours.split(".")[0] == "keras" else ""
+
+
+def is_mean(loss: Any) -> bool:
+    """Whether a loss is one of Keras' own means over the last axis, and no class derived of it with another `call`."""
+    own_call = isinstance(loss, keras.losses.Loss) and type(loss).call is not keras.losses.MeanSquaredError.call
+    return keras_name(loss) in MEANS and not own_call
+
+
 def is_sparse(loss: str | keras.losses.Loss | Callable[..., tf.Tensor] | None) -> bool:
     """Whether the loss takes integer class labels, one axis fewer than the predictions."""
     loss = keras.losses.get(loss) if isinstance(loss, str) else loss
@@ -171,8 +203,7 @@ def one_output(
         raise ValueError(
             f"Loss {name!r} returns shape {tuple(values.shape)} for a batch: one number for the whole batch hides what"
             " each record adds, so no record's influence can be bounded. Return one value a record, shape (batch,) or"
-            f" (batch, ...): {_over_each_record(loss, y_pred)}. A loss that compares records with each other (Cox's"
-            " partial likelihood, pairs within a batch) has no such value."
+            f" (batch, ...): {_over_each_record(loss, y_pred)}."
         )
     counts = tf.ones_like(values)
     for one in masks:
@@ -194,9 +225,12 @@ def unreduced(loss: Any, y_true: Any, y_pred: tf.Tensor, masked: bool) -> tuple[
 
     Labels (batch,) beside predictions (batch, 1) would broadcast to (batch, batch), and every record's loss would hold
     every other's label. Where predictions are masked, labels get the axis, for the mask has those of the predictions.
+    Predictions (batch,) get one where the loss is Keras' own mean over the last axis, which is the batch otherwise.
     """
     ours = isinstance(loss, keras.losses.Loss)
     y_true = keras.ops.convert_to_tensor(y_true, dtype=loss.dtype if ours else "float32")
+    if is_mean(loss):
+        y_true, y_pred = as_columns(y_true, y_pred)
     more = len(y_pred.shape) - len(y_true.shape)
     wrapped = hasattr(loss, "fn") if ours else True  # a subclass gets them as they are
     if wrapped and not is_sparse(loss):
@@ -213,6 +247,13 @@ def unreduced(loss: Any, y_true: Any, y_pred: tf.Tensor, masked: bool) -> tuple[
     if ours:
         return loss.call(y_true, y_pred), loss.name
     return loss(y_true, y_pred), getattr(loss, "__name__", type(loss).__name__)
+
+
+def as_columns(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
+    """Labels and predictions of one number a record, (batch,), as (batch, 1); all others as they are."""
+    if tf.TensorShape(y_pred.shape).rank != 1:
+        return y_true, y_pred
+    return y_true[..., tf.newaxis] if len(y_true.shape) == 1 else y_true, y_pred[..., tf.newaxis]
 
 
 def counted(mask: Any, values: tf.Tensor) -> tf.Tensor:
@@ -233,6 +274,15 @@ def expand_to(values: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
 
 def _over_each_record(loss: Any, y_pred: tf.Tensor) -> str:
     """What to write, for a loss of one number to give one for each record."""
+    axes = tuple(range(1, len(y_pred.shape)))
+    if not axes:
+        return (
+            "the output is one number a record and has no axis but that of the batch, so leave keras.ops.mean and sum"
+            " out. Keras' own losses take such numbers with one more axis: keras.losses.mean_squared_error(y[:, None],"
+            f" p[:, None]). {_TOGETHER}"
+        )
     if hasattr(loss, "axis") and type(loss).__module__.partition(".")[0] == "keras":
-        return f"keras.losses.{type(loss).__name__}(axis={tuple(range(1, len(y_pred.shape)))})"
-    return "reduce over all axes but the first, as keras.ops.mean(..., axis=-1) does of values (batch, n)"
+        return f"keras.losses.{type(loss).__name__}(axis={axes})"
+    if len(axes) > 1:  # of images and sequences, where what adds up is a ratio of sums, as of Dice
+        return f"reduce over all axes but the first, by keras.ops.sum(..., axis={axes}), and mean alike"
+    return f"reduce over all axes but the first, as keras.ops.mean(..., axis=-1) does of values (batch, n). {_TOGETHER}"

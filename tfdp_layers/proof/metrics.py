@@ -83,15 +83,13 @@ def traced_metrics(model: Any, sums: Any, each: int = 1) -> Any:
     """
     x, y, weights = flat_specs(sums.structured_input_signature[0], each)
     _, losses, y_pred = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), sums.structured_outputs)
-    compiled = model._compile_metrics
 
     def update(x: Any, y: Any, y_pred: Any, sample_weight: Any, present: tf.Tensor) -> None:
         model._update_metrics(x, y, y_pred, sample_weight, present)
 
     present = losses if weights is None else tf.TensorSpec(losses.shape, tf.float32)
     try:
-        if compiled is not None and not compiled.built:
-            compiled.build(y, y_pred)  # makes variables, for which a function would be traced twice
+        model._build_metrics(y, y_pred)  # makes variables, for which a function would be traced twice
         return tf.function(update, autograph=False).get_concrete_function(x, y, y_pred, weights, present)
     except (tf.errors.OpError, TypeError, NotImplementedError, AttributeError) as error:
         raise ValueError(uncomputed(y, y_pred, error)) from error
