@@ -29,7 +29,8 @@ _MOST_KEPT_TOGETHER = 6_000_000  # 48 MB
 _FINER = 4.0  # times: an interval to the next
 _COARSEST = 64.0  # times the finest interval
 _MANY_POINTS, _FEW_POINTS = 60_000, 5_000  # of a grid: more are worth a coarser one first, and fewer save no time
-_ROUNDED = 1e-4  # the share of delta that rounding may take before masses are tilted
+_ROUNDED = 1e-3  # the share of delta that rounding may take before masses are tilted
+_LITTLE = 0.01  # epsilon: below it tilts are so large that what they add to delta may show
 _SETTLED = 6e-4  # of epsilon: by how much a step to the next interval may lower it, to be the last
 # Of the discretisation: beyond it dp-accounting takes exponentials that overflow. With so little noise RDP does too.
 _LARGEST_INTERVAL = 500.0
@@ -88,16 +89,18 @@ def _refined(
 
 def _epsilon_at(counts: Counts, relation: NeighboringRelation, delta: float, interval: float, order: int) -> float:
     """Epsilon of one order of the two data sets, on one grid of losses; infinity where it bounds nothing."""
-    left = left_of(delta, sum(count for _, count in counts), _ROUNDED)
+    releases, found = sum(count for _, count in counts), math.inf
     with contextlib.suppress(ValueError), quiet():  # dp-accounting's, where losses are so small that rounding shows
-        if left is not None:
-            composed = composed_pld(counts, relation, interval, order)
-            return math.inf if composed is None else least_epsilon(composed, left)
-        if interval <= _LARGEST_INTERVAL:
+        if left_of(delta, releases, _ROUNDED) is None and interval <= _LARGEST_INTERVAL:
             fixed_size = relation is NeighboringRelation.REPLACE_ONE
             singles = ((_single(event, interval, fixed_size, order), count) for event, count in counts)
-            return tilted_epsilon([(single._pmf_remove, count) for single, count in singles], delta)
-    return math.inf
+            found = tilted_epsilon([(single._pmf_remove, count) for single, count in singles], delta)
+            if found >= _LITTLE:
+                return found
+        left = left_of(delta, releases)
+        composed = None if left is None else composed_pld(counts, relation, interval, order)
+        return found if composed is None or left is None else min(found, least_epsilon(composed, left))
+    return found
 
 
 def composed_pld(

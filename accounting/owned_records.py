@@ -146,7 +146,7 @@ def owner_pld(event: OwnerDpEvent, interval: float) -> privacy_loss_distribution
     return privacy_loss_distribution.PrivacyLossDistribution(*(owner_pmf(event, interval, order) for order in (0, 1)))
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=32)
 def owner_pmf(event: OwnerDpEvent, interval: float, order: int) -> pld_pmf.PLDPmf:
     """That of one order, 0 for records that are there and 1 for those that are not: see `owner_pld`."""
     own, other = (partial(owner_profile, event=event, order=each) for each in (order, 1 - order))

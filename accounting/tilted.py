@@ -15,7 +15,7 @@ __all__ = ["tilted_epsilon"]
 _CUT = 1e-15
 """Of the tilted composition, what may lie beyond the places that are looked at."""
 _UNIT = 2.0**-53
-_DEVIATIONS = (1.0, 2.0, 4.0, 6.0, 8.4, 12.0, 20.0)
+_DEVIATIONS = (4.0, 6.0, 8.4, 12.0, 20.0)
 """Further tilts, by the composition's deviation, at which Chernoff's bound on its reach is taken."""
 _SEARCH = 80
 _WORTH = 1e-4  # of epsilon: how much lower a bound must be for a search to go on
@@ -41,10 +41,22 @@ class _Released(NamedTuple):
     def tilted(self, tilt: float) -> tuple[float, np.ndarray]:
         """log M = log of the sum of p e^(t L), and the masses p e^(t L) / M."""
         exponents = tilt * self.losses
-        highest = float(np.max(exponents[self.masses > 0.0]))
+        highest = self.highest(tilt)
         tilted = self.masses * np.exp(np.minimum(exponents - highest, 0.0))
         total = float(tilted.sum())
         return highest + math.log(total), tilted / total
+
+    def highest(self, tilt: float) -> float:
+        """The largest t L of a mass that is not zero."""
+        places = np.flatnonzero(self.masses)
+        return float(tilt * self.interval * (self.first + (places[-1] if tilt > 0.0 else places[0])))
+
+    def roundings(self, tilt: float) -> float:
+        """What the tilted masses, and log M, are rounded by, in units of the last place: the mean of t L, its largest,
+        and some more for the products.
+        """
+        mean = float(self.tilted(tilt)[1] @ np.abs(tilt * self.losses))
+        return self.times * (mean + abs(self.highest(tilt)) + 32.0)
 
 
 def tilted_epsilon(parts: Sequence[tuple[pld_pmf.PLDPmf, int]], delta: float) -> float:
@@ -125,11 +137,14 @@ def _composed(released: Sequence[_Released], tilt: float) -> tuple[float, np.nda
     deviation = math.sqrt(variance) or interval
 
     def reach(sign: int) -> float:
-        bounds = []
-        for times in _DEVIATIONS:
+        best = math.inf
+        for times in _DEVIATIONS:  # it falls, and then rises
             further = sign * times / deviation
-            bounds.append((_cumulant(released, tilt + further) - cumulant + math.log(2.0 / _CUT)) / further)
-        return min(bounds) if sign > 0 else max(bounds)
+            bound = sign * (_cumulant(released, tilt + further) - cumulant + math.log(2.0 / _CUT)) / further
+            if bound >= best:
+                break
+            best = bound
+        return sign * best
 
     last = first + sum((one.masses.size - 1) * one.times for one in released)
     low = max(first, math.floor(reach(-1) / interval))
@@ -157,8 +172,8 @@ def _least(
     released: Sequence[_Released],
 ) -> float:
     """The epsilon at which the bound on delta is `delta`; the largest loss is above it, or infinity is the answer."""
-    spread = sum(one.times * (float(one.tilted(tilt)[1] @ np.abs(tilt * one.losses)) + 32.0) for one in released)
-    share = math.exp(min(4.0 * _UNIT * (spread + abs(cumulant)), _LARGEST_EXPONENT))
+    rounded = abs(cumulant) + sum(one.roundings(tilt) for one in released)
+    share = math.exp(min(4.0 * _UNIT * rounded, _LARGEST_EXPONENT))
     added = _CUT + math.exp(-_FAR) + rounded_away(sum(one.times for one in released))
 
     def bound(epsilon: float) -> float:
@@ -186,7 +201,8 @@ def _root(bound: Callable[[float], float], delta: float, high: float) -> float:
     def above(epsilon: float) -> float:
         return math.log(max(bound(epsilon), _LEAST) / delta)
 
-    found = float(optimize.brentq(above, 0.0, high, rtol=1e-10))
+    found = float(optimize.brentq(above, 0.0, high, xtol=1e-15, rtol=1e-10))
+    step = max(1e-10 * found, 1e-18)
     while bound(found) > delta:
-        found *= 1.0 + 1e-9
+        found, step = found + step, 2.0 * step
     return found

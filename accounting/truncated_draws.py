@@ -23,7 +23,7 @@ def is_truncated(event: DpEvent) -> bool:
     return hasattr(event, "truncated_batch_size")
 
 
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=32)
 def truncated_pmf(event: Any, interval: float, order: int) -> pld_pmf.PLDPmf:
     """A pessimistic privacy loss distribution of one step, of the order 0 (a record that is there) or 1.
 

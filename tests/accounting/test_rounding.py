@@ -52,7 +52,7 @@ def test_no_epsilon_lies_below_what_the_closed_form_proves_nor_far_above(steps, 
 def test_rounding_that_is_left_out_would_be_seen(planted, monkeypatch):
     steps, mu, delta = 10**6, 0.3, 1e-12
     if planted:
-        monkeypatch.setattr(loss_distributions, "left_of", lambda delta, releases, most: delta)
+        monkeypatch.setattr(loss_distributions, "left_of", lambda delta, releases, most=0.5: delta)
     counts = Release((GroupNoise("all", 1.0, math.sqrt(steps) / mu),), Poisson(EXAMPLES - 1), EXAMPLES)
     found = loss_distributions.pld_epsilon(((counts.event(), steps),), counts.relation, delta)
     assert (found < proved(steps, mu, delta)) == planted

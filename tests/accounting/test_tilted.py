@@ -13,7 +13,9 @@ from dp_accounting import (
 )
 
 from tfdp_layers.accounting import loss_distributions, tilted
+from tfdp_layers.accounting.convolutions import least_epsilon
 from tfdp_layers.accounting.loss_distributions import pld_epsilon
+from tfdp_layers.accounting.rounding import left_of
 from tfdp_layers.accounting.tilted import tilted_epsilon
 from tfdp_layers.sampling.owners import OwnerDpEvent
 
@@ -58,6 +60,25 @@ def test_epsilon_rises_with_the_steps_of_a_draw_of_fixed_size():
     found = [pld_epsilon(((event, steps),), REPLACE, 4.2e-12) for steps in (1975, 1976, 1977)]
     assert found == sorted(found)
     assert found[2] < 1.001 * found[0]
+
+
+LITTLE = [(2.03e-8, 2319.0, 32, 4.3e-13), (1.73e-10, 36.3, 2362, 4.45e-12), (1e-8, 100.0, 1, 1e-12)]
+
+
+@pytest.mark.parametrize(("probability", "multiplier", "steps", "delta"), LITTLE)
+def test_next_to_nothing_is_soon_found_and_no_more_than_without_a_tilt(probability, multiplier, steps, delta):
+    """It took 14 seconds, or for ever, as a search went on by parts of what it had found."""
+    counts = ((PoissonSampledDpEvent(probability, GaussianDpEvent(multiplier)), steps),)
+    found = pld_epsilon(counts, ADD_OR_REMOVE, delta)
+    assert 0.0 < found < 1e-9
+    plain, left = loss_distributions.composed_pld(counts, ADD_OR_REMOVE, order=0), left_of(delta, steps)
+    assert left is None or found <= least_epsilon(plain, left)
+
+
+@pytest.mark.parametrize("root", [0.0, 1e-20, 1e-16, 1e-12, 1.0])
+def test_a_root_is_found_from_above(root):
+    found = tilted._root(lambda epsilon: 2.0 if epsilon < root else 0.5, 1.0, 2.0)
+    assert root <= found <= root * (1.0 + 1e-8) + 1e-15
 
 
 @pytest.mark.parametrize("delta", [1e-14, 1e-30])

@@ -115,6 +115,18 @@ def test_one_histogram_over_the_batch_is_refused(make):
         model_of(make(), shape=(8, 8, 3)).fit(IMAGES, Y, batch_size=4, verbose=0)
 
 
+def test_records_that_meet_where_a_layer_knows_that_they_are_many_are_seen_beside_what_is_not_known():
+    def unknown(x):
+        places = tf.where(tf.ones_like(x, tf.bool))
+        return tf.ensure_shape(tf.scatter_nd(places, tf.gather_nd(x, places), tf.shape(x, tf.int64)), x.shape)
+
+    layer = Calls(lambda _, x: unknown(x - x[:1] if (x.shape[0] or 0) > 20 else x))
+    model = model_of(layer)
+    with pytest.raises(ValueError, match="measured on batches of 67 records"):
+        model.fit(X, Y, batch_size=4, verbose=0)
+    assert model.ledger.steps == 0
+
+
 def test_a_fit_says_proved_in_its_ledger_and_its_statement():
     model = model_of(kl.Dropout(0.2))
     with warnings.catch_warnings():

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -10,7 +11,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context
 
 from tfdp_layers.certificates.additivity import NONE, Gap, gap_of
-from tfdp_layers.certificates.measuring import MEANING, row, runner, traced
+from tfdp_layers.certificates.measuring import MEANING, eager, row, runner, traced
 from tfdp_layers.certificates.switches import without_randomness
 from tfdp_layers.certificates.synthetic import inputs_like, specs, synthetic_inputs, synthetic_labels
 from tfdp_layers.proof.narrowing import narrows
@@ -145,14 +146,15 @@ def largest_gap(
 
 
 def parts_and_whole(model: "PrivateTraining", function: Any, x: Any, y: Any, rows: int) -> tuple[Any, Any]:
-    """The sums of a batch, and of its records alone (of its halves, if they are many)."""
+    """The sums of a batch, and of its records alone; if they are many, of its halves.
+
+    Of many operation by operation, as `bounded_gradient_sums` runs: a layer that knows their number may do otherwise.
+    """
     if rows <= _SINGLY:
-        parts = [row(i, (x, y)) for i in range(rows)]
+        parts, run = [row(i, (x, y)) for i in range(rows)], runner(model, function)
     else:
-        parts = [
-            keras.tree.map_structure(lambda t, s=s: t[s], (x, y)) for s in (slice(rows // 2), slice(rows // 2, None))
-        ]
-    run = runner(model, function)
+        halves = slice(rows // 2), slice(rows // 2, None)
+        parts, run = [keras.tree.map_structure(lambda t, s=s: t[s], (x, y)) for s in halves], partial(eager, model)
     return run(x, y)[0], [run(*part)[0] for part in parts]
 
 
@@ -165,13 +167,13 @@ def exchanges(
         with same_state(model, seed):
             return traced(function, *data)
 
-    def eager(data: Any) -> list[tf.Tensor]:
+    def one_by_one(data: Any) -> list[tf.Tensor]:
         with same_state(model, seed), same_global_seed(seed):
             return model.bounded_gradient_sums(*data)
 
     # A graph's own generators do not start again: then each operation is run by itself, which takes longer.
     again = zip(compiled(pair[0]), compiled(pair[0]), strict=True)
-    summed = compiled if all(np.array_equal(a, b, equal_nan=True) for a, b in again) else eager
+    summed = compiled if all(np.array_equal(a, b, equal_nan=True) for a, b in again) else one_by_one
     first, second = map(summed, pair)
     together = [a + b for a, b in zip(first, second, strict=True)]
     places = range(rows) if rows <= _SINGLY else (0, rows // 2, rows - 1)
