@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from tfdp_layers.models.labels import check_label_shapes, check_labels, public_classes
-from tfdp_layers.per_record.losses import MEANS, PerRecordLoss
+from tfdp_layers.per_record.losses import MEANS, PerRecordLoss, keras_name
 
 RECORDS = 5
 RNG = np.random.default_rng(0)
@@ -123,6 +123,36 @@ def test_a_loss_derived_of_keras_gets_what_keras_would_give_it():
         lambda y, p: keras.losses.mean_squared_error(y[:, None], p[:, None]),
     ):
         np.testing.assert_allclose(PerRecordLoss(advised, None, ["output"])(Y, tf.constant(P)), (Y - P) ** 2, rtol=1e-5)
+
+
+class Squares(keras.losses.CategoricalCrossentropy):
+    def call(self, y_true, y_pred):
+        return keras.ops.square(y_true - y_pred)
+
+
+class Hinge(keras.losses.Hinge):
+    """Of labels -1 and 1."""
+
+    def call(self, y_true, y_pred):
+        return keras.ops.maximum(1 - y_true * y_pred, 0)
+
+
+@pytest.mark.parametrize("kind", [Squares, Hinge])
+def test_a_loss_derived_of_keras_is_what_its_own_call_computes(kind):
+    model = private(kind())
+    assert tfdp.check_independence(model, X, TRUTH).proved
+    check_label_shapes(model.outputs[0], PerRecordLoss(kind(), None, ["output"]), tf.TensorSpec((None,)))
+    assert keras_name(kind()) == ""
+    for built_in in (kind.__mro__[1](), keras.losses.Dice(), keras.losses.Tversky(), keras.losses.Circle()):
+        assert keras_name(built_in)
+
+
+def test_a_call_that_was_put_on_a_loss_of_keras_is_its_own():
+    loss = keras.losses.KLDivergence()
+    loss.call = lambda y, p: keras.ops.square(y - p)
+    assert keras_name(loss) == ""
+    check_label_shapes(flat().outputs[0], PerRecordLoss(loss, None, ["output"]), tf.TensorSpec((None,)))
+    np.testing.assert_allclose(PerRecordLoss(loss, None, ["output"])(Y, tf.constant(P)), (Y - P) ** 2, rtol=1e-5)
 
 
 def test_labels_of_a_flat_output():

@@ -128,7 +128,7 @@ def _check(predicted: tuple[int | None, ...], given: tuple[int | None, ...], los
     if kind and len(predicted) == 1:
         _check_flat(given, kind, name)
         return
-    called = f"The labels of output {name!r} have shape {_shaped(given)}, and {kind}"
+    called = f"The labels of output {name!r} have shape {_shaped(given)}, and {kind or type(loss).__name__}"
     if is_sparse(loss) and not numbers:
         if wide and _agree(given, predicted):
             raise ValueError(

@@ -17,25 +17,20 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.batches.rows import flat, shares
-from tfdp_layers.callbacks.steering import top_of
 from tfdp_layers.certificates.certificate import rested_on, sensitivity_groups
 from tfdp_layers.certificates.uses import recorded
 from tfdp_layers.clipping.bounding import SCOPE
 from tfdp_layers.layers.base import count_uses
 from tfdp_layers.models.crossing import updating
-from tfdp_layers.models.run import PrivacyState
+from tfdp_layers.models.evaluation import Evaluation
 from tfdp_layers.optimizers.base import PrivateOptimizer
-from tfdp_layers.per_record.losses import as_columns
 from tfdp_layers.per_record.slopes import operations_now, warn_of_slopes
 from tfdp_layers.sensitivity import SensitivityGroup
-from tfdp_layers.structure import KerasMixin, outputs_of
 from tfdp_layers.uses.counted import within_their_layers
 
 
-class BoundedSums(KerasMixin):
+class BoundedSums(Evaluation):
     """Mixin for Keras models: sums of gradients to which each record adds a bounded part."""
-
-    _privacy: PrivacyState
 
     def sensitivities(self) -> list[SensitivityGroup]:
         """The groups of weights, each with the L2 bound on what one record adds to its summed gradient.
@@ -65,23 +60,11 @@ class BoundedSums(KerasMixin):
         key = [id(self.optimizer), *map(id, self.trainable_variables)]
         return self._privacy.groups_of(key, self.sensitivities)
 
-    def _names_of_outputs(self) -> list[str]:
-        """Of the outputs in their order: the keys where the model gives a dict of them, else the names of layers."""
-        structure = outputs_of(self) if self.built else None
-        if isinstance(structure, dict) and not any(map(keras.tree.is_nested, structure.values())):
-            return keras.tree.flatten({key: str(key) for key in structure})  # type: ignore[no-any-return]
-        return list(getattr(self, "output_names", ["output"]))
-
     @property
     def _bounding(self) -> Any:
         """What bounds the layers that don't bound themselves."""
         optimizer = getattr(self, "optimizer", None)
         return optimizer.bounding if isinstance(optimizer, PrivateOptimizer) else None
-
-    @property
-    def compiled_losses(self) -> list[Any]:
-        """The compiled loss of each output, None where an output has none."""
-        return self._privacy.loss_of(self._names_of_outputs()).losses
 
     def per_record_losses(self, x: Any, y: Any, sample_weight: Any = None) -> tf.Tensor:
         """Each record's own loss in training mode, (batch,): NOT private."""
@@ -194,32 +177,6 @@ class BoundedSums(KerasMixin):
 
         return tf.while_loop(goes_on, body, [tf.constant(0), zeros], parallel_iterations=1)[1]
 
-    def _build_metrics(self, y: Any, y_pred: Any) -> None:
-        """Makes the compiled metrics for such labels and predictions (or their specs), once.
-
-        "accuracy" is the binary one where predictions are one number a record, whether (batch, 1) or (batch,).
-        """
-        compiled = self._compile_metrics
-        if compiled is not None and not compiled.built:
-            compiled.build(y, keras.tree.map_structure(column_spec, y_pred))
-
-    def _update_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any, present: tf.Tensor) -> None:
-        """Updates compiled metrics with the rows of a draw; rows of padding (weight zero) do not count."""
-        compiled = self._compile_metrics
-        if compiled is None:
-            return
-        self._build_metrics(y, y_pred)
-        weights = compiled._flatten_y(sample_weight)
-        leaves = list(zip(compiled._flatten_y(y), compiled._flatten_y(y_pred), strict=True))
-        weights = weights * len(leaves) if len(weights) == 1 else weights
-        for (y_true, prediction), weight, plain, weighted in zip(
-            leaves, weights, compiled._flat_metrics, compiled._flat_weighted_metrics, strict=True
-        ):
-            for metric in plain.metrics if plain else ():
-                update(metric, y_true, prediction, present)
-            for metric in weighted.metrics if weighted else ():
-                update(metric, y_true, prediction, weight)
-
     def _regularizer_gradients(self) -> list[tf.Tensor | None]:
         """Gradients of weight regularizers: functions of the weights alone, so they are added after the noise."""
         variables = self.trainable_variables
@@ -247,37 +204,6 @@ class BoundedSums(KerasMixin):
                 "Compile the model first, after make_private if that is where it comes from, with an optimizer of this"
                 " library: model.compile(tfdp.optimizers.ClippedOptimizer('adam'), loss=...)."
             )
-
-
-def update(metric: Any, y_true: Any, prediction: Any, weight: Any) -> None:
-    """Updates a metric with the records of a draw. Raises ValueError where it gives one number for all of them."""
-    if weight is not None and isinstance(metric, keras.metrics.IoU):  # which takes a weight for each entry
-        entries = y_true if metric.sparse_y_true else y_true[..., 0]
-        weight = tf.reshape(tf.cast(weight, metric.dtype), (-1, *[1] * (len(entries.shape) - 1)))
-        weight = tf.broadcast_to(weight, tf.shape(entries))
-    function = getattr(metric, "_fn", None)
-    if top_of(metric if function is None else function) == "keras":  # some are means over the last axis, as losses are
-        y_true, prediction = as_columns(y_true, prediction)
-    try:
-        metric.update_state(y_true, prediction, sample_weight=weight)
-    except (ValueError, tf.errors.InvalidArgumentError) as error:
-        found = None if function is None else function(y_true, prediction)
-        if weight is None or found is None or getattr(found, "shape", None) != ():
-            raise
-        flat = len(prediction.shape) == 1
-        fix = (
-            "by leaving keras.ops.mean out" if flat else "keras.ops.mean(..., axis=-1) in place of keras.ops.mean(...)"
-        )
-        raise ValueError(
-            f"Metric {metric.name!r} gives one number for a whole batch. Batches hold rows of padding, which must not"
-            f" count, and records with weights: give one number for each record, for example {fix}."
-        ) from error
-
-
-def column_spec(prediction: Any) -> Any:
-    """The spec of (batch, 1) for predictions (batch,), and others as they are."""
-    shape = tf.TensorShape(prediction.shape)
-    return tf.TensorSpec((*shape, 1), prediction.dtype) if shape.rank == 1 else prediction
 
 
 def refuse_own_bounds(groups: Sequence[SensitivityGroup]) -> None:

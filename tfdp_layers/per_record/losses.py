@@ -167,17 +167,22 @@ def as_loss(loss: Any) -> keras.losses.Loss | Callable[..., Any] | None:
 
 
 def keras_name(loss: Any) -> str:
-    """What Keras calls a loss of its own, as an object or a function; empty for others."""
+    """What Keras calls a loss of its own, as an object or a function.
+
+    Empty for others, also for a class derived of one of Keras' that computes the loss in a `call` of its own.
+    """
     if isinstance(loss, keras.losses.Loss):
-        loss = getattr(loss, "fn", None)
-    ours = getattr(loss, "__module__", "") or ""
-    return str(getattr(loss, "__name__", "")) if ours.split(".")[0] == "keras" else ""
+        loss = getattr(loss, "fn", None) if _of_keras(loss.call) else None
+    return str(getattr(loss, "__name__", "")) if _of_keras(loss) else ""
+
+
+def _of_keras(function: Any) -> bool:
+    return (getattr(function, "__module__", "") or "").split(".")[0] == "keras"
 
 
 def is_mean(loss: Any) -> bool:
-    """Whether a loss is one of Keras' own means over the last axis, and no class derived of it with another `call`."""
-    own_call = isinstance(loss, keras.losses.Loss) and type(loss).call is not keras.losses.MeanSquaredError.call
-    return keras_name(loss) in MEANS and not own_call
+    """Whether a loss is one of Keras' own means over the last axis."""
+    return keras_name(loss) in MEANS
 
 
 def is_sparse(loss: str | keras.losses.Loss | Callable[..., tf.Tensor] | None) -> bool:
@@ -251,9 +256,17 @@ def unreduced(loss: Any, y_true: Any, y_pred: tf.Tensor, masked: bool) -> tuple[
 
 def as_columns(y_true: Any, y_pred: Any) -> tuple[Any, Any]:
     """Labels and predictions of one number a record, (batch,), as (batch, 1); all others as they are."""
-    if tf.TensorShape(y_pred.shape).rank != 1:
-        return y_true, y_pred
-    return y_true[..., tf.newaxis] if len(y_true.shape) == 1 else y_true, y_pred[..., tf.newaxis]
+    return as_column(y_true) if is_flat(y_pred) else y_true, as_column(y_pred)
+
+
+def as_column(numbers: Any) -> Any:
+    """One number a record, (batch,), as (batch, 1); all else as it is."""
+    return numbers[..., tf.newaxis] if is_flat(numbers) else numbers
+
+
+def is_flat(numbers: Any) -> bool:
+    """Whether a tensor, or its spec, is of one number a record, (batch,)."""
+    return bool(tf.TensorShape(getattr(numbers, "shape", None)).rank == 1)
 
 
 def counted(mask: Any, values: tf.Tensor) -> tf.Tensor:
