@@ -23,6 +23,7 @@ from helpers.mixed_pipelines import (
     fixed,
     flat,
     own_of_twenty,
+    slices,
 )
 from helpers.variants import slow_but
 from tfdp_layers.batches.mixing import meetings, refuse_mixing
@@ -148,6 +149,78 @@ def test_a_flat_map_of_whole_elements_is_no_function_on_batches(labels):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             tfdp.records(two, unit_ids=np.arange(120) // 2)
+
+
+def given(*shapes):
+    """Elements that a generator gives: batches, or what people gave."""
+    return Data.from_generator(lambda: iter([]), output_signature=tuple(map(tf.TensorSpec, shapes)))
+
+
+def rolled(x, *others):
+    return Data.from_tensor_slices((x + tf.roll(x, 1, 0), others[0]))
+
+
+def in_twos(x, *others):
+    return Data.from_tensor_slices((tf.stack([x[0] + x[1], x[2] + x[3]]), tf.stack([others[0][0], others[0][2]])))
+
+
+def both(x, y):
+    return Data.from_tensor_slices((tf.tile(x[None], [2, 1]), tf.tile(y[None], [2, 1])))
+
+
+PERHAPS_BATCHES = {
+    "beside a vector": lambda: given((8, 3), (8, 1), (5,)).flat_map(rolled),
+    "beside a number": lambda: given((8, 3), (8, 1), ()).flat_map(rolled),
+    "of a size that is not known": lambda: given((None, 3), (None, 1), (5,)).flat_map(rolled),
+    "within a function": lambda: given((8, 3), (8, 1), (5,)).flat_map(tf.function(rolled)),
+    "batches, within a function": lambda: ROWS.batch(20).flat_map(tf.function(rolled)),
+    "a mean": lambda: given((8, 3), (5,)).flat_map(lambda x, _: Data.from_tensor_slices(centred(x, x)[0])),
+    "a vector of all": lambda: given((8, 3), (5,)).flat_map(lambda *one: slices(one[0], tf.repeat(one[1][None], 8, 0))),
+    "fewer rows": lambda: given((4, 3), (4,)).flat_map(in_twos),
+    "fewer rows, beside a vector": lambda: given((4, 3), (4,), (5,)).flat_map(in_twos),
+    "fewer rows, one component": lambda: given((4, 3)).flat_map(lambda x: in_twos(x, x)),
+}
+ONE_EACH = {
+    "a row each": lambda: given((8, 3), (8, 1), (5,)).flat_map(lambda x, y, _: slices(2.0 * x, y)),
+    "a row each, of a size that is not known": lambda: given((None, 3), (None,), (5,)).flat_map(
+        lambda *one: slices(*one[:2])
+    ),
+    "windows of one label": lambda: given((8, 3), ()).flat_map(lambda x, y: slices(x, tf.repeat(y, 8))),
+    "several windows of one label": lambda: given((8, 3), (8, 2), ()).flat_map(
+        lambda x, t, y: Data.from_tensor_slices(({"x": x, "t": t}, tf.repeat(y, 8)))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PERHAPS_BATCHES)
+@pytest.mark.parametrize("whose", [False, True])
+def test_elements_that_may_be_batches_are_followed(name, whose):
+    """Also where components differ in their number of rows, and whatever ids say: they say nothing of mixed rows."""
+    with pytest.warns(UserWarning, match="Whether records meet in this pipeline is not known"):
+        refuse_mixing(PERHAPS_BATCHES[name](), whose)
+
+
+@pytest.mark.parametrize("name", ONE_EACH)
+def test_rows_that_stay_apart_are_taken_without_a_word(name):
+    assert list(meetings(ONE_EACH[name](), batched=False)) == []
+
+
+@pytest.mark.parametrize(
+    "two",
+    [
+        lambda: given((8,), (2,)).flat_map(both),
+        lambda: given((8,), (8,)).flat_map(both),
+        lambda: given((8, 8, 3), (2,)).flat_map(lambda x, y: slices(tf.stack([x[:4], x[4:]]), tf.stack([y, y]))),
+        lambda: given((8, 8, 3), (8, 8)).flat_map(lambda x, y: slices([x, x[::-1]], [y, y[::-1]])),
+        lambda: given((2, 3), ()).flat_map(lambda x, y: slices(tf.tile(x[None], [2, 1, 1]), tf.repeat(y, 2))),
+    ],
+)
+def test_copies_of_whole_elements_are_of_one_person(two):
+    found = list(meetings(two(), batched=False))
+    assert ["makes 2 records of each element" in one.reason for one in found] == [True]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        refuse_mixing(two(), whose=True)
 
 
 def test_one_record_a_batch_meets_no_other():

@@ -51,6 +51,14 @@ def filtered_inside(file):
     return beside(READ(file).filter(lambda one: one != b"x"), READ(file))
 
 
+def kept(x):
+    return Data.from_tensors(x).filter(light)
+
+
+def shard_of(x):
+    return Data.range(4).shard(4, tf.cast(4.0 * x[0], tf.int64) % 4)
+
+
 OUT = {
     "a filter": lambda: beside(IMAGES.filter(light), LABELS),
     "a filter of the labels": lambda: beside(IMAGES, LABELS.filter(light)),
@@ -78,6 +86,10 @@ OUT = {
     "rows that numbers name": lambda: beside(by_rows(X).filter(light), by_rows(Y)),
     "several files at once": lambda: beside(READ(["a", "b"], num_parallel_reads=2), READ(["c", "d"])),
     "within a flat map": lambda: beside(TEXTS.flat_map(lambda one: READ(one).filter(lambda a: a != b"x")), LABELS),
+    "within a flat map of a flat map": lambda: beside(
+        IMAGES.flat_map(lambda x: Data.from_tensors(x).flat_map(kept)), LABELS
+    ),
+    "within a function of a flat map": lambda: beside(IMAGES.flat_map(tf.function(kept)), LABELS),
     "a zip within a flat map": lambda: TEXTS.flat_map(filtered_inside),
 }
 TOGETHER = {
@@ -87,6 +99,11 @@ TOGETHER = {
     "batches taken apart by a flat map": lambda: beside(IMAGES.batch(5).flat_map(Data.from_tensor_slices), LABELS),
     "batches of another size": lambda: beside(IMAGES.batch(8).rebatch(5).unbatch(), LABELS),
     "arrays of batches": lambda: beside(Data.from_tensor_slices(X.reshape(12, 5, 8)).unbatch(), LABELS),
+    "one element of several": lambda: beside(IMAGES.flat_map(shard_of), LABELS),
+    "maps within a flat map of a flat map": lambda: beside(
+        TEXTS.flat_map(lambda one: Data.from_tensors(one).flat_map(lambda name: READ(name).map(tf.strings.length))),
+        LABELS,
+    ),
     "by numbers": lambda: beside(IMAGES.take(30), LABELS.skip(30)),
     "files": lambda: beside(READ(["a", "b"]), TEXTS.flat_map(READ)),
     "lines": lambda: beside(IMAGES, tf.data.TextLineDataset("a.csv").skip(1)),
@@ -110,8 +127,25 @@ TOGETHER = {
     "rows that numbers name": lambda: beside(by_rows(X), by_rows(Y)),
     "series": lambda: keras.utils.timeseries_dataset_from_array(X, Y, 5, sequence_stride=5).unbatch(),
 }
-QUICK = ["a filter", "a filter of the labels", "errors", "a shuffle", "words", "within a flat map"]
-QUICK_TOGETHER = ["maps", "batches taken apart", "files", "one seed", "a filter below both", "counts beside"]
+QUICK = [
+    "within a flat map of a flat map",
+    "within a function of a flat map",
+    "a filter",
+    "a filter of the labels",
+    "errors",
+    "a shuffle",
+    "words",
+    "within a flat map",
+]
+QUICK_TOGETHER = [
+    "one element of several",
+    "maps",
+    "batches taken apart",
+    "files",
+    "one seed",
+    "a filter below both",
+    "counts beside",
+]
 
 
 @pytest.mark.parametrize("name", slow_but(QUICK, [*OUT]))

@@ -8,7 +8,7 @@ from typing import Any
 
 from tfdp_layers.proof.outside import PYTHON, outside
 
-__all__ = ["depends", "is_kept", "keeps_elsewhere", "keeps_records", "keeps_within"]
+__all__ = ["arguments", "arguments_of", "is_kept", "keeps_elsewhere", "keeps_records", "keeps_within"]
 
 _KEPT = (
     *("Assign", "ResourceScatter", "ResourceApply", "ResourceSparseApply"),
@@ -27,23 +27,26 @@ def is_kept(kind: str) -> bool:
 
 def keeps_records(graph: Any) -> bool:
     """Whether a function writes what depends on its arguments; a generator's next seed does not."""
-    return depends(graph, [one for one in graph.get_operations() if is_kept(one.type)])
+    return bool(arguments_of(graph, [one for one in graph.get_operations() if is_kept(one.type)]))
 
 
-def depends(graph: Any, operations: Iterable[Any]) -> bool:
-    """Whether any of these operations of a function gets what depends on the function's arguments, or is one."""
-    captured = {inner.op.name for _, inner in graph.captures}
-    arguments = {one.op.name for one in graph.inputs} - captured
+def arguments(graph: Any) -> list[Any]:
+    """The inputs of a function that are its arguments; the other ones are tensors around it that it reads."""
+    captured = {inner.name for _, inner in graph.captures}
+    return [one for one in graph.inputs if one.name not in captured]
+
+
+def arguments_of(graph: Any, operations: Iterable[Any]) -> set[str]:
+    """The names of the arguments of a function on which any of these operations depends."""
+    names = {one.op.name: one.name for one in arguments(graph)}
     seen: set[str] = set()
     left = [*operations]
     while left:
         operation = left.pop()
-        if operation.name in arguments:
-            return True
         if operation.name not in seen:
             seen.add(operation.name)
             left += [one.op for one in operation.inputs]
-    return False
+    return {names[one] for one in seen & names.keys()}
 
 
 def keeps_within(graph: Any) -> bool:

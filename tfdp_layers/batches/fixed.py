@@ -48,12 +48,20 @@ def looked_at(
     return report, records > 1 and not is_written(free, records)
 
 
-def followed(graph: Any, outputs: Callable[[Any], Sequence[Any]], records: int | None = None) -> Report:
+def followed(
+    graph: Any,
+    outputs: Callable[[Any], Sequence[Any]],
+    records: int | None = None,
+    among: Sequence[Any] | None = None,
+) -> Report:
     """What is proved of the rows of a graph's outputs, for this number of records, or for any.
 
     That a flat map hands them to `Dataset.from_tensor_slices` is no write: it gives one row after the other.
+
+    Args:
+        among: the arguments that hold the records; all if left out.
     """
-    report = examined(graph, None, outputs(graph), (), (), row_by_row, fixed=records)
+    report = examined(graph, among, outputs(graph), (), (), row_by_row, fixed=records)
     return dataclasses.replace(report, writes=tuple(one for one in report.writes if one.type != "TensorSliceDataset"))
 
 

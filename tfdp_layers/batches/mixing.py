@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfdp_layers.accounting.wording import AS_SO_MANY
-from tfdp_layers.batches.effects import depends, keeps_elsewhere, keeps_records, keeps_within
+from tfdp_layers.batches.apart import have_rows, is_batched, parts_of, rows_in, sliced, sliced_within
+from tfdp_layers.batches.effects import keeps_elsewhere, keeps_records, keeps_within
 from tfdp_layers.batches.fixed import followed, is_written, looked_at, records_of
 from tfdp_layers.batches.padding import pads_to_longest
 from tfdp_layers.batches.repeats import is_one_number
 from tfdp_layers.batches.steps import below, graphs_of
 from tfdp_layers.batches.zips import crossing, out_of_step
 from tfdp_layers.caller import warn
+from tfdp_layers.proof.report import Report
 
 __all__ = ["Meeting", "meetings", "refuse_mixing", "warn_of_mixing"]
 
@@ -127,10 +129,10 @@ def _meetings(dataset: tf.data.Dataset, depth: int, loose: bool) -> Iterator[Mee
     loose: whether the pipeline's options let parallel steps give elements in any order.
     """
     name, inputs = type(dataset).__name__, list(dataset._inputs())
-    graphs = graphs_of(dataset)
-    slices = [one for graph in graphs for one in _sliced(graph)]
+    graphs, flat = graphs_of(dataset), "FlatMap" in name or "Interleave" in name
+    slices = [one for graph in graphs for one in sliced(graph)]
     for graph in graphs:
-        yield from _of_graph(graph, flat="FlatMap" in name or "Interleave" in name)
+        yield from _of_graph(graph, flat)
     if "Scan" in name and not is_one_number(inputs[0]):
         yield Meeting(True, ".scan (also in rejection_resample) passes on a state from record to record")
     elif "TakeWhile" in name:
@@ -139,9 +141,9 @@ def _meetings(dataset: tf.data.Dataset, depth: int, loose: bool) -> Iterator[Mee
         yield Meeting(False, ".unique leaves out records that equal others")
     elif depth and "Filter" in name:
         yield Meeting(True, "a filter keeps or drops whole batches, so whether a record stays depends on others")
-    elif slices and _may_be_batches(inputs[0], slices):
-        yield from _of_function(inputs[0], dataset._map_func, taken_apart=True)  # type: ignore[attr-defined]
-    elif depth and "Map" in name and "FlatMap" not in name:
+    elif slices and hasattr(dataset, "_map_func") and (flat or not depth):
+        yield from _of_parts(inputs[0], dataset._map_func)
+    elif depth and "Map" in name and not flat:
         yield from _of_function(inputs[0], dataset._map_func)  # type: ignore[attr-defined]
         if depth > 1:
             yield Meeting(False, "a function on batches of batches is followed for the outer ones alone")
@@ -150,8 +152,8 @@ def _meetings(dataset: tf.data.Dataset, depth: int, loose: bool) -> Iterator[Mee
             yield Meeting(certain, _CROSSED)
         else:
             yield from _of_branches(inputs, loose)
-    if slices and (parts := next(filter(None, (_parts(inputs[0], graph) for graph in graphs)), 0)):
-        yield Meeting(False, f"a flat map of this pipeline makes {parts} records of each element", _PARTS)
+    if flat or slices:
+        yield from _of_pieces(inputs[0], dataset, graphs)
     if isinstance(found := _windows(dataset), str):
         yield Meeting(False, found, _WHOSE)
     if depth and pads_to_longest(dataset, graphs):
@@ -160,7 +162,7 @@ def _meetings(dataset: tf.data.Dataset, depth: int, loose: bool) -> Iterator[Mee
         depth += 1
     elif "Batch" in name:
         depth = max(0, depth - 1)
-    elif "FlatMap" in name or "Interleave" in name or "Window" in name:
+    elif flat or "Window" in name:
         depth = 0
     for one in inputs:
         yield from _meetings(one, depth, loose)
@@ -219,25 +221,58 @@ def _of_branches(branches: list[Any], loose: bool) -> Iterator[Meeting]:
         )
 
 
-def _of_function(source: Any, wrapped: Any, taken_apart: bool = False) -> Iterator[Meeting]:
+def _of_parts(source: Any, wrapped: Any) -> Iterator[Meeting]:
+    """What a flat map makes of the rows of its elements, where these are batches, or may be."""
+    if is_batched(source):
+        if have_rows(source):
+            yield from _of_function(source, wrapped, sliced)
+        return
+    for found in rows_in(source, wrapped.function.graph):
+        if found.beside:
+            text = "a flat map makes records of rows of its elements and of what stands beside these rows"
+            yield Meeting(False, text, _BEFORE)
+        elif found.all:
+            yield from _of_function(source, wrapped, found.taken, certain=False)
+        else:
+            report = followed(wrapped.function.graph, found.taken, found.size, found.members)
+            yield from _of_report(report, certain=False)
+
+
+def _of_pieces(source: Any, dataset: Any, graphs: list[Any]) -> Iterator[Meeting]:
+    """What a flat map makes of its elements where that is none of their rows, or is made within another function."""
+    if sliced_within(dataset):
+        yield Meeting(
+            False, "a function within a flat map's function takes batches apart, and is not followed", _BEFORE
+        )
+    if parts := next(filter(None, (parts_of(source, graph) for graph in graphs)), 0):
+        yield Meeting(False, f"a flat map of this pipeline makes {parts} records of each element", _PARTS)
+
+
+def _of_function(source: Any, wrapped: Any, outputs: Any = None, certain: bool = True) -> Iterator[Meeting]:
     """What a function makes of the rows of its batches.
 
     Args:
-        taken_apart: whether it takes them apart itself, as in a flat map.
+        outputs: gives the tensors of a graph whose rows are meant, its outputs if left out.
+        certain: whether its elements are batches for certain.
     """
-    if not _have_rows(source):
+    if not have_rows(source):
         yield Meeting(False, f"elements of {source.element_spec} are no batches of records", _BEFORE)
         return
     try:
-        report, sure = _report_of(source, wrapped, _sliced if taken_apart else lambda graph: graph.outputs)
+        report, sure = _report_of(source, wrapped, outputs or (lambda graph: graph.outputs))
     except Exception as error:  # of a graph that TensorFlow cannot copy, say
         yield Meeting(False, f"a function on batches was not followed ({type(error).__name__})", _BEFORE)
         return
     if report is None:
         yield Meeting(False, "a function on batches of a fixed size does what may depend on that size", _BEFORE)
-    elif not report.proved:
+    else:
+        yield from _of_report(report, sure and certain)
+
+
+def _of_report(report: Report, certain: bool) -> Iterator[Meeting]:
+    if not report.proved:
         where = f" (operation {report.operation!r} of type {report.type})" if report.type else ""
-        sure = sure and report.status == "mixed" and (not taken_apart or _is_batched(source))
+        sure = certain and report.status == "mixed"
         unsure = "is not understood" if report.status != "mixed" else "may make a row out of several records"
         what = "makes a row out of several records" if sure else unsure
         yield Meeting(sure, f"a function on batches {what}: {report.reason}{where}", _BEFORE)
@@ -261,44 +296,3 @@ def _batch_size(dataset: Any) -> int | None:
         return None if size is None else int(size)
     inputs = list(dataset._inputs())
     return _batch_size(inputs[0]) if len(inputs) == 1 else None
-
-
-def _is_batched(dataset: Any) -> bool:
-    """Whether its elements are batches for certain: one record may have several parts, too, which a flat map gives."""
-    name = type(dataset).__name__
-    if "Batch" in name or any(kind in name for kind in ("Unbatch", "FlatMap", "Interleave")):
-        return "Batch" in name and "Unbatch" not in name
-    return any(map(_is_batched, dataset._inputs()))
-
-
-def _have_rows(dataset: Any) -> bool:
-    specs = tf.nest.flatten(dataset.element_spec)
-    return all(isinstance(one, tf.TensorSpec) and bool(one.shape.rank) for one in specs)
-
-
-def _may_be_batches(dataset: Any, slices: list[Any]) -> bool:
-    """Whether what a flat map takes apart may be batches: of one number of rows, which are not whole elements."""
-    if not _have_rows(dataset) or _is_batched(dataset):
-        return _have_rows(dataset)
-    rows = {one.shape[0] for one in tf.nest.flatten(dataset.element_spec)} - {None}
-    return len(rows) < 2 and any(one.op.type != "Pack" for one in slices)
-
-
-def _parts(source: Any, graph: Any) -> int:
-    """How many records a flat map makes of each element where they are none of its rows; 0 where that is not seen."""
-    specs = [one for one in tf.nest.flatten(source.element_spec) if isinstance(one, tf.TensorSpec)]
-    named = all(one.dtype.is_integer and one.shape.rank == 0 for one in specs)  # rows of an array
-    if named or _is_batched(source):
-        return 0
-    rows = {one.shape[0] if one.shape.rank else None for one in specs if one.shape.rank != 0}
-    for one in _sliced(graph):
-        size = one.shape[0] if one.shape.rank else None
-        whole = one.op.type == "Pack" or (rows and None not in rows and size not in rows)
-        if size and size > 1 and whole and depends(graph, [one.op]):
-            return int(size)
-    return 0
-
-
-def _sliced(graph: Any) -> list[Any]:
-    """What its flat map takes apart, as `Dataset.from_tensor_slices` in its function does."""
-    return [one for each in graph.get_operations() if each.type == "TensorSliceDataset" for one in each.inputs]

@@ -19,6 +19,7 @@ __all__ = [
     "is_count",
     "is_grain",
     "kind",
+    "kind_of",
     "number",
     "operations",
     "steps",
@@ -40,11 +41,16 @@ def is_grain(source: Any) -> bool:
 def kind(step: Any) -> str:
     """What a step does, "Map", "Shuffle" or "Batch" say, after the name of its class; or an operation in a function."""
     if isinstance(step, tf.Operation):
-        return _ENDS.sub("", step.type)
+        return kind_of(step.type)
     name = type(step).__name__.strip("_")
     if isinstance(step, tf.data.Dataset):
         return _ENDS.sub("", name)
     return next((name.removesuffix(end) for end in _GRAIN_ENDS if name.endswith(end)), name)
+
+
+def kind_of(made: str) -> str:
+    """What an operation of this type does that makes a data set within a function."""
+    return _ENDS.sub("", made)
 
 
 def below(step: Any) -> list[Any]:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfdp_layers.batches.pieces import elements_of
 from tfdp_layers.batches.places import moves
-from tfdp_layers.batches.steps import below, kind, number, operations, steps
+from tfdp_layers.batches.steps import below, kind, kind_of, number, operations, steps
 
 __all__ = ["crossing", "out_of_step"]
 
@@ -109,9 +109,11 @@ def _grows(step: Any, what: str) -> str:
     if what == "Unbatch":
         specs = tf.nest.flatten(below(step)[0].element_spec)
         return "" if batched or any(one.shape.rank and one.shape[0] for one in specs) else ".unbatch of lists"
-    for name, one in ((kind(one), one) for _, one in operations(step) if one is not None and "Dataset" in one.type):
+    for name, one in ((kind_of(made), one) for made, one in operations(step) if "Dataset" in made):
         if name in _LEAVING:
             return f"{_LEAVING[name]} within a function of it"
+        if one is None:
+            continue  # within what a function calls, where its inputs are not known
         sizes = [one.inputs[index] for index in _COUNTED.get(name, ())]
         open_rows = name == "TensorSlice" and not any(each.shape.rank and each.shape[0] for each in one.inputs)
         if (open_rows and not batched) or any(tf.get_static_value(each) is None for each in sizes):
