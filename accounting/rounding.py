@@ -17,7 +17,7 @@ def rounded_away(releases: int) -> float:
     10^3 to 10^8 releases whose delta has a closed form (`python benchmarks/composed_rounding.py`), and up to 3.0 n u
     beside transforms in extended precision (draws of a fixed size, n 432); here is 8 n u. dp-accounting transforms
     complex numbers, this package real ones: beside extended precision both err alike. It matters where delta is below
-    n 1e-11 or so.
+    n 1e-12 or so.
     """
     return _EACH * (releases + _FIRST)
 

@@ -96,7 +96,9 @@ def test_one_flat_output_of_several_is_as_a_column():
 
 
 @pytest.mark.parametrize(
-    "loss", [keras.losses.MeanSquaredError(reduction="sum"), "huber", keras.losses.poisson], ids=str
+    "loss",
+    [keras.losses.MeanSquaredError(reduction="sum"), "huber", keras.losses.poisson],
+    ids=["an object", "a name", "a function"],
 )
 def test_losses_are_those_of_a_column(loss):
     options = {"loss": loss, "metrics": [keras.metrics.AUC(name="auc")], "weighted_metrics": None, "run_eagerly": True}
