@@ -22,6 +22,8 @@ def pytest_addoption(parser):
 @pytest.hookimpl(tryfirst=True)  # before pytest leaves the slow ones out
 def pytest_collection_modifyitems(config, items):
     """Marks variants beyond `few(n)`, or MOST, slow. `--part`: parts together are all tests, in any order, anywhere."""
+    if addresses := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(f"Of another name in each process, which `-n 2` refuses: {addresses[0]}. Give ids=.")
     mark_slow(items)
     if config.getoption("--part"):
         number, parts = map(int, config.getoption("--part").split("/"))

@@ -20,7 +20,7 @@ LOSSES = [
 ]
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda one: one if isinstance(one, str) else type(one).__name__)
 @pytest.mark.parametrize("labels", [Y, Y[:, None]], ids=["(n,)", "(n, 1)"])
 def test_each_record_has_its_own_loss_and_their_mean_is_keras(loss, labels):
     taken = PerRecordLoss(loss, None, ["output"])
