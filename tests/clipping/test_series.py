@@ -154,6 +154,7 @@ def test_a_series_beyond_its_range_is_seen(kernels, monkeypatch):
     assert length([a - b for a, b in zip(graph(model, x, y)(x, y), wanted, strict=True)]) > 0.01 * length(wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [1.0, pytest.param(1e-3, marks=pytest.mark.slow)])
 def test_no_record_adds_more_than_the_bound(spread, kernels):
     model, x, y = ready()

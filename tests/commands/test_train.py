@@ -53,6 +53,7 @@ def test_training_says_what_it_does_and_ends_with_the_statement(trained):
     assert "Not covered" in done.stdout
 
 
+@pytest.mark.slow
 def test_training_reports_every_field(trained):
     _, result, _ = trained
     assert {

@@ -215,6 +215,7 @@ TEST = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("pair", "part", "runs"),
     [(VALUE, "value_epsilon", 3000), pytest.param(TEST, "test_epsilon", 5000, marks=pytest.mark.slow)],

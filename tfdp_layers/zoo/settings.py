@@ -1,6 +1,7 @@
 """Which values each setting of a recipe takes, and which settings go together. No TensorFlow here."""
 
 import math
+import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,11 +26,11 @@ class _Kind:
 
 def _number(value: Any, least: float, below: float) -> bool:
     """Whether it is a number from `least` and below `below`. False for NaN, and for True."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and least <= value < below
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and least <= float(value) < below
 
 
 def _whole(value: Any, least: int = 1) -> bool:
-    return isinstance(value, int) and _number(value, least, _MOST + 1)
+    return isinstance(value, numbers.Integral) and _number(value, least, _MOST + 1)
 
 
 def _above_zero(value: Any) -> bool:
