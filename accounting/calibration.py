@@ -21,6 +21,7 @@ from tfdp_layers.accounting.loss_distributions import has_pld, pld_epsilon
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.renyi import estimated_epsilon
 from tfdp_layers.accounting.searching import OutOfReachError, least, most, near, slope_of, within
+from tfdp_layers.accounting.truncated_draws import is_truncated
 from tfdp_layers.accounting.wording import given_text, rounded_up
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import refuse_class
@@ -289,7 +290,7 @@ def _estimate(counts: Counter[DpEvent], relation: NeighboringRelation, delta: fl
     counts, delta = without_failures(counts, delta)
     plain = Counter[DpEvent]()
     for event, count in counts.items():
-        if hasattr(event, "truncated_batch_size"):  # Only PLD knows it; the cap hardly matters to a search.
+        if is_truncated(event):  # Only PLD knows it; the cap hardly matters to a search.
             event = PoissonSampledDpEvent(event.sampling_probability, GaussianDpEvent(event.noise_multiplier))
         plain[event] += count
     kept = tuple((event, count) for event, count in plain.items() if count)

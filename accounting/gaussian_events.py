@@ -13,6 +13,7 @@ from dp_accounting import (
 )
 
 from tfdp_layers.accounting.owned_records import HAS_PLD
+from tfdp_layers.accounting.truncated_draws import is_truncated
 from tfdp_layers.sampling.owners import OwnerDpEvent
 
 __all__ = ["Counts", "canonical", "exact_gaussian", "is_sampled_gaussian", "joined", "of_draws", "sampled_gaussian"]
@@ -71,10 +72,10 @@ def of_draws(relation: NeighboringRelation) -> NeighboringRelation:
 
 def is_sampled_gaussian(event: DpEvent) -> bool:
     """Whether privacy loss distributions support it under add-or-remove: a Gaussian on a Poisson draw or on all."""
-    if isinstance(event, OwnerDpEvent):
+    if isinstance(event, OwnerDpEvent) or is_truncated(event):
         return HAS_PLD
     plain = isinstance(event, PoissonSampledDpEvent) and isinstance(event.event, GaussianDpEvent)
-    return plain or isinstance(event, GaussianDpEvent) or hasattr(event, "truncated_batch_size")
+    return plain or isinstance(event, GaussianDpEvent)
 
 
 def sampled_gaussian(event: DpEvent) -> tuple[float, float]:

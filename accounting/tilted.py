@@ -201,7 +201,7 @@ def _root(bound: Callable[[float], float], delta: float, high: float) -> float:
     def above(epsilon: float) -> float:
         return math.log(max(bound(epsilon), _LEAST) / delta)
 
-    found = float(optimize.brentq(above, 0.0, high, xtol=1e-15, rtol=1e-10))
+    found = float(optimize.brentq(above, 0.0, high, xtol=1e-15, rtol=1e-10, disp=False))
     step = max(1e-10 * found, 1e-18)
     while bound(found) > delta:
         found, step = found + step, 2.0 * step

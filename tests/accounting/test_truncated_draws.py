@@ -4,10 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from dp_accounting import TruncatedSubsampledGaussianDpEvent
+from dp_accounting import NeighboringRelation, TruncatedSubsampledGaussianDpEvent
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import integrate, stats
 
+from tfdp_layers.accounting import gaussian_events, loss_distributions
+from tfdp_layers.accounting.loss_distributions import pld_epsilon
 from tfdp_layers.accounting.truncated_draws import _replaced, truncated_pmf
 
 EPSILONS = np.array([0.0, 0.01, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0])
@@ -50,3 +52,12 @@ def test_what_a_replaced_record_costs_is_the_integral(probability, multiplier):
         whole, _ = integrate.quad(excess, -12.0, 12.0 + shift, limit=500, points=[0.0, shift])
         found = float(_replaced(np.array([epsilon]), probability, multiplier)[0])
         assert found == pytest.approx(whole, rel=1e-4, abs=1e-9)
+
+
+def test_an_accounting_that_connects_no_dots_bounds_no_truncated_draw(monkeypatch):
+    """As a plain Poisson draw, which costs less, it must not count."""
+    counts = ((TruncatedSubsampledGaussianDpEvent(1000, 0.1, 110, 0.8), 10),)
+    assert pld_epsilon(counts, NeighboringRelation.ADD_OR_REMOVE_ONE, 1e-5) > 0.0
+    monkeypatch.setattr(gaussian_events, "HAS_PLD", False)
+    monkeypatch.setattr(loss_distributions, "HAS_PLD", False)
+    assert math.isinf(pld_epsilon(counts, NeighboringRelation.ADD_OR_REMOVE_ONE, 1e-5))

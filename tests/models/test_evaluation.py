@@ -44,7 +44,7 @@ def by_hand(model, x=X, weights=WEIGHTS):
     return found | {"mse": np.average((p - Y) ** 2, weights=weights)}
 
 
-def same(found, expected):
+def assert_same(found, expected):
     assert set(found) == set(expected)
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-5, err_msg=name)
@@ -53,13 +53,13 @@ def same(found, expected):
 @pytest.mark.parametrize("options", [{}, {"jit_compile": True}], ids=str)
 def test_evaluate_gives_the_numbers_of_all_records_whatever_the_batches(options):
     model = private(True, **options)
-    same(evaluated(model, weights=WEIGHTS), by_hand(model))
+    assert_same(evaluated(model, weights=WEIGHTS), by_hand(model))
 
 
 @pytest.mark.parametrize("labels", [Y, Y[:, None]], ids=["(n,)", "(n, 1)"])
 def test_without_weights_and_with_labels_of_either_shape(labels):
     model = private(True, run_eagerly=True)
-    same(evaluated(model, labels), by_hand(model, weights=np.ones(20)))
+    assert_same(evaluated(model, labels), by_hand(model, weights=np.ones(20)))
 
 
 def test_a_fit_after_evaluate_logs_what_it_would_without_and_validates_with_weights():
@@ -67,18 +67,18 @@ def test_a_fit_after_evaluate_logs_what_it_would_without_and_validates_with_weig
     evaluated(model)
     logs = model.fit(X, Y, sampling=tfdp.sampling.Partition(20), validation_data=(PUBLIC, Y, WEIGHTS), verbose=0)
     logs = {name: value[0] for name, value in logs.history.items()}
-    same({n: v for n, v in logs.items() if not n.startswith("val_")}, by_hand(model, weights=np.ones(20)))
-    same({n[4:]: v for n, v in logs.items() if n.startswith("val_")}, by_hand(model, PUBLIC))
+    assert_same({n: v for n, v in logs.items() if not n.startswith("val_")}, by_hand(model, weights=np.ones(20)))
+    assert_same({n[4:]: v for n, v in logs.items() if n.startswith("val_")}, by_hand(model, PUBLIC))
 
 
 def test_of_a_loaded_model_and_under_a_strategy(tmp_path):
     model = private(True)
     expected = by_hand(model)
     model.save(tmp_path / "model.keras")
-    same(evaluated(keras.models.load_model(tmp_path / "model.keras"), weights=WEIGHTS), expected)
+    assert_same(evaluated(keras.models.load_model(tmp_path / "model.keras"), weights=WEIGHTS), expected)
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         model = private(True)
-    same(evaluated(model, weights=WEIGHTS), expected)
+    assert_same(evaluated(model, weights=WEIGHTS), expected)
 
 
 def test_one_flat_output_of_several_is_as_a_column():
@@ -92,7 +92,7 @@ def test_one_flat_output_of_several_is_as_a_column():
             run_eagerly=True,
         )
         found.append(evaluated(model, {"score": Y, "wide": OTHER}, WEIGHTS))
-    same(*found)
+    assert_same(*found)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_one_flat_output_of_several_is_as_a_column():
 )
 def test_losses_are_those_of_a_column(loss):
     options = {"loss": loss, "metrics": [keras.metrics.AUC(name="auc")], "weighted_metrics": None, "run_eagerly": True}
-    same(*(evaluated(private(flat, **options), weights=WEIGHTS) for flat in (True, False)))
+    assert_same(*(evaluated(private(flat, **options), weights=WEIGHTS) for flat in (True, False)))
 
 
 def test_losses_and_metrics_of_ones_own_get_the_output_as_it_is():
@@ -112,11 +112,11 @@ def test_losses_and_metrics_of_ones_own_get_the_output_as_it_is():
 
     model = private(True, loss=own, metrics=[own], weighted_metrics=None)
     errors = (model.predict(X, verbose=0) - Y) ** 2
-    same(evaluated(model, weights=WEIGHTS), {"loss": np.mean(WEIGHTS * errors), "own": np.mean(errors)})
+    assert_same(evaluated(model, weights=WEIGHTS), {"loss": np.mean(WEIGHTS * errors), "own": np.mean(errors)})
 
 
 def test_other_outputs_are_evaluated_as_keras_does():
     options = {"loss": "binary_crossentropy", "metrics": ["accuracy", "mae"], "weighted_metrics": ["mse"]}
     plain = network(False)
     plain.compile("sgd", **options)
-    same(evaluated(private(False, **options), weights=WEIGHTS), evaluated(plain, weights=WEIGHTS))
+    assert_same(evaluated(private(False, **options), weights=WEIGHTS), evaluated(plain, weights=WEIGHTS))

@@ -114,7 +114,8 @@ def test_labels_may_have_more_axes_than_outputs():
         at_risk, event = y[..., 0], y[..., 1]
         return ops.mean(at_risk * keras.losses.binary_crossentropy(event[..., None], p[..., None]), axis=-1)
 
-    fitted(small(kl.Dense(6, activation="sigmoid")), loss, y=np.ones((40, 6, 2), "float32"))
+    model = fitted(small(kl.Dense(6, activation="sigmoid")), loss, y=np.ones((40, 6, 2), "float32"))
+    assert model.ledger.steps == 5
 
 
 @pytest.mark.few(1)

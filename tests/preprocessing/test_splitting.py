@@ -146,4 +146,4 @@ def test_numbers_that_pandas_wrote_with_a_point_are_told_of(split, kind):
 def test_other_ids_are_split_without_a_word(ids):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        held_out(ids)
+        assert held_out(ids).shape == (len(ids),)
