@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item, own in zip(items, mine, strict=True) if own]
 
 
-MOST = 6
+MOST = 4
 """Variants of a test that are quick where it does not say how many."""
 
 

@@ -53,6 +53,7 @@ def test_a_stream_that_keeps_its_claim_is_not_refuted_and_the_attack_comes_near_
     assert 0.8 / exact < shift < 1.02 / exact + 6 * 2 / RECORDS**0.5
 
 
+@pytest.mark.slow
 def test_noise_four_times_too_small_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         base, "add_noise", lambda source, sums, s, **options: add_noise(source, sums, [d / 4 for d in s], **options)

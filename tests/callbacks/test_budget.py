@@ -164,6 +164,7 @@ class Watch(keras.callbacks.Callback):
         self.states.append(state(self.model))
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "options",
@@ -218,6 +219,7 @@ def test_the_budget_goes_on_after_saving_and_loading(tmp_path: Any) -> None:
     assert uses_up(loaded.ledger, loaded.ledger.entries[-1].release, 1.7)
 
 
+@pytest.mark.slow
 def test_what_a_callback_restores_is_counted(tmp_path: Any) -> None:
     """BackupAndRestore loads weights, and what they cost, after the budget was planned."""
 

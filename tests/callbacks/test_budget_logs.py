@@ -34,6 +34,7 @@ class Bar:
         self.values = [float(part.split()[0].strip("\x08\x1b[")) for part in text.split("epsilon: ")[1:]]
 
 
+@pytest.mark.slow
 def test_epsilon_is_in_the_bar_history_csv_and_tensorboard(tmp_path: Any, capsys: Any) -> None:
     model = tiny_model(steps_per_execution=4)
     loggers = [keras.callbacks.CSVLogger(tmp_path / f"{place}.csv") for place in ("before", "after")]

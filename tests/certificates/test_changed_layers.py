@@ -113,6 +113,7 @@ def test_a_clip_that_code_of_a_layer_raises_before_the_first_step_is_refused():
     assert not model.ledger.releases
 
 
+@pytest.mark.slow
 def test_what_an_activation_assigns_is_kept():
     """As in Keras; and so the proof sees what it writes."""
     count, seen = (keras.Variable(np.zeros(()), trainable=False) for _ in range(2))

@@ -154,6 +154,7 @@ def bessel(layer, x):
     return tf.math.bessel_i0(tf.tanh(x))
 
 
+@pytest.mark.slow
 def test_an_unknown_operation_is_measured_with_a_warning_and_stated():
     model = model_of(Calls(bessel, name="bessel"))
     with pytest.warns(UserWarning, match=r"measured, not proved.*BesselI0.*'bessel'.*accept_measured"):

@@ -97,6 +97,7 @@ def test_what_is_missing_or_wrong_is_said(capsys, arguments, says):
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_plan_loads_no_tensorflow():
     code = "import sys, tfdp_layers; tfdp_layers.plan; sys.exit('tensorflow' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -233,6 +233,7 @@ def test_the_loss_of_a_worst_case_pair_stays_within_its_claim_and_half_the_noise
     assert lower > claim, "the experiment has no power against a twofold error"
 
 
+@pytest.mark.slow
 def test_without_the_bound_before_the_noise_the_printed_form_breaks_its_claim(monkeypatch):
     """As printed only the noisy value is bounded: a change of ten bounds shows itself at once."""
     how = SparseVector(1.0, 9.0, 1.0, 0.0)

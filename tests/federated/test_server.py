@@ -72,6 +72,7 @@ def test_finite_uploads_never_add_up_to_infinity():
     assert list(server.counters[:2]) == [1, 1]
 
 
+@pytest.mark.slow
 def test_a_killed_server_goes_on_where_it_saved(tmp_path):
     path = tmp_path / "server.npz"
     program = f"""

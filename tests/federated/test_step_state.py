@@ -79,6 +79,7 @@ def turns(kind, way, scale, late=False):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("way", TRAIN)
 @pytest.mark.parametrize("kind", MODELS)

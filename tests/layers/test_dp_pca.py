@@ -173,6 +173,7 @@ def test_before_adapt_it_is_refused():
         model_with(tfdp.layers.DPPCA(2, 1.0)).fit(X, Y, batch_size=8, verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("suffix", [".keras", ".weights.h5"])
 def test_saving_keeps_weights_and_cost(suffix, tmp_path):
@@ -230,6 +231,7 @@ def test_copies_and_conversions_keep_the_cost():
         assert not any(type(part).__module__.startswith("tfdp") for part in served._flatten_layers())
 
 
+@pytest.mark.slow
 def test_the_optimizers_releases_are_not_paid_by_it(tmp_path):
     """The planted bug: counting adapt as an update would let one unpaid update through."""
     source = model_with(adapted())

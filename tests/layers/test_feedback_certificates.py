@@ -258,6 +258,7 @@ def patched_rules(*forgotten):
     return logits
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "bug",

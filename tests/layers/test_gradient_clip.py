@@ -155,6 +155,7 @@ def test_another_records_nan_does_not_reach_a_record_below() -> None:
         np.testing.assert_array_equal(gradient_below(layer, x, u)[0], expected)
 
 
+@pytest.mark.slow
 def test_rounding_over_many_equal_positions_stays_inside() -> None:
     positions = 100_000  # not a power of two, or the equal values would add up without rounding
     for layer in (ClippedDense(1, gradient_clip=1.0), ClippedConv1D(2, 1, gradient_clip=1.0)):
@@ -196,6 +197,7 @@ def refused_records_multiplied_by_zero(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(kind, "keep", lambda self, kept: self)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "bug",

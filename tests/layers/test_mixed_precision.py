@@ -100,6 +100,7 @@ def test_what_a_layer_puts_out_and_sends_down_is_that_of_keras(name: str, policy
         np.testing.assert_allclose(*(np.asarray(tf.cast(t, tf.float32)) for t in (ours_, theirs)), atol=2e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("clips", [{}, TWO], ids=["exact", "two clips"])
 def test_a_transformer_trains_proved(clips: dict[str, float], policy: str) -> None:

@@ -229,6 +229,7 @@ def test_a_transformer_trains_within_its_certificates() -> None:
             assert norm <= group.bound * (1 + SLACK), group.name
 
 
+@pytest.mark.slow
 def test_a_keras_transformer_becomes_private_and_ordinary_again(tmp_path: Path) -> None:
     plain = transformer()
     x = np.random.default_rng(0).integers(0, 9, (8, 6))

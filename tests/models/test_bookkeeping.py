@@ -51,6 +51,7 @@ def state_of(path):
     return path.read_bytes(), path.stat().st_mtime_ns, sorted(os.listdir(path.parent))
 
 
+@pytest.mark.slow
 def test_looking_changes_no_file_and_takes_no_lock(tmp_path):
     model, x, y = small()
     model.ledger = Ledger(tmp_path / "ledger.json", dataset="twelve", budget=(50.0, 1e-2))

@@ -160,6 +160,7 @@ def test_an_eager_model_is_compiled_again_where_it_is_eager_no_more() -> None:
     assert largest(look) == pytest.approx(1.0, abs=1e-2)
 
 
+@pytest.mark.slow
 def test_two_fits_with_the_same_settings_are_traced_once() -> None:
     model = compiled(True)
     model.fit(X, Y, epochs=1, **settings())

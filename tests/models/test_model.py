@@ -127,6 +127,7 @@ def test_a_private_optimizer_refuses_to_step_in_a_plain_model():
             clone.fit(x, y, verbose=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [two_inputs_two_outputs], ids=lambda m: m.__name__)
 def test_a_cloned_functional_model_trains_with_a_ledger_of_its_own(make):
     model, x, y = trained(make)

@@ -301,6 +301,7 @@ def test_what_a_callback_asks_keras_for_is_read_as_the_logs_are(way):
     assert len(history.history["loss"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("way", NOT_ASKED)
 def test_public_numbers_that_a_callback_asks_for_are_left_in_peace(way):

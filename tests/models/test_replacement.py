@@ -380,6 +380,7 @@ def test_a_private_model_gives_a_private_model_with_its_ledger(kind, tmp_path):
         tfdp.replace_batch_normalization(made)
 
 
+@pytest.mark.slow
 def test_a_private_model_inside_of_an_ordinary_one_is_charged_for():
     _, made = released()
     inputs = keras.Input((6,))

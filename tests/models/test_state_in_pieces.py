@@ -76,6 +76,7 @@ def fitted(kind, records, size, batch=5, **options):
 CASES = [f"{kind}/{way}" for kind in LAYERS for way in WAYS]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("case", slow_but([f"{kind}/graph" for kind in LAYERS] + ["masks/XLA", "masks/eager"], CASES))
@@ -89,6 +90,7 @@ def test_what_a_training_leaves_tells_its_steps_and_not_its_draws(case):
         assert whole.tolist() == [1, STEPS]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("way", slow_but(["graph", "XLA"], WAYS))

@@ -70,6 +70,7 @@ def one_step(sampling, jit=False, physical=None, seed=3):
     return np.concatenate([m.ravel() for m in moved]), np.concatenate([np.ravel(e) for e in expected]), drawn
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("jit", slow_but([False], [False, True]))
 @pytest.mark.parametrize("physical", [None, 2])
@@ -82,6 +83,7 @@ def test_padding_adds_nothing_and_the_divisor_is_the_expected_batch_size(jit, ph
     assert sizes - {4}  # sizes other than the expected one were drawn: dividing by the drawn size would show
 
 
+@pytest.mark.slow
 def test_planted_bugs_of_the_step_are_seen(monkeypatch):
     moved, expected, _ = one_step(tfdp.sampling.Poisson(4), seed=1)
     np.testing.assert_allclose(moved, expected, rtol=1e-3, atol=1e-5)

@@ -117,6 +117,7 @@ def test_steps_that_were_declared_public_are_not(way):
     del kept
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("scaling", [False, True])
 def test_what_make_private_named_is_not_named_again_but_further_steps_are(scaling):

@@ -132,6 +132,7 @@ class EachStep(keras.callbacks.Callback):
         return [h[:-1] for h in history], [h[1:] for h in history]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("mode", slow_but(MODES[:1], [MODES[0], MODES[2]]), ids=["graph", "xla"])
 @pytest.mark.parametrize("switched", [False, True], ids=["clipped", "clamped"])

@@ -42,6 +42,7 @@ def mean_of(weights: list[np.ndarray]) -> np.ndarray:
     return mean
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("bounds", ["layer", "optimizer"])
 def test_after_fit_the_weights_are_the_exponential_mean_at_the_same_cost(bounds: str, tmp_path) -> None:

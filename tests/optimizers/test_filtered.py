@@ -58,6 +58,7 @@ def test_a_filter_of_the_summed_gradient_is_seen():
 HOSTILE = [np.nan, np.inf, -np.inf, 3e38, -1e30, 1e18, 1e-40, 0.0, 5.0]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("bound", ["clip", "dimension"])
 @pytest.mark.parametrize("mode", slow_but(["chunks"], ["eager", "chunks"]))

@@ -153,6 +153,7 @@ def low_model(layers, bounding):
     return model, shape
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("layers", "bounding"), slow_but([one for one in CROSSED if one[0] == "conv2d"], CROSSED, several=True)

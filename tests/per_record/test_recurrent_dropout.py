@@ -102,6 +102,7 @@ def test_a_step_keeps_its_bound(kind, known_masks):
     assert max(influences(model)) <= 1 + SLACK
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [kl.LSTM, kl.GRU, kl.SimpleRNN], ids=lambda kind: kind.__name__)
 def test_a_step_with_random_masks_is_proved(kind):

@@ -6,6 +6,7 @@ from tensorflow.core.framework import op_def_pb2
 from tensorflow.python.client import pywrap_tf_session
 
 from tfdp_layers.proof.arithmetic import OPERATIONS
+from tfdp_layers.proof.elementwise import MAY_NOT_FIT
 from tfdp_layers.proof.functional import CALLS, FUNCTIONAL, is_functional
 from tfdp_layers.proof.outside import PYTHON, outside
 from tfdp_layers.proof.rules import RULES
@@ -81,3 +82,8 @@ def test_a_function_that_may_be_exchanged_is_none_that_is_known():
     given = {"api_implements": "scale", "api_preferred_device": "CPU"}
     one = tf.function(lambda x: x * 2.0, experimental_attributes=given, autograph=False)
     assert "api_implements" in outside(operations_of(lambda x: one(x)))
+
+
+def test_what_may_give_one_number_where_shapes_do_not_fit_is_all_that_has_the_attribute():
+    having = {name for name, one in registered().items() if any(a.name == "incompatible_shape_error" for a in one.attr)}
+    assert having & RULES.keys() <= MAY_NOT_FIT

@@ -143,6 +143,7 @@ def test_what_is_averaged_while_the_first_training_of_a_process_runs_costs_what_
     assert steps_of(copy_of(model)) == steps_of(model) == (3, True)
 
 
+@pytest.mark.slow
 @pytest.mark.few(2)
 @pytest.mark.parametrize("by", ["their values", "their file"])
 def test_models_trained_after_an_average_was_known_are_no_part_of_it(by, tmp_path):

@@ -123,7 +123,7 @@ CASES = [(made, change) for made in MADE for change in CHANGES]
 NOT_SEEN = [("that were set", "one number"), ("that were set", "a moving average")]
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("made", "change"), [case for case in CASES if case not in NOT_SEEN])
 def test_what_something_else_wrote_into_weights_is_said(made, change, tmp_path, capsys):
     model = MADE[made](tmp_path)
@@ -151,7 +151,7 @@ LOADED = {
 }
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", LOADED)
 def test_a_change_before_the_first_look_is_not_taken_for_what_the_file_brought(name, change, tmp_path):
@@ -236,7 +236,7 @@ def quantized(model):
     return model
 
 
-@pytest.mark.few(3)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("harmless", [new_head, twin, set_back, declared, evaluated, quantized])
 def test_what_takes_nothing_from_records_is_not_said(harmless):
     assert says(harmless(fit(private()))) == []

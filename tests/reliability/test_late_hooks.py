@@ -17,6 +17,7 @@ from tfdp_layers.models import hooks
 kc = keras.callbacks
 
 
+@pytest.mark.slow
 @pytest.mark.few(2)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("call", ["fit", "private_run"])

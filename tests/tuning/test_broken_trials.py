@@ -50,6 +50,7 @@ def test_a_noisy_score_that_fails_ends_a_random_search(exactly):
     assert len(asked) == 2
 
 
+@pytest.mark.slow
 def test_weights_that_are_no_numbers_are_a_trial_of_the_lowest_score(exactly):
     exactly(2)
     rates, scored = iter([0.1, 0.1, 1e38, 0.1]), []

@@ -320,6 +320,7 @@ def test_records_that_every_trial_would_hold_are_told_of_before_the_trials(exact
         found(build=holding, space={"rate": [0.1]}, objective=lambda model: 0.0)
 
 
+@pytest.mark.slow
 def test_validation_data_that_no_trial_could_use_end_the_search_before_it_is_paid_for():
     ledger = Ledger()
     with pytest.raises(ValueError, match="In validation_data, "):

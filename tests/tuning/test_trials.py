@@ -94,6 +94,7 @@ def copies_of(model):
     return {"values": by_values, "to_keras": converted}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", slow_but(["values"], ["values", "to_keras"]))
 def test_weights_of_a_trial_that_was_kept_aside_state_nothing(exactly, way):
     """A model with a copy of them stated 0: only the trial's own model was refused."""

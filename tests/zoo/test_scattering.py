@@ -16,6 +16,7 @@ PLAIN = recipes.recipe_for("scattering", "digits")
 KINDS = [replace(PLAIN, feature_scales=(1, 2)), replace(PLAIN, feature_scales=(1, 2, 3), random_filters=5)]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", slow_but(["digits"], SHAPES))
 @pytest.mark.parametrize("kind", slow_but(KINDS, KINDS))

@@ -20,7 +20,7 @@ from tfdp_layers.proof.values import Value
 
 __all__ = ["LARGEST", "UndecidedError", "computed", "operation", "plain"]
 
-_TYPES = (tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint32, tf.uint64, tf.bool)
+_TYPES = frozenset({tf.int8, tf.int16, tf.int32, tf.int64, tf.uint8, tf.uint32, tf.uint64, tf.bool})
 LARGEST = 4096
 _ORDERED = frozenset(
     types("FloorDiv FloorMod Maximum Minimum Equal NotEqual Less Greater LessEqual GreaterEqual Max Min Cast")

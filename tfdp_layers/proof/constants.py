@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2
 
 from tfdp_layers.proof.rules import WHOLE, Node, all_constant, numbers, rule, types
 from tfdp_layers.proof.settling import fits
@@ -19,10 +21,11 @@ _KEEPS = types(
 )
 """Whose results have the first input's entries alone. Of indices out of range a gather may make zeros of its own."""
 _SUMS = types("Add AddV2 Sub AddN")
-_REAL = (tf.float16, tf.bfloat16, tf.float32, tf.float64)
+_REAL = frozenset({tf.float16, tf.bfloat16, tf.float32, tf.float64})
 _EXACT = 256
 """Whole numbers up to this one are exact in every type of `_REAL`."""
 
+_FEW_BYTES = 256
 _LARGEST = 4096
 """Entries of a constant up to which it is looked at."""
 
@@ -78,6 +81,17 @@ def exactly(dtype: tf.DType, result: int, terms: Sequence[int]) -> float | None:
 def const(node: Node, inputs: Sequence[Any]) -> Value:
     """A constant of the graph."""
     proto = node.attribute("value")
+    return tensor_of(proto) if proto.ByteSize() > _FEW_BYTES else known_tensor(proto.SerializeToString())
+
+
+@functools.lru_cache(maxsize=4096)
+def known_tensor(serialized: bytes) -> Constant | Counted:
+    """The same of a small tensor; a graph holds most of its small tensors many times."""
+    return tensor_of(tensor_pb2.TensorProto.FromString(serialized))
+
+
+def tensor_of(proto: Any) -> Constant | Counted:
+    """What is known of a constant that a protocol buffer holds."""
     shape = tuple(dim.size for dim in proto.tensor_shape.dim)
     dtype = tf.as_dtype(proto.dtype)
     if math.prod(shape) > _LARGEST and len(proto.tensor_content) > 8:
@@ -87,10 +101,10 @@ def const(node: Node, inputs: Sequence[Any]) -> Value:
     array = tf.make_ndarray(proto)
     if dtype.is_floating:
         first = float(array.flat[0]) if array.size else None
-        same = first is not None and math.isfinite(first) and bool(np.all(array == array.flat[0]))
+        same = first is not None and math.isfinite(first) and (array.size == 1 or bool(np.all(array == array.flat[0])))
         return Constant(shape, fill=first if same else None)
     if array.size <= _LARGEST:
-        return numbers([int(n) for n in array.ravel()], shape)
+        return numbers(array.ravel().tolist(), shape)
     return Constant(shape)
 
 

@@ -38,6 +38,8 @@ NONLINEAR = types("""
 """)
 _SUMS = {"Add", "AddV2", "Sub", "Neg", "AddN"}
 _QUOTIENTS = {"RealDiv", "Div", "DivNoNan"}
+MAY_NOT_FIT = frozenset({"Equal", "NotEqual"})
+"""What may give one number, instead of failing, where shapes do not fit (`incompatible_shape_error`)."""
 
 
 @rule(*NONLINEAR)
@@ -79,15 +81,15 @@ def of_rows(node: Node, inputs: Sequence[Any]) -> Value:
     for value, shape in zip(inputs, shapes, strict=True):
         if isinstance(value, Constant):
             require_alike(value, shape[axis], batch.static)
-    if node.attribute("incompatible_shape_error", True) is False:
+    if node.type in MAY_NOT_FIT and node.attribute("incompatible_shape_error", True) is False:
         require_compatible(shapes)
     sizes = broadcast(shapes)
     sizes[axis] = batch.size * outer * inner
     first = rows[0][0].fill
     same = (node.type == "Cast" and first in (0.0, 1.0)) or (node.type == "Neg" and first == 0.0)
     fill = first if same else 0.0 if never(node, inputs) else None
-    result = Rows(tuple(sizes), batch=batch, axis=axis, outer=outer, inner=inner, fill=fill)
-    return dataclasses.replace(result, within=bounds(node, inputs))
+    laid: dict[str, Any] = {"batch": batch, "axis": axis, "outer": outer, "inner": inner}
+    return Rows(tuple(sizes), **laid, fill=fill, within=bounds(node, inputs))
 
 
 def never(node: Node, inputs: Sequence[Any]) -> bool:

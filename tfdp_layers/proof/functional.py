@@ -114,6 +114,7 @@ _NAMES = """
 """
 FUNCTIONAL = frozenset(_NAMES.split())
 """Random operations among them draw of the seeds that they are given, or afresh (`FractionalMaxPool`)."""
+_LOOKED_AT = FUNCTIONAL | CALLS
 
 
 def is_functional(operation: Any) -> bool:
@@ -121,4 +122,4 @@ def is_functional(operation: Any) -> bool:
 
     Of `CALLS` it says nothing of the functions that they call, and of a `FakeParam` not who reads it: see `untaken`.
     """
-    return not operation.op_def.is_stateful and (operation.type in FUNCTIONAL or operation.type in CALLS)
+    return operation.type in _LOOKED_AT and not operation.op_def.is_stateful

@@ -34,6 +34,7 @@ from tfdp_layers.proof.values import (
     Value,
 )
 
+_NUMBERS = {Constant, Counted}
 _FAILURES = (ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
@@ -136,7 +137,8 @@ class Prover:
             self.doubts[node.key] = self.refused(node, reason, False)
 
     def evaluate(self, node: Node, inputs: Sequence[Value]) -> Any:
-        if node.type in ANY_INPUT and not in_a_column(inputs):
+        kinds = {type(value) for value in inputs}
+        if node.type in ANY_INPUT and not (Pieces in kinds and in_a_column(inputs)):
             return RULES[node.type](node, inputs)
         if not node.functional and node.type not in RULES:
             return self.without_rule(node, inputs)
@@ -146,20 +148,18 @@ class Prover:
             return known
         if (rows := crossed(node)) is not None:
             return rows
-        worst = worst_of(inputs)
-        if worst is not None:
-            return worst
-        if any(isinstance(value, Pieces) for value in inputs):
+        if Refused in kinds:
+            return worst_of(inputs)
+        if Pieces in kinds:
             return of_pieces(node, inputs)
         if node.type in OWN:
             return RULES[node.type](node, inputs)
-        if any(isinstance(value, Single) for value in inputs):
+        if Single in kinds:
             return of_one_record(node, inputs)
-        if all(isinstance(value, Constant | Counted) for value in inputs):
+        if kinds <= _NUMBERS:
             if (entries := computed(node, inputs)) is not None:
                 return entries
-            plain = all(isinstance(value, Constant) for value in inputs) or node.type not in MAKERS
-            if plain and node.functional:
+            if (Counted not in kinds or node.type not in MAKERS) and node.functional:
                 return constant_results(node, inputs)
         if node.type in RULES:
             return RULES[node.type](node, inputs)
@@ -224,11 +224,9 @@ class Prover:
         return frame, [frame.values[tensor.name] for tensor in function.outputs]
 
 
-def worst_of(values: Sequence[Value]) -> Refused | None:
-    """The first refused value, mixed ones before unknown ones, without its shape."""
+def worst_of(values: Sequence[Value]) -> Refused:
+    """The first refused value, of which there is one, mixed ones before unknown ones, without its shape."""
     refused = [value for value in values if isinstance(value, Refused)]
-    if not refused:
-        return None
     return dataclasses.replace(min(refused, key=lambda value: not value.mixed), shape=None)
 
 

@@ -8,7 +8,7 @@ records meet. Its docstring states what it assumes of the operation; all assume 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import tensorflow as tf
@@ -74,7 +74,7 @@ def rule(*types: str, any_input: bool = False, own: bool = False, makes: bool = 
     return register
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Node:
     """An operation in the function that is interpreted.
 
@@ -82,15 +82,16 @@ class Node:
         operation: the `tf.Operation`.
         frame: where it is: see `frames`.
         prover: what interprets it: see `interpreter`.
+        type: of the operation.
     """
 
     operation: Any
     frame: Any
     prover: Any
+    type: str = field(init=False)
 
-    @property
-    def type(self) -> str:
-        return str(self.operation.type)
+    def __post_init__(self) -> None:
+        self.type = str(self.operation.type)
 
     @property
     def key(self) -> str:

@@ -25,11 +25,12 @@ from tfdp_layers.proof.values import (
 )
 
 Sizes: TypeAlias = "tuple[Number | None, ...]"
-_PLACES = (tf.int32, tf.int64, tf.uint32, tf.uint64)
+_PLACES = frozenset({tf.int32, tf.int64, tf.uint32, tf.uint64})
 _REDUCTIONS = ("All", "Any", "Max", "Mean", "Min", "Prod", "Sum")
 MOST_RECORDS = 4096
 """In a batch, as far as integers of 32 bits that are computed from their number are concerned: see `fits`."""
-_INTEGERS = (tf.int32, tf.int64, tf.uint32, tf.uint64, tf.bool)
+_INTEGERS = frozenset({*_PLACES, tf.bool})
+_WITHOUT_ENTRIES = frozenset({tf.resource, tf.variant})
 
 
 def settle(value: Value, tensor: Any, key: str, batches: Sequence[Batch]) -> Value:
@@ -42,7 +43,7 @@ def settle(value: Value, tensor: Any, key: str, batches: Sequence[Batch]) -> Val
     """
     if not isinstance(value, Constant | Counted | Rows | Places | Total | Single):
         return value
-    if tensor.dtype in (tf.resource, tf.variant):
+    if tensor.dtype in _WITHOUT_ENTRIES:
         return value
     static = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
     given: Shape = value.shape if value.shape is not None or static is None else (None,) * len(static)
@@ -61,7 +62,7 @@ def settle(value: Value, tensor: Any, key: str, batches: Sequence[Batch]) -> Val
     if isinstance(value, Constant | Counted) and value.entries is None and tensor.dtype in _INTEGERS:
         found = unknown_numbers(key, shape, type(value))
         return dataclasses.replace(value, shape=shape, entries=found.entries)
-    return dataclasses.replace(value, shape=shape)
+    return value if shape == value.shape else dataclasses.replace(value, shape=shape)
 
 
 def told_by_axes(operation: Any) -> bool:

@@ -51,6 +51,8 @@ class Size:
         return _number([*self.terms, *_terms(other)])
 
     def __mul__(self, other: Number) -> Number:
+        if isinstance(other, int):
+            return self if other == 1 else Size(tuple((m, n * other) for m, n in self.terms)) if other else 0
         products = [
             (tuple(sorted((*a, *b), key=lambda atom: (atom.name, str(atom.operands)))), m * n)
             for a, m in self.terms
@@ -85,7 +87,9 @@ def _number(terms: Iterable[tuple[Monomial, int]]) -> Number:
     found: dict[Monomial, int] = {}
     for monomial, count in terms:
         found[monomial] = found.get(monomial, 0) + int(count)
-    kept = sorted(((m, n) for m, n in found.items() if n), key=lambda term: _order(term[0]))
+    kept = [(m, n) for m, n in found.items() if n]
+    if len(kept) > 1:
+        kept.sort(key=lambda term: _order(term[0]))
     if not kept:
         return 0
     return kept[0][1] if len(kept) == 1 and not kept[0][0] else Size(tuple(kept))
