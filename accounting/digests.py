@@ -96,8 +96,14 @@ def _looked(array: Any) -> tuple[bytes, bool]:
 def _is_noisy(value: np.ndarray) -> bool:
     quantized = value.dtype.kind in "iu" and value.dtype.itemsize == 1  # longer ones count something
     least = _SMALLEST_BYTES if quantized else _SMALLEST
-    # Equal numbers, such as the zeros that a bias starts from, were not made by noise either.
-    return (quantized or value.dtype.kind in "fV") and value.size >= least and not _are_equal(value.reshape(-1))
+    # Equal numbers, such as the zeros that a bias starts from, were not made by noise either, nor was an identity.
+    made = (quantized or value.dtype.kind in "fV") and value.size >= least and not _are_equal(value.reshape(-1))
+    return made and not _is_identity(value)
+
+
+def _is_identity(value: np.ndarray) -> bool:
+    square = value.ndim == 2 and value.shape[0] == value.shape[1] and value[0, 0] == 1 and value[0, 1] == 0
+    return square and bool(np.array_equal(value, np.eye(len(value), dtype=value.dtype)))
 
 
 def _are_equal(values: np.ndarray) -> bool:

@@ -17,6 +17,9 @@ from tfdp_layers.sampling import Sampling, sampling_from_json
 
 __all__ = ["TokenSelection"]
 
+_LEAST_NOISE, _LEAST_FAILURE = 1e-30, 1e-300
+"""Below these thresholds are no plain numbers."""
+
 
 @dataclass(frozen=True)
 class TokenSelection:
@@ -85,9 +88,10 @@ class TokenSelection:
             object.__setattr__(self, field, operator.index(value))
         for field in ("noise_multiplier", "failure"):
             object.__setattr__(self, field, nonnegative(field, getattr(self, field)))
-        if self.noise_multiplier == 0 or not 0.0 < self.failure < 1.0:
+        if self.noise_multiplier < _LEAST_NOISE or not _LEAST_FAILURE <= self.failure < 1.0:
             raise ValueError(
-                "noise_multiplier must be above 0, and failure in (0, 1): without both a token that one record alone"
+                f"noise_multiplier must be {_LEAST_NOISE} or more, and failure in [{_LEAST_FAILURE}, 1): without both"
+                " a token that one record alone"
                 f" has would show. Received: noise_multiplier={self.noise_multiplier}, failure={self.failure}."
             )
         if not isinstance(self.sampling, Sampling) or self.sampling.batch_size != self.examples:

@@ -128,7 +128,13 @@ def test_what_is_no_bounded_number_a_record_is_refused():
     for values in (HITS[:, None], np.array(0.5), [], ["a"], np.array([1j]), np.array([None, 1.0], object)):
         with pytest.raises(ValueError, match="one number or boolean a record"):
             tfdp.release_metric(values, ledger, stddev=0.1)
-    for options in ({"stddev": 0}, {"stddev": np.inf}, {"stddev": True}, {"stddev": 0.1, "lower": 2.0}):
+    for options in (
+        {"stddev": 0},
+        {"stddev": np.inf},
+        {"stddev": True},
+        {"stddev": 1e-320},
+        {"stddev": 0.1, "lower": 2.0},
+    ):
         with pytest.raises(ValueError, match="Received"):
             tfdp.release_metric(HITS, ledger, **options)
     assert ledger.steps == 0
@@ -152,9 +158,11 @@ def test_bounds_are_the_same_numbers_in_every_type(lower, upper):
         assert found == pytest.approx(0.75)
 
 
-@pytest.mark.parametrize("ends", [(None, 1.0), ("0", 1.0), (0.0, [1.0]), (0.0, np.nan), (1, 1)])
+@pytest.mark.parametrize(
+    "ends", [(None, 1.0), ("0", 1.0), (0.0, [1.0]), (0.0, np.nan), (1, 1), (-8e307, 8e307), (0.0, 1e-40)]
+)
 def test_what_is_no_range_is_refused(ends):
     ledger = Ledger()
-    with pytest.raises(ValueError, match="lower must lie a finite way below upper"):
+    with pytest.raises(ValueError, match="lower must lie below upper"):
         tfdp.release_metric(HITS, ledger, stddev=0.1, lower=ends[0], upper=ends[1])
     assert ledger.steps == 0

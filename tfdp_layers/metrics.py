@@ -14,6 +14,9 @@ from tfdp_layers.batches.whose import whose_of
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.sampling import Sampling, drawing_all
 
+_LEAST, _MOST = 1e-30, 1e38
+"""Ranges and deviations within which sums of all records, and the noise on them, are plain numbers."""
+
 
 def release_metric(
     values: Any,
@@ -62,10 +65,11 @@ def release_metric(
     if whose.units is not None:
         numbers = whose.units.means(numbers)
     declared = len(numbers) if examples is None else examples
-    if isinstance(stddev, bool) or not isinstance(stddev, int | float | np.number) or not 0.0 < stddev < math.inf:
+    number = isinstance(stddev, int | float | np.number) and not isinstance(stddev, bool)
+    if not number or not _LEAST <= stddev <= _MOST:
         raise ValueError(
-            f"stddev, the noise on the mean, must be a finite number above 0. Received: stddev={stddev!r}. Without"
-            " noise a metric has no guarantee."
+            f"stddev, the noise on the mean, must be a number from {_LEAST} to {_MOST}. Received:"
+            f" stddev={stddev!r}. Without noise a metric has no guarantee."
         )
     source = as_noise_source(noise_source)
     sampling = whole_draw(ledger, declared, len(numbers))
@@ -114,8 +118,11 @@ def _range(lower: Any, upper: Any) -> tuple[float, float]:
         ends = tuple(math.nan if isinstance(one, str) else float(one) for one in (lower, upper))
     except (TypeError, ValueError):
         ends = math.nan, math.nan
-    if not 0.0 < ends[1] - ends[0] < math.inf:
-        raise ValueError(f"lower must lie a finite way below upper. Received: lower={lower!r}, upper={upper!r}.")
+    if not (ends[0] < ends[1] and max(map(abs, ends)) <= _MOST and ends[1] - ends[0] >= _LEAST):
+        raise ValueError(
+            f"lower must lie below upper, by {_LEAST} at least, and both within {_MOST}. Received: lower={lower!r},"
+            f" upper={upper!r}."
+        )
     return ends[0], ends[1]
 
 

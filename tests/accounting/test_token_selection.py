@@ -152,3 +152,9 @@ def test_bad_fields_are_refused(fields):
         selection(**fields)
     with pytest.raises(ValueError, match="draw all"):
         TokenSelection(1, 1.0, 1e-6, FixedSize(10), N)
+
+
+@pytest.mark.parametrize("settings", [{"failure": 5e-324}, {"failure": 1.0}, {"noise": 1e-320}])
+def test_settings_without_a_threshold_are_refused(settings):
+    with pytest.raises(ValueError, match="a token that one record alone"):
+        selection(**settings)

@@ -84,13 +84,14 @@ class Bookkeeping(KerasMixin):
 
         Raises: ValueError where that is not known, or counted in two ledgers.
         """
-        account = self._privacy.account
+        state, account = self._privacy, self._privacy.account
         with unchanged():
             join_accounts(account, self.weights, self.trainable_variables)
             leave_copies(map(held_by, self.weights))
             kept = list(map(held_by, self._optimizer_variables()))
             belong(kept, account)
-            join_copies(account, kept)
+            read = map(held_by, [*state.read_by_sums, *state.read_after_noise, *state.read_by_release])
+            join_copies(account, [*kept, *filter(is_recognised, read)])
             remember_beginning(account, self.weights)
         merge_adaptations(self._flatten_layers(include_self=False), account)
 
@@ -108,7 +109,8 @@ class Bookkeeping(KerasMixin):
         Variables of TensorFlow that hold real numbers: no metrics, and without the learning rate.
         """
         state, kept = self._privacy, [*map(held_by, self.weights), *self._kept_by_optimizer()]
-        read = {id(one): one for one in map(held_by, [*state.read_by_sums, *state.read_after_noise])}
+        beside = [*state.read_by_sums, *state.read_after_noise, *state.read_by_release]
+        read = {id(one): one for one in map(held_by, beside)}
         besides = [self.optimizer.inner_optimizer._learning_rate, *written_by_records(self)]
         known = {id(one) for one in (*kept, *map(held_by, besides))}
         return kept, [one for key, one in read.items() if one.dtype.is_floating and key not in known]

@@ -1,13 +1,14 @@
 """What of a private model only its releases may move, and what its records may write."""
 
 import contextlib
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.models.accounts import join_copies
+from tfdp_layers.models.accounts import join_accounts, join_copies
 from tfdp_layers.models.fit_arguments import refuse_late_names
 from tfdp_layers.proof.metrics import written_by_records
 from tfdp_layers.proof.steering import Crossings
@@ -36,8 +37,20 @@ def crossings_of(model: Any, sums: bool = True) -> Crossings:
         model._privacy.written_by_sums if sums else frozenset(),
         hidden=lambda: written_by_records(model),
         ended=lambda: bool(model.stop_training),
-        pay=lambda numbers: join_copies(model._privacy.account, numbers),
+        pay=functools.partial(pay_for_read, model),
     )
+
+
+def pay_for_read(model: Any, variables: list[Any], numbers: list[np.ndarray]) -> None:
+    """Takes over what that cost which a release reads beside the model: an optimizer that pulls towards other weights.
+
+    Raises: as `join_accounts`.
+    """
+    state = model._privacy
+    own = {id(held) for held in map(held_by, [*model.weights, *model.optimizer.variables, *state.read_by_release])}
+    state.read_by_release += [one for one in variables if one.dtype.is_floating and id(held_by(one)) not in own]
+    join_accounts(state.account, state.read_by_release, ())
+    join_copies(state.account, numbers)
 
 
 def kept_from_records(model: Any, copied: bool) -> list[Any]:
@@ -47,7 +60,7 @@ def kept_from_records(model: Any, copied: bool) -> list[Any]:
         copied: whether replicas have copies of them, of which only those of Keras and the optimizer are looked at.
     """
     state = model._privacy
-    found = [*model.weights, *model.optimizer.variables, *state.read_after_noise]
+    found = [*model.weights, *model.optimizer.variables, *state.read_after_noise, *state.read_by_release]
     if not copied:
         held = (one for layer in model._flatten_layers() for one in variables_held(layer))
         found += [*state.read_by_sums, *held]

@@ -1,5 +1,6 @@
-"""Ends a `fit` whose weights are no numbers any more."""
+"""Ends a `fit` whose weights are no numbers any more, and warns before one whose weights cannot move."""
 
+import warnings
 from typing import Any
 
 import keras
@@ -13,13 +14,28 @@ class Diverged(FloatingPointError):  # noqa: N818 (named as what happened)
 class FiniteWeights(keras.callbacks.Callback):
     """Looks at the weights after every epoch. They are released values: looking, and stopping by them, costs nothing.
 
-    It comes before callbacks that write checkpoints, so that these keep the last good one.
+    It comes before callbacks that write checkpoints, so that these keep the last good one. Before the first step it
+    warns of decays that are 1 in the type of the weights: each step would cost its epsilon and move nothing.
 
     Raises: FloatingPointError from `fit` where a weight is NaN or infinite.
     """
 
     # Before all that do not add to the logs.
     adds_to_logs = True
+
+    def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
+        """Warns, see the class."""
+        inner = getattr(self.model.optimizer, "inner_optimizer", None)
+        for dtype in sorted({keras.backend.standardize_dtype(v.dtype) for v in self.model.trainable_variables}):
+            for name in rounded_to_one(inner, dtype):
+                warnings.warn(
+                    f"Weights of {dtype} will not move: {type(inner).__name__} computes with {name}="
+                    f"{getattr(inner, name)} in their type, where that is 1, so each step costs its epsilon and changes"
+                    " nothing. Keep weights in float32, by the policy 'mixed_bfloat16' in the place of 'bfloat16', or"
+                    f" take another optimizer: keras.optimizers.SGD.",
+                    UserWarning,
+                    stacklevel=2,
+                )
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Raises Diverged, see the class."""
@@ -32,6 +48,16 @@ class FiniteWeights(keras.callbacks.Callback):
                 " or bound what grows (activations, normalization), and start again from finite weights: those of a"
                 " checkpoint, or fresh ones."
             )
+
+
+def rounded_to_one(inner: Any, dtype: str) -> list[str]:
+    """Decays of an optimizer that corrects moments for their start by 1 - decay^step, which is 0 in this type."""
+    if not hasattr(inner, "_momentums"):
+        return []
+    decays = {name: getattr(inner, name, None) for name in ("beta_1", "beta_2")}
+    return [
+        name for name, beta in decays.items() if isinstance(beta, float) and beta < 1.0 == float(tf.cast(beta, dtype))
+    ]
 
 
 def is_finite(variable: Any) -> bool:

@@ -121,6 +121,7 @@ class PrivacyState:
         self.metrics: Any = None
         self.read_after_noise: list[Any] = []
         self.read_by_sums: list[Any] = []
+        self.read_by_release: list[Any] = []  # beside the model's own: what an optimizer of the caller's reads
         self.graph: Any = None  # of the traced sums
         self.hidden: HiddenSeeds | None = None  # that the traced sums draw from in the place of the layers' own
         self.seeds: list[Any] = []  # that the traced sums draw from, beside those of the model's own layers
@@ -212,7 +213,7 @@ class PrivacyState:
         """Forgets what held for an earlier compilation."""
         self.loss, self.loss_weights, self._per_record = loss, loss_weights, None
         self.traced, self.independence, self.sums, self.metrics = None, None, None, None
-        self.uses, self._certified = None, None
+        self.uses, self._certified, self.read_by_release = None, None, []
 
     def loss_of(self, outputs: Sequence[str]) -> PerRecordLoss:
         """The compiled loss of a model with outputs of these names, taken apart into records."""

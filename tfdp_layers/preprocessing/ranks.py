@@ -18,6 +18,7 @@ from tfdp_layers.metrics import whole_draw
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 
 _MOST_LEVELS = 20
+_LEAST_NOISE = 1e-30
 
 
 def quantiles(
@@ -120,16 +121,14 @@ def counted(columns: np.ndarray, low: np.ndarray, high: np.ndarray, levels: int)
 def read(noisy: np.ndarray, low: np.ndarray, high: np.ndarray, levels: int, ranks: np.ndarray) -> np.ndarray:
     """The ends of intervals below which so many numbers lie, by the noisy counts: (ranks, columns)."""
     finest = 2**levels
-    below = np.zeros((len(noisy), finest + 1))
+    below = np.zeros((len(noisy), finest))
     for level in range(1, levels + 1):
         start, size = 2**level - 2, 2**level
         width = finest // size
         counts = noisy[:, start : start + size]
         # An end is reached by the intervals that its binary digits name: at each level at most one, the left of a pair.
-        for left in range(0, size, 2):
-            below[:, (left + 1) * width : (left + 2) * width] += counts[:, left, None]
-    below[:, -1] = noisy[:, :2].sum(axis=1)
-    rising = np.maximum.accumulate(below, axis=1)
+        below.reshape(len(noisy), size // 2, 2, width)[:, :, 1] += counts[:, ::2, None]
+    rising = np.maximum.accumulate(np.hstack([below, noisy[:, :2].sum(axis=1, keepdims=True)]), axis=1)
     ends = np.linspace(0.0, 1.0, finest + 1)
     found = [[ends[min(int(np.searchsorted(column, rank)), finest)] for column in rising] for rank in ranks]
     return np.asarray(low + (high - low) * np.asarray(found))
@@ -157,8 +156,8 @@ def _checked(array: np.ndarray, probabilities: Any, levels: Any, noise_multiplie
     if isinstance(levels, bool) or not hasattr(levels, "__index__") or not 1 <= levels <= _MOST_LEVELS:
         raise ValueError(f"levels must be an integer in 1..{_MOST_LEVELS}. Received: {levels!r}.")
     known = isinstance(noise_multiplier, numbers.Real) and not isinstance(noise_multiplier, bool)
-    if not known or not 0.0 < noise_multiplier < math.inf:
-        raise ValueError(f"noise_multiplier must be finite and above 0. Received: {noise_multiplier!r}.")
+    if not known or not _LEAST_NOISE <= noise_multiplier < math.inf:
+        raise ValueError(f"noise_multiplier must be finite and {_LEAST_NOISE} or more. Received: {noise_multiplier!r}.")
     return wanted
 
 

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfdp_layers.proof.called import graph_named, graph_run
 from tfdp_layers.proof.functional import is_functional
+from tfdp_layers.proof.reads import numbers_caught
 from tfdp_layers.proof.untaken import FAKE, reads_untaken
 from tfdp_layers.proof.values import UnknownError
 
@@ -127,12 +128,11 @@ def nodes_of(graph: Any) -> list[Any]:
 
 
 def numbers_held(graph: Any, operations: Iterable[Any] | None = None) -> list[np.ndarray]:
-    """The real numbers that a graph holds by itself: constants, also of functions that it calls, and tensors caught.
+    """The real numbers that a graph holds by itself: constants, also of functions that it calls, and what it caught.
 
     Args:
         operations: those of the graph whose constants are asked for; all of them if left out.
     """
     asked = _with_called(graph.get_operations() if operations is None else operations)
     constants = (one.get_attr("value") for one in asked if one.type == "Const" and one.outputs[0].dtype.is_floating)
-    caught = (outer for outer, _ in graph.captures if hasattr(outer, "numpy") and outer.dtype.is_floating)
-    return [*map(tf.make_ndarray, constants), *map(np.asarray, caught)]
+    return [*map(tf.make_ndarray, constants), *numbers_caught(graph)]

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfdp_layers.proof.metrics import foreign, written_by_records
 from tfdp_layers.proof.outside import numbers_held, refuse_outside
 from tfdp_layers.proof.proving import handle_of, outermost, resource_key
+from tfdp_layers.proof.reads import variables_of
 from tfdp_layers.proof.state import handles_written_by, written_handles
 
 
@@ -81,7 +82,8 @@ class Crossings:
         examined: of `keys_written`: what the sums write was proved or measured to depend on no record.
         hidden: to the variables of metrics: while an eager release runs, which may be any Python, they hold zeros.
         ended: whether the training is told to stop.
-        pay: called with the numbers that a release holds by itself, before it is made: they may have been released.
+        pay: called with what a release reads, before it is made, for all of it may have been released: the variables,
+            and the numbers that it holds by itself.
     """
 
     def __init__(
@@ -92,7 +94,7 @@ class Crossings:
         examined: Set[int] = frozenset(),
         hidden: Callable[[], Iterable[Any]] = lambda: (),
         ended: Callable[[], bool] = lambda: False,
-        pay: Callable[[list[np.ndarray]], None] = lambda numbers: None,
+        pay: Callable[[list[Any], list[np.ndarray]], None] = lambda variables, numbers: None,
     ) -> None:
         self._name, self._kept, self._own, self._examined = name, kept, own, examined
         self._hidden, self._ended, self._pay = hidden, ended, pay
@@ -139,9 +141,12 @@ class Crossings:
         with made_here() as operations:
             yield
         handles = (t for operation in operations for t in operation.inputs if t.dtype == tf.resource)
-        self._read |= {resource_key(outermost(t)) for t in handles}
+        read = {resource_key(outermost(t)) for t in handles}
+        self._read |= read
         self._refuse()
-        self._pay(numbers_held(tf.compat.v1.get_default_graph(), operations))
+        graph = tf.compat.v1.get_default_graph()
+        variables = {resource_key(one.handle): one for one in variables_of(graph)}
+        self._pay([one for key, one in variables.items() if key in read], numbers_held(graph, operations))
 
     def _watched(self) -> list[Any]:
         kept = list(self._kept())
