@@ -70,11 +70,12 @@ def remember(ledger: Ledger, arrays: Iterable[Any], changed: bool | None = False
         arrays: objects that NumPy reads, variables of TensorFlow among them.
         changed: says that something else may have made them of what a training released: then they may be made of
             more than this ledger counts, and whoever else holds them pays, too. Not of what is known otherwise. False:
-            a training ended with them; what it began with, and left as it was, costs nothing still. None: neither.
+            a training ended with them, also with what it left as it was: whether it did tells of the records. None:
+            neither.
     """
     cost, arrays = ledger.copy(), list(arrays)
-    for array, digest in zip(arrays, map(digest_of_noisy, arrays), strict=True):
-        if digest is not None and not (changed is False and _was_left(array, digest)):
+    for digest in map(digest_of_noisy, arrays):
+        if digest is not None:
             if changed is False:
                 _changed.pop(digest, None)
             elif changed and digest not in _released:
@@ -113,11 +114,6 @@ def begin_with(variables: Iterable[Any], loaded: bool = False, but: Collection[b
         late = _seen.setdefault(digest, (bool(_released) or has_begun()) and not loaded)
         if not (late and owes(one)):
             settle(one, digest)
-
-
-def _was_left(array: Any, digest: bytes) -> bool:
-    """Whether a variable holds what it was seen with before anything was released into it, which costs nothing."""
-    return hasattr(array, "assign") and not adds_to(array, digest) and not _is_paid(digest)
 
 
 def _is_paid(digest: bytes) -> bool:

@@ -25,10 +25,10 @@ class Proximal(keras.optimizers.SGD):
             variable.assign(variable - 0.9 * (variable - self.towards()))
 
 
-def trained(inner, loss="mse", **options):
+def trained(inner, loss="mse", epochs=1, callbacks=(), **options):
     model = tfdp.make_private(keras.Sequential([keras.Input((6,)), keras.layers.Dense(2)]))
     model.compile(tfdp.optimizers.ClippedOptimizer(inner, noise_multiplier=1.0), loss, **options)
-    model.fit(X, Y, batch_size=4, verbose=0)
+    model.fit(X, Y, batch_size=4, verbose=0, epochs=epochs, callbacks=list(callbacks))
     return model
 
 
@@ -64,6 +64,43 @@ def test_a_loss_that_reads_by_a_handle_is_no_different(options, teacher):
         return keras.losses.mean_squared_error(y, outputs + tf.reduce_sum(raw(teacher.trainable_variables[0])))
 
     assert trained("sgd", loss, **options).privacy_statement(1e-3).steps == 3 + 3
+
+
+@pytest.mark.parametrize("read", [raw, lambda variable: variable], ids=["handle", "variable"])
+def test_what_it_reads_is_looked_at_in_each_fit(read, teacher):
+    student = trained(Proximal(lambda: read(teacher.trainable_variables[0])))
+    teacher.fit(X, Y, batch_size=4, verbose=0)
+    student.fit(X, Y, batch_size=4, verbose=0)
+    assert student.privacy_statement(1e-3).steps == 3 + 3 + 3 + 3
+
+
+def test_released_numbers_that_a_callback_puts_there_for_an_epoch_count(teacher):
+    beside = tf.Variable(tf.zeros_like(teacher.trainable_variables[0]))
+
+    class Putting(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            beside.assign(teacher.get_weights()[0] if epoch == 1 else tf.zeros_like(beside))
+
+    student = trained(Proximal(lambda: beside), epochs=3, callbacks=[Putting()])
+    assert student.privacy_statement(1e-3).steps == 9 + 3
+
+
+def test_a_callback_that_writes_losses_there_is_reported():
+    beside = tf.Variable(tf.zeros((6, 2)))
+
+    class Writing(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            beside.assign(tf.fill((6, 2), float(logs["loss"])))
+
+    with pytest.warns(UserWarning, match="read 'loss' and then changed what the steps read"):
+        trained(Proximal(lambda: beside), epochs=3, callbacks=[Writing()])
+
+
+def test_quantized_weights_count_as_well(teacher):
+    teacher.quantize("int8")
+    kernel = next(v for v in teacher.weights if v.dtype == "int8")
+    student = trained(Proximal(lambda: 1e-3 * tf.reshape(tf.cast(kernel.value, tf.float32), (6, 2))))
+    assert student.privacy_statement(1e-3).steps == 3 + 3
 
 
 def test_what_it_reads_in_several_steps_at_once_and_trains_on_later_counts(teacher):

@@ -33,6 +33,7 @@ from tfdp_layers.models.earlier import note_of_ordinary
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.proof.metrics import written_by_records
+from tfdp_layers.proof.reads import holds_numbers
 from tfdp_layers.structure import KerasMixin, held_by
 
 
@@ -106,14 +107,14 @@ class Bookkeeping(KerasMixin):
     def _read_by_steps(self) -> tuple[list[Any], list[Any]]:
         """The weights with what the optimizer keeps for them, and what else a step reads, single numbers, too.
 
-        Variables of TensorFlow that hold real numbers: no metrics, and without the learning rate.
+        Variables of TensorFlow that hold numbers as weights do: no metrics, and without the learning rate.
         """
         state, kept = self._privacy, [*map(held_by, self.weights), *self._kept_by_optimizer()]
         beside = [*state.read_by_sums, *state.read_after_noise, *state.read_by_release]
         read = {id(one): one for one in map(held_by, beside)}
         besides = [self.optimizer.inner_optimizer._learning_rate, *written_by_records(self)]
         known = {id(one) for one in (*kept, *map(held_by, besides))}
-        return kept, [one for key, one in read.items() if one.dtype.is_floating and key not in known]
+        return kept, [one for key, one in read.items() if holds_numbers(one.dtype) and key not in known]
 
     def _kept_by_optimizer(self) -> list[Any]:
         """What an optimizer keeps for the weights: momentum and averages, say; no counter, rate or seed."""

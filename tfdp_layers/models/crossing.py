@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfdp_layers.models.accounts import join_accounts, join_copies
 from tfdp_layers.models.fit_arguments import refuse_late_names
 from tfdp_layers.proof.metrics import written_by_records
+from tfdp_layers.proof.reads import holds_numbers
 from tfdp_layers.proof.steering import Crossings
 from tfdp_layers.structure import SEEDS, held_by, variables_held
 
@@ -48,7 +49,10 @@ def pay_for_read(model: Any, variables: list[Any], numbers: list[np.ndarray]) ->
     """
     state = model._privacy
     own = {id(held) for held in map(held_by, [*model.weights, *model.optimizer.variables, *state.read_by_release])}
-    state.read_by_release += [one for one in variables if one.dtype.is_floating and id(held_by(one)) not in own]
+    more = [one for one in variables if holds_numbers(one.dtype) and id(held_by(one)) not in own]
+    state.read_by_release += more
+    if more and state.watch is not None:
+        state.watch.look(anew=True)
     join_accounts(state.account, state.read_by_release, ())
     join_copies(state.account, numbers)
 

@@ -73,9 +73,8 @@ class Watch:
         self._compared: Counter[tuple[int, int]] = Counter()
         self._running: list[Any] = []
         self._since: list[tuple[Any, ...]] = []  # what a hook, or the body of a loop, began with, or was compared with
-        self._reported = self._touched = self._moved = False
+        self._reported = self._touched = self._moved = self._differed = False
         self._stepped: Held | None = None
-        self._differed = False
         self.inside = 0  # in how many of the model's own methods, as evaluate
         self.evaluated: int | None = None  # after how many steps its metrics became those of public data
 
@@ -255,8 +254,9 @@ class Watch:
         if opened is not None and now is not None and opened[-1] != now[-1]:
             self._note(f"The weights changed before the first step, in a callback's set_model say. {CHANGED}")
 
-    def look(self) -> None:
-        """Hooks may have been set by what is no hook."""
+    def look(self, anew: bool = False) -> None:
+        """Hooks may have been set by what is no hook. `anew`: a step, as it is traced, shows that it reads more."""
+        self._look, self._last = (None, None) if anew else (self._look, self._last)
         self._hooks.look()
 
     # A loop of the caller's own, which runs where no callback does: it is watched as one between two of its steps ----

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfdp_layers.proof.metrics import written_by_records
 from tfdp_layers.proof.outside import numbers_held
 from tfdp_layers.proof.proving import prove, resource_key
+from tfdp_layers.proof.reads import variables_of
 from tfdp_layers.proof.report import Report
 from tfdp_layers.proof.specs import flat_specs
 from tfdp_layers.proof.state import written_handles
@@ -56,7 +57,7 @@ def traced_sums(model: Any, x_spec: Any, y_spec: Any, sample_weight_spec: Any = 
 
 def variables_read(traced: Any) -> Any:
     """The variables that `traced_sums` reads: those of a layer that a Lambda hides from Keras among them."""
-    return traced.graph.variables
+    return variables_of(traced.graph)
 
 
 def constants_read(traced: Any) -> list[np.ndarray]:

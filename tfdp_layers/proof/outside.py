@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfdp_layers.proof.called import graph_named, graph_run
 from tfdp_layers.proof.functional import is_functional
-from tfdp_layers.proof.reads import numbers_caught
+from tfdp_layers.proof.reads import holds_numbers, numbers_caught
 from tfdp_layers.proof.untaken import FAKE, reads_untaken
 from tfdp_layers.proof.values import UnknownError
 
@@ -134,5 +134,5 @@ def numbers_held(graph: Any, operations: Iterable[Any] | None = None) -> list[np
         operations: those of the graph whose constants are asked for; all of them if left out.
     """
     asked = _with_called(graph.get_operations() if operations is None else operations)
-    constants = (one.get_attr("value") for one in asked if one.type == "Const" and one.outputs[0].dtype.is_floating)
+    constants = (one.get_attr("value") for one in asked if one.type == "Const" and holds_numbers(one.outputs[0].dtype))
     return [*map(tf.make_ndarray, constants), *numbers_caught(graph)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -11,36 +10,65 @@ import tensorflow as tf
 
 from tfdp_layers.proof.proving import outermost, resource_key
 
-__all__ = ["numbers_caught", "variables_of"]
+__all__ = ["Behind", "holds_numbers", "numbers_caught", "variables_of"]
 
 
-def variables_of(graph: Any) -> Iterator[Any]:
-    """TensorFlow's variables that were seen to be read or written while this graph, or one around it, was traced.
+class Behind:
+    """A variable of which nothing but the handle is known, for whoever looks at what variables hold now."""
 
-    How TensorFlow lists them before a graph is whole is not public; where it does otherwise, `numbers_caught` has what
-    they hold.
+    def __init__(self, handle: Any, dtype: tf.DType, shape: tf.TensorShape) -> None:
+        self.handle, self.dtype, self.shape = handle, dtype, shape
+        self.name = self.path = "a variable of which a step has the handle alone"
+
+    def value(self) -> tf.Tensor:
+        return tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self.dtype)
+
+    def numpy(self) -> np.ndarray:
+        with tf.init_scope():
+            return np.asarray(self.value().numpy())
+
+    def __getitem__(self, place: Any) -> np.ndarray:
+        return np.asarray(self.numpy()[place])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self.numpy(), dtype)
+
+
+def variables_of(graph: Any) -> list[Any]:
+    """TensorFlow's variables that a graph, or one around it, was seen to read or write, and `Behind` its other handles.
+
+    How TensorFlow lists variables before a graph is whole is not public; where it does otherwise, handles are left.
     """
+    found = {resource_key(variable.handle): variable for variable in _watched(graph)}
+    caught = {resource_key(one): one for one in _caught(graph) if one.dtype == tf.resource}
+    return [*found.values(), *(b for key, one in caught.items() if key not in found for b in _behind(one))]
+
+
+def numbers_caught(graph: Any) -> list[np.ndarray]:
+    """The real numbers of eager tensors that a graph caught."""
+    return [np.asarray(one) for one in _caught(graph) if hasattr(one, "numpy") and holds_numbers(one.dtype)]
+
+
+def holds_numbers(dtype: tf.DType) -> bool:
+    """Whether weights are of this type: real numbers, and the whole ones of 8 bits that quantized weights are."""
+    return bool(dtype.is_floating or (dtype.is_integer and dtype.size == 1))
+
+
+def _watched(graph: Any) -> Iterator[Any]:
     while graph is not None:
         yield from getattr(graph, "_watched_variables", ())
         yield from getattr(graph, "variables", ())
         graph = getattr(graph, "outer_graph", None)
 
 
-def numbers_caught(graph: Any) -> list[np.ndarray]:
-    """The real numbers of eager tensors that a graph caught, and of variables of which it has the handle alone."""
-    caught = [outermost(outer) for outer, _ in graph.captures]
-    numbers = [np.asarray(one) for one in caught if hasattr(one, "numpy") and one.dtype.is_floating]
-    known = {resource_key(variable.handle) for variable in variables_of(graph)}
-    handles = (one for one in caught if one.dtype == tf.resource and resource_key(one) not in known)
-    return [*numbers, *(number for handle in handles for number in _behind(handle))]
+def _caught(graph: Any) -> Iterable[Any]:
+    return (outermost(outer) for outer, _ in graph.captures)
 
 
-def _behind(handle: Any) -> list[np.ndarray]:
-    """The real numbers of the variable with this handle; none of what is no such variable."""
+def _behind(handle: Any) -> list[Behind]:
+    """The variable with this handle; none for what is no such variable, or one without numbers."""
     data = getattr(handle, "_handle_data", None)
-    dtypes = [tf.dtypes.as_dtype(one.dtype) for one in data.shape_and_type] if data is not None and data.is_set else []
-    if tf.is_symbolic_tensor(handle) or len(dtypes) != 1 or not dtypes[0].is_floating:
+    held = list(data.shape_and_type) if data is not None and data.is_set else []
+    if tf.is_symbolic_tensor(handle) or len(held) != 1 or not holds_numbers(tf.dtypes.as_dtype(held[0].dtype)):
         return []
-    with tf.init_scope(), contextlib.suppress(tf.errors.OpError):
-        return [tf.raw_ops.ReadVariableOp(resource=handle, dtype=dtypes[0]).numpy()]
-    return []
+    return [Behind(handle, tf.dtypes.as_dtype(held[0].dtype), tf.TensorShape(held[0].shape))]

@@ -50,7 +50,7 @@ def refuse_steered(model: Any, written: Iterable[Any]) -> tuple[list[Any], list[
     own = [handle for v in model.optimizer.variables for handle in handles_of(v)]
     if any(resource_key(handle_of(v)) in private for v in [*read, *own]):
         raise steered(model.name)
-    return list(graph.variables), numbers_held(graph)
+    return variables_of(graph), numbers_held(graph)
 
 
 def steered(name: str) -> ValueError:
