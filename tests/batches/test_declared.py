@@ -1,5 +1,6 @@
 """Pipelines whose sampling is declared: the same batches, or a refusal."""
 
+import warnings
 from itertools import islice
 from typing import Any
 
@@ -180,3 +181,39 @@ def test_a_pipeline_that_cannot_be_as_declared_is_refused(dataset: Any, sampling
 def test_what_draws_for_itself_cannot_be_declared_otherwise() -> None:
     with pytest.raises(ValueError, match="its own sampling"):
         declare_sampling(PrivateBatches(numbered(), sampling=Partition(8)), Poisson(8), examples=RECORDS)
+
+
+ALL = tf.data.Dataset.from_tensor_slices((np.ones((40, 2)), np.ones(40)))
+CUT = {
+    "shuffled batches as Poisson": (lambda: ALL.shuffle(40).batch(8).repeat(), Poisson(8), "no such draw"),
+    "of another size": (
+        lambda: ALL.shuffle(40).repeat().batch(16),
+        Poisson(8),
+        r"\.batch\(16\) cuts .*Partition\(16\)",
+    ),
+    "as fixed draws": (lambda: ALL.shuffle(40).batch(8).map(lambda x, y: (x, y)), FixedSize(8), "no such draw"),
+    "a partition of another size": (lambda: ALL.batch(5), Partition(8), r"\.batch\(5\): .*Declare Partition\(5\)"),
+    "records that come twice": (
+        lambda: ALL.take(20).repeat(2).shuffle(40).batch(8),
+        Partition(8),
+        "each several times",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_batches_that_are_seen_not_to_be_those_declared_bring_one_warning(name: str) -> None:
+    dataset, sampling, message = CUT[name]
+    examples = 64 if name == "a partition of another size" else 40
+    with pytest.warns(UserWarning, match=f"is declared as .*{message}") as caught:
+        declare_sampling(dataset(), sampling, examples=examples)
+    assert len(caught) == 1
+
+
+def test_those_that_may_be_bring_none() -> None:
+    chance = ALL.filter(lambda x, y: tf.random.uniform([]) < 0.2).batch(40).repeat()
+    first = ALL.shuffle(40).batch(8).take(1).repeat()
+    for batches, sampling in ((chance, Poisson(8)), (first, FixedSize(8)), (ALL.shuffle(40).batch(8), Partition(8))):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            declare_sampling(batches, sampling, examples=40)

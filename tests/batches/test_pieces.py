@@ -33,7 +33,7 @@ SIZES = {
     "of one": (ROWS.batch(1), 1),
     "taken apart": (ROWS.batch(4).unbatch(), 1),
     "taken apart by a flat map": (BATCHES.flat_map(lambda x, y: Data.from_tensor_slices((x, y))), 1),
-    "windows": (Data.from_tensor_slices(X).window(4).flat_map(lambda rows: rows.batch(4)), 1),
+    "windows": (Data.from_tensor_slices(X).window(4).flat_map(lambda rows: rows.batch(4)), 4),
     "turns are drawn in batches": (Data.sample_from_datasets([ROWS.take(9), ROWS.skip(9)]), 1),
     "single records": (ROWS.map(lambda x, y: (x, y)), 1),
     "Grain, single records": (grain_like.Shuffle(GRAIN), 1),

@@ -63,7 +63,9 @@ OUT = {
     "a filter": lambda: beside(IMAGES.filter(light), LABELS),
     "a filter of the labels": lambda: beside(IMAGES, LABELS.filter(light)),
     "two filters": lambda: beside(IMAGES.filter(light), LABELS.filter(light)),
-    "in one of three": lambda: beside(IMAGES, LABELS, Data.from_tensor_slices(X).filter(light).map(lambda x: 2.0 * x)),
+    "in one of three": lambda: beside(
+        IMAGES, LABELS, Data.from_tensor_slices(X + 1.0).filter(light).map(lambda x: 2.0 * x)
+    ),
     "errors": lambda: beside(IMAGES.map(checked).ignore_errors(), LABELS),
     "equal ones": lambda: beside(Data.from_tensor_slices(np.arange(60) // 2).unique(), LABELS),
     "a shuffle": lambda: beside(IMAGES.shuffle(60), LABELS),

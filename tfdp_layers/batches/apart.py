@@ -11,9 +11,20 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfdp_layers.batches.effects import arguments, arguments_of
+from tfdp_layers.batches.pieces import elements_of
 from tfdp_layers.batches.steps import operations
 
-__all__ = ["Rows", "have_rows", "is_batched", "parts_of", "rows_in", "sliced", "sliced_within"]
+__all__ = [
+    "Rows",
+    "have_rows",
+    "is_batched",
+    "may_be_batches",
+    "parts_of",
+    "rows_in",
+    "sliced",
+    "sliced_within",
+    "wholes",
+]
 
 
 class Rows(NamedTuple):
@@ -44,6 +55,11 @@ def sliced(graph: Any) -> list[Any]:
     return [one for each in graph.get_operations() if each.type == "TensorSliceDataset" for one in each.inputs]
 
 
+def wholes(graph: Any) -> list[Any]:
+    """What its flat map hands on as one element, as `Dataset.from_tensors` in its function does."""
+    return [one for each in graph.get_operations() if each.type == "TensorDataset" for one in each.inputs]
+
+
 def sliced_within(dataset: Any) -> bool:
     """Whether functions that its flat map calls take batches apart, or what may be such: these are not followed."""
     if not have_rows(dataset._inputs()[0]):
@@ -61,10 +77,32 @@ def have_rows(dataset: Any) -> bool:
 
 def is_batched(dataset: Any) -> bool:
     """Whether its elements are batches for certain: one record may have several parts, too, which a flat map gives."""
-    name = type(dataset).__name__
-    if "Batch" in name or any(kind in name for kind in ("Unbatch", "FlatMap", "Interleave")):
-        return "Batch" in name and "Unbatch" not in name
-    return any(map(is_batched, dataset._inputs()))
+    return elements_of(dataset) != 1
+
+
+def may_be_batches(source: Any, graph: Any) -> set[str]:
+    """The names of the arguments of a flat map's function that may hold one record in each row, as in `rows_in`."""
+    specs = tf.nest.flatten(source.element_spec)
+    given = [one for one in arguments(graph) if one.dtype != tf.variant]
+    ranked = [one for one in given if one.shape.rank != 0]
+    if is_batched(source):
+        return {one.name for one in ranked}
+    if not all(isinstance(one, tf.TensorSpec) and one.shape.rank is not None for one in specs):
+        return set()
+    counts = _counts(ranked)
+    found = [members for count in counts for members, several in [_members(ranked, count, len(specs))] if several]
+    return {one.name for members in found for one in members}
+
+
+def _counts(ranked: Sequence[Any]) -> set[int | None]:
+    return {one.shape[0] for one in ranked} - {None} or {None}
+
+
+def _members(ranked: Sequence[Any], count: int | None, parts: int) -> tuple[list[Any], bool]:
+    """The components that have so many rows, and whether these may be records: beside plain numbers several must."""
+    members = [one for one in ranked if one.shape[0] in (None, count)]
+    alike = len(members) == len(ranked) or sum(one.shape[0] == count for one in members) > 1
+    return members, alike and not (len(ranked) < parts and len(members) == 1)
 
 
 def rows_in(source: Any, graph: Any) -> Iterator[Rows]:
@@ -79,10 +117,8 @@ def rows_in(source: Any, graph: Any) -> Iterator[Rows]:
         return
     ranked = [one for one in arguments(graph) if one.shape.rank]
     plain = len(ranked) < len(specs)
-    for count in {one.shape[0] for one in ranked} - {None} or {None}:
-        members = [one for one in ranked if one.shape[0] in (None, count)]
-        alike = len(members) == len(ranked) or sum(one.shape[0] == count for one in members) > 1
-        several = alike and not (plain and len(members) == 1)
+    for count in _counts(ranked):
+        members, several = _members(ranked, count, len(specs))
         others = {one.name for one in ranked} - {one.name for one in members}
         made, beside = [], False
         for i, one in enumerate(sliced(graph)):

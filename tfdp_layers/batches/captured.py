@@ -9,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting.sketch import sketch_of
-from tfdp_layers.batches.readings import FEWEST, Held, Reading, Row, readings_of, takes_a_row
+from tfdp_layers.batches.origins import FEWEST
+from tfdp_layers.batches.readings import Held, Reading, Row, readings_of, takes_a_row
 from tfdp_layers.batches.steps import READERS, below, graphs_of, kind, steps
 from tfdp_layers.caller import warn
 

@@ -78,8 +78,12 @@ def _taken_within(step: Any, what: str) -> str:
             continue
         if what == "GroupByWindow":
             return f".{verb.lower()} in the groups of .group_by_window"
+        if verb == "Shard":
+            if number(one, "_index") is not None:  # else the element says which one, and others say the rest
+                return ".shard that counts places, in a function of it: one record more moves all behind it"
+            continue
         placed = next((each for each in map(kind, _until_read(one)) if each in _PLACING), "")
-        if placed and verb != "Shard":
+        if placed:
             return f".{verb.lower()} behind {_called(placed)}, in a function of it"
     return ""
 

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfdp_layers.batches.base import LONGEST_IN_ANY_ORDER, Batches
 from tfdp_layers.batches.captured import warn_of_captured
+from tfdp_layers.batches.cut import warn_of_cut
 from tfdp_layers.batches.generators import generated
 from tfdp_layers.batches.mixing import warn_of_mixing
 from tfdp_layers.batches.passes import refuse_moving_order, same_passes
@@ -53,6 +54,7 @@ class DeclaredBatches(Batches):
         if isinstance(dataset, tf.data.Dataset):
             warn_of_mixing(dataset)
             warn_of_captured(dataset, self.examples, draws=True)
+            warn_of_cut(dataset, self.sampling)
         self.pipeline = weakref.ref(dataset) if hasattr(dataset, "__weakref__") else None
         self._dataset = self._endless(dataset)
         self._check_elements(self._dataset.element_spec)
@@ -157,9 +159,10 @@ def declare_sampling(dataset: Any, sampling: Sampling, *, examples: int) -> Decl
     Shapes: `dataset` is a tf.data.Dataset, or another iterable, of batches (x, y) or (x, y, sample_weight), each
     (rows, ...), structures of them allowed; weights (rows,). A finite one is repeated.
     Units: records; `examples` is a public declared constant.
-    Guarantee: the caller's. Nothing here can check it, and the privacy statement says that it was declared. Shuffling
-    is not Poisson sampling: declare `dataset.shuffle(examples).batch(b)` as `Partition(b)`, and with
-    reshuffle_each_iteration=False as `Cyclic(b)`, whose passes are compared as far as can be.
+    Guarantee: the caller's. Nothing here can check it, and the privacy statement says that it was declared; where
+    `.batch` is seen to cut batches other than the declared ones, a warning says so. Shuffling is not Poisson sampling:
+    declare `dataset.shuffle(examples).batch(b)` as `Partition(b)`, and with reshuffle_each_iteration=False as
+    `Cyclic(b)`, whose passes are compared as far as can be.
     Raises: ValueError if the elements are not batches, or, for `Partition` and `Cyclic`, are not known to be
     ceil(examples / b) an epoch; for `Cyclic` also where the order is seen to change, or to depend on the records.
     Source: Chua et al. 2024, arXiv:2403.17673 (shuffled batches accounted as Poisson).

@@ -56,13 +56,14 @@ def followed(
 ) -> Report:
     """What is proved of the rows of a graph's outputs, for this number of records, or for any.
 
-    That a flat map hands them to `Dataset.from_tensor_slices` is no write: it gives one row after the other.
+    That a flat map hands them to `Dataset.from_tensor_slices` is no write: it gives one row after the other. What data
+    sets in it do with these is looked at by itself (see `inner`).
 
     Args:
         among: the arguments that hold the records; all if left out.
     """
     report = examined(graph, among, outputs(graph), (), (), row_by_row, fixed=records)
-    return dataclasses.replace(report, writes=tuple(one for one in report.writes if one.type != "TensorSliceDataset"))
+    return dataclasses.replace(report, writes=tuple(one for one in report.writes if "Dataset" not in one.type))
 
 
 def records_of(spec: Any) -> int | None:

@@ -9,9 +9,19 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfdp_layers.accounting.wording import AS_SO_MANY
-from tfdp_layers.batches.apart import have_rows, is_batched, parts_of, rows_in, sliced, sliced_within
+from tfdp_layers.batches.apart import (
+    have_rows,
+    is_batched,
+    may_be_batches,
+    parts_of,
+    rows_in,
+    sliced,
+    sliced_within,
+    wholes,
+)
 from tfdp_layers.batches.effects import keeps_elsewhere, keeps_records, keeps_within
 from tfdp_layers.batches.fixed import followed, is_written, looked_at, records_of
+from tfdp_layers.batches.inner import Made, made_within
 from tfdp_layers.batches.padding import pads_to_longest
 from tfdp_layers.batches.repeats import is_one_number
 from tfdp_layers.batches.steps import below, graphs_of
@@ -58,6 +68,11 @@ _PARTS = (
     " unit_ids=...). Random changes of a record belong into layers of the model, with views=k. Where no element is one"
     " person's, nothing is lost."
 )
+_IN = (
+    " Let a flat map read the file, or take the rows of the array, that its element names, and put other steps behind"
+    " it, where they are followed: files.interleave(tf.data.TFRecordDataset).map(...) (docs/data.md)."
+)
+_DOUBTED = {"windows": _WHOSE, "again": _PARTS}
 _OF_A_PERSON = (_WHOSE, _PARTS)
 """What ids of people settle."""
 
@@ -79,7 +94,8 @@ class Meeting(NamedTuple):
 def refuse_mixing(dataset: tf.data.Dataset, whose: bool = False) -> None:
     """Looks at what a pipeline of single records does before these are drawn; warns where that cannot be told.
 
-    What Python code in it does (generators, `py_function`) is not seen, nor all that flat maps make of elements.
+    What Python code in it does (generators, `py_function`) is not seen, nor all that flat maps make of an element which
+    is taken for one record.
 
     Args:
         whose: whether ids say whose each record is: windows may then overlap, and an element become several records.
@@ -131,8 +147,9 @@ def _meetings(dataset: tf.data.Dataset, depth: int, loose: bool) -> Iterator[Mee
     name, inputs = type(dataset).__name__, list(dataset._inputs())
     graphs, flat = graphs_of(dataset), "FlatMap" in name or "Interleave" in name
     slices = [one for graph in graphs for one in sliced(graph)]
+    made = _made_by(dataset) if flat or "GroupBy" in name else None
     for graph in graphs:
-        yield from _of_graph(graph, flat)
+        yield from _of_graph(graph, made is not None)
     if "Scan" in name and not is_one_number(inputs[0]):
         yield Meeting(True, ".scan (also in rejection_resample) passes on a state from record to record")
     elif "TakeWhile" in name:
@@ -143,6 +160,8 @@ def _meetings(dataset: tf.data.Dataset, depth: int, loose: bool) -> Iterator[Mee
         yield Meeting(True, "a filter keeps or drops whole batches, so whether a record stays depends on others")
     elif slices and hasattr(dataset, "_map_func") and (flat or not depth):
         yield from _of_parts(inputs[0], dataset._map_func)
+    elif depth and flat and made is not None and made.is_whole:
+        yield from _of_function(inputs[0], dataset._map_func, wholes)  # type: ignore[attr-defined]
     elif depth and "Map" in name and not flat:
         yield from _of_function(inputs[0], dataset._map_func)  # type: ignore[attr-defined]
         if depth > 1:
@@ -152,20 +171,48 @@ def _meetings(dataset: tf.data.Dataset, depth: int, loose: bool) -> Iterator[Mee
             yield Meeting(certain, _CROSSED)
         else:
             yield from _of_branches(inputs, loose)
+    if made is not None:
+        yield from _of_made(made, depth)
     if flat or slices:
         yield from _of_pieces(inputs[0], dataset, graphs)
     if isinstance(found := _windows(dataset), str):
         yield Meeting(False, found, _WHOSE)
     if depth and pads_to_longest(dataset, graphs):
         yield Meeting(False, "records are padded to the longest of their batch, whose length all get", _LENGTH)
-    if "Unbatch" in name or slices:
-        depth += 1
-    elif "Batch" in name:
-        depth = max(0, depth - 1)
-    elif flat or "Window" in name:
-        depth = 0
+    depth = _below(dataset, depth, made, bool(slices))
     for one in inputs:
         yield from _meetings(one, depth, loose)
+
+
+def _made_by(dataset: Any) -> Made:
+    """What a flat map, or groups, make of their elements."""
+    source = dataset._inputs()[0]
+    return made_within(dataset, {name for graph in graphs_of(dataset) for name in may_be_batches(source, graph)})
+
+
+def _below(dataset: Any, depth: int, made: Made | None, slices: bool) -> int:
+    """How many axes of the elements of a step's source are taken apart, where so many of its own are."""
+    name, grouped = type(dataset).__name__, made is not None and made.size != 1
+    rows = made is not None and "count" in made.kinds and is_batched(dataset._inputs()[0])
+    if "Unbatch" in name or slices or rows:
+        return max(0, depth + 1 - grouped)
+    if made is None:
+        return max(0, depth - 1) if "Batch" in name else depth
+    whole = made.is_whole or "window" in made.kinds
+    return max(0, depth - grouped) if whole else 0
+
+
+def _of_made(made: Made, depth: int) -> Iterator[Meeting]:
+    """What is not known to keep records apart in the data sets that a function makes."""
+    for one in made.doubts:
+        yield Meeting(
+            False, f"a function of a flat map, an interleave or groups {one.reason}", _DOUBTED.get(one.of, _IN)
+        )
+    for one in made.zips:
+        if crossing(below(one)) is not None:
+            yield Meeting(False, f"in a function of a flat map, an interleave or groups {_CROSSED}")
+    if depth and made.is_whole and not made.direct:
+        yield Meeting(False, "functions on batches within its functions (a flat map, a group) are not followed")
 
 
 def _windows(dataset: Any) -> str | None:
@@ -188,11 +235,11 @@ def _windows(dataset: Any) -> str | None:
     )
 
 
-def _of_graph(graph: Any, flat: bool) -> Iterator[Meeting]:
+def _of_graph(graph: Any, looked_into: bool) -> Iterator[Meeting]:
     """What shows in a function whatever its elements are.
 
     Args:
-        flat: whether it gives data sets, which may read others (a shard of each, say).
+        looked_into: whether it gives data sets, which are followed by themselves; see `_of_made`.
     """
     types = {one.type for one in graph.get_operations()}
     if keeps_records(graph):
@@ -206,7 +253,7 @@ def _of_graph(graph: Any, flat: bool) -> Iterator[Meeting]:
         if one.type == "ZipDataset":
             yield from _of_branches(below(one), loose=False)
     reads = any(outer.dtype == tf.variant for outer, _ in graph.captures)
-    if "ReduceDataset" in types or (reads and not (flat and types.isdisjoint(_MAPPING))):
+    if "ReduceDataset" in types or (reads and not looked_into):
         yield Meeting(False, "a function of it reads another data set, perhaps all records of it")
     if "UnbatchDataset" in types or (types.intersection(_BATCHING) and types.intersection(_MAPPING)):
         yield Meeting(False, "functions on batches within its functions (a flat map, a group) are not followed")

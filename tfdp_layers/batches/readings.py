@@ -8,16 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.batches.origins import FEWEST
 from tfdp_layers.batches.repeats import shared_of
-from tfdp_layers.batches.steps import READERS, below, distances, graphs_of, kind, number
+from tfdp_layers.batches.steps import READERS, below, distances, given, graphs_of, kind, number
 from tfdp_layers.proof.called import graph_named
 from tfdp_layers.proof.outside import called_by
 from tfdp_layers.proof.values import UnknownError
 
-__all__ = ["FEWEST", "PLACE", "Held", "Reading", "Row", "readings_of", "takes_a_row"]
+__all__ = ["PLACE", "Held", "Reading", "Row", "readings_of", "takes_a_row", "takes_own_rows"]
 
-FEWEST = 8
-"""Rows that are compared with those of records."""
 PLACE = "place"
 """In the stead of an argument: how many elements there were before this one."""
 _SAME = ("Identity", "Cast", "ReadVariableOp")
@@ -290,6 +289,19 @@ def takes_a_row(operation: Any) -> bool:
     return operation.type in ("Gather", "GatherNd", "ResourceGather", "ResourceGatherNd")
 
 
+def takes_own_rows(graph: Any, array: Any) -> bool:
+    """Whether a function on numbers takes of this input the row alone that its element names."""
+    own = {graph.inputs[0].name: Row(graph.inputs[0].name)}
+    held = {array.name: Held(array.name, array, tuple(array.shape))} if array.shape.rank else {}
+    found = [one for one in _read(graph, own, held) if one.held.key == array.name]
+    whole = any(held[one.name].key == array.name for one in graph.outputs if one.name in held)
+    return bool(found) and not whole and all(map(_is_own_row, found))
+
+
+def _is_own_row(one: Reading) -> bool:
+    return one.first is not None and one.first.is_own and takes_a_row(one.operation)
+
+
 def _within(operation: Any, names: list[str], own: dict[str, Row], held: dict[str, Held]) -> Iterator[Reading]:
     """What functions read that an operation calls: elements, if any, and then its own last inputs."""
     try:
@@ -297,11 +309,12 @@ def _within(operation: Any, names: list[str], own: dict[str, Row], held: dict[st
     except UnknownError:
         return
     for graph in graphs:
-        given = dict(zip(reversed([one.name for one in graph.inputs]), reversed(operation.inputs), strict=False))
-        arguments = [one.name for one in graph.inputs if one.name not in given or given[one.name].dtype == tf.variant]
-        inner_own = {name: own[one.name] for name, one in given.items() if one.name in own}
+        caught = given(operation, "other_arguments") if "Dataset" in operation.type else operation.inputs
+        handed = dict(zip(reversed([one.name for one in graph.inputs]), reversed(caught), strict=False))
+        arguments = [one.name for one in graph.inputs if one.name not in handed or handed[one.name].dtype == tf.variant]
+        inner_own = {name: own[one.name] for name, one in handed.items() if one.name in own}
         inner_own |= {name: Row((graph, name)) for name in arguments}
-        inner = {name: held[one.name] for name, one in given.items() if one.name in held}
+        inner = {name: held[one.name] for name, one in handed.items() if one.name in held}
         yield from _read(graph, inner_own, inner)
         if len(graph.outputs) == len(operation.outputs):
             pairs = zip(operation.outputs, graph.outputs, strict=True)

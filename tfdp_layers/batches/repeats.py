@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting.wording import AS_SO_MANY
+from tfdp_layers.batches.contents import contents_of
 from tfdp_layers.batches.steps import READERS, below, identity, is_grain, kind
 from tfdp_layers.caller import warn
 
@@ -84,7 +85,16 @@ def _held_by(dataset: Any) -> tuple[dict[Hashable, bool], bool]:
         held |= {key: mine or held.get(key, False) for key, mine in one.items()}
     if any(one in name for one in _CHANGING) and "Directed" not in name:
         held = dict.fromkeys(held, False)
-    return held | {identity(dataset): True}, twice
+    return held | dict.fromkeys(_all_of(dataset), True), twice
+
+
+def _all_of(dataset: Any) -> set[Hashable]:
+    """What two steps share that give the same records: sources that were made of the same arrays, or read one file."""
+    if below(dataset) and not hasattr(dataset, "_filenames"):
+        return {identity(dataset)}
+    own, *others = contents_of(dataset)
+    files = {one for one in others if isinstance(one, tuple) and one[0] == "file"}
+    return {own, *files, *([tuple(others)] if others and not files else [])}
 
 
 def is_one_thing(dataset: tf.data.Dataset) -> bool:

@@ -81,7 +81,7 @@ def records(
         store.moved = moved
         warn_of_frozen(source, named)
         warn_of_captured(source, len(store), store.inputs(), whose=unit_ids is not None)
-        warn_of_batched(source)
+        warn_of_batched(source, whose=unit_ids is not None)
         warn_of_choice(source)
         return store if named is not None else owned(store, unit_ids)
     if cache is not None:

@@ -14,6 +14,7 @@ __all__ = [
     "READERS",
     "below",
     "distances",
+    "given",
     "graphs_of",
     "identity",
     "is_count",
@@ -93,9 +94,24 @@ def identity(step: Any) -> Hashable:
 
 
 def number(step: Any, name: str) -> Any:
-    """The value that a step keeps by this name, a tensor or not; None where it has none, or it is not known."""
-    held = getattr(step, name, None)
+    """The value that a step keeps by this name, a tensor or not; None where it has none, or it is not known.
+
+    Operations have it by the same name, without the first underscore.
+    """
+    held = next(iter(given(step, name[1:])), None) if isinstance(step, tf.Operation) else getattr(step, name, None)
     return tf.get_static_value(held) if isinstance(held, tf.Tensor) else held
+
+
+def given(operation: Any, name: str) -> list[Any]:
+    """The inputs of an operation that are one of its arguments, "other_arguments" say: what its function holds."""
+    place = 0
+    for one in operation.op_def.input_arg:
+        size = operation.get_attr(one.number_attr) if one.number_attr else 1
+        size = len(operation.get_attr(one.type_list_attr)) if one.type_list_attr else size
+        if one.name == name:
+            return list(operation.inputs[place : place + size])
+        place += size
+    return []
 
 
 def distances(step: Any) -> list[tuple[int, int] | None]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Hashable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfdp_layers.batches.contents import contents_of, have_rows_in_common
 from tfdp_layers.batches.pieces import elements_of
 from tfdp_layers.batches.places import moves
-from tfdp_layers.batches.steps import below, kind, kind_of, number, operations, steps
+from tfdp_layers.batches.steps import READERS, below, kind, kind_of, number, operations, steps
+from tfdp_layers.proof.called import graph_named
+from tfdp_layers.proof.outside import called_by
+from tfdp_layers.proof.values import UnknownError
 
 __all__ = ["crossing", "out_of_step"]
 
@@ -32,13 +37,18 @@ _LEAVING = {
     "Unique": ".unique",
 }
 """Steps that leave out elements by what these hold."""
-_APART = ("FlatMap", "Interleave", "ParallelInterleave")
+_APART, _FLAT = ("FlatMap", "Interleave", "ParallelInterleave"), "flat map"
 _COUNTED = {"Range": (0, 1, 2), "Repeat": (1,), "Take": (1,), "Skip": (1,), "TensorSlice": ()}
 """Operations in the functions of flat maps, and which of their inputs say how many elements they give."""
 
 
 def crossing(branches: list[Any]) -> bool | None:
-    """Whether branches of one source give its records in different orders; None where they do not.
+    """Whether branches of one source give its records in different orders; None where they do not, as far as is seen.
+
+    Two sources that were made of one array, or read one file, are one.
+
+    Args:
+        branches: of a zip, data sets of tf.data, or operations in a function that make such.
 
     Returns: True where that is certain.
     """
@@ -48,8 +58,13 @@ def crossing(branches: list[Any]) -> bool | None:
             ways = [ways for each in (one, other) for ways in each[key].ways]
             if len(set(ways)) == 1 and all("?" not in part for part in ways[0]) and not _is_shuffled(one[key].dataset):
                 continue
-            return not all(any("?" in part and "Shuffle" not in part for part in way) for way in ways)
-    return None
+            return not all(any(map(_is_open, way)) for way in ways)
+    return False if have_rows_in_common(branches) else None
+
+
+def _is_open(moved: tuple[Any, ...]) -> bool:
+    """Whether the elements may be at the same places all the same."""
+    return moved[0] == _FLAT or ("?" in moved and "Shuffle" not in moved)
 
 
 def out_of_step(branches: list[Any], loose: bool = False) -> str:
@@ -57,7 +72,7 @@ def out_of_step(branches: list[Any], loose: bool = False) -> str:
 
     Branches without records (counts, random numbers, one thing again and again) may stand beside any others. Shuffles
     of one seed, interleaves of one shape, and steps below all branches move the elements of all alike. What flat maps
-    read besides (a data set that they hold) is not seen, nor what Python code does.
+    read besides (a data set that they hold) is not seen here (see `inner`), nor what Python code does.
 
     Args:
         branches: of a zip, data sets of tf.data, or operations in a function that make such.
@@ -136,38 +151,75 @@ class _Below(NamedTuple):
 
     dataset: Any
     ways: set[tuple[Any, ...]]
-    above: set[int]
+    above: set[Hashable]
 
 
-def _below(dataset: Any) -> dict[int, _Below]:
-    found: dict[int, _Below] = {}
+def _below(dataset: Any) -> dict[Hashable, _Below]:
+    found: dict[Hashable, _Below] = {}
 
-    def walk(one: Any, way: tuple[Any, ...], above: frozenset[int]) -> None:
-        node = found.setdefault(id(one), _Below(one, set(), set()))
-        node.ways.add(way)
-        node.above.update(above)
-        name = type(one).__name__
-        if "Repeat" in name and all("TensorDataset" in type(each).__name__ for each in one._inputs()):
+    def walk(one: Any, way: tuple[Any, ...], above: frozenset[Hashable]) -> None:
+        inputs = below(one) if isinstance(one, tf.Operation) else one._inputs()
+        keys = {_own(one), *(contents_of(one) if not inputs else ())}
+        for key in keys:
+            node = found.setdefault(key, _Below(one, set(), set()))
+            node.ways.add(way)
+            node.above.update(above)
+        what = kind(one)
+        if "Repeat" in what and all(kind(each) == "Tensor" for each in inputs):
             return  # one thing beside all others: what windows are cut from, say
-        for each in one._inputs():
-            walk(each, way + _moved(one, name), above | {id(one)})
+        for each in inputs:
+            walk(each, way + _moved(one, what), above | keys)
 
     walk(dataset, (), frozenset())
     return found
 
 
-def _moved(dataset: Any, name: str) -> tuple[Any, ...]:
+def _own(step: Any) -> Hashable:
+    return step.name if isinstance(step, tf.Operation) else id(step)
+
+
+def _moved(step: Any, what: str) -> tuple[Any, ...]:
     """Where a data set moves the elements of its input to; with "?" where that is not known."""
     for part, numbers in _BY_NUMBERS.items():
-        if part in name and "TakeWhile" not in name:
-            known = [number(dataset, one) for one in numbers]
-            return ((part, "?", id(dataset)),) if any(one is None for one in known) else ((part, *map(int, known)),)
-    if any(part in name for part in _IN_PLACE) and "FlatMap" not in name:
+        if part in what and what != "TakeWhile":
+            known = [number(step, one) for one in numbers]
+            return ((part, "?", _own(step)),) if any(one is None for one in known) else ((part, *map(int, known)),)
+    if what in _APART:
+        return ((_FLAT, *_within(step)),)
+    if what in READERS:
+        return ((what, int(number(step, "_num_parallel_reads") or 0)),)
+    if any(part in what for part in (*_IN_PLACE, "Identity")):
         return ()
-    return (("Shuffle" if "Shuffle" in name else name, "?", id(dataset)),)
+    return (("Shuffle" if "Shuffle" in what else what, "?", _own(step)),)
+
+
+def _within(step: Any) -> tuple[Hashable, ...]:
+    """What a flat map does to places, as far as that is seen: two that do the same move elements alike."""
+    turns = [number(step, one) for one in ("_cycle_length", "_block_length")]
+    found: list[Hashable] = [tuple(int(one) for one in turns if one is not None)]
+    for made, one in _inside(step):
+        what = kind_of(made)
+        if what == made or any(part in what for part in _IN_PLACE):
+            continue
+        numbers = next((names for part, names in _BY_NUMBERS.items() if part in what), ())
+        known = [None if one is None else number(one, each) for each in numbers]
+        if "Shuffle" in what or any(each is None for each in known):
+            return ("?", _own(step))
+        found.append((what, *(int(each) for each in known if each is not None)))
+    return tuple(found)
+
+
+def _inside(step: Any) -> Iterator[tuple[str, Any]]:
+    """The operations in the functions of a step, or of an operation that makes a data set."""
+    if not isinstance(step, tf.Operation):
+        yield from operations(step)
+        return
+    with contextlib.suppress(UnknownError):
+        for name in called_by(step):
+            yield from ((one.type, one) for one in graph_named(step.graph, name).get_operations())
 
 
 def _is_shuffled(dataset: Any) -> bool:
     """Whether its order is another one in each of two branches."""
     again = getattr(dataset, "_reshuffle_each_iteration", None) is not False
-    return ("Shuffle" in type(dataset).__name__ and again) or any(map(_is_shuffled, dataset._inputs()))
+    return ("Shuffle" in kind(dataset) and again) or any(map(_is_shuffled, below(dataset)))
