@@ -175,3 +175,37 @@ def test_sources_of_one_array_come_twice():
     assert repeats(LINES("a").concatenate(LINES(["b", "a"])))
     assert not repeats(LINES("a").concatenate(LINES("b")))
     assert not repeats(Data.from_tensor_slices((X[:30], Y[:30])).concatenate(Data.from_tensor_slices((X[30:], Y[30:]))))
+
+
+MEAN = Data.from_tensors(X).map(lambda rows: tf.reduce_mean(rows, 0))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: Data.range(4).interleave(
+            lambda k: ROWS.map(lambda x, y: (x - MEAN.get_single_element(), y)).shard(4, k)
+        ),
+        lambda: ROWS.flat_map(lambda x, y: Data.from_tensors((x - MEAN.get_single_element(), y))),
+        lambda: ROWS.group_by_window(
+            lambda x, y: tf.cast(x[0] > MEAN.get_single_element()[0], tf.int64), lambda key, rows: rows, window_size=60
+        ),
+        lambda: ROWS.batch(20).flat_map(
+            lambda x, y: Data.zip((Data.from_tensor_slices(x), Data.from_tensor_slices(y).skip(1)))
+        ),
+        lambda: Data.zip(
+            tuple(
+                NAMES.interleave(lambda name: FILES(name), num_parallel_calls=2, deterministic=False) for _ in range(2)
+            )
+        ),
+    ],
+    ids=[
+        "a shard of changed rows",
+        "one element of a held set",
+        "the key of groups",
+        "the next row of a batch",
+        "two at once",
+    ],
+)
+def test_what_was_said_before_data_sets_in_functions_were_followed_is_said_still(made):
+    assert [*meetings(made(), batched=False)]

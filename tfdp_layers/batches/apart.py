@@ -77,7 +77,15 @@ def have_rows(dataset: Any) -> bool:
 
 def is_batched(dataset: Any) -> bool:
     """Whether its elements are batches for certain: one record may have several parts, too, which a flat map gives."""
-    return elements_of(dataset) != 1
+    return elements_of(dataset) != 1 or _are_cut(dataset)
+
+
+def _are_cut(dataset: Any) -> bool:
+    """Whether a step cuts batches that nothing takes apart further on, also into groups of them."""
+    name = type(dataset).__name__
+    if "Batch" in name or any(kind in name for kind in ("Unbatch", "FlatMap", "Interleave")):
+        return "Batch" in name and "Unbatch" not in name
+    return any(map(_are_cut, dataset._inputs()))
 
 
 def may_be_batches(source: Any, graph: Any) -> set[str]:

@@ -65,7 +65,8 @@ def have_rows_in_common(branches: list[Any]) -> bool:
     Rows that are equal at the same places stand beside themselves.
     """
     arrays = [[one for step in steps(branch) if not below(step) for one in _arrays(step)] for branch in branches]
-    pairs = ((a, b) for k, some in enumerate(arrays) for others in arrays[:k] for a in some for b in others)
+    each = [list({id(one): one for one in some}.values()) for some in arrays]
+    pairs = ((a, b) for k, some in enumerate(each) for others in each[:k] for a in some for b in others if a is not b)
     return any(a.shape[1:] == b.shape[1:] and a.dtype != object != b.dtype and _moved(a, b) for a, b in pairs)
 
 

@@ -20,17 +20,21 @@ _PLAIN = (*_AROUND, "Zip", "TensorSlice", "Range", "TFRecord", "TextLine", "Fixe
 _OF_PASSES = ("partition", "cyclic")
 
 
-def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling) -> None:
+def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> None:
     """Warns where `.batch` cuts passes over the records into batches, and these are not what is declared.
 
     Seen are `.batch` of records from arrays and files, shuffled or not; not batches that functions, generators, flat
-    maps or filters make, which may draw.
+    maps or filters make, which may draw; nor those of all records, which all draws of so many are.
     """
     step: Any = dataset
     while kind(step) in _AROUND:
         step = below(step)[0]
     size = number(step, "_batch_size") if kind(step) in _BATCHES else None
-    if size is None or not all(kind(one) in _PLAIN for one in steps(below(step)[0])):
+    if (
+        size is None
+        or int(size) == sampling.batch_size >= examples
+        or not all(kind(one) in _PLAIN for one in steps(below(step)[0]))
+    ):
         return
     if sampling.kind not in _OF_PASSES:
         warn(

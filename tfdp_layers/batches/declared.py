@@ -54,7 +54,7 @@ class DeclaredBatches(Batches):
         if isinstance(dataset, tf.data.Dataset):
             warn_of_mixing(dataset)
             warn_of_captured(dataset, self.examples, draws=True)
-            warn_of_cut(dataset, self.sampling)
+            warn_of_cut(dataset, self.sampling, self.examples)
         self.pipeline = weakref.ref(dataset) if hasattr(dataset, "__weakref__") else None
         self._dataset = self._endless(dataset)
         self._check_elements(self._dataset.element_spec)

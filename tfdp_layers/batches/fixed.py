@@ -48,6 +48,9 @@ def looked_at(
     return report, records > 1 and not is_written(free, records)
 
 
+_ONE_AFTER_THE_OTHER = frozenset({"TensorSliceDataset", "MapDataset", "ParallelMapDatasetV2", "PrefetchDataset"})
+
+
 def followed(
     graph: Any,
     outputs: Callable[[Any], Sequence[Any]],
@@ -56,14 +59,16 @@ def followed(
 ) -> Report:
     """What is proved of the rows of a graph's outputs, for this number of records, or for any.
 
-    That a flat map hands them to `Dataset.from_tensor_slices` is no write: it gives one row after the other. What data
-    sets in it do with these is looked at by itself (see `inner`).
+    That a flat map hands them to `Dataset.from_tensor_slices`, and maps these, is no write: it gives one row after the
+    other. What the data sets in it do is looked at by itself (see `inner`).
 
     Args:
         among: the arguments that hold the records; all if left out.
     """
     report = examined(graph, among, outputs(graph), (), (), row_by_row, fixed=records)
-    return dataclasses.replace(report, writes=tuple(one for one in report.writes if "Dataset" not in one.type))
+    return dataclasses.replace(
+        report, writes=tuple(one for one in report.writes if one.type not in _ONE_AFTER_THE_OTHER)
+    )
 
 
 def records_of(spec: Any) -> int | None:

@@ -72,6 +72,8 @@ _IN = (
     " Let a flat map read the file, or take the rows of the array, that its element names, and put other steps behind"
     " it, where they are followed: files.interleave(tf.data.TFRecordDataset).map(...) (docs/data.md)."
 )
+_READING = ("DatasetTo", "Iterator", "OneShotIterator", "MakeIterator")
+"""How the operations begin that give what a data set holds: its one element, say."""
 _DOUBTED = {"windows": _WHOSE, "again": _PARTS}
 _OF_A_PERSON = (_WHOSE, _PARTS)
 """What ids of people settle."""
@@ -149,7 +151,7 @@ def _meetings(dataset: tf.data.Dataset, depth: int, loose: bool) -> Iterator[Mee
     slices = [one for graph in graphs for one in sliced(graph)]
     made = _made_by(dataset) if flat or "GroupBy" in name else None
     for graph in graphs:
-        yield from _of_graph(graph, made is not None)
+        yield from _of_graph(graph, flat)
     if "Scan" in name and not is_one_number(inputs[0]):
         yield Meeting(True, ".scan (also in rejection_resample) passes on a state from record to record")
     elif "TakeWhile" in name:
@@ -235,11 +237,11 @@ def _windows(dataset: Any) -> str | None:
     )
 
 
-def _of_graph(graph: Any, looked_into: bool) -> Iterator[Meeting]:
+def _of_graph(graph: Any, flat: bool) -> Iterator[Meeting]:
     """What shows in a function whatever its elements are.
 
     Args:
-        looked_into: whether it gives data sets, which are followed by themselves; see `_of_made`.
+        flat: whether it gives data sets, which may read others (a shard of each, say); see `_of_made`, too.
     """
     types = {one.type for one in graph.get_operations()}
     if keeps_records(graph):
@@ -253,7 +255,8 @@ def _of_graph(graph: Any, looked_into: bool) -> Iterator[Meeting]:
         if one.type == "ZipDataset":
             yield from _of_branches(below(one), loose=False)
     reads = any(outer.dtype == tf.variant for outer, _ in graph.captures)
-    if "ReduceDataset" in types or (reads and not looked_into):
+    read = any(one == "ReduceDataset" or one.startswith(_READING) for one in types)
+    if read or (reads and not (flat and types.isdisjoint(_MAPPING))):
         yield Meeting(False, "a function of it reads another data set, perhaps all records of it")
     if "UnbatchDataset" in types or (types.intersection(_BATCHING) and types.intersection(_MAPPING)):
         yield Meeting(False, "functions on batches within its functions (a flat map, a group) are not followed")

@@ -37,6 +37,7 @@ _LEAVING = {
     "Unique": ".unique",
 }
 """Steps that leave out elements by what these hold."""
+_PICKS, _TEXTS = ("Shuffle", "ShuffleAndRepeat", "Range"), ("Regex", "StaticRegex", "String", "Substr", "AsString")
 _APART, _FLAT = ("FlatMap", "Interleave", "ParallelInterleave"), "flat map"
 _COUNTED = {"Range": (0, 1, 2), "Repeat": (1,), "Take": (1,), "Skip": (1,), "TensorSlice": ()}
 """Operations in the functions of flat maps, and which of their inputs say how many elements they give."""
@@ -195,15 +196,19 @@ def _moved(step: Any, what: str) -> tuple[Any, ...]:
 
 def _within(step: Any) -> tuple[Hashable, ...]:
     """What a flat map does to places, as far as that is seen: two that do the same move elements alike."""
+    if "ParallelInterleave" in kind(step):  # in any order, where it is told so, which the data set does not keep
+        return ("?", _own(step))
     turns = [number(step, one) for one in ("_cycle_length", "_block_length")]
     found: list[Hashable] = [tuple(int(one) for one in turns if one is not None)]
     for made, one in _inside(step):
         what = kind_of(made)
+        if made.startswith(_TEXTS) and one is not None:  # of a file's name, say: another file than the element says
+            return ("?", _own(step))
         if what == made or any(part in what for part in _IN_PLACE):
             continue
         numbers = next((names for part, names in _BY_NUMBERS.items() if part in what), ())
         known = [None if one is None else number(one, each) for each in numbers]
-        if "Shuffle" in what or any(each is None for each in known):
+        if what in _PICKS or any(each is None for each in known):
             return ("?", _own(step))
         found.append((what, *(int(each) for each in known if each is not None)))
     return tuple(found)
