@@ -71,10 +71,10 @@ def first_of(array: Any) -> bytes:
 
 def _first_of(one: Any) -> bytes:
     tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is None or not hasattr(one, "sparse_read"):
+    if tensorflow is None or not hasattr(one, "handle"):
         return numbers_of(one[:1]).tobytes()
-    with tensorflow.init_scope():
-        return np.asarray(one.sparse_read([0])).tobytes()
+    with tensorflow.init_scope():  # no gather: TensorFlow copies a variable at each read from its first one on
+        return np.asarray(tensorflow.raw_ops.ReadVariableOp(resource=one.handle, dtype=one.dtype)[:1]).tobytes()
 
 
 def _looked(array: Any) -> tuple[bytes, bool]:
