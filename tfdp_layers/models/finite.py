@@ -1,10 +1,11 @@
 """Ends a `fit` whose weights are no numbers any more, and warns before one whose weights cannot move."""
 
-import warnings
 from typing import Any
 
 import keras
 import tensorflow as tf
+
+from tfdp_layers.caller import warn
 
 
 class Diverged(FloatingPointError):  # noqa: N818 (named as what happened)
@@ -28,13 +29,11 @@ class FiniteWeights(keras.callbacks.Callback):
         inner = getattr(self.model.optimizer, "inner_optimizer", None)
         for dtype in sorted({keras.backend.standardize_dtype(v.dtype) for v in self.model.trainable_variables}):
             for name in rounded_to_one(inner, dtype):
-                warnings.warn(
+                warn(
                     f"Weights of {dtype} will not move: {type(inner).__name__} computes with {name}="
                     f"{getattr(inner, name)} in their type, where that is 1, so each step costs its epsilon and changes"
                     " nothing. Keep weights in float32, by the policy 'mixed_bfloat16' in the place of 'bfloat16', or"
-                    f" take another optimizer: keras.optimizers.SGD.",
-                    UserWarning,
-                    stacklevel=2,
+                    " take another optimizer: keras.optimizers.SGD."
                 )
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
