@@ -210,10 +210,15 @@ def test_batches_that_are_seen_not_to_be_those_declared_bring_one_warning(name: 
     assert len(caught) == 1
 
 
-def test_those_that_may_be_bring_none() -> None:
+def test_those_that_may_be_as_declared_bring_no_warning() -> None:
     chance = ALL.filter(lambda x, y: tf.random.uniform([]) < 0.2).batch(40).repeat()
     first = ALL.shuffle(40).batch(8).take(1).repeat()
-    for batches, sampling in ((chance, Poisson(8)), (first, FixedSize(8)), (ALL.shuffle(40).batch(8), Partition(8))):
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
+    whole = ALL.batch(40).repeat()
+    for batches, sampling in (
+        *((chance, Poisson(8)), (first, FixedSize(8)), (ALL.shuffle(40).batch(8), Partition(8))),
+        *((whole, Poisson(40)), (whole, FixedSize(40))),  # all records: each draw of so many is that
+    ):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
             declare_sampling(batches, sampling, examples=40)
+        assert caught == []
