@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfdp_layers.batches.effects import arguments
+from tfdp_layers.batches.made import OF_MANY, Doubt, Made
 from tfdp_layers.batches.origins import is_changed, may_be_records, name_of, reached
 from tfdp_layers.batches.readings import takes_own_rows
 from tfdp_layers.batches.steps import below, distances, given, kind, number
@@ -20,7 +21,7 @@ from tfdp_layers.proof.called import graph_named
 from tfdp_layers.proof.outside import called_by
 from tfdp_layers.proof.values import UnknownError
 
-__all__ = ["Doubt", "Made", "made_within"]
+__all__ = ["made_within"]
 
 _READERS = ("TFRecord", "TextLine", "FixedLengthRecord", "CSV", "Sql", "LMDB", "MatchingFiles")
 _FLAT = ("FlatMap", "Interleave", "ParallelInterleave", "LegacyParallelInterleave")
@@ -31,53 +32,9 @@ _WHOLE = ("Shuffle", "Repeat", "Take", "Skip", "Shard", "Unbatch", "IgnoreErrors
 """Steps that hand on whole elements, which others look at: `choices`, `repeats`, `zips`."""
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _ASIDE = ("Shuffle", "Prefetch", "Cache", "Options")
-_OF_MANY = frozenset(("file", "rows", "window"))
 _HELD = "holds a data set, perhaps all records of it"
 _ALL_ROWS = "makes records of all rows of what it gets, which may be a batch, in a function within it"
 _SAME = "reads files, or makes a data set of an array, that its elements do not name"
-
-
-class Doubt(NamedTuple):
-    """What in a function is not known to keep records apart, in words that go on after "a function of a flat map".
-
-    Attributes:
-        of: "windows" that overlap; "again", where an element becomes several records.
-    """
-
-    reason: str
-    of: str = ""
-
-
-class Made(NamedTuple):
-    """A data set within a function.
-
-    Attributes:
-        kinds: what its elements are: lines of a "file" that an argument names; "rows" of an argument that may be a
-            batch, or "parts" of one record; a "whole" argument, or "all" of one that may be a batch; elements of a
-            "window"; a "count"; a small "constant".
-        size: how many of these a batch put together, None where that is not known.
-        of: the arguments of the outermost function that decide what it holds.
-        doubts: what is not known of it.
-        zips: the operations that zip elements of several records.
-        sources: the tensors that its sources are made of, with what these are.
-        direct: whether no function was applied to its elements.
-    """
-
-    kinds: frozenset[str]
-    size: int | None = 1
-    of: frozenset[str] = frozenset()
-    doubts: tuple[Doubt, ...] = ()
-    zips: tuple[Any, ...] = ()
-    sources: frozenset[Any] = frozenset()
-    direct: bool = True
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether each element of the flat map's source stays one."""
-        return bool(self.kinds & {"whole", "all"}) and not self.kinds & (_OF_MANY | {"parts", "count"})
-
-    def doubted(self, reason: str, of: str = "") -> Made:
-        return self._replace(doubts=(*self.doubts, Doubt(reason, of)))
 
 
 class _Within(NamedTuple):
@@ -156,7 +113,7 @@ def _made(within: _Within, tensor: Any) -> Made:
 
 def _step(within: _Within, operation: Any, what: str, made: Made) -> Made:
     """What a step makes of one data set."""
-    many = bool(made.kinds & (_OF_MANY | {"all"}))
+    many = bool(made.kinds & (OF_MANY | {"all"}))
     if what == "Shard" and within.turns and _is_turn(within, operation):
         return made._replace(doubts=tuple(one for one in made.doubts if one.reason not in (_HELD, _SAME)))
     if what == "Unbatch":
@@ -166,7 +123,7 @@ def _step(within: _Within, operation: Any, what: str, made: Made) -> Made:
     if what in _BATCHES:
         size = number(operation, "_batch_size")
         both = None if size is None or made.size is None else max(made.size, int(size))
-        return made._replace(size=both) if made.kinds & _OF_MANY else made
+        return made._replace(size=both) if made.kinds & OF_MANY else made
     if what == "Window":
         return made.doubted("cuts windows that overlap", "windows") if many and _overlap(operation) else made
     if what in _FLAT:
@@ -226,7 +183,7 @@ def _joined(operation: Any, what: str, inputs: list[Made]) -> Made:
         frozenset().union(*(one.sources for one in inputs)),
         all(one.direct for one in inputs),
     )
-    many = bool(kinds & _OF_MANY)
+    many = bool(kinds & OF_MANY)
     if what == "Concatenate":
         again = inputs[0].sources & inputs[1].sources or ("file" not in kinds and inputs[0].of & inputs[1].of)
         return made.doubted("puts a data set behind itself, changed or not", "again") if again else made

@@ -21,7 +21,8 @@ from tfdp_layers.batches.apart import (
 )
 from tfdp_layers.batches.effects import keeps_elsewhere, keeps_records, keeps_within
 from tfdp_layers.batches.fixed import followed, is_written, looked_at, records_of
-from tfdp_layers.batches.inner import Made, made_within
+from tfdp_layers.batches.inner import made_within
+from tfdp_layers.batches.made import Made
 from tfdp_layers.batches.padding import pads_to_longest
 from tfdp_layers.batches.repeats import is_one_number
 from tfdp_layers.batches.steps import below, graphs_of
