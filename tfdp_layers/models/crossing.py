@@ -48,7 +48,8 @@ def pay_for_read(model: Any, variables: list[Any], numbers: list[np.ndarray]) ->
     Raises: as `join_accounts`.
     """
     state = model._privacy
-    own = {id(held) for held in map(held_by, [*model.weights, *model.optimizer.variables, *state.read_by_release])}
+    held = map(held_by, [*model.weights, *model.optimizer.variables, *state.read_by_release])
+    own = {id(copy) for one in held for copy in (one, *getattr(one, "values", ()))}  # replicas read one of the copies
     more = [one for one in variables if holds_numbers(one.dtype) and id(held_by(one)) not in own]
     state.read_by_release += more
     if more and state.watch is not None:
