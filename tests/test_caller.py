@@ -26,6 +26,7 @@ def warns_by_itself(source: str) -> bool:
     return "warnings.warn" in attributes or any(name.name == "warn" for node in imports for name in node.names)
 
 
+@pytest.mark.slow
 def test_no_module_counts_the_calls_above_its_warning():
     assert [str(file) for file in SOURCES if warns_by_itself(file.read_text(encoding="utf-8"))] == []
 

@@ -9,6 +9,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "errors.md").read_text(encoding="ut
 ROWS = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PAGE.splitlines() if line.startswith("| ")][1:]
 
 
+@pytest.mark.slow
 def test_every_mistake_is_on_the_page_and_says_what_it_quotes():
     pytest.importorskip("keras")
     from helpers.mistakes import MISTAKES

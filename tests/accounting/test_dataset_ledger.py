@@ -243,6 +243,7 @@ print("sound")
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_fork_counts_apart_and_loses_nothing(path):
     program = _FORKED.format(path=str(path))

@@ -235,6 +235,7 @@ def test_unknown_tokens_and_counts_are_refused():
             ledger.reserve(token, count)
 
 
+@pytest.mark.slow
 def test_two_processes_cannot_write_one_file(path):
     program = f"""
 import sys

@@ -63,6 +63,7 @@ def test_the_file_is_never_behind_and_never_further_ahead_than_asked(path, seed)
             assert written == counted
 
 
+@pytest.mark.slow
 def test_a_file_that_is_not_written_for_what_it_lacks_is_found(path, monkeypatch):
     honest = State.count
     monkeypatch.setattr(

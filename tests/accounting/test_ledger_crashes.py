@@ -13,6 +13,7 @@ def path(tmp_path):
     return tmp_path / "ledger.json"
 
 
+@pytest.mark.slow
 def test_every_state_between_two_writes_opens_and_counts_what_was_acknowledged(path, tmp_path):
     """A crash leaves a row whole or in part, the mark of before or of after it: never less, never an unusable file."""
     spend(path, 1)

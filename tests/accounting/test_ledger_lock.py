@@ -81,6 +81,7 @@ def test_no_second_writer_comes_in_whatever_is_done_to_the_files(path, harm):
     assert released == 4  # The second never came in, and the first went on.
 
 
+@pytest.mark.slow
 def test_where_both_files_are_gone_the_first_writer_stops(path):
     """Nothing is left that a second one could see: it starts afresh, and the first must not write over it."""
     first = Ledger(path)
@@ -121,6 +122,7 @@ while made < 25:
     assert Ledger(path).steps == 100
 
 
+@pytest.mark.slow
 def test_a_forked_child_keeps_no_lock_after_its_parent_closed(path):
     assert run(
         """
@@ -193,6 +195,7 @@ print(Ledger(path).steps)
     ) == ["refused", "2"]
 
 
+@pytest.mark.slow
 def test_a_fork_while_another_thread_counts_does_not_hang(path):
     assert run(
         """
@@ -296,6 +299,7 @@ done.set()
 """
 
 
+@pytest.mark.slow
 def test_a_fork_while_another_thread_notes_records_does_not_hang(path):
     assert run(_FORKED_WITH_SIGHTINGS, path) == ["child", "0"]
 

@@ -31,6 +31,7 @@ def seconds(work):
     return time.perf_counter() - start
 
 
+@pytest.mark.slow
 def test_it_loads_and_counts(large):
     assert min(seconds(lambda: Ledger(large)) for _ in range(3)) < 3.0  # 10 s with one release an entry
     ledger = Ledger(large)

@@ -197,6 +197,7 @@ def test_what_a_restored_copy_lacks_is_kept_where_it_is_known(path):
     assert charged(mine).steps == Ledger.read(path).steps == 10
 
 
+@pytest.mark.slow
 def test_what_another_process_wrote_is_stated(path):
     mine = charged(Ledger(path))
     mine.close()

@@ -139,6 +139,7 @@ def adapt(rows, **options):
 CALLS = {"fit": fit, "quantiles": quantiles, "adapt": adapt}
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", slow_but(["quantiles", "fit"], [*CALLS]))
 def test_what_is_charged_for_them_warns_unless_it_protects_units(name):

@@ -49,6 +49,7 @@ def test_nothing_is_lost_at_a_delta_that_no_loss_is_needed_for(monkeypatch):
     assert both_ways(monkeypatch, ((PoissonSampledDpEvent(1e-6, GaussianDpEvent(9.0)), 2),), 0.2) == [0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_they_go_on_where_rounding_takes_all_of_delta():
     """0.953 was stated of 56,000 such steps, and 2.919 of 57,000; true is 0.863."""
     assert pld_epsilon(RARE, ADD_OR_REMOVE, 1e-10) == pytest.approx(0.8627, rel=1e-3)

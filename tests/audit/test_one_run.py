@@ -47,6 +47,7 @@ def test_a_training_that_keeps_its_claim_is_not_refuted_and_the_attack_finds_som
     assert all(0 <= value <= found.audited_epsilon_lower * 1.02 for value in found.bounds.values())
 
 
+@pytest.mark.slow
 def test_a_training_with_noise_four_times_too_small_is_refuted(monkeypatch):
     sampling = Poisson(RECORDS + CANARIES)  # all in every step: its claim is that of one Gaussian mechanism
     noise = calibrate_noise_multiplier(2.0, 1e-5, sampling, RECORDS + CANARIES, 2)

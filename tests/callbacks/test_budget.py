@@ -255,6 +255,7 @@ def test_what_another_process_wrote_into_the_ledgers_file_is_counted(tmp_path: A
     assert not keeps_to(model.ledger, 1.5)
 
 
+@pytest.mark.slow
 def test_a_seeded_run_keeps_to_the_number_and_its_statement_is_void() -> None:
     model = tiny_model(seeded=True)
     fit(model, PrivacyBudget(0.8, DELTA))

@@ -54,6 +54,7 @@ def test_epsilon_is_in_the_bar_history_csv_and_tensorboard(tmp_path: Any, capsys
     assert "epoch_epsilon" in (next((tmp_path / "logs/train").glob("events*"))).read_bytes().decode("latin1")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", slow_but(["CallbackList"], ["bare", "tuple", "CallbackList"]))
 def test_callbacks_may_come_in_any_form(wrap: str) -> None:
     model, budget = tiny_model(), PrivacyBudget(0.8, DELTA)

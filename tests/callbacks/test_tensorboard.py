@@ -89,6 +89,7 @@ def test_the_rdp_curve_is_the_sum_of_its_steps(tmp_path: Path) -> None:
     assert spent_after(STEPS) < proven[best] <= loosest
 
 
+@pytest.mark.slow
 def test_training_metrics_need_the_flag_and_validation_metrics_do_not(tmp_path: Path) -> None:
     for name, flag in (("without", False), ("with", True)):
         board = PrivacyTensorBoard(tmp_path / name, update_freq=3, log_unprotected=flag)

@@ -58,6 +58,7 @@ def test_what_adapt_could_have_learned_is_refused_until_it_is_declared_public_an
         train(model, x)
 
 
+@pytest.mark.slow
 def test_a_model_is_declared_with_all_that_it_holds():
     base = model_around(set_normalization()[0], (3,), "float32")
     model = private(keras.Sequential([keras.Input((3,)), base, kl.Dense(2)]))
@@ -167,6 +168,7 @@ def test_constants_among_the_arguments_are_taken(make):
     assert mixing_reason(layer) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", slow_but([set_normalization], [adapted_discretization, set_normalization]), ids=lambda c: c.__name__
 )

@@ -116,6 +116,7 @@ def test_elastic_transforms_are_refused_at_once(operations):
     assert max(operations()) < 10_000  # of 200,000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", slow_but([in_steps], [in_steps, guarded]))
 def test_loops_that_a_step_can_follow_are_traced_for_a_thousand_records_and_train(function, operations):
     model = fitted(model_of(Same(function), keras.layers.Dense(1)))

@@ -143,6 +143,7 @@ def records(model: Any) -> np.ndarray:
     return X if shape == (None, 3) else IDS.astype(model.inputs[0].dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("make", slow_but(list(ACCEPTED.values())[::12], ACCEPTED.values()), ids=ACCEPTED)
 def test_what_keeps_records_apart_trains_and_no_record_exceeds_its_bound(make):

@@ -138,6 +138,7 @@ def written_out(x, u, limit):
     return entries.sum(0), np.einsum("b,bxu->xu", np.arange(ROWS), entries), norms
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("shape", [(11, 70), (13, 3)], ids=["wide", "narrow"])
 @pytest.mark.parametrize(("alike", "cores"), [(False, 1), (True, 1), (False, 2), (True, 2), (False, 3)])

@@ -139,6 +139,7 @@ def test_a_ledger_that_cannot_be_trusted_is_refused(capsys, tmp_path):
     assert path.read_text() == '{"format": 1, "entr'
 
 
+@pytest.mark.slow
 def test_help_epsilon_and_calibrate_load_no_tensorflow():
     code = f"""
 import sys

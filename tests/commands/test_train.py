@@ -79,6 +79,7 @@ def test_feedback_alignment_trains_under_either_sampling(capsys, method, samplin
     assert result["accountant"] == "PLD"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", slow_but(["dpsgd"], recipes.PER_RECORD))
 def test_methods_of_ordinary_layers_train_within_the_budget(capsys, method):
     options = ["--model", "mlp", "--batch-size", 128, "--epochs", 2, "--noise-multiplier", 2.5]
@@ -104,6 +105,7 @@ def test_each_method_has_its_optimizer(method):
     assert ("Adam" in train.plan(training, model)) == (method in names)
 
 
+@pytest.mark.slow
 def test_the_ledger_holds_what_the_result_reports(trained, capsys):
     _, result, folder = trained
     spent = run_json(capsys, "epsilon", "--ledger", folder / "new" / "logs" / "ledger.json")
@@ -153,6 +155,7 @@ def test_a_given_noise_stops_at_the_budget(capsys):
     assert result["epsilon"] <= 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_data")
 def test_the_unnamed_data_set_falls_back_and_both_outputs_say_so(capsys):
     arguments = ["train", "--epsilon", 8, "--model", "mlp", "--epochs", 1, "--json"]
@@ -312,6 +315,7 @@ def test_features_that_no_image_or_model_has_are_refused(capsys, no_training, mo
     assert message in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("scales", [(), (1,)])
 def test_random_filters_alone_or_beside_wavelets_are_what_is_trained_on(capsys, scales):

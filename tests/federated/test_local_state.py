@@ -49,6 +49,7 @@ def turns(optimizer, kind, other):
     return found, [np.array(one) for one in model.non_trainable_variables]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("optimizer", "kind"), slow_but([WAYS[0], WAYS[3]], WAYS, several=True))
 def test_what_a_party_uploads_does_not_depend_on_another_ones_records(optimizer, kind):

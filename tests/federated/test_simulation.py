@@ -197,6 +197,7 @@ def test_without_flower_the_flower_engine_names_the_extra(capsys, monkeypatch):
     assert "pip install '.[federated]'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_parties_servers_and_selections_load_neither_tensorflow_nor_flower():
     modules = "import tfdp_layers.federated.party, tfdp_layers.federated.server, tfdp_layers.federated.rounds, sys;"
     help_ = "from tfdp_layers.commands import cli; cli.main(['federated', 'simulate', '--help']);"

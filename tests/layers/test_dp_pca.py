@@ -78,6 +78,7 @@ def noisy(noise_multiplier=0.7, times=40, **options):
     return layer, np.stack(kept)
 
 
+@pytest.mark.slow
 def test_the_noise_is_what_the_ledger_says():
     layer, noise = noisy(times=80)
     (entry,) = layer.ledger.entries
@@ -126,6 +127,7 @@ def adapted(noise=3.0, sampling=None):
     return layer
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("sampling", [Poisson(8), FixedSize(8)], ids=lambda s: s.kind)
 def test_the_models_ledger_holds_the_cost_of_both(sampling):

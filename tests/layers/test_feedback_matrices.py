@@ -21,6 +21,7 @@ def test_a_feedback_matrix_has_exactly_its_spectral_norm(shape, distribution):
     assert not np.array_equal(matrix, feedback_matrix(shape, 0.9, distribution, (3, 2)))
 
 
+@pytest.mark.slow
 def test_feedback_matrices_are_weights_that_are_never_trained(tmp_path):
     model = tfdp.PrivateSequential([keras.Input((FEATURES,)), stack(activation=tfdp.activations.tempered_sigmoid())])
     model.compile(tfdp.optimizers.NoisyOptimizer("adam", 1.0), "mse")

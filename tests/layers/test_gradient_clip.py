@@ -283,6 +283,7 @@ def test_a_model_states_fits_saves_loads_and_serves(tmp_path: Path) -> None:
     assert not any(type(part).__module__.startswith("tfdp") for part in plain._flatten_layers())
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("clips", [{}, {"gradient_clip": 2.0}])
 def test_make_private_swaps_layers_without_a_clip_to_choose(clips: dict[str, Any]) -> None:

@@ -106,6 +106,7 @@ def private(filtered):
     return model
 
 
+@pytest.mark.slow
 def test_a_private_model_keeps_its_certificate():
     model, other = private([tfdp.layers.GradientFilter(Tanh(10.0, 0.01))]), private([])
     assert [g.bound for g in model.sensitivities()] == [g.bound for g in other.sensitivities()]

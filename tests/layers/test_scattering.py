@@ -90,6 +90,7 @@ def private(layers: list[Any]) -> Any:
     return model
 
 
+@pytest.mark.slow
 def test_a_private_model_with_it_trains_saves_loads_and_serves(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.random((64, 8, 8, 3)).astype("float32"), rng.integers(0, 3, 64)

@@ -74,6 +74,7 @@ def test_looking_at_a_fresh_model_makes_no_file(tmp_path):
     assert sorted(os.listdir(tmp_path)) == written
 
 
+@pytest.mark.slow
 def test_saving_writes_the_ledger_and_leaves_its_file_alone(tmp_path):
     model, x, y = small()
     model.ledger = Ledger(tmp_path / "ledger.json")
@@ -88,6 +89,7 @@ def test_saving_writes_the_ledger_and_leaves_its_file_alone(tmp_path):
         assert loaded.ledger.path is None
 
 
+@pytest.mark.slow
 def test_an_assigned_ledger_takes_over_what_was_spent(tmp_path):
     model, *_ = trained()
     earlier = model.ledger
@@ -131,6 +133,7 @@ def without_ledger(path):
             archive.writestr(name, data)
 
 
+@pytest.mark.slow
 def test_weights_without_a_ledger_are_refused_unless_they_are_said_to_be_public(tmp_path):
     path = tmp_path / "public.weights.h5"
     weights = public_weights(path)
@@ -149,6 +152,7 @@ def test_weights_without_a_ledger_are_refused_unless_they_are_said_to_be_public(
     assert model.ledger.steps == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiles", [True, False], ids=["compiled", "not compiled"])
 def test_a_model_file_whose_ledger_is_gone_is_refused_also_where_nothing_is_compiled(compiles, tmp_path):
     model, *_ = trained()

@@ -84,6 +84,7 @@ def noise_of_a_fit(model: Any, budget: float) -> np.ndarray:
     return (before - model.get_weights()[0]) * BATCH
 
 
+@pytest.mark.slow
 def test_each_fit_adds_the_noise_that_it_found_and_not_that_of_an_earlier_one() -> None:
     model = still(run_eagerly=False)
     first = noise_of_a_fit(model, 0.8)
@@ -139,6 +140,7 @@ def test_all_planned_steps_are_made_and_use_the_budget_up(options: dict[str, Any
     assert uses_up(model, 1.0)
 
 
+@pytest.mark.slow
 def test_calls_of_several_steps_make_the_last_one_whole_and_that_is_planned() -> None:
     model, budget = tiny(steps_per_execution=3), PrivacyBudget(2.0, DELTA)
     fit(model, budget, epochs=2)

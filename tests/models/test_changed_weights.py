@@ -151,6 +151,7 @@ def test_replicas_are_compared_copy_by_copy():
     assert look() != before
 
 
+@pytest.mark.slow
 def test_a_loop_that_changes_weights_is_in_the_statement_and_others_are_not():
     model, other = model_of(), model_of()
     for one, ways in ((model, MOVES["a layer"]), (other, lambda model: model.predict(X, verbose=0))):
@@ -162,6 +163,7 @@ def test_a_loop_that_changes_weights_is_in_the_statement_and_others_are_not():
     assert notes_of(other) == []
 
 
+@pytest.mark.slow
 def test_callbacks_that_leave_the_weights_alone_are_in_no_statement():
     model, hooked = model_of(), keras.callbacks.Callback()
     for at in WHERE:

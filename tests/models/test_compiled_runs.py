@@ -47,6 +47,7 @@ def largest(look: Contributions) -> float:
     return float(np.max(look.steps))
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("first", [True, False])
 def test_a_model_that_is_compiled_otherwise_between_two_fits_counts_each_record_once(first: bool) -> None:

@@ -105,6 +105,7 @@ def by_a_tape(model):
     return optimizer
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("train", [around, by_a_tape])
 def test_what_trained_a_private_model_before_its_first_fit_stays_in_all_its_statements(train, tmp_path):

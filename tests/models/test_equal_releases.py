@@ -22,6 +22,7 @@ def trained(model=None, **options):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("others", [{"unit_ids": EACH}, {"owners": EACH}], ids=["units", "owners"])
 def test_equal_weights_under_other_units_end_in_no_error(others):

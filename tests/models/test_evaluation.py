@@ -62,6 +62,7 @@ def test_without_weights_and_with_labels_of_either_shape(labels):
     assert_same(evaluated(model, labels), by_hand(model, weights=np.ones(20)))
 
 
+@pytest.mark.slow
 def test_a_fit_after_evaluate_logs_what_it_would_without_and_validates_with_weights():
     model = private(True)
     evaluated(model)

@@ -36,6 +36,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", slow_but(["other units", "other owners", "no units"], [*REFUSED]))
 def test_another_fit_with_other_units_is_refused_before_a_step(name):

@@ -287,6 +287,7 @@ def test_the_advice_for_a_missing_activation_is_of_that_loss(loss, says):
     assert hasattr(keras.losses, "".join(word.capitalize() for word in loss.split("_")))
 
 
+@pytest.mark.slow
 def test_class_numbers_at_one_unit_get_an_advice_that_works():
     """To recode the labels, as for three units, leads to the same error once more."""
     x, y = np.zeros((8, 2), "float32"), np.arange(8) % 2

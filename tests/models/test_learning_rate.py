@@ -59,6 +59,7 @@ def test_fit_finds_it_and_says_so(capsys: Any) -> None:
     assert f"sampling.\n{SAID}" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_it_is_found_on_replicas() -> None:
     with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
         model = tiny()

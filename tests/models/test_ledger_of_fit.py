@@ -64,6 +64,7 @@ def test_what_the_ledger_states_cannot_be_changed_in_mid_run(change, moment):
     assert releases(model) == model.ledger.steps <= 1
 
 
+@pytest.mark.slow
 def test_nothing_is_released_outside_of_what_the_ledger_reserved():
     model, x, y = compiled(mlp())
     model.fit(x, y, batch_size=4, verbose=0)

@@ -124,6 +124,7 @@ def test_what_is_done_to_copies_of_a_draw_moves_no_step():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_a_loop_may_be_left_early_and_a_second_run_goes_on():
     model = model_of()
     with model.private_run(X, Y, **settings(epochs=3, callbacks=[PrivacyBudget(90.0, DELTA)])) as run:
@@ -145,6 +146,7 @@ def test_a_loop_may_be_left_early_and_a_second_run_goes_on():
     assert len(model.ledger.entries) == 1
 
 
+@pytest.mark.slow
 def test_an_exception_in_the_block_ends_the_run_and_keeps_the_count(tmp_path):
     model = model_of()
     model.ledger = Ledger(tmp_path / "ledger.json")
@@ -178,6 +180,7 @@ def test_a_step_that_breaks_off_counts_whole_and_its_draw_is_gone(run):
         run.step(batch)
 
 
+@pytest.mark.slow
 def test_the_budget_ends_the_loop_before_the_step_that_would_exceed_it():
     model = model_of()
     budget = PrivacyBudget(4.0, DELTA)
@@ -221,6 +224,7 @@ def test_a_loss_that_was_not_certified_takes_no_step(run):
     assert run.made == 2
 
 
+@pytest.mark.slow
 def test_a_draw_is_no_pair_and_a_second_loop_over_a_run_is_reported(run):
     with pytest.raises(TypeError, match=r"run.step\(batch\)"):
         _, _ = next(run)
@@ -234,6 +238,7 @@ def test_a_draw_is_no_pair_and_a_second_loop_over_a_run_is_reported(run):
     assert told[0].filename == __file__
 
 
+@pytest.mark.slow
 def test_a_step_inside_of_a_compiled_function_is_refused(run):
     batch = next(run)
     with pytest.raises(RuntimeError, match="outside"):
@@ -242,6 +247,7 @@ def test_a_step_inside_of_a_compiled_function_is_refused(run):
     run.step(batch)
 
 
+@pytest.mark.slow
 def test_one_model_trains_in_one_run_at_a_time(run):
     model = run._model
     for second in (model.fit, lambda *a, **k: loop(model, *a, **k)):

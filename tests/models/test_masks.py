@@ -191,6 +191,7 @@ def test_a_seeded_run_repeats_itself():
     assert model.ledger.releases[0].seeded
 
 
+@pytest.mark.slow
 def test_a_record_without_a_gradient_would_move_sums_beyond_the_bound(monkeypatch):
     """What it is there for: by masks that are known, a record moves others to other rows, and so to other masks."""
     monkeypatch.setattr(opening, "hidden_seeds", lambda model, replicas: None)

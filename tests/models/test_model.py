@@ -283,6 +283,7 @@ def test_another_inner_optimizer_or_noise_source_is_used_by_the_next_fit():
     assert not any(map(np.array_equal, *found))
 
 
+@pytest.mark.slow
 def test_metrics_ignore_padding():
     model, x, y = compiled(cnn(), noise=0.0, optimizer=keras.optimizers.SGD(0.0), metrics=["accuracy"])
     batches = tfdp.PrivateBatches(x, y, tfdp.sampling.TruncatedPoisson(4, maximum=12), seed=1)

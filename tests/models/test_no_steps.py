@@ -2,12 +2,14 @@
 
 import keras
 import numpy as np
+import pytest
 
 import tfdp_layers as tfdp
 
 X, Y = np.random.default_rng(0).normal(size=(40, 3)).astype("float32"), np.arange(40)[:, None] % 2
 
 
+@pytest.mark.slow
 def test_a_fit_that_plans_no_step_says_so(capsys):
     model = tfdp.make_private(keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]))
     model.compile(tfdp.optimizers.ClippedOptimizer("adam"), "mse", run_eagerly=True)

@@ -91,6 +91,7 @@ def test_models_of_operations_come_back_as_they_were(name, tmp_path):
     np.testing.assert_array_equal(model.predict(X, verbose=0), loaded.predict(X, verbose=0))
 
 
+@pytest.mark.slow
 def test_a_loaded_model_of_operations_goes_on_training(tmp_path):
     model, y = private(MODELS["a table"]), np.zeros((12, 1), "float32")
     model.fit(np.nan_to_num(X), y, batch_size=4, verbose=0)

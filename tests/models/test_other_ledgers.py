@@ -173,6 +173,7 @@ def test_one_object_is_no_guess():
     assert "other people" not in str(warning.message)
 
 
+@pytest.mark.slow
 def test_the_sum_is_said_before_it_is_spent_and_holds():
     budget = tfdp.callbacks.PrivacyBudget(50.0, DELTA)
     fit()
@@ -291,6 +292,7 @@ def test_features_are_of_the_records_that_they_were_computed_from():
     assert "given to 1 other ledger" in note
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("predict", ["predict", "predict_on_batch"])
 def test_what_a_private_model_predicts_is_of_the_records_that_it_predicts_for(predict):

@@ -182,6 +182,7 @@ def test_a_share_that_is_not_held_below_one_would_be_seen(monkeypatch: pytest.Mo
         test_no_weight_makes_a_record_count_for_more_than_one(11.0)
 
 
+@pytest.mark.slow
 def test_a_second_fit_with_other_factors_is_traced_with_them() -> None:
     model, x, y = weighing(None), np.eye(8, 3, dtype="float32"), np.arange(8, dtype="float32") % 2
     traced = []
@@ -204,6 +205,7 @@ def test_a_budget_that_ends_training_says_at_which_step_of_how_many() -> None:
     assert said(model, PrivacyBudget(30.0, DELTA)) == []
 
 
+@pytest.mark.slow
 def test_a_later_fit_without_a_budget_is_warned_of_on_the_same_ledger_alone() -> None:
     model = tiny_model()
     fit(model, PrivacyBudget(5.0, DELTA), epochs=1)

@@ -152,6 +152,7 @@ def moves(name, beside, records=None, **options):
     return [a - b for a, b in zip(model.get_weights(), before, strict=True)]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", slow_but(QUICK, OPTIMIZERS))
 def test_public_rows_move_the_weights_as_the_same_records_do(name):
@@ -180,6 +181,7 @@ def test_public_rows_meet_the_weights_of_their_own_step():
             np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-7)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["adaptive 0.1", "AdaDP 10"])
 def test_public_rows_left_in_the_units_of_the_sums_would_be_seen(name, monkeypatch):
@@ -197,6 +199,7 @@ def test_public_rows_left_in_the_units_of_the_sums_would_be_seen(name, monkeypat
     assert ratio == pytest.approx(10.0 if name == "adaptive 0.1" else 0.1, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", slow_but(["adaptive", "layer"], ["adaptive", "layer", "query", "coordinate"]))
 def test_what_an_optimizer_learns_it_learns_from_records_alone(name):
@@ -220,6 +223,7 @@ def test_what_an_optimizer_learns_it_learns_from_records_alone(name):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clipping", slow_but(["adaptive"], ["adaptive", "flat"]))
 def test_public_rows_of_a_table_whose_rows_are_selected_move_as_records_do(clipping):
     """Selected rows come as slices: what public rows add is dense, in the same units."""

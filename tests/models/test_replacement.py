@@ -355,6 +355,7 @@ def test_copies_that_lose_their_cost_are_seen(monkeypatch):
         test_what_weights_cost_goes_with_their_copies()
 
 
+@pytest.mark.slow
 def test_a_served_copy_brings_its_cost_by_its_values():
     _, made = released()
     plain = made.to_keras()
@@ -362,6 +363,7 @@ def test_a_served_copy_brings_its_cost_by_its_values():
     assert private(tfdp.replace_batch_normalization(plain)).ledger.steps == 2
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [tfdp.PrivateModel, tfdp.PrivateSequential])
 def test_a_private_model_gives_a_private_model_with_its_ledger(kind, tmp_path):

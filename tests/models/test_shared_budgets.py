@@ -91,6 +91,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", slow_but(CASES[:1], CASES), ids=lambda case: f"{case[0].__name__}-{case[1:]}")
 def test_both_together_keep_to_the_budgets_in_force(case, tmp_path):
     train, given, whole, filed = case

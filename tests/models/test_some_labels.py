@@ -64,6 +64,7 @@ def test_the_refusal_of_nan_names_a_loss_that_leaves_out_what_is_missing(given):
         assert (bias.numpy()[known] != 0).all()
 
 
+@pytest.mark.slow
 def test_it_names_outputs_with_weights_of_their_own():
     with pytest.raises(ValueError, match="each label an output of its own, and give a sample_weight for each, 0 where"):
         fitted(of_one_output(), X, Y)

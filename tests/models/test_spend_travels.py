@@ -90,6 +90,7 @@ def test_both_are_charged_to_the_file_that_one_of_them_was_given(tmp_path):
     assert Ledger(tmp_path / "ledger.json").steps == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trainable", slow_but([False], [True, False]), ids=["fine-tuned", "frozen"])
 def test_a_new_head_on_a_trained_model_starts_from_what_was_spent(trainable):
     body = fit(private(), 3)
@@ -171,6 +172,7 @@ def test_a_model_that_was_served_and_made_private_again_starts_from_what_was_spe
     assert tfdp.make_private(clone).ledger.steps == 3
 
 
+@pytest.mark.slow
 def test_copied_weights_cost_two_trainings_of_one_model_once():
     source, target = fit(private(), 3), private()
     target.set_weights(source.get_weights())
@@ -189,6 +191,7 @@ def wide():
     return ready(tfdp.PrivateSequential([keras.Input((6,)), clipped(8)]))
 
 
+@pytest.mark.slow
 def test_initial_values_of_a_model_that_was_refused_are_nobodys():
     """Once a budget was spent, no model with a bias of zeros could be charged to another ledger any more."""
     first = wide()

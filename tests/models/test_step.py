@@ -35,6 +35,7 @@ def plain_twin():
     return plain, private
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("mode", slow_but(MODES[:1], MODES), ids=ids)
 @pytest.mark.parametrize("physical", [None, 4])
@@ -162,6 +163,7 @@ def test_noise_is_independent_between_weights_steps_and_runs():
     np.testing.assert_array_equal(b, again.normal((2000,)))
 
 
+@pytest.mark.slow
 def test_a_reused_noise_key_is_seen(monkeypatch):
     model, x, y = compiled(mlp(), noise=1.0, noise_source=SeededNoise(1))
 
@@ -226,6 +228,7 @@ def test_past_the_limit_a_step_releases_nothing(mode):
     assert model.ledger.steps == done + 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", slow_but(MODES[-1:], MODES[1:]), ids=ids[1:])
 def test_several_inputs_and_outputs_in_every_mode(mode):
     model, x, y = compiled(two_inputs_two_outputs(), **mode)

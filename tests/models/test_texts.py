@@ -88,6 +88,7 @@ LETTERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("shape", [(), (1,)], ids=["texts", "columns"])
 @pytest.mark.parametrize("kind", LETTERS)

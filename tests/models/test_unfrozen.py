@@ -54,6 +54,7 @@ def test_weights_that_the_optimizer_was_not_built_for_are_refused(change, optimi
     assert_refused(model)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("entry", ["fit", "private_run"])
 def test_compile_behind_it_goes_on_with_the_ledger(entry):

@@ -80,6 +80,7 @@ WAYS = [itself, of_same_layers, around, scaled, by_a_loop]
 WAYS += [distilled] if hasattr(keras, "distillation") else []
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("train", [fitted, run])
 @pytest.mark.parametrize("way", WAYS)
@@ -106,6 +107,7 @@ def test_they_are_named_before_anything_is_spent():
     assert model.ledger.steps == 0
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_steps_that_were_declared_public_are_not(way):

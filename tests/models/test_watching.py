@@ -155,6 +155,7 @@ ASKED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(["evaluate"], ASKED))
 def test_numbers_of_training_records_that_the_model_gives_are_private_as_the_logs_are(name):
     def asking(data):
@@ -197,6 +198,7 @@ def test_functions_given_to_keras_are_watched_too_and_put_back():
     assert callback.on_epoch_end is before
 
 
+@pytest.mark.slow
 def test_the_name_of_an_output_makes_nothing_public():
     model = model_of("val")
     (found,) = warned(model, Hooked(lambda logs: logs["val_loss"], stop), validation_data=PUBLIC)

@@ -99,6 +99,7 @@ def sparse_autoencoder(**options):
     return x, h, keras.layers.Dense(6)(h)
 
 
+@pytest.mark.slow
 def test_the_refusal_of_activity_regularizers_shows_outputs_and_losses_that_work():
     x, _, y = sparse_autoencoder(activity_regularizer="l1")
     model = tfdp.make_private(keras.Model(x, y))

@@ -75,6 +75,7 @@ def check_standard_normal(sample: np.ndarray) -> None:
         assert abs(np.corrcoef(a[:size] ** 2, b[:size] ** 2)[0, 1]) < 0.01
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("generator", ["AES", "operating system"])
 def test_secure_numbers_are_standard_normal_and_fresh_in_every_step(

@@ -194,6 +194,7 @@ def test_as_published_the_state_does_depend_on_a_record(monkeypatch):
     assert not np.allclose(a, b)
 
 
+@pytest.mark.slow
 def test_as_published_follows_the_print():
     """E' from the gradient before clip and noise (line 23), decayed by gamma'."""
     model, x, y = compiled(mlp, optimizer(as_published=True, noise=0.5))
@@ -204,6 +205,7 @@ def test_as_published_follows_the_print():
     assert float(tfdp.accounting.epsilon(model.ledger, 1e-5)) == np.inf
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("mode", slow_but(MODES[:1], MODES))
 @pytest.mark.parametrize("physical", [None, 3])
@@ -221,6 +223,7 @@ def test_a_step_in_every_mode(mode, physical):
         assert_close(moved, [w * s * weights for w, s in zip(wanted, clamps, strict=True)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", slow_but(["coordinate"], adadp.ESTIMATORS))
 def test_a_saved_model_keeps_its_state(estimator, tmp_path):
     schedule = keras.optimizers.schedules.CosineDecay(0.1, 50)

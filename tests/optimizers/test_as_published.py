@@ -98,6 +98,7 @@ def test_what_the_printed_algorithm_spent_counts_in_full_for_a_sound_one():
         model.fit(x, y, batch_size=4, verbose=0, callbacks=[PrivacyBudget(20.0, DELTA)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", slow_but([adadp], [tanh, adadp]))
 def test_the_sound_default_has_no_nominal_figure(make):
     model = fit(make(as_published=False))
@@ -107,6 +108,7 @@ def test_the_sound_default_has_no_nominal_figure(make):
     assert "Nominal" not in str(model.privacy_statement(DELTA))
 
 
+@pytest.mark.slow
 def test_ledgers_with_and_without_a_nominal_figure_are_read(tmp_path):
     model = fit(tanh())
     release = model.ledger.entries[0].release

@@ -148,6 +148,7 @@ def test_each_group_has_the_noise_that_the_ledger_states(clipping):
     assert joint == pytest.approx(0.3, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_a_threshold_from_a_count_without_noise_is_seen(monkeypatch):
     add_noise = base.add_noise
 
@@ -174,6 +175,7 @@ def test_the_threshold_moves_to_the_quantile_of_the_norms(quantile):
     assert float(model.optimizer.threshold.value) == pytest.approx(np.quantile(x, quantile), rel=0.1)
 
 
+@pytest.mark.slow
 def test_the_threshold_is_saved_with_the_model(tmp_path):
     inputs = keras.Input((6,))
     model = tfdp.PrivateModel(inputs, kl.Dense(3)(inputs))
@@ -199,6 +201,7 @@ def test_the_threshold_is_saved_with_the_model(tmp_path):
 # The ledger -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("clipping", slow_but(["flat", "adaptive"], CLIPPINGS))
 def test_epsilon_is_that_of_the_noise_multiplier(clipping):

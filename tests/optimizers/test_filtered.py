@@ -114,6 +114,7 @@ def test_without_its_refusal_an_infinite_gradient_would_count(monkeypatch):
     assert length(model.bounded_gradient_sums(x, y)) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("mode", slow_but(MODES[:1], MODES))
 @pytest.mark.parametrize("physical", [None, 3])
@@ -130,6 +131,7 @@ def test_a_step_releases_the_sum_whatever_the_mode(mode, physical):
         assert_close([(a - b) * len(x) for a, b in zip(before, model.get_weights(), strict=True)], wanted)
 
 
+@pytest.mark.slow
 def test_a_saved_model_keeps_its_settings(tmp_path):
     model, x, y = compiled(mlp, optimizer(bound="dimension"))
     model.fit(x, y, batch_size=4, verbose=0)

@@ -130,6 +130,7 @@ def test_nor_does_a_fit_begin_with_a_wrapped_optimizer_that_was_changed_so(said:
     assert model.ledger.steps == 0
 
 
+@pytest.mark.slow
 def test_what_a_step_adds_noise_with_is_what_a_stream_starts_anew() -> None:
     """A memory in another's place, put there past the rule: the next fit steps on it, and on no older one."""
     noise = tfdp.noise.Correlated(0.9)

@@ -65,6 +65,7 @@ BATCHES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", slow_but([BATCHES["long ties"]], BATCHES.values()), ids=BATCHES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_record_moves_a_sum_over_65536_by_its_bound_in_the_order_that_fit_gives(kind, batch):

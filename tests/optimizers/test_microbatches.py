@@ -70,6 +70,7 @@ def test_one_record_of_a_group_can_move_the_sum_by_twice_the_bound_and_no_more(b
         assert least * limit <= moved <= 2.0 * limit * (1 + 1e-5), value
 
 
+@pytest.mark.slow
 def test_twice_the_bound_is_what_sampling_under_replace_one_accounts_for():
     """Under "add or remove one" the same steps cost less: there a whole group comes or goes."""
     spent = []

@@ -114,6 +114,7 @@ def test_what_no_layer_around_shows_is_refused_by_name():
     assert "Exception encountered when calling" not in str(said.value)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("dtype", ["int32", "float32"])
 def test_ids_may_be_written_as_floats(dtype):

@@ -81,6 +81,7 @@ def test_rows_of_a_unit_are_added_before_their_norm() -> None:
     np.testing.assert_allclose(fresh.gradients(), expected[1:2], rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_large_kernel_is_not_written_out_for_every_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolutions, "_STORED", 0)
     assert type(kernels("same, strided")) is convolutions.KernelGradients

@@ -189,6 +189,7 @@ def test_what_a_record_adds_is_the_gradient_of_keras_loss_of_it():
 FUNCTION = CASES["a function that ignores"][0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", slow_but(["object"], ["object", "function"]))
 def test_that_records_do_not_meet_is_proved_where_a_loss_sets_a_mask(case):
     model, (x, y) = masked_words({"object": WORD_LOSS, "function": FUNCTION}[case]), few_words()

@@ -66,6 +66,7 @@ def test_a_loss_over_the_batch_is_refused_of_a_layer_that_takes_the_slow_way():
         tfdp.check_independence(private(refused(compute), allow_generic=True))
 
 
+@pytest.mark.slow
 def test_products_and_lookups_are_not_written_out():
     for name, kinds in {"dense over positions": {"w": Products}, "looked up by place": {"t": Lookups}}.items():
         model, x = OWN_CASES[name]()

@@ -93,6 +93,7 @@ def test_records_draw_masks_of_their_own_and_new_ones_in_every_step():
     assert all(np.any(a != b) for a, b in zip(first, second, strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", [kl.LSTM, kl.GRU, kl.SimpleRNN], ids=lambda kind: kind.__name__)
 def test_a_step_keeps_its_bound(kind, known_masks):

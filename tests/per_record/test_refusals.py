@@ -109,6 +109,7 @@ def test_a_layer_without_a_formula():
     assert private(sequential(layer, kl.Dense(2))).sensitivities()
 
 
+@pytest.mark.slow
 def test_the_slow_way_warns_and_names_the_layer():
     model = private(sequential(AtMost(name="mine"), kl.Dense(3)), allow_generic=True)
     x, y = np.ones((6, 4, 6), np.float32), np.ones((6, 4, 3), np.float32)

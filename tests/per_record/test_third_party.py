@@ -155,6 +155,7 @@ def mixture_model(coefficient, frozen=False):
     return keras.Model(x, kl.Dense(2)(outputs))
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("frozen", [False, True], ids=["all", "behind frozen experts"])
 def test_a_mixture_of_experts_whose_own_call_lays_tokens_along_the_batch(frozen):

@@ -219,6 +219,7 @@ def test_one_ledger_of_owners_takes_them_all_and_states_them_with_the_owners_wor
     ledger.close()
 
 
+@pytest.mark.slow
 def test_a_fit_and_an_adapt_for_owners_share_a_budget():
     layer = tfdp.layers.PrivateNormalization(20.0, -1.0, 1.0)
     model = tfdp.PrivateSequential([keras.Input((4,)), layer, tfdp.layers.ClippedDense(1)])

@@ -13,6 +13,7 @@ from tfdp_layers.preprocessing import folds, held_out
 TEXT = st.text(min_size=1, max_size=40).filter(lambda one: not one.endswith("\0"))
 
 
+@pytest.mark.slow
 @given(
     st.lists(TEXT, min_size=2, max_size=20) | st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=20),
     st.data(),

@@ -31,6 +31,7 @@ def found_in(seeds: range, **options: Any) -> tuple[list[str], int]:
     return [fault for faults, _ in results for fault in faults], sum(count for _, count in results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("first", "last"), [(0, 15), pytest.param(15, 600, marks=slow)])
 def test_what_is_said_of_the_numbers_of_random_programs(first: int, last: int) -> None:
     faults, compared = found_in(range(first, last))

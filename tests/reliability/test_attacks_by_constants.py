@@ -74,6 +74,7 @@ def trained():
     return fit(made(), X, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.filterwarnings("ignore:This fit can learn next to nothing")
 @pytest.mark.parametrize("way", WAYS)

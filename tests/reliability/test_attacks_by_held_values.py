@@ -185,6 +185,7 @@ def records(who):
     return x, np.zeros((N + 1, 1), "float32")
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", FOUND)
 def test_a_layer_that_finds_it_out_is_not_proved(name):
@@ -226,6 +227,7 @@ SET_BACK = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", SET_BACK)
 def test_masks_of_a_state_that_is_set_back_are_not_proved(name):

@@ -76,6 +76,7 @@ def test_so_does_what_came_by_the_file_of_that_other_model(tmp_path):
     assert steps_of(copy_of(model))[0] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("by", ["its weights", "its file"])
 def test_an_average_that_was_looked_at_every_round_costs_all_rounds_once_the_trained_model_has_it(by, tmp_path):

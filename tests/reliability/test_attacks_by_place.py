@@ -107,6 +107,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ATTACKS)
 def test_what_moves_the_sum_beyond_its_bound_is_not_proved(name):
@@ -131,6 +132,7 @@ def found_of(model):
 # Casts ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("shape", "records", "top"), [((2, 2, 1), 8, 1.0), ((1, 1, 3), 11, 255.0)])
 def test_posterized_images_beyond_their_range_are_refused_and_the_fix_of_the_error_works(shape, records, top):

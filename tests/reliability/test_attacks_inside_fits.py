@@ -118,6 +118,7 @@ WAYS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("way", WAYS)
 def test_weights_put_in_while_a_training_runs_cost_what_they_cost(way):
@@ -207,6 +208,7 @@ def tree(model):
     return flat(model.get_state_tree("numpy_array")["trainable_variables"])
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("take", "at"),

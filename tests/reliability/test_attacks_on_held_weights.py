@@ -90,6 +90,7 @@ def test_averages_of_a_later_training_cost_what_both_did():
     assert steps_of(other) == (model.ledger.updates, False)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("looked", ["at the source", "at the copy"])
 def test_a_model_that_was_trained_takes_over_what_others_changed_weights_cost(looked):

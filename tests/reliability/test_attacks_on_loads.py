@@ -94,6 +94,7 @@ def test_a_callback_loads_before_the_step_is_traced(path):
     assert steps_of_copy(loading.loaded.get_weights()) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))], ids=["deepcopy", "pickle"]

@@ -95,6 +95,7 @@ def own_rows(model):
     return model.train_function(iter([(IDS[:1], Y[:1], np.ones(1, "float32"))]))
 
 
+@pytest.mark.slow
 def test_the_compiled_step_takes_no_rows_that_no_sampler_drew():
     model = model_of()
     with model.private_run(IDS, Y, batch_size=2, epochs=1, steps_per_epoch=1, verbose=0) as run:
@@ -228,6 +229,7 @@ def test_a_stream_ends_where_the_order_changes():
     assert [entry.steps for entry in model.ledger.entries] == [3, 3]
 
 
+@pytest.mark.slow
 def test_a_new_stream_takes_nothing_back_of_the_noise_of_an_earlier_one():
     """Two models of other sizes that share one optimizer, in turns: the first noise of each fit is fresh."""
     optimizer = tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(1.0), 1.0, 1.0, noise=CORRELATED)

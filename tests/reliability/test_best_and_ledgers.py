@@ -122,6 +122,7 @@ def test_a_budget_is_not_raised_while_a_training_counts_on_it(tmp_path):
     ledger.set_budget(10.0, DELTA)
 
 
+@pytest.mark.slow
 def test_a_budget_raised_elsewhere_after_the_file_was_closed_ends_the_training(tmp_path):
     file = tmp_path / "ledger.json"
     ledger = Ledger(file, dataset="patients", budget=(300.0, DELTA))

@@ -14,6 +14,7 @@ from tfdp_layers.accounting import Ledger, LedgerError, stored
 from tfdp_layers.models import kept, weight_files
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["best.keras", "best.weights.h5"])
 def test_a_file_of_the_best_epoch_states_all_that_the_training_planned(name, tmp_path, capsys):
@@ -151,6 +152,7 @@ def test_what_a_hook_keeps_in_memory_costs_what_the_training_did():
     assert stated(twin)[0] == stated(tfdp.make_private(plain))[0] == 6
 
 
+@pytest.mark.slow
 def test_a_backup_is_exact_and_says_nothing(tmp_path):
     """Whoever goes on from it makes the other steps."""
 
@@ -210,6 +212,7 @@ def test_early_stopping_that_puts_the_best_back_states_the_whole_training(tmp_pa
     assert not printed(tmp_path / "model.keras", capsys)[2]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["best.keras", "best.weights.h5"])
 @pytest.mark.parametrize("kept_in", ["memory", "a file"])

@@ -123,6 +123,7 @@ CASES = [(made, change) for made in MADE for change in CHANGES]
 NOT_SEEN = [("that were set", "one number"), ("that were set", "a moving average")]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("made", "change"), [case for case in CASES if case not in NOT_SEEN])
 def test_what_something_else_wrote_into_weights_is_said(made, change, tmp_path, capsys):
@@ -151,6 +152,7 @@ LOADED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few(2)
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("name", LOADED)
@@ -185,10 +187,12 @@ def test_low_rank_weights_that_something_else_trained_are_said():
     assert len(says(fit(compiled(model)))) == 1
 
 
+@pytest.mark.slow
 def test_low_rank_weights_that_a_private_training_trains_are_not_said():
     assert says(fit(compiled(low_rank()))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("made", ["of a frozen base", "of a loaded model"])
 def test_the_next_training_warns_of_an_ordinary_one_before_it(made, tmp_path):
@@ -236,6 +240,7 @@ def quantized(model):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("harmless", [new_head, twin, set_back, declared, evaluated, quantized])
 def test_what_takes_nothing_from_records_is_not_said(harmless):
@@ -256,12 +261,14 @@ def test_constants_that_are_declared_public_say_nothing_of_other_weights(tmp_pat
     assert len(says(fit(compiled(again)))) == 1
 
 
+@pytest.mark.slow
 def test_of_what_is_declared_public_once_later_changes_are_said():
     model = declared(fit(private()))
     moving_average(model)
     assert len(says(model)) == 1
 
 
+@pytest.mark.slow
 def test_a_file_that_skips_some_weights_hides_no_change_of_those(tmp_path):
     small = fit(compiled(tfdp.PrivateSequential([keras.Input((4,)), kl.Dense(5, name="hidden"), kl.Dense(1)])))
     small.save_weights(tmp_path / "m.weights.h5")

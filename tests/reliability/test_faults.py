@@ -66,6 +66,7 @@ print("sound")
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_and_a_read_only_folder_refuse_the_step_and_keep_the_file(tmp_path):
     folder = tmp_path / "ledger"
     folder.mkdir()

@@ -75,6 +75,7 @@ def damaged_models(draw, whole, members):
     return zipped(changed)
 
 
+@pytest.mark.slow
 @examples(40)
 @given(data=st.data())
 def test_a_model_file_of_any_content_is_loaded_or_refused(saved, data):

@@ -57,6 +57,7 @@ def set_some(model, path):
     model.set_weights(trained(private(units=5)).get_weights()[:2])
 
 
+@pytest.mark.slow
 @pytest.mark.few(2)
 @pytest.mark.parametrize("way", [load_weights, set_weights, set_some])
 def test_weights_of_another_network_charge_nothing(way, path, ledger):

@@ -42,6 +42,7 @@ def head_of(model):
     return head
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("sharing", [False, True], ids=["itself", "a head on its layers"])
 @pytest.mark.parametrize("way", ["save", "save_weights", "keras.saving"])
@@ -63,6 +64,7 @@ def test_another_thread_saves_nothing_of_a_model_that_is_trained(way, sharing, t
     assert in_a_thread(do, path) is None  # after it
 
 
+@pytest.mark.slow
 def test_callbacks_of_the_training_itself_save_as_ever(tmp_path):
     model = trainable()
     checkpoint = keras.callbacks.ModelCheckpoint(tmp_path / "model.keras", save_freq=1)

@@ -201,6 +201,7 @@ def test_affine_norm_bounds_the_joint_gradient_over_positions(t: float, position
 # Patches
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
     size=st.integers(1, 12),

@@ -126,6 +126,7 @@ def loud(rate, clip):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("hypermodel", "says"),
     [(unbuilt, "two make no model"), (diverging, "weights are NaN or infinite")],

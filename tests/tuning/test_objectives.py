@@ -48,6 +48,7 @@ def test_what_fit_logged_is_no_score(private):
     assert ledger.steps == 0
 
 
+@pytest.mark.slow
 def test_metrics_and_history_tell_an_objective_nothing_of_the_training(exactly):
     exactly(1)
     seen = []

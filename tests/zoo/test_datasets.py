@@ -190,6 +190,7 @@ def test_unknown_names_and_folders_are_refused(tmp_path):
         datasets.load("digits", tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_finding_data_on_disk_loads_no_tensorflow():
     code = (
         "import sys; from tfdp_layers import datasets; datasets.load('digits');"
