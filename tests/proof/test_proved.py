@@ -121,7 +121,24 @@ def gathered(x: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(tape.gradient(total, x), axis=0)
 
 
+def from_the_end(x: tf.Tensor, size: int) -> tf.Tensor:
+    """Places, of which those below 0 are counted from the end, as Keras does."""
+    ids = tf.clip_by_value(tf.cast(x * 9.0, tf.int32), -size, size - 1)
+    return tf.where(ids < 0, ids + size, ids)
+
+
+def along_axis(x: tf.Tensor) -> tf.Tensor:
+    """The gradient of Keras' entries along an axis, from either end."""
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        places = tf.clip_by_value(tf.cast(x[:, :2] * 9.0, tf.int32), -6, 5)
+        total = tf.reduce_sum(keras.ops.take_along_axis(x, places, axis=1) ** 2)
+    return tf.reduce_sum(tape.gradient(total, x), axis=0)
+
+
 CONTROLS = {
+    "segments of ids from the end": lambda x: segments(from_the_end(x, 3), x),
+    "taken along an axis": along_axis,
     "segments of clipped ids": lambda x: segments(tf.clip_by_value(tf.cast(x * 9.0, tf.int32), 0, 2), x),
     "segments of shifted ids": lambda x: segments(1 - tf.clip_by_value(tf.cast(x * 9.0, tf.int32), -1, 1), x),
     "gathered by clipped ids": gathered,

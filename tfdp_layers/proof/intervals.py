@@ -32,11 +32,44 @@ def _found(values: dict[str, Any], tensor: Any, depth: int, known: dict[tuple[st
     entries = getattr(values.get(tensor.name), "entries", None)
     if entries and all(isinstance(n, int) for n in entries):
         return min(entries), max(entries)
+    if tensor.op.type == "SelectV2" and depth:
+        return chosen(values, tensor.op, depth - 1, known)
     rule, inputs = _RULES.get(tensor.op.type), list(tensor.op.inputs)
     if rule is None or depth == 0 or not all(one.dtype.is_integer for one in inputs):
         return whole
     low, high = rule(*[interval_of(values, one, depth - 1, known) for one in inputs])
     return (low, high) if whole[0] <= low and high <= whole[1] else whole
+
+
+def chosen(values: dict[str, Any], operation: Any, depth: int, known: dict[tuple[str, int], Interval]) -> Interval:
+    """What either side of `tf.where` gives; where it is asked whether v < n, of v on each side what is left there.
+
+    So `tf.where(v < 0, v + size, v)`, Keras' places from the end, lies in [0, size) for v in [-size, size). Both sides
+    and the question go by the same entry of v, also where shapes are broadcast: they are v itself, or v plus another.
+    """
+
+    def within(tensor: Any) -> Interval:
+        return interval_of(values, tensor, depth, known)
+
+    def side(tensor: Any, compared: Any, left: Interval) -> Interval:
+        if tensor.name == compared.name:
+            return left
+        terms = list(tensor.op.inputs) if tensor.op.type == "AddV2" else []
+        others = [term for term in terms if term.name != compared.name]
+        if len(terms) != 2 or len(others) != 1:
+            return within(tensor)
+        low, high = left[0] + within(others[0])[0], left[1] + within(others[0])[1]
+        return (low, high) if tensor.dtype.min <= low and high <= tensor.dtype.max else within(tensor)
+
+    condition, *sides = operation.inputs
+    found = [within(tensor) for tensor in sides]
+    if condition.op.type == "Less" and condition.op.inputs[0].dtype.is_integer:
+        compared, bound = condition.op.inputs
+        (low, high), (least, most) = within(compared), within(bound)
+        parts = [(low, min(high, most - 1)), (max(low, least), high)]
+        taken = zip(sides, parts, strict=True)
+        found = [side(tensor, compared, left) for tensor, left in taken if left[0] <= left[1]]
+    return min(low for low, _ in found), max(high for _, high in found)
 
 
 def first(one: Interval, *others: Interval) -> Interval:

@@ -302,6 +302,25 @@ EDITS = [
         "crosses_of_the_next_row",
     ),
     ("crosses", "dims_of(one)[1:] == (1,)", "True", "crosses_of_one_wide_and_two"),
+    ("intervals", "(max(low, least), high)]", "(max(low, least), high - 1)]", "segments_one_beyond_the_end"),
+    (
+        "intervals",
+        "(low, min(high, most - 1))",
+        "(low, min(high, least - 1))",
+        "segments_from_the_end_below_a_drawn_one",
+    ),
+    (
+        "intervals",
+        "term for term in terms if term.name != compared.name",
+        "*terms[1:]",
+        "segments_from_the_end_of_turned",
+    ),
+    (
+        "intervals",
+        "if tensor.name == compared.name:",
+        "if tensor.op.type == compared.op.type:",
+        "segments_from_the_end_where_others_are_below",
+    ),
     *OF_HELD,
     *OF_NUMBERS,
 ]

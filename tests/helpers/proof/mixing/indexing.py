@@ -140,3 +140,38 @@ def segments_without_stride(x):
 @rows
 def segments_of_unknown_size(x):
     return segmented(x, place(x, 7) + tf.cast(tf.abs(x), tf.int32), 7)
+
+
+def from_the_end(x, least, most):
+    """Places in three segments, those below 0 from the end."""
+    return tf.clip_by_value(tf.cast(x * 9.0, tf.int32), least, most)
+
+
+@rows
+def segments_one_beyond_the_end(x):
+    own = from_the_end(x, -3, 3)
+    return segmented(x, place(x, 3) + tf.where(own < 0, own + 3, own), 3)
+
+
+@rows
+def segments_from_the_end_of_turned(x):
+    own = from_the_end(x, -3, 2)
+    return segmented(x, place(x, 3) + tf.where(own < 0, tf.reverse(own, [1]) + 3, own), 3)
+
+
+@rows
+def segments_from_the_end_where_others_are(x):
+    own, other = from_the_end(x, -3, 2), from_the_end(x + 1.0, -3, 2)
+    return segmented(x, place(x, 3) + tf.where(other < 0, own + 3, own + 0), 3)
+
+
+@rows
+def segments_from_the_end_where_others_are_below(x):
+    own, other = from_the_end(x, -3, 2), from_the_end(x + 1.0, -3, 2)
+    return segmented(x, place(x, 3) + tf.where(other < 0, 2, own), 3)
+
+
+@rows
+def segments_from_the_end_below_a_drawn_one(x):
+    own, end = from_the_end(x, -3, 2), tf.clip_by_value(tf.cast(x[:, ::-1] * 9.0, tf.int32), 0, 2)
+    return segmented(x, place(x, 3) + tf.where(own < end, own + 3, own), 3)
