@@ -90,7 +90,9 @@ def within_type(value: Any, dtype: Any) -> Any:
     """
     if isinstance(value, Places):
         if dtype not in _PLACES or not all(fits(n, dtype) for n in (value.stride, value.least, value.most)):
-            raise UnknownError("places of records that may not fit their type")
+            raise UnknownError(
+                "places of records that may not fit their type: keep them in the axis, by keras.ops.clip"
+            )
         return value if isinstance(value.stride, Size) or fits(value.stride * MOST_RECORDS, dtype) else too_wide()
     if isinstance(value, Constant | Counted) and value.entries is not None:
         plain = [n for n in value.entries if isinstance(n, int)]
