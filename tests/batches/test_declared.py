@@ -184,6 +184,18 @@ def test_what_draws_for_itself_cannot_be_declared_otherwise() -> None:
 
 
 ALL = tf.data.Dataset.from_tensor_slices((np.ones((40, 2)), np.ones(40)))
+HALF, by_turns = ALL.take(20), tf.data.Dataset.sample_from_datasets
+
+
+def of_40(records: tf.data.Dataset) -> tf.data.Dataset:
+    return records.apply(tf.data.experimental.assert_cardinality(40))
+
+
+def chance(records: tf.data.Dataset = ALL) -> tf.data.Dataset:
+    """Poisson draws, each a pass over the records."""
+    return records.filter(lambda x, y: tf.random.uniform([]) < 0.2).batch(40)
+
+
 CUT = {
     "shuffled batches as Poisson": (lambda: ALL.shuffle(40).batch(8).repeat(), Poisson(8), "no such draw"),
     "of another size": (
@@ -198,6 +210,42 @@ CUT = {
         Partition(8),
         "each several times",
     ),
+    **{
+        f"records that come twice, {how}": (lambda make=make: make().batch(8), Partition(8), "each several times")
+        for how, make in {
+            "behind themselves": lambda: HALF.concatenate(HALF).shuffle(40),
+            "cut twice alike": lambda: ALL.take(20).concatenate(ALL.take(20)),
+            "by turns": lambda: of_40(by_turns([ALL.take(8).repeat(2), ALL.skip(16)])),
+            "cut off": lambda: HALF.shuffle(20).repeat().take(40),
+            "shuffled across rounds": lambda: ALL.repeat().shuffle(99).take(40),
+            "in a flat map": lambda: of_40(HALF.flat_map(lambda *one: tf.data.Dataset.from_tensors(one).repeat(2))),
+        }.items()
+    },
+    "records that come twice, in an order": (
+        lambda: HALF.repeat(2).batch(8),
+        Cyclic(8),
+        "each several times",
+    ),
+    "by turns as Poisson": (
+        lambda: by_turns([ALL.take(4).repeat(), ALL.skip(4).repeat()], [0.5, 0.5]).batch(8),
+        Poisson(8),
+        "by turns from several data sets",
+    ),
+    "batches that draw, kept": (lambda: chance().cache(), Poisson(8), r"\.cache keeps its batches"),
+    "batches of a generator, kept": (
+        lambda: (
+            tf.data.Dataset.from_generator(
+                lambda: iter([(np.ones((3, 2)), np.ones(3))]),
+                output_signature=(tf.TensorSpec((None, 2)), tf.TensorSpec((None,))),
+            )
+            .cache()
+            .map(lambda x, y: (2 * x, y))
+            .shuffle(9)
+            .prefetch(1)
+        ),
+        FixedSize(3),
+        r"\.cache keeps its batches",
+    ),
 }
 
 
@@ -210,15 +258,37 @@ def test_batches_that_are_seen_not_to_be_those_declared_bring_one_warning(name: 
     assert len(caught) == 1
 
 
+def drawn_in_step() -> tuple[tf.Tensor, tf.Tensor]:
+    rows = tf.random.poisson([], 8.0, tf.int32)
+    return tf.random.normal([rows, 2]), tf.ones([rows])
+
+
+def first_two(records: Any, _: Any) -> Any:
+    return records
+
+
 def test_those_that_may_be_as_declared_bring_no_warning() -> None:
-    chance = ALL.filter(lambda x, y: tf.random.uniform([]) < 0.2).batch(40).repeat()
     first = ALL.shuffle(40).batch(8).take(1).repeat()
     whole = ALL.batch(40).repeat()
     for batches, sampling in (
-        *((chance, Poisson(8)), (first, FixedSize(8)), (ALL.shuffle(40).batch(8), Partition(8))),
-        *((whole, Poisson(40)), (whole, FixedSize(40))),  # all records: each draw of so many is that
+        (chance().repeat(), Poisson(8)),
+        (chance(ALL.cache()).repeat(), Poisson(8)),
+        (first, FixedSize(8)),
+        (ALL.shuffle(40).batch(8), Partition(8)),
+        (whole, Poisson(40)),  # all records: each draw of so many is that
+        (whole.take(1).cache(), FixedSize(40)),
+        (tf.data.Dataset.range(99).cache().map(lambda _: drawn_in_step()), Poisson(8)),
+        (chance().repeat().cache(), Poisson(8)),  # without an end: never replayed
+        (ALL.shuffle(40).repeat().batch(8).take(5), Partition(8)),  # the first round
+        (ALL.shuffle(40).batch(8).repeat().take(5), Partition(8)),
+        (ALL.take(20).concatenate(ALL.skip(20)).shuffle(40).batch(8), Partition(8)),
+        (of_40(by_turns([HALF, ALL.skip(20)])).batch(8), Partition(8)),
+        (by_turns([chance(), chance()]), Poisson(8)),
+        (tf.data.Dataset.zip(ALL, tf.data.Dataset.from_tensors(1.0).repeat()).batch(8).map(first_two), Partition(8)),
+        (ALL.batch(8).cache(), Partition(8)),
+        (ALL.batch(8).cache().prefetch(2), Cyclic(8)),
     ):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             declare_sampling(batches, sampling, examples=40)
-        assert caught == []
+        assert [str(one.message) for one in caught] == []

@@ -1,11 +1,17 @@
 """Items of sources that are no records are told of before anything is spent."""
 
+import functools
+import re
+import warnings
+
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers import grain_like
+from tfdp_layers.batches.several import warn_of_several
 
 X = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
 Y = X[:, :1]
@@ -33,17 +39,132 @@ def fitted(source, **arguments):
     return spent
 
 
-def test_a_filter_of_grain_is_refused_and_what_it_keeps_is_taken():
-    source = grain_like.Map(grain_like.Filter(GRAIN))
-    for given in (source, [source]):
-        with pytest.raises(
-            ValueError, match=r"\.filter, which keeps its length.*tfdp\.records\(kept, source\.__getitem__"
-        ):
-            tfdp.records(given) if given is source else fitted(*given)
-    source = grain_like.Filter(GRAIN)
+KEPT = [i for i in range(24) if i % 3]  # of `grain_like.Filter`
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_the_records_of_a_grain_data_set_with_a_filter_are_the_items_that_it_keeps(workers):
+    for source in (grain_like.Filter(GRAIN), grain_like.Map(grain_like.Filter(GRAIN))):
+        records = tfdp.records(source, workers=workers)
+        assert len(records) == 16
+        assert np.array_equal(records.take(np.arange(16), 16)[0], X[KEPT])
+
+
+def test_ids_by_place_are_those_of_the_items_that_a_filter_keeps():
+    source, ids = grain_like.Filter(GRAIN), np.arange(24) // 4
+    assert fitted(source, unit_ids=ids[KEPT]) == 1
+    assert np.array_equal(tfdp.records(source, unit_ids=ids[KEPT]).unit_ids, ids[KEPT])
+    for made in (lambda given: fitted(source, unit_ids=given), lambda given: tfdp.records(source, unit_ids=given)):
+        with pytest.raises(ValueError, match=r"each of the 16 records") as refused:
+            made(ids)
+        fixed = eval(re.search(r"\[one for .*? is not None\]", str(refused.value))[0], {"ids": ids, "source": source})
+        assert np.array_equal(fixed, ids[KEPT])
+        with pytest.raises(ValueError, match=r"moves records to other places \(\.shuffle\)"):
+            tfdp.records(grain_like.Filter(grain_like.Shuffle(GRAIN, seed=1)), unit_ids=ids[KEPT])
+
+
+def test_a_filter_that_drops_all_is_said():
+    with pytest.raises(ValueError, match="its filter drops all"):
+        tfdp.records(grain_like.Filter(grain_like.cut(GRAIN, 0, 1)))
+
+
+def reading(source):
+    """Ways to read a data set by places, as the error about None says, or as people write it."""
     kept = [i for i in range(len(source)) if source[i] is not None]
-    assert len(kept) == 16
-    assert fitted(tfdp.records(kept, source.__getitem__), unit_ids=np.array(kept) // 4) == 1
+
+    def read(index, of=None):
+        return source[index]
+
+    class Reads(Source):
+        def __init__(self):
+            self.given = source
+
+        def __getitem__(self, index):
+            return self.given[index]
+
+    class Closes(Source):
+        def __init__(self):
+            pass
+
+        def __getitem__(self, index):
+            return source[index]
+
+    closing = Closes()
+    return {
+        "a method": lambda: tfdp.records(kept, source.__getitem__),
+        "a closure": lambda: tfdp.records(kept, read),
+        "a default": lambda: tfdp.records(kept, lambda index, of=source: of[index]),
+        "a partial": lambda: tfdp.records(kept, functools.partial(lambda of, index: of[index], source)),
+        "a function of a function": lambda: tfdp.records(kept, lambda index: read(index)),
+        "a source's attribute": lambda: tfdp.records(kept, Reads().__getitem__),
+        "a source": lambda: tfdp.records(Reads()),
+        "a source's method": lambda: tfdp.records(Closes()),
+        "a source in a closure": lambda: tfdp.records(kept, lambda index: closing[index]),
+        "a step of Grain": lambda: tfdp.records(grain_like.Map(grain_like.source(kept), map_fn=source.__getitem__)),
+        "a name": lambda: tfdp.records(
+            kept, eval("lambda index: [named[one] for one in [index]][0]", {"named": source})
+        ),
+    }
+
+
+WAYS = [*reading(GRAIN)]
+
+
+@pytest.mark.filterwarnings("ignore:.*seem to be")
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_source_is_read_from_is_looked_at_as_the_source_is(way):
+    """Else the fix that an error names would turn off what is refused and told of in a data set of Grain."""
+    repeated = reading(grain_like.Repeat(GRAIN, length=48))[way]()
+    with pytest.raises(ValueError, match="pipeline that repeats them"):
+        fitted(repeated)
+    zipped = grain_like.Zip(GRAIN, grain_like.Shuffle(GRAIN, seed=1), length=24)
+    with pytest.raises(ValueError, match="Records meet in this Grain data set"):
+        reading(grain_like.Map(zipped))[way]()
+    moved = reading(grain_like.Shuffle(GRAIN, seed=1))[way]()
+    with pytest.raises(ValueError, match=r"moves records to other places \(\.shuffle\)"):
+        fitted(moved, unit_ids=np.arange(len(moved)) // 4)
+    for step, message in (
+        ("RandomMap", "random_map"),
+        ("Batch", "is a batch of several"),
+        ("Slice", "behind .shuffle"),
+    ):
+        source = grain_like.Shuffle(GRAIN, seed=1)
+        made = grain_like.cut(source, 0, 20) if step == "Slice" else getattr(grain_like, step)(source)
+        with pytest.warns(UserWarning, match=message):
+            reading(made)[way]()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_source_that_is_read_by_places_brings_no_word(way):
+    for source in (GRAIN, grain_like.Map(GRAIN)):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            records = reading(source)[way]()
+        assert not records.repeated
+        assert not records.moved
+
+
+def test_a_pipeline_that_a_function_reads_by_index_is_looked_at_and_one_that_a_source_keeps_is_not():
+    pipeline = tf.data.Dataset.from_tensor_slices((X, Y))
+    at, twice = tf.data.experimental.at, pipeline.repeat(2)
+    assert tfdp.records([*range(48)], lambda index: at(twice, index)).repeated
+    source = Source(lambda index: (X[index], Y[index]))
+    source.read_once = pipeline.repeat().batch(4)
+    assert not tfdp.records(source).repeated
+
+
+def test_attributes_that_are_called_as_a_data_set_elsewhere_are_none():
+    names = {"GRAIN": grain_like.Repeat(GRAIN, length=48)}
+    read = eval("lambda index: (float(index).GRAIN if index < 0 else float(index), 0.0)", names)
+    assert not tfdp.records([*range(24)], read).repeated
+
+
+def test_copies_are_looked_for_in_what_numbers_stand_for():
+    with pytest.warns(UserWarning, match="The 96 records seem to be 12, each 8 times"):
+        warn_of_several(tfdp.records([*range(96)], lambda index: (X[index % 12], Y[index % 12])), "record")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_several(tfdp.records([*range(24)], lambda index: (X[index], Y[index])), "record")
 
 
 @pytest.mark.parametrize(

@@ -161,3 +161,8 @@ def test_others_are_not_and_few_are_read(rows):
     read = []
     assert rounds(len(rows), lambda place: read.append(place) or rows[place]) == 1
     assert len(read) < (20 if rows is ROWS else 160)
+
+
+def test_an_endless_pipeline_is_told_of_with_the_option_of_readers_that_repeat_by_themselves():
+    with pytest.raises(ValueError, match=r"Leave out \.repeat\(\), and give num_epochs=1 to make_csv_dataset"):
+        tfdp.records(tf.data.Dataset.from_tensor_slices(np.zeros((4, 2), np.float32)).repeat())

@@ -7,6 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -77,6 +78,29 @@ def test_one_person_written_in_several_ways_is_told_of_and_the_fix_writes_them_i
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_different_people_are_left_in_peace(name):
     assert said(DIFFERENT[name]) == []
+
+
+OBJECTS = {
+    "bytes beside text": [str(b"p1"), "p1"],
+    "bytes alone": [str(b"p1"), str(b"p'2")],
+    "texts of NumPy": [repr(np.str_("p1")), "p1"],
+    "numbers of NumPy": [repr(np.int64(1)), "1"],
+    "tensors": [str(tf.constant("p1")), "p1"],
+    "tensors as they are shown": [repr(tf.constant(1)), "1"],
+    "objects": [str(object()), "p1"],
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_ids_that_say_what_object_held_them_are_told_of(name):
+    (message,) = said(OBJECTS[name])
+    assert "are what str(...) makes of bytes" in message
+    assert "p1" not in message
+    assert "each name `one` in owners as one.decode()" in said(OBJECTS[name], "owners")[0]
+
+
+def test_names_that_look_a_little_so_are_left_in_peace():
+    assert said(["b'", "np.1", "tf", "<p1>", "Bob 'b' Lee", "b", '"p1"', "'p2'"]) == []
 
 
 IDS = SEVERAL["case"][0]

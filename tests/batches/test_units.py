@@ -1,14 +1,18 @@
 """The privacy unit: a draw holds at most one record of a unit, and the ledger says whose guarantee it is."""
 
 import enum
+import re
+import warnings
 
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import Ledger, Release, epsilon
 from tfdp_layers.batches.owners import Owners
+from tfdp_layers.batches.spellings import warn_of_spellings
 from tfdp_layers.batches.units import Units
 
 IDS = np.repeat(np.arange(8), [1, 2, 3, 4, 5, 6, 7, 12])[np.random.default_rng(0).permutation(40)]
@@ -102,8 +106,8 @@ def test_bad_ids_are_refused(ids):
         (np.array([None, *IDS[1:]], object), "1 of the 40 `unit_ids` are missing"),
         (["", *"a" * 39], "1 of the 40 `unit_ids` are missing"),
         (np.ma.masked_equal(IDS, 7), "12 of the 40 `unit_ids` are missing"),
-        (IDS.astype(float), r"ids\.astype\('int64'\)"),
-        (np.array([*"a" * 39, 3], object), r"ids\.astype\(str\)"),
+        (IDS.astype(float), r"\[int\(one\) for one in ids\]"),
+        (np.array([*"a" * 39, 3], object), r"\[str\(one\) for one in ids\]"),
         (np.stack([IDS, IDS], axis=1), "Of ids in several columns make one"),
         (IDS[1:], r"one id for each of the 40 records, shape \(40,\)"),
     ],
@@ -135,6 +139,49 @@ ALIKE = {
     "trailing zeros in texts of NumPy": ([np.str_("a"), np.str_("a\0")] * 20, "end in a zero character"),
     "zeros alone": (["\0"] * 40, "end in a zero character"),
 }
+
+
+CONVERTED = {
+    "bytes beside text": [[f"p{one}".encode() for one in range(20)], [f"p{one}" for one in range(20)]],
+    "bytes of NumPy beside text": [np.array([f"p{one}" for one in range(20)], "S"), [f"p{one}" for one in range(20)]],
+    "bytes beside numbers": [[str(one).encode() for one in range(20)], range(20)],
+    "numbers beside text": [range(20), map(str, range(20))],
+    "tensors beside text": [[tf.constant(f"p{one}") for one in range(20)], [f"p{one}" for one in range(20)]],
+    "tensors beside numbers": [[tf.constant(str(one)) for one in range(20)], range(20)],
+    "floats": [np.arange(20.0), np.arange(20.0)],
+    "floats as objects": [np.array(range(20), object) * 1.0, np.array(range(20), object) * 1.0],
+    "days": [np.arange(20).astype("M8[D]"), np.arange(20).astype("M8[D]")],
+    "zeros behind": [[f"p{one}\0" for one in range(20)], [f"p{one}" for one in range(20)]],
+    "zeros behind bytes": [[b"p%d\0" % one for one in range(20)], [b"p%d" % one for one in range(20)]],
+}
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_what_the_error_says_to_write_gives_as_many_units_as_there_are_people(name):
+    """Run on the very ids that were refused: `str(b"p7")` is "b'p7'", and the person would be two."""
+    ids = [one for part in CONVERTED[name] for one in part]
+    for _ in range(3):
+        try:
+            found = Units(ids, 40)
+            break
+        except ValueError as error:
+            ids = eval(re.search(r"(\[(?:one|str|int|np).* for one in ids\])", str(error))[1], {"ids": ids, "np": np})
+    assert len(found) == 20
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_spellings(found.names.tolist(), "unit_ids")
+
+
+def test_ids_that_are_all_tensors_are_what_they_hold():
+    assert (
+        Units([tf.constant(f"p{one}") for one in IDS], 40).names.tolist()
+        == Units([f"p{one}".encode() for one in IDS], 40).names.tolist()
+    )
+
+
+def test_of_too_many_ids_it_is_said_that_filters_drop_some():
+    with pytest.raises(ValueError, match=r"unit_ids=\[one for i, one in enumerate\(ids\) if source\[i\] is not None\]"):
+        Units(IDS, 39)
 
 
 @pytest.mark.parametrize("of", [list, tuple, lambda ids: np.fromiter(ids, object)], ids=["list", "tuple", "array"])

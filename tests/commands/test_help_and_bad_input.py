@@ -9,9 +9,10 @@ import sys
 import pytest
 from absl import flags
 
-from helpers.command_line import RUN, TRAIN, run
+from helpers.command_line import RUN, TRAIN, but, run
 from tfdp_layers.accounting import GroupNoise, Ledger, Release, epsilon
 from tfdp_layers.commands import cli
+from tfdp_layers.commands.command import Refusal
 from tfdp_layers.sampling import Poisson
 
 # help -----------------------------------------------------------------------------------------------------------------
@@ -63,8 +64,8 @@ BAD = [
     ([*TRAIN, "stray"], "stray"),
     ([*TRAIN, "--delta", "0"], "strictly between 0 and 1"),
     ([*TRAIN, "--delta", "1"], "strictly between 0 and 1"),
-    ([*TRAIN, "--dataset", "imagenet"], "mnist|fashion_mnist|cifar10|digits"),
-    ([*TRAIN, "--dataset", "mine.csv"], "records of your own train in Python"),
+    (but(TRAIN, "--dataset", "imagenet"), "mnist|fashion_mnist|cifar10|digits"),
+    (but(TRAIN, "--dataset", "mine.csv"), "records of your own train in Python"),
     ([*TRAIN, "--model", "rnn"], "cnn|mlp"),
     ([*TRAIN, "--method", "hope"], "backprop_clipping"),
     ([*TRAIN, "--method", "dfa", "--model", "cnn"], "dfa_hybrid"),
@@ -91,24 +92,19 @@ BAD = [
     (["train", "--epsilon", "2", "--dataset", "mnist"], "--data-dir"),
     (["train", "--epsilon", "2", "--dataset", "mnist", "--data-dir", "damaged"], "damaged"),
     (["epsilon", "--examples", "9", "--batch-size", "3", "--noise-multiplier", "1"], "either --steps or --epochs"),
+    ([*TRAIN, "--setting", "views=2", "--setting", "views=3"], "--setting names views twice"),
+    (["epsilon", "--ledger", "a", "--ledger", "b"], "already defined as a. Give it once. Two ledgers are added up"),
     (["epsilon", *RUN], "--noise-multiplier is needed"),
     (["epsilon", *RUN, "--noise-multiplier", "0"], "above 0"),
-    (["epsilon", *RUN, "--noise-multiplier", "1", "--examples", "100"], "larger than the data"),
+    (["epsilon", *but(RUN, "--noise-multiplier", "1", "--examples", "100")], "larger than the data"),
     (["epsilon", *RUN, "--noise-multiplier", "1", "--records-per-owner", "99999999"], "more than all records"),
-    (["epsilon", *RUN, "--noise-multiplier", "1", "--examples", "1e30"], "or less"),
-    (["epsilon", *RUN, "--noise-multiplier", "1", "--examples", "1e12", "--epochs", "1e12"], "below 2^62"),
+    (["epsilon", *but(RUN, "--noise-multiplier", "1", "--examples", "1e30")], "or less"),
+    (["epsilon", *but(RUN, "--noise-multiplier", "1", "--examples", "1e12", "--epochs", "1e12")], "below 2^62"),
     (
         [
             "epsilon",
-            *RUN,
-            "--noise-multiplier",
-            "1",
-            "--sampling",
-            "cyclic",
-            "--noise",
-            "correlated",
-            "--epochs",
-            "1e9",
+            *but(RUN, "--noise-multiplier", "1", "--epochs", "1e9"),
+            *("--sampling", "cyclic", "--noise", "correlated"),
         ],
         "up to 1,000,000 epochs",
     ),
@@ -127,6 +123,24 @@ BAD = [
     (["plan", "--examples", "9", "--epsilon", "2", "--records-per-owner", "10"], "more than all records"),
     (["plan", "--examples", "9", "--epsilon", "2", "--batch-sizes", "10"], "fits into 9 records"),
 ]
+
+
+@pytest.mark.parametrize("name", [*cli._COMMANDS])
+def test_an_option_of_one_value_is_given_once(name):
+    """The last one would count, and what the first one says be left out without a word."""
+    command, first = cli._command(name), ["simulate"] if name == "federated" else []
+    options = command.options()
+    for one in options:
+        kind = options[one].flag_type()
+        value = {"float": "1", "int": "1", "string": "a", "multi string": "a=1"}.get(kind)
+        value = getattr(options[one].parser, "enum_values", [value])[0]
+        given = f"--{one}" if kind == "bool" else f"--{one}={value}"
+        twice = [*first, given, given.replace("_", "-")]
+        if kind == "multi string":
+            assert command.parse(twice)[one].present == 2
+        else:
+            with pytest.raises(Refusal, match=r"already defined as .*\. Give it once\."):
+                command.parse(twice)
 
 
 @pytest.mark.usefixtures("no_training", "no_data")
@@ -171,7 +185,7 @@ def test_every_number_of_every_command_is_taken_or_refused_in_one_message(capsys
     for name in [name for name in options if isinstance(options[name].parser, number)]:
         for value in ("abc", "-1", "0", "nan", "inf", "1e15", "1e30"):
             with contextlib.suppress(no_loading):
-                status = run(*line, f"--{name}={value}")
+                status = run(*but(line, f"--{name}={value}"))
                 assert (status, capsys.readouterr().err.count("tfdp: error: ")) in ((0, 0), (2, 1)), (name, value)
 
 

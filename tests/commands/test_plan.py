@@ -8,7 +8,7 @@ import sys
 import pytest
 
 import tfdp_layers as tfdp
-from helpers.command_line import run, run_json
+from helpers.command_line import but, run, run_json
 
 RUN = ("--examples", 600, "--epsilon", 2, "--delta", 1e-4, "--batch-sizes", "50,100", "--epochs", "5")
 
@@ -72,7 +72,7 @@ def test_a_picture_without_matplotlib_is_refused(capsys, monkeypatch):
 
 
 def test_numbers_are_read_as_everywhere_and_a_terminal_is_told_what_is_going_on(capsys, monkeypatch):
-    given = ("plan", *RUN, "--batch-sizes", "5e1,1e2", "--json")
+    given = ("plan", *but(RUN, "--batch-sizes", "5e1,1e2"), "--json")
     assert run(*given) == 0
     quiet = capsys.readouterr()
     assert ([row["batch_size"] for row in json.loads(quiet.out)["runs"]], quiet.err) == ([50, 100], "")
@@ -87,9 +87,9 @@ def test_numbers_are_read_as_everywhere_and_a_terminal_is_told_what_is_going_on(
     ("arguments", "says"),
     [
         (("--epsilon", 2), "--examples 60000"),
-        ((*RUN, "--epochs", "5;6"), "whole numbers with commas"),
-        ((*RUN, "--batch-sizes", "1,024"), "none within them: 1024"),
-        ((*RUN, "--batch-sizes", ""), "whole numbers with commas"),
+        (but(RUN, "--epochs", "5;6"), "whole numbers with commas"),
+        (but(RUN, "--batch-sizes", "1,024"), "none within them: 1024"),
+        (but(RUN, "--batch-sizes", ""), "whole numbers with commas"),
     ],
 )
 def test_what_is_missing_or_wrong_is_said(capsys, arguments, says):

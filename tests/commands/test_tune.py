@@ -2,7 +2,7 @@
 
 import pytest
 
-from helpers.command_line import run
+from helpers.command_line import but, run
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.tuning import NumberOfTrials
 
@@ -42,7 +42,7 @@ def test_a_search_ends_with_one_model_its_settings_and_the_statement(capsys, tmp
         ((*RUN, "--vary", "epochs=2,9", "--vary", "epochs=4"), "twice"),
         ((*RUN, "--vary", "epochs=2:9"), "list of values"),
         ((*RUN, "--trials", "0.5"), "at least 1"),
-        ((*RUN, "--delta", "2"), "strictly between"),
+        (but(RUN, "--delta", "2"), "strictly between"),
         ((*RUN, "--save", "best.h5"), "ends in .keras"),
         ((*RUN, "--method", "dfa_hybrid"), "Choose method 'dfa'"),
     ],

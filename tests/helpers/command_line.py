@@ -1,6 +1,7 @@
 """Calls the command `tfdp` in this process, and arguments that several tests complete."""
 
 import json
+from collections.abc import Sequence
 
 from tfdp_layers.commands import cli
 
@@ -15,3 +16,10 @@ def run(*arguments: object) -> int:
 def run_json(capsys, *arguments: object) -> dict:
     assert run(*arguments, "--json") == 0
     return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+def but(given: Sequence[object], *options: object) -> list[object]:
+    """The arguments, each option followed by its value, with these in the place of options of the same names."""
+    names = [str(one).partition("=")[0].replace("_", "-") for one in options if str(one).startswith("--")]
+    places = [place for place, one in enumerate(given) if one in names]
+    return [one for place, one in enumerate(given) if place not in places and place - 1 not in places] + [*options]

@@ -1,5 +1,8 @@
 """A folder of images gives the records that Keras' own utility gives, one by one."""
 
+import os
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -50,6 +53,23 @@ def test_a_model_trains_on_it_by_poisson_draws(folder):
     (entry,) = model.ledger.entries
     assert entry.release.examples == 13
     assert entry.release.sampling == tfdp.sampling.Poisson(4)
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_several_names_of_one_file_are_told_of(folder, link):
+    link(folder / "cats" / "0.png", folder / "cats" / "again.png")
+    with pytest.warns(UserWarning, match="The 14 images are 13 files.*is in k records"):
+        assert len(datasets.image_folder(folder, (8, 6))) == 14
+
+
+def test_links_to_files_of_their_own_and_copies_bring_no_word(folder, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "one.png"
+    elsewhere.write_bytes((folder / "cats" / "0.png").read_bytes())
+    (folder / "cats" / "linked.png").symlink_to(elsewhere)
+    (folder / "dogs" / "copy.png").write_bytes(elsewhere.read_bytes())  # by its name nobody knows it for one
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(datasets.image_folder(folder, (8, 6))) == 15
 
 
 def test_what_is_wrong_is_said(folder, tmp_path_factory):

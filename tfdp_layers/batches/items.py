@@ -1,35 +1,36 @@
-"""Items of sources that are no records: what is left out, lists of arrays, streams without an index."""
+"""Items of sources that are no records: what filters leave out, lists of arrays, streams without an index."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from tfdp_layers.batches.repeats import ENDLESS
 from tfdp_layers.batches.steps import is_grain, kind, steps
 
-__all__ = ["refuse_left_out", "refuse_none", "refuse_stream", "refuse_unpacked"]
-
-_KEPT = (
-    "find out once which items are there, kept = [i for i in range(len(source)) if source[i] is not None], and give"
-    " tfdp.records(kept, source.__getitem__)"
-)
+__all__ = ["is_filtered", "refuse_length", "refuse_none", "refuse_stream", "refuse_unpacked"]
 
 
-def refuse_left_out(source: Any) -> None:
-    """Raises ValueError for a Grain data set with a filter, whose items are None where it drops them."""
-    if is_grain(source) and any(kind(step) == "Filter" for step in steps(source)):
-        raise ValueError(
-            "This Grain data set has a .filter, which keeps its length: items that it drops are None, and training"
-            f" would end at the first of them, with a part of the budget spent. Instead {_KEPT}; the filter must look"
-            " at each item by itself."
-        )
+def is_filtered(source: Any) -> bool:
+    """Whether this is a Grain data set with a filter: it keeps its length, and items that are dropped are None."""
+    return is_grain(source) and any(kind(step) == "Filter" for step in steps(source))
+
+
+def refuse_length(records: int) -> None:
+    """Raises ValueError for a source without records, and one without an end."""
+    if not 0 < records < ENDLESS:
+        endless = "endless. Leave out .repeat(): records are drawn by index, for as many epochs as you like."
+        empty = "empty, or its filter drops all, so nothing can be drawn from it. Give at least one record."
+        raise ValueError(f"The source is {endless if records else empty}")
 
 
 def refuse_none(record: Any, index: int) -> None:
     """Raises ValueError for None in the place of a record."""
     if record is None:
         raise ValueError(
-            f"Record {index} is None, and every index must have a record. Leave out beforehand what is none: {_KEPT}."
+            f"Record {index} is None, and every index must have a record. Leave out beforehand what is none: find out"
+            " once which items are there, kept = [i for i in range(len(source)) if source[i] is not None], and give"
+            " tfdp.records(kept, source.__getitem__); whether an item is one must not depend on the others."
         )
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting.wording import AS_SO_MANY
 from tfdp_layers.batches.contents import contents_of
-from tfdp_layers.batches.steps import READERS, below, identity, is_grain, kind
+from tfdp_layers.batches.steps import READERS, below, identity, is_grain, kind, number
 from tfdp_layers.caller import warn
 
 __all__ = ["ENDLESS", "is_one_thing", "refuse_repeated", "repeats", "rounds", "shared_of", "warn_of_rounds"]
@@ -89,9 +89,11 @@ def _held_by(dataset: Any) -> tuple[dict[Hashable, bool], bool]:
 
 
 def _all_of(dataset: Any) -> set[Hashable]:
-    """What two steps share that give the same records: sources that were made of the same arrays, or read one file."""
+    """What two steps share that give the same records: sources of the same arrays or files, equal cuts."""
     if below(dataset) and not hasattr(dataset, "_filenames"):
-        return {identity(dataset)}
+        count = number(dataset, "_count") if kind(dataset) in ("Take", "Skip") else None
+        cut_alike = () if count is None else ((kind(dataset), identity(below(dataset)[0]), int(count)),)
+        return {identity(dataset), *cut_alike}
     own, *others = contents_of(dataset)
     files = {one for one in others if isinstance(one, tuple) and one[0] == "file"}
     return {own, *files, *([tuple(others)] if others and not files else [])}
@@ -140,9 +142,13 @@ _MOST_ROUNDS, _PRIMES = 64, (2, 3, 5, 7, 11, 13, 17, 19)
 _PLACES, _DIFFERENT = 8, 6
 
 
-def warn_of_rounds(records: int, row: Callable[[int], Any], unit: str) -> None:
-    """Warns of records, of which all are never looked at, that seem to come several times: see `rounds`."""
-    times = rounds(records, row) if unit == "record" else 1
+def warn_of_rounds(records: int, rows: list[Callable[[int], Any]], unit: str) -> None:
+    """Warns of records, of which all are never looked at, that seem to come several times: see `rounds`.
+
+    Args:
+        rows: ways to look at a record, each as `row` of `rounds`; none where all are looked at elsewhere.
+    """
+    times = max((rounds(records, row) for row in rows), default=1) if unit == "record" else 1
     if times > 1:
         warn(
             f"The {records:,} records seem to be {records // times:,}, each {times} times or more: at all places that"

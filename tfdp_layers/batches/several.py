@@ -23,8 +23,7 @@ def warn_of_several(store: Store, unit: str, positions: np.ndarray | None = None
             units go on in one another.
         positions: (records,) which unit each record belongs to, where there are units.
     """
-    if (row := store.row()) is not None:
-        warn_of_rounds(len(store), row, unit)
+    warn_of_rounds(len(store), store.rows(), unit)
     if unit == "record" or positions is not None:
         inputs, labels = store.near()
         warn_of_blocks(inputs, labels, positions)

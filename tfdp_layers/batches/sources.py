@@ -11,16 +11,16 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.batches.behind import data_sets_of, moved_in, repeated_in
 from tfdp_layers.batches.captured import warn_of_captured
 from tfdp_layers.batches.choices import warn_of_choice
 from tfdp_layers.batches.encodings import is_numeric, refuse_sparse
 from tfdp_layers.batches.frozen import warn_of_frozen
 from tfdp_layers.batches.grain import look_at_grain
-from tfdp_layers.batches.items import refuse_left_out, refuse_none, refuse_stream, refuse_unpacked
+from tfdp_layers.batches.items import is_filtered, refuse_length, refuse_none, refuse_stream, refuse_unpacked
 from tfdp_layers.batches.pieces import warn_of_batched
 from tfdp_layers.batches.places import moved_by, refuse_moved
 from tfdp_layers.batches.records import SOME_LABELS
-from tfdp_layers.batches.repeats import ENDLESS, repeats
 from tfdp_layers.batches.stores import ArrayStore, Field, Store, drawn_dtype
 from tfdp_layers.batches.texts import bytes_of, is_text, no_rows
 from tfdp_layers.batches.units import one_a_record, one_id_each
@@ -48,10 +48,12 @@ def records(
     Args:
         source: a finite `tf.data.Dataset` of single records, or whatever has `__len__` and `__getitem__(index)` (or
             `__getitems__([index])`): records `(x, y)`, `(x, y, sample_weight)`, or x alone; x and y arrays or numbers,
-            or dicts or tuples of them, each of the same shape and type in every record.
+            or dicts or tuples of them, each of the same shape and type in every record. A data set of Grain with a
+            `.filter` is read once, at once, and its records are the items that are kept.
         transform: function of one item of a random-access source to a record, called in the worker threads: to decode,
             crop, or pick the fields. Random numbers in it (augmentation) are drawn afresh at each read.
-        unit_ids: whose each record is, as `fit` takes it: one id a record, in their order. Of a pipeline whose x is a
+        unit_ids: whose each record is, as `fit` takes it: one id a record, in their order, none for an item that a
+            filter drops. Of a pipeline whose x is a
             dict, the name of the entry that holds it, "patient" say, which the model then does not get; of
             {"x": x, "patient": id} it gets x, without a dict. `fit`, and
             whatever else draws these records, protects persons then, and needs no `unit_ids` of its own.
@@ -143,28 +145,51 @@ class SourceStore(Store):
 
     def __init__(self, source: Any, transform: Callable[[Any], Any] | None = None, workers: int | None = None) -> None:
         _refuse_no_source(source, workers)
-        look_at_grain(source)
+        data_sets = data_sets_of(source, transform)
+        for one in data_sets:
+            look_at_grain(one)
         self._source, self._transform, self._length = source, transform, len(source)
         self.given = [lambda: source]
-        if not 0 < self._length < ENDLESS:
-            endless = "endless. Leave out .repeat(): records are drawn by index, for as many epochs as you like."
-            empty = "empty, so nothing can be drawn from it. Give at least one record."
-            raise ValueError(f"The source is {endless if self._length else empty}")
-        self.repeated, self.moved = repeats(source), moved_by(source)
+        refuse_length(self._length)
+        self.repeated, self.moved = repeated_in(source, transform), moved_in(source, transform)
         workers = (os.cpu_count() or 1) if workers is None else workers
         self._pool = ThreadPoolExecutor(workers, "tfdp-records") if workers > 1 else None
         self._workers = workers
+        self._kept = self._found() if is_filtered(source) else None
+        if self._kept is not None:
+            self._length = len(self._kept)
+            refuse_length(self._length)
         x, y, weight = triple(self._item(0))
         self.weighted, self.redrawn = weight is not None, True
         self.structure, self._names = (shaped(x, True), shaped(y), np.zeros((), np.float32)), names_of((x, y))
         self.fields = [Field(leaf.shape, leaf.dtype) for leaf in leaves_of(self.structure)]
         self._floating = [tf.as_dtype(field.dtype).is_floating for field in self.fields]
         self._read_one(0)
-        warn_of_batched(source)
-        warn_of_choice(source)
+        for one in data_sets:
+            warn_of_batched(one)
+            warn_of_choice(one)
 
     def __len__(self) -> int:
         return self._length
+
+    def _found(self) -> np.ndarray:
+        """The indices of the items that a filter of the source keeps: all are read once."""
+        there = np.zeros(self._length, bool)
+
+        def look(start: int, step: int) -> None:
+            for index in range(start, len(there), step):
+                there[index] = self._source[index] is not None
+
+        self._in_threads(look)
+        return np.flatnonzero(there)
+
+    def _in_threads(self, read: Callable[[int, int], None]) -> None:
+        """Calls `read` with where to begin and how far to the next one, in each thread; 0 and 1 without threads."""
+        if self._pool is None:
+            read(0, 1)
+            return
+        for done in [self._pool.submit(read, worker, self._workers) for worker in range(self._workers)]:
+            done.result()
 
     def take(self, drawn: np.ndarray, rows: int) -> list[np.ndarray]:
         taken = [no_rows((rows, *field.shape), field.dtype) for field in self.fields]
@@ -175,11 +200,7 @@ class SourceStore(Store):
                 for array, leaf in zip(taken, self._read_one(wanted[row]), strict=True):
                     array[row] = leaf[()]  # NumPy would keep an array of one string as an array
 
-        if self._pool is None:
-            read(0, 1)
-        else:
-            for done in [self._pool.submit(read, worker, self._workers) for worker in range(self._workers)]:
-                done.result()
+        self._in_threads(read)
         return taken
 
     def summary(self) -> Iterator[bytes]:
@@ -188,13 +209,15 @@ class SourceStore(Store):
         for index in np.unique(np.linspace(0, self._length - 1, _SAMPLED).astype(int)).tolist():
             yield from (bytes_of(leaf) for leaf in self._read_one(index))
 
-    def row(self) -> Callable[[int], Any]:
-        return self._untouched
+    def rows(self) -> list[Callable[[int], Any]]:
+        """The items, as the source has them; and the records, where items are numbers by which these are found."""
+        by_number = self._transform is not None and isinstance(self._untouched(0), int | np.integer)
+        return [self._untouched, *([self._item] if by_number else [])]
 
     def _untouched(self, index: int) -> Any:
-        source = self._source
+        source, place = self._source, index if self._kept is None else int(self._kept[index])
         try:
-            return source[index] if hasattr(source, "__getitem__") else source.__getitems__([index])[0]
+            return source[place] if hasattr(source, "__getitem__") else source.__getitems__([place])[0]
         except IndexError:
             raise ValueError(
                 f"The source had {self._length} records when training began, and has no record {index} now. Keep it as"
@@ -258,7 +281,6 @@ def _refuse_no_source(source: Any, workers: Any) -> None:
         )
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int | np.integer) or workers < 0):
         raise ValueError(f"workers is a number of threads, 0 or more. Received: {workers!r}.")
-    refuse_left_out(source)
 
 
 def triple(record: Any) -> tuple[Any, Any, Any]:

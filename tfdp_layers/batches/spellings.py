@@ -1,8 +1,10 @@
 """One person whose id is written in several ways: several people to the library, each protected by itself."""
 
+import re
 import unicodedata
 from collections.abc import Callable, Sequence
 
+from tfdp_layers.batches.units import each_as
 from tfdp_layers.caller import warn
 
 __all__ = ["warn_of_spellings"]
@@ -45,8 +47,16 @@ _WAYS: tuple[tuple[Callable[[str], str], Callable[[str], bool], str, str], ...] 
 characters around them, asked at once; its name; and how the user writes it alike."""
 
 
+_OBJECTS = re.compile(
+    r"""\0(?:b'[^\0]*'|b"[^\0]*"|(?:np|numpy)\.\w+\([^\0]*\)|<?tf\.Tensor\b[^\0]*|<[^\0]* at 0x[0-9a-fA-F]+>)(?=\0)"""
+)
+"""What `str` and `repr` write of bytes, of NumPy's numbers and texts, of tensors and of other objects."""
+
+
 def warn_of_spellings(names: Sequence[int | str | bytes], argument: str) -> None:
     """Warns where ids of text differ in nothing but what `_WAYS` lists; integers are told apart as they are.
+
+    So it does where they say what an object is that held them, as `str(b"p7")` does: elsewhere the person is "p7".
 
     Not noticed: other ways to write one id (hyphens, initials, typing errors), and zeros within ("p07" and "p7"). It
     takes up to a second for a million different ids. They are private: the warning quotes none.
@@ -62,6 +72,9 @@ def warn_of_spellings(names: Sequence[int | str | bytes], argument: str) -> None
         given = [one.decode() if isinstance(one, bytes) else str(one) for one in names]
     except UnicodeDecodeError:  # no text: digests
         return
+    if objects := sum(1 for _ in _OBJECTS.finditer("\0".join(["", *given, ""]))):
+        _warn_of_objects(objects, argument)
+        return
     overlooked = _alike(given)
     if overlooked is given or len(set(overlooked)) == len(texts := set(given)):
         return
@@ -73,14 +86,21 @@ def warn_of_spellings(names: Sequence[int | str | bytes], argument: str) -> None
             fix = way.format(fix)
         left = fewer
     listed = " and ".join(filter(None, [", ".join(seen[:-1]), seen[-1]]))
-    listing = f"[{fix} for one in ids]"
-    if argument == "owners":  # several of each record
-        listing = f"[[{fix} for one in people] for people in owners]"
     warn(
         f"The {len(texts):,} different ids in `{argument}` become {len(left):,} if one overlooks {listed}, so some"
         " people's ids seem to be written in several ways. Each way passes for a person of its own: whoever has several"
         " is protected less than stated, and may be on both sides of a split. Before anything else write them in one"
-        f" way: {listing}. Where these are different people, nothing is lost."
+        f" way: {each_as(fix, argument)}. Where these are different people, nothing is lost."
+    )
+
+
+def _warn_of_objects(count: int, argument: str) -> None:
+    warn(
+        f"{count:,} of the ids in `{argument}` are what str(...) makes of bytes, a tensor or another object,"
+        " \"b'...'\" or 'tf.Tensor(...)'. Whoever is named elsewhere by the text alone passes for two people, is"
+        " protected less than stated, and may be on both sides of a split. Make the text of what the ids were before:"
+        f" {each_as('one.decode()', argument)} of bytes, of tensors one.numpy().decode(). Where these are names, as"
+        " they stand, nothing is lost."
     )
 
 

@@ -94,9 +94,9 @@ class Store(abc.ABC):
         """What tells their x from that of others, quickly; None where that takes reading records."""
         return None
 
-    def row(self) -> Callable[[int], Any] | None:
-        """What gives a record by its index, as it lies; None where all of them are looked at, by `footprint`."""
-        return None
+    def rows(self) -> list[Callable[[int], Any]]:
+        """What give a record by its index, as it lies; none where all of them are looked at, by `footprint`."""
+        return []
 
     def inputs(self) -> list[np.ndarray]:
         """The arrays of x, (records, ...), that lie in memory."""
@@ -184,9 +184,9 @@ class ArrayStore(Store):
         looked_at = footprint_of([], x, y)
         return replace(looked_at, places=found.places | looked_at.places)
 
-    def row(self) -> Callable[[int], Any] | None:
+    def rows(self) -> list[Callable[[int], Any]]:
         mapped = any(map(is_mapped, _flat(self.structure[0])))
-        return (lambda index: [leaf[index] for leaf in self._leaves[:-1]]) if mapped else None
+        return [lambda index: [leaf[index] for leaf in self._leaves[:-1]]] if mapped else []
 
     def inputs(self) -> list[np.ndarray]:
         return self._in_memory(0)

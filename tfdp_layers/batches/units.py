@@ -10,7 +10,7 @@ import numpy as np
 from tfdp_layers.accounting.grouping import canonical, grouping_of
 from tfdp_layers.batches.rows import absent
 
-__all__ = ["Units", "missing", "named", "one_id_each"]
+__all__ = ["Units", "each_as", "missing", "named", "one_id_each"]
 
 
 class Units:
@@ -107,7 +107,11 @@ def one_a_record(ids: Any, records: int, argument: str = "unit_ids") -> np.ndarr
             " Of ids in several columns make one, for example by joining them with '/'; where each record belongs to"
             " several people, give them to fit as owners=."
         )
-        fix = fix if found.ndim > 1 else ""
+        more = (
+            " Of an item that a .filter drops there is no record, and no id: of a Grain data set give"
+            f" {argument}=[one for i, one in enumerate(ids) if source[i] is not None]."
+        )
+        fix = fix if found.ndim > 1 else more if found.ndim == 1 and len(found) > records else ""
         fix = f" A column is given itself: {argument}=table[{ids!r}]." if isinstance(ids, str) else fix
         raise ValueError(
             f"`{argument}` must hold one id for each of the {records} records, shape ({records},). Received shape"
@@ -128,8 +132,17 @@ def one_id_each(name: str) -> str:
     return (
         "Give one id a record, in the order of the records:"
         f" unit_ids=[source[i][0][{name!r}] for i in range(len(source))] where it is an entry of x, which the transform"
-        " leaves out."
+        " leaves out (and without the items that a .filter of Grain drops, which are None)."
     )
+
+
+def each_as(expression: str, argument: str) -> str:
+    """What to write to change all ids: `expression` makes of `one` what it should be.
+
+    Owners stand in lists of lists, or in one list: of them it is told in words, as one way of writing is wrong for the
+    other.
+    """
+    return f"each name `one` in owners as {expression}" if argument == "owners" else f"[{expression} for one in ids]"
 
 
 _PLAIN: dict[type, Callable[[Any], Any]] = {
@@ -146,8 +159,25 @@ def as_ids(ids: Any) -> np.ndarray:
         found = np.empty(len(ids), object)
         for place, one in enumerate(ids):  # NumPy would unpack collections of one length
             found[place] = one
-        return found
-    return np.asarray(ids)
+    else:
+        found = np.asarray(ids)
+    wrapped = [_is_wrapped(one) for one in found.flat] if found.dtype.kind == "O" else []
+    if any(wrapped) and not all(wrapped):
+        raise ValueError(
+            "Some ids are tensors or arrays of one value, and others are not. Take the values out: [np.asarray(one)[()]"
+            " if hasattr(one, '__array__') else one for one in ids]."
+        )
+    if wrapped and all(wrapped):
+        values = np.empty(found.size, object)
+        for place, one in enumerate(found.flat):
+            values[place] = np.asarray(one)[()]
+        found = values.reshape(found.shape)
+    return found
+
+
+def _is_wrapped(one: Any) -> bool:
+    """Whether it is a tensor, or an array, of one id, and no scalar of NumPy."""
+    return hasattr(one, "__array__") and not isinstance(one, np.generic) and np.ndim(one) == 0
 
 
 def named(ids: np.ndarray, argument: str) -> np.ndarray:
@@ -168,17 +198,20 @@ def named(ids: np.ndarray, argument: str) -> np.ndarray:
         )
     kinds = sorted({type(one).__name__ for one in ids}) if ids.dtype.kind == "O" else []
     if len(kinds) > 1:
+        # str(b"p7") would be "b'p7'": another id than "p7", so that one person would be two
+        encoded = any(isinstance(one, bytes) for one in ids)
+        text = "one.decode() if isinstance(one, bytes) else str(one)" if encoded else "str(one)"
         raise ValueError(
             f"`{argument}` must be integers or strings, all of one kind. Received: {', '.join(kinds)}. Whether 1 and"
-            " '1' are one person is for you to say. Convert them: ids.astype(str), or of a list [str(one) for one in"
-            " ids], if that keeps different ids apart."
+            f" '1' are one person is for you to say. Convert them: {each_as(text, argument)}, if that keeps different"
+            " ids apart and writes one person's alike."
         )
     if ids.dtype.kind not in "iuSU":
-        fix = ".astype('int64')" if ids.dtype.kind in "fb" else ".astype(str)"
-        fix += ", or of integers beyond 2^63 the strings, [str(one) for one in ids]" if ids.dtype.kind == "f" else ""
-        fix += " (pandas: 'Int64', where some are missing)" if ids.dtype.kind == "f" and argument == "owners" else ""
+        fix = each_as("int(one)" if ids.dtype.kind in "fb" else "str(one)", argument)
+        fix += ", or str(one) of integers beyond 2^63" if ids.dtype.kind == "f" else ""
+        fix += " (pandas: .astype('Int64'), where some are missing)" if fix[0] != "[" and ids.dtype.kind == "f" else ""
         raise ValueError(
-            f"`{argument}` must be integers or strings. Received: dtype {ids.dtype}. Convert them: ids{fix}, if that"
+            f"`{argument}` must be integers or strings. Received: dtype {ids.dtype}. Convert them: {fix}, if that"
             " keeps different ids apart."
         )
     return ids
@@ -188,10 +221,11 @@ def _refuse_trailing_zeros(ids: list[Any], argument: str) -> None:
     """Raises ValueError for strings that end in zero characters: NumPy's arrays drop them, and two people are one."""
     ending = [one for one in ids if isinstance(one, str | bytes) and one[-1:] in ("\0", b"\0")]
     if ending:
+        fix = "one.rstrip(b'\\0')" if isinstance(ending[0], bytes) else "one.rstrip('\\0')"
         raise ValueError(
             f"{len(ending)} of the `{argument}` end in a zero character, as {ending[0]!r}: NumPy drops it, and then"
-            " different ids may be one. Give text without it: [one.rstrip('\\0') for one in ids], if that keeps"
-            " different ids apart."
+            f" different ids may be one. Give text without it: {each_as(fix, argument)}, if that keeps different ids"
+            " apart."
         )
 
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfdp_layers.batches.alignment import refuse_other_rows
+from tfdp_layers.batches.behind import moved_in
 from tfdp_layers.batches.owners import Owners, checked_limit
 from tfdp_layers.batches.placeholders import warn_of_names
-from tfdp_layers.batches.places import moved_by, refuse_moved
+from tfdp_layers.batches.places import refuse_moved
 from tfdp_layers.batches.sources import is_source
 from tfdp_layers.batches.spellings import warn_of_spellings
 from tfdp_layers.batches.stores import Store
@@ -128,4 +129,4 @@ def _refuse_other_places(x: Any, unit_ids: Any, owners: Any) -> None:
         )
     if (unit_ids is None and owners is None) or (isinstance(x, Store) and x.unit_ids is not None):
         return  # said within the records, or checked as they were made
-    refuse_moved(x.moved if isinstance(x, Store) else moved_by(x), "unit_ids" if owners is None else "owners")
+    refuse_moved(x.moved if isinstance(x, Store) else moved_in(x), "unit_ids" if owners is None else "owners")

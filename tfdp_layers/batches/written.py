@@ -99,7 +99,10 @@ def _plain_parts(spec: Any) -> bool:
 
 def check_pipeline(dataset: tf.data.Dataset) -> None:
     if dataset.cardinality() == tf.data.INFINITE_CARDINALITY:
-        raise ValueError("The dataset is endless. Leave out .repeat(): each record is read once, then drawn by index.")
+        raise ValueError(
+            "The dataset is endless. Leave out .repeat(), and give num_epochs=1 to make_csv_dataset and its like, which"
+            " repeat by themselves: each record is read once, then drawn by index."
+        )
     leaves = keras.tree.flatten(dataset.element_spec)
     for path, leaf in named_specs(dataset.element_spec):
         if not isinstance(leaf, tf.TensorSpec) or not (

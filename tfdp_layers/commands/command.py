@@ -65,6 +65,7 @@ class Command:
         values = flags.FlagValues()
         self.define(values)
         for name in values:
+            values[name].allow_overwrite = False  # given twice, the last value would count alone, without a word
             if isinstance(values[name].parser, flags.IntegerParser):
                 values[name].parser = WholeNumber()
         return values
@@ -73,7 +74,8 @@ class Command:
         """Parses the arguments after the command's name; `--batch-size` and `--batch_size` are the same.
 
         Raises:
-            Refusal: unknown options, values of the wrong type, missing values, stray arguments.
+            Refusal: unknown options, values of the wrong type, missing values, stray arguments, an option given twice
+                that takes one value.
         """
         values = self.options()
         try:
@@ -111,7 +113,10 @@ class Command:
 
 
 def _meant(error: str, values: flags.FlagValues) -> str:
-    """Of a value that an option with a longer name takes, that option: `--noise 1` is `--noise-multiplier 1`."""
+    """The fix: of a value that an option with a longer name takes, that one: `--noise 1` is `--noise-multiplier 1`."""
+    if ": already defined as" in error:
+        merge = " Two ledgers are added up in Python first: ledger.merge(tfdp.accounting.Ledger(other_file))."
+        return f". Give it once.{merge if error.startswith('flag --ledger=') else ''}"
     found = re.match(r"flag --(\w+)=(.*?): ", error)
     name, value = found.groups() if found else ("", "")
     for longer in [one for one in values if found and one.startswith(f"{name}_")]:

@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import importlib.util
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -77,7 +78,7 @@ class TrainingOptions:
             seed=whole("seed", values.seed, "the seed of the initial weights", least=0, most=2**32 - 1),
             json=values.json,
             holdout=whole("holdout", values.holdout, "the number of training records to test on"),
-            settings=tuple(_setting(text) for text in values.setting),
+            settings=_settings(values.setting),
             noise=correlation(values),
         )
         if options.noise is not None and options.sampling not in ("cyclic", "partition"):
@@ -178,6 +179,15 @@ def _method_and_model(values: flags.FlagValues) -> tuple[str, str]:
         if value not in (None, getattr(named, name)):
             raise Refusal(f"--recipe {values.recipe} is --{name} {getattr(named, name)}. Leave --{name} {value} out.")
     return named.method, named.model
+
+
+def _settings(texts: Sequence[str]) -> tuple[tuple[str, Any], ...]:
+    """Fields and their values. Raises Refusal for one that is given twice, of which the last would count alone."""
+    found = tuple(map(_setting, texts))
+    names = [name for name, _ in found]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise Refusal(f"--setting names {', '.join(twice)} twice. Give it once.")
+    return found
 
 
 def _setting(text: str) -> tuple[str, Any]:

@@ -124,7 +124,8 @@ def image_folder(
 
     Args:
         folder: holds one folder for each class; their names in order are the labels 0, 1, ... Images are files with the
-            endings bmp, gif (the first frame), jpeg, jpg and png, also in folders below.
+            endings bmp, gif (the first frame), jpeg, jpg and png, also in folders below; a link to one of the others is
+            warned of, as it would be a second record.
         image_size: (height, width), to which all are resized.
         color_mode: "grayscale", "rgb" or "rgba".
         interpolation: as `tf.image.resize` has it.

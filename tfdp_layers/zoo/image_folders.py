@@ -7,6 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
+from tfdp_layers.accounting.wording import AS_SO_MANY
+from tfdp_layers.caller import warn
 
 __all__ = ["ImageFolder"]
 
@@ -56,6 +58,7 @@ class ImageFolder:
 
         for path in self.paths:
             refuse_no_plain_file(path, "Remove it: while fit runs it would hold up whoever draws it.")
+        _warn_of_links(self.paths)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -72,3 +75,17 @@ class ImageFolder:
             ) from error
         resized = tf.image.resize(image, self.image_size, self._interpolation)
         return np.asarray(resized), self.labels[index]
+
+
+def _warn_of_links(paths: list[Path]) -> None:
+    """Warns where several names lead to one file, by symbolic or hard links: it would be several records."""
+    # A broken link is no image, which is said where it is drawn; some systems do not number files.
+    stats = [path.stat() for path in paths if path.exists()]
+    numbers = [(one.st_dev, one.st_ino) for one in stats if one.st_ino]
+    more = len(numbers) - len(set(numbers))
+    if more:
+        warn(
+            f"The {len(paths):,} images are {len(paths) - more:,} files: the other names are links to them. Who is in a"
+            f" file of k names is in k records, and {AS_SO_MANY} Remove the links (in Python: {{path.resolve() for path"
+            " in source.paths} are the files that symbolic ones lead to); or say whose each image is, unit_ids=."
+        )
