@@ -33,6 +33,7 @@ __all__ = ["affordable_steps", "calibrate_noise_multiplier", "calibrate_release"
 _TOLERANCE = 5e-4  # Of the noise multiplier; epsilon then lies within about 1e-3 below its target.
 _LEAST_LEFT = 0.01  # Of a budget: what is left of a spent one affords any release, with endless noise.
 _COARSE = 4.0  # Interval of the privacy loss distributions while searching, in units of the final one.
+_CLOSE = 2e-3  # Of epsilon: how near a search by these comes: they are about so far from the exact ones.
 
 
 def calibrate_noise_multiplier(
@@ -188,14 +189,14 @@ def affordable_steps(
     before = without_segment(_before(ledger, sampling, examples), event, charges)
     plan = _Plan(sampling, examples, delta, before, noise, held, records_per_owner)
 
-    def fits(steps: int, interval: float | None = None) -> bool:
-        return plan.epsilon(noise_multiplier, steps, interval) <= target_epsilon
+    def cost(steps: int, interval: float | None = None) -> float:
+        return plan.epsilon(noise_multiplier, steps, interval)
 
-    if not fits(0):
+    if cost(0) > target_epsilon:
         return 0
-    guess = most(lambda steps: fits(steps, math.inf), 0, 1, maximum)
-    guess = most(lambda steps: fits(steps, _COARSE), guess, max(1, guess // 20), maximum)
-    return most(fits, guess, max(1, guess // 300), maximum)
+    guess = most(partial(cost, interval=math.inf), target_epsilon, 1, maximum)
+    guess = most(partial(cost, interval=_COARSE), target_epsilon, guess, maximum, _CLOSE)
+    return most(cost, target_epsilon, guess, maximum)
 
 
 @dataclass(frozen=True)

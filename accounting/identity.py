@@ -19,6 +19,9 @@ class Identity:
     Its secret is that of its groupings: see `grouping`. It is no part of a copy, and stands in no text but its file.
     Nor is whether an earlier file of its own was restored, which then lacks what was counted since. What statements say
     of trainings that it counts is: kinds of `remarks`, and whoever merges it takes these over.
+
+    A copy of a file's ledger, of no named data set, says so: by the file's name (`copy_of`; "" of no copy), and
+    by whether something was charged to the copy, which the file then lacks (`apart`). A file's own ledger is no copy.
     """
 
     uid: str
@@ -27,6 +30,8 @@ class Identity:
     secret: str = field(default="", repr=False)
     restored: bool = False
     noted: frozenset[str] = frozenset()
+    copy_of: str = ""
+    apart: bool = False
 
     def named(self, dataset: str | None, budget: Budget | None, path: Path | None) -> "Identity":
         """With this data set and budget where it has none; None keeps what it has.
@@ -49,6 +54,20 @@ class Identity:
     def noting(self, kinds: Iterable[str]) -> "Identity":
         """With these kinds of remarks, too."""
         return replace(self, noted=self.noted.union(kinds))
+
+    def copied(self, path: Path | None) -> "Identity":
+        """Of a copy of the ledger, which is in this file, or (None) in memory."""
+        named = path is not None and self.dataset is None
+        return replace(self, secret="", restored=False, copy_of=path.name if path and named else self.copy_of)
+
+    def taking(self, other: "Identity", path: Path | None) -> "Identity":
+        """With whose copy it becomes, in memory, by taking over what another one counts, which is in this file."""
+        copied = other.copied(path)
+        if self.dataset is None and other.dataset is not None:
+            return replace(self, dataset=other.dataset, budget=other.budget)
+        if self.dataset is None and copied.copy_of:
+            return replace(self, copy_of=copied.copy_of, apart=self.apart or copied.apart)
+        return self
 
     def refuse_costs_of(self, other: "Identity", path: Path | None) -> None:
         """Raises ValueError where what was spent on another data set would be counted here."""

@@ -13,7 +13,8 @@ Format 2: each distinct release once, entries that refer to it by its number, an
 
 A row of the log says how many releases an entry counts from there on; one that is new stands in it itself, and has the
 next number. A file holds "secret" and "groupings" (see `grouping`), and "restored" where it was; copies do not.
-What statements say of trainings ("steered": true) stands there by its kind, see `remarks`; in copies, too.
+What statements say of trainings ("steered": true) stands there by its kind, see `remarks`; in copies, too. A copy of a
+file that names no data set holds "copy_of", that file's name, and "apart", where something was charged to the copy.
 `sequence` counts all that was ever written to the file before its log, and is 0 in copies. Each digest is one of all
 that stands before it: it tells a changed digit from a count, but it is no signature.
 """
@@ -40,6 +41,7 @@ CLOSING = "\n]}\n"
 """What follows the last row of the log: the next one is written over it."""
 
 _FORMAT = 2
+_OPTIONAL = ("dataset", "budget", "secret", "groupings", "restored", "copy_of", "apart")
 _MOST_STEPS = 2**62
 _LOG, _GROUPED = '"log": [', '"grouping":'
 _LOG_ROW = re.compile(r'(\["[0-9a-f]{32}", (?:\d+|\{.*\}), \d+, "[0-9a-f]{32}"\]),?')
@@ -156,7 +158,7 @@ def _read(value: Any) -> Content:
         raise ValueError(f"its format is {found!r}, and this version reads the formats 1 and {_FORMAT}")
     fields = {"format", "uid", "entries", "digest"}
     fields |= {"sequence", "releases", "log"} if found == _FORMAT else set()
-    if set(value) - {"dataset", "budget", "secret", "groupings", "restored", *KINDS} != fields:
+    if set(value) - {*_OPTIONAL, *KINDS} != fields:
         raise ValueError(f"it needs the fields {sorted(fields)}, and has {sorted(value)}")
     for name in fields & {"entries", "releases", "log"}:
         if not isinstance(value[name], list):
@@ -243,6 +245,8 @@ def _head(identity: Identity, sequence: int, groupings: list[str]) -> dict[str, 
         head["groupings"] = groupings
     if identity.restored:
         head["restored"] = True
+    if identity.copy_of and identity.dataset is None:
+        head |= {"copy_of": identity.copy_of} | ({"apart": True} if identity.apart else {})
     noted = {kind: True for kind in KINDS if kind in identity.noted}
     return head | noted | {"sequence": sequence}
 
@@ -257,6 +261,8 @@ def _identity(value: Mapping[str, Any]) -> Identity:
         _checked_secret(value["secret"]) if "secret" in value else "",
         _checked_flag(value, "restored"),
         frozenset(kind for kind in KINDS if _checked_flag(value, kind)),
+        _checked_file(value["copy_of"]) if "copy_of" in value else "",
+        _checked_flag(value, "apart"),
     )
 
 
@@ -311,6 +317,12 @@ def _checked_flag(value: Mapping[str, Any], name: str) -> bool:
     if value.get(name, True) is not True:
         raise ValueError(f"{name} is true, or left out")
     return name in value
+
+
+def _checked_file(value: Any) -> str:
+    if not isinstance(value, str) or not value or Path(value).name != value:
+        raise ValueError(f"copy_of must be the name of a file, and is {value!r}")
+    return value
 
 
 def _checked_groupings(value: Any) -> list[str]:

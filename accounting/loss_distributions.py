@@ -93,7 +93,7 @@ def _epsilon_at(counts: Counts, relation: NeighboringRelation, delta: float, int
     with contextlib.suppress(ValueError), quiet():  # dp-accounting's, where losses are so small that rounding shows
         if left_of(delta, releases, _ROUNDED) is None and interval <= _LARGEST_INTERVAL:
             fixed_size = relation is NeighboringRelation.REPLACE_ONE
-            singles = ((_single(event, interval, fixed_size, order), count) for event, count in counts)
+            singles = ((_part(event, 1, interval, fixed_size, order), count) for event, count in counts)
             found = tilted_epsilon([(single._pmf_remove, count) for single, count in singles], delta)
             if found >= _LITTLE:
                 return found
@@ -131,16 +131,20 @@ def composed_pld(
 def _part(
     event: DpEvent, count: int, interval: float, fixed_size: bool, order: int | None
 ) -> privacy_loss_distribution.PrivacyLossDistribution:
-    """What one event released `count` times composes to; kept, since a search for noise asks for it again and again."""
+    """What one event released `count` times composes to; kept, since a search asks for it again and again."""
     key = event, count, interval, fixed_size, order
     part = _kept.pop(key, None)
-    if part is None:
-        part = repeated(_single(event, interval, fixed_size, order), count)
-    if points(part) <= _MOST_KEPT_POINTS:
+    if part is not None:
         _kept[key] = part  # at the end: the one that was not asked for the longest goes first
+        return part
+    part = repeated(_single(event, interval, fixed_size, order), count)
+    if points(part) <= _MOST_KEPT_POINTS:
+        _kept[key] = part
         spare = sum(points(held) for held in list(_kept.values())) - _MOST_KEPT_TOGETHER
         for oldest in list(_kept):
-            if spare > 0 and (dropped := _kept.pop(oldest, None)) is not None:
+            if spare <= 0:
+                break
+            if (dropped := _kept.pop(oldest, None)) is not None:
                 spare -= points(dropped)
     return part
 

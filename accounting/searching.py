@@ -1,13 +1,15 @@
 """The smallest noise, or the most steps, that keep to a target: searches of a monotone cost."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 __all__ = ["OutOfReachError", "least", "most", "near", "slope_of", "within"]
 
 LEAST_NOISE, _MOST_NOISE = 1e-2, 1e7
 _FURTHER = 1.05
 _VERY_NEAR, _MOST_SECANTS, _MOST_STEPS = 0.003, 8, 2
+_MOST_SLOW = 2
+_HUGE, _MOST_NUMBER = 1e150, 1e18
 
 
 class OutOfReachError(ValueError):
@@ -90,25 +92,43 @@ def slope_of(cost: Callable[[float], float], value: float) -> float:
     return min(found, -0.1)
 
 
-def most(fits: Callable[[int], bool], guess: int, stride: int, maximum: int) -> int:
-    """The largest integer in [0, maximum] that fits, for a condition that holds at 0 and never again once it fails."""
-    low = guess
-    while low > 0 and not fits(low):
-        high, low = low, max(0, low - stride)
-        stride *= 2
-        if low == 0 or fits(low):
-            return _bisect(fits, low, high)
-    while low < maximum:
-        high = min(low + stride, maximum)
-        if not fits(high):
-            return _bisect(fits, low, high)
-        low, stride = high, stride * 2
-    return low
+def most(cost: Callable[[int], float], target: float, guess: int, maximum: int, close: float = 0.0) -> int:
+    """The largest integer in [0, maximum] whose cost is at most the target, of a cost that rises; 0 where none is.
 
+    A cost may take seconds, so few are asked for. The square of an epsilon is nearly straight in the number of
+    releases, so a line through two costs tells where it crosses the target; where this does not halve what is left (a
+    cost may rise in steps), the middle does. However it rises, the answer's cost was computed and is at most the target
+    (or the answer is 0), and the next one's was computed and is above (or the answer is the maximum).
 
-def _bisect(fits: Callable[[int], bool], low: int, high: int) -> int:
-    """The largest integer that fits, where low fits and high does not."""
+    Args:
+        close: how near to the target a cost is, relatively, with which the search ends at once. Such an answer, whose
+            cost may be above the target, is what another search starts from.
+    """
+    low, high, probe, slow = 0, maximum + 1, guess, 0
+    line = [(0, cost(0))]
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        probe, left = min(max(probe, low + 1), high - 1, 4 * low + guess + 1), high - low
+        reached = cost(probe)
+        if abs(reached - target) < close * target:
+            return probe
+        low, high = (probe, high) if reached <= target else (low, probe)
+        slow = slow + 1 if 2 * (high - low) > left else 0
+        line = [*line[-1:], (probe, reached)]
+        crossing = _crossing(line, target)
+        if crossing is None or slow >= (_MOST_SLOW if high <= maximum else 3 * _MOST_SLOW):
+            crossing, slow = _middle(low, high), 0
+        probe = crossing
     return low
+
+
+def _crossing(line: Sequence[tuple[int, float]], target: float) -> int | None:
+    """Where the squares of two costs, continued as a line, reach that of the target; None where they do not rise."""
+    (first, start), (last, end) = sorted(line)
+    if not start < end < _HUGE:
+        return None
+    place = first + (target**2 - start**2) / (end**2 - start**2) * (last - first)
+    return math.floor(min(place, _MOST_NUMBER))
+
+
+def _middle(low: int, high: int) -> int:
+    return (low + high) // 2 if high < 4 * low else math.isqrt(max(low, 1) * high)

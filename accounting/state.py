@@ -44,7 +44,7 @@ class State:
     def __init__(self, path: str | os.PathLike[str] | None = None, restored: bool = False) -> None:
         self.identity = Identity(secrets.token_hex(16), secret=new_secret())
         self.entries = Entries()
-        self.is_copy = self._forked = False
+        self.is_copy = self._forked = self._told = False
         self.unwritten = False
         self._history = None if path is None else History(path)
         self._counted: dict[str, int] = {}  # by the file, where that may be more than here
@@ -69,8 +69,9 @@ class State:
     @classmethod
     def from_file(cls, path: str | os.PathLike[str]) -> "State":
         """In memory, a copy of a file that is looked at and nothing else. Raises LedgerError."""
-        state = cls.of(History(path, writable=False).peek())
-        state.is_copy = True
+        state, history = cls(), History(path, writable=False)
+        state._adopt(history.peek())
+        state.identity, state.is_copy = state.identity.copied(history.path), True
         return state
 
     @property
@@ -85,7 +86,7 @@ class State:
 
     def text(self) -> str:
         """The text of a copy: without the secret."""
-        return write_ledger(replace(self.identity, secret="", restored=False), self.entries)[0]
+        return write_ledger(self.identity.copied(self.path), self.entries)[0]
 
     def lock(self) -> None:
         """Keeps other writers out of the file, and takes what they wrote since it was read. Raises LedgerError."""
@@ -111,6 +112,8 @@ class State:
             ahead: how many more releases the file counts, when it is written: it is not written again for these.
         """
         self._mine.add(entry.uid)
+        if self.identity.copy_of:
+            self.identity = replace(self.identity, apart=True)
         if ahead and not self.unwritten and entry.steps <= self._counted.get(entry.uid, 0):
             return
         self.write(replace(entry, steps=entry.steps + ahead))
@@ -167,9 +170,10 @@ class State:
         noted = self.identity.noting(other.identity.noted - (set() if changed else {KEPT}))
         if noted != self.identity:
             self.identity, self.unwritten = noted, self._history is not None
-        if self.identity.dataset is None and other.identity.dataset is not None:
-            self.identity = replace(self.identity, dataset=other.identity.dataset, budget=other.identity.budget)
-            self.is_copy = True
+        if self._history is None:
+            taken = self.identity.taking(other.identity, other.path)
+            self.is_copy |= taken.dataset != self.identity.dataset
+            self.identity = taken
         if changed or self.unwritten or (self._history is not None and not self._history.written):
             self.write(changed[0] if len(changed) == 1 else None)
 
@@ -190,8 +194,9 @@ class State:
             self.is_copy = self._forked = True
 
     def refuse_copy(self) -> None:
-        """Raises LedgerError where this may not be charged."""
+        """Raises LedgerError where this may not be charged. Warns, once, where a file that it copies will lack it."""
         if not self.is_copy:
+            self._warn_of_copy()
             return
         name, budget = self.identity.dataset, self.identity.budget
         if self._forked:
@@ -207,6 +212,19 @@ class State:
             f"This is a copy of {of}, which would lack what the copy counts. Assign the ledger itself: model.ledger"
             f" = tfdp.accounting.Ledger(path{'' if name is None else f', dataset={name!r}'})."
         )
+
+    def _warn_of_copy(self) -> None:
+        if self._told or not self.identity.copy_of or self.identity.dataset is not None:
+            return
+        name = self.identity.copy_of
+        warn(
+            f"This ledger is a copy in memory of the one in the file {name!r} (a saved, loaded, pickled or copied model"
+            f" holds one): what is charged to it, {name!r} does not count, and what is stated of that ledger, or of"
+            " models on it, is too small. Give the model the file's own ledger, which takes over what the copy counts:"
+            f" model.ledger = tfdp.accounting.Ledger({name!r}); or afterwards"
+            f" tfdp.accounting.Ledger({name!r}).merge(model.ledger)."
+        )
+        self._told = True  # where the warning is an error, it is one again
 
     def _taken(self, history: History) -> bool:
         """Locks the file, once the ledgers of this process that nothing runs on let go of it; see `History.lock`."""
@@ -250,6 +268,8 @@ class State:
         if content is not None:
             secret = content.identity.secret or self.identity.secret
             self.identity, self.entries = replace(content.identity, secret=secret), content.entries
+            if self._history is not None:  # the file itself, even where it began as the text of a copy
+                self.identity = replace(self.identity, copy_of="", apart=False)
 
     def _take_over(self, content: Content, follows: bool) -> None:
         """What the file says, and what it lacks. Of others' entries it knows best, where it goes on from what is known

@@ -168,6 +168,7 @@ class Statement(Shown):
             notes=(
                 *_of_other_ledgers(ledger, spent.delta),
                 *_of_later(ledger),
+                *_of_file(ledger),
                 *_notes(entries, spent.delta, word),
                 *told(ledger.noted, remarks),
             ),
@@ -283,6 +284,17 @@ def _of_later(ledger: Ledger) -> tuple[str, ...]:
         f"The ledger of this process that counts these trainings has counted {more:,} more release{'s' * (more > 1)}"
         " since this copy of it was made. If they decided that these weights were kept, they count, too: state that"
         " ledger.",
+    )
+
+
+def _of_file(ledger: Ledger) -> tuple[str, ...]:
+    """What a file lacks, where a copy of its ledger was charged."""
+    if not (name := ledger.apart):
+        return ()
+    return (
+        "Trainings, or other releases, that this ledger counts were charged to a copy of the ledger in the file"
+        f" {name!r}, which counts them only once they are merged into it, tfdp.accounting.Ledger(path).merge(ledger):"
+        " until then what is stated of the file, or of models on it, is too small.",
     )
 
 

@@ -78,6 +78,12 @@ class View:
         return self._seen().identity.noted
 
     @property
+    def apart(self) -> str:
+        """The name of the file whose copy this is, and which lacks what was charged to the copy; "" where none does."""
+        identity = self._seen().identity
+        return identity.copy_of if identity.apart and identity.dataset is None else ""
+
+    @property
     def releases(self) -> tuple[AnyRelease, ...]:
         """The distinct releases of all entries."""
         return tuple(row.release for row in self._seen().entries.rows)

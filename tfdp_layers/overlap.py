@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["copies", "overlap", "parts_of_one"]
+__all__ = ["copies", "overlap", "parts_of_one", "telling"]
 
 
 def overlap(some: Iterable[Any], others: Iterable[Any]) -> bool:
@@ -67,7 +67,7 @@ def copies(records: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
     if len(others[0]) < _FEWEST or any(isinstance(array, np.memmap) for array in records):
         return False
     rows = np.unique(np.linspace(0, len(others[0]) - 1, _LOOKED_AT).astype(int))
-    columns = _telling([array[rows].reshape(len(rows), -1) for array in others])
+    columns = telling([array[rows].reshape(len(rows), -1) for array in others])
     probes = [(records[leaf].reshape(len(records[leaf]), -1)[:, at], others[leaf], at) for leaf, at in columns]
     found = 0
     for row in rows:
@@ -80,7 +80,7 @@ def copies(records: Sequence[np.ndarray], others: Sequence[np.ndarray]) -> bool:
     return 4 * found >= 3 * len(rows)
 
 
-def _telling(leaves: Sequence[np.ndarray]) -> list[tuple[int, int]]:
+def telling(leaves: Sequence[np.ndarray]) -> list[tuple[int, int]]:
     """The columns, as (leaf, place), whose entries differ most among these rows."""
     told = [
         (len(set(leaf[:, at].tolist())), number, at)

@@ -5,8 +5,8 @@ from dp_accounting.pld import pld_pmf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from helpers.accounting_tools import ledger_of, release_of
-from tfdp_layers.accounting import affordable_steps, calibrate_noise_multiplier, calibration, epsilon
+from helpers.accounting_tools import charged, ledger_of, release_of
+from tfdp_layers.accounting import Ledger, affordable_steps, calibrate_noise_multiplier, calibration, epsilon
 from tfdp_layers.accounting.composition import smallest_epsilon
 from tfdp_layers.accounting.loss_distributions import composed_pld
 from tfdp_layers.accounting.searching import least
@@ -155,6 +155,27 @@ def test_little_is_computed_exactly(target, steps, batch, monkeypatch):
     assert before == 0.0
     assert len(exact) <= 2
     assert target * (1.0 - 1e-3) <= exact[-1] <= target
+
+
+@pytest.mark.parametrize("earlier", [0, 3])
+def test_few_exact_epsilons_find_how_many_steps_are_affordable(earlier, monkeypatch):
+    """Each takes seconds where a million steps fit: 17 were computed, and 13 of a coarser grid."""
+    asked, counts = [], calibration._Plan.epsilon
+
+    def counted(plan, noise, steps, interval=None):
+        asked.append((interval, steps))
+        return counts(plan, noise, steps, interval)
+
+    sampling, ledger = Poisson(256), Ledger()
+    for number in range(earlier):
+        charged(ledger, release_of(sampling, 3.0 + number), 50)
+    monkeypatch.setattr(calibration._Plan, "epsilon", counted)
+    steps = affordable_steps(3.0, 1e-5, sampling, EXAMPLES, 1.1, ledger)
+    assert len({one for one in asked if one[0] is None}) <= 8
+    assert len({one for one in asked if one[0] == calibration._COARSE}) <= 5
+    for more, fits in ((steps, True), (1, False)):
+        ledger = charged(ledger, release_of(sampling, 1.1), more)
+        assert (epsilon(ledger, 1e-5) <= 3.0) is fits
 
 
 def test_what_a_ledger_leaves_is_used_to_the_same_share():

@@ -47,8 +47,10 @@ def watch_of(model: Any) -> Any:
 
 
 def holds_records(model: Any, x: Any) -> bool:
-    """Whether these are the records of the training that runs."""
-    return shares_records(model._privacy.run.batches, x if isinstance(x, tf.data.Dataset) else (x,))
+    """Whether these are records of the training that runs, or, where code of the caller asks, copies of these."""
+    run = model._privacy.run
+    shared = shares_records(run.batches, x if isinstance(x, tf.data.Dataset) else (x,))
+    return shared or (watch_of(model) is not None and run.copied.hold(x))
 
 
 @contextlib.contextmanager
@@ -110,7 +112,8 @@ def noted(name: str) -> Callable[..., Any]:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         x = args[0] if args else kwargs.get("x")
         watch = watch_of(self)
-        if watch is not None and holds_records(self, x):
+        private = self._privacy.run is not None and holds_records(self, x)
+        if watch is not None and private:
             watch.asked(f"{name}() of the training records")
         if watch is None:
             refuse_chosen(f"{name}()", x, args[1] if name == "evaluate" and len(args) > 1 else kwargs.get("y"))
@@ -119,7 +122,7 @@ def noted(name: str) -> Callable[..., Any]:
         elif "x" in kwargs:
             kwargs |= {"x": text_tensors(kwargs["x"])}
         try:
-            with evaluating(self, x if name == "evaluate" else None):
+            with evaluating(self, public=name == "evaluate" and x is not None and not private):
                 found = getattr(super(Looking, self), name)(*args, **kwargs)
             if name in ("evaluate", "test_on_batch") and (chosen := _CHOSEN_ON.get()) is not None:
                 chosen.evaluated.append(self)
@@ -132,11 +135,9 @@ def noted(name: str) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def evaluating(model: Any, x: Any) -> Iterator[None]:
-    """Inside, the model's own methods ask it for what they need. Of data that are no records, metrics are public then.
-
-    Args:
-        x: what metrics are computed of, and of nothing else; None where they go on from earlier steps.
+def evaluating(model: Any, public: bool) -> Iterator[None]:
+    """Inside, the model's own methods ask it for what they need; afterwards metrics are public where they are of data
+    that are no records, and of nothing else.
     """
     watch = model._privacy.watch
     if watch is None or model._privacy.run is None:
@@ -147,7 +148,7 @@ def evaluating(model: Any, x: Any) -> Iterator[None]:
         yield
     finally:
         watch.inside -= 1
-    if x is not None and not holds_records(model, x):
+    if public:
         watch.evaluated = model.made_in_fit
 
 
@@ -186,6 +187,7 @@ class Looking(KerasMixin):
         watch = watch_of(self) if tf.executing_eagerly() else None
         if watch is not None or (_CHOSEN_ON.get() is not None and tf.executing_eagerly()):
             given = [one for one in keras.tree.flatten((args, kwargs)) if hasattr(one, "__array__")]
+            given = [one for one in given if not keras.backend.is_keras_tensor(one)]  # they hold no numbers
             given = [one for one in given if "GPU" not in str(getattr(one, "device", ""))]  # copies, and slow to fetch
             if not given:
                 pass

@@ -17,6 +17,7 @@ from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.sightings import keep
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.certificates.ordinary import Steps
+from tfdp_layers.models.copied_rows import CopiedRows
 from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.replicas import Replicas
@@ -52,6 +53,7 @@ class Run:
         broken: whether a step was broken off, so that it is not known what it released.
         outspent: whether its budget refused releases that it had planned.
         levelled: whether this worker held other weights than the chief before one of its steps.
+        copied: recognises copies of its records.
         began_with: by what the weights are known that it began with; none where no code of the caller sees any.
     """
 
@@ -66,6 +68,7 @@ class Run:
     ) -> None:
         self.plan, self.compiled = plan, compiled
         self.batches, self.groups, self.release, self.replicas = batches, groups, release, replicas
+        self.copied = CopiedRows(batches)
         self.token: str | None = None
         self.settings: Hashable = None
         self.looped, self.offered = False, None
@@ -114,6 +117,7 @@ class PrivacyState:
         self.run: Run | None = None
         self.traced: Hashable = None
         self.uses: Counter[int] | None = None
+        self.records: Any = None  # what they last looked like: (trees of) tf.TensorSpec
         self.independence: Report | None = None
         self.sums: Any = None
         self.program: str | None = None
@@ -131,6 +135,9 @@ class PrivacyState:
         self.posing = self.asked = False  # asked: whether a file that is being loaded was asked for a ledger
         self.watch: Watch | None = None
         self.step: Any = None  # that was made last
+        self.origin: Any = None  # of a class of its own: the model that this one was made of
+        self.trained: Any = None  # what a configuration says of flags and LoRA, until the model is built
+        self.comes_back: Any = None  # the shapes of the weights for which the configuration was tried
         self.stream: Stream | None = None
         # By layers, the ids of what held their weights as the last training ended.
         self.left: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()

@@ -16,14 +16,15 @@ from tfdp_layers.batches.written import nodes_of, parts_of
 from tfdp_layers.caller import warn
 from tfdp_layers.overlap import copies, parts_of_one
 
-__all__ = ["warn_of_private_rows"]
+__all__ = ["GRID", "arrays_of_records", "consists_of", "warn_of_private_rows"]
 
 _ADVICE = (
     " and validation metrics carry no noise: keep them to yourself, stop and choose nothing by them, or release one"
     " noisy number of them, tfdp.release_metric(...)"
 )
 _NUMBERS, _CHOOSES = ("Range", "Random"), ("Take", "Skip", "Shard", "Filter", "Window", "Sample", "Choose")
-_GRID = 0.25
+GRID = 0.25
+"""Tables whose rows fill more of a grid than this have equal rows that are no copies: see `Sketch`."""
 
 
 def warn_of_private_rows(batches: Batches, given: Any, what: str = "validation_data") -> None:
@@ -39,8 +40,7 @@ def warn_of_private_rows(batches: Batches, given: Any, what: str = "validation_d
         given: `validation_data` of `fit`: arrays, (x, y) and weights, or a tf.data pipeline.
         what: they are called.
     """
-    store = getattr(batches, "_store", None)
-    mine = _leaves(store.structure[:2]) if isinstance(store, ArrayStore) else None
+    mine = arrays_of_records(batches)
     if isinstance(given, tf.data.Dataset):
         _look_at_pipeline(batches, mine, given, what)
     elif mine is not None and (isinstance(given, list | tuple) or hasattr(given, "__array__")):
@@ -53,17 +53,36 @@ def warn_of_private_rows(batches: Batches, given: Any, what: str = "validation_d
                 _warn_of_parts(what, "are parts of one array. Rows that you split off")
 
 
-def _look_at_pipeline(batches: Batches, mine: Any, given: tf.data.Dataset, what: str) -> None:
+def arrays_of_records(batches: Batches) -> tuple[list[np.ndarray], list[np.ndarray]] | None:
+    """The arrays of the training records' x and y, as these are compared; None of records in no arrays."""
+    store = getattr(batches, "_store", None)
+    return _leaves(store.structure[:2]) if isinstance(store, ArrayStore) else None
+
+
+def consists_of(mine: Any, given: tf.data.Dataset) -> bool:
+    """Whether most rows that a pipeline gives are training records, as far as the arrays tell that it begins with.
+
+    Args:
+        mine: `arrays_of_records`.
+    """
     nodes = list(nodes_of(given))
-    held = [_leaves(found) for node in nodes if (found := _arrays_in(node)) is not None]
     chosen = any(part in type(node).__name__ for node in nodes for part in _CHOOSES)
-    if mine is not None and not chosen and any(_hold(mine, one) for one in held):
+    return not chosen and any(_hold(mine, one) for one in _held_by(nodes))
+
+
+def _held_by(nodes: Sequence[tf.data.Dataset]) -> list[tuple[list[np.ndarray], list[np.ndarray]]]:
+    return [_leaves(found) for node in nodes if (found := _arrays_in(node)) is not None]
+
+
+def _look_at_pipeline(batches: Batches, mine: Any, given: tf.data.Dataset, what: str) -> None:
+    if mine is not None and consists_of(mine, given):
         _warn_of_copies(what)
         return
+    nodes = list(nodes_of(given))
     known = {id(one) for one in parts_of(batches)}
     if any(id(node) in known and not any(part in type(node).__name__ for part in _NUMBERS) for node in nodes):
         _warn_of_parts(what, "are made of one tf.data pipeline. Rows that you hold out of")
-    elif mine is not None and any(_hold(one, mine) for one in held):
+    elif mine is not None and any(_hold(one, mine) for one in _held_by(nodes)):
         _warn_of_parts(what, "are made of one array, in a tf.data pipeline. Rows that you hold out of")
 
 
@@ -93,7 +112,7 @@ def _hold(some: Sequence[list[np.ndarray]], others: Sequence[list[np.ndarray]]) 
         return False
     (x, y), (_, other) = some, others
     alike = [leaf.shape[1:] for leaf in y] == [leaf.shape[1:] for leaf in other]
-    return not y or not alike or copies([*x, *y], [*others[0], *other]) or sketch_of(x).filled < _GRID
+    return not y or not alike or copies([*x, *y], [*others[0], *other]) or sketch_of(x).filled < GRID
 
 
 def _warn_of_copies(what: str) -> None:
