@@ -117,6 +117,12 @@ def test_what_the_constructor_does_not_wrap_cannot_be_assigned(said: str) -> Non
     assert optimizer.inner_optimizer is inner
 
 
+@pytest.mark.parametrize("name", ["gradient_accumulation_steps", "loss_scale_factor"])
+def test_what_it_does_not_wrap_is_not_advised(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"has no argument {name}, and wraps no optimizer that has it"):
+        made(CLIPPED, **{name: 4})
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("said", "name", "value"),

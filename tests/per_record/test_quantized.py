@@ -73,3 +73,16 @@ def test_a_quantized_layer_trains_and_is_called_as_before_afterwards():
     assert method_of(layer) == "quantized_call"
     assert not {"call", "quantized_call"} & vars(layer).keys()
     np.testing.assert_array_equal(layer._kernel, kernel)
+
+
+def test_a_product_of_other_forms_where_lengths_are_unknown_is_looked_at_with_the_lengths_of_the_data():
+    x, layer = keras.Input((None, 4)), keras.layers.EinsumDense("abc,cde->abde", (None, 2, 2), bias_axes="de")
+    plain = keras.Model(x, keras.layers.Dense(1)(keras.layers.GlobalAveragePooling2D()(layer(x))))
+    layer.quantize("int4")
+    layer.enable_lora(2)
+    model = tfdp.make_private(plain)
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0, l2_norm_clip=0.5), "mse")
+    data = RNG.normal(size=(6, 5, 4)).astype("float32")
+    model.fit(data, Y, batch_size=3, verbose=0, accept_measured=True)
+    assert model.ledger.updates == 2
+    assert len(model.sensitivities()) == 1

@@ -27,12 +27,16 @@ from tfdp_layers.structure import is_container, trained_weights
 from tfdp_layers.uses.counted import CountedLayer
 
 
-def sensitivity_groups(model: keras.Model, bounding: Bounding | None = None) -> list[SensitivityGroup]:
+def sensitivity_groups(
+    model: keras.Model, bounding: Bounding | None = None, records: Any = None
+) -> list[SensitivityGroup]:
     """The groups of `certified`."""
-    return certified(model, bounding)[0]
+    return certified(model, bounding, records)[0]
 
 
-def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[list[SensitivityGroup], Counter[int]]:
+def certified(
+    model: keras.Model, bounding: Bounding | None = None, records: Any = None
+) -> tuple[list[SensitivityGroup], Counter[int]]:
     """The groups of weights with their bounds, and how often each layer is used (see `uses_of_layers`).
 
     One group for each layer that bounds itself, and those of `bounding` for the others. Together they cover every
@@ -40,6 +44,7 @@ def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[lis
 
     Args:
         bounding: the optimizer's `Bounding` (`tfdp_layers.clipping`); None refuses layers that don't bound themselves.
+        records: what records look like, where that is known; see `uses_of_layers`.
 
     Raises:
         ValueError: naming the layer, if a layer mixes records, holds state adapted to data, has no bound, or if a
@@ -54,7 +59,7 @@ def certified(model: keras.Model, bounding: Bounding | None = None) -> tuple[lis
     refuse_tied_behind_keras(model)
     for layer in model._flatten_layers(include_self=False):
         refuse_mixing(layer)
-    uses = uses_of_layers(model, bounding)
+    uses = uses_of_layers(model, bounding, records)
     followed = lipschitz_bounds(model)
     refuse_hidden_calls(model, followed, uses)
     groups: list[SensitivityGroup] = []

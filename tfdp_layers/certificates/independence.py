@@ -1,6 +1,7 @@
 """Whether a record's contribution depends on that record alone: proved where it can be, refused, or measured."""
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -111,7 +112,8 @@ def examined(
                 measure_interactions(model, function, x, y, groups)
         return drawn
 
-    with rows_told():
+    finite = True
+    with values_told(model, report), rows_told():
         finite = on_valid_integers(measured) is not None
     report = report if finite else hardly_measured(report)
     return EAGER if report.proved and model.run_eagerly else report
@@ -127,6 +129,27 @@ def rows_told() -> Iterator[None]:
         if ROWS_SCOPE not in text and "Invalid shape broadcast" not in text:  # XLA names no operation
             raise
         raise ValueError(not_one_each("other rows than one for each record")) from error
+
+
+@contextlib.contextmanager
+def values_told(model: "PrivateTraining", report: Report) -> Iterator[None]:
+    """Inside, what is made up may be nothing that the model takes: a proof stands without being measured, too.
+
+    Raises: ValueError where nothing is proved.
+    """
+    try:
+        yield
+    except tf.errors.InvalidArgumentError as error:
+        found = re.search(r"\S+ = -?\d+ is not in \[0, \d+\)|assertion failed[^\n]*", str(error))
+        if found is None:
+            raise
+        if not report.proved:
+            raise ValueError(
+                f"Records may not be independent in model {model.name!r}: it is not proved ({stopped_by(report)}), and"
+                " could not be measured, for the model takes none of the numbers that are made up in the place of"
+                f" records: {found[0]}. Shift ids before fit, not in the model, so that each begins at 0; make other"
+                " inputs valid by operations: keras.ops.clip, keras.ops.maximum."
+            ) from error
 
 
 def of_flat_labels(model: "PrivateTraining", y: Any, report: Report) -> str:

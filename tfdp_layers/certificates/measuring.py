@@ -89,6 +89,8 @@ def measure(
     try:
         first = compare(data, y)
     except tf.errors.InvalidArgumentError as error:  # a layer asserts that numbers are positive, say
+        if not any(t.dtype.is_floating for t in keras.tree.flatten(data)):
+            raise  # there is no range of real numbers to draw others of
         first = error
     if isinstance(first, Seen) and first.finite:
         return RANGES[0]

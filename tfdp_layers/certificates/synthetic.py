@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["drawn_from", "inputs_like", "on_valid_integers", "specs", "synthetic_inputs", "synthetic_labels"]
 
 ROWS = 4
-_LIMITS = (100, 2, 1)
-_limit = ContextVar("limit", default=_LIMITS[0])
+_INTEGERS = ((0, 100), (0, 2), (0, 1))
+_integers = ContextVar("integers", default=_INTEGERS[0])
+_MISSED = re.compile(r"= (-?\d+) is not in \[0, (\d+)\)")
 _drawn: ContextVar[Drawn] = ContextVar("drawn", default=RANGES[0])
 
 
@@ -38,20 +40,38 @@ def drawn_from(drawn: Drawn) -> Iterator[None]:
 
 
 def on_valid_integers(measured: Callable[[], Any]) -> Any:
-    """What a measurement gives on `synthetic_inputs`; on smaller integers where these lie outside of what they index.
+    """What a measurement gives on `synthetic_inputs`; on other integers where these lie outside of what they index.
 
-    A place within a record, such as the length of a text, goes into no table that would tell how large it may be.
+    First smaller ones: a place within a record, such as the length of a text, goes into no table that would tell how
+    large it may be. Then others than zeros, which a model that counts from 1, or shifts its ids, does not take.
     Raises: what the measurement raises on zeros.
     """
-    for limit in _LIMITS:
-        token = _limit.set(limit)
+    error: tf.errors.InvalidArgumentError | None = None
+    for integers in _INTEGERS:
         try:
-            return measured()
-        except tf.errors.InvalidArgumentError:
-            if limit == _LIMITS[-1]:
-                raise
-        finally:
-            _limit.reset(token)
+            return _on(integers, measured)
+        except tf.errors.InvalidArgumentError as on_these:
+            error = on_these
+    assert error is not None
+    for integers in _others(str(error)):
+        with contextlib.suppress(tf.errors.InvalidArgumentError):
+            return _on(integers, measured)
+    raise error
+
+
+def _on(integers: tuple[int, int], measured: Callable[[], Any]) -> Any:
+    """What a measurement gives on integers of this range: the smallest, and how many."""
+    token = _integers.set(integers)
+    try:
+        return measured()
+    finally:
+        _integers.reset(token)
+
+
+def _others(error: str) -> list[tuple[int, int]]:
+    """Ranges of integers to draw where zeros are refused: TensorFlow's error may say where a zero was looked up."""
+    told = [(-int(place), int(rows)) for place, rows in _MISSED.findall(error)[:1]]
+    return [*told, (1, _INTEGERS[0][1]), (1, 1)]
 
 
 def specs(data: Any) -> Any:
@@ -67,8 +87,8 @@ def inputs_like(model: "PrivateTraining", x: Any) -> Any:
 
 
 def synthetic_inputs(model: "PrivateTraining", x: Any, rows: int = ROWS, seed: int = 0, scale: float = 1.0) -> Any:
-    """Random rows like `x`: normal numbers, or of `drawn_from`; integers below the smallest vocabulary; texts of known
-    and unknown words.
+    """Random rows like `x`: normal numbers, or of `drawn_from`; integers, no more of them than the smallest vocabulary
+    has; texts of known and unknown words.
 
     Given tensors are kept (first rows), if they have as many. Floating-point numbers that an embedding looks up lie
     within its table.
@@ -86,7 +106,8 @@ def synthetic_inputs(model: "PrivateTraining", x: Any, rows: int = ROWS, seed: i
             return random_texts(model, shape, rng)
         if dtype.is_floating and not looked_up:
             return tf.constant(_drawn.get()(scale * rng.normal(size=shape)), dtype)
-        return tf.cast(tf.constant(rng.integers(0, min([*limits, 2 if dtype.is_bool else _limit.get()]), shape)), dtype)
+        first, count = (0, 2) if dtype.is_bool else _integers.get()
+        return tf.cast(tf.constant(rng.integers(first, first + min([*limits, count]), shape)), dtype)
 
     def filled(ids: Sequence[bool]) -> Any:
         return keras.tree.pack_sequence_as(x, [fill(*one) for one in zip(leaves, ids, strict=True)])

@@ -20,8 +20,12 @@ _RECORDS = 1009
 """Records in the trace that counts uses: a size that no other axis is likely to have."""
 
 
-def uses_of_layers(model: keras.Model, bounding: Bounding | None = None) -> Counter[int]:
+def uses_of_layers(model: keras.Model, bounding: Bounding | None = None, records: Any = None) -> Counter[int]:
     """How often one call of the model uses each layer that bounds itself, by the layer's id: counted in a trace.
+
+    Args:
+        records: what records look like, (trees of) tf.TensorSpec: the trace is of their sizes where the model leaves
+            sizes open. How a call uses weights may depend on what is known of these.
 
     Raises: ValueError for a use that the bound does not cover (see `inspect_uses`), for a layer without per-record
         formula, and for a weight used outside its layer.
@@ -53,12 +57,15 @@ def uses_of_layers(model: keras.Model, bounding: Bounding | None = None) -> Coun
     watched = not sizes
     while True:
         try:
-            forget_gradients(tf.function(trace, autograph=False).get_concrete_function(specs_of(model, rows)).graph)
+            forget_gradients(
+                tf.function(trace, autograph=False).get_concrete_function(specs_of(model, rows, records)).graph
+            )
             return uses
         except Unrolled as unrolled:  # by records perhaps, which a step refuses at once
             forget_gradients(unrolled.graph)
             watched = False
-            refuse_unrolled(model, functools.partial(forward, model, bounding), specs_of(model, None), unrolled.place)
+            looks = specs_of(model, None, records)
+            refuse_unrolled(model, functools.partial(forward, model, bounding), looks, unrolled.place)
         except NotOfRecordsError as error:
             if not adopt(model, error.part):
                 raise
@@ -73,9 +80,12 @@ def used_outside(variable: keras.Variable) -> str:
     )
 
 
-def specs_of(model: keras.Model, rows: int | None) -> Any:
-    """The model's inputs, of so many records."""
-    return keras.tree.map_structure(lambda x: tf.TensorSpec((rows, *x.shape[1:]), x.dtype), inputs_of(model))
+def specs_of(model: keras.Model, rows: int | None, records: Any = None) -> Any:
+    """The model's inputs, of so many records; those of `records`, where the model leaves sizes open."""
+    inputs = inputs_of(model)
+    if records is not None and any(None in x.shape[1:] for x in keras.tree.flatten(inputs)):
+        inputs = records
+    return keras.tree.map_structure(lambda x: tf.TensorSpec((rows, *x.shape[1:]), x.dtype), inputs)
 
 
 def forward(model: keras.Model, bounding: Bounding | None, x: Any) -> list[tf.Tensor]:

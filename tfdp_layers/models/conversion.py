@@ -24,6 +24,7 @@ from tfdp_layers.layers.lipschitz import GroupSort, LipschitzConv2D, LipschitzDe
 from tfdp_layers.layers.lipschitz_base import LipschitzLayer
 from tfdp_layers.layers.normalization import ClippedGroupNormalization, ClippedLayerNormalization
 from tfdp_layers.models.accounts import remember_copied
+from tfdp_layers.models.rebuilding import layers_of, made_like
 from tfdp_layers.rules.rows import ROUNDING
 from tfdp_layers.structure import inputs_of, outputs_of
 from tfdp_layers.uses.counted import CountedLayer
@@ -71,15 +72,30 @@ def same_layer(layer: Any) -> Any:
     return copied
 
 
-def plain_model(model: keras.Model) -> keras.Model:
+def plain_model(model: keras.Model, copies: dict[int, Any] | None = None) -> keras.Model:
     """An ordinary Keras model that predicts what `model` predicts: clips of the inputs stay, as Keras operations.
 
-    The copies of released weights are known for what they are, also where they are computed from these.
+    The copies of released weights are known for what they are, also where they are computed from these. A layer of a
+    nested model that is also called outside stays one; of a model of a class of its own that has such (a language model
+    of KerasHub) that class makes the copy, which Keras also saves and loads.
+
+    Args:
+        copies: of layers by their ids, for a model within another.
     """
     if not model.built or model.inputs is None:
         raise ValueError(f"Model {model.name!r} is not built: there is nothing to convert yet. Give it a keras.Input.")
+    made = made_like(model)
+    if made is not None and not any(type(one).__module__.startswith("tfdp_layers") for one in model.layers):
+        return with_same_weights(made, model)
+    copied = {} if copies is None else copies
+
+    def copy_of(layer: keras.layers.Layer) -> Any:
+        if id(layer) not in copied:
+            copied[id(layer)] = plain_layer(layer, copied)
+        return copied[id(layer)]
+
     functional = keras.Model(inputs_of(model), outputs_of(model), name=model.name)
-    copy = keras.models.clone_model(functional, clone_function=plain_layer)
+    copy = keras.models.clone_model(functional, clone_function=copy_of)
     for source, target in zip(functional.layers, copy.layers, strict=True):
         # The weights of the first two were copied as their twins were made; feedback matrices have no place in them.
         if isinstance(source, keras.Model) and not isinstance(source, FixedFeedback):
@@ -97,22 +113,32 @@ def plain_model(model: keras.Model) -> keras.Model:
     return copy
 
 
+def with_same_weights(made: keras.Model, model: keras.Model) -> keras.Model:
+    """A model that its own class made anew, with copies of the weights and the LoRA factors of this one."""
+    graphs = [keras.Model(inputs_of(one), outputs_of(one)) for one in (model, made)]
+    for source, target in zip(*(graph.layers for graph in graphs), strict=True):
+        enable_same_lora(source, target)
+        target.set_weights(source.get_weights())
+        remember_copied(model, source.weights, target.weights)
+    return made
+
+
 def enable_same_lora(source: keras.layers.Layer, target: keras.layers.Layer) -> None:
     """Gives each part of a copied layer the LoRA factors of its model: the layer's configuration does not tell of them.
 
     Without them the copy of an attention or of a block of a published model has fewer weights.
     """
-    for one, copied in zip(source._flatten_layers(), target._flatten_layers(), strict=False):
+    for one, copied in zip(layers_of(source), layers_of(target), strict=False):
         if getattr(one, "lora_enabled", False) and not getattr(copied, "lora_enabled", True):
             copied.enable_lora(one.lora_rank, lora_alpha=one.lora_alpha)
 
 
-def plain_layer(layer: keras.layers.Layer) -> Any:
+def plain_layer(layer: keras.layers.Layer, copies: dict[int, Any] | None = None) -> Any:
     """A copy of an ordinary layer; for one that clips its input a small model of the clip, in Keras operations, and
     the layer.
     """
     if isinstance(layer, keras.Model) and not isinstance(layer, CountedLayer):
-        return plain_model(layer)
+        return plain_model(layer, copies)
     if isinstance(layer, AdaptedLayer):
         return layer.plain()
     if isinstance(layer, GradientFilter):

@@ -22,6 +22,7 @@ from tfdp_layers.caller import warn
 from tfdp_layers.instances import replaced, shown
 from tfdp_layers.layers.carried import HDF5
 from tfdp_layers.models.elsewhere import OPTIONS, unexpected
+from tfdp_layers.models.rebuilding import refuse_lost_ties
 from tfdp_layers.models.validation_rows import warn_of_private_rows
 from tfdp_layers.overlap import overlap
 from tfdp_layers.sampling import Poisson
@@ -140,12 +141,13 @@ def refuse_foreign_draws(batches: Batches) -> None:
         )
 
 
-def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) -> None:
+def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = (), model: Any = None) -> None:
     """Raises ValueError for arguments and callbacks that let un-noised numbers steer the training.
 
     Args:
         arguments: of `fit`, by name.
         logged: names that training metrics start with: of the model's outputs and of its metrics.
+        model: what is trained, where it is there already.
     """
     epochs = arguments.get("epochs", 1)
     if isinstance(epochs, bool) or not hasattr(epochs, "__index__") or epochs < 0:
@@ -178,15 +180,15 @@ def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = ()) ->
             "validation_data is the private training data itself, or some of it; its metrics carry no noise. Give"
             " public data."
         )
-    _refuse_callbacks(arguments, posing_names(logged))
+    _refuse_callbacks(arguments, posing_names(logged), model)
 
 
-def _refuse_callbacks(arguments: Mapping[str, Any], posing: Sequence[str]) -> None:
+def _refuse_callbacks(arguments: Mapping[str, Any], posing: Sequence[str], model: Any) -> None:
     """Raises ValueError for callbacks that decide by private numbers, or would fail after a step that is paid for."""
     for callback in flatten_callbacks(arguments.get("callbacks")):
         refuse_steering(callback, arguments.get("validation_data") is not None, posing)
         refuse_without_tensorboard(callback)
-        refuse_unwritable(callback)
+        refuse_unwritable(callback, model)
         if arguments.get("verbose") != 0:
             _say_what_is_taken_as_public(callback)
 
@@ -210,11 +212,13 @@ def refuse_without_tensorboard(callback: Any) -> None:
         )
 
 
-def refuse_unwritable(callback: Any) -> None:
-    """Raises ValueError for a checkpoint of the model in an HDF5 file: `save` refuses it after an epoch is paid for."""
+def refuse_unwritable(callback: Any, model: Any) -> None:
+    """Raises ValueError for a checkpoint of the model that `save` would refuse, after an epoch is paid for."""
     whole = isinstance(callback, keras.callbacks.ModelCheckpoint) and not callback.save_weights_only
     if whole and str(callback.filepath).endswith((".h5", ".hdf5")):
         raise ValueError(f"{type(callback).__name__} would write {callback.filepath}. {HDF5}")
+    if whole and model is not None:
+        refuse_lost_ties(model)
 
 
 def logged_names(model: Any) -> list[str]:

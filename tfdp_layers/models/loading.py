@@ -90,13 +90,35 @@ def load_model(
 def _unloaded(path: Path, error: Exception, custom_objects: Mapping[str, Any] | None) -> str:
     """What to say where Keras made no model of a file whose names are all on the list, or the caller's own."""
     what = f"{type(error).__name__}: {error}"
-    if not custom_objects:
+    whole = _is_whole(path)
+    if not custom_objects and not whole:
         return f"{path} is not a whole model file: {what}. Restore it from a backup."
-    given = ", ".join(f"{name!r}: {_called(one)}" for name, one in custom_objects.items())
+    if not custom_objects:
+        return (
+            f"{path} is whole, and no model can be made of what it describes: {what}. Make the model anew by the code"
+            " that made it, and load the weights with their ledger: model = tfdp.make_private(keras_model), then"
+            " model.load_weights(path)."
+        )
+    given = ", ".join(f"{name!r}: {_called(one)}" for name, one in (custom_objects or {}).items())
+    otherwise = (
+        "make the model anew by the code that made it, and load the weights: model.load_weights(path)."
+        if whole
+        else "the file is damaged: restore it from a backup."
+    )
     return (
         f"{path} could not be loaded with custom_objects={{{given}}}: {what}. Give the classes and functions that the"
-        " model was saved with, and no others. If these are the ones, the file is damaged: restore it from a backup."
+        f" model was saved with, and no others. If these are the ones, {otherwise}"
     )
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether all members of a file are what was written, and there."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            members = {"config.json", "metadata.json", "model.weights.h5"}
+            return members <= set(archive.namelist()) and archive.testzip() is None
+    except Exception:  # as above
+        return False
 
 
 def _called(one: Any) -> str:

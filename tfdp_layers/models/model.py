@@ -12,6 +12,7 @@ from tfdp_layers.models.conversion import clipped_twin, plain_model
 from tfdp_layers.models.earlier import warn_of_earlier, warn_of_ordinary
 from tfdp_layers.models.elsewhere import unexpected
 from tfdp_layers.models.preprocessor import warn_of_preprocessor
+from tfdp_layers.models.rebuilding import makes_itself
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.structure import functional_class, held_by, inputs_of, outputs_of
 
@@ -174,4 +175,12 @@ def make_private(
         private._privacy.account.join([origin._privacy.account])
         earlier |= origin._privacy.earlier
     private._privacy.earlier |= earlier
+    private._privacy.origin = origin_of(origin) if bounding is None else None
     return private
+
+
+def origin_of(model: keras.Model) -> Any:
+    """A model that its own class makes again from its configuration, as KerasHub's tasks; None of others."""
+    if isinstance(model, PrivateTraining):
+        return model._privacy.origin
+    return model if makes_itself(model) else None

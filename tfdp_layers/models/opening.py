@@ -140,7 +140,7 @@ class Opening(BoundedSums, WeightFiles):
         if refuse is not None:
             refuse(self)
         unwrap(arguments, self)
-        refuse_unsound_fit(arguments, logged_names(self))
+        refuse_unsound_fit(arguments, logged_names(self), self)
         if isinstance(validation := arguments.get("validation_data"), tuple | list) and validation:
             arguments["validation_data"] = (text_tensors(validation[0]), *validation[1:])
         batches = as_batches(arguments, own | {"seed": own["sampling_seed"]})
@@ -198,6 +198,7 @@ class Opening(BoundedSums, WeightFiles):
         self.optimizer.workers = None if replicas is None else replicas.workers
         rows = flat_specs(spec, batches.rows_each)
         check_texts(self, rows[0])
+        state.records = rows[0]
         self._prepare(rows, replicas)
         refuse_late_names(logged_names(self), state.posing)
         self._check_records(rows, batches, arguments)
@@ -257,7 +258,7 @@ class Opening(BoundedSums, WeightFiles):
 
         Raises: ValueError, naming the layer, where no bound holds; and where the model has no loss of single records.
         """
-        groups, self._privacy.uses = certified(self, self._bounding)
+        groups, self._privacy.uses = certified(self, self._bounding, self._privacy.records)
         self._refuse_batch_losses()
         self._privacy.loss_of(self._names_of_outputs()).require()
         if not groups:

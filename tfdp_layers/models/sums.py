@@ -37,7 +37,7 @@ class BoundedSums(Evaluation):
 
         Raises: ValueError, naming the layer, where no bound holds.
         """
-        return sensitivity_groups(self, self._bounding)
+        return sensitivity_groups(self, self._bounding, self._privacy.records)
 
     def bounded_gradient_sums(self, x: Any, y: Any, sample_weight: Any = None, rows_each: int = 1) -> list[tf.Tensor]:
         """What a step on exactly these records would release before noise and division: NOT private.

@@ -57,6 +57,7 @@ from tfdp_layers.models.bookkeeping import Bookkeeping
 from tfdp_layers.models.crossing import forget_metrics
 from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.quantizing import refuse_calibration
+from tfdp_layers.models.rebuilding import described, rebuilt, refuse_lost_ties, restore_trained
 from tfdp_layers.models.whole_file import whole_file
 from tfdp_layers.structure import held_by
 
@@ -75,23 +76,30 @@ class WeightFiles(Bookkeeping):
     def get_config(self) -> dict[str, Any]:
         """As in Keras. Raises ValueError while Keras writes an HDF5 file (.h5), which would hold no ledger."""
         refuse_hdf5()
-        return dict(super().get_config())
+        return described(self, dict(super().get_config()))
 
     @classmethod
-    def from_config(cls, *args: Any, **kwargs: Any) -> Any:
+    def from_config(cls, config: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """As in Keras. Raises ValueError while Keras reads an HDF5 file (.h5), which holds no ledger."""
         refuse_hdf5()
-        return super().from_config(*args, **kwargs)
+        by_keras = super().from_config
+        return rebuilt(cls, config, lambda own: by_keras(own, *args, **kwargs))
+
+    def build_from_config(self, config: dict[str, Any]) -> None:
+        """As in Keras."""
+        super().build_from_config(config)
+        restore_trained(self)
 
     def save(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
         """As in Keras; an interrupted save leaves an earlier file as it was.
 
-        Raises: ValueError for an HDF5 file (.h5), which would hold no ledger; RuntimeError while a `fit` of another
-            thread changes the weights.
+        Raises: ValueError for an HDF5 file (.h5), which would hold no ledger, and for a layer that a file would hold
+            twice; RuntimeError while a `fit` of another thread changes the weights.
         """
         refuse_no_path(filepath, "filepath", "model.keras")
         if os.fspath(filepath).endswith((".h5", ".hdf5")):
             raise ValueError(HDF5)  # before Keras empties a file that is there
+        refuse_lost_ties(self)
         self._privacy.decided("saved the model")
         with self._privacy.account.saving(), saving_whole(), whole_file(filepath, overwrite) as path:
             super().save(path, overwrite, *args, **kwargs)

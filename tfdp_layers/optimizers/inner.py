@@ -68,6 +68,12 @@ _ELSEWHERE = {
     ),
 }
 """What other libraries, or other parts of this one, call such an argument; `epsilon` is Adam's own."""
+_REFUSED_INSIDE = {
+    "gradient_accumulation_steps": "The unit of accounting is the update of one drawn batch. Draw larger batches, and"
+    " split them with fit(..., physical_batch_size=64).",
+    "loss_scale_factor": "It would scale losses before their gradients are bounded. Leave it out.",
+}
+"""What `refuse_wrapped` refuses of an optimizer, so that it is not advised."""
 
 
 def refuse_options(given: Mapping[str, Any], wrapper: str, inner: keras.optimizers.Optimizer) -> None:
@@ -80,6 +86,11 @@ def refuse_options(given: Mapping[str, Any], wrapper: str, inner: keras.optimize
     for name, where in _ELSEWHERE.items():
         if name in given:
             raise TypeError(f"{wrapper} has no argument {name}. {where}")
+    for name in _REFUSED_INSIDE:
+        if name in given:
+            raise TypeError(
+                f"{wrapper} has no argument {name}, and wraps no optimizer that has it. {_REFUSED_INSIDE[name]}"
+            )
     if given:
         names, cls = ", ".join(sorted(given)), type(inner).__name__
         example = ", ".join(f"{name}=..." for name in sorted(given))
@@ -109,6 +120,6 @@ def refuse_wrapped(inner: keras.optimizers.Optimizer) -> None:
         )
     if inner.gradient_accumulation_steps:
         raise ValueError(
-            f"{name} has gradient_accumulation_steps={inner.gradient_accumulation_steps}: the unit of accounting is the"
-            " update of one drawn batch. Draw larger batches, and split them with physical_batch_size."
+            f"{name} has gradient_accumulation_steps={inner.gradient_accumulation_steps}."
+            f" {_REFUSED_INSIDE['gradient_accumulation_steps']}"
         )

@@ -46,6 +46,7 @@ def traced_sums(model: Any, x_spec: Any, y_spec: Any, sample_weight_spec: Any = 
         model.build(keras.tree.map_structure(lambda spec: (None, *spec.shape[1:]), flat_specs(x_spec, each)))
     if not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
+    model._privacy.records = flat_specs(x_spec, each)
     model._groups()  # certified beforehand: within the trace it would name operations anew
 
     def sums_and_losses(x: Any, y: Any, sample_weight: Any) -> Any:
