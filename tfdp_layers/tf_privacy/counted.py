@@ -1,15 +1,15 @@
 """A model of tensorflow-privacy whose `fit` is counted in a ledger."""
 
+import dataclasses
 import inspect
-import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 import tensorflow as tf
+from tensorflow.python.eager import record
 
-from tfdp_layers.accounting import Budget, BudgetExhausted, GroupNoise, Ledger, Release, Statement
+from tfdp_layers.accounting import Budget, GroupNoise, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.accounting.footprint import Footprint
@@ -17,10 +17,12 @@ from tfdp_layers.accounting.repeats import warn_of_repeated
 from tfdp_layers.accounting.sightings import keep, sight, warn_of_others
 from tfdp_layers.callbacks.steering import logs_first
 from tfdp_layers.callbacks.turns import OwnStep, Turns
-from tfdp_layers.sampling.forks import refuse_fork
-from tfdp_layers.tf_privacy.fitting import Data, data_of, refuse_unsound_fit
+from tfdp_layers.tf_privacy.fitting import Data, data_of, refuse_unsound_fit, warn_of_validation
 from tfdp_layers.tf_privacy.forward import refuse_leaks, refuse_shared_weights
+from tfdp_layers.tf_privacy.guard import OwnTrainStep
 from tfdp_layers.tf_privacy.mechanism import Mechanism, mechanism_of
+from tfdp_layers.tf_privacy.outside import UNCOUNTED, Outside
+from tfdp_layers.tf_privacy.run import CountedStep, Run, has_global_seed
 
 __all__ = ["Counted", "with_ledger"]
 
@@ -28,28 +30,6 @@ _INDEPENDENCE = (
     "not examined by this library: tensorflow-privacy clips and sums, and that its sum keeps to the stated bound is its"
     " own claim, which it makes for finite gradients alone"
 )
-
-
-@dataclass
-class Run:
-    """One `fit`: what each step releases, its place in the ledger, and how many steps were made of those planned.
-
-    Attributes:
-        limit: of all steps; past it none is made. None: no limit.
-        outspent: whether its budget refuses steps that it had planned.
-        begun: whether Keras' loop, and nothing else, makes the next step: see `Turns`.
-        process: that of `fit`.
-    """
-
-    mechanism: Mechanism
-    release: Release
-    token: str
-    planned: int
-    made: int = 0
-    limit: int | None = None
-    outspent: bool = False
-    begun: bool = False
-    process: int = field(default_factory=os.getpid)
 
 
 class Counted:
@@ -61,6 +41,8 @@ class Counted:
     _tfdp_ledger: Ledger
     _tfdp_run: Run | None
     _tfdp_traced: Mechanism | None
+    _tfdp_outside: Outside
+    train_step: Any = OwnTrainStep(lambda model: model._require_making())
     train_function: Any = OwnStep(lambda model, step: _is_foreign(model, step))
     _tfdp_step: Any
     _tfdp_making: bool
@@ -114,10 +96,17 @@ class Counted:
     def privacy_statement(self, delta: float | None = None) -> Statement:
         """What was released, at which epsilon, under which assumptions.
 
+        It is void where the optimizer made steps that no `fit` counted, and a note says so where something else changed
+        the weights.
         Raises: ValueError without a delta in (0, 1), or where a weight was trained with another ledger, too.
         """
         refuse_other_ledgers(self)
-        return Statement.from_ledger(self.ledger, check_delta(delta))
+        found = self._tfdp_outside.remarks(self, self._counted_so_far())
+        void = [one for one in found if one == UNCOUNTED]
+        statement = Statement.from_ledger(
+            self.ledger, check_delta(delta), remarks=[one for one in found if one not in void]
+        )
+        return dataclasses.replace(statement, void=(*statement.void, *void))
 
     def fit(self, *args: Any, **kwargs: Any) -> Any:
         """As in Keras, on arrays or `PoissonBatches`; every step is in the ledger before it is made.
@@ -126,15 +115,17 @@ class Counted:
         zero-out, one Gaussian mechanism for each epoch started. `PoissonBatches` are accounted as Poisson sampling.
         Noise, clip and batch size are read from the optimizer, the model and the data. A step that raises counts whole.
 
-        Raises: ValueError for data, arguments, callbacks, a model or an optimizer whose cost is not known, naming the
-            fix; RuntimeError where the noise, the clip or the number of microbatches is changed meanwhile;
-            BudgetExhausted where the data set's budget, or that of a `PrivacyBudget`, affords no step.
+        Raises: ValueError for data, arguments, callbacks, a model or an optimizer whose cost is not known, or one that
+            made steps that nothing counted, naming the fix; RuntimeError where the noise, the clip or the number of
+            microbatches is changed meanwhile; BudgetExhausted where the data set's budget, or that of a
+            `PrivacyBudget`, affords no step.
         """
         arguments = dict(inspect.signature(super().fit).bind(*args, **kwargs).arguments)  # type: ignore[misc]
         if self._tfdp_run is not None:
             raise RuntimeError("fit is running already on this model. Wait for it to end.")
         refuse_unsound_fit(self, arguments)
         refuse_other_ledgers(self)
+        self._tfdp_outside.begins(self)
         mechanism, data = mechanism_of(self), data_of(arguments)
         self._refuse_traced_otherwise(mechanism)
         data.refuse_microbatches(mechanism)
@@ -147,6 +138,7 @@ class Counted:
                 " Poisson draw would add something, and one record moves the sum by up to twice the bound. Leave"
                 " regularizers out, or train a DPModel, which adds them after the noise."
             )
+        warn_of_validation(arguments)
         release = _release_of(mechanism, data)
         planned = data.steps * max(0, int(arguments.get("epochs", 1)) - int(arguments.get("initial_epoch", 0)))
         check_ledger(self.ledger)
@@ -156,11 +148,13 @@ class Counted:
             weight._tfdp_ledger = self.ledger
         self._tfdp_run = Run(mechanism, release, token, planned)
         self._tfdp_traced = mechanism
-        arguments["callbacks"] = logs_first(arguments.get("callbacks"), Turns(lambda: self._tfdp_run))
+        own = Turns(lambda: self._tfdp_run), self._tfdp_outside.epochs(self)
+        arguments["callbacks"] = logs_first(arguments.get("callbacks"), *own)
         try:
             self._sight(token, data.footprint(), release.unit)
             return super().fit(**(arguments | data.arguments()))  # type: ignore[misc]
         finally:
+            self._tfdp_outside.ends(self, self.made_in_fit)
             self._tfdp_run = None
             keep(token)
             self.ledger.end(token)
@@ -169,6 +163,47 @@ class Counted:
         """Notes what a `fit` is charged for; warns of copies, and where other ledgers were charged for some of it."""
         warn_of_repeated(records, unit)
         warn_of_others(self.ledger, sight(self.ledger, token, records))
+
+    def compile(self, *args: Any, **kwargs: Any) -> None:
+        """As in Keras."""
+        self._tfdp_outside.keep(self, self._counted_so_far())
+        super().compile(*args, **kwargs)  # type: ignore[misc]
+        self._tfdp_outside.see(self, self.made_in_fit)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras."""
+        if self._tfdp_run is None and record.could_possibly_record():  # a model around it, or a loop, may train it
+            self._tfdp_outside.trained = True
+        return super().__call__(*args, **kwargs)  # type: ignore[misc]
+
+    def get_weights(self) -> Any:
+        """As in Keras."""
+        found = super().get_weights()  # type: ignore[misc]
+        if self._tfdp_run is not None:
+            self._tfdp_outside.handed_out(found)
+        return found
+
+    def set_weights(self, weights: Any) -> None:
+        """As in Keras. After a counted `fit`, weights that none released bring a note into statements."""
+        begins = self._tfdp_run is None and not self._tfdp_outside.fitted
+        if begins:
+            self._tfdp_outside.keep(self)
+        super().set_weights(weights)  # type: ignore[misc]
+        if begins:
+            self._tfdp_outside.loaded(self)
+
+    def load_weights(self, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras. What the file's weights cost is not known: that they are public, or in this ledger, is yours."""
+        self._tfdp_outside.keep(self, self._counted_so_far())
+        found = super().load_weights(*args, **kwargs)  # type: ignore[misc]
+        self._tfdp_outside.see(self, self.made_in_fit)  # a file may hold the optimizer's state
+        self._tfdp_outside.loaded(self)
+        return found
+
+    def save(self, *args: Any, **kwargs: Any) -> Any:
+        """As in Keras. The ledger learns what moved the weights without it."""
+        self._tfdp_outside.keep(self, self._counted_so_far())
+        return super().save(*args, **kwargs)  # type: ignore[misc]
 
     def make_train_function(self, force: bool = False) -> Callable[[Any], Any]:
         """Keras' compiled step, counted. Outside of this class's `fit` it raises RuntimeError and does nothing."""
@@ -208,48 +243,20 @@ class Counted:
                 " before. Make a new optimizer, or a new DPModel with these weights, and compile it."
             )
 
+    def _counted_so_far(self) -> int | None:
+        return None if self._tfdp_run is None else self._tfdp_run.made
+
+    def _require_making(self) -> None:
+        if self._tfdp_run is None or not self._tfdp_run.making:
+            raise RuntimeError(
+                "train_step is for the step that fit makes and counts: elsewhere it is unknown how its records were"
+                " drawn, and the ledger would lack it. Call fit."
+            )
+
     def _require_run(self) -> Run:
         if self._tfdp_run is None:
             raise RuntimeError("A step is made inside of fit only: there it is counted. Call fit, not train_on_batch.")
         return self._tfdp_run
-
-
-@dataclass(frozen=True)
-class CountedStep:
-    """Keras' compiled step, in the ledger before it is made: a crash over-counts by one, never under."""
-
-    step: Callable[[Any], Any]
-    model: Any
-
-    def __call__(self, iterator: Any) -> Any:
-        run, ledger = self.model._require_run(), self.model.ledger
-        refuse_fork(run.process, "A training goes on, with its draws and noise,", "Call fit in the other process.")
-        begun, run.begun = run.begun, False
-        if not begun:
-            raise RuntimeError(
-                "The compiled step was called by something other than the fit that runs: on which records, and how they"
-                " were drawn, is unknown, and so is the cost. Let fit call it."
-            )
-        if mechanism_of(self.model) != run.mechanism:
-            raise RuntimeError(
-                "The noise, the clip or num_microbatches was changed while fit runs: the ledger states others."
-            )
-        if has_global_seed() and not run.release.seeded:
-            raise RuntimeError(
-                "tf.random.set_seed was called while fit runs: noise that is drawn by a seed is known, and the ledger"
-                " states that it is not. Set seeds before fit, which the statement then says, or none."
-            )
-        if self.model.releases_left() == 0:
-            raise BudgetExhausted("The budget affords no further step, and a callback went on. Nothing was released.")
-        check_ledger(ledger)  # a callback may have put a method on it
-        last = ledger.exhausted(run.token, 1)
-        if last is not None and run.made + 1 < run.planned:  # it affords this step and no other
-            self.model.stop_training = True
-            if last.token == run.token:  # the callback that brought it says so
-                run.outspent, run.limit = True, run.made + 1
-        ledger.reserve(run.token, 1)
-        run.made += 1
-        return self.step(iterator)
 
 
 def with_ledger(model: Any, ledger: Ledger | None = None) -> Any:
@@ -258,6 +265,9 @@ def with_ledger(model: Any, ledger: Ledger | None = None) -> Any:
     The model is the same object, and trains as before. `tfdp.callbacks.PrivacyBudget` and `PrivacyTensorBoard` work in
     its `fit`; it has `ledger` and `privacy_statement(delta)`. What it is saved as does not change, and holds no ledger:
     keep it in a file of its own.
+
+    Steps that anything but its `fit` makes are not counted: `train_step` is refused, those of a loop make the statement
+    void, and a note says where something else changed the weights (see `Outside`).
 
     Args:
         model: a DPModel or DPSequential, or a Keras 2 model that is (to be) compiled with a DPKeras... optimizer.
@@ -299,6 +309,7 @@ def with_ledger(model: Any, ledger: Ledger | None = None) -> Any:
     model._tfdp_ledger = ledger
     model._tfdp_run = model._tfdp_traced = model._tfdp_step = None
     model._tfdp_making = False
+    model._tfdp_outside = Outside(model, ledger)
     return model
 
 
@@ -318,11 +329,6 @@ def refuse_other_ledgers(model: Any) -> None:
                 " released. Give models that share weights one ledger: with_ledger(model, ledger=first.ledger); or"
                 " merge the other's: model.ledger.merge(other.ledger)."
             )
-
-
-def has_global_seed() -> bool:
-    """Whether TensorFlow has a global seed, which repeats the noise."""
-    return bool(tf.compat.v1.get_seed(None) != (None, None))
 
 
 def _release_of(mechanism: Mechanism, data: Data) -> Release:

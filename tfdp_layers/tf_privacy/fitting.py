@@ -1,5 +1,6 @@
 """What `fit` of a tensorflow-privacy model accepts, and how its records are drawn."""
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,13 +9,14 @@ import tensorflow as tf
 
 from tfdp_layers.accounting.footprint import Footprint, footprint_of
 from tfdp_layers.callbacks.steering import flatten_callbacks, refuse_steering
+from tfdp_layers.caller import warn
 from tfdp_layers.instances import refuse_own_code
-from tfdp_layers.overlap import overlap
+from tfdp_layers.overlap import copies, overlap
 from tfdp_layers.sampling import Partition, Sampling
 from tfdp_layers.tf_privacy.draws import PoissonBatches, records_of
 from tfdp_layers.tf_privacy.mechanism import Mechanism
 
-__all__ = ["Data", "data_of", "refuse_unsound_fit"]
+__all__ = ["Data", "data_of", "refuse_unsound_fit", "warn_of_validation"]
 
 
 @dataclass(frozen=True)
@@ -141,3 +143,24 @@ def _share_records(x: Any, validation: Any) -> bool:
         return False
     x = x._arrays[0] if isinstance(x, PoissonBatches) else x
     return overlap(tf.nest.flatten(x), tf.nest.flatten(validation[0]))
+
+
+def warn_of_validation(arguments: dict[str, Any]) -> None:
+    """Warns where most rows of validation arrays, x and y, each equal one training record: see `copies`."""
+    given, x, y = arguments.get("validation_data"), arguments.get("x"), arguments.get("y")
+    if not isinstance(given, list | tuple) or len(given) < 2:
+        return
+    mine = x._arrays[:2] if isinstance(x, PoissonBatches) else (x, y)
+    with contextlib.suppress(ValueError, TypeError):  # data that cannot be evaluated: Keras says so
+        if copies(_leaves(*mine), _leaves(*given[:2])):
+            warn(
+                "Most rows of validation_data each equal one row of the training data, number by number. A copy of a"
+                " private record is as private as the record, and validation metrics carry no noise: keep them to"
+                " yourself, stop and choose nothing by them, or give public data. Where these rows are public, nothing"
+                " is lost."
+            )
+
+
+def _leaves(x: Any, y: Any) -> list[np.ndarray]:
+    labels = [np.asanyarray(leaf) for leaf in tf.nest.flatten(y)]
+    return [*map(np.asanyarray, tf.nest.flatten(x)), *(leaf.reshape(len(leaf), -1) for leaf in labels)]

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tfdp_layers.instances import replaced
+from tfdp_layers.tf_privacy.guard import step_of
 
 __all__ = ["Mechanism", "mechanism_of"]
 
@@ -111,7 +112,7 @@ def _refuse_changed_methods(model: Any, dp_class: type) -> None:
             continue
         if getattr(type(model), name) is not method or name in vars(model):
             raise ValueError(f"{type(model).__name__}.{name} is not DPModel's own: what the step releases is unknown.")
-    step = model.train_step  # with use_xla, a tf.function of the bound method
+    step = step_of(model)  # with use_xla, a tf.function of the bound method
     step = getattr(step, "python_function", step)
     if getattr(step, "__func__", None) is not vars(dp_class)["train_step"]:
         raise ValueError(f"{type(model).__name__}.train_step is not DPModel's own: what it releases is unknown.")
@@ -130,7 +131,7 @@ def _refuse_own_step(model: Any) -> None:
     """Raises ValueError where a step of the user's own may go around the optimizer's clipping and noise."""
     import keras
 
-    if getattr(model.train_step, "__func__", None) is not keras.Model.train_step:
+    if getattr(step_of(model), "__func__", None) is not keras.Model.train_step:
         raise ValueError(
             f"{type(model).__name__} has a train_step of its own, which may go around the optimizer's clipping and"
             " noise. Leave train_step to Keras."
