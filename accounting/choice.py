@@ -1,12 +1,12 @@
 """Copies of a ledger that count what a training still plans: what a choice among its weights costs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.remarks import KEPT
 from tfdp_layers.accounting.view import state_of
 
-__all__ = ["Counted", "counted_by", "kept_in_the_middle", "with_planned"]
+__all__ = ["Counted", "counted_by", "for_plans", "for_worker", "kept_in_the_middle", "with_planned"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,21 @@ def with_planned(ledger: Ledger, token: str, steps: int, note: str = "") -> tupl
     entries = state_of(copied).entries
     entries.put(entry, entries.row(release), made + more)
     return copied, Counted(entry, made, note)
+
+
+def for_plans(ledger: Ledger) -> Ledger:
+    """A ledger in memory that counts the same, and is nobody's copy: what it is charged is planned, and never made."""
+    planned = Ledger()
+    state_of(planned).entries.absorb(state_of(ledger).entries)
+    return planned
+
+
+def for_worker(ledger: Ledger) -> Ledger:
+    """A copy for a worker that is not the chief: what it counts there, the chief's own ledger counts, and its file."""
+    copied = ledger.copy()
+    state = state_of(copied)
+    state.identity = replace(state.identity, copy_of=frozenset(), apart=frozenset())
+    return copied
 
 
 def kept_in_the_middle(ledger: Ledger) -> Ledger:

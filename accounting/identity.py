@@ -20,8 +20,9 @@ class Identity:
     Nor is whether an earlier file of its own was restored, which then lacks what was counted since. What statements say
     of trainings that it counts is: kinds of `remarks`, and whoever merges it takes these over.
 
-    A copy of a file's ledger, of no named data set, says so: by the file's name (`copy_of`; "" of no copy), and
-    by whether something was charged to the copy, which the file then lacks (`apart`). A file's own ledger is no copy.
+    A copy of a file's ledger, of no named data set, says so: by the file's name (`copy_of`; of what took over copies of
+    several files by all of these), and in `apart` by the names of those which lack what was charged to it. A file's own
+    ledger is no copy.
     """
 
     uid: str
@@ -30,8 +31,8 @@ class Identity:
     secret: str = field(default="", repr=False)
     restored: bool = False
     noted: frozenset[str] = frozenset()
-    copy_of: str = ""
-    apart: bool = False
+    copy_of: frozenset[str] = frozenset()
+    apart: frozenset[str] = frozenset()
 
     def named(self, dataset: str | None, budget: Budget | None, path: Path | None) -> "Identity":
         """With this data set and budget where it has none; None keeps what it has.
@@ -57,8 +58,10 @@ class Identity:
 
     def copied(self, path: Path | None) -> "Identity":
         """Of a copy of the ledger, which is in this file, or (None) in memory."""
-        named = path is not None and self.dataset is None
-        return replace(self, secret="", restored=False, copy_of=path.name if path and named else self.copy_of)
+        copied = replace(self, secret="", restored=False)
+        if path is None or self.dataset is not None:
+            return copied
+        return replace(copied, copy_of=frozenset({path.name}), apart=frozenset())  # the file has all that is here
 
     def taking(self, other: "Identity", path: Path | None) -> "Identity":
         """With whose copy it becomes, in memory, by taking over what another one counts, which is in this file."""
@@ -66,7 +69,7 @@ class Identity:
         if self.dataset is None and other.dataset is not None:
             return replace(self, dataset=other.dataset, budget=other.budget)
         if self.dataset is None and copied.copy_of:
-            return replace(self, copy_of=copied.copy_of, apart=self.apart or copied.apart)
+            return replace(self, copy_of=self.copy_of | copied.copy_of, apart=self.apart | copied.apart)
         return self
 
     def refuse_costs_of(self, other: "Identity", path: Path | None) -> None:

@@ -14,7 +14,8 @@ Format 2: each distinct release once, entries that refer to it by its number, an
 A row of the log says how many releases an entry counts from there on; one that is new stands in it itself, and has the
 next number. A file holds "secret" and "groupings" (see `grouping`), and "restored" where it was; copies do not.
 What statements say of trainings ("steered": true) stands there by its kind, see `remarks`; in copies, too. A copy of a
-file that names no data set holds "copy_of", that file's name, and "apart", where something was charged to the copy.
+file that names no data set holds "copy_of", a list of that file's name, and of others where it took over copies of
+several; and "apart", those of them which lack what was charged to the copy.
 `sequence` counts all that was ever written to the file before its log, and is 0 in copies. Each digest is one of all
 that stands before it: it tells a changed digit from a count, but it is no signature.
 """
@@ -246,7 +247,9 @@ def _head(identity: Identity, sequence: int, groupings: list[str]) -> dict[str, 
     if identity.restored:
         head["restored"] = True
     if identity.copy_of and identity.dataset is None:
-        head |= {"copy_of": identity.copy_of} | ({"apart": True} if identity.apart else {})
+        head["copy_of"] = sorted(identity.copy_of)
+    if identity.apart and identity.dataset is None:
+        head["apart"] = sorted(identity.apart)
     noted = {kind: True for kind in KINDS if kind in identity.noted}
     return head | noted | {"sequence": sequence}
 
@@ -261,8 +264,8 @@ def _identity(value: Mapping[str, Any]) -> Identity:
         _checked_secret(value["secret"]) if "secret" in value else "",
         _checked_flag(value, "restored"),
         frozenset(kind for kind in KINDS if _checked_flag(value, kind)),
-        _checked_file(value["copy_of"]) if "copy_of" in value else "",
-        _checked_flag(value, "apart"),
+        _checked_files(value, "copy_of"),
+        _checked_files(value, "apart"),
     )
 
 
@@ -319,10 +322,11 @@ def _checked_flag(value: Mapping[str, Any], name: str) -> bool:
     return name in value
 
 
-def _checked_file(value: Any) -> str:
-    if not isinstance(value, str) or not value or Path(value).name != value:
-        raise ValueError(f"copy_of must be the name of a file, and is {value!r}")
-    return value
+def _checked_files(value: Mapping[str, Any], field: str) -> frozenset[str]:
+    names = value.get(field, [])
+    if not isinstance(names, list) or not all(isinstance(one, str) and one and Path(one).name == one for one in names):
+        raise ValueError(f"{field} must be a list of the names of files, and is {names!r}")
+    return frozenset(names)
 
 
 def _checked_groupings(value: Any) -> list[str]:

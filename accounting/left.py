@@ -17,6 +17,7 @@ __all__ = [
     "are_changed",
     "are_watched",
     "changed_values",
+    "is_left_anywhere",
     "leave",
     "leave_anew",
     "leave_copies",
@@ -119,6 +120,11 @@ def leave_anew(arrays: Iterable[Any], but: Collection[bytes] = ()) -> None:
 def are_changed(arrays: Iterable[Any]) -> bool:
     """Whether something was left in one of these, and it holds now what was left nowhere."""
     return bool(changed_values(arrays))
+
+
+def is_left_anywhere(array: Any) -> bool:
+    """Whether it holds what a training ended with, or what was declared public: such numbers are no change."""
+    return digest(array) in _left
 
 
 def are_watched(arrays: Iterable[Any]) -> bool:

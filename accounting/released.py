@@ -21,6 +21,7 @@ __all__ = [
     "disown",
     "forget",
     "is_changed_value",
+    "is_copy",
     "is_known_value",
     "is_loading",
     "is_paid_for",
@@ -227,6 +228,12 @@ def is_known_value(array: Any) -> bool:
     """Whether it holds numbers that some training ended with, or a copy: what they cost is known, or refused."""
     digest = digest_of_noisy(array)
     return digest in _released or digest in _disowned
+
+
+def is_copy(array: Any) -> bool | None:
+    """Whether it holds what a training released, or passed through, as it was; None for what may be that by chance."""
+    found = digest_of_noisy(array)
+    return None if found is None else _is_paid(found) and found not in _changed
 
 
 def are_unpaid(arrays: Iterable[Any]) -> bool:

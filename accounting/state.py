@@ -113,7 +113,7 @@ class State:
         """
         self._mine.add(entry.uid)
         if self.identity.copy_of:
-            self.identity = replace(self.identity, apart=True)
+            self.identity = replace(self.identity, apart=self.identity.copy_of)
         if ahead and not self.unwritten and entry.steps <= self._counted.get(entry.uid, 0):
             return
         self.write(replace(entry, steps=entry.steps + ahead))
@@ -216,13 +216,14 @@ class State:
     def _warn_of_copy(self) -> None:
         if self._told or not self.identity.copy_of or self.identity.dataset is not None:
             return
-        name = self.identity.copy_of
+        name, *others = sorted(self.identity.copy_of)
+        names = " and ".join(map(repr, [name, *others]))
         warn(
-            f"This ledger is a copy in memory of the one in the file {name!r} (a saved, loaded, pickled or copied model"
-            f" holds one): what is charged to it, {name!r} does not count, and what is stated of that ledger, or of"
+            f"This ledger is a copy in memory of the one in the file {names} (a saved, loaded, pickled or copied model"
+            f" holds one): what is charged to it, {names} does not count, and what is stated of that ledger, or of"
             " models on it, is too small. Give the model the file's own ledger, which takes over what the copy counts:"
             f" model.ledger = tfdp.accounting.Ledger({name!r}); or afterwards"
-            f" tfdp.accounting.Ledger({name!r}).merge(model.ledger)."
+            f" tfdp.accounting.Ledger({name!r}).merge(model.ledger){', and so each other file' if others else ''}."
         )
         self._told = True  # where the warning is an error, it is one again
 
@@ -269,7 +270,7 @@ class State:
             secret = content.identity.secret or self.identity.secret
             self.identity, self.entries = replace(content.identity, secret=secret), content.entries
             if self._history is not None:  # the file itself, even where it began as the text of a copy
-                self.identity = replace(self.identity, copy_of="", apart=False)
+                self.identity = replace(self.identity, copy_of=frozenset(), apart=frozenset())
 
     def _take_over(self, content: Content, follows: bool) -> None:
         """What the file says, and what it lacks. Of others' entries it knows best, where it goes on from what is known

@@ -289,11 +289,11 @@ def _of_later(ledger: Ledger) -> tuple[str, ...]:
 
 def _of_file(ledger: Ledger) -> tuple[str, ...]:
     """What a file lacks, where a copy of its ledger was charged."""
-    if not (name := ledger.apart):
+    if not (names := " and ".join(map(repr, ledger.apart))):
         return ()
     return (
         "Trainings, or other releases, that this ledger counts were charged to a copy of the ledger in the file"
-        f" {name!r}, which counts them only once they are merged into it, tfdp.accounting.Ledger(path).merge(ledger):"
+        f" {names}, which counts them only once they are merged into it, tfdp.accounting.Ledger(path).merge(ledger):"
         " until then what is stated of the file, or of models on it, is too small.",
     )
 

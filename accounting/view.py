@@ -78,10 +78,10 @@ class View:
         return self._seen().identity.noted
 
     @property
-    def apart(self) -> str:
-        """The name of the file whose copy this is, and which lacks what was charged to the copy; "" where none does."""
+    def apart(self) -> tuple[str, ...]:
+        """The names of files whose copy this is, and which lack what was charged to the copy."""
         identity = self._seen().identity
-        return identity.copy_of if identity.apart and identity.dataset is None else ""
+        return tuple(sorted(identity.apart)) if identity.dataset is None else ()
 
     @property
     def releases(self) -> tuple[AnyRelease, ...]:

@@ -8,6 +8,7 @@ import pytest
 
 from helpers.accounting_tools import charged, ledger_of, release_of
 from tfdp_layers.accounting import Ledger, LedgerError, Statement
+from tfdp_layers.accounting.choice import for_plans, for_worker
 from tfdp_layers.sampling import Poisson
 
 RELEASE = release_of(Poisson(100), 2.0, 1000)
@@ -86,9 +87,43 @@ def test_ledgers_that_never_had_a_file_and_files_themselves_are_not_warned_of(tm
         again.close()
 
 
+def test_copies_of_two_files_say_both_names(of_file, tmp_path):
+    other = charged(Ledger(tmp_path / "other.json"), RELEASE, 1)
+    both = of_file.copy()
+    with pytest.warns(UserWarning, match=LACKS):
+        charged(both, RELEASE, 2)
+    both.merge(other)
+    assert both.apart == ("ledger.json",)
+    assert "in the file 'ledger.json', which" in notes(both)
+    again = Ledger.from_json(both.to_json())
+    with pytest.warns(UserWarning, match=r"in the file 'ledger.json' and 'other.json' .*and so each other file"):
+        charged(again, RELEASE, 1)
+    assert Ledger.from_json(again.to_json()).apart == ("ledger.json", "other.json")
+    assert "in the file 'ledger.json' and 'other.json', which" in notes(again)
+    other.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*copy in memory")
+def test_a_file_that_was_written_from_a_copy_does_not_lack_what_it_counts(of_file, tmp_path):
+    path = tmp_path / "other.json"
+    path.write_text(charged(of_file.copy(), RELEASE, 7).to_json())
+    assert Ledger.read(path).apart == ()
+    assert notes(Ledger.read(path)) == ""
+
+
+@pytest.mark.parametrize("dataset", [None, "patients"])
+def test_what_is_planned_is_charged_to_nobodys_copy(dataset, tmp_path):
+    ledger = charged(Ledger(tmp_path / "planned.json", dataset=dataset), RELEASE, 5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        planned = charged(for_plans(ledger), RELEASE, 7)
+    assert (planned.steps, ledger.steps, notes(planned)) == (12, 5, "")
+    ledger.close()
+
+
 def test_only_the_name_of_the_file_is_in_a_copy(of_file):
     assert str(of_file.path.parent) not in of_file.to_json()
-    with pytest.raises(LedgerError, match="copy_of must be the name of a file"):
+    with pytest.raises(LedgerError, match="copy_of must be a list of the names of files"):
         Ledger.from_json(of_file.to_json().replace('"ledger.json"', '"/home/me/ledger.json"'))
 
 
@@ -100,3 +135,9 @@ def test_a_warning_that_is_an_error_lets_nothing_be_charged(of_file):
             with pytest.raises(UserWarning, match="copy in memory"):
                 charged(copied, RELEASE, 7)
     assert copied.steps == 5
+
+
+def test_a_workers_copy_is_no_copy_of_the_file(of_file, recwarn):
+    worker = charged(for_worker(of_file), RELEASE, 1)
+    assert not recwarn.list
+    assert (worker.apart, worker.steps) == ((), of_file.steps + 1)

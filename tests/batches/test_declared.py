@@ -216,6 +216,9 @@ CUT = {
             "behind themselves": lambda: HALF.concatenate(HALF).shuffle(40),
             "cut twice alike": lambda: ALL.take(20).concatenate(ALL.take(20)),
             "by turns": lambda: of_40(by_turns([ALL.take(8).repeat(2), ALL.skip(16)])),
+            "cut across rounds": lambda: ALL.take(36).repeat(2).take(40),
+            "shuffled, cut across rounds": lambda: ALL.take(36).shuffle(36).repeat().take(40),
+            "by shard": lambda: ALL.repeat(2).shard(2, 0),
             "cut off": lambda: HALF.shuffle(20).repeat().take(40),
             "shuffled across rounds": lambda: ALL.repeat().shuffle(99).take(40),
             "in a flat map": lambda: of_40(HALF.flat_map(lambda *one: tf.data.Dataset.from_tensors(one).repeat(2))),
@@ -231,6 +234,8 @@ CUT = {
         Poisson(8),
         "by turns from several data sets",
     ),
+    "a batch across rounds": (lambda: ALL.take(36).repeat().batch(8).take(5), Partition(8), "each several times"),
+    "every second batch of two rounds": (lambda: ALL.batch(8).repeat(2).shard(2, 0), Cyclic(8), "each several times"),
     "batches that draw, kept": (lambda: chance().cache(), Poisson(8), r"\.cache keeps its batches"),
     "batches of a generator, kept": (
         lambda: (
@@ -281,6 +286,8 @@ def test_those_that_may_be_as_declared_bring_no_warning() -> None:
         (chance().repeat().cache(), Poisson(8)),  # without an end: never replayed
         (ALL.shuffle(40).repeat().batch(8).take(5), Partition(8)),  # the first round
         (ALL.shuffle(40).batch(8).repeat().take(5), Partition(8)),
+        (ALL.repeat().take(40).map(lambda x, y: (x, y)).batch(8).prefetch(2), Partition(8)),
+        (ALL.cache().repeat(2).prefetch(1).batch(8).cache().take(5), Cyclic(8)),
         (ALL.take(20).concatenate(ALL.skip(20)).shuffle(40).batch(8), Partition(8)),
         (of_40(by_turns([HALF, ALL.skip(20)])).batch(8), Partition(8)),
         (by_turns([chance(), chance()]), Poisson(8)),

@@ -153,6 +153,50 @@ def test_a_pipeline_that_a_function_reads_by_index_is_looked_at_and_one_that_a_s
     assert not tfdp.records(source).repeated
 
 
+def test_a_public_pipeline_that_a_function_goes_through_is_none_of_the_records():
+    public = tf.data.Dataset.from_tensor_slices(X).repeat()
+    assert not tfdp.records([*range(24)], lambda index: (X[index] + 0 * next(iter(public)).numpy(), 0.0)).repeated
+
+
+def test_the_refusal_names_a_data_set_that_code_holds_and_says_what_to_do_where_it_is_public():
+    public = grain_like.Repeat(GRAIN, length=48)
+    records = tfdp.records([*range(24)], lambda index: (X[index] + 0 * public[index][0], Y[index]))
+    with pytest.raises(ValueError, match=r"Seen is a RepeatMapDataset, .*let the code hold what it gives"):
+        fitted(records)
+    with pytest.raises(ValueError, match="repeats them") as refused:
+        fitted(tfdp.records(public))
+    assert "Seen is" not in str(refused.value)
+    given = [*map(public.__getitem__, range(48))]
+    assert not tfdp.records([*range(24)], lambda index: (X[index] + 0 * given[index][0], Y[index])).repeated
+
+
+class Raising(type):
+    def __getattr__(cls, name):
+        raise RuntimeError(name)
+
+
+class OfRaising(metaclass=Raising):
+    pass
+
+
+class NoDict(Source):
+    def __init__(self):
+        pass
+
+    @property
+    def __dict__(self):
+        raise RuntimeError("__dict__")
+
+    def __getitem__(self, index):
+        return X[index], Y[index]
+
+
+def test_objects_that_cannot_be_looked_at_are_passed_by():
+    odd = OfRaising()
+    assert len(tfdp.records([*range(24)], lambda index: (X[index], Y[index]) if odd else None)) == 24
+    assert len(tfdp.records(NoDict())) == 24
+
+
 def test_attributes_that_are_called_as_a_data_set_elsewhere_are_none():
     names = {"GRAIN": grain_like.Repeat(GRAIN, length=48)}
     read = eval("lambda index: (float(index).GRAIN if index < 0 else float(index), 0.0)", names)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers import grain_like
+from tfdp_layers.batches.overlaps import may_overlap
 from tfdp_layers.batches.repeats import repeats, rounds
 
 Dataset = tf.data.Dataset
@@ -104,6 +105,69 @@ def test_what_repeats_records_is_refused_unless_it_is_said_whose_they_are(name):
 def test_what_repeats_no_record_is_taken(name):
     assert not repeats(ONCE[name])
     tfdp.PrivateBatches(tfdp.records(ONCE[name]), sampling=tfdp.sampling.Poisson(5))
+
+
+def few(x, y):
+    return y < 9.0
+
+
+CHOSEN = grain_like.Filter(GRAIN)
+OVERLAPS = {
+    "oversampled": PAIRS.concatenate(PAIRS.filter(few)),
+    "oversampled, changed": PAIRS.map(lambda x, y: (2 * x, y)).concatenate(PAIRS.filter(few).map(lambda x, y: (-x, y))),
+    "oversampled, in turns": Dataset.sample_from_datasets([PAIRS, PAIRS.filter(few)], [0.5, 0.5]),
+    "two filters": PAIRS.filter(few).concatenate(PAIRS.filter(lambda x, y: y >= 9.0)),
+    "the first ones again": PAIRS.concatenate(PAIRS.take(9)),
+    "two cuts": PAIRS.take(9).concatenate(PAIRS.skip(8)),
+    "two numbers of shards": PAIRS.shard(2, 0).concatenate(PAIRS.shard(3, 0)),
+    "Grain, oversampled": behind(GRAIN, CHOSEN),
+    "Grain, two filters": behind(grain_like.Filter(GRAIN), grain_like.Filter(GRAIN)),
+    "Grain, in turns": grain_like.Mixed(GRAIN, changed(CHOSEN), length=40),
+    "Grain, the first ones again": behind(GRAIN, grain_like.cut(GRAIN, 0, 9)),
+}
+APART = {
+    **{name: one for name, one in ONCE.items() if name not in ("another library's",)},
+    "three parts": PAIRS.take(3).concatenate(PAIRS.skip(3).take(4)).concatenate(PAIRS.skip(7).filter(few)),
+    "filters of two halves": PARTS[0].filter(few).concatenate(PARTS[1].filter(few)),
+    "a filter of all": PAIRS.take(9).concatenate(PAIRS.skip(9)).filter(few),
+    "numbers of rows of two arrays": Dataset.range(9)
+    .filter(lambda n: n > 3)
+    .map(lambda n: (n, 0.0))
+    .concatenate(Dataset.range(9).map(lambda n: (-n, 1.0))),
+    "Grain, every second one": behind(grain_like.cut(GRAIN, 0, 20, 2), grain_like.cut(GRAIN, 19, 0, -2)),
+    "Grain, a part of a part": behind(
+        grain_like.cut(grain_like.cut(GRAIN, 0, 10), 0, 5), grain_like.Filter(grain_like.cut(GRAIN, 5, 20))
+    ),
+    "Grain, a filter": CHOSEN,
+}
+
+
+@pytest.mark.parametrize("name", OVERLAPS)
+def test_parts_of_one_source_that_are_put_together_bring_a_word_unless_it_is_said_whose_they_are(name):
+    assert may_overlap(OVERLAPS[name])
+    assert not repeats(OVERLAPS[name])
+    if "Grain, in" in name or "turns" in name:
+        return
+    records = tfdp.records(OVERLAPS[name])
+    with pytest.warns(UserWarning, match="Parts of one source") as caught:
+        tfdp.PrivateBatches(records, sampling=tfdp.sampling.Poisson(5))
+    assert len(caught) == 1
+    if not records.moved:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            ids = [f"p{n // 2}" for n in range(len(records))]
+            tfdp.PrivateBatches(records, sampling=tfdp.sampling.Poisson(5), unit_ids=ids)
+
+
+@pytest.mark.parametrize("name", APART)
+def test_parts_that_are_apart_bring_none(name):
+    assert not may_overlap(APART[name])
+
+
+def test_overlapping_parts_of_a_declared_pipeline_bring_a_word():
+    batches = PAIRS.concatenate(PAIRS.filter(few)).batch(5).apply(tf.data.experimental.assert_cardinality(6))
+    with pytest.warns(UserWarning, match="Parts of one source"):
+        tfdp.declare_sampling(batches, tfdp.sampling.Partition(5), examples=29)
 
 
 def test_a_source_without_an_end_is_refused():

@@ -19,6 +19,7 @@ from tfdp_layers.accounting.footprint import Footprint
 from tfdp_layers.batches.balance import warn_of_balanced
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.generators import alive, generated
+from tfdp_layers.batches.overlaps import warn_of_overlaps
 from tfdp_layers.batches.records import checked_examples, checked_physical, checked_sampling
 from tfdp_layers.batches.repeats import refuse_repeated
 from tfdp_layers.batches.rows import lay_out, records_of, refuse_counts
@@ -102,7 +103,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         refuse_counts(records_per_unit, views, unit_ids)
         self.records_per_unit, self.views = int(records_per_unit), int(views)
         self.unit = unit_of(unit_ids, owners, records_per_owner)
-        refuse_repeated(self._store.repeated, self.unit)
+        refuse_repeated(self._store.repeated, self.unit, self._store.repeated_by)
         if self.unit == "owner":
             self.sampling.refuse_owners()
         beside = {"y": y, "sample_weight": sample_weight}
@@ -120,7 +121,8 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         self._draws = self._indices()
 
     def _advise(self, y: Any, examples: int | None) -> None:
-        """Warns of weights that were counted from the labels, and of records that may be several people's."""
+        """Warns of weights that were counted from the labels, and of records that may be several people's, or one's."""
+        warn_of_overlaps(self._store.overlap, self.unit)
         self.share = share_of(
             y, unit=self.unit, records_per_owner=self.records_per_owner, examples=examples, sampling=self.sampling
         )

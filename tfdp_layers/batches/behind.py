@@ -10,15 +10,18 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdp_layers.batches.overlaps import may_overlap
 from tfdp_layers.batches.places import moved_by
 from tfdp_layers.batches.repeats import repeats
 from tfdp_layers.batches.steps import is_grain, steps
 
-__all__ = ["data_sets_of", "moved_in", "repeated_in"]
+__all__ = ["data_sets_of", "moved_in", "overlap_in", "repeated_in"]
 
 _DEEPEST, _MOST = 4, 2_000
 """How far, and at how many objects, it is looked: functions call functions."""
 _METHODS = types.MethodType | types.BuiltinMethodType | types.MethodWrapperType
+_BY_INDEX = {"at", "skip"}
+"""What a function calls that reads a pipeline of tf.data by index: `tf.data.experimental.at`, `dataset.skip(index)`."""
 _READING = ("__getitem__", "__getitems__", "__call__")
 
 
@@ -26,8 +29,8 @@ def data_sets_of(*given: Any) -> list[Any]:
     """Data sets of Grain and of tf.data that give the items of a source, or that a function reads them from.
 
     Found are a source itself; what a bound method, a partial, or a closure is of; what a function reads by name or has
-    as a default; and of Grain, attributes of a source, and what the functions of its steps hold. Not found: what lists,
-    modules and libraries hold.
+    as a default, of tf.data where it reads by index; and of Grain, attributes of a source, and what the functions of
+    its steps hold. Not found: what lists, modules and libraries hold.
 
     Args:
         given: sources and functions of their items; None is neither.
@@ -40,19 +43,31 @@ def data_sets_of(*given: Any) -> list[Any]:
         if id(one) in seen or depth > _DEEPEST:
             continue
         seen[id(one)] = one
-        found += [one] if isinstance(one, tf.data.Dataset) or _is_read(one) else []
-        left += [(each, depth + 1) for each in _held_by(one)]
+        try:
+            held, is_found = [*_held_by(one)], isinstance(one, tf.data.Dataset) or _is_read(one)
+        except Exception:  # of anybody's code: classes whose attributes raise when they are looked at
+            continue
+        found += [one] if is_found else []
+        left += [(each, depth + 1) for each in held]
     return found
 
 
-def repeated_in(*given: Any) -> bool:
-    """Whether one of the data sets that give these items is seen to repeat its records: see `repeats`."""
-    return any(map(repeats, data_sets_of(*given)))
+def repeated_in(data_sets: list[Any], source: Any) -> tuple[bool, str]:
+    """Whether one of the data sets that give a source's items is seen to repeat its records, see `repeats`; and the
+    class of it, where it is not the source itself.
+    """
+    found = next(filter(repeats, data_sets), None)
+    return found is not None, "" if found is None or found is source else type(found).__name__
 
 
 def moved_in(*given: Any) -> str:
     """Which operation of a data set that gives these items moves them; empty where none does: see `moved_by`."""
     return next(filter(None, map(moved_by, data_sets_of(*given))), "")
+
+
+def overlap_in(data_sets: list[Any]) -> bool:
+    """Whether one of them puts parts together that may have records in common: see `may_overlap`."""
+    return any(map(may_overlap, data_sets))
 
 
 def _is_read(one: Any) -> bool:
@@ -83,7 +98,15 @@ def _attributes(one: Any) -> list[Any]:
 def _read_by(function: types.FunctionType) -> list[Any]:
     cells = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
     named = [function.__globals__[name] for name in _names_in(function.__code__) if name in function.__globals__]
-    return [*cells, *named, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    held = [*cells, *named, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    by_index = not _BY_INDEX.isdisjoint(_called_in(function.__code__))
+    return [one for one in held if by_index or not isinstance(one, tf.data.Dataset)]
+
+
+def _called_in(code: types.CodeType) -> set[str]:
+    """Names of all that a function reads, attributes too, in functions within it, too."""
+    inner = [one for one in code.co_consts if isinstance(one, types.CodeType)]
+    return {*code.co_names, *code.co_freevars}.union(*map(_called_in, inner))
 
 
 def _names_in(code: types.CodeType) -> set[str]:

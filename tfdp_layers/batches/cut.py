@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfdp_layers.batches.overlaps import may_overlap, warn_of_overlaps
 from tfdp_layers.batches.repeats import repeats
 from tfdp_layers.batches.steps import below, graphs_of, kind, number, steps
 from tfdp_layers.caller import warn
@@ -20,7 +21,8 @@ _PLAIN = (*_AROUND, "Zip", "TensorSlice", "Range", "TFRecord", "TextLine", "Fixe
 _BY_TURNS = "DirectedInterleave"
 _OF_PASSES = ("partition", "cyclic")
 
-
+_ONE_TO_ONE = ("Map", "ParallelMap", "Prefetch", "Options", "Cache", "AssertCardinality")
+"""Steps that give an element for each one, in their order."""
 _ORDERING = ("Prefetch", "Options", "Repeat", "AssertCardinality", "Shuffle", "Take", "Skip")
 """Steps behind which batches are the same ones."""
 
@@ -28,8 +30,8 @@ _ORDERING = ("Prefetch", "Options", "Repeat", "AssertCardinality", "Shuffle", "T
 def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> None:
     """Warns where batches are seen not to be what is declared, once, of the first that holds:
 
-    - epochs, and the pipeline repeats its records, in whichever way `repeats` sees it; not where an epoch takes the
-      first round alone;
+    - epochs, and the pipeline repeats its records, in whichever way `repeats` sees it, or may (`overlaps`); not where
+      an epoch takes the first round alone;
     - `.batch` cuts passes over records from arrays and files, shuffled or not, or what is taken by turns from several
       such, into batches; not where functions, generators, flat maps or filters make these, which may draw;
     - other draws, and `.cache` replays the batches in each pass.
@@ -43,6 +45,9 @@ def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> 
             " (.repeat, or behind itself): a person in it k times costs more than is stated. Leave .repeat out, and"
             " declare as many examples as there are records."
         )
+        return
+    if of_passes and may_overlap(dataset):
+        warn_of_overlaps(True, "record")
         return
     size = _cut_to(dataset)
     if size is not None and size != sampling.batch_size and of_passes:
@@ -93,19 +98,21 @@ def _cut_to(dataset: tf.data.Dataset) -> int | None:
 
 
 def _is_first_round(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> bool:
-    """Whether an epoch of so many records ends before a single `.repeat` of them begins again, in one chain of steps.
+    """Whether an epoch ends before a single `.repeat` of the records, or of batches of them, begins again.
 
-    An epoch has as many batches as these records fill: `declared` sees to it.
+    An epoch has as many batches as these records fill: `declared` sees to it. Steps between the repeat and the end
+    that leave elements out, or move them across rounds, are taken for a further round.
     """
     step: Any = dataset
-    while len(below(step)) == 1 and kind(step) not in ("Repeat", "Shuffle", "FlatMap", "Interleave"):
+    taken = -(-examples // sampling.batch_size)
+    while kind(step) in (*_ONE_TO_ONE, *_BATCHES, "Take"):
+        size = number(step, "_batch_size") if kind(step) in _BATCHES else 1
+        most = number(step, "_count") if kind(step) == "Take" else None
+        if size is None:
+            return False
+        taken = taken * int(size) if most is None or most < 0 else min(taken, int(most))
         step = below(step)[0]
-    if kind(step) != "Repeat":
-        return False
-    once = below(step)[0]
-    batched = any(kind(one) in _BATCHES for one in steps(once))
-    needed = -(-examples // sampling.batch_size) if batched else examples
-    return not repeats(once) and int(once.cardinality()) >= needed
+    return kind(step) == "Repeat" and not repeats(below(step)[0]) and int(below(step)[0].cardinality()) >= taken
 
 
 def _is_replayed(dataset: tf.data.Dataset) -> bool:

@@ -12,7 +12,7 @@ from tfdp_layers.batches.contents import contents_of
 from tfdp_layers.batches.steps import READERS, below, identity, is_grain, kind, number
 from tfdp_layers.caller import warn
 
-__all__ = ["ENDLESS", "is_one_thing", "refuse_repeated", "repeats", "rounds", "shared_of", "warn_of_rounds"]
+__all__ = ["ENDLESS", "is_one_thing", "keys_of", "refuse_repeated", "repeats", "rounds", "shared_of", "warn_of_rounds"]
 
 ENDLESS = 1 << 48
 """No source holds so many records: Grain gives sys.maxsize for a data set that goes round for ever."""
@@ -85,10 +85,10 @@ def _held_by(dataset: Any) -> tuple[dict[Hashable, bool], bool]:
         held |= {key: mine or held.get(key, False) for key, mine in one.items()}
     if any(one in name for one in _CHANGING) and "Directed" not in name:
         held = dict.fromkeys(held, False)
-    return held | dict.fromkeys(_all_of(dataset), True), twice
+    return held | dict.fromkeys(keys_of(dataset), True), twice
 
 
-def _all_of(dataset: Any) -> set[Hashable]:
+def keys_of(dataset: Any) -> set[Hashable]:
     """What two steps share that give the same records: sources of the same arrays or files, equal cuts."""
     if below(dataset) and not hasattr(dataset, "_filenames"):
         count = number(dataset, "_count") if kind(dataset) in ("Take", "Skip") else None
@@ -126,15 +126,23 @@ def is_one_number(dataset: tf.data.Dataset) -> bool:
     return is_one_thing(dataset) and sizes == [1]
 
 
-def refuse_repeated(repeated: bool, unit: str) -> None:
-    """Raises ValueError for records that come several times, where a record is what is protected."""
+def refuse_repeated(repeated: bool, unit: str, by: str = "") -> None:
+    """Raises ValueError for records that come several times, where a record is what is protected.
+
+    Args:
+        by: the class of a data set that the code of a source reads, where that one repeats.
+    """
     if repeated and unit == "record":
+        public = (
+            f" Seen is a {by}, which the code of the source holds. If that gives public data beside the records, let"
+            " the code hold what it gives, list(data_set[:n]) say, in its place."
+        )
         raise ValueError(
             "These records come from a pipeline that repeats them (.repeat, also in flat_map), or goes on behind itself"
             " (.concatenate, changed or not): whoever is in it k times is k records, and would be protected as one, for"
             " about a kth of what it costs. Leave .repeat out: each step draws afresh, for as many epochs as you like."
             " For random changes of a record give views=k, to let some count more sample weights; or say whose records"
-            " they are: unit_ids."
+            f" they are: unit_ids.{public if by else ''}"
         )
 
 

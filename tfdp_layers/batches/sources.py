@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.batches.behind import data_sets_of, moved_in, repeated_in
+from tfdp_layers.batches.behind import data_sets_of, moved_in, overlap_in, repeated_in
 from tfdp_layers.batches.captured import warn_of_captured
 from tfdp_layers.batches.choices import warn_of_choice
 from tfdp_layers.batches.encodings import is_numeric, refuse_sparse
@@ -151,7 +151,8 @@ class SourceStore(Store):
         self._source, self._transform, self._length = source, transform, len(source)
         self.given = [lambda: source]
         refuse_length(self._length)
-        self.repeated, self.moved = repeated_in(source, transform), moved_in(source, transform)
+        self.repeated, self.repeated_by = repeated_in(data_sets, source)
+        self.moved, self.overlap = moved_in(source, transform), overlap_in(data_sets)
         workers = (os.cpu_count() or 1) if workers is None else workers
         self._pool = ThreadPoolExecutor(workers, "tfdp-records") if workers > 1 else None
         self._workers = workers

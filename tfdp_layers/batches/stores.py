@@ -56,6 +56,8 @@ class Store(abc.ABC):
         classes: how many one-hot labels tell apart; None of other labels, whose values, which are private, may be any.
         redrawn: whether a record may hold other numbers at each read.
         repeated: whether what they come from is seen to give records more than once.
+        repeated_by: the class of a data set that a source's code reads, which repeats its records; empty for none.
+        overlap: whether parts of one source that are put together may have records in common.
         moved: which operation of the pipeline moved them to other places, so that no ids by place fit; empty for none.
         pipeline: gives the tf.data pipeline that they were read from, as long as the caller has it; or None.
         given: each gives what x was made an array from, as long as the caller has it.
@@ -69,6 +71,8 @@ class Store(abc.ABC):
     classes: int | None = None
     redrawn: bool = False
     repeated: bool = False
+    repeated_by: str = ""
+    overlap: bool = False
     moved: str = ""
     pipeline: Callable[[], Any] | None = None
     given: Sequence[Callable[[], Any]] = ()

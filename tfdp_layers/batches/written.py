@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 from tfdp_layers.batches.mixing import refuse_mixing
+from tfdp_layers.batches.overlaps import may_overlap
 from tfdp_layers.batches.records import leaves_by_name
 from tfdp_layers.batches.repeats import repeats
 from tfdp_layers.batches.stores import ArrayStore
@@ -51,6 +52,7 @@ def of_pipeline(
     leaves = in_memory(dataset) if cache is None else in_files(dataset, Path(cache))
     store = records_of(leaves, dataset.element_spec, ids)
     store.pipeline, store.repeated = weakref.ref(dataset), repeats(dataset)
+    store.overlap = may_overlap(dataset)
     _parts[store] = [weakref.ref(one) for one in nodes_of(dataset)]
     return store
 

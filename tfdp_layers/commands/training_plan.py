@@ -7,6 +7,7 @@ from typing import Any
 
 from tfdp_layers.accounting import Ledger, LedgerError, calibrate_noise_multiplier, epsilon
 from tfdp_layers.accounting.charging import charge
+from tfdp_layers.accounting.choice import for_plans
 from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.commands.command import Refusal
 from tfdp_layers.commands.training_options import SAMPLINGS, TrainingOptions
@@ -88,7 +89,7 @@ def with_preparation(ledger: Ledger, recipe: Recipe, sampling: Sampling, example
 
     noises = [("noisy mean", recipe.centering_noise)]
     noises += [("noisy second moments", recipe.whitening_noise)] * recipe.feature_blocks
-    planned = ledger.copy()
+    planned = for_plans(ledger)
     for group, noise in noises:
         if noise:
             charge(planned, whole_data(group, 1.0, noise, sampling, examples))
