@@ -199,6 +199,7 @@ def test_the_loops_run_as_they_stand(monkeypatch, tmp_path):
     exec(code_of("loops.md"), found := {"__name__": "page"})
     first, second = found["first"], found["second"]
     assert first.ledger is second.ledger is found["model"].ledger
+    assert not any("gave public rows" in note for note in first.privacy_statement(1e-5).notes)
     assert 3.0 < float(found["tfdp"].accounting.epsilon(first.ledger, 1e-5)) <= 8.0
 
 

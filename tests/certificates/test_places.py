@@ -6,6 +6,9 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from tfdp_layers.certificates.measuring import measure
+from tfdp_layers.certificates.synthetic import on_valid_integers
+from tfdp_layers.proof.models import traced_sums
 
 RNG = np.random.default_rng(0)
 X, LENGTHS = RNG.normal(size=(8, 7, 3)).astype("float32"), RNG.integers(0, 7, (8, 1))
@@ -95,3 +98,20 @@ def test_labels_as_places_are_of_deterministic_operations():
     with pytest.raises(ValueError, match=r"enable_op_determinism.*one-hot.*measured, not proved"):
         model.fit(X[:, 0], Y, batch_size=4, epochs=1, verbose=0)
     assert model.ledger.steps == 0
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_labels_that_a_loss_looks_up_are_measured_within_its_table(first):
+    """Made-up labels up to the width of the output, 4, ended in TensorFlow's error that 3 is not in [0, 3)."""
+    centers = tf.Variable(np.ones((3, 4), "float32"), trainable=False)
+
+    def loss(labels, outputs):
+        return tf.reduce_sum(
+            (outputs - tf.gather(centers, tf.cast(tf.reshape(labels, (-1,)), tf.int32) - first)) ** 2, -1
+        )
+
+    model = tfdp.make_private(keras.Sequential([keras.Input((3,)), keras.layers.Dense(4)]))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), loss)
+    x, y = tf.TensorSpec((None, 3), tf.float32), tf.TensorSpec((None,), tf.int64)
+    sums = traced_sums(model, x, y)
+    assert on_valid_integers(lambda: measure(model, sums, x, y, model.sensitivities(), True)) is not None

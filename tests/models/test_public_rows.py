@@ -1,6 +1,7 @@
 """Public rows of a step: they come after the noise, count as no records, and may not be private records."""
 
 import time
+import warnings
 
 import keras
 import numpy as np
@@ -343,3 +344,53 @@ def test_rows_that_come_with_each_step_cost_little():
     for _ in range(20):
         known.refuse(rows)
     assert time.perf_counter() - began < 1.0
+
+
+def of_two_inputs():
+    inputs = [keras.Input((4,), name="a"), keras.Input((3,), name="b")]
+    model = tfdp.make_private(keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Concatenate()(inputs))))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
+    return model
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+def test_rows_of_two_inputs_are_given_as_a_list_or_a_tuple(kind):
+    records, y = [np.full((64, 4), 7.0, "float32"), np.full((64, 3), 7.0, "float32")], np.ones((64, 1), "float32")
+    a, b, ones = np.zeros((5, 4), "float32"), np.zeros((5, 3), "float32"), np.ones((5, 1), "float32")
+    with of_two_inputs().private_run(records, y, **settings(epochs=1)) as run:
+        batch = next(run)
+        for wrong, told in [
+            (kind([a]), f"expected a list or tuple of 2, received a {kind.__name__} of 1"),
+            ({"a": a, "b": b}, r"expected a list or tuple of 2, received a dict of \['a', 'b'\]"),
+            (a, "expected a list or tuple of 2, received a ndarray"),
+            (kind([a, object()]), "expected an array, received a object"),
+            (kind([a, a]), r"expected shape \('rows', 3\), received \(5, 4\)"),
+        ]:
+            with pytest.raises(ValueError, match=told) as error:
+                run.step(batch, (wrong, ones))
+            assert "7." not in str(error.value)
+        run.step(batch, (kind([a, b]), ones))
+        for batch in run:
+            run.step(batch, ((a, b), [[1.0]] * 5))
+
+
+READS = {"logs": lambda logs, batch: logs["loss"] > 0, "records": lambda logs, batch: len(batch.records()[0])}
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("read", [*READS, None])
+def test_rows_that_a_loop_gives_after_it_read_private_numbers_are_reported(read):
+    """As many rows as were drawn, say, or rows with the labels that were drawn."""
+    model, generator = model_of(), keras.Sequential([keras.Input((2,)), keras.layers.Dense(4)])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with model.private_run(X, Y, **settings(epochs=1)) as run:
+            run.feeds(generator)
+            for batch in run:
+                logs = run.step(batch, PUBLIC)
+                if read is not None:
+                    READS[read](logs, batch)
+    said = [str(one.message) for one in caught if "The loop read" in str(one.message)]
+    assert ["and then gave public rows" in one for one in said] == [True] * (read is not None)
+    for one in (model, tfdp.make_private(generator)):
+        assert ("and then gave public rows" in str(one.privacy_statement(1e-5))) == (read is not None)

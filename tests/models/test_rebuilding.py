@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
+from tfdp_layers.accounting.left import CHANGED_ELSEWHERE
+from tfdp_layers.accounting.released import is_paid_for
 from tfdp_layers.models.loading import ModelFileError
 from tfdp_layers.models.rebuilding import written_twice
 
@@ -188,6 +190,132 @@ def test_files_without_flags_are_loaded_as_before_and_those_of_other_layers_warn
         tfdp.load_model(path, public=True)
     path = rewritten(path, lambda config: config.pop("trained"))
     assert len(tfdp.load_model(path, public=True).weights) == 6
+
+
+DAMAGED = {
+    "flag of a layer": lambda trained: trained["layers"][0].__setitem__(1, 0),
+    "flag of a weight": lambda trained: trained["weights"].__setitem__(0, "no"),
+    "rank of zero": lambda trained: trained["lora"][0].__setitem__(1, 0),
+    "rank True": lambda trained: trained["lora"][0].__setitem__(1, True),
+    "rank in words": lambda trained: trained["lora"][0].__setitem__(1, "7"),
+    "place before the first": lambda trained: trained["lora"][0].__setitem__(0, -4),
+    "place of a block": lambda trained: trained["lora"][0].__setitem__(0, 0),
+    "alpha in words": lambda trained: trained["lora"][0].__setitem__(2, "3"),
+    "alpha past all numbers": lambda trained: trained["lora"][0].__setitem__(2, 10**400),
+    "no weights": lambda trained: trained.pop("weights"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_flags_and_lora_that_nobody_writes_are_refused(damage, tmp_path):
+    model = tfdp.make_private(with_lora())
+    model.save(tmp_path / "model.keras")
+    path = rewritten(tmp_path / "model.keras", lambda config: DAMAGED[damage](config["trained"]))
+    with pytest.raises(ModelFileError, match=r"frozen weights and LoRA is nothing that model\.save writes"):
+        tfdp.load_model(path, public=True)
+
+
+LORA = {
+    "Dense": lambda: [keras.Input((4, 3)), kl.Dense(2, name="lora")],
+    "int8": lambda: [keras.Input((4, 3)), kl.Dense(2, name="lora")],
+    "EinsumDense": lambda: [keras.Input((4, 3)), kl.EinsumDense("abc,cde->abde", (4, 2, 2), name="lora")],
+    "Embedding": lambda: [keras.Input((4,), dtype="int32"), kl.Embedding(7, 3, name="lora")],
+    "Conv1D": lambda: [keras.Input((4, 3)), kl.Conv1D(2, 2, name="lora")],
+}
+
+
+def lora_model(kind: str) -> Any:
+    model = keras.Sequential([*LORA[kind](), kl.Flatten(), kl.Dense(1)])
+    if kind == "int8":
+        model.get_layer("lora").quantize("int8")
+    model.get_layer("lora").enable_lora(2)
+    return compiled(model, "mse")
+
+
+def factors(model: Any) -> list[Any]:
+    return [weight for weight in model.get_layer("lora").weights if "lora" in weight.name]
+
+
+@pytest.mark.parametrize("kind", LORA)
+def test_lora_that_comes_back_from_a_file_has_gradients(kind, tmp_path):
+    x = X if kind == "Embedding" else np.random.default_rng(0).normal(size=(8, 4, 3)).astype("float32")
+    model = lora_model(kind)
+    factors(model)[1].assign(np.full(factors(model)[1].shape, 0.5))
+    model.save(tmp_path / "model.keras")
+    loaded = tfdp.load_model(tmp_path / "model.keras")
+    first, second = factors(loaded)
+    assert np.all(np.any(first, axis=-2))
+    assert not np.any(second)
+    np.testing.assert_allclose(loaded(x), model(x), atol=0.1 if kind == "int8" else 1e-5)  # int8 rounds what is merged
+    sums = dict(zip(map(id, loaded.trainable_variables), loaded.bounded_gradient_sums(x, np.ones((8, 1))), strict=True))
+    assert np.any(sums[id(second)])
+
+
+@pytest.mark.parametrize("whole", [True, False], ids=["load_model", "load_weights"])
+def test_lora_that_comes_back_from_a_file_costs_what_it_cost_and_trains_on(whole, tmp_path):
+    x, y = np.random.default_rng(0).normal(size=(8, 4, 3)).astype("float32"), np.ones((8, 1), "float32")
+    model, path = lora_model("Dense"), tmp_path / ("model.keras" if whole else "model.weights.h5")
+    model.fit(x, y, batch_size=4, verbose=0)
+    (model.save if whole else model.save_weights)(path)
+    loaded = tfdp.load_model(path) if whole else model
+    if not whole:
+        loaded.load_weights(path)
+    first, second = factors(loaded)
+    assert np.any(first)
+    assert not np.any(second)
+    assert loaded.ledger.steps == model.ledger.steps == 2
+    assert CHANGED_ELSEWHERE not in loaded.privacy_statement(1e-5).notes
+    assert not is_paid_for(keras.Variable(first.numpy()).value)  # what was drawn costs nothing
+    assert is_paid_for(keras.Variable(loaded.get_layer("lora")._kernel.numpy()).value)
+    loaded.fit(x, y, batch_size=4, verbose=0)
+    assert np.any(second)
+    assert CHANGED_ELSEWHERE not in loaded.privacy_statement(1e-5).notes
+    assert is_paid_for(keras.Variable(first.numpy()).value)
+
+
+def within_and_outside(layer: Any) -> Any:
+    x = keras.Input((3,))
+    nested = keras.Sequential([keras.Input((3,)), layer, kl.Dense(3)])
+    return keras.Model(x, kl.Add()([layer(x), nested(x)]))
+
+
+WITHOUT_WEIGHTS = {
+    "Dropout": lambda: kl.Dropout(0.1, name="one"),
+    "Normalization": lambda: kl.Normalization(mean=0.0, variance=1.0, name="one"),
+}
+
+
+@pytest.mark.parametrize("kind", WITHOUT_WEIGHTS)
+def test_a_layer_without_weights_in_two_places_is_refused_where_no_file_could_be_loaded(kind, tmp_path):
+    model = tfdp.make_private(within_and_outside(WITHOUT_WEIGHTS[kind]()))
+    with pytest.raises(ValueError, match=r"Layer 'one' is in .*could not be loaded"):
+        model.save(tmp_path / "model.keras")
+    assert not list(tmp_path.iterdir())
+
+
+@keras.saving.register_keras_serializable("test_rebuilding")
+class Shifted(kl.Layer):
+    def call(self, x: Any) -> Any:
+        return x + 1
+
+
+class Unknown(Shifted):
+    """No registered class: whoever loads it gives it."""
+
+
+@pytest.mark.parametrize("kind", [kl.ReLU, Shifted, Unknown])
+def test_a_layer_without_weights_in_two_places_is_saved_with_its_flags_where_it_comes_back(kind, tmp_path):
+    x, y, one = keras.Input((3,)), keras.Input((3,)), kind()
+    nested = keras.Model(y, one(kl.Dense(3, name="frozen")(y)))
+    nested.get_layer("frozen").trainable = False
+    model = tfdp.make_private(keras.Model(x, kl.Dense(2)(one(nested(x)))))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*has other layers or weights")
+        model.save(tmp_path / "model.keras")
+        loaded = tfdp.load_model(tmp_path / "model.keras", {"Unknown": Unknown}, public=True)
+    assert trained(loaded) == trained(model)
+    x = np.ones((2, 3), "float32")
+    np.testing.assert_allclose(loaded(x), model(x), atol=1e-6)
 
 
 @pytest.mark.slow

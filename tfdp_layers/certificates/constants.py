@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import keras
 import numpy as np
 
-from tfdp_layers.accounting.left import leave_anew
+from tfdp_layers.accounting.left import leave_anew, leave_elsewhere
 from tfdp_layers.accounting.released import remember_held
 from tfdp_layers.certificates.ordinary import declare, optimizers_on, undeclared
 from tfdp_layers.instances import refuse_class, refuse_other_kind
@@ -58,6 +58,7 @@ def public(layer: Layer) -> Layer:
     declared = [*map(held_by, [*(weight for one in held for weight in one.weights), *trained_by(trained, layer)])]
     remember_held(declared)  # what was released into them before is paid for all the same
     leave_anew(declared)
+    leave_elsewhere(declared)
     return layer
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfdp_layers.caller import warn
 from tfdp_layers.certificates.elsewhere import refuse_elsewhere
 from tfdp_layers.certificates.interactions import measure_interactions
-from tfdp_layers.certificates.measuring import MEANING, culprit, measure
+from tfdp_layers.certificates.measuring import MEANING, culprit, measure, refuse_losses_of_weights
 from tfdp_layers.certificates.synthetic import (
     drawn_from,
     inputs_like,
@@ -105,18 +105,21 @@ def examined(
             f"{of_flat_labels(model, y, report)}{of_places(report)}{of_casts(report)}"
         )
 
+    certain = EAGER if report.proved and model.run_eagerly else report
+
     def measured() -> Any:
         drawn = measure(model, function, x, y, groups, report.proved)
+        if not certain.proved:
+            refuse_equal_rows(model, x, certain)
         if not report.proved:
             with drawn_from(drawn or RANGES[0]):
                 measure_interactions(model, function, x, y, groups)
         return drawn
 
     finite = True
-    with values_told(model, report), rows_told():
+    with values_told(model, certain, x, y), rows_told():
         finite = on_valid_integers(measured) is not None
-    report = report if finite else hardly_measured(report)
-    return EAGER if report.proved and model.run_eagerly else report
+    return certain if finite or certain is EAGER else hardly_measured(certain)
 
 
 @contextlib.contextmanager
@@ -132,10 +135,11 @@ def rows_told() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def values_told(model: "PrivateTraining", report: Report) -> Iterator[None]:
+def values_told(model: "PrivateTraining", report: Report, x: Any, y: Any) -> Iterator[None]:
     """Inside, what is made up may be nothing that the model takes: a proof stands without being measured, too.
 
-    Raises: ValueError where nothing is proved.
+    Raises: ValueError where nothing is proved, as of eager steps, of which one trace was; and for a loss that uses a
+        weight itself, which takes a trace, but no numbers.
     """
     try:
         yield
@@ -144,12 +148,31 @@ def values_told(model: "PrivateTraining", report: Report) -> Iterator[None]:
         if found is None:
             raise
         if not report.proved:
-            raise ValueError(
-                f"Records may not be independent in model {model.name!r}: it is not proved ({stopped_by(report)}), and"
-                " could not be measured, for the model takes none of the numbers that are made up in the place of"
-                f" records: {found[0]}. Shift ids before fit, not in the model, so that each begins at 0; make other"
-                " inputs valid by operations: keras.ops.clip, keras.ops.maximum."
-            ) from error
+            raise _not_measured(model, report, f"the model takes none of these: {found[0]}") from error
+
+        made_up = synthetic_inputs(model, inputs_like(model, x))
+        labels = synthetic_labels(model, made_up, y)
+
+        def uses() -> None:
+            refuse_losses_of_weights(model, made_up, labels)
+
+        tf.function(uses, autograph=False).get_concrete_function()
+
+
+def refuse_equal_rows(model: "PrivateTraining", x: Any, report: Report) -> None:
+    """Raises ValueError where all records that are made up are equal: on such a batch a mean is each record's own."""
+    rows = keras.tree.flatten(synthetic_inputs(model, inputs_like(model, x)))
+    if all(bool(tf.reduce_all(one[1:] == one[:-1])) for one in rows):
+        raise _not_measured(model, report, "the model takes no two different ones of these")
+
+
+def _not_measured(model: "PrivateTraining", report: Report, why: str) -> ValueError:
+    return ValueError(
+        f"Records may not be independent in model {model.name!r}: it is not proved ({stopped_by(report)}), and could"
+        f" not be measured on numbers that are made up in the place of records and labels: {why}. Shift ids, and labels"
+        " that the loss looks up, before fit, not in the model or the loss, so that each begins at 0; make other inputs"
+        " valid by operations: keras.ops.clip, keras.ops.maximum."
+    )
 
 
 def of_flat_labels(model: "PrivateTraining", y: Any, report: Report) -> str:

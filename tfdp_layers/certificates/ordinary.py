@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfdp_layers.structure import held_by
+from tfdp_layers.proof.reads import same_as
 
 __all__ = [
     "Steps",
@@ -76,7 +76,7 @@ def optimizers_on(weights: Iterable[Any]) -> list[Any]:
     Any model that holds a layer may train it, and so may a loop without one: neither layer nor weight knows of these.
     Optimizers know their weights. Those that are alive are found; one that nothing holds any more is not.
     """
-    wanted = {id(held_by(weight)) for weight in weights}
+    wanted = same_as(weights)
     every = instances_of(keras.optimizers.Optimizer)
     wrapped = {id(getattr(one, "inner_optimizer", None)) for one in every}
     found = []
@@ -84,7 +84,7 @@ def optimizers_on(weights: Iterable[Any]) -> list[Any]:
         if id(one) in wrapped or hasattr(type(one), "release") or vars(one).get(_PRIVATE):  # private, or a part of one
             continue
         trained = getattr(one, "_trainable_variables", ())
-        if any(id(held_by(weight)) in wanted for weight in trained) and undeclared(one):
+        if undeclared(one) and any(map(wanted, trained)):
             found.append(one)
     return found
 

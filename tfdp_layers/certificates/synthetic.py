@@ -71,7 +71,7 @@ def _on(integers: tuple[int, int], measured: Callable[[], Any]) -> Any:
 def _others(error: str) -> list[tuple[int, int]]:
     """Ranges of integers to draw where zeros are refused: TensorFlow's error may say where a zero was looked up."""
     told = [(-int(place), int(rows)) for place, rows in _MISSED.findall(error)[:1]]
-    return [*told, (1, _INTEGERS[0][1]), (1, 1)]
+    return [*told, *((1, count) for _, count in _INTEGERS)]
 
 
 def specs(data: Any) -> Any:
@@ -164,7 +164,11 @@ def output_shapes(model: "PrivateTraining", x: Any) -> list[Any]:
 
 
 def synthetic_labels(model: "PrivateTraining", x: Any, y: Any, seed: int = 1) -> Any:
-    """Random labels like `y`; classes below the width of the output for integers, uniform numbers otherwise."""
+    """Random labels like `y`; classes below the width of the output for integers, uniform numbers otherwise.
+
+    Where `on_valid_integers` tries others than the first integers, these are fewer: a loss may look labels up, in a
+    table of fewer rows than the model has outputs; or begin at 1.
+    """
     rng = np.random.default_rng(seed)
     outputs = output_shapes(model, x)
     rows = len(keras.tree.flatten(x)[0])
@@ -183,7 +187,9 @@ def synthetic_labels(model: "PrivateTraining", x: Any, y: Any, seed: int = 1) ->
         if dtype.is_integer or dtype.is_bool:
             same = len(shape) == len(output.shape) and shape[-1] == output.shape[-1]
             top = 2 if same or output.shape[-1] == 1 else output.shape[-1]
-            return tf.cast(tf.constant(rng.integers(0, top, shape)), dtype)
+            first, count = _integers.get()
+            first = min(first, max(0, top - 2))  # two at least: equal labels would show no mixing of labels
+            return tf.cast(tf.constant(rng.integers(first, min(top, first + max(2, count)), shape)), dtype)
         return tf.constant(rng.uniform(size=shape), dtype)
 
     padded = outputs + outputs[-1:] * (len(leaves) - len(outputs))

@@ -10,6 +10,7 @@ import numpy as np
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
+from tfdp_layers.accounting.choice import for_worker
 from tfdp_layers.accounting.digests import digest_of_noisy, is_recognised, numbers_of, unchanged
 from tfdp_layers.accounting.left import (
     CHANGED_ELSEWHERE,
@@ -29,6 +30,7 @@ from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import note_of_constants, refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer, merge_adaptations
 from tfdp_layers.models.accounts import join_accounts, join_brought, join_copies, remember_beginning
+from tfdp_layers.models.beside import left_beside
 from tfdp_layers.models.earlier import note_of_ordinary
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
@@ -72,7 +74,7 @@ class Bookkeeping(KerasMixin):
         self._settle_accounts()
         replicas = self._privacy.replicas_of(self._distribute_strategy)
         if replicas is not None and replicas.workers is not None and not replicas.workers.chief:
-            ledger = ledger.copy()  # The chief keeps the one ledger.
+            ledger = for_worker(ledger)
         ledger.merge(self._privacy.ledger)
         self._privacy.account.replace(ledger, named=True)
 
@@ -112,7 +114,9 @@ class Bookkeeping(KerasMixin):
         state, kept = self._privacy, [*map(held_by, self.weights), *self._kept_by_optimizer()]
         beside = [*state.read_by_sums, *state.read_after_noise, *state.read_by_release]
         read = {id(one): one for one in map(held_by, beside)}
-        besides = [self.optimizer.inner_optimizer._learning_rate, *written_by_records(self)]
+        optimizer = getattr(self, "optimizer", None)  # of a model that was compiled
+        rate = [optimizer.inner_optimizer._learning_rate] if isinstance(optimizer, PrivateOptimizer) else []
+        besides = [*rate, *written_by_records(self)]
         known = {id(one) for one in (*kept, *map(held_by, besides))}
         return kept, [one for key, one in read.items() if holds_numbers(one.dtype) and key not in known]
 
@@ -237,6 +241,7 @@ class Bookkeeping(KerasMixin):
                 self._privacy.remark(note)
         with unchanged():
             leave(self._left_by_fits(), but)
+            self._privacy.left_beside = left_beside(self._read_by_steps()[1])
             if not changed:
                 leave_elsewhere(map(held_by, [*self.trainable_variables, *beside]), but)
         layers = [layer for layer in self._flatten_layers(include_self=False) if layer.weights and not layer._layers]

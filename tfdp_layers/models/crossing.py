@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.models.accounts import join_accounts, join_copies
+from tfdp_layers.models.earlier import warn_of_read
 from tfdp_layers.models.fit_arguments import refuse_late_names
 from tfdp_layers.proof.metrics import written_by_records
 from tfdp_layers.proof.reads import holds_numbers
@@ -55,6 +56,8 @@ def pay_for_read(model: Any, variables: list[Any], numbers: list[np.ndarray]) ->
     if more and state.watch is not None:
         state.watch.look(anew=True)
     join_accounts(state.account, state.read_by_release, ())
+    with tf.init_scope():
+        warn_of_read(model, more)
     join_copies(state.account, numbers)
 
 

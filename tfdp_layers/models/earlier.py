@@ -1,6 +1,6 @@
 """Whether weights were trained without privacy before: then what they tell of those records is in no statement."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -18,20 +18,30 @@ from tfdp_layers.certificates.ordinary import (
     undeclared,
     untold,
 )
+from tfdp_layers.models.beside import CHANGED_BETWEEN, are_trained, changed_since
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.structure import held_by
 
-__all__ = ["note_of_ordinary", "warn_of_earlier", "warn_of_features", "warn_of_ordinary", "warn_of_unseen"]
+__all__ = [
+    "note_of_ordinary",
+    "warn_of_earlier",
+    "warn_of_features",
+    "warn_of_ordinary",
+    "warn_of_read",
+    "warn_of_unseen",
+]
 
 _NOTE = (
-    "Weights of this model took steps of an ordinary optimizer, without noise, before its private training. What they"
-    " tell of the records that these steps saw is not in this statement; if those were public, nothing is lost"
-    " (tfdp.public of the model that was trained, before fit, says so)."
+    "Weights of this model, or of one that its steps read, took steps of an ordinary optimizer, without noise, before"
+    " its private training. What they tell of the records that these steps saw is not in this statement; if those were"
+    " public, nothing is lost (tfdp.public of the model that was trained, before fit, says so)."
 )
 
 _BEGINS = "the private training begins from its weights"
 _ANOTHER = "begin from other weights (a new model, or a public one) and train on them privately alone"
 _TRAINED = "make_private, compile and fit"
+_READ = "steps of the private training read its weights (in a loss, a regularizer or a Lambda, say)"
+_TEACHER = "read a model that was trained privately (with make_private), or on public data alone"
 
 
 def warn_of_earlier(models: Iterable[Any]) -> set[Steps]:
@@ -50,12 +60,12 @@ def warn_of_earlier(models: Iterable[Any]) -> set[Steps]:
 
 
 def warn_of_ordinary(
-    name: str, weights: Iterable[Any], use: str = _BEGINS, instead: str = _ANOTHER, before: str = _TRAINED
+    name: str | None, weights: Iterable[Any], use: str = _BEGINS, instead: str = _ANOTHER, before: str = _TRAINED
 ) -> set[Steps]:
     """Warns of steps of an ordinary optimizer on these weights, whichever model or loop took them, once.
 
     Args:
-        name: of the model that holds the weights.
+        name: of the model that holds the weights; None where that is not known.
         use, instead, before: what they are used for, what to do otherwise, and before what to declare.
 
     Returns: these steps, those that a warning named before, too, for `note_of_ordinary`.
@@ -64,14 +74,15 @@ def warn_of_ordinary(
     new = [one for one in found if untold(one)]
     for one in new[:1]:
         owner = next((model for model in instances_of(keras.Model) if getattr(model, "optimizer", None) is one), None)
-        _warn(one, f"A loop around model {name!r}" if owner is None else f"Model {owner.name!r}", use, instead, before)
+        loop = "A model in a loop" if name is None else f"A loop around model {name!r}"
+        _warn(one, loop if owner is None else f"Model {owner.name!r}", use, instead, before)
     for one in new:
         tell(one)
     return set(map(steps_of, found))
 
 
 def warn_of_unseen(model: Any) -> None:
-    """Asks again, as a private training of a model opens, what `make_private` and `compile` asked.
+    """Asks again, as a private training opens, what `make_private` and `compile` asked; of what its steps read, too.
 
     Since then other models that hold its layers could train them: the one that it was made from, one around it. Not
     where all weights are what a private training left: the search for optimizers takes a tenth of a second.
@@ -79,6 +90,21 @@ def warn_of_unseen(model: Any) -> None:
     mark_private(model.optimizer.inner_optimizer)
     if not model._privacy.as_left:
         model._privacy.earlier |= warn_of_ordinary(model.name, model.weights)
+    warn_of_read(model, model._read_by_steps()[1])
+
+
+def warn_of_read(model: Any, read: Sequence[Any]) -> None:
+    """Warns of steps of an ordinary optimizer on what the steps of a training read beside the model, a teacher's say.
+
+    Notes where something else than these changed it since the last training. Nothing is asked where it is as that left
+    it: then nobody trained it.
+    """
+    state = model._privacy
+    changed = changed_since(state.left_beside, read)
+    if changed != []:
+        state.earlier |= warn_of_ordinary(None, read, _READ, _TEACHER, "fit")
+    if changed and are_trained(changed):
+        state.remark(CHANGED_BETWEEN)
 
 
 def note_of_ordinary(model: Any) -> list[str]:

@@ -27,10 +27,18 @@ class Held:
     Args:
         tensors: what was read of variables.
         in_memory: whether all lie in the computer's own memory, not on a GPU.
+        variables: these.
     """
 
-    def __init__(self, tensors: Sequence[Any], in_memory: bool) -> None:
-        self._tensors, self._in_memory = tensors, in_memory
+    def __init__(self, tensors: Sequence[Any], in_memory: bool, variables: Sequence[Any] = ()) -> None:
+        self._tensors, self._in_memory, self._variables = tensors, in_memory, variables
+
+    def changed_from(self, other: "Held") -> list[Any]:
+        """The variables that hold other bits than at that moment; of other variables than then, none."""
+        if len(self._tensors) != len(other._tensors):
+            return []
+        each = zip(self._variables, self._tensors, other._tensors, strict=True)
+        return [one for one, now, then in each if now is not then and not _equal_bytes(now, then)]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Held):
@@ -65,7 +73,7 @@ def held_of(variables: Iterable[Any], beside: Iterable[Any] = ()) -> Callable[[]
 
     def look() -> tuple[Held, Held]:
         found = traced()
-        return Held(found[:count], in_memory), Held(found[count:], in_memory)
+        return Held(found[:count], in_memory, first), Held(found[count:], in_memory, others)
 
     return look
 

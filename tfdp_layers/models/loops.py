@@ -58,7 +58,8 @@ class PrivateLoop:
     of `model.privacy_statement(delta)`, whatever the loop does with them, for they are released. Whatever else the loop
     computes from released values and its own random numbers costs nothing: a generator that is trained against a
     private critic, say. Not covered, as in `fit`: the logs that `step` returns, and `batch.records()`. A loop that
-    reads them and then ends early, changes the learning rate or takes the weights is reported, in the statement, too.
+    reads them and then ends early, changes the learning rate, takes the weights or gives public rows is reported, in
+    the statement, too.
 
     Attributes:
         batch_size: the expected number of records in a draw: public, unlike the drawn number.
@@ -131,7 +132,8 @@ class PrivateLoop:
                 are no records, computed from what was released and from public numbers alone, such as samples of a
                 generator. Their gradients are bounded as those of records are, summed, divided by the same batch size,
                 and added after the noise: they cost nothing, and a record's bound stays what it is. Metrics do not
-                count them. How many there are must not depend on the draw: take `batch_size` of them.
+                count them. How many there are must not depend on the draw: take `batch_size` of them. Those that a loop
+                gives after it read logs, or records, are reported: what it read may be in them.
 
         Returns: Keras' logs of the step, loss and metrics: NOT private.
         Raises:
@@ -153,6 +155,7 @@ class PrivateLoop:
                 each = self._run.batches.rows_each
                 given = checked_public(public, flat_specs(data, each))
                 self._private_rows().refuse(given[0])
+                self._watch.decided_by(self, "gave public rows")  # their number, or what they are, may tell of it
                 data = (data, given)
             with self._ending():
                 self._batch = None  # before the step: one that breaks off may have released

@@ -62,7 +62,8 @@ from tfdp_layers.models.sums import BoundedSums, refuse_own_bounds
 from tfdp_layers.models.texts import check_texts
 from tfdp_layers.models.unfrozen import refuse_unfrozen
 from tfdp_layers.models.validation import check_validation
-from tfdp_layers.models.watching import Watch, is_private
+from tfdp_layers.models.watched_logs import is_private
+from tfdp_layers.models.watching import Watch
 from tfdp_layers.models.weight_files import WeightFiles
 from tfdp_layers.noise.cores import on_gpus
 from tfdp_layers.optimizers.inner import refuse_wrapped
@@ -177,8 +178,7 @@ class Opening(BoundedSums, WeightFiles):
         self._privacy.posing = bool(posing_names(logged_names(self)))
         private = functools.partial(is_private, validated=validated, posing=self._privacy.posing)
         tell = (self._privacy.steered, self._privacy.remark, self._join_brought, lambda: remember_handed_out(self))
-        watch = Watch(self, arguments["callbacks"], private, *tell)
-        self._privacy.watch = watch
+        watch = self._privacy.watch = Watch(self, arguments["callbacks"], private, *tell)
         try:
             with watch.watching():
                 yield
@@ -215,11 +215,11 @@ class Opening(BoundedSums, WeightFiles):
             batches, groups, release_of(batches, groups, self.optimizer, state.ledger), replicas, plan, compiled
         )
         run.settings = settings_of(self, groups, compiled)  # before code of layers, losses and metrics runs
-        warn_of_unseen(self)
         warn_of_hopeless(run.release, groups, plan.steps)
         warn_of_lost_weights(self, batches)
         warn_of_equal_views(self, batches)
         report = self._check_trace(run, spec)
+        warn_of_unseen(self)
         run.release = replace(run.release, independence=in_words(report))
         refuse_unknown_direction(arguments.get("callbacks"), self)
         refuse_changed(run, functools.partial(settings_of, self))

@@ -1,6 +1,6 @@
 """Public rows of a step: like records in shape, and none of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -54,11 +54,11 @@ def checked_public(public: Any, drawn: Any) -> Any:
         )
     try:
         x, y = (
-            keras.tree.map_structure(_as_rows, given, wanted)
+            keras.tree.pack_sequence_as(wanted, [_as_rows(*pair) for pair in _paired(given, wanted)])
             for given, wanted in zip(public[:2], drawn[:2], strict=True)
         )
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"`public` must have rows of x and y like the records of the run: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"`public` must have rows of x and y like the records of the run: {error}") from None
     rows = {leaf.shape[0] for leaf in keras.tree.flatten((x, y)) if leaf is not None}
     if len(rows) != 1 or 0 in rows:
         raise ValueError(f"`public` must hold as many rows of x as of y, and at least one. Received: {sorted(rows)}.")
@@ -66,11 +66,41 @@ def checked_public(public: Any, drawn: Any) -> Any:
     return x, y, weight
 
 
+def _paired(given: Any, wanted: Any) -> Iterator[tuple[Any, Any]]:
+    """The parts of what is given beside those of the records, in the order of Keras' trees; a list is as a tuple.
+
+    Raises: ValueError for another structure, which tells kinds, names and numbers of parts, and nothing in them: those
+    of the records are private.
+    """
+    if isinstance(wanted, dict):
+        names = sorted(wanted)
+        if not isinstance(given, dict) or given.keys() != wanted.keys():
+            raise ValueError(f"expected a dict of {names}, received {_kind(given)}.")
+        for name in names:
+            yield from _paired(given[name], wanted[name])
+    elif isinstance(wanted, tuple | list):
+        if not isinstance(given, tuple | list) or len(given) != len(wanted):
+            raise ValueError(f"expected a list or tuple of {len(wanted)}, received {_kind(given)}.")
+        for part, one in zip(given, wanted, strict=True):
+            yield from _paired(part, one)
+    else:
+        yield given, wanted
+
+
+def _kind(given: Any) -> str:
+    if isinstance(given, dict):
+        return f"a dict of {sorted(map(str, given))}"
+    return f"a {type(given).__name__}{f' of {len(given)}' if isinstance(given, tuple | list) else ''}"
+
+
 def _as_rows(given: Any, wanted: Any) -> Any:
     """A tensor of the type and of the row shape of `wanted`. Raises ValueError where it has another shape."""
     if wanted is None:
         return None
-    rows = tf.convert_to_tensor(given)
+    try:
+        rows = tf.convert_to_tensor(given)
+    except (TypeError, ValueError):  # its text holds the values
+        raise ValueError(f"expected an array, received {_kind(given)} that is none.") from None
     if (rows.dtype == tf.string) != (wanted.dtype == tf.string):
         raise ValueError(f"expected {wanted.dtype.name}, received {rows.dtype.name}.")
     rows = tf.cast(rows, wanted.dtype)

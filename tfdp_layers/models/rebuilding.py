@@ -1,15 +1,22 @@
 """What a private model is made of again, from its configuration: Keras' own loses ties, flags of weights, and LoRA."""
 
 import copy
+import math
 from collections.abc import Iterator
+from numbers import Integral, Real
 from typing import Any
 
 import keras
+import numpy as np
+from keras.src.saving.serialization_lib import ObjectSharingScope, SafeModeScope
 
 from tfdp_layers.caller import warn
+from tfdp_layers.models.accounts import layers_with_lora
+from tfdp_layers.models.file_limits import ModelFileError
 from tfdp_layers.structure import functional_class, inputs_of, is_container, outputs_of
 
 __all__ = [
+    "begin_lora_anew",
     "described",
     "layers_of",
     "made_like",
@@ -31,9 +38,9 @@ def described(model: Any, config: dict[str, Any]) -> dict[str, Any]:
     """
     if not model.built or "layers" not in config:
         return config
-    layers = layers_of(model)
+    layers = _with_weights(model)
     config[_TRAINED] = {
-        "layers": [[type(one).__name__, one._trainable] for one in layers],
+        "layers": [[type(one).__name__, bool(one._trainable)] for one in layers],
         "weights": [bool(one.trainable) for one in model.weights],
         "lora": [
             [place, one.lora_rank, one.lora_alpha]
@@ -54,9 +61,13 @@ def rebuilt(kind: Any, config: dict[str, Any], by_keras: Any) -> Any:
     Args:
         kind: its class.
         by_keras: makes it from Keras' own part of the configuration.
+
+    Raises: ModelFileError for flags or LoRA that `described` never gives; then nothing is made.
     """
     config = dict(config)
     made_of, trained = config.pop(_MADE_OF, None), config.pop(_TRAINED, None)
+    if not _is_well_formed(trained):
+        raise _damaged(kind.__name__)
     if made_of is None:
         model = by_keras(config)
     else:
@@ -74,17 +85,61 @@ def layers_of(model: Any) -> list[Any]:
     return [one for one in model._flatten_layers() if not isinstance(one, keras.layers.InputLayer)]
 
 
+def _with_weights(model: Any) -> list[Any]:
+    """Those of `layers_of` with flags that matter: of others, as Dropout, Keras may make two where there was one."""
+    return [one for one in layers_of(model) if one.weights]
+
+
+def _is_well_formed(trained: Any) -> bool:
+    """Whether this is what `described` gives, of whichever model; older configurations have None."""
+    if trained is None:
+        return True
+    try:
+        layers, weights, lora = (trained[name] for name in ("layers", "weights", "lora"))
+        return (
+            all(isinstance(name, str) and isinstance(flag, bool) for name, flag in layers)
+            and all(isinstance(flag, bool) for flag in weights)
+            and all(
+                _is_whole(place) and 0 <= place < len(layers) and _is_whole(rank) and rank >= 1 and _is_number(alpha)
+                for place, rank, alpha in lora
+            )
+        )
+    except (KeyError, TypeError, ValueError, OverflowError):  # of another form
+        return False
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _damaged(name: str) -> ModelFileError:
+    return ModelFileError(
+        f"What the configuration of {name!r} says of frozen weights and LoRA is nothing that model.save writes: it is"
+        " damaged, or was changed. Nothing was loaded. Restore the file from a backup."
+    )
+
+
 def restore_trained(model: Any) -> None:
     """Gives the layers of a model that was rebuilt their LoRA factors, and all weights their flags, once it is built.
 
-    Warns where it has other layers than the model that was saved.
+    Warns where it has other layers than the model that was saved. Raises ModelFileError for LoRA of a layer that
+    takes none; then nothing is changed.
     """
     trained = model._privacy.trained
     if trained is None or not model.built:
         return
     model._privacy.trained = None
-    layers = layers_of(model)
-    same = [type(one).__name__ for one in layers] == [name for name, _ in trained["layers"]]
+    names = [name for name, _ in trained["layers"]]
+    layers = _with_weights(model)
+    if [type(one).__name__ for one in layers] != names:
+        layers = layers_of(model)  # as older files list them
+    same = [type(one).__name__ for one in layers] == names
+    if same and not all(hasattr(layers[place], "lora_enabled") for place, _, _ in trained["lora"]):
+        raise _damaged(model.name)
     for place, rank, alpha in trained["lora"] if same else ():
         if not layers[place].lora_enabled:
             layers[place].enable_lora(rank, lora_alpha=alpha)
@@ -101,6 +156,25 @@ def restore_trained(model: Any) -> None:
     for weight, flag in zip(weights, trained["weights"], strict=True):
         if weight.trainable != flag:
             weight.trainable = flag
+
+
+def begin_lora_anew(model: Any) -> list[Any]:
+    """Gives LoRA factors that are all zero, both of a pair, a beginning that trains: the first one as Keras makes it.
+
+    Keras adds them to the kernel as it writes a file, and reads zeros for both: then both gradients are zero, whatever
+    the records are. Times the zeros of the second one the outputs stay as they are; what is drawn is public.
+
+    Returns: the weights that have new numbers.
+    """
+    begun = []
+    for layer in layers_with_lora(model):
+        for name in ("kernel", "embeddings"):
+            first, second = (getattr(layer, f"lora_{name}_{factor}", None) for factor in "ab")
+            if first is None or second is None or np.any(first.numpy()) or np.any(second.numpy()):
+                continue
+            first.assign(keras.initializers.HeUniform()(first.shape, first.dtype))
+            begun.append(first)
+    return begun
 
 
 def made_like(model: Any) -> Any:
@@ -144,12 +218,18 @@ def written_twice(model: Any) -> dict[str, list[str]]:
     A layer within a nested model that is also called outside, say, as the table of a language model that gives the
     logits. What one layer of its own class holds, that class makes again, ties and all.
     """
+    twice = _listed_twice(model)
+    return {layer.name: found for layer, found in twice if layer._trainable_variables or layer._non_trainable_variables}
+
+
+def _listed_twice(model: Any) -> list[tuple[Any, list[str]]]:
+    """Layers, with weights or without, that are in two places of those that a configuration lists by themselves."""
     places: dict[int, tuple[Any, list[str]]] = {}
     for path, unit in _units(model, ""):
         for layer in unit._flatten_layers():
-            if layer._trainable_variables or layer._non_trainable_variables:
+            if not isinstance(layer, keras.layers.InputLayer):
                 places.setdefault(id(layer), (layer, []))[1].append(path)
-    return {layer.name: found for layer, found in places.values() if len(found) > 1}
+    return [(layer, found) for layer, found in places.values() if len(found) > 1]
 
 
 def _units(model: Any, prefix: str) -> Iterator[tuple[str, Any]]:
@@ -165,10 +245,10 @@ def refuse_lost_ties(model: Any) -> None:
     """Raises ValueError where a file of the whole model could not be loaded, before it is written."""
     if not model.built or makes_itself(model):
         return
-    found = written_twice(model)
-    if not found or (model._privacy.origin is not None and _comes_back(model)):
+    twice, tied = _listed_twice(model), written_twice(model)
+    if not twice or ((not tied or model._privacy.origin is not None) and _comes_back(model, bool(tied))):
         return
-    name, where = next(iter(found.items()))
+    name, where = next(iter(tied.items()), (twice[0][0].name, twice[0][1]))
     raise ValueError(
         f"Layer {name!r} is in {' and in '.join(map(repr, where))}: a file of the whole model would hold it as two"
         " layers, and could not be loaded. Nothing was written. Save the weights, with the ledger:"
@@ -178,15 +258,26 @@ def refuse_lost_ties(model: Any) -> None:
     )
 
 
-def _comes_back(model: Any) -> bool:
-    """Whether the configuration makes a model of the same weights: tried once for each set of them."""
+def _comes_back(model: Any, tied: bool) -> bool:
+    """Whether the configuration makes a model of the same weights, as from a file: tried once for each set of them.
+
+    Args:
+        tied: whether weights are in two places. Without, classes and functions may be missing here: who loads the file
+            gives them.
+    """
     state, shapes = model._privacy, [tuple(weight.shape) for weight in model.weights]
     if state.comes_back != shapes:
         try:
-            made = type(model).from_config(model.get_config())
+            with ObjectSharingScope():
+                config = model.get_config()
+            with ObjectSharingScope(), SafeModeScope(False):  # the code is this model's own
+                made = type(model).from_config(config)
+            same = [tuple(weight.shape) for weight in made.weights] == shapes
+        except TypeError:  # Keras': of names that it doesn't find
+            same = not tied
         except Exception:  # whatever the code of that class raises
             return False
-        if [tuple(weight.shape) for weight in made.weights] != shapes:
+        if not same:
             return False
         state.comes_back = shapes
     return True

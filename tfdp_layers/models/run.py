@@ -143,6 +143,7 @@ class PrivacyState:
         self.left: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
         self.foreign: set[bytes] = set()  # by digests, what something else had put into weights as a `fit` opened
         self.earlier: set[Steps] = set()  # of ordinary optimizers, on the weights that trainings began from
+        self.left_beside: list[tuple[Any, bytes]] = []  # what the last training left in what its steps read
         self.as_left = False  # whether all weights hold what a training or a file left in them, as a `fit` opens
         self._replicas: Replicas | None = None
         self._per_record: PerRecordLoss | None = None

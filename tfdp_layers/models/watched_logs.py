@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import optree
 
+from tfdp_layers.callbacks.steering import PUBLIC
+
 
 class WatchedNumber(np.lib.mixins.NDArrayOperatorsMixin):
     """A number that notes being used as one: as a float, in text, in arithmetic, in a comparison.
@@ -196,3 +198,13 @@ def _unflattened(names: Any, values: Any) -> Any:
 
 # For `keras.tree`, to which a dict of another class is no tree.
 optree.register_pytree_node(WatchedLogs, _flattened, _unflattened, namespace="keras")
+
+
+def is_private(name: str, validated: bool, posing: bool) -> bool:
+    """Whether a number in the logs was computed from private records without noise.
+
+    Args:
+        validated: whether there are validation data, which are public.
+        posing: whether outputs or metrics of the model are named like validation metrics.
+    """
+    return name not in PUBLIC and not (name.startswith("val_") and validated and not posing)

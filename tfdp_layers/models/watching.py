@@ -8,7 +8,8 @@ from typing import Any
 import keras
 
 from tfdp_layers.accounting.locked_file import LedgerError
-from tfdp_layers.callbacks.steering import PUBLIC, as_accepted, decides_by, flatten_callbacks, is_unknown
+from tfdp_layers.callbacks.steering import as_accepted, decides_by, flatten_callbacks, is_unknown
+from tfdp_layers.models.beside import Brought
 from tfdp_layers.models.deciders import Deciders
 from tfdp_layers.models.fingerprints import Held, held_of, rate_of
 from tfdp_layers.models.hooks import Hooks, is_callback, named
@@ -63,7 +64,7 @@ class Watch:
         given = flatten_callbacks(callbacks)
         self._callbacks = list({id(one): one for one in given if is_unknown(one)}.values())
         self._deciding = [(one, name) for one in given if (name := decides_by(one)) is not None]
-        self._deciders = Deciders(given, note)
+        self._deciders, self._trained = Deciders(given, note), Brought()
         self._swapping = [one for one in given if isinstance(one, _SWAPPING) and not is_unknown(one)]
         self._histories = Histories([c for c in given if isinstance(c, keras.callbacks.History)], private, self.asked)
         self._hooks = Hooks(given, self._around, self._added)
@@ -218,6 +219,8 @@ class Watch:
             self._note(f"{self._whose()} changed the weights while fit ran, or the optimizer's state. {CHANGED}")
         elif others != before[-2]:
             self.decided("changed what the steps read")
+        if others != before[-2] and self._trained(others.changed_from(before[-2])):
+            self._note(f"{self._whose()} changed weights of another model, which the steps read, in fit. {CHANGED}")
         if (others, numbers) != before[-2:]:
             self._brought()
             if self._opened == before[-2:]:
@@ -253,6 +256,8 @@ class Watch:
             self._brought()
         if opened is not None and now is not None and opened[-1] != now[-1]:
             self._note(f"The weights changed before the first step, in a callback's set_model say. {CHANGED}")
+        if opened is not None and now is not None and self._trained(now[0].changed_from(opened[0])):
+            self._note(f"Weights of another model, which the steps read, changed before the first one. {CHANGED}")
 
     def look(self, anew: bool = False) -> None:
         """Hooks may have been set by what is no hook. `anew`: a step, as it is traced, shows that it reads more."""
@@ -338,13 +343,3 @@ class Watch:
 
     def _whose(self) -> str:
         return named(self._running[-1] if self._running else None)
-
-
-def is_private(name: str, validated: bool, posing: bool) -> bool:
-    """Whether a number in the logs was computed from private records without noise.
-
-    Args:
-        validated: whether there are validation data, which are public.
-        posing: whether outputs or metrics of the model are named like validation metrics.
-    """
-    return name not in PUBLIC and not (name.startswith("val_") and validated and not posing)

@@ -4,7 +4,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
@@ -57,7 +57,7 @@ from tfdp_layers.models.bookkeeping import Bookkeeping
 from tfdp_layers.models.crossing import forget_metrics
 from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.quantizing import refuse_calibration
-from tfdp_layers.models.rebuilding import described, rebuilt, refuse_lost_ties, restore_trained
+from tfdp_layers.models.rebuilding import begin_lora_anew, described, rebuilt, refuse_lost_ties, restore_trained
 from tfdp_layers.models.whole_file import whole_file
 from tfdp_layers.structure import held_by
 
@@ -253,6 +253,7 @@ class WeightFiles(Bookkeeping):
 
     def _charge(self, read: "_Read") -> None:
         """Takes over what weights that were loaded cost, and what is to be said of them."""
+        remember_later(lambda: read.begun.extend(begin_lora_anew(self)))  # before anything looks at the weights
         if read.ledger is not None:
             with loading():
                 cost = counted_by(self._privacy.ledger, read.ledger, read.counted)
@@ -277,7 +278,8 @@ class WeightFiles(Bookkeeping):
         others = [held_by(weight) for weight, is_paid in zip(weights, paid, strict=True) if not is_paid]
         join_accounts(self._privacy.account, (), theirs)
         changed = tells_of_change(read.notes)
-        remember_loaded(cost, lambda: [*theirs, *self._optimizer_variables()], changed)
+        remember_loaded(cost, lambda: [*read.without_begun(theirs), *self._optimizer_variables()], changed)
+        remember_later(lambda: begin_with(map(held_by, read.begun), loaded=True))
         remember_later(lambda: begin_with(others, loaded=True))
         remember_later(lambda: self._leave(but=read.changed))
         if not any(note.startswith(CONSTANTS) for note in read.notes):
@@ -296,6 +298,7 @@ class _Read:
         changed: of the model's weights, before, the values that something else had written.
         before: their values before, where the file says that all it holds cost nothing.
         alone: whether it is a file of weights.
+        begun: LoRA factors that began anew once it was read: no training released what they hold.
     """
 
     ledger: Ledger | None
@@ -305,6 +308,12 @@ class _Read:
     changed: set[bytes]
     before: set[bytes]
     alone: bool
+    begun: list[Any] = field(default_factory=list)
+
+    def without_begun(self, weights: list[Any]) -> list[Any]:
+        """These weights, but for those that began anew."""
+        begun = set(map(id, self.begun))
+        return [weight for weight in weights if id(weight) not in begun]
 
 
 @contextlib.contextmanager

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 Interval = tuple[int, int]
 _DEPTH = 24
 
@@ -66,6 +68,8 @@ def chosen(values: dict[str, Any], operation: Any, depth: int, known: dict[tuple
     if condition.op.type == "Less" and condition.op.inputs[0].dtype.is_integer:
         compared, bound = condition.op.inputs
         (low, high), (least, most) = within(compared), within(bound)
+        if low <= tf.int32.min and tf.int32.max <= high:  # of what nothing is known, nothing becomes known
+            return operation.outputs[0].dtype.min, operation.outputs[0].dtype.max
         parts = [(low, min(high, most - 1)), (max(low, least), high)]
         taken = zip(sides, parts, strict=True)
         found = [side(tensor, compared, left) for tensor, left in taken if left[0] <= left[1]]

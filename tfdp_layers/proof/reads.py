@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.proof.proving import outermost, resource_key
+from tfdp_layers.structure import held_by
 
-__all__ = ["Behind", "holds_numbers", "numbers_caught", "variables_of"]
+__all__ = ["Behind", "holds_numbers", "numbers_caught", "same_as", "variables_of"]
 
 
 class Behind:
@@ -52,6 +53,25 @@ def numbers_caught(graph: Any) -> list[np.ndarray]:
 def holds_numbers(dtype: tf.DType) -> bool:
     """Whether weights are of this type: real numbers, and the whole ones of 8 bits that quantized weights are."""
     return bool(dtype.is_floating or (dtype.is_integer and dtype.size == 1))
+
+
+def same_as(variables: Iterable[Any]) -> Callable[[Any], bool]:
+    """A function that says whether a variable is one of these: also by its handle alone, and of replicas any copy."""
+    these = [copy for one in variables for copy in _copies(one)]
+    ids, keys = set(map(id, these)), {resource_key(one.handle) for one in these if isinstance(one, Behind)}
+
+    def among(variable: Any) -> bool:
+        copies = _copies(variable)
+        return any(id(one) in ids for one in copies) or bool(
+            keys and any(resource_key(one.handle) in keys for one in copies if hasattr(one, "handle"))
+        )
+
+    return among
+
+
+def _copies(variable: Any) -> list[Any]:
+    held = held_by(variable)
+    return [held, *getattr(held, "values", ())]
 
 
 def _watched(graph: Any) -> Iterator[Any]:

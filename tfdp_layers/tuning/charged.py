@@ -8,7 +8,7 @@ import keras_tuner
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.models import fit_arguments, validation
 from tfdp_layers.models.training import PrivateTraining
-from tfdp_layers.models.watching import is_private
+from tfdp_layers.models.watched_logs import is_private
 from tfdp_layers.tuning.trial_ledger import refuse_paid
 
 __all__ = ["MADE_UP", "Charged"]
