@@ -138,7 +138,7 @@ _COUNTERS = {
     "accounting/ledger.py",
     "tfdp_layers/models/counting.py",
     "tfdp_layers/federated/party.py",
-    "tfdp_layers/tf_privacy/counted.py",
+    "tfdp_layers/tf_privacy/run.py",
     "tfdp_layers/tuning/trial_ledger.py",
     "tfdp_layers/optimizers/base.py",  # the optimizer's limit, no ledger
 }
@@ -154,5 +154,5 @@ def test_every_release_is_reserved_by_charge_or_where_each_step_is_checked():
             if any(isinstance(call, ast.Attribute) and call.attr == "reserve" for call in calls):
                 found.add(str(path.relative_to(ROOT)))
     assert found <= _COUNTERS
-    for name in ("models/counting.py", "federated/party.py", "tf_privacy/counted.py"):
+    for name in ("models/counting.py", "federated/party.py", "tf_privacy/run.py"):
         assert "check_ledger(" in (ROOT / "tfdp_layers" / name).read_text(encoding="utf-8")

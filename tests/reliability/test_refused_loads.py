@@ -108,7 +108,7 @@ def test_a_model_file_that_cannot_be_loaded_makes_no_number_known(tmp_path):
     known = set(released_numbers._released)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(keras.layers.Dense, "load_own_variables", lambda *_: 1 / 0)
-        with pytest.raises(ValueError, match="not a whole model file"):
+        with pytest.raises(ValueError, match="is whole, and no model can be made"):
             tfdp.load_model(path)
     released_numbers.remember_now()
     assert set(released_numbers._released) == known
