@@ -73,6 +73,7 @@ def test_mixing_relations_is_refused_and_changes_nothing():
     assert (ledger.steps, fresh.steps) == (5, 1)
 
 
+@pytest.mark.slow
 def test_a_crash_between_reserving_and_settling_over_counts(path):
     program = f"""
 import os

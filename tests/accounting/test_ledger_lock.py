@@ -146,6 +146,7 @@ os.waitpid(child, 0)
     ) == ["2"]
 
 
+@pytest.mark.slow
 def test_a_child_that_outlives_its_killed_parent_keeps_no_lock(path):
     program = """
 ledger = Ledger(path)
@@ -173,6 +174,7 @@ sys.stdin.read()
         parent.stdout.close()
 
 
+@pytest.mark.slow
 def test_a_child_that_exits_takes_nothing_from_its_parent(path):
     assert run(
         """

@@ -56,6 +56,7 @@ class Replayed(NoiseSource):
         return tf.random.stateless_normal(shape, seed=[1, 2])
 
 
+@pytest.mark.slow
 def test_a_noise_key_used_twice():
     found = audit(worst_case("dpsgd", noise_for(3.0), Replayed()))
     assert found.claimed_epsilon == pytest.approx(3.0, rel=1e-3)

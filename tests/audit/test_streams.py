@@ -41,6 +41,7 @@ def attacked(passes: int = PASSES, decay: float = DECAY) -> tuple[Any, np.ndarra
     return model, stream_scores(released, decay, place, GAP), included
 
 
+@pytest.mark.slow
 def test_a_stream_that_keeps_its_claim_is_not_refuted_and_the_attack_comes_near_it() -> None:
     model, scores, included = attacked()
     found = audited(model.ledger, scores, included, DELTA)

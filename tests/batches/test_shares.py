@@ -83,6 +83,7 @@ FITS: dict[str, tuple[float, dict[str, Any]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", FITS)
 def test_a_fit_with_the_same_ids_goes_on_behind_it(name):

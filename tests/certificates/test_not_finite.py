@@ -143,6 +143,7 @@ def test_the_bug_of_other_records_alone_would_be_missed(monkeypatch: Any) -> Non
     assert not tfdp.check_independence(model_of(poisoned)).proved
 
 
+@pytest.mark.slow
 def test_where_all_is_nan_it_is_refused_or_said() -> None:
     def nowhere(x: Any) -> Any:
         return unknown(ops.log(-1.0 - ops.abs(x)))

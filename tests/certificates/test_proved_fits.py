@@ -115,6 +115,7 @@ def test_one_histogram_over_the_batch_is_refused(make):
         model_of(make(), shape=(8, 8, 3)).fit(IMAGES, Y, batch_size=4, verbose=0)
 
 
+@pytest.mark.slow
 def test_records_that_meet_where_a_layer_knows_that_they_are_many_are_seen_beside_what_is_not_known():
     def unknown(x):
         places = tf.where(tf.ones_like(x, tf.bool))
@@ -140,6 +141,7 @@ def test_a_fit_says_proved_in_its_ledger_and_its_statement():
     assert tfdp.check_independence(model).proved
 
 
+@pytest.mark.slow
 def test_inputs_of_open_length_that_belong_together_are_given_one_length():
     """As of token_ids and padding_mask, in every KerasHub model."""
     inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in ("tokens", "mask")}
@@ -182,6 +184,7 @@ def hidden(function):
     return lambda layer, x: function(layer, tf.math.bessel_i0(tf.tanh(x)))
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "name",

@@ -41,6 +41,7 @@ def private(compute):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", DRAWS)
 def test_a_layer_that_draws_trains_and_is_proved(name):

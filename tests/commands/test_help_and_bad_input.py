@@ -205,6 +205,7 @@ def test_logs_without_tensorboard_are_refused_before_it_is_loaded(capsys, monkey
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_real_process_ends_with_status_2_and_no_traceback():
     done = subprocess.run(
         [sys.executable, "-m", "tfdp_layers.commands.cli", "train", "--epsilon", "-1"], capture_output=True, text=True

@@ -109,6 +109,7 @@ def test_a_private_selection_of_the_largest_values_is_refused():
         make_selection(dataclasses.replace(PRIVATE, selection="largest"))
 
 
+@pytest.mark.slow
 def test_a_party_may_train_with_differential_privacy_for_its_records():
     """Its uploads are then computed from released weights alone, and the model's own ledger says at what cost."""
     clipped = tfdp.layers.ClippedDense(10, input_clip=5.0, upstream_clip=0.1)

@@ -135,6 +135,7 @@ ORDINARY = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("way", TRAIN)
 @pytest.mark.parametrize("kind", ORDINARY)

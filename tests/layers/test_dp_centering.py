@@ -95,6 +95,7 @@ def test_a_record_counts_once_whatever_slices_of_its_table_hold() -> None:
     np.testing.assert_allclose(layer.mean, [CLIP, 0.0], rtol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("flat", [True, False])
 def test_a_model_pays_saves_and_converts_it(flat: bool, tmp_path) -> None:

@@ -75,6 +75,7 @@ def _asks(node):
     return isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance" and len(node.args) == 2
 
 
+@pytest.mark.slow
 def test_no_check_of_an_argument_takes_plain_numbers_alone():
     sources = [file for folder in ("tfdp_layers", "accounting", "callbacks") for file in (ROOT / folder).rglob("*.py")]
     read = {"tfdp_layers/commands/training_options.py"}  # of text

@@ -105,6 +105,7 @@ def test_a_teacher_that_an_ordinary_optimizer_trained_is_named_and_noted(way, tm
     assert "ordinary" in model.ledger.noted
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("way", slow_but(["loss"], WAYS))
 def test_one_that_was_declared_public_or_took_no_step_is_not(way):
@@ -160,6 +161,7 @@ def test_variables_of_a_loop_that_an_ordinary_optimizer_steps_are_noted_and_a_we
         assert len(notes(model)) == (do is trained)
 
 
+@pytest.mark.slow
 def test_copies_of_what_is_released_are_no_change_of_a_target():
     target = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     model = private(target)

@@ -46,6 +46,7 @@ def fit(model, x, y=None, **options):
         return model.fit(x, y, **options)
 
 
+@pytest.mark.slow
 def test_a_record_that_cannot_be_read_is_noted_once_and_files_say_so(tmp_path):
     model = private()
     with pytest.raises(Exception, match="corrupt file patient_5"):

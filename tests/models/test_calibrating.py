@@ -148,6 +148,7 @@ def test_calls_of_several_steps_make_the_last_one_whole_and_that_is_planned() ->
     assert uses_up(model, 2.0)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "make",
@@ -318,6 +319,7 @@ def test_no_budget_and_two_are_refused() -> None:
     assert_refused(model, ValueError, "two PrivacyBudget", PrivacyBudget(1.0, DELTA), PrivacyBudget(2.0, DELTA))
 
 
+@pytest.mark.slow
 def test_a_spent_budget_is_not_stretched_over_more_steps() -> None:
     model = tiny()
     fit(model, PrivacyBudget(1.0, DELTA))

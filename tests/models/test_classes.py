@@ -166,6 +166,7 @@ MODELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", MODELS)
 def test_what_a_model_is_made_of_comes_back_with_what_it_cost(name, tmp_path):

@@ -150,6 +150,7 @@ def test_a_layer_that_sets_it_after_the_batches_were_made_is_refused() -> None:
     assert model.ledger.steps == 0
 
 
+@pytest.mark.slow
 def test_an_eager_model_is_compiled_again_where_it_is_eager_no_more() -> None:
     model, look = compiled(False), Contributions()
     model.run_eagerly = True

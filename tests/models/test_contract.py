@@ -39,6 +39,7 @@ def influence(model, x, y, spoiled):
     return worst
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("make", slow_but([mlp, shared, feedback], MODELS), ids=lambda m: m.__name__)
 def test_no_record_moves_the_released_sum_beyond_its_bound(make):

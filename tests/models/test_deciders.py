@@ -121,6 +121,7 @@ def steered(model, early):
                 early.patience = 0
 
 
+@pytest.mark.slow
 def test_a_loop_that_sets_early_stopping_by_what_its_steps_say_is_noted():
     with pytest.warns(UserWarning, match=r"The loop read .* and then changed 'patience' of EarlyStopping"):
         steered(model_of(), keras.callbacks.EarlyStopping("val_loss", patience=50))

@@ -40,6 +40,7 @@ def test_equal_weights_under_other_units_end_in_no_error(others):
         copy.privacy_statement(1e-3)
 
 
+@pytest.mark.slow
 def test_equal_weights_of_two_data_sets_end_in_no_error():
     one, two = (trained_on(name) for name in ("one", "two"))
     assert np.array_equal(one.get_weights()[0], two.get_weights()[0])

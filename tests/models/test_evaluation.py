@@ -72,6 +72,7 @@ def test_a_fit_after_evaluate_logs_what_it_would_without_and_validates_with_weig
     assert_same({n[4:]: v for n, v in logs.items() if n.startswith("val_")}, by_hand(model, PUBLIC))
 
 
+@pytest.mark.slow
 def test_of_a_loaded_model_and_under_a_strategy(tmp_path):
     model = private(True)
     expected = by_hand(model)

@@ -72,6 +72,7 @@ def test_fit_that_is_broken_off_leaves_nothing():
     assert kept() == [0.0, 0.0]
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_loop_of_the_callers_own_leaves_nothing(broken):
@@ -130,6 +131,7 @@ def test_what_is_computed_outside_of_trainings_is_returned_and_not_kept(name):
     assert kept() == [0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_a_prediction_inside_of_fit_takes_nothing_from_the_epoch():
     model, kept = watched()
     calling = Calling(kept, lambda model: model.predict(np.zeros((2, 6), "float32"), verbose=0))

@@ -51,6 +51,7 @@ def test_the_rule(monkeypatch: Any) -> None:
     assert adam_rate(1, []) == 0.03
 
 
+@pytest.mark.slow
 def test_fit_finds_it_and_says_so(capsys: Any) -> None:
     model = tiny()
     assert rate(model) == pytest.approx(BEFORE_FIT)
@@ -83,6 +84,7 @@ SET = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["adamw", "Nadam"])
 def test_its_like_have_it_too(name: str, capsys: Any) -> None:
@@ -155,12 +157,14 @@ def test_the_default_stays_too_where_somebody_set_it(tmp_path: Any) -> None:
         assert rate(one) == pytest.approx(BEFORE_FIT)
 
 
+@pytest.mark.slow
 def test_it_is_said_where_the_noise_was_given(capsys: Any) -> None:
     model = tiny(kind=lambda inner: tfdp.optimizers.ClippedOptimizer(inner, noise_multiplier=30.0))
     fit(model, verbose=2)
     assert SAID in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("way", SET)
 def test_even_one_that_looks_like_the_default_stays(way: str) -> None:

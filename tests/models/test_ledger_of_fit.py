@@ -110,6 +110,7 @@ def test_a_budget_holds_over_backup_and_restore_in_a_fresh_model(tmp_path):
     assert tfdp.accounting.epsilon(resumed.ledger, 1e-2) <= budget
 
 
+@pytest.mark.slow
 def test_weights_restored_without_their_cost_are_refused(tmp_path, monkeypatch):
     model, x, y = compiled(mlp())
     model.fit(x, y, batch_size=4, verbose=0)

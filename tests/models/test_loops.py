@@ -92,6 +92,7 @@ def run():
         yield running
 
 
+@pytest.mark.slow
 def test_a_draw_is_stepped_once_and_as_itself(run):
     first = next(run)
     with pytest.raises(RuntimeError, match="was not stepped"):
@@ -211,6 +212,7 @@ def test_what_is_changed_while_it_runs_is_refused_as_in_fit(run):
     assert run._model.ledger.steps == 1
 
 
+@pytest.mark.slow
 def test_a_loss_that_was_not_certified_takes_no_step(run):
     model = run._model
     run.step(next(run))
@@ -304,6 +306,7 @@ def test_a_draw_for_which_another_run_left_no_budget_is_not_used():
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 def test_leaving_waits_for_a_step_of_another_thread():
     model, inside, left, order = model_of(), threading.Event(), threading.Event(), []
 
@@ -349,6 +352,7 @@ def test_two_runs_on_one_ledger_keep_to_one_budget():
     assert 4.0 < epsilon(first.ledger, DELTA) <= 5.0
 
 
+@pytest.mark.slow
 def test_a_model_that_a_run_feeds_has_its_ledger():
     critic = model_of()
     generator = keras.Sequential([keras.Input((2,)), keras.layers.Dense(4)])
@@ -361,6 +365,7 @@ def test_a_model_that_a_run_feeds_has_its_ledger():
     assert private.ledger.steps == 4
 
 
+@pytest.mark.slow
 def test_a_run_is_entered_once():
     """It ended in an AttributeError of contextlib; the run went on, and counted."""
     model = model_of()

@@ -151,6 +151,7 @@ def test_a_thread_that_reads_or_saves_the_model_in_a_step_sees_no_secret_seed(wa
     assert np.array(seeds_of(model)).tolist() == [1, 20]
 
 
+@pytest.mark.slow
 def test_no_two_steps_draw_by_one_seed():
     model, drawn = masked(**WAYS["twice"]), []
     released(model, steps=2)

@@ -178,6 +178,7 @@ def test_every_allocation_is_one_mechanism_of_the_stated_noise_multiplier(alloca
         assert stddevs[0] / groups[0].bound < stddevs[1] / groups[1].bound
 
 
+@pytest.mark.slow
 def test_schedules_averages_and_decay_of_the_wrapped_optimizer_work():
     schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 1, 0.5)
     inner = keras.optimizers.AdamW(schedule, weight_decay=0.1, use_ema=True, ema_overwrite_frequency=None)
@@ -293,6 +294,7 @@ def test_metrics_ignore_padding():
     assert np.mean(history["accuracy"]) == pytest.approx(everything["accuracy"], abs=0.1)
 
 
+@pytest.mark.slow
 def test_statement_and_several_outputs():
     model, *_ = trained(two_inputs_two_outputs)
     text = str(model.privacy_statement(delta=1e-2))

@@ -87,6 +87,7 @@ def test_a_name_that_a_newcomer_looks_for_says_where_it_is(thing, name, says):
     assert getattr(found, name) == 1.0
 
 
+@pytest.mark.slow
 def test_a_learning_rate_in_the_place_of_the_noise():
     """It is the second argument of Keras' optimizers by habit, and here the noise multiplier."""
     with pytest.warns(UserWarning, match=r"noise multiplier of 0.01.*ClippedOptimizer\(keras.optimizers.Adam\(0.01\)"):

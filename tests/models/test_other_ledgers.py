@@ -157,6 +157,7 @@ def test_where_warnings_are_errors_nothing_is_charged(kind):
     assert (ledger.steps, model.ledger.steps, layer.ledger.steps) == (0, 0, 0)
 
 
+@pytest.mark.slow
 def test_a_new_model_on_a_shuffled_part_warns_though_the_first_one_is_gone():
     assert said(fit) == []
     gc.collect()
@@ -188,6 +189,7 @@ def test_the_sum_is_said_before_it_is_spent_and_holds():
     assert said(lambda: fit(model=second)) == []
 
 
+@pytest.mark.slow
 def test_one_ledger_for_both_is_silent(tmp_path):
     ledger = tfdp.accounting.Ledger(tmp_path / "ledger.json", dataset="people")
     first, second = model_of(ledger), model_of(ledger)
@@ -312,6 +314,7 @@ TABLES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", TABLES)
 def test_so_is_what_it_predicts_as_labels_or_beside_other_columns(name):
@@ -322,6 +325,7 @@ def test_so_is_what_it_predicts_as_labels_or_beside_other_columns(name):
     assert together(head.ledger).steps == base.ledger.steps + head.ledger.steps
 
 
+@pytest.mark.slow
 def test_scaled_features_are_of_the_same_people_by_their_labels():
     labels = RNG.integers(0, 2, (80, 1)).astype("float32")
     for features, warned in ((X, 0), (X * 2.0 - 1.0, 1)):

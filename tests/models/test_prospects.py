@@ -198,6 +198,7 @@ def test_a_second_fit_with_other_factors_is_traced_with_them() -> None:
 # The budget's end -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_budget_that_ends_training_says_at_which_step_of_how_many() -> None:
     model = tiny_model()
     (sentence,) = said(model, PrivacyBudget(0.8, DELTA), epochs=9)

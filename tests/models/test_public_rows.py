@@ -59,6 +59,7 @@ def test_public_rows_among_the_records_would_be_seen(monkeypatch):
         test_public_rows_come_after_the_noise_and_count_as_no_records()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options", slow_but(["graph"], ["graph", {"jit_compile": True}, {"layers": [keras.layers.Dropout(0.5)]}]), ids=str
 )
@@ -250,6 +251,7 @@ def test_public_rows_of_a_table_whose_rows_are_selected_move_as_records_do(clipp
 # What cannot be -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_public_rows_that_cannot_be_are_refused_and_the_draw_is_kept(run):
     batch = next(run)
     x, y, _ = batch.records()
@@ -308,6 +310,7 @@ def test_copies_of_records_are_refused(x, given):
         stepped(x, (given, np.ones(len(given), "int32")))
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("x", "given"),

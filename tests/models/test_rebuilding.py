@@ -151,6 +151,7 @@ def trained(model: Any) -> list[tuple[int, ...]]:
     return [tuple(v.shape) for v in model.trainable_variables]
 
 
+@pytest.mark.slow
 def test_weights_keep_their_flags_and_layers_their_lora_with_the_state_of_the_optimizer(tmp_path):
     x = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
     model = compiled(with_lora(), "mse")
@@ -251,6 +252,7 @@ def test_lora_that_comes_back_from_a_file_has_gradients(kind, tmp_path):
     assert np.any(sums[id(second)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("whole", [True, False], ids=["load_model", "load_weights"])
 def test_lora_that_comes_back_from_a_file_costs_what_it_cost_and_trains_on(whole, tmp_path):
     x, y = np.random.default_rng(0).normal(size=(8, 4, 3)).astype("float32"), np.ones((8, 1), "float32")

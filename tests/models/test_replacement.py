@@ -390,6 +390,7 @@ def test_a_private_model_inside_of_an_ordinary_one_is_charged_for():
     assert private(tfdp.replace_batch_normalization(outer, "layer")).ledger.steps == 2
 
 
+@pytest.mark.slow
 def test_a_mobile_net_is_rewritten():
     model = keras.applications.MobileNetV2(weights=None, input_shape=(32, 32, 3), alpha=0.35, classes=3)
     copy = tfdp.replace_batch_normalization(model, by=kl.GroupNormalization)

@@ -62,6 +62,7 @@ def test_two_models_made_of_one_base_are_charged_to_one_ledger():
     assert (released(one), released(two)) == (4, 2)
 
 
+@pytest.mark.slow
 def test_two_models_that_count_apart_are_seen(monkeypatch):
     """The planted bug: weights do not say who pays for them, and nobody looks at their values."""
     monkeypatch.setattr(accounts, "open_account", lambda *_: None)
@@ -70,6 +71,7 @@ def test_two_models_that_count_apart_are_seen(monkeypatch):
         test_two_models_made_of_one_base_are_charged_to_one_ledger()
 
 
+@pytest.mark.slow
 def test_a_model_made_before_its_base_is_trained_is_charged_for_both():
     first = private()
     second = ready(tfdp.make_private(first))
@@ -79,6 +81,7 @@ def test_a_model_made_before_its_base_is_trained_is_charged_for_both():
     assert counted(first, second) == [5, 5]
 
 
+@pytest.mark.slow
 def test_both_are_charged_to_the_file_that_one_of_them_was_given(tmp_path):
     plain = base()
     one, two = (ready(tfdp.make_private(plain)) for _ in range(2))
@@ -110,6 +113,7 @@ def test_a_head_made_before_the_model_below_is_trained_takes_over_what_that_cost
     assert counted(whole, body) == [3, 3]
 
 
+@pytest.mark.slow
 def test_a_weight_trained_by_one_model_and_frozen_in_another_is_counted_in_both():
     layer, inputs = clipped(4), keras.Input((6,))
     hidden = layer(inputs)
@@ -143,6 +147,7 @@ def by_hand(source, target, tmp_path):
         mine.assign(theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize(
     "copied", slow_but([by_checkpoint, by_one_layer], [by_set_weights, by_checkpoint, by_one_layer, by_hand])
@@ -248,6 +253,7 @@ def while_it_trains(model, then):
     return 3
 
 
+@pytest.mark.slow
 def test_a_second_thread_in_fit_is_refused_and_releases_nothing():
     model = private()
     shares = ready(tfdp.make_private(model))
@@ -275,6 +281,7 @@ def test_a_model_that_is_put_together_while_its_parts_are_trained_counts_it_all(
     assert counted(model, made[0]) == [3, 3]
 
 
+@pytest.mark.slow
 def test_models_of_their_own_train_in_two_threads():
     one, two = private(), private()
     while_it_trains(one, lambda: fit(two, 2))

@@ -36,6 +36,7 @@ def test_normal_numbers_are_finite_and_reach_into_the_tails() -> None:
     assert from_bits(0, 0)[0] == pytest.approx(stats.norm.isf(1.38e-11 / 2), rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("jit_compile", [None, True])
 def test_a_million_numbers_are_standard_normal_and_uncorrelated(jit_compile: bool | None) -> None:

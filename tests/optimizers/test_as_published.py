@@ -83,6 +83,7 @@ def test_a_budget_refuses_the_printed_algorithm_unless_told_otherwise(name):
     assert model.ledger.steps == 0
 
 
+@pytest.mark.slow
 def test_an_accepted_nominal_budget_still_ends_the_training():
     model = fit(tanh(), PrivacyBudget(1.0, DELTA, accept_nominal=True), steps_per_epoch=50)
     assert 0 < model.ledger.steps < 150

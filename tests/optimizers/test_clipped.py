@@ -83,6 +83,7 @@ def test_counting_padding_is_seen(monkeypatch):
 # One step of fit ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("mode", slow_but(MODES[:1], MODES), ids=ids)
 @pytest.mark.parametrize("clipping", ["flat", "adaptive"])

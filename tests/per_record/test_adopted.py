@@ -92,6 +92,7 @@ def test_other_modes_and_texts_of_any_length(mode):
     assert gap(model, x, y, mode) < 1e-4
 
 
+@pytest.mark.slow
 def test_fit_says_that_it_is_proved_and_frozen_places_stay():
     model, (x, y) = model_of("added"), records(40)
     model.layers[1].places.trainable = False

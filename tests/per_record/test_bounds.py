@@ -135,6 +135,7 @@ def test_a_row_multiplied_by_zero_is_seen(monkeypatch):
     assert max(influences(case("dense"), "eager")) == np.inf
 
 
+@pytest.mark.slow
 def test_a_layer_left_out_of_the_norm_is_seen(monkeypatch):
     bounded_sums = clipping_module.bounded_sums
 

@@ -28,6 +28,7 @@ def test_every_layer_kind(name):
     assert error_of(*CASES[name]()) < RTOL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", slow_but(["graph"], ["graph", "xla"]))
 def test_compiled(mode):
     a = keras.Input((6,), dtype="int32")
@@ -162,6 +163,7 @@ def test_repeated_tokens(drawn, units):
     assert error_of(model, tf.constant(drawn)) < RTOL
 
 
+@pytest.mark.slow
 @few
 @given(
     st.sampled_from([kl.SimpleRNN, kl.LSTM, kl.GRU]),

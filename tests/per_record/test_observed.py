@@ -83,6 +83,7 @@ def upstream_of(model):
     return [tf.ones((3, *t.shape[1:])) for t in model.outputs]
 
 
+@pytest.mark.slow
 def test_texts_of_any_length():
     pooled = OWN_CASES["attention pooling"]()[0].layers[-1]
     ids = keras.Input((None, 6))

@@ -63,6 +63,7 @@ def test_weights_that_are_overwritten_with_their_gradient_are_refused_by_name():
     assert len(model.bounded_gradient_sums(X, Y)) == 2
 
 
+@pytest.mark.slow
 def test_a_quantized_layer_trains_and_is_called_as_before_afterwards():
     plain = network(keras.layers.Dense(4), "int4", True, X)
     model, layer = tfdp.make_private(plain), plain.layers[1]

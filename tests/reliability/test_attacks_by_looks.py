@@ -108,6 +108,7 @@ def test_what_one_training_began_with_is_paid_for_where_another_one_gets_it():
     assert steps_of(copy_of(second))[0] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("earlier", [True, False])
 def test_an_average_of_other_people_is_refused_and_never_stated_as_its_new_holders_own(earlier):
     """The second look took the holder's own ledger for what the average cost: 0.04 was stated of 94.9."""
@@ -160,6 +161,7 @@ def test_models_trained_after_an_average_was_known_are_no_part_of_it(by, tmp_pat
     assert source.ledger.steps == 3
 
 
+@pytest.mark.slow
 def test_a_model_trained_before_an_average_was_known_may_be_a_part_of_it():
     first, second, copied = trained(), trained(), private()
     first.set_weights(average := [one + other for one, other in zip(halves(first), halves(second), strict=True)])
@@ -181,6 +183,7 @@ def test_a_fine_tuned_model_that_is_put_back_to_what_it_began_with_makes_that_no
         assert steps_of(base)[0] == 3
 
 
+@pytest.mark.slow
 def test_a_frozen_base_that_something_else_changed_costs_no_later_head():
     model, other = trained(), private()
     model.set_weights(halves(model))

@@ -178,6 +178,7 @@ def test_a_layer_with_one_of_them_is_refused_before_anything_is_spent(name):
     assert model.ledger.steps == 0
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("compiled", [False, True])

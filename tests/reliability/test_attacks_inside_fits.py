@@ -267,6 +267,7 @@ def test_weights_that_a_callback_puts_back_stay_free():
     assert other.ledger.steps == 0
 
 
+@pytest.mark.slow
 def test_no_copy_of_a_model_is_made_while_another_thread_trains_it():
     model, raised = trained(NOW), []
 

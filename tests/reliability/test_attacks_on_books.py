@@ -13,6 +13,7 @@ from helpers.books import MEAN, X, Y, changed, compiled, file_of, fit, kl, momen
 # Hooks and loops ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 def test_a_change_before_an_error_is_noted(error, tmp_path):
@@ -69,6 +70,7 @@ def test_a_statement_and_a_file_inside_a_hook_or_a_loop_say_what_it_changed(tmp_
         assert changed(file_of(model, tmp_path / "loop.keras"))
 
 
+@pytest.mark.slow
 def test_hooks_that_change_nothing_are_not_noted(tmp_path):
     class Hook(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):

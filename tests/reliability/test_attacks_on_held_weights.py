@@ -78,6 +78,7 @@ class Averages(keras.callbacks.Callback):
         self.kept = [one.numpy() for one in self.model.optimizer.variables if "average" in one.path]
 
 
+@pytest.mark.slow
 def test_averages_of_a_later_training_cost_what_both_did():
     """Optimizers' variables have no account of their own: a look while `fit` ran took what the first one cost."""
     model, averages = private(), Averages()

@@ -55,6 +55,7 @@ def test_an_older_ledger_put_back_takes_the_files_count(tmp_path):
     assert weight_files.counted_by(model.ledger.copy(), saved, counted) is saved  # a copy counts nothing itself
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restored", [False, True])
 def test_a_ledger_of_which_an_earlier_file_was_restored_counts_no_training_itself(restored, tmp_path):
     """Not when it is opened again, either: of the training it lacks what came after the file that was put back."""

@@ -73,6 +73,7 @@ class Within(keras.callbacks.Callback):
         this.other.on_epoch_end(epoch, logs)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["derived", "within another"])
 def test_callbacks_that_keep_the_best_by_keras_code_are_seen(kind, tmp_path, capsys):
@@ -94,6 +95,7 @@ def test_the_best_by_a_loop_of_the_callers_own(tmp_path, capsys):
     assert printed(path, capsys)[0] == stated(model)[0] == 6
 
 
+@pytest.mark.slow
 def test_a_training_that_ends_earlier_is_counted_whole_elsewhere_and_as_it_was_where_it_ran(tmp_path, capsys):
     path = tmp_path / "best.weights.h5"
     stop = keras.callbacks.EarlyStopping("val_same", mode="max", patience=1)
@@ -108,6 +110,7 @@ def test_a_training_that_ends_earlier_is_counted_whole_elsewhere_and_as_it_was_w
     assert printed(path, capsys)[0] == stated(load(path))[0] == 10
 
 
+@pytest.mark.slow
 def test_a_best_file_is_loaded_by_the_process_that_wrote_it_with_the_larger_count(tmp_path):
     """Values of the middle of the training, which other models may hold, do not make it less."""
     path, early = tmp_path / "best.keras", Own(lambda model: model.get_weights())
@@ -121,6 +124,7 @@ def test_a_best_file_is_loaded_by_the_process_that_wrote_it_with_the_larger_coun
     assert stated(tfdp.load_model(path))[0] == 10
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("way", ["its own save", "its own save_weights", "ModelCheckpoint of every epoch", "a copy"])
 def test_what_else_is_kept_in_the_middle_says_what_a_choice_would_cost(way, tmp_path, capsys):
@@ -143,6 +147,7 @@ def test_what_else_is_kept_in_the_middle_says_what_a_choice_would_cost(way, tmp_
         assert not printed(tmp_path / "3.keras", capsys)[2]  # no step followed
 
 
+@pytest.mark.slow
 def test_what_a_hook_keeps_in_memory_costs_what_the_training_did():
     keeper = Own(lambda model: (model.get_weights(), model.to_keras()))
     fit(model_of(), keeper)
@@ -188,6 +193,7 @@ def chosen_by_a_function(path):
     return model, keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, _: epoch or backup.on_epoch_end(epoch))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["derived", "within another", "by a function"])
 def test_a_backup_that_somebody_chose_says_what_the_choice_would_cost(way, tmp_path, capsys):
     """Its file stated the epochs up to the best one alone: 2.51 of 5.71."""

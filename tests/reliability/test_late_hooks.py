@@ -186,6 +186,7 @@ class Passes:
         return getattr(self.inner, name)
 
 
+@pytest.mark.slow
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", ["passes on", "a mock", "a mock that wraps"])
 def test_what_only_looks_like_a_callback_is_watched(kind):

@@ -72,6 +72,7 @@ def test_weights_of_another_network_charge_nothing(way, path, ledger):
     assert trained(model).ledger.steps == 3
 
 
+@pytest.mark.slow
 def test_a_backup_of_another_network_charges_nothing(tmp_path, ledger):
     class Stop(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
@@ -152,6 +153,7 @@ def test_no_other_thread_states_weights_that_are_loaded_and_not_charged_yet(path
     assert model.privacy_statement(1e-3).steps == 3
 
 
+@pytest.mark.slow
 def test_an_ordinary_model_around_private_ones_is_told_how_to_state_them(tmp_path):
     inputs = keras.Input((6,))
     ensemble = keras.Model(inputs, keras.layers.Average()([trained(private())(inputs), private()(inputs)]))

@@ -254,6 +254,7 @@ def test_steps_and_charges():
     assert [s.charges(9, 100) for s in EVERY] == [9, 9, 9, 9, 3, 3]
 
 
+@pytest.mark.slow
 def test_sampling_loads_no_tensorflow():
     program = (
         "import sys; import tfdp_layers.sampling;"

@@ -74,6 +74,7 @@ def test_what_ends_a_trial_reaches_neither_the_oracle_nor_a_file(tmp_path, kind,
     assert told(tmp_path, "FAILED") == told(tmp_path, "INVALID") == []
 
 
+@pytest.mark.slow
 def test_another_search_of_a_broken_oracle_is_refused_as_its_choices_tell_of_the_first(tmp_path):
     tuner = tuner_in(tmp_path)
     with pytest.raises(SearchFailed):

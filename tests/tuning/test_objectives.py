@@ -122,6 +122,7 @@ def test_a_noisy_score_of_the_training_records_needs_no_number(exactly):
         found(objective=owned, unit_ids=ids, batch_size=16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "values",
     [

@@ -269,6 +269,7 @@ def test_a_tuner_of_ones_own_does_not_change_what_is_scored(tmp_path, kind):
     assert all(trial.score is None for trial in tuner.oracle.trials.values())
 
 
+@pytest.mark.slow
 def test_a_tuner_of_ones_own_may_change_what_a_trial_gets(tmp_path):
     class Batches(tfdp.tuning.PrivateTuner):
         def run_trial(self, trial, *args, **kwargs):

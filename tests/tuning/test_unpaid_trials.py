@@ -76,6 +76,7 @@ def test_an_oracle_that_gets_scores_of_elsewhere_between_two_trials_is_refused_b
     assert tuner.ledger.steps == 3  # of the first
 
 
+@pytest.mark.slow
 def test_an_interrupted_trial_that_another_tuner_ends_is_refused(tmp_path):
     def interrupt():
         raise KeyboardInterrupt

@@ -157,6 +157,7 @@ def test_cifar10_in_kerass_cache_is_read_by_keras_and_else_downloaded(cache, ker
     assert datasets.load("cifar10").source == "downloaded by keras.datasets"
 
 
+@pytest.mark.slow
 def test_the_download_ends_when_the_process_that_wants_it_is_killed(tmp_path, cache, keras_does):
     keras_does(f"save('a.gz', b'1'); open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(600)")
     code = f"""
