@@ -237,3 +237,18 @@ def test_copies_of_training_rows_as_validation_data_are_warned_of(copied, drawn)
         warnings.simplefilter("always")
         model.fit(**data, validation_data=public, callbacks=[tk.callbacks.EarlyStopping("val_loss")])
     assert any("Most rows of validation_data" in str(one.message) for one in caught) is copied
+
+
+def test_an_interrupt_while_fit_ends_leaves_a_model_whose_next_fit_counts(monkeypatch):
+    model = counted()
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(model._tfdp_outside), "keep", lambda outside, model, made=None: made and interrupted())
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(**FIT)
+    made = model.ledger.steps
+    model.fit(**FIT)
+    assert model.ledger.steps == 2 * made > 0

@@ -154,10 +154,12 @@ class Counted:
             self._sight(token, data.footprint(), release.unit)
             return super().fit(**(arguments | data.arguments()))  # type: ignore[misc]
         finally:
-            self._tfdp_outside.ends(self, self.made_in_fit)
-            self._tfdp_run = None
-            keep(token)
-            self.ledger.end(token)
+            try:
+                self._tfdp_outside.ends(self, self.made_in_fit)
+            finally:  # also where that is interrupted: the next fit begins a segment of its own
+                self._tfdp_run = None
+                keep(token)
+                self.ledger.end(token)
 
     def _sight(self, token: str, records: Footprint, unit: str) -> None:
         """Notes what a `fit` is charged for; warns of copies, and where other ledgers were charged for some of it."""
