@@ -154,17 +154,21 @@ class Counted:
             self._sight(token, data.footprint(), release.unit)
             return super().fit(**(arguments | data.arguments()))  # type: ignore[misc]
         finally:
-            try:
-                self._tfdp_outside.ends(self, self.made_in_fit)
-            finally:  # also where that is interrupted: the next fit begins a segment of its own
-                self._tfdp_run = None
-                keep(token)
-                self.ledger.end(token)
+            self._end(token)
 
     def _sight(self, token: str, records: Footprint, unit: str) -> None:
         """Notes what a `fit` is charged for; warns of copies, and where other ledgers were charged for some of it."""
         warn_of_repeated(records, unit)
         warn_of_others(self.ledger, sight(self.ledger, token, records))
+
+    def _end(self, token: str) -> None:
+        """Ends a counted `fit`, also where it is interrupted meanwhile: the next one begins a segment of its own."""
+        try:
+            self._tfdp_outside.ends(self, self.made_in_fit)
+        finally:
+            self._tfdp_run = None
+            keep(token)
+            self.ledger.end(token)
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """As in Keras."""
