@@ -169,6 +169,20 @@ def test_copies_of_what_is_released_are_no_change_of_a_target():
     assert notes(model) == []
 
 
+def test_a_target_that_is_trained_once_among_many_copies_is_noted():
+    target = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    target.compile("sgd", "mse")
+    model = private(target)
+
+    def copied(epoch):
+        target.set_weights(model.get_weights())
+        if epoch == 3:  # neither the first, the second nor the fourth change
+            target.train_on_batch(X, Y)
+
+    fit(model, epochs=5, callbacks=[Each(copied)])
+    assert [("Each changed weights of another model" in one) for one in notes(model)] == [True]
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("declared", [False, True])
 def test_a_teacher_that_changed_between_two_trainings_is_noted(declared):

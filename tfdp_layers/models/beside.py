@@ -7,7 +7,7 @@ from typing import Any
 import keras
 
 from tfdp_layers.accounting.account import account_of
-from tfdp_layers.accounting.digests import digest
+from tfdp_layers.accounting.digests import digest, unchanged
 from tfdp_layers.accounting.left import is_left_anywhere
 from tfdp_layers.accounting.released import is_copy
 from tfdp_layers.certificates.ordinary import instances_of, optimizers_on
@@ -44,19 +44,33 @@ def are_trained(changed: Iterable[Any]) -> bool:
     declared public; nor in a variable of the caller's own, such as a weight of a loss that follows the epoch. What
     private trainings release into is charged, and their own statements say what else changed it.
     """
-    unpaid = [one for one in changed if account_of(held_by(one)) is None and not is_left_anywhere(one)]
-    copies = [is_copy(one) for one in unpaid]
-    if not unpaid or (True in copies and False not in copies):  # what may be equal by chance came with the others
-        return False
-    among = same_as(unpaid)
+    new = _new_among(changed)
+    return bool(new) and _are_of_layers(new)
+
+
+def _new_among(changed: Iterable[Any]) -> list[Any]:
+    """Those that no private training releases into, and that hold no copies of what was released, or is public."""
+    with unchanged():
+        unpaid = [one for one in changed if account_of(held_by(one)) is None and not is_left_anywhere(one)]
+        copies = [is_copy(one) for one in unpaid]
+    return [] if True in copies and False not in copies else unpaid  # what may be equal by chance came with the others
+
+
+def _are_of_layers(new: list[Any]) -> bool:
+    """Whether some are weights of a layer, or an ordinary optimizer steps them. It takes 0.1 seconds."""
+    among = same_as(new)
     layers = map(vars, instances_of(keras.layers.Layer))
     lists = ("_trainable_variables", "_non_trainable_variables")
     held = (weight for layer in layers for name in lists for weight in layer.get(name, ()))
-    return any(map(among, held)) or bool(optimizers_on(unpaid))
+    return any(map(among, held)) or bool(optimizers_on(new))
 
 
 class Brought:
-    """Asks `are_trained` of what changed between two steps: ever more seldom of the same, for it takes 0.1 seconds."""
+    """Asks `are_trained` of what changed between two steps.
+
+    Whose it is, is asked ever more seldom of the same variables; what they hold, each time: copies of what was
+    released may be followed by what another training made of them.
+    """
 
     def __init__(self) -> None:
         self._asked: Counter[frozenset[int]] = Counter()
@@ -64,9 +78,10 @@ class Brought:
 
     def __call__(self, changed: Sequence[Any]) -> bool:
         """Whether they are; once it was so, no more is asked."""
-        key = frozenset(map(id, changed))
-        self._asked[key] = times = self._asked[key] + 1
-        if self._found or not changed or times & (times - 1):
+        new = [] if self._found else _new_among(changed)
+        if not new:
             return False
-        self._found = are_trained(changed)
+        key = frozenset(map(id, new))
+        self._asked[key] = times = self._asked[key] + 1
+        self._found = not times & (times - 1) and _are_of_layers(new)
         return self._found
