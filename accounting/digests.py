@@ -53,9 +53,15 @@ def numbers_of(array: Any) -> np.ndarray:
     """The numbers of an array, or of a variable of TensorFlow: also while that traces a function around this."""
     tensorflow = sys.modules.get("tensorflow")
     if isinstance(array, np.ndarray) or tensorflow is None or tensorflow.executing_eagerly():
-        return np.asarray(array)
+        return _read(array)
     with tensorflow.init_scope():
-        return np.asarray(array)
+        return _read(array)
+
+
+def _read(array: Any) -> np.ndarray:
+    """By its own method: NumPy cannot read a single number that replicas hold copies of."""
+    method = getattr(array, "numpy", None)
+    return np.asarray(array if method is None else method())
 
 
 def first_of(array: Any) -> bytes:

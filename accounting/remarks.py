@@ -4,10 +4,13 @@ from collections.abc import Collection, Iterable
 
 from tfdp_layers.accounting.wording import BEGINNING, BROKEN_OFF
 
-__all__ = ["KEPT", "KINDS", "kinds_of", "told"]
+__all__ = ["KEPT", "KINDS", "ON_WORD", "kinds_of", "told"]
 
 KEPT = "kept"
 """A ledger that counts as much of that training by itself, or more, takes this over from none."""
+
+ON_WORD = "is on the word of whoever registered it (tfdp.sensitivity_of)"
+"""Of the bound of a layer that this library does not hold."""
 
 _SAID = {
     "broken_off": (BEGINNING, BROKEN_OFF),
@@ -38,6 +41,11 @@ _SAID = {
         "Weights from which a training began that this ledger counts had taken steps of an ordinary optimizer, without"
         " noise. What these tell of the records that they saw is not in this statement; if those were public, nothing"
         " is lost.",
+    ),
+    "on_word": (
+        ON_WORD,
+        "In a training that this ledger counts, the bound of a layer on what one record adds was on the word of whoever"
+        " registered it (tfdp.sensitivity_of): it was tried on made-up records, and is not proved.",
     ),
     KEPT: (
         "while a training ran, after",

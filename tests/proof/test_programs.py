@@ -1,4 +1,4 @@
-"""Workers tell by a digest whether they run the same program: by operations and constants, not by names."""
+"""Workers tell by a digest whether they run the same program: by operations and what joins them, not by names."""
 
 import keras
 import pytest
@@ -34,6 +34,37 @@ def test_what_a_record_adds_makes_another_program_and_names_do_not(other):
     found = program()
     assert program() == program(factors=tf.identity(FACTORS)) == found
     assert program(**other) != found
+
+
+def test_operations_that_are_connected_otherwise_make_another_program():
+    variable = tf.Variable(1.0)
+
+    def digest(function):
+        spec = tf.TensorSpec((None, 3))
+        return program_of(tf.function(function, autograph=False).get_concrete_function(spec, spec))
+
+    def reads(before):
+        def function(x, y):
+            first = variable.read_value() if before else 0.0
+            variable.assign(2.0)
+            return x + y + (first if before else variable.read_value())
+
+        return function
+
+    def branches(turned):
+        def function(x, y):
+            return tf.cond(x[0, 0] > 0.0, lambda: y - x if turned else x - y, lambda: x * y)
+
+        return function
+
+    pairs = [
+        (lambda x, y: x - y, lambda x, y: y - x),
+        (lambda x, y: (x, y), lambda x, y: (y, x)),
+        (reads(False), reads(True)),
+        (branches(False), branches(True)),
+    ]
+    for one, other in pairs:
+        assert digest(one) == digest(one) != digest(other)
 
 
 def test_what_follows_the_noise_is_told_by_its_settings():

@@ -94,6 +94,8 @@ def refuse_changed_constants(model: keras.Model) -> None:
 def leave_constants(model: keras.Model, of_weights: bool = False) -> None:
     """Says that a training of this model, or the file that it came from, accounted for the constants as they are.
 
+    A training says so as it refuses others, before any hook runs: what one sets afterwards was accepted by nothing.
+
     Args:
         of_weights: those alone that are weights, which a file of weights brings.
     """
@@ -107,7 +109,7 @@ def note_of_constants(model: keras.Model) -> list[str]:
     names = [
         repr(layer.name)
         for layer in _with_learned_constants(model)
-        if (found := digest(layer)) not in (vars(layer).get(_LEFT), vars(layer).get(_MARK)) and found
+        if not is_untouched(layer) and digest(layer) not in (vars(layer).get(_LEFT), vars(layer).get(_MARK))
     ]
     return (
         []
@@ -160,6 +162,14 @@ def has_given_numbers(layer: Any) -> bool:
     return True
 
 
+def is_untouched(layer: Any) -> bool:
+    """Whether it is a normalization as Keras builds it, with mean 0 and variance 1: nobody adapted or loaded it."""
+    if not isinstance(layer, keras.layers.Normalization) or layer.mean is None or layer.input_mean is not None:
+        return False
+    begun = ((layer.mean, 0), (layer.variance, 1), (layer.adapt_mean, 0), (layer.adapt_variance, 1), (layer.count, 0))
+    return all(np.all(np.asarray(now) == first) for now, first in begun)
+
+
 def has_given_boundaries(layer: Any) -> bool:
     """Whether the boundaries are the argument of that name, which Keras keeps as the layer was made."""
     given = layer._auto_config.serialize().get("bin_boundaries") if hasattr(layer, "_auto_config") else None
@@ -177,7 +187,7 @@ def has_given_vocabulary(layer: Any) -> bool:
 
 
 def refusal_of_constants(layer: keras.layers.Layer) -> str | None:
-    """Why the constants may not be used, with the fix; None where they were given as arguments or declared public."""
+    """Why the constants may not be used, with the fix; None where they were given, declared public or never set."""
     for hidden in named_by(layer):
         reason = refusal_of_constants(hidden)
         if reason is not None:
@@ -187,11 +197,15 @@ def refusal_of_constants(layer: keras.layers.Layer) -> str | None:
         return None
     if declared is not None:
         return "its constants changed since tfdp.public declared them. Where the new ones are public too, declare them."
+    if is_untouched(layer):
+        return None
+    base = " (of a base of keras.applications, which loads it with its weights: tfdp.public(base))"
     return (
-        "its state was learned by adapt(), without noise, or set later; if that was private data, the model gives it"
-        " away. Give the state as constants known from public sources (mean=, variance=, bin_boundaries=, vocabulary=),"
-        " no numbers or words of these records, or declare that it is public: tfdp.public(layer), after it was set; or"
-        f" learn it with noise: {_learned_with_noise(layer)} (docs/data.md)."
+        "its state was learned by adapt(), without noise, loaded, or set later; if that was private data, the model"
+        " gives it away. Give the state as constants known from public sources (mean=, variance=, bin_boundaries=,"
+        " vocabulary=), no numbers or words of these records, or declare that it is public: tfdp.public(layer), after"
+        f" it was set{base if isinstance(layer, keras.layers.Normalization) else ''}; or learn it with noise:"
+        f" {_learned_with_noise(layer)} (docs/data.md)."
     )
 
 

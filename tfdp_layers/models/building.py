@@ -109,7 +109,7 @@ def kept_by_pieces(model: Any, traced: Any, run: Run) -> list[tuple[Any, tf.DTyp
     Raises: ValueError on several devices, each of which has copies of it.
     """
     hidden = model._privacy.hidden
-    seeds = [*seeds_read(traced), *(() if hidden is None else (one._hidden for one in hidden._states))]
+    seeds = [*seeds_read(traced), *(() if hidden is None else hidden.held)]
     found = state_written(traced, but=map(handle_of, seeds))
     if found and run.batches.piece is not None and run.replicas is not None:
         raise ValueError(

@@ -74,7 +74,8 @@ def agree(
         raise ValueError(
             f"The workers differ from the chief (this one in {differs or 'nothing'}). All must call fit with the same"
             " model, noise, batches and records, in the same order; what was released or loaded before, such as an"
-            " adapted layer, must be in the chief's ledger."
+            " adapted layer, must be in the chief's ledger. Where 'program' differs, Python of model or loss may make"
+            " another one in each trace (random.random(), a count of calls): use TensorFlow or a SeedGenerator."
         )
     if key is not None:
         batches._rekey(key)

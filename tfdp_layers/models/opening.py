@@ -18,13 +18,8 @@ from tfdp_layers.certificates.certificate import certified
 from tfdp_layers.certificates.constants import leave_constants
 from tfdp_layers.certificates.independence import examined, in_words, warn_of_measured
 from tfdp_layers.certificates.interactions import specs
-from tfdp_layers.models.accounts import (
-    join_accounts,
-    join_copies,
-    released_by,
-    remember_handed_out,
-    remember_released,
-)
+from tfdp_layers.certificates.registered import notes_of_words
+from tfdp_layers.models.accounts import join_accounts, join_copies, released_by, remember_handed_out, remember_released
 from tfdp_layers.models.building import build_for, hidden_seeds, kept_by_pieces, seeds_beside, seeds_of, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.counting import refuse_changed
@@ -128,7 +123,6 @@ class Opening(BoundedSums, WeightFiles):
                         with unchanged():
                             remember_released(state.account, released_by(self))
                             self._leave(but=state.foreign, beside=released_by(self))
-                        leave_constants(self)
                 finally:
                     state.end_run()
                     forget_metrics(self)
@@ -224,6 +218,8 @@ class Opening(BoundedSums, WeightFiles):
         refuse_unknown_direction(arguments.get("callbacks"), self)
         refuse_changed(run, functools.partial(settings_of, self))
         run.token = self._open(run, arguments.get("callbacks"))
+        for note in notes_of_words(self):
+            state.remark(note)
 
     def _check_records(self, spec: tuple[Any, ...], batches: Batches, arguments: dict[str, Any]) -> None:
         """Raises ValueError for records, of these specs, or validation data that model and loss cannot take."""
@@ -259,6 +255,7 @@ class Opening(BoundedSums, WeightFiles):
         Raises: ValueError, naming the layer, where no bound holds; and where the model has no loss of single records.
         """
         groups, self._privacy.uses = certified(self, self._bounding, self._privacy.records)
+        leave_constants(self)
         self._refuse_batch_losses()
         self._privacy.loss_of(self._names_of_outputs()).require()
         if not groups:
@@ -283,8 +280,7 @@ class Opening(BoundedSums, WeightFiles):
             state.hidden, self.train_function = None, None  # each step holds the stand-ins that it draws from
             if not run.release.seeded:
                 state.hidden = hidden_seeds(self, run.replicas)
-            # Replicas trace the sums anew, in their step.
-            with state.hidden.in_place() if state.hidden and not run.replicas else contextlib.nullcontext():
+            with state.hidden.in_place() if state.hidden else contextlib.nullcontext():
                 self._trace(run, spec)
         state.traced = traced
         assert state.independence is not None
@@ -302,7 +298,7 @@ class Opening(BoundedSums, WeightFiles):
         join_copies(state.account, constants_read(function))
         state.seeds = seeds_beside(self, function, run.replicas)
         state.program = program_of(function) if self.optimizer.workers else None
-        # Those of replicas are traced in their steps, with their own variables.
+        # Those of replicas are traced in their steps, with their own variables: they come after the sums.
         metrics, written = (None, []) if run.replicas else examined_metrics(self, function, each)
         state.read_after_noise, constants = steering.refuse_steered(self, written)
         if metrics is not None:
@@ -313,8 +309,8 @@ class Opening(BoundedSums, WeightFiles):
         state.independence = examined(self, function, rows[0], rows[1], run.groups, written)
         state.written_by_sums = steering.keys_written(function)
         state.kept_by_pieces = kept_by_pieces(self, function, run)
-        # Replicas trace the sums anew, each with variables of its own.
-        state.sums, state.metrics = None if metrics is None else function, metrics
+        calls = function if run.replicas is None else run.replicas.each_calls(function, self.variables, state.hidden)
+        state.sums, state.metrics = None if self.run_eagerly else calls, metrics
         if not (state.independence.proved or state.accept_measured):
             warn_of_measured(self, state.independence)
 

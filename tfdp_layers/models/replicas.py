@@ -37,10 +37,10 @@ import tensorflow as tf
 
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.slices import Share
-from tfdp_layers.models.apart import refuse_meeting
 from tfdp_layers.models.workers import Workers, comparable
 from tfdp_layers.noise.masks import HiddenSeeds
-from tfdp_layers.structure import SEEDS
+from tfdp_layers.proof.replicas import OnReplicas, replica_number, replica_numbers
+from tfdp_layers.structure import SEEDS, held_by
 
 __all__ = ["Replicas", "StepParts", "refuse_unreplicated", "refuse_unsound_strategy"]
 
@@ -89,14 +89,13 @@ class Replicas:
                 " MultiWorkerMirroredStrategy."
             )
         self.strategy = strategy
-        numbers = [
-            int(n) for n in strategy.experimental_local_results(tf.function(lambda: strategy.run(_replica_number))())
-        ]
+        numbers = self._numbers = replica_numbers(strategy)
         self.share = Share(min(numbers), len(numbers), strategy.num_replicas_in_sync)
         several = len(numbers) < strategy.num_replicas_in_sync
         self._dataset: weakref.ref[Any] | None = None
         self._held: list[Any] = []
         self._unequal: Callable[[], tf.Tensor] | None = None
+        self._calls: OnReplicas | None = None
         self.workers = Workers(strategy, chief=self.share.first == 0) if several else None
 
     def dataset(self, batches: Batches, pad: bool) -> Any:
@@ -131,7 +130,12 @@ class Replicas:
         self._unequal = tf.function(unequal, autograph=False)
 
     def level(self) -> None:
-        """As `equalize`, of the variables that it got last, where their copies differ: code of the caller wrote one."""
+        """As `equalize`, of the variables that it got last, where their copies differ: code of the caller wrote one.
+
+        Also of what else the sums read and write, whoever holds it.
+        """
+        if self._calls is not None:
+            self._calls.level()
         if self._unequal is not None and bool(self._unequal()):
             self.equalize(self._held)
 
@@ -139,6 +143,17 @@ class Replicas:
         """Whether Keras' iterator is over the last `dataset`."""
         dataset = None if self._dataset is None else self._dataset()
         return dataset is not None and getattr(iterator, "_distributed_dataset", None) is dataset
+
+    def each_calls(self, traced: Any, variables: Sequence[Any], hidden: HiddenSeeds | None) -> OnReplicas:
+        """The sums that were traced and proved, for replicas to call.
+
+        Args:
+            traced: of `traced_sums`.
+            variables: of the model, which it may read and write.
+        """
+        held = [*map(held_by, variables), *(() if hidden is None else hidden.held)]
+        self._calls = OnReplicas(traced, held, self._numbers)
+        return self._calls
 
     def step_function(
         self, parts: StepParts, together: int, eager: bool, hidden: HiddenSeeds | None = None
@@ -172,15 +187,13 @@ class Replicas:
         hidden: HiddenSeeds | None,
     ) -> tuple[list[tf.Tensor], tf.Tensor]:
         """The bounded sums over all slices, and whether these are one draw's, each once."""
-        parts: list[tuple[Any, Any]] = []
         numbers = None if hidden is None else hidden.fresh()
 
         def local(data: Any) -> Sequence[Any]:
             batch, stamp = data
-            with apart(seeds) if hidden is None else hidden.filled(tf.gather(numbers, _replica_number())):
+            with apart(seeds) if hidden is None else hidden.filled(tf.gather(numbers, replica_number())):
                 sums = sums_of(batch)
-            parts.append((batch, sums))
-            misplaced = tf.cast(stamp[1] != tf.cast(_replica_number(), tf.int64), tf.int64)
+            misplaced = tf.cast(stamp[1] != tf.cast(replica_number(), tf.int64), tf.int64)
             checks = tf.stack([stamp[0], stamp[0] ** 2, misplaced])
             context = tf.distribute.get_replica_context()
             return [context.all_reduce(tf.distribute.ReduceOp.SUM, one) for one in (sums, checks)]
@@ -191,8 +204,6 @@ class Replicas:
         totals, checks = keras.tree.map_structure(self._first, found)
         if hidden is not None:
             hidden.count()
-        if not tf.executing_eagerly():
-            refuse_meeting(parts)
         # R sum t^2 = (sum t)^2 for R checksums t that are all equal, and for no others.
         equal = self.share.of * checks[1] == checks[0] ** 2
         return list(totals), equal & (checks[2] == 0)
@@ -207,7 +218,7 @@ def apart(seeds: Sequence[Any]) -> Iterator[None]:
     makes them equal."""
     for seed in seeds:
         first, draws = tf.unstack(tf.cast(tf.convert_to_tensor(seed.value), tf.int64))
-        own = (first + tf.cast(_replica_number(), tf.int64) * _SEED_STEP) % 2**32
+        own = (first + tf.cast(replica_number(), tf.int64) * _SEED_STEP) % 2**32
         seed.assign(tf.cast(tf.stack([own, draws]), seed.dtype))
     yield
 
@@ -262,7 +273,3 @@ def refuse_unreplicated(model: keras.Model) -> None:
             " the layers inside of `with strategy.scope():`, and do not call or build the model outside of it before"
             " fit."
         )
-
-
-def _replica_number() -> Any:
-    return tf.distribute.get_replica_context().replica_id_in_sync_group

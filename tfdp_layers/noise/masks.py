@@ -92,6 +92,11 @@ class HiddenSeeds:
             with scope():
                 self._states = [_OneThreads(one) for one in self.own]
 
+    @property
+    def held(self) -> list[Any]:
+        """What holds the numbers of the stand-ins, in TensorFlow."""
+        return [one._hidden for one in self._states]
+
     @contextlib.contextmanager
     def in_place(self) -> Iterator[None]:
         """Inside, the generators draw from the stand-ins, in this thread."""

@@ -13,6 +13,7 @@ from tfdp_layers.proof.metrics import written_by_records
 from tfdp_layers.proof.outside import numbers_held
 from tfdp_layers.proof.proving import prove, resource_key
 from tfdp_layers.proof.reads import variables_of
+from tfdp_layers.proof.replicas import as_first_replica
 from tfdp_layers.proof.report import Report
 from tfdp_layers.proof.specs import flat_specs
 from tfdp_layers.proof.state import written_handles
@@ -34,12 +35,14 @@ def prove_sums(model: Any, x_spec: Any, y_spec: Any, sample_weight_spec: Any = N
 def traced_sums(model: Any, x_spec: Any, y_spec: Any, sample_weight_spec: Any = None, each: int = 1) -> Any:
     """The bounded sums of a private model, traced for any number of records: a function of (x, y, sample_weight).
 
-    Steps call this very function, which is never traced again: what is proved of it holds for them.
+    Steps call this very function, which is never traced again, on every replica, too (`OnReplicas`): what is proved of
+    it holds for them.
 
     Args:
         each: rows of each record; above 1 the specs are of (records, each, ...): see `_sums_and_losses`.
 
     Returns: a `ConcreteFunction` to what `_sums_and_losses` returns.
+    Raises: ValueError where one replica asks others.
     """
     model._require_private()
     if not model.built:
@@ -53,7 +56,8 @@ def traced_sums(model: Any, x_spec: Any, y_spec: Any, sample_weight_spec: Any = 
         return model._sums_and_losses(x, y, sample_weight, each)
 
     function = tf.function(sums_and_losses, autograph=False, jit_compile=model.jit_compile or None)
-    return function.get_concrete_function(x_spec, y_spec, sample_weight_spec)
+    with as_first_replica(model._distribute_strategy) as checked:
+        return checked(function.get_concrete_function(x_spec, y_spec, sample_weight_spec))
 
 
 def variables_read(traced: Any) -> Any:

@@ -13,13 +13,15 @@ from tfdp_layers.proof.metrics import foreign, written_by_records
 from tfdp_layers.proof.outside import numbers_held, refuse_outside
 from tfdp_layers.proof.proving import handle_of, outermost, resource_key
 from tfdp_layers.proof.reads import variables_of
+from tfdp_layers.proof.replicas import copies_of
 from tfdp_layers.proof.state import handles_written_by, written_handles
 
 
 def keys_written(function: Any) -> set[int]:
-    """Which variables a traced function writes: their keys."""
+    """Which variables a traced function writes: their keys, and those of their copies on other replicas."""
     written = written_handles(function.graph)
-    return {resource_key(outer) for outer, inner in function.graph.captures if inner.name in written}
+    handles = (outer for outer, inner in function.graph.captures if inner.name in written)
+    return {resource_key(copy) for handle in handles for copy in copies_of(handle)}
 
 
 def refuse_steered(model: Any, written: Iterable[Any]) -> tuple[list[Any], list[np.ndarray]]:

@@ -8,7 +8,7 @@ from helpers.replicas import checking, two_workers
 for check in two_workers.CHECKS:
     checking.run(check)
 
-from helpers.replicas import mirrored, reading, refusing  # noqa: E402  (starts TensorFlow, and no process can be forked after)
+from helpers.replicas import mirrored, programs, reading, refusing  # noqa: E402  (starts TensorFlow, and no process can be forked after)
 
-for check in (*mirrored.CHECKS, *reading.CHECKS, *refusing.CHECKS):
+for check in (*mirrored.CHECKS, *programs.CHECKS, *reading.CHECKS, *refusing.CHECKS):
     checking.run(check)

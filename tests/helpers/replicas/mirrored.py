@@ -169,7 +169,7 @@ def a_record_summed_on_two_replicas_is_seen() -> None:
     """Planted: every replica gets the whole draw, and says that it is its slice."""
     bare = tfdp.PrivateBatches.slices
 
-    def whole(self: Any, share: Share) -> tf.data.Dataset:
+    def whole(self: Any, share: Share, pad: bool = False) -> tf.data.Dataset:
         twice = lambda batch, stamp: tf.data.Dataset.range(2).map(  # noqa: E731
             lambda i: (batch, tf.stack([stamp[0], i]))
         )
