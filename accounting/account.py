@@ -208,11 +208,15 @@ def open_account(weights: Any, account: Account) -> None:
 def _take_in(ledger: Ledger, other: Ledger) -> None:
     """Takes over what another ledger counted, which, in memory, is a name of this one from then on. Raises: `merge`.
 
-    Nobody charges it meanwhile, and what is in force for it goes on: tokens, and budgets of trainings.
+    Nobody charges it meanwhile, and what is in force for it goes on: tokens, and budgets of trainings. What a forked
+    process has of a ledger in memory stays that, where the other one is in memory, too: whoever holds it may not charge
+    here what the process that made it never sees.
     """
     with other._threads, ledger._threads:
         if not ledger.holds(other):
             ledger.merge(other)
+        if other._state.forked and not ledger._state.forked and ledger.path is None:
+            return
         if other.path is None and type(other) is type(ledger) and not ledger.is_same(other):
             ledger._segments.update(other._segments)
             ledger._kept.update(other._kept)

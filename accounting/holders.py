@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LONGEST_WRITE", "counted_since", "for_a_moment", "hold", "let_go"]
+__all__ = ["LONGEST_WRITE", "charged_in_memory", "counted_since", "for_a_moment", "hold", "let_go"]
 
 _ledgers: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _briefly = threading.RLock()
@@ -43,6 +43,22 @@ def counted_since(ledger: Any) -> int:
     found = [one._state for one in list(_ledgers) if not one.is_same(ledger) and _is_source(one, ledger, mine)]
     whole = [one for one in found if all((their := one.entries.get(uid)) and their.steps >= mine[uid] for uid in mine)]
     return max((one.entries.steps - ledger.steps for one in whole), default=0)
+
+
+def charged_in_memory() -> dict[str, int]:
+    """What ledgers of this process were charged that end with it: releases, by the names of their entries.
+
+    That is in no file, and no ledger of a file took it over. What a copy brought along is not among them.
+    """
+    ledgers = list(_ledgers)
+    kept = [one._state.entries for one in ledgers if one.path is not None]
+    opened = {(segment.entry, one) for one in ledgers if one.path is None for segment in list(one._segments.values())}
+    found = [entry for uid, one in opened if (entry := one._state.entries.get(uid)) is not None]
+    return {
+        entry.uid: entry.steps
+        for entry in found
+        if not any((same := entries.get(entry.uid)) and same.steps >= entry.steps for entries in kept)
+    }
 
 
 def _is_source(one: Any, ledger: Any, entries: Collection[str]) -> bool:

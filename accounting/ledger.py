@@ -32,13 +32,12 @@ class Ledger(View):
     Releases are counted BEFORE they are made (`reserve`) and corrected afterwards (`settle`): a crash in between
     over-counts. Each entry is a counter with one writer and only grows (but for the return of unused reservations),
     so a merge (the union of entries, the larger count of each) can neither rewind nor lose a release, even of two
-    ledgers that both went on from one copy. A loaded ledger therefore opens new entries, and so does a forked process.
+    ledgers that both went on from one copy. So a loaded ledger opens new entries, and a file's in a forked process.
 
     The ledger of a DATA SET names it: assign it to every model that is trained on these data, and give it to
     `release_metric`; then it adds up all that they ever released about a record. It gives nothing back when older
-    weights are restored. Its copies (in saved models, `copy()`, pickles, and of one in memory in a forked process) can
-    be read and merged, not charged: what a copy counted would be missing in the data set's own. A budget holds for all
-    of it.
+    weights are restored. Its copies (in saved models, `copy()`, pickles), and a fork's of any ledger, can be read and
+    merged, not charged: what a copy counted would be missing in the first one. A budget holds for all of it.
 
     A budget is decided and reserved in one act, under the ledger's lock: `reserve` asks the data set's budget and those
     of all trainings that run on the ledger (`keep_to`), whoever charges it, from whichever thread.
@@ -161,8 +160,7 @@ class Ledger(View):
 
         Returns: how many it counted, and may be made.
         Raises:
-            LedgerError: the file cannot be written, another ledger holds it, or this is a copy of the ledger of a data
-                set. The releases must not be made then.
+            LedgerError: the file cannot be written, another ledger holds it, or `is_copy`. None must be made then.
             BudgetExhausted: they would exceed a budget in force; nothing is counted.
             ValueError: an unknown token, a count that is not a non-negative integer, or a relation that does not match.
         """
@@ -246,11 +244,13 @@ class Ledger(View):
         Raises:
             ValueError: the neighbouring relations differ, or the data sets.
             BudgetExhausted: of what is not spent yet, it would exceed a budget in force; nothing is counted.
-            LedgerError: the file cannot be written, or another ledger holds it.
+            LedgerError: the file cannot be written, or another ledger holds it; of what is not spent yet, as `reserve`.
         """
         theirs = state_of(other)  # before any lock: another thread may merge the other way round
         with self._threads:
             self.spared.refuse()
+            if not spent:
+                self._state.refuse_copy()
             self._state.identity.refuse_costs_of(theirs.identity, self.path)
             self._state.lock()
             for row in theirs.entries.rows:
@@ -266,7 +266,7 @@ class Ledger(View):
 
     @property
     def is_copy(self) -> bool:
-        """Whether this is a copy of the ledger of a data set, which may be read and merged, not charged."""
+        """Whether it is one of a data set's ledger, or a fork's of one in memory: to read and merge, not to charge."""
         return self._state.is_copy
 
     def copy(self) -> "Ledger":

@@ -29,8 +29,9 @@ class State:
 
     Attributes:
         identity, entries: of the ledger.
-        is_copy: of the ledger of a data set, or of a file that was looked at: it may not be charged. So is
-            that of a data set that is in memory, in a forked process.
+        is_copy: of the ledger of a data set, or of a file that was looked at: it may not be charged. So is what a
+            forked process has of a ledger in memory that was made before the fork.
+        forked: whether it is the latter.
         unwritten: whether something here is not in the file yet.
 
     Args:
@@ -44,7 +45,7 @@ class State:
     def __init__(self, path: str | os.PathLike[str] | None = None, restored: bool = False) -> None:
         self.identity = Identity(secrets.token_hex(16), secret=new_secret())
         self.entries = Entries()
-        self.is_copy = self._forked = self._told = False
+        self.is_copy = self.forked = self._told = False
         self.unwritten = False
         self._history = None if path is None else History(path)
         self._counted: dict[str, int] = {}  # by the file, where that may be more than here
@@ -185,32 +186,41 @@ class State:
     def fork(self) -> None:
         """In a forked process: the lock stays with the other process, and so do the entries that it counts.
 
-        So does the ledger of a data set that is in no file: the other process never sees what is counted here.
+        So does a ledger that is in no file: the other process, whose models and parties state by it, never sees what
+        is counted here.
         """
         self._mine.clear()
         if self._history is not None:
             self._history.forget()
-        elif self.identity.dataset is not None and not self.is_copy:
-            self.is_copy = self._forked = True
+        elif not self.is_copy:
+            self.is_copy = self.forked = True
 
     def refuse_copy(self) -> None:
         """Raises LedgerError where this may not be charged. Warns, once, where a file that it copies will lack it."""
         if not self.is_copy:
             self._warn_of_copy()
             return
-        name, budget = self.identity.dataset, self.identity.budget
-        if self._forked:
-            limit = "" if budget is None else f", budget=({budget.epsilon}, {budget.delta})"
-            raise LedgerError(
-                f"This process was forked: here is a copy in memory of the ledger of the data set {name!r}, which would"
-                " lack what the copy counts. Keep the ledger in a file, which processes take turns with, each with"
-                f" ledger.close() behind its part: tfdp.accounting.Ledger('ledger.json', dataset={name!r}{limit}). Or"
-                " charge it in the process that made it."
-            )
+        name = self.identity.dataset
+        if self.forked:
+            raise self._forked_error()
         of = "a file" if name is None else f"the ledger of the data set {name!r}"
         raise LedgerError(
             f"This is a copy of {of}, which would lack what the copy counts. Assign the ledger itself: model.ledger"
             f" = tfdp.accounting.Ledger(path{'' if name is None else f', dataset={name!r}'})."
+        )
+
+    def _forked_error(self) -> LedgerError:
+        name, budget = self.identity.dataset, self.identity.budget
+        of = "a ledger" if name is None else f"the ledger of the data set {name!r}"
+        named = "" if name is None else f", dataset={name!r}"
+        limit = "" if budget is None else f", budget=({budget.epsilon}, {budget.delta})"
+        return LedgerError(
+            f"This process was forked: here is a copy in memory of {of}, which another process made, and which would"
+            " lack what the copy counts. Keep the ledger in a file, which processes take turns with, each with"
+            f" ledger.close() behind its part: tfdp.accounting.Ledger('ledger.json'{named}{limit}). Or charge it in the"
+            " process that made it. Or make a ledger in each process (in models that are made there, or with"
+            " multiprocessing's 'spawn') and merge what comes back: ledger.merge(Ledger.from_json(text)) of its"
+            " to_json()."
         )
 
     def _warn_of_copy(self) -> None:

@@ -220,12 +220,17 @@ for ledger, token in zip((kept, memory), tokens):
     ledger.reserve(token, 10)
 reader, writer = os.pipe()
 if os.fork() == 0:
-    memory.reserve(tokens[1], 5)
-    memory.settle(tokens[1], 5)
-    try:
-        kept.reserve(tokens[0], 5)
-    except LedgerError:
-        os.write(writer, memory.to_json().encode())
+    own = memory.copy()
+    token = own.begin(kept.entries[0].release)
+    own.reserve(token, 5)
+    own.settle(token, 5)
+    refused = 0
+    for ledger, token in zip((kept, memory), tokens):
+        try:
+            ledger.reserve(token, 5)
+        except LedgerError:
+            refused += 1
+    os.write(writer, own.to_json().encode() if refused == 2 else b"charged")
     os._exit(0)
 os.wait()
 os.close(writer)

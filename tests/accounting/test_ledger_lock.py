@@ -202,7 +202,7 @@ def test_a_fork_while_another_thread_counts_does_not_hang(path):
     assert run(
         """
 import threading
-ledger = Ledger()
+ledger = Ledger(path)
 token = ledger.begin(STEP)
 with ledger._threads:
     pid = []

@@ -2,6 +2,7 @@
 
 import math
 
+import keras
 import numpy as np
 import pytest
 
@@ -10,7 +11,9 @@ pytest.importorskip("flwr", reason="Flower is not installed: pip install '.[fede
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Error, Message, RecordDict
 from flwr.supercore.task_identity import TaskIdentity
 
-from tfdp_layers.accounting import Ledger
+import tfdp_layers as tfdp
+from tfdp_layers.accounting import GroupNoise, Ledger, Release
+from tfdp_layers.federated import KerasTraining
 from tfdp_layers.federated.app import SelectiveSGD, make_client_app
 from tfdp_layers.federated.failures import TurnFailedError
 from tfdp_layers.federated.party import Budget, Party
@@ -18,6 +21,7 @@ from tfdp_layers.federated.rounds import ORDERS
 from tfdp_layers.federated.selection import LargestValues, SparseVector, Update
 from tfdp_layers.federated.server import Server
 from tfdp_layers.federated.strategy import record_of
+from tfdp_layers.sampling import Poisson
 
 SIZE = 20
 NODES = [11, 22, 33]
@@ -221,6 +225,51 @@ def test_a_private_party_without_a_ledger_file_is_refused():
     message = Message(content=RecordDict(), message_type="train", dst_node_id=11, group_id="1")
     with pytest.raises(ValueError, match="what it spent would be forgotten"):
         app(message, Context(1, 11, {"partition-id": 0}, RecordDict(), {}))
+
+
+def trains_a_model(path):
+    """A party whose training is private for each record, charged to a ledger of this path."""
+    x = np.zeros((8, 4), np.float32)
+    model = tfdp.make_private(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0), "mse")
+    if path is not None:
+        model.ledger = Ledger(path)
+    return Party("p", KerasTraining(model, x, x[:, :1], batch_size=4), LargestValues(1.0), np.zeros(5))
+
+
+def trains_somehow(path):
+    """A party whose training is a function, of which nothing is known."""
+    ledger = Ledger(path)
+    step = Release((GroupNoise("all", 1.0, 1.0),), Poisson(4), 8)
+    return Party("p", lambda weights: ledger.reserve(ledger.begin(step), 2) + weights, LargestValues(1.0), np.zeros(5))
+
+
+def turn_of(party, path):
+    """A message to the app of a party."""
+    download = record_of(Update(np.arange(5), np.zeros(5, np.float32)))
+    content = RecordDict({"download": download})
+    message = Message(content=content, message_type="train", dst_node_id=11, group_id="1")
+    message.metadata.__dict__["_message_id"] = "message"
+    make_client_app(lambda context: party(path))(message, Context(1, 11, {}, RecordDict(), {}))
+
+
+def test_a_party_that_trains_a_private_model_whose_ledger_has_no_file_is_refused():
+    with pytest.raises(ValueError, match=r"what it spent would be forgotten.*model.ledger = Ledger\(path\)"):
+        turn_of(trains_a_model, None)
+
+
+def test_so_is_what_a_function_charged_to_one(caplog):
+    with pytest.raises(TurnFailedError):
+        turn_of(trains_somehow, None)
+    assert "counted in a ledger without a file" in caplog.text
+
+
+@pytest.mark.parametrize("party", [pytest.param(trains_a_model, marks=pytest.mark.slow), trains_somehow])
+def test_what_the_turns_spend_adds_up_in_a_file(tmp_path, party):
+    path = tmp_path / "ledger.json"
+    for _ in range(2):
+        turn_of(party, path)
+    assert Ledger.read(path).steps == 4
 
 
 @pytest.mark.parametrize("where", ["training", "party", "download"])

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from helpers.federation import ALL, SIZE, SPARSE, private_party, push, upload
+from helpers.forks import in_fork
 from tfdp_layers.accounting import GroupNoise, Ledger, LedgerError, Release, epsilon
 from tfdp_layers.federated import party as party_module
 from tfdp_layers.federated.party import Budget, Party
@@ -253,6 +254,23 @@ def test_a_download_that_does_not_fit_is_refused_before_anything_is_spent(downlo
     with pytest.raises(ValueError, match="download of party 'p'"):
         party.turn(download)
     assert party.ledger.steps == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_in_a_fork_a_turn_is_counted_in_a_file_or_refused(tmp_path):
+    """As in a worker of multiprocessing: no statement told of what it counted in memory, and no budget was spent."""
+    party, kept = private_party(), private_party(path=tmp_path / "ledger.json")
+    for one in (party, kept):
+        one.turn(upload([], []))
+    kept.ledger.close()
+    before = kept.ledger.steps
+    assert "This process was forked" in in_fork(lambda: party.turn(upload([], [])))
+    assert "Update" in in_fork(lambda: kept.turn(upload([], [])))
+    assert "Update" in in_fork(lambda: private_party().turn(upload([], [])))
+    assert in_fork(lambda: float(party.spent())) == repr(float(party.spent()))
+    assert kept.spent() > party.spent()
+    assert kept.ledger.steps > before
 
 
 def test_the_statement_says_that_who_takes_part_twice_pays_twice():

@@ -163,3 +163,11 @@ def test_a_private_model_has_its_steps_in_fit_alone():
     model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
     with pytest.raises(ValueError, match="Use KerasTraining"):
         CompiledEpochs(model, 4)
+
+
+def test_what_a_party_takes_along_is_read_without_a_warning(recwarn):
+    """NumPy 2 warns of arrays that are made of TensorFlow's variables by `np.array`."""
+    model = model_of(MODELS["variable"])
+    with KerasTraining(model, ROWS, Y, batch_size=4)._own.turn():
+        pass
+    assert not [one for one in recwarn if "__array__" in str(one.message)]

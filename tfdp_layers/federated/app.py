@@ -24,7 +24,8 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.simulation import run_simulation
 
-from tfdp_layers.accounting import Ledger, epsilon
+from tfdp_layers.accounting import Ledger, LedgerError, epsilon
+from tfdp_layers.accounting.holders import charged_in_memory
 from tfdp_layers.federated.failures import kept_here
 from tfdp_layers.federated.keras_training import CompiledEpochs, accuracy, flat_weights
 from tfdp_layers.federated.party import Party
@@ -53,7 +54,8 @@ def make_client_app(party_of: Callable[[Context], Party]) -> ClientApp:
             between messages is kept for it: the local weights in Flower's context of the node, tests in
             the ledger's file.
     Raises (at each message):
-        ValueError: a private party whose ledger has no file: it would forget what it spent.
+        ValueError: a party whose turn charges a ledger without a file, its own for private uploads, or that of a
+            `PrivateModel` that it trains: it would forget what it spent.
         TurnFailedError: anything else failed. Flower sends it to the server; what failed is in the party's log alone.
     """
     app = ClientApp()
@@ -62,12 +64,11 @@ def make_client_app(party_of: Callable[[Context], Party]) -> ClientApp:
     def train(message: Message, context: Context) -> Message:
         with kept_here():
             party = party_of(context)
-        if party.selection.private and party.ledger.path is None:
-            raise ValueError(
-                f"Party {party.name!r} uploads privately, but its ledger has no file, and each message makes the"
-                " party anew: what it spent would be forgotten. Give it Ledger(path)."
-            )
-        with kept_here(), contextlib.closing(party.ledger):
+        _refuse_forgetful(party)
+        with kept_here(), contextlib.ExitStack() as stack:
+            for ledger in (party.ledger, *party.charged):
+                stack.callback(ledger.close)
+            counted = charged_in_memory()
             if _LOCAL in context.state:
                 local: Any = context.state[_LOCAL]
                 party.weights = np.array(local["weights"].numpy(), np.float32)
@@ -75,11 +76,41 @@ def make_client_app(party_of: Callable[[Context], Party]) -> ClientApp:
             if received is None:
                 raise ValueError(f"The download of party {party.name!r} holds no arrays.")
             update = party.turn(received)
+            _refuse_uncounted(party, counted)
             context.state[_LOCAL] = ArrayRecord({"weights": Array(party.weights)})
         nothing = Update(np.zeros(0, np.int64), np.zeros(0, np.float32))
         return Message(content=RecordDict({UPLOAD: record_of(nothing if update is None else update)}), reply_to=message)
 
     return app
+
+
+def _refuse_forgetful(party: Party) -> None:
+    """Raises ValueError where a turn would charge a ledger without a file."""
+    forgotten = [one for one in party.charged if one.path is None]
+    if forgotten and forgotten[0] is party.ledger:
+        raise ValueError(
+            f"Party {party.name!r} uploads privately, but its ledger has no file, and each message makes the"
+            " party anew: what it spent would be forgotten. Give it Ledger(path)."
+        )
+    if forgotten:
+        raise ValueError(
+            f"Party {party.name!r} trains a private model whose ledger has no file, and each message makes the party"
+            " anew: what it spent would be forgotten. Where the model is made: model.ledger = Ledger(path)."
+        )
+
+
+def _refuse_uncounted(party: Party, before: dict[str, int]) -> None:
+    """Raises LedgerError where a turn charged a ledger in memory, by whatever function trained; nothing was sent yet.
+
+    Args:
+        before: what `charged_in_memory` returned before the turn.
+    """
+    if any(steps > before.get(entry, 0) for entry, steps in charged_in_memory().items()):
+        raise LedgerError(
+            f"The turn of party {party.name!r} was counted in a ledger without a file, and each message makes the party"
+            " anew: what it spent would be forgotten. Its upload is not sent. Give what the training charges (a private"
+            " model: model.ledger = Ledger(path)) a ledger in a file."
+        )
 
 
 def simulate_on_flower(

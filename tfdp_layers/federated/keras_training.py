@@ -2,38 +2,46 @@
 
 import contextlib
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfdp_layers.federated.step_state import Kept, state_of_step
+from tfdp_layers.federated.turns import one_turn, turns_over
 
 if TYPE_CHECKING:
     import keras
+
+    from tfdp_layers.accounting import Ledger
 
 __all__ = ["CompiledEpochs", "KerasTraining", "accuracy", "flat_weights", "set_flat_weights"]
 
 
 def flat_weights(model: "keras.Model") -> np.ndarray:
-    """The trainable weights of a built Keras model as one float32 vector, (size,), in the model's order."""
+    """The trainable weights of a built Keras model as one float32 vector, (size,), in the model's order.
+
+    Waits for a party's turn that another thread has on this model.
+    """
     if not model.trainable_variables:
         raise ValueError(f"Model {model.name!r} has no trainable weights. Build it first: give it a keras.Input.")
-    return np.concatenate([np.asarray(v).ravel() for v in model.trainable_variables]).astype(np.float32)
+    with turns_over(_keys(model.trainable_variables)):
+        return np.concatenate([np.asarray(v).ravel() for v in model.trainable_variables]).astype(np.float32)
 
 
 def set_flat_weights(model: "keras.Model", weights: np.ndarray) -> None:
-    """Writes what `flat_weights` read. Raises ValueError where the number of weights differs."""
+    """Writes what `flat_weights` read, and waits as that does. Raises ValueError for another number of weights."""
     variables = model.trainable_variables
     sizes = [int(np.prod(v.shape)) for v in variables]
     if weights.shape != (sum(sizes),):
         raise ValueError(f"Model {model.name!r} has {sum(sizes)} trainable weights. Received: shape {weights.shape}.")
-    for variable, part in zip(variables, np.split(weights, np.cumsum(sizes)[:-1]), strict=True):
-        variable.assign(part.reshape(variable.shape))
+    with turns_over(_keys(variables)):
+        for variable, part in zip(variables, np.split(weights, np.cumsum(sizes)[:-1]), strict=True):
+            variable.assign(part.reshape(variable.shape))
 
 
-_before: "weakref.WeakKeyDictionary[keras.Model, dict[Any, tuple[Any, np.ndarray]]]" = weakref.WeakKeyDictionary()
-"""What the variables of a model held before the first party trained it, by their ids."""
+_before: dict[Any, tuple["weakref.ref[Any]", np.ndarray]] = {}
+"""What variables held before the first party trained them, in whichever model, as long as they live."""
 _trained_on: "weakref.WeakKeyDictionary[keras.Model, Any]" = weakref.WeakKeyDictionary()
 """The records of the first party that a model is of; of a private one, or one that keeps what is not known, the only.
 """
@@ -45,7 +53,8 @@ class LocalState:
     Moments and momentum of the optimizer, its loss scale, averages of the weights, statistics of BatchNormalization,
     states of recurrent layers: whatever a turn leaves there must not go into the next party's upload. So each party
     takes its own along, and begins with what was there before the first of them: of all that Keras lists, and of all
-    that the traced step reads or writes. Parties take their turns one after the other.
+    that the traced step reads or writes, in other models, too. Parties take their turns one after the other, in
+    whichever threads (`turns.one_turn`).
 
     Args:
         model: built and compiled; parties of one process may share it.
@@ -59,35 +68,51 @@ class LocalState:
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
         self._model, self._optimizer = model, optimizer
-        state = state_of_step(model, x, y, batch_size)
-        if _trained_on.setdefault(model, x) is not x and state.elsewhere:
-            raise ValueError(
-                f"Model {model.name!r} trains another party already, and may keep numbers that no variable holds"
-                f" ({state.elsewhere}): what one party leaves there would go into the other one's uploads. Give each"
-                " party a model of its own."
-            )
-        self._variables = [*model.variables, *optimizer.variables, *state.variables]
-        before = _before.setdefault(model, {})
-        for one in self._variables:  # of all, since which of them are trained may change
-            before.setdefault(_key(one), (one, np.array(one)))
-        self._values = [before[_key(one)][1] for one in self._variables]
+        with turns_over(_keys([*model.variables, *optimizer.variables])):
+            state = state_of_step(model, x, y, batch_size)
+            if _trained_on.setdefault(model, x) is not x and state.elsewhere:
+                raise ValueError(
+                    f"Model {model.name!r} trains another party already, and may keep numbers that no variable holds"
+                    f" ({state.elsewhere}): what one party leaves there would go into the other one's uploads. Give"
+                    " each party a model of its own."
+                )
+            # Of all, since which of them are trained may change.
+            self._variables = [*model.variables, *optimizer.variables, *state.variables]
+            self._values = [_first_value(one) for one in self._variables]
 
-    def __enter__(self) -> None:
-        if self._model.optimizer is not self._optimizer:
-            raise ValueError(
-                f"Model {self._model.name!r} was compiled again: what its new optimizer keeps would go from one party"
-                " to the next. Compile it first, then make the training of each party."
-            )
-        for variable, value in zip(self._variables, self._values, strict=True):
-            variable.assign(value)
+    @contextlib.contextmanager
+    def turn(self) -> Iterator[None]:
+        """Around a turn of the party: what it left is there, and is taken along at the end."""
+        with one_turn(_keys(self._variables)):
+            if self._model.optimizer is not self._optimizer:
+                raise ValueError(
+                    f"Model {self._model.name!r} was compiled again: what its new optimizer keeps would go from one"
+                    " party to the next. Compile it first, then make the training of each party."
+                )
+            for variable, value in zip(self._variables, self._values, strict=True):
+                variable.assign(value)
+            try:
+                yield
+            finally:
+                self._values = [one.numpy() for one in self._variables]
 
-    def __exit__(self, *_: object) -> None:
-        self._values = [np.array(one) for one in self._variables]
+
+def _keys(variables: Iterable[Any]) -> set[Any]:
+    return set(map(_key, variables))
 
 
 def _key(variable: Any) -> Any:
     """Tells a variable of Keras', or one that a step keeps, from others."""
     return ("kept", variable.key) if isinstance(variable, Kept) else id(variable)
+
+
+def _first_value(variable: Any) -> np.ndarray:
+    """What a variable held when a party was made that trains it, the first of all."""
+    key = _key(variable)
+    if key not in _before:
+        held = variable.handle if isinstance(variable, Kept) else variable
+        _before[key] = weakref.ref(held, lambda _: _before.pop(key, None)), variable.numpy()
+    return _before[key][1]
 
 
 class KerasTraining:
@@ -124,26 +149,36 @@ class KerasTraining:
         self.model, self.x, self.y = model, x, y
         self.options = {"batch_size": 32, "verbose": 0, **options}
         private = hasattr(model, "ledger")
-        self._own = contextlib.nullcontext() if private else LocalState(model, x, y, self.options["batch_size"])
+        self._own = None if private else LocalState(model, x, y, self.options["batch_size"])
+
+    @property
+    def ledger(self) -> "Ledger | None":
+        """What a turn charges: the ledger of a `PrivateModel`; None of an ordinary model."""
+        return getattr(self.model, "ledger", None)
 
     def __call__(self, weights: np.ndarray) -> np.ndarray:
-        """Trains from `weights`, float32 (size,); returns the new ones. Variables that are not trained stay local."""
-        with self._own:
+        """Trains from `weights`, float32 (size,); returns the new ones. Variables that are not trained stay local.
+
+        Waits for turns of other threads on any of the model's variables. Raises: as `turns.one_turn`.
+        """
+        with one_turn(_keys(self.model.variables)) if self._own is None else self._own.turn():
             set_flat_weights(self.model, weights)
             self.model.fit(self.x, self.y, **self.options)
-        return flat_weights(self.model)
+            return flat_weights(self.model)
 
 
 def accuracy(model: "keras.Model", weights: np.ndarray, x: np.ndarray, y: np.ndarray, batch_size: int = 1000) -> float:
     """Fraction of the records that a model of logits, (n, classes), with these weights classifies right.
 
     What is not trained, the averages of BatchNormalization say, is that of the party that trained the model last.
+    Waits for a party's turn that another thread has on this model.
     """
-    set_flat_weights(model, weights)
-    guesses: Sequence[np.ndarray] = [
-        np.argmax(np.asarray(model.predict_on_batch(x[start : start + batch_size])), axis=1)
-        for start in range(0, len(x), batch_size)
-    ]
+    with turns_over(_keys(model.variables)):
+        set_flat_weights(model, weights)
+        guesses: Sequence[np.ndarray] = [
+            np.argmax(np.asarray(model.predict_on_batch(x[start : start + batch_size])), axis=1)
+            for start in range(0, len(x), batch_size)
+        ]
     return float(np.mean(np.concatenate(guesses) == y))
 
 
@@ -186,10 +221,10 @@ class CompiledEpochs:
         own = LocalState(self.model, x, y, self._batch_size)
 
         def train(weights: np.ndarray) -> np.ndarray:
-            with own:
+            with own.turn():
                 set_flat_weights(self.model, weights)
                 for _ in range(self.epochs):
                     self._epoch(records, labels)
-            return flat_weights(self.model)
+                return flat_weights(self.model)
 
         return train

@@ -11,6 +11,7 @@ from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.caller import warn
+from tfdp_layers.federated.keras_training import KerasTraining
 from tfdp_layers.federated.selection import LargestValues, RandomAboveThreshold, SparseVector, Update
 from tfdp_layers.instances import refuse_own_code
 from tfdp_layers.sampling import entropy_generator
@@ -99,6 +100,13 @@ class Party:
     def ledger(self) -> Ledger:
         """Where its tests are counted, those of the past too, so it stays: for another one, make another party."""
         return self._ledger
+
+    @property
+    def charged(self) -> tuple[Ledger, ...]:
+        """The ledgers that a turn charges: its own for private uploads, and that of a private model that it trains."""
+        own = self.ledger if self._release is not None else None
+        trained = self._train.ledger if isinstance(self._train, KerasTraining) else None
+        return tuple(one for one in (own, trained) if one is not None)
 
     @property
     def weights(self) -> np.ndarray:

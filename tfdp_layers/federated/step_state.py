@@ -19,25 +19,28 @@ class Kept:
     """A variable that a step reads or writes, known by its handle: read as an array, and assigned.
 
     Attributes:
+        handle: lives as long as the variable does.
         key: tells it from others, also where it is found again.
     """
 
     def __init__(self, handle: Any, key: int) -> None:
-        self._handle, self.key = handle, key
+        self.handle, self.key = handle, key
 
     @property
     def _dtype(self) -> Any:
-        return self._handle._handle_data.shape_and_type[0].dtype
+        return self.handle._handle_data.shape_and_type[0].dtype
 
-    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+    def numpy(self) -> np.ndarray:
+        """What it holds now."""
         import tensorflow as tf
 
-        return np.array(tf.raw_ops.ReadVariableOp(resource=self._handle, dtype=self._dtype))
+        return np.array(tf.raw_ops.ReadVariableOp(resource=self.handle, dtype=self._dtype))
 
     def assign(self, value: np.ndarray) -> None:
+        """Has it hold this."""
         import tensorflow as tf
 
-        tf.raw_ops.AssignVariableOp(resource=self._handle, value=tf.constant(value, self._dtype))
+        tf.raw_ops.AssignVariableOp(resource=self.handle, value=tf.constant(value, self._dtype))
 
 
 class StepState:
