@@ -64,7 +64,11 @@ def sensitivity_of(*layer_types: type) -> Callable[[Bound], Bound]:
     A bound may also return several `SensitivityGroup`s, named inside the layer, that share its trainable weights out:
     one number does for layers without trainable layers inside.
 
-    Exactly these types: a subclass may bend the gradient, so it must be registered by itself.
+    Exactly these types: a subclass may bend the gradient, so it must be registered by itself. It extends a layer of
+    `tfdp.layers` that bounds itself, whose call says where the bounded part begins and ends.
+
+    The bound is on your word: for every record, whatever it holds, at all weights. `fit` tries it on made-up records
+    before it releases anything (see `tfdp_layers.certificates.registered`), and statements say that it is not proved.
 
     Raises: ValueError if a type has a bound already.
     """
@@ -93,6 +97,16 @@ def bounded_in_parts(layer_type: type, parts: Parts) -> None:
 def has_bound(layer: "keras.layers.Layer") -> bool:
     """Whether a bound is registered for exactly this type of layer."""
     return type(layer) in _BOUNDS
+
+
+def on_word(layer: "keras.layers.Layer") -> bool:
+    """Whether the layer's bound is on somebody's word: its class, or the function of its bound, is not this library's.
+
+    A subclass may take over the function of the layer that it extends, and compute something else.
+    """
+    kind = type(layer)
+    known = (getattr(one, "__module__", None) or "" for one in (kind, _BOUNDS.get(kind)))
+    return kind in _BOUNDS and any(name.split(".")[0] != "tfdp_layers" for name in known)
 
 
 def parts_of(layer: "keras.layers.Layer") -> dict[str, Any]:

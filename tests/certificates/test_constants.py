@@ -41,8 +41,8 @@ def model_around(layer, shape, dtype):
     return keras.Sequential([keras.Input(shape, dtype=dtype), layer, kl.Rescaling(0.1), kl.Dense(2)])
 
 
-def train(model, x):
-    return model.fit(x, np.ones((32, 2), "float32"), batch_size=16, verbose=0)
+def train(model, x, *callbacks):
+    return model.fit(x, np.ones((32, 2), "float32"), batch_size=16, verbose=0, callbacks=[*callbacks])
 
 
 @pytest.mark.parametrize("case", slow_but(CASES[1:2], CASES), ids=lambda c: c.__name__)
@@ -183,3 +183,61 @@ def test_constants_that_a_callback_changes_are_in_no_statement_and_no_file(case,
     assert not (tmp_path / "m.keras").exists()
     assert tfdp.public(layer) is layer
     assert model.privacy_statement(1e-3).steps == 2
+
+
+def given_lookup():
+    layer = kl.IntegerLookup(vocabulary=[0, 1, 2, 3])
+    return layer, (4,), "int64", IDS, lambda: layer.set_vocabulary([7, 8, 9, 10])
+
+
+def untouched_normalization():
+    """As `keras.applications` have one (EfficientNet), without weights."""
+    layer = kl.Normalization()
+    layer.build((None, 3))
+    return layer, (3,), "float32", X, lambda: layer.adapt(X)
+
+
+def notes(model):
+    return [note for note in model.privacy_statement(1e-3).notes if note.startswith("Constants of the layers")]
+
+
+@pytest.mark.parametrize(
+    ("case", "hook"),
+    [(given_lookup, "on_train_begin"), (untouched_normalization, "on_epoch_end"), (given_lookup, "on_train_end")],
+)
+def test_constants_that_a_callback_sets_were_accepted_by_no_training(case, hook, tmp_path):
+    """Those of the check count, not those that a hook left: the model's export holds the latter."""
+    layer, shape, dtype, x, change = case()
+    model, said = private(model_around(layer, shape, dtype)), []
+    held = next(one for one in model.layers if isinstance(one, type(layer)))
+    changes = keras.callbacks.LambdaCallback(
+        **{hook: lambda *_: (held.set_vocabulary([7, 8]) if held is not layer else change(), said.extend(notes(model)))}
+    )
+    train(model, x)
+    assert notes(model) == []
+    train(model, x, changes)
+    assert len(said) == len(notes(model)) == 1
+    assert repr(held.name) in said[0]
+    with pytest.raises(ValueError, match="set later"):
+        train(model, x)
+
+
+def test_a_normalization_that_nobody_adapted_holds_nothing():
+    layer, *_, change = untouched_normalization()
+    around = kl.Normalization(axis=(1, 2))
+    around.build((None, 3, 2))
+    for one in (layer, around):
+        assert mixing_reason(one) is None
+        assert tfdp.public(one) is one  # where weights are loaded, or not, by an argument
+    change()
+    assert "changed since" in mixing_reason(layer)
+    assert mixing_reason(kl.Normalization()) is not None  # without numbers yet
+
+
+@pytest.mark.parametrize("loaded", [("0", np.full(3, 1e-7)), ("1", np.full(3, 2.0)), ("2", 7)])
+def test_one_with_a_number_of_its_own_is_refused_with_the_way_out_for_bases(loaded):
+    layer = untouched_normalization()[0]
+    layer.load_own_variables({"0": np.zeros(3), "1": np.ones(3), "2": 0, loaded[0]: loaded[1]})
+    assert "keras.applications" in mixing_reason(layer)
+    assert "tfdp.public(base)" in mixing_reason(layer)
+    assert "keras.applications" not in mixing_reason(overwritten_boundaries())

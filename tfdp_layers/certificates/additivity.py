@@ -82,8 +82,8 @@ def gap_of(
     found = [Gap("", 0.0, 1.0, 1.0, error)]
     for group in groups:
         mine = [places[id(v)] for v in group.variables]
-        own = sum(_norm([parts[i] for i in mine]) for parts in alone)
-        size = _norm([together[i] - summed[i] for i in mine])
+        own = sum(norm_of([parts[i] for i in mine]) for parts in alone)
+        size = norm_of([together[i] - summed[i] for i in mine])
         found.append(Gap(group.name, size, max(own, _SMALL * group.bound), own, error))
     return max(found, key=lambda one: one.size / one.scale if np.isfinite(one.size) else np.inf)
 
@@ -94,7 +94,7 @@ def tolerance(model: "PrivateTraining") -> float:
     return max([_TOLERANCE, *[4.0 * float(ml_dtypes.finfo(t.as_numpy_dtype).eps) for t in types if t.is_floating]])
 
 
-def _norm(tensors: Sequence[tf.Tensor]) -> float:
+def norm_of(tensors: Sequence[tf.Tensor]) -> float:
     """The L2 norm of all of them together."""
     flat = (np.asarray(t, np.float64).reshape(-1) for t in tensors)
     return float(np.sqrt(sum(float(np.dot(one, one)) for one in flat)))

@@ -118,7 +118,26 @@ def own_groups(path: str, layer: Any, uses: int, followed: Mapping[int, Followed
         refuse_replaced(path, layer)
         refuse_inner_weights(path, layer)
         return [checked(SensitivityGroup(path, tuple(layer.trainable_variables), followed[id(layer)].bound))]
-    return list(groups_of(path, layer, uses)) if has_bound(layer) else []
+    if not has_bound(layer):
+        return []
+    refuse_uncounted(path, layer)
+    return list(groups_of(path, layer, uses))
+
+
+def refuse_uncounted(path: str, layer: Any) -> None:
+    """Raises ValueError for a registered layer with weights that no layer of the library's kind holds.
+
+    Steps take the gradients of copies that a `CountedLayer` computes with, between the marks of its call.
+    """
+    counted = [one for one in layer._flatten_layers() if isinstance(one, CountedLayer)]
+    held = {id(v) for one in counted for v in one.trainable_variables}
+    if any(id(v) not in held for v in layer.trainable_variables):
+        raise ValueError(
+            f"Layer {path!r} ({type(layer).__name__}) has a registered bound, and cannot be used with it: where its"
+            f" bounded part begins and ends is not marked, as calls of layers in tfdp.layers do it. Compile with"
+            " tfdp.optimizers.ClippedOptimizer, which clips each record's gradient, and register no bound; or"
+            f" {_EXTEND}; or freeze it (layer.trainable = False)."
+        )
 
 
 def refuse_hidden_calls(model: keras.Model, followed: Mapping[int, Followed], uses: Counter[int]) -> None:
@@ -179,16 +198,26 @@ def hidden_bound(path: str, layer: keras.layers.Layer, inner: keras.layers.Layer
     )
 
 
+_EXTEND = (
+    "extend a layer that bounds itself (tfdp.layers.ClippedDense, say), and register that class,"
+    " @tfdp.sensitivity_of(TheLayer)"
+)
+
+
 def no_bound(path: str, layer: keras.layers.Layer) -> str:
     """The message for a trainable layer without a registered bound."""
-    twin = f"Clipped{type(layer).__name__}"
-    fix = (
-        f"Use tfdp.layers.{twin} in its place, or tfdp.make_private(model, bounding='backprop_clipping')"
-        if hasattr(layers, twin)
-        else "Register one, @tfdp.sensitivity_of(TheLayer), if its backward pass bounds each record"
-    )
+    name, twin = type(layer).__name__, f"Clipped{type(layer).__name__}"
+    fix = "Compile with tfdp.optimizers.ClippedOptimizer, which clips each record's gradient. "
+    if isinstance(layer, CountedLayer):  # no optimizer clips it
+        fix = (
+            f"Register one, @tfdp.sensitivity_of({name}), if its backward pass bounds each record, whatever that holds:"
+            " it is then on your word, which fit tries on made-up records. Otherwise use the layer that it extends"
+        )
+    elif hasattr(layers, twin):
+        fix += f"Use tfdp.layers.{twin} in its place, or tfdp.make_private(model, bounding='backprop_clipping')"
+    else:
+        fix += f"Or {_EXTEND}"
     return (
-        f"Layer {path!r} ({type(layer).__name__}) has trainable weights and no bound on what one record adds to"
-        " their gradient, so no noise can protect it. Compile with tfdp.optimizers.ClippedOptimizer, which clips each"
-        f" record's gradient. {fix}; or freeze it (layer.trainable = False)."
+        f"Layer {path!r} ({name}) has trainable weights and no bound on what one record adds to their gradient, so no"
+        f" noise can protect it. {fix}; or freeze it (layer.trainable = False)."
     )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfdp_layers.proof.outside import PYTHON, nodes_of, outside
+from tfdp_layers.proof.outside import PYTHON, nodes_of, outside, refuse_debugging
 
 _GENERATORS = frozenset(
     {
@@ -46,12 +46,15 @@ def refuse_elsewhere(model: Any, function: Any) -> None:
         )
     found = next((node for node in nodes if node.op.startswith("Write") and node.op.endswith("Summary")), None)
     kind = outside(function.graph.get_operations()) if found is None else found.op
+    refuse_debugging(kind)
     if kind is not None:
+        name = next((f", {node.name!r}" for node in nodes if node.op == kind), "")
         raise ValueError(
             f"A layer or loss of model {model.name!r} takes or keeps numbers outside of variables in every step, or"
-            f" may (operation {kind}): summaries, queues, files, clocks and changes in place show numbers of records"
-            " without noise, or bring those of others in. Leave it out, or take an operation that gives a new tensor"
-            " (tf.tensor_scatter_nd_add for InplaceAdd); metrics given to compile go to Keras' logs."
+            f" may (operation {kind}{name}): summaries, queues, files, clocks and changes in place show numbers of"
+            " records without noise, or bring those of others in. Leave it out, or take an operation that gives a new"
+            " tensor (tf.tensor_scatter_nd_add for InplaceAdd; there is none for Keras' CTC loss, which cannot be"
+            " trained); metrics given to compile go to Keras' logs."
         )
 
 

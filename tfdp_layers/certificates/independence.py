@@ -13,6 +13,7 @@ from tfdp_layers.caller import warn
 from tfdp_layers.certificates.elsewhere import refuse_elsewhere
 from tfdp_layers.certificates.interactions import measure_interactions
 from tfdp_layers.certificates.measuring import MEANING, culprit, measure, refuse_losses_of_weights
+from tfdp_layers.certificates.registered import try_bounds
 from tfdp_layers.certificates.synthetic import (
     drawn_from,
     inputs_like,
@@ -65,8 +66,8 @@ def check_independence(model: "PrivateTraining", x: Any = None, y: Any = None) -
         A report: `proved`, and else `reason`, `operation`, `type` and `layer` of what stopped the proof.
 
     Raises:
-        ValueError: records mix, proved or measured, naming the layer and the operation where they can be found; or
-            Python code runs in each step.
+        ValueError: records mix, proved or measured, naming the layer and the operation where they can be found;
+            Python code runs in each step; or a record exceeded a bound that `tfdp.sensitivity_of` registered.
     """
     if isinstance(model, type) or not hasattr(model, "sensitivities"):
         raise ValueError(
@@ -88,6 +89,8 @@ def examined(
     written: Sequence[Any] = (),
 ) -> Report:
     """The report on a model's traced sums, after `measure`, and `measure_interactions` where they are not proved.
+
+    And after `try_bounds`, of layers whose bound somebody registered.
 
     Args:
         function: of `traced_sums`, the one that steps run, but for steps that are not compiled.
@@ -114,6 +117,7 @@ def examined(
         if not report.proved:
             with drawn_from(drawn or RANGES[0]):
                 measure_interactions(model, function, x, y, groups)
+        try_bounds(model, function, x, y, groups)
         return drawn
 
     finite = True

@@ -224,18 +224,25 @@ def same_global_seed(seed: int) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def moved_weights(model: "PrivateTraining", seed: int) -> Iterator[None]:
+def moved_weights(
+    model: "PrivateTraining", seed: int, spread: float = _SPREAD, only: Sequence[Any] | None = None
+) -> Iterator[None]:
     """Inside, weights are other ones, and none is zero; all state is put back after it.
 
     Signs of what is not trained stay: it may be a variance.
+
+    Args:
+        spread: the standard deviation of what is added.
+        only: the variables to change; all without it.
     """
     rng = np.random.default_rng(seed)
     before = [(v, np.array(v)) for v in model.variables]
     trained = {id(v) for v in model.trainable_variables}
+    moved = {id(v) for v in (model.variables if only is None else only)}
     try:
         for variable, value in before:
-            if tf.as_dtype(variable.dtype).is_floating:
-                noise = rng.normal(scale=_SPREAD, size=variable.shape)
+            if id(variable) in moved and tf.as_dtype(variable.dtype).is_floating:
+                noise = rng.normal(scale=spread, size=variable.shape)
                 free = (id(variable) in trained) | (value == 0)
                 variable.assign(np.where(free, value + noise, value * np.exp(noise)))
         yield

@@ -179,10 +179,11 @@ def eager(model: "PrivateTraining", x: Any, y: Any) -> tuple[list[tf.Tensor], tf
     return model.bounded_gradient_sums(x, y), model.per_record_losses(x, y)
 
 
-def called(function: Any, x: Any, y: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
+def called(function: Any, x: Any, y: Any, weight: float = 1.0) -> tuple[list[tf.Tensor], tf.Tensor]:
     """The sums of a batch and each record's loss, by the function of `traced_sums`.
 
-    Where that takes several rows of each record, each is given as so many equal ones.
+    Where that takes several rows of each record, each is given as so many equal ones. The weight is of each record,
+    where that takes weights.
     """
     rows = len(keras.tree.flatten(x)[0])
     specs, _, weights = function.structured_input_signature[0]
@@ -191,7 +192,7 @@ def called(function: Any, x: Any, y: Any) -> tuple[list[tf.Tensor], tf.Tensor]:
     if extra:
         x, y = keras.tree.map_structure(lambda t: tf.repeat(tf.expand_dims(t, 1), extra[0], axis=1), (x, y))
     ones = keras.tree.map_structure(
-        lambda spec: tf.ones([rows, *extra]) if isinstance(spec, tf.TensorSpec) else None, weights
+        lambda spec: tf.fill([rows, *extra], weight) if isinstance(spec, tf.TensorSpec) else None, weights
     )
     sums, losses, _ = function(x, y, ones)
     return list(sums), losses

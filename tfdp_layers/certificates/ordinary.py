@@ -1,27 +1,42 @@
 """Steps that ordinary optimizers took on weights, which no ledger counts: whose they are, and which were declared."""
 
+import contextlib
 import gc
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import keras
 import numpy as np
 
 from tfdp_layers.proof.reads import same_as
+from tfdp_layers.structure import held_by
 
 __all__ = [
     "Steps",
+    "accept_restored",
     "declare",
     "instances_of",
-    "mark_private",
+    "keep_steps",
     "optimizers_on",
+    "stepping_privately",
+    "steps_kept",
     "steps_of",
     "tell",
     "undeclared",
     "untold",
 ]
 
-_DECLARED, _TOLD, _PRIVATE, _STEPS = "_steps_declared_public", "_steps_told_of", "_steps_are_private", "_steps_noted"
+_DECLARED, _TOLD, _STEPS = "_steps_declared_public", "_steps_told_of", "_steps_noted"
+
+_PRIVATE, _BEFORE = "_steps_of_private_trainings", "_steps_before_this_training"
+"""Of an optimizer that a private one wraps: how many steps private trainings took, those of a file included; and, while
+one runs, how many were ordinary as it began."""
+
+_SEEN = "_releases_seen"
+"""Of a private optimizer: how many of its releases are among the steps of `_PRIVATE`."""
+
+_KEPT = "_tfdp_steps"
+"""Of a variable: the `Steps` that statements of a private model name, of which it is a weight."""
 
 
 class Steps:
@@ -37,13 +52,13 @@ def undeclared(optimizer: Any) -> int:
     """How many steps an optimizer took; 0 if none, or if it was declared that so many were on public data."""
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         return 0
-    steps = _steps(optimizer)
+    steps = _ordinary(optimizer)
     return 0 if vars(optimizer).get(_DECLARED) == steps else steps
 
 
 def declare(optimizer: Any) -> None:
     """Declares the steps that an optimizer took so far. It is not saved, and one step more is not declared."""
-    vars(optimizer)[_DECLARED] = _steps(optimizer)
+    vars(optimizer)[_DECLARED] = _ordinary(optimizer)
     steps_of(optimizer).declared = True
     del vars(optimizer)[_STEPS]
 
@@ -56,7 +71,7 @@ def steps_of(optimizer: Any) -> Steps:
 
 def tell(optimizer: Any) -> None:
     """Notes that a warning named the steps that an optimizer took so far."""
-    vars(optimizer)[_TOLD] = _steps(optimizer)
+    vars(optimizer)[_TOLD] = _ordinary(optimizer)
 
 
 def untold(optimizer: Any) -> bool:
@@ -65,9 +80,49 @@ def untold(optimizer: Any) -> bool:
     return steps > 0 and vars(optimizer).get(_TOLD) != steps
 
 
-def mark_private(optimizer: Any) -> None:
-    """Notes that the steps of an ordinary optimizer are those of a private one, which wraps it."""
-    vars(optimizer)[_PRIVATE] = True
+def keep_steps(weights: Iterable[Any], steps: Iterable[Steps]) -> None:
+    """Has steps that statements of a private model name go with its weights: another model may read these later."""
+    new = set(steps)
+    for held in map(held_by, weights) if new else ():
+        setattr(held, _KEPT, getattr(held, _KEPT, set()) | new)
+
+
+def steps_kept(variables: Iterable[Any]) -> set[Steps]:
+    """What `keep_steps` left with these variables; their optimizers may be gone by now."""
+    return {steps for one in variables for steps in getattr(held_by(one), _KEPT, ())}
+
+
+@contextlib.contextmanager
+def stepping_privately(private: Any) -> Iterator[None]:
+    """Inside, the steps of the optimizer that a private one wraps are those of a private training.
+
+    What it took before, alone, in a loop or a model of its own, stays ordinary: a step is private, not an optimizer.
+    """
+    inner = private.inner_optimizer
+    accept_restored(private)
+    vars(inner)[_BEFORE] = before = _ordinary(inner)
+    try:
+        yield
+    finally:
+        vars(inner).pop(_BEFORE, None)
+        vars(inner)[_PRIVATE] = _steps(inner) - before
+        vars(private)[_SEEN] = _number(private.releases)
+
+
+def accept_restored(private: Any, loaded: bool = False) -> None:
+    """Counts as steps of private trainings what a checkpoint brought: it restores the count of releases, too.
+
+    Args:
+        loaded: says that a file just brought all that the optimizer keeps: none of its steps are of before.
+    """
+    kept, made = vars(private.inner_optimizer), _number(private.releases)
+    if loaded:
+        for name in (_DECLARED, _TOLD, _STEPS):
+            kept.pop(name, None)
+        kept[_PRIVATE] = _steps(private.inner_optimizer)
+    else:
+        kept[_PRIVATE] = kept.get(_PRIVATE, 0) + made - vars(private).get(_SEEN, 0)
+    vars(private)[_SEEN] = made
 
 
 def optimizers_on(weights: Iterable[Any]) -> list[Any]:
@@ -78,15 +133,13 @@ def optimizers_on(weights: Iterable[Any]) -> list[Any]:
     """
     wanted = same_as(weights)
     every = instances_of(keras.optimizers.Optimizer)
-    wrapped = {id(getattr(one, "inner_optimizer", None)) for one in every}
-    found = []
-    for one in every:
-        if id(one) in wrapped or hasattr(type(one), "release") or vars(one).get(_PRIVATE):  # private, or a part of one
-            continue
-        trained = getattr(one, "_trainable_variables", ())
-        if undeclared(one) and any(map(wanted, trained)):
-            found.append(one)
-    return found
+    private = [one for one in every if hasattr(type(one), "release") and hasattr(one, "inner_optimizer")]
+    for one in private:
+        accept_restored(one)
+    known = {id(one) for one in private}
+    parts = {id(getattr(one, "inner_optimizer", None)) for one in every if id(one) not in known}  # of one of Keras
+    others = [one for one in every if id(one) not in known | parts]
+    return [one for one in others if any(map(wanted, getattr(one, "_trainable_variables", ()))) and undeclared(one)]
 
 
 def instances_of(kind: type) -> list[Any]:
@@ -100,5 +153,17 @@ def instances_of(kind: type) -> list[Any]:
     return [one for one in gc.get_referrers(*kinds) if type(one) in kinds]
 
 
+def _ordinary(optimizer: Any) -> int:
+    """How many steps an optimizer took outside of private trainings; before it knows weights, it took none."""
+    kept = vars(optimizer)
+    if _BEFORE in kept:
+        return int(kept[_BEFORE])
+    return max(0, _steps(optimizer) - kept.get(_PRIVATE, 0)) if optimizer.built else 0
+
+
 def _steps(optimizer: Any) -> int:
-    return int(np.max(np.asarray(optimizer.iterations)))
+    return _number(optimizer.iterations)
+
+
+def _number(variable: Any) -> int:
+    return int(np.max(np.asarray(variable)))

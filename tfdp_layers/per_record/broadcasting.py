@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.per_record.contributions import positions
+from tfdp_layers.per_record.contributions import constant, positions
 
 
 def summed_like(rows: tf.Tensor, value_shape: Sequence[int], shape: Sequence[int]) -> tf.Tensor:
@@ -34,5 +34,22 @@ def multiplied(inputs: tf.Tensor, matrix: tf.Tensor, transpose_b: bool = False) 
     return tf.ensure_shape(outputs, [*inputs.shape[:-1], flat.shape[-1]])
 
 
-def reshaped(value: tf.Tensor, shape: Sequence[int] | None) -> tf.Tensor:
-    return value if shape is None else tf.reshape(value, shape)
+def broadcast_value(variable: Any, inputs: tf.Tensor, shape: Sequence[int] | None = None) -> Any:
+    """A weight's value as it broadcasts against one record of `inputs` (batch, ...), reshaped to `shape` first.
+
+    A leading axis of one, that of a weight (1, T, F) for records (T, F), is left out: it is of no record.
+
+    Raises: ValueError where the value has more axes than that: they would broadcast against the batch.
+    """
+    value = constant(variable, inputs.dtype)
+    value = value if shape is None else tf.reshape(value, shape)
+    beyond = len(value.shape) - len(inputs.shape) + 1
+    if beyond == 1 and value.shape[0] == 1:
+        return tf.reshape(value, value.shape[1:])
+    if beyond > 0:
+        raise ValueError(
+            f"Weight {variable.path!r} of shape {tuple(value.shape)} has more axes than a record of"
+            f" {tuple(inputs.shape[1:])}, so it would broadcast against other records. Leave axes out"
+            " (record.offset(weight, inputs, shape=...), record.scale alike), or give the records more."
+        )
+    return value

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfdp_layers.caller import as_it_is
 from tfdp_layers.per_record.adopted import NotOfRecordsError, adopted_by, are_of_records, parts_adopted
 from tfdp_layers.per_record.agreement import agreeing
-from tfdp_layers.per_record.broadcasting import multiplied, reshaped, summed_like
+from tfdp_layers.per_record.broadcasting import broadcast_value, multiplied, summed_like
 from tfdp_layers.per_record.contributions import Contribution, Lookups, Products, Stored, constant, positions
 from tfdp_layers.per_record.einsum import einsum_contribution
 from tfdp_layers.per_record.generic import PerRecordCall, no_draws
@@ -77,12 +77,12 @@ class Recorder:
 
     def offset(self, bias: keras.Variable, inputs: tf.Tensor, shape: Sequence[int] | None = None) -> Any:
         """inputs (batch, ...) plus the bias, which broadcasts against one record (reshaped to `shape` first)."""
-        value = reshaped(constant(bias, inputs.dtype), shape)
+        value = broadcast_value(bias, inputs, shape)
         return self.note(bias, inputs + value, lambda u: Stored(bias, summed_like(u, value.shape, bias.shape)))
 
     def scale(self, scale: keras.Variable, inputs: tf.Tensor, shape: Sequence[int] | None = None) -> Any:
         """inputs (batch, ...) times the scale, which broadcasts against one record (reshaped to `shape` first)."""
-        value = reshaped(constant(scale, inputs.dtype), shape)
+        value = broadcast_value(scale, inputs, shape)
 
         def contribution(u: tf.Tensor) -> Contribution:
             products = tf.cast(u, tf.float32) * tf.cast(inputs, tf.float32)
@@ -315,7 +315,7 @@ def recording(model: keras.Model, recorder: Recorder, allow_generic: bool = Fals
             method, entry = method_of(layer), entry_of(layer)
             original = getattr(layer, method)
             if entry is not None:
-                function = functools.partial(entry.formula, layer, recorder)
+                function = functools.partial(entry.compute, layer, recorder)
                 function = agreeing(function, layer, recorder, original) if entry.by_name else function
                 function = functools.partial(of_dense, layer, function)
             else:

@@ -1,5 +1,6 @@
 """Which formula says how a layer computes with its weights: by the layer's exact class, or by the class's name."""
 
+import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,26 @@ class Entry:
     by_name: bool = False
     also_frozen: bool = False
 
+    def compute(self, layer: Any, record: Any, *args: Any, **kwargs: Any) -> Any:
+        """What the formula gives for a call of the layer: without `training`, and what is None, where it takes none.
+
+        Keras gives a layer what the signature of its `call` names, also of a class that it extends. Steps train, so a
+        formula needs no `training`.
+
+        Raises: ValueError for other arguments that the formula does not take: it would compute another function.
+        """
+        taken = inspect.signature(self.formula).parameters
+        if any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+            return self.formula(layer, record, *args, **kwargs)
+        left = [name for name in kwargs if name not in taken]
+        unknown = [name for name in left if name != "training" and kwargs[name] is not None]
+        if unknown:
+            raise ValueError(
+                f"The per-record formula of layer {layer.name!r} ({type(layer).__name__}) does not take {unknown},"
+                " which its call is given. Let the formula take them, by these names, and use them as the call does."
+            )
+        return self.formula(layer, record, *args, **{name: kwargs[name] for name in kwargs if name in taken})
+
 
 _FORMULAS: dict[Kind, Entry] = {}
 
@@ -45,7 +66,8 @@ def per_record_formulas(*kinds: Kind, parts: bool = False, also_frozen: bool = F
     The decorated function, `formula(layer, record, *args, **kwargs)`, is the layer's `call`, in which each trainable
     weight is used through `record` and in no other way: `record.product`, `record.offset`, `record.scale`,
     `record.lookup`, `record.einsum`. The per-record norms, sums and filters of all of them follow
-    from that. Exactly these types: a subclass may compute otherwise, so it must be registered by itself.
+    from that. Exactly these types: a subclass may compute otherwise, so it must be registered by itself. A formula that
+    takes no `training` gets none; what else the layer's call is given (a mask) it must take, by that name.
 
     Steps compute by the formula, not by the layer's call. So a formula that is not the layer's trains another model
     than the one that predicts; the bound on what a record adds holds for it all the same.
