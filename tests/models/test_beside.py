@@ -1,6 +1,8 @@
 """What a step reads of another model counts as its weights do: who else trained that is named, and noted."""
 
+import gc
 import warnings
+import weakref
 
 import keras
 import numpy as np
@@ -197,3 +199,116 @@ def test_a_teacher_that_changed_between_two_trainings_is_noted(declared):
         teacher.set_weights([weight + 1 for weight in teacher.get_weights()])
     assert said(fit, model) == []
     assert ["between two trainings" in one for one in notes(model)] == [True] * (not declared)
+
+
+def test_an_optimizer_that_stepped_a_teacher_in_a_training_is_named_as_the_next_one_begins():
+    teacher = teacher_of()
+    model = private(teacher)
+    fit(model, epochs=2, callbacks=[Each(lambda epoch: teacher.train_on_batch(X, Y))])
+    (message,) = said(fit, model)
+    assert "Model 'teacher' took 1 step of an ordinary optimizer" in message
+
+
+def tune(teacher):
+    """As a loop in a function does, whose optimizer is gone afterwards."""
+    teacher.weights[0].assign(teacher.weights[0] * 0.5)
+
+
+def trained(teacher):
+    """A teacher that is a private model itself."""
+    model = tfdp.make_private(teacher)
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0), "mse")
+    return fit(model, "mse") and model
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("between", ["another is read, too", "none is read", "a file is loaded"])
+def test_what_a_training_left_in_a_teacher_is_known_as_it_is_read_again(between, tmp_path):
+    teacher, second = teacher_of(), teacher_of()
+    model = private(teacher)
+    losses = {
+        "none is read": "mse",
+        "another is read, too": lambda x, p: Distilled(teacher).call(x, p) + Distilled(second).call(x, p),
+    }
+    fit(model)
+    if between == "none is read":
+        model.compile(model.optimizer, losses[between])
+        fit(model, "mse")
+    tune(teacher)
+    if between == "a file is loaded":
+        model.save_weights(tmp_path / "m.weights.h5")
+        model.load_weights(tmp_path / "m.weights.h5")
+    model.compile(model.optimizer, losses["another is read, too"])
+    fit(model)
+    assert ["between two trainings" in one for one in notes(model)] == [True]
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("when", ["before", "in a hook", "between"])
+def test_what_else_changed_a_private_teacher_is_said_of_its_reader(when):
+    teacher = trained(teacher_of())
+    model = private(teacher)
+    if when == "before":
+        tune(teacher)
+    fit(model, epochs=2, callbacks=[Each(lambda epoch: tune(teacher))] * (when == "in a hook"))
+    if when == "between":
+        assert notes(model) == []
+        tune(teacher)
+        fit(model)
+    found = "Each changed weights of another model" if when == "in a hook" else "between two trainings"
+    assert [found in one for one in notes(model)] == [True]
+
+
+def test_ordinary_steps_under_a_private_teacher_are_said_of_its_reader_when_their_optimizer_is_gone():
+    teacher = teacher_of(1)
+    holder, optimizer = tfdp.make_private(teacher), weakref.ref(teacher.optimizer)
+    del teacher
+    gc.collect()
+    assert optimizer() is None
+    model = private(holder)
+    assert said(fit, model) == []
+    assert ["steps of an ordinary optimizer" in one for one in notes(model)] == [True]
+
+
+def test_no_note_of_a_first_copy_nor_of_a_variable_of_ones_own_that_is_set_beside_it():
+    target, beside = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]), tf.Variable([1.0, 2.0, 3.0])
+    model = private(target)
+    loss = Distilled(target)
+    model.compile(model.optimizer, lambda x, p: loss.call(x, p) * tf.reduce_mean(beside))
+    hook = keras.callbacks.Callback()
+
+    def copy(*_):
+        target.set_weights(model.get_weights())
+        beside.assign(beside * 0.5)
+
+    hook.on_train_begin = hook.on_epoch_end = copy
+    fit(model, epochs=3, callbacks=[hook])
+    assert notes(model) == []
+
+
+def test_what_an_optimizer_stepped_at_a_change_that_was_not_asked_of_is_noted_at_the_end():
+    beside, sgd = keras.Variable(np.ones(3, "float32")), keras.optimizers.SGD(0.1)
+    model = private(teacher_of(), "mse")
+    model.compile(model.optimizer, lambda x, p: tf.reduce_sum(beside * x, -1, keepdims=True) * (p - 1) ** 2)
+
+    def change(epoch):  # the third change is not asked of at once
+        beside.assign(beside * 0.5) if epoch < 3 else sgd.apply([beside * 0.1], [beside])
+
+    fit(model, epochs=4, callbacks=[Each(change)])
+    assert ["Each changed weights of another model" in one for one in notes(model)] == [True]
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("method", ["evaluate", None])
+def test_a_teacher_that_changes_in_the_validation_is_noted(method):
+    teacher = teacher_of()
+
+    def evaluate(self, *args, **kwargs):
+        tune(teacher)
+        return tfdp.PrivateSequential.evaluate(self, *args, **kwargs)
+
+    kind = type("Mine", (tfdp.PrivateSequential,), {"evaluate": evaluate} if method else {})
+    model = kind([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), Distilled(teacher))
+    fit(model, epochs=2, validation_data=(X + 1, X + 1))
+    assert ["The validation" in one for one in notes(model)] == [True] * (method is not None)

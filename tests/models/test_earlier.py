@@ -159,3 +159,52 @@ def test_what_took_no_step_or_is_private_has_nothing_to_declare():
     for model in (plain(), private):
         with pytest.raises(ValueError, match="took no steps of an ordinary optimizer: there is nothing to declare"):
             tfdp.public(model)
+
+
+def wrapping(inner, model):
+    model.compile(tfdp.optimizers.ClippedOptimizer(inner, 1.0), "mse")
+    return model
+
+
+def stepped(inner, base):
+    base.compile(inner, "mse")
+    base.fit(X, Y, batch_size=8, verbose=0)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("order", ["make, wrap, step", "make, step, wrap", "step, make, wrap"])
+def test_steps_of_an_optimizer_that_a_private_one_wraps_are_ordinary_where_it_took_them_alone(order):
+    base, inner = plain(), keras.optimizers.SGD(0.1)
+    held = [base]
+    do = {
+        "step": lambda: stepped(inner, base),
+        "make": lambda: held.append(tfdp.make_private(base)),
+        "wrap": lambda: wrapping(inner, held[-1]),
+    }
+    assert len(said(lambda: [do[one]() for one in order.split(", ")] and fit(held[-1]))) == 1
+    assert noted(held[-1]) == 1
+
+
+def test_steps_of_private_trainings_are_not_whoever_else_holds_their_optimizer(tmp_path):
+    base, inner = plain(), keras.optimizers.SGD(0.1)
+    base.compile(inner, "mse")
+    model = fit(wrapping(inner, tfdp.make_private(base)))
+    fit(wrapping(inner, model)).save(tmp_path / "twice.keras")  # its private optimizer counts fewer than the one inside
+    loaded = tfdp.load_model(tmp_path / "twice.keras")
+    again = wrapping(loaded.optimizer.inner_optimizer, tfdp.make_private(loaded))
+    assert said(fit, again) == said(lambda: fit(wrapping(inner, tfdp.make_private(base)))) == []
+    with pytest.raises(ValueError, match="there is nothing to declare"):
+        tfdp.public(again)
+
+
+def test_a_count_that_was_set_before_any_weights_were_known_or_came_by_a_checkpoint_is_of_no_step(tmp_path):
+    inner = keras.optimizers.SGD(0.1)
+    inner.iterations.assign(100)
+    model = wrapping(inner, tfdp.make_private(plain()))
+    assert said(fit, model) == []
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+    path = checkpoint.save(tmp_path / "at")
+    fit(model)
+    checkpoint.restore(path)
+    model.layers[-1].bias.assign([5.0])  # so that optimizers are asked for
+    assert said(fit, model) == []

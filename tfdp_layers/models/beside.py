@@ -1,21 +1,23 @@
 """What the steps of a training read beside their model's weights: whether it is what another model was trained to."""
 
+import weakref
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
 
-from tfdp_layers.accounting.account import account_of
 from tfdp_layers.accounting.digests import digest, unchanged
 from tfdp_layers.accounting.left import is_left_anywhere
 from tfdp_layers.accounting.released import is_copy
 from tfdp_layers.certificates.ordinary import instances_of, optimizers_on
+from tfdp_layers.models.fingerprints import Held
 from tfdp_layers.models.steered import CHANGED
-from tfdp_layers.proof.reads import same_as
+from tfdp_layers.proof.proving import handle_of, resource_key
+from tfdp_layers.proof.reads import Behind, same_as
 from tfdp_layers.structure import held_by
 
-__all__ = ["CHANGED_BETWEEN", "Brought", "are_trained", "changed_since", "left_beside"]
+__all__ = ["CHANGED_BETWEEN", "Brought", "Left", "are_trained"]
 
 CHANGED_BETWEEN = (
     "Weights of another model, which the steps read, were changed between two trainings, by something else than a"
@@ -24,36 +26,69 @@ CHANGED_BETWEEN = (
 """What statements say of a teacher, say, that was trained on between two trainings."""
 
 
-def left_beside(read: Iterable[Any]) -> list[tuple[Any, bytes]]:
-    """What a training leaves in what its steps read, for `changed_since`."""
-    return [(one, digest(one)) for one in read]
+class Left:
+    """What the trainings of a model left in all that their steps ever read beside it, whether a later one reads it.
+
+    It keeps no variable alive, but for those of which nothing but the handle is known.
+    """
+
+    def __init__(self) -> None:
+        self._found: dict[int, tuple[Callable[[], Any], bytes]] = {}
+
+    def leave(self, read: Iterable[Any]) -> None:
+        """Remembers what these variables hold now; of others, what they held."""
+        self._found = {key: found for key, found in self._found.items() if found[0]() is not None}
+        for one in read:
+            self._found[_key(one)] = _reference(one), digest(one)
+
+    def changed(self, read: Iterable[Any]) -> list[Any]:
+        """Those among these variables that are known here, and hold something else by now."""
+        found = [(one, self._found.get(_key(one))) for one in read]
+        return [one for one, known in found if known and known[0]() is not None and known[1] != digest(one)]
+
+    def copy(self) -> "Left":
+        """What a copy of the model, whose steps read the same, begins with."""
+        copied = Left()
+        copied._found = dict(self._found)
+        return copied
 
 
-def changed_since(left: Sequence[tuple[Any, bytes]], read: Iterable[Any]) -> list[Any] | None:
-    """Those among these variables that hold something else than was left in them; None where others are read now."""
-    known, read = {id(one): found for one, found in left}, list(read)
-    if any(id(one) not in known for one in read):
-        return None
-    return [one for one in read if digest(one) != known[id(one)]]
+def _key(one: Any) -> int:
+    return resource_key(handle_of(one)) if isinstance(one, Behind) else id(one)
 
 
-def are_trained(changed: Iterable[Any]) -> bool:
+def _reference(one: Any) -> Callable[[], Any]:
+    return (lambda: one) if isinstance(one, Behind) else weakref.ref(one)
+
+
+def are_trained(changed: Iterable[Any], model: Any) -> bool:
     """Whether some of these are weights of a layer, or took steps of an ordinary optimizer, and hold what is new.
 
     Then what is in them may come from records. It does not where they hold copies of what was released, or what was
-    declared public; nor in a variable of the caller's own, such as a weight of a loss that follows the epoch. What
-    private trainings release into is charged, and their own statements say what else changed it.
+    declared public, or of what the model that reads them began with; nor in a variable of the caller's own, such as a
+    weight of a loss that follows the epoch. What private trainings release into is like any other: they leave there
+    what is known.
     """
-    new = _new_among(changed)
+    new = _new_among(changed, model)
     return bool(new) and _are_of_layers(new)
 
 
-def _new_among(changed: Iterable[Any]) -> list[Any]:
-    """Those that no private training releases into, and that hold no copies of what was released, or is public."""
+def _new_among(changed: Iterable[Any], model: Any) -> list[Any]:
+    """Those that hold no copies of what was released, of the model's own weights, or of what is public."""
     with unchanged():
-        unpaid = [one for one in changed if account_of(held_by(one)) is None and not is_left_anywhere(one)]
-        copies = [is_copy(one) for one in unpaid]
-    return [] if True in copies and False not in copies else unpaid  # what may be equal by chance came with the others
+        held = [(one, is_copy(one)) for one in changed if not is_left_anywhere(one)]
+        rest = [(one, found) for one, found in held if not found]
+        own = _own_values(model, [one for one, _ in rest]) if rest else set()
+        new = [(one, found) for one, found in rest if digest(one) not in own]
+    alone = len(new) == len(held)  # else what may be equal by chance came with the copies
+    return [one for one, found in new if alone or found is not None]
+
+
+def _own_values(model: Any, like: Sequence[Any]) -> set[bytes]:
+    """By their digests, what those weights of a model hold that are like these, and what a training began with."""
+    run, shapes = model._privacy.run, {tuple(one.shape) for one in like}
+    weights = [held_by(weight) for weight in model.weights]
+    return {digest(one) for one in weights if tuple(one.shape) in shapes} | (set() if run is None else run.began_with)
 
 
 def _are_of_layers(new: list[Any]) -> bool:
@@ -66,22 +101,37 @@ def _are_of_layers(new: list[Any]) -> bool:
 
 
 class Brought:
-    """Asks `are_trained` of what changed between two steps.
+    """Notes, once, weights of another model that changed while a training runs: asks `are_trained`.
 
-    Whose it is, is asked ever more seldom of the same variables; what they hold, each time: copies of what was
-    released may be followed by what another training made of them.
+    Whose a variable is, is asked ever more seldom, and before a statement, or the end; what it holds, each time: copies
+    of what was released may be followed by what another training made of them.
+
+    Args:
+        model: whose steps read them.
+        note: called with a sentence.
     """
 
-    def __init__(self) -> None:
-        self._asked: Counter[frozenset[int]] = Counter()
-        self._found = False
+    def __init__(self, model: Any, note: Callable[[str], None]) -> None:
+        self._model, self._note = model, note
+        self._asked: Counter[int] = Counter()
+        self._waiting: dict[int, Any] = {}
+        self._said, self._found = "", False
 
-    def __call__(self, changed: Sequence[Any]) -> bool:
-        """Whether they are; once it was so, no more is asked."""
-        new = [] if self._found else _new_among(changed)
+    def __call__(self, now: Held, then: Held, who: str) -> None:
+        """Notes it of what changed between these moments. Args: who: changed it, for the sentence."""
+        new = [] if self._found or now == then else _new_among(now.changed_from(then), self._model)
         if not new:
-            return False
-        key = frozenset(map(id, new))
-        self._asked[key] = times = self._asked[key] + 1
-        self._found = not times & (times - 1) and _are_of_layers(new)
-        return self._found
+            return
+        self._said = f"{who} changed weights of another model, which the steps read, in fit. {CHANGED}"
+        self._waiting.update((id(one), one) for one in new)
+        self._asked.update(map(id, new))
+        times = min(self._asked[id(one)] for one in new)
+        if not times & (times - 1):
+            self.ask()
+
+    def ask(self) -> None:
+        """Asks of all that changed since this was asked last."""
+        waiting, self._waiting = [*self._waiting.values()], {}
+        if waiting and not self._found and _are_of_layers(waiting):
+            self._found = True
+            self._note(self._said)

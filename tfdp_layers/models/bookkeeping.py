@@ -30,7 +30,6 @@ from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import note_of_constants, refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer, merge_adaptations
 from tfdp_layers.models.accounts import join_accounts, join_brought, join_copies, remember_beginning
-from tfdp_layers.models.beside import left_beside
 from tfdp_layers.models.earlier import note_of_ordinary
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
@@ -202,7 +201,7 @@ class Bookkeeping(KerasMixin):
             remarks.append(CHANGED_ELSEWHERE)
         if not tells_of_change(remarks):
             remarks += [note for note in note_of_ordinary(self) if note not in remarks]
-        if self._privacy.run is None and self._privacy.ledger.updates:
+        if self._privacy.ledger.updates:
             remarks += note_of_constants(self)
         return remarks
 
@@ -229,21 +228,25 @@ class Bookkeeping(KerasMixin):
         """What holds, between two trainings, what the first left there: all weights, and what the optimizer keeps."""
         return [*map(held_by, self.weights), *self._kept_by_optimizer()]
 
-    def _leave(self, but: Collection[bytes] = (), beside: Iterable[Any] = ()) -> None:
+    def _leave(self, but: Collection[bytes] = (), beside: Iterable[Any] | None = None) -> None:
         """Remembers what its weights hold as what a training left; see `accounting.left.leave`.
 
         Args:
-            beside: what else that training released, and Keras may put into weights.
+            beside: what else that training released, and Keras may put into weights; None: a file left them.
         """
+        if beside is not None and self._privacy.watch is not None:
+            with contextlib.suppress(LedgerError):
+                self._privacy.watch.compared()
         changed = tells_of_change(self._privacy.remarks)
         for note in [] if changed else note_of_ordinary(self):
             with contextlib.suppress(LedgerError):  # a file that cannot be written: the next that is brings it
                 self._privacy.remark(note)
         with unchanged():
             leave(self._left_by_fits(), but)
-            self._privacy.left_beside = left_beside(self._read_by_steps()[1])
+            if beside is not None:
+                self._privacy.left_beside.leave(self._read_by_steps()[1])
             if not changed:
-                leave_elsewhere(map(held_by, [*self.trainable_variables, *beside]), but)
+                leave_elsewhere(map(held_by, [*self.trainable_variables, *(beside or ())]), but)
         layers = [layer for layer in self._flatten_layers(include_self=False) if layer.weights and not layer._layers]
         held = [{id(held_by(weight)) for weight in layer.weights} for layer in layers]
         self._privacy.left = weakref.WeakKeyDictionary(zip(layers, held, strict=True))

@@ -5,24 +5,26 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.accounting.left import are_watched
+from tfdp_layers.accounting.left import are_changed, are_watched
 from tfdp_layers.caller import warn
 from tfdp_layers.certificates.constants import undeclared_steps
 from tfdp_layers.certificates.ordinary import (
     Steps,
     instances_of,
-    mark_private,
+    keep_steps,
     optimizers_on,
+    steps_kept,
     steps_of,
     tell,
     undeclared,
     untold,
 )
-from tfdp_layers.models.beside import CHANGED_BETWEEN, are_trained, changed_since
+from tfdp_layers.models.beside import CHANGED_BETWEEN, are_trained
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.structure import held_by
 
 __all__ = [
+    "begin_from",
     "note_of_ordinary",
     "warn_of_earlier",
     "warn_of_features",
@@ -81,29 +83,33 @@ def warn_of_ordinary(
     return set(map(steps_of, found))
 
 
+def begin_from(model: Any, steps: set[Steps]) -> None:
+    """Has statements of a private model say that its weights took these steps, and those of whatever reads them."""
+    model._privacy.earlier |= steps
+    keep_steps(model.weights, model._privacy.earlier)
+
+
 def warn_of_unseen(model: Any) -> None:
     """Asks again, as a private training opens, what `make_private` and `compile` asked; of what its steps read, too.
 
     Since then other models that hold its layers could train them: the one that it was made from, one around it. Not
     where all weights are what a private training left: the search for optimizers takes a tenth of a second.
     """
-    mark_private(model.optimizer.inner_optimizer)
-    if not model._privacy.as_left:
-        model._privacy.earlier |= warn_of_ordinary(model.name, model.weights)
+    begin_from(model, set() if model._privacy.as_left else warn_of_ordinary(model.name, model.weights))
     warn_of_read(model, model._read_by_steps()[1])
 
 
 def warn_of_read(model: Any, read: Sequence[Any]) -> None:
     """Warns of steps of an ordinary optimizer on what the steps of a training read beside the model, a teacher's say.
 
-    Notes where something else than these changed it since the last training. Nothing is asked where it is as that left
-    it: then nobody trained it.
+    Notes where something else than these changed it since this model's last training that read it, or, what a private
+    training or a file left, since then: what the statement of a private model says of itself, that of its reader says.
     """
+    if not read:
+        return
     state = model._privacy
-    changed = changed_since(state.left_beside, read)
-    if changed != []:
-        state.earlier |= warn_of_ordinary(None, read, _READ, _TEACHER, "fit")
-    if changed and are_trained(changed):
+    state.earlier |= warn_of_ordinary(None, read, _READ, _TEACHER, "fit") | steps_kept(read)
+    if are_trained(state.left_beside.changed(read), model) or are_changed(map(held_by, read)):
         state.remark(CHANGED_BETWEEN)
 
 

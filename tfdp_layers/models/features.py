@@ -20,7 +20,7 @@ from tfdp_layers.models.kept_features import file_for, writing
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.noise.cores import cores, on_gpus
 from tfdp_layers.proof import prove_rows
-from tfdp_layers.proof.outside import numbers_held, outside
+from tfdp_layers.proof.outside import numbers_held, outside, refuse_debugging
 from tfdp_layers.structure import held_by
 
 _PART = 32
@@ -169,7 +169,9 @@ def refuse_hidden(step: Any) -> None:
 
 def refuse_mixed(step: Any, x: np.ndarray) -> None:
     """Raises ValueError if a record's features depend on the records beside it, or may."""
-    if (kind := outside(step.graph.get_operations())) is not None:
+    kind = outside(step.graph.get_operations())
+    refuse_debugging(kind)
+    if kind is not None:
         raise ValueError(
             f"The prefix takes or keeps numbers outside of its inputs and weights, or may (operation {kind}): one"
             " record would be in several features. Leave that out, or compute it from the data before."

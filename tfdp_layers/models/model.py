@@ -9,7 +9,7 @@ from tfdp_layers.accounting.left import leave_made
 from tfdp_layers.instances import refuse_class
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.conversion import clipped_twin, plain_model
-from tfdp_layers.models.earlier import warn_of_earlier, warn_of_ordinary
+from tfdp_layers.models.earlier import begin_from, warn_of_earlier, warn_of_ordinary
 from tfdp_layers.models.elsewhere import unexpected
 from tfdp_layers.models.preprocessor import warn_of_preprocessor
 from tfdp_layers.models.rebuilding import makes_itself
@@ -174,7 +174,8 @@ def make_private(
     if isinstance(origin, PrivateTraining):
         private._privacy.account.join([origin._privacy.account])
         earlier |= origin._privacy.earlier
-    private._privacy.earlier |= earlier
+        private._privacy.left_beside = origin._privacy.left_beside
+    begin_from(private, earlier)
     private._privacy.origin = origin_of(origin) if bounding is None else None
     return private
 

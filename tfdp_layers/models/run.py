@@ -17,6 +17,7 @@ from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.sightings import keep
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.certificates.ordinary import Steps
+from tfdp_layers.models.beside import Left
 from tfdp_layers.models.copied_rows import CopiedRows
 from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.planning import Plan
@@ -143,7 +144,7 @@ class PrivacyState:
         self.left: weakref.WeakKeyDictionary[Any, set[int]] = weakref.WeakKeyDictionary()
         self.foreign: set[bytes] = set()  # by digests, what something else had put into weights as a `fit` opened
         self.earlier: set[Steps] = set()  # of ordinary optimizers, on the weights that trainings began from
-        self.left_beside: list[tuple[Any, bytes]] = []  # what the last training left in what its steps read
+        self.left_beside = Left()  # what trainings left in what their steps read
         self.as_left = False  # whether all weights hold what a training or a file left in them, as a `fit` opens
         self._replicas: Replicas | None = None
         self._per_record: PerRecordLoss | None = None
@@ -158,7 +159,7 @@ class PrivacyState:
             copied.account.replace(kept.ledger)
         for note in kept.notes:
             copied.remark(note)
-        copied.earlier = set(self.earlier)
+        copied.earlier, copied.left_beside = set(self.earlier), self.left_beside.copy()
         return copied
 
     def end_run(self) -> None:

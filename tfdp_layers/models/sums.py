@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.batches.rows import flat, shares
@@ -106,7 +107,8 @@ class BoundedSums(Evaluation):
         if others:
             parts = record.contributions(gradients[len(own) :], each)
             losses = losses if each == 1 else tf.reduce_sum(tf.reshape(losses, (-1, each)), axis=1)
-            with tf.name_scope(SCOPE):
+            # Constants that are too small for a type become zeros there, whatever np.seterr says of the user's numbers.
+            with tf.name_scope(SCOPE), np.errstate(all="ignore"):
                 largest = self._privacy.largest_weight if bounding.weighs else None
                 found = bounding.sums(others, parts, counts(held, losses, largest))
             variables = [v for group in others for v in group.variables]

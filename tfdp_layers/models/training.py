@@ -13,7 +13,7 @@ from tfdp_layers.instances import Elsewhere, refuse_class
 from tfdp_layers.models.building import seeds_of, settings_of
 from tfdp_layers.models.counting import CountedStep, refuse_changed
 from tfdp_layers.models.crossing import asking, crossings_of, resetting, results_of
-from tfdp_layers.models.earlier import warn_of_earlier
+from tfdp_layers.models.earlier import begin_from, warn_of_earlier
 from tfdp_layers.models.fit_arguments import bind
 from tfdp_layers.models.lockstep import fit_together
 from tfdp_layers.models.looking import Looking
@@ -138,7 +138,7 @@ class PrivateTraining(Predicting, Looking, Opening):
             )
         if arguments.get("jit_compile", "auto") == "auto":
             arguments["jit_compile"] = False
-        self._privacy.earlier |= warn_of_earlier(self._flatten_layers(include_self=False))
+        begin_from(self, warn_of_earlier(self._flatten_layers(include_self=False)))
         # Loss scaling decides on un-noised sums whether to step.
         super().compile(**(arguments | {"optimizer": optimizer, "auto_scale_loss": False}))
         self._privacy.compiled(arguments.get("loss"), arguments.get("loss_weights"))

@@ -19,10 +19,9 @@ from tfdp_layers.models.watched_logs import Histories, WatchedLogs
 
 _SWAPPING = getattr(keras.callbacks, "SwapEMAWeights", ())
 """Of Keras' callbacks the one that changes weights for a validation."""
-_OFTEN = 16
+_OFTEN, _ENDS = 16, ("on_epoch_end", "on_train_end")
 _OF_BATCHES = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 """Hooks between which, but for the step, none of Keras' callbacks nor of ours changes weights."""
-_ENDS = ("on_epoch_end", "on_train_end")
 
 
 class Watch:
@@ -64,7 +63,7 @@ class Watch:
         given = flatten_callbacks(callbacks)
         self._callbacks = list({id(one): one for one in given if is_unknown(one)}.values())
         self._deciding = [(one, name) for one in given if (name := decides_by(one)) is not None]
-        self._deciders, self._trained = Deciders(given, note), Brought()
+        self._deciders, self._trained = Deciders(given, note), Brought(model, note)
         self._swapping = [one for one in given if isinstance(one, _SWAPPING) and not is_unknown(one)]
         self._histories = Histories([c for c in given if isinstance(c, keras.callbacks.History)], private, self.asked)
         self._hooks = Hooks(given, self._around, self._added)
@@ -112,8 +111,7 @@ class Watch:
 
     def _added(self) -> list[Any]:
         """What Keras adds to the callbacks by itself, and the model shows."""
-        history = vars(self._model).get("history")
-        return [history] if is_callback(history) else []
+        return list(filter(is_callback, [vars(self._model).get("history")]))
 
     def _private_in(self, hook: str) -> Callable[[str], bool]:
         """What is logged while the validation data are evaluated is public."""
@@ -219,9 +217,8 @@ class Watch:
             self._note(f"{self._whose()} changed the weights while fit ran, or the optimizer's state. {CHANGED}")
         elif others != before[-2]:
             self.decided("changed what the steps read")
-        if others != before[-2] and self._trained(others.changed_from(before[-2])):
-            self._note(f"{self._whose()} changed weights of another model, which the steps read, in fit. {CHANGED}")
         if (others, numbers) != before[-2:]:
+            self._trained(others, before[-2], self._whose())
             self._brought()
             if self._opened == before[-2:]:
                 self._opened = others, numbers
@@ -232,16 +229,23 @@ class Watch:
         if self._since:
             before, self._since[-1] = self._since[-1], self._steering()
             self._compare(before)
+        self._trained.ask()
 
     def stepped(self) -> None:
         """The last step of an epoch was made: until `over`, what is no hook runs, as a `test_step` or `evaluate`."""
-        self._stepped, self._moved, self._differed = self._steering()[-1], False, False
+        (self._beside, self._stepped), self._moved, self._differed = self._steering()[-2:], False, False
 
     def over(self) -> None:
         """The validation of an epoch is over, and no hook of its end ran yet."""
         stepped, self._stepped, self._last = self._stepped, None, None
-        if stepped is not None and not self._moved and (self._differed or self._steering()[-1] != stepped):
+        if stepped is None:
+            return
+        others, numbers = self._steering()[-2:]
+        if not self._moved and (self._differed or numbers != stepped):
             self._note(f"The weights changed in the validation, by a test_step of its own say. {CHANGED}")
+            self._brought()
+        if others != self._beside:
+            self._trained(others, self._beside, "The validation, by a test_step say,")
             self._brought()
 
     def opened(self) -> None:
@@ -251,13 +255,14 @@ class Watch:
     def begins(self) -> None:
         """The first step is about to be made: something else than a hook, `set_model` say, may have run before it."""
         opened, self._opened = self._opened, None
-        now = None if opened is None else self._steering()[-2:]
+        if opened is None:
+            return
+        now = self._steering()[-2:]
         if opened != now:
             self._brought()
-        if opened is not None and now is not None and opened[-1] != now[-1]:
+        if opened[-1] != now[-1]:
             self._note(f"The weights changed before the first step, in a callback's set_model say. {CHANGED}")
-        if opened is not None and now is not None and self._trained(now[0].changed_from(opened[0])):
-            self._note(f"Weights of another model, which the steps read, changed before the first one. {CHANGED}")
+        self._trained(now[0], opened[0], "Something before the first step, a callback's set_model say,")
 
     def look(self, anew: bool = False) -> None:
         """Hooks may have been set by what is no hook. `anew`: a step, as it is traced, shows that it reads more."""

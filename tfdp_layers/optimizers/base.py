@@ -7,6 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.certificates.ordinary import accept_restored, stepping_privately
 from tfdp_layers.noise import (
     Allocation,
     Correlated,
@@ -126,7 +127,8 @@ class PrivateOptimizer(Wrapper, keras.optimizers.Optimizer):
                 " it. Compile each model with an optimizer of its own."
             )
         try:
-            yield
+            with stepping_privately(self):
+                yield
         finally:
             self._limit.used.release()
 
@@ -281,6 +283,12 @@ class PrivateOptimizer(Wrapper, keras.optimizers.Optimizer):
             with tf.init_scope():
                 self.inner_optimizer.build(variables)
         super().build(variables)
+
+    def load_own_variables(self, store: Any) -> None:
+        """As in Keras, which leaves all as it was where the file has another number of them."""
+        super().load_own_variables(store)
+        if len(store.keys()) == len(self.variables):
+            accept_restored(self, loaded=True)
 
     @property
     def variables(self) -> list[Any]:
