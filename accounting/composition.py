@@ -76,11 +76,10 @@ def _smallest_epsilon(counts: Counts, relation: NeighboringRelation, delta: floa
 def _smallest_of_tests(counts: pure.Tests, delta: float) -> tuple[float, str]:
     proofs: _Proofs = {
         "basic composition": partial(pure.basic_epsilon, counts),
-        "zCDP": partial(convert_rdp, ZCDP_ORDERS, pure.renyi(counts, ZCDP_ORDERS), delta),
+        "zCDP": lambda: convert_rdp(ZCDP_ORDERS, pure.renyi(counts, ZCDP_ORDERS), delta),
         "PLD": partial(pure.pld_epsilon, counts, delta),
     }
-    with quiet():
-        return _smallest(proofs)
+    return _smallest(proofs)
 
 
 def _smallest(proofs: _Proofs) -> tuple[float, str]:
@@ -92,7 +91,8 @@ def _smallest(proofs: _Proofs) -> tuple[float, str]:
     ended: MemoryError | None = None
     for name, bound in proofs.items():
         try:
-            bounds[name] = bound()
+            with quiet():
+                bounds[name] = bound()
         except MemoryError as error:
             ended = error
     best = min(bounds, key=lambda name: bounds[name], default="")
@@ -105,7 +105,7 @@ def _analytic_epsilon(multiplier: float, delta: float) -> float:
     if not hasattr(dp_accounting, "get_epsilon_gaussian"):  # before 0.6; a hair above, by its discretisation
         one: Counts = ((GaussianDpEvent(multiplier), 1),)
         return pld_epsilon(one, NeighboringRelation.ADD_OR_REMOVE_ONE, delta)
-    with quiet(), contextlib.suppress(ValueError, RuntimeError):
+    with contextlib.suppress(ValueError, RuntimeError):
         epsilon = float(dp_accounting.get_epsilon_gaussian(multiplier, delta))
         return epsilon if epsilon >= 0 else math.inf
     return math.inf

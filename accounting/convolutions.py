@@ -77,7 +77,7 @@ def least_epsilon(composed: privacy_loss_distribution.PrivacyLossDistribution, d
         return math.inf
     upper, lower = dense._infinity_mass + np.cumsum(masses), np.cumsum(masses * np.exp(-losses))
     # Of losses so large that e^-loss is zero, the loss itself is above the solution.
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         found = np.where(lower > 0.0, np.log(np.maximum(upper - delta, 0.0) / lower), losses)
     found = np.where(upper > delta, found, -math.inf)
     reached = np.flatnonzero(found >= np.append(losses[1:], 0.0))

@@ -37,7 +37,7 @@ def gaussian_profile(epsilon: Any, multiplier: float) -> np.ndarray:
     a = 0.5 / multiplier - epsilon * multiplier
     b = a - 1.0 / multiplier
     # Far out both terms are nearly equal: there take the density out of them, and subtract what is of order one.
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         mills = special.erfcx(-a / math.sqrt(2.0)) - special.erfcx(-b / math.sqrt(2.0))
         outside = 0.5 * np.exp(-0.5 * a**2) * mills
         inside = special.ndtr(a) - np.exp(epsilon + special.log_ndtr(b))

@@ -56,7 +56,7 @@ def owner_profiles(epsilon: Any, event: OwnerDpEvent) -> tuple[np.ndarray, np.nd
 def owner_profile(epsilon: Any, event: OwnerDpEvent, order: int) -> np.ndarray:
     """The first or the second of `owner_profiles`."""
     epsilon = np.asarray(epsilon, dtype=np.float64)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    with np.errstate(all="ignore"):
         return _without_records(epsilon, event) if order else _with_records(epsilon, event)
 
 

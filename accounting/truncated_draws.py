@@ -79,7 +79,7 @@ def _replaced(epsilon: Any, probability: float, multiplier: float) -> np.ndarray
         return np.maximum(-np.expm1(np.minimum(epsilon, 0.0)), 0.0)
     # In logarithms: w = (b + sqrt(b^2 + 4 c^2 e^epsilon)) / (2 c) with b = (1 - q) (e^epsilon - 1).
     log_c = math.log(probability) - half
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         log_b = (
             math.log1p(-probability) + size + np.log(-np.expm1(-size)) if probability < 1.0 else -np.inf + 0.0 * size
         )

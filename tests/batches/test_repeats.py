@@ -151,7 +151,7 @@ def test_parts_of_one_source_that_are_put_together_bring_a_word_unless_it_is_sai
     records = tfdp.records(OVERLAPS[name])
     with pytest.warns(UserWarning, match="Parts of one source") as caught:
         tfdp.PrivateBatches(records, sampling=tfdp.sampling.Poisson(5))
-    assert len(caught) == 1
+    assert sum("Parts of one source" in str(one.message) for one in caught) == 1
     if not records.moved:
         with warnings.catch_warnings():
             warnings.simplefilter("error")

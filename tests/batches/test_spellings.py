@@ -16,7 +16,7 @@ from tfdp_layers.batches.spellings import _WAYS, warn_of_spellings
 
 PEOPLE = np.arange(200) // 4
 X = np.random.default_rng(0).normal(size=(200, 3)).astype("float32")
-ENDS = ["", " ", "", "\t"]
+ENDS, HYPHENS = ["", " ", "", "\t"], "-\u2010\u2011\u2212"
 SEVERAL = {
     "blanks behind": ([f"p{one}{ENDS[row % 4]}" for row, one in enumerate(PEOPLE)], "blanks"),
     "blanks within": ([f"Ann{' ' * (1 + row % 2)}{one}" for row, one in enumerate(PEOPLE)], "blanks"),
@@ -34,6 +34,25 @@ SEVERAL = {
         "Unicode's forms of a character",
     ),
     "blanks and case": (["p1", "P1", "p1 ", *(f"q{one}" for one in range(197))], "blanks and upper and lower case"),
+    "byte order mark": ([f"{chr(0xFEFF) * (row % 2)}p{one}" for row, one in enumerate(PEOPLE)], "invisible characters"),
+    "soft hyphens": ([f"Ann{chr(0xAD) * (row % 2)}a {one}" for row, one in enumerate(PEOPLE)], "invisible characters"),
+    "hyphens": ([f"P{HYPHENS[row % 4]}{one}" for row, one in enumerate(PEOPLE)], "kinds of hyphens"),
+    "thousands": (
+        [f"{10**7 * one + 1234:{',' * (row % 2)}}" for row, one in enumerate(PEOPLE)],
+        "commas between thousands",
+    ),
+    "exponents": (
+        [f"{100_000 + one:.5e}" if row % 2 else str(100_000 + one) for row, one in enumerate(PEOPLE)],
+        "exponents of numbers",
+    ),
+    "exponents of a spreadsheet": (
+        [f"{(100_000 + one) / 1e5}E5" if row % 2 else f"{100_000 + one}.0" for row, one in enumerate(PEOPLE)],
+        "exponents of numbers and .0 at the end",
+    ),
+    "a form, and then case": (
+        ["\uff21", "a", *(f"q{one}" for one in range(198))],
+        "Unicode's forms of a character and upper and lower case",
+    ),
     "bytes": ([f"p{one}{' ' * (row % 2)}".encode() for row, one in enumerate(PEOPLE)], "blanks"),
 }
 DIFFERENT = {
@@ -43,6 +62,14 @@ DIFFERENT = {
     "floats alone": [f"{one}.0" for one in PEOPLE],
     "parts of one": [f"{one}.{row}" for one in range(10) for row in range(20)],
     "zeros behind": ["1", "10", "100", *(f"{one}0" for one in range(300, 497))],
+    "parts with commas": [f"{one},{row}" for one in range(10) for row in range(20)],
+    "households": [f"{one},{row}" for one in ("1", "12") for row in range(100, 200)],
+    "names with commas": [f"Berg, Ann {one}" for one in PEOPLE],
+    "thousands alone": [f"{10**7 * one:,}" for one in PEOPLE],
+    "short hexadecimal": [f"{one:x}" for one in range(1000)],
+    "capital hexadecimal": [f"{one:X}" for one in range(1000)],
+    "dates": [f"2020\u20131\u2013{one}" for one in PEOPLE],
+    "Persian names": [f"\u0645\u06cc\u200c{one}" for one in PEOPLE],
     "hexadecimal": [f"{one * 2654435761 % 2**64:016x}" for one in range(200)],
     "digests": [hashlib.blake2b(bytes([one]), digest_size=3).digest() for one in range(200)],
     "integers": PEOPLE.tolist(),
@@ -69,7 +96,7 @@ def test_one_person_written_in_several_ways_is_told_of_and_the_fix_writes_them_i
     assert found is not None
     assert found[3] == what
     assert int(found[1]) == len(set(ids))
-    fixed = eval(found[4], {"unicodedata": unicodedata, "ids": ids})
+    fixed = eval(found[4], {"re": re, "unicodedata": unicodedata, "ids": ids})
     assert len(set(fixed)) == int(found[2])
     assert said(fixed) == []
     assert not any(repr(one) in message for one in set(ids) if len(one) > 3)  # ids are private
@@ -135,11 +162,13 @@ def test_it_is_said_wherever_ids_are_given(name):
 
 @given(
     st.lists(
-        st.text(st.sampled_from("aAß\u00e9\u0301 \t\n\r\x1c\x85\xa0.0١7") | st.characters(), min_size=1), min_size=1
+        st.text(st.sampled_from("aAß\u00e9\u0301 \t\n\r\x1c\x85\xa0.0١7\u200b\u2010,e+") | st.characters(), min_size=1),
+        min_size=1,
     )
 )
 @settings(max_examples=60, deadline=None)
 @example([" ", "a b"])
+@example(["1,234\n", "1.5e5", "1e+05"])
 @example(["a\nb"])
 @example(["a\0 b"])
 def test_whether_any_is_written_so_is_asked_of_all_at_once(texts):

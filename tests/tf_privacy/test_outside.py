@@ -15,6 +15,7 @@ from helpers.tf_privacy_models import MEAN, PER_RECORD, X, Y, flat, kl, tk  # no
 DELTA = 1e-3
 CHANGED, BEFORE = "not those of the end of a training", "Before the first counted fit"
 FIT = {"x": X, "y": Y, "batch_size": 100, "verbose": 0}
+PUBLIC = {"validation_data": (X[:50] + 1, Y[:50])}
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +51,8 @@ def ordinary(model):
     with tf.GradientTape() as tape:
         loss = MEAN(Y, model(X))
     gradients = tape.gradient(loss, model.trainable_variables)
-    tk.optimizers.SGD(0.1).apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    rate = np.random.default_rng().uniform(0.1, 0.2)  # what it leaves is no other test's, which begins with this model
+    tk.optimizers.SGD(rate).apply_gradients(zip(gradients, model.trainable_variables, strict=True))
 
 
 def notes(model):
@@ -101,6 +103,34 @@ def test_weights_that_something_else_trained_bring_a_note(change, begun):
         model.fit(**FIT)
 
 
+def solve(model):
+    model.layers[0].set_weights([np.ones((6, 3)), np.zeros(3)])
+
+
+HOOKS = ["on_train_begin", "on_epoch_begin", "on_train_batch_begin", "on_train_batch_end", "on_epoch_end"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "change"), [*((hook, ordinary) for hook in [*HOOKS, "on_train_end"]), ("on_epoch_end", solve)]
+)
+def test_weights_that_a_callback_trains_in_a_counted_fit_bring_a_note(hook, change):
+    model, left = counted(), [1]
+
+    def once(*_):
+        if left:
+            change(model)
+            left.pop()
+
+    callback = tk.callbacks.LambdaCallback() if hook == "on_train_end" else tk.callbacks.Callback()
+    setattr(callback, hook, once)
+    model.fit(**FIT, callbacks=[callback])
+    for _ in range(2):
+        void, (note,) = notes(model)
+        assert not void
+        assert "While fit ran" in note
+        model.fit(**FIT)
+
+
 @pytest.mark.parametrize("xla", [None, False, True])
 def test_train_step_is_for_the_counted_step_alone(xla):
     model = counted()
@@ -129,10 +159,7 @@ def pretrained(model, folder):
 
 def looked_at(model, folder):
     model.evaluate(X, Y, verbose=0)
-    with tf.GradientTape() as tape:  # which inputs matter
-        tape.watch(inputs := tf.constant(X))
-        loss = model(inputs)
-    tape.gradient(loss, inputs)
+    looked_at_inputs(model)
     model.set_weights([np.ones((6, 3)), np.ones(3)])
     model.fit(**FIT)
 
@@ -200,6 +227,44 @@ def interrupted(model, folder):
     model.fit(**FIT)
 
 
+def looked_on(model, folder):
+    """Callbacks of one's own, of which each leaves what was released, public, or what it took for a while."""
+    first, kept = model.get_weights(), []
+
+    def looks(batch, logs):
+        looked_at_inputs(model)
+        kept.append(model.layers[0].get_weights())
+
+    def averaged(epoch, logs):
+        now = model.layers[0].get_weights()
+        model.layers[0].set_weights([np.mean(one, axis=0) for one in zip(*kept, strict=True)])
+        model.evaluate(X + 1, Y, verbose=0)
+        model.layers[0].set_weights(now)
+
+    back = tk.callbacks.LambdaCallback(on_train_end=lambda logs: model.layers[0].set_weights(kept[0]))
+    own = tk.callbacks.LambdaCallback(on_train_batch_end=looks, on_epoch_end=averaged)
+    begin = tk.callbacks.LambdaCallback(on_train_begin=lambda logs: model.set_weights(first))
+    for _ in range(2):
+        model.fit(**FIT, epochs=2, callbacks=[begin, own, back, tk.callbacks.EarlyStopping("val_loss")], **PUBLIC)
+
+
+def looked_at_inputs(model):
+    with tf.GradientTape() as tape:
+        tape.watch(inputs := tf.constant(X))
+        loss = model(inputs)
+    tape.gradient(loss, inputs)
+
+
+def averaging(model, folder):
+    """An optimizer that ends with the moving averages of the weights."""
+    dense = [tk.Input((6,)), kl.Dense(3)]
+    averaged = tfp.DPSequential(l2_norm_clip=0.5, noise_multiplier=1.5, layers=dense)
+    tfdp.tf_privacy.with_ledger(averaged).compile(tk.optimizers.Adam(0.1, use_ema=True), MEAN)
+    for _ in range(2):
+        averaged.fit(**FIT, callbacks=[tk.callbacks.LambdaCallback(on_epoch_end=lambda *_: None)])
+        assert notes(averaged) == ([], [])
+
+
 def begun_anew(model, folder):
     first = model.get_weights()
     for _ in range(2):  # as in a cross-validation
@@ -217,7 +282,7 @@ def shared_optimizer(model, folder):
 
 
 ORDINARY = [pretrained, looked_at, restored, restored_from_the_middle, resumed, loaded, best]
-ORDINARY += [interrupted, begun_anew, shared_optimizer]
+ORDINARY += [interrupted, looked_on, averaging, begun_anew, shared_optimizer]
 
 
 @pytest.mark.parametrize("program", ORDINARY)

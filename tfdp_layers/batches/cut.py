@@ -4,20 +4,41 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.batches.overlaps import may_overlap, warn_of_overlaps
+from tfdp_layers.batches.pieces import elements_of
 from tfdp_layers.batches.repeats import repeats
 from tfdp_layers.batches.steps import below, graphs_of, kind, number, steps
 from tfdp_layers.caller import warn
+from tfdp_layers.proof.called import graph_named
+from tfdp_layers.proof.outside import called_by
+from tfdp_layers.proof.values import UnknownError
 from tfdp_layers.sampling import Sampling
 
 __all__ = ["warn_of_cut"]
 
-_BATCHES = ("Batch", "ParallelBatch", "PaddedBatch")
-_AROUND = ("Map", "ParallelMap", "Prefetch", "Cache", "Options", "Shuffle", "Repeat", "AssertCardinality")
-_PLAIN = (*_AROUND, "Zip", "TensorSlice", "Range", "TFRecord", "TextLine", "FixedLengthRecord", "Take", "Skip", "Shard")
-"""Steps that draw nothing: each pass over them gives each record once."""
+_BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
+_MAPS, _FILTERS = ("Map", "ParallelMap"), ("Filter", "ParallelFilter")
+_AROUND = (
+    *_MAPS,
+    *("Prefetch", "Cache", "Options", "Shuffle", "Repeat", "AssertCardinality", "CopyToDevice", "DatasetV1Adapter"),
+    *("DenseToRagged", "ParseExample", "Restructured"),
+)
+_READERS = ("TFRecord", "TextLine", "FixedLengthRecord", "Csv", "CSV", "Sql", "LMDB", "Load", "MatchingFiles")
+_CUTS = ("Take", "Skip", "Shard")
+_PLAIN = (
+    *(*_AROUND, *_READERS, *_CUTS, *_BATCHES),
+    *("Tensor", "TensorSlice", "Range", "Counter", "Zip", "Concatenate", "Window", "Unbatch", "Snapshot", "Unique"),
+    "IgnoreErrors",
+)
+"""Steps that draw nothing: each pass over them gives each record at most once."""
+_FLAT = ("FlatMap", "Interleave", "ParallelInterleave")
+_SHUFFLES = ("Shuffle", "PartitionedCall", "StatefulPartitionedCall")
+"""Steps in a function that shuffle, or may: a function that it calls."""
+_STATES = ("SeedGenerator", "MemoryCache", "Assert", "PartitionedCall", "If", "While", "Case")
+"""Ends of the types of operations that keep a state, and draw nothing but the order of a shuffle."""
 _BY_TURNS = "DirectedInterleave"
 _OF_PASSES = ("partition", "cyclic")
 
@@ -33,7 +54,9 @@ def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> 
     - epochs, and the pipeline repeats its records, in whichever way `repeats` sees it, or may (`overlaps`); not where
       an epoch takes the first round alone;
     - `.batch` cuts passes over records from arrays and files, shuffled or not, or what is taken by turns from several
-      such, into batches; not where functions, generators, flat maps or filters make these, which may draw;
+      such, into batches; flat maps and interleaves that only open files, or take windows and rows apart, are such
+      passes, and so are filters without random numbers; not where generators, random numbers, or data sets that a
+      function holds decide, which may draw;
     - other draws, and `.cache` replays the batches in each pass.
 
     Nothing is said of batches of all records, which all draws of so many are.
@@ -49,7 +72,7 @@ def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> 
     if of_passes and may_overlap(dataset):
         warn_of_overlaps(True, "record")
         return
-    size = _cut_to(dataset)
+    size = _cut_to(dataset, examples)
     if size is not None and size != sampling.batch_size and of_passes:
         warn(
             f"This pipeline is declared as {sampling}, and its batches are of .batch({size}): what is stated is"
@@ -84,17 +107,85 @@ def _warn_of_no_draw(sampling: Sampling, size: int, by_turns: bool) -> None:
     )
 
 
-def _cut_to(dataset: tf.data.Dataset) -> int | None:
+def _cut_to(dataset: tf.data.Dataset, examples: int) -> int | None:
     """The size of the batches into which `.batch` cuts passes over records; None where that is not seen."""
     step: Any = dataset
+    changed = False
     while kind(step) in _AROUND:
+        changed |= kind(step) in _MAPS and _draws(step)
         step = below(step)[0]
-    size = number(step, "_batch_size") if kind(step) in _BATCHES else None
-    return (
-        None
-        if size is None or not all(kind(one) in (*_PLAIN, _BY_TURNS) for one in steps(below(step)[0]))
-        else int(size)
-    )
+    size = _size(step)
+    if size is None or (changed and size >= examples):  # what draws rows of all records is a function behind them
+        return None
+    each_round = any(kind(one) == "Repeat" and _takes(below(one)[0], size) for one in steps(step))
+    return size if not each_round and all(map(_gives_passes, steps(step))) else None
+
+
+def _size(step: Any) -> int | None:
+    """The size of the batches that a step makes of elements; None of what makes none, or of several sizes."""
+    if kind(step) in _FLAT:
+        size = elements_of(step)
+        return None if size == 1 else size
+    known = number(step, "_batch_sizes" if kind(step) == "Rebatch" else "_batch_size")
+    sizes = set(np.ravel(known).tolist()) if kind(step) in _BATCHES and known is not None else set()
+    return int(sizes.pop()) if len(sizes) == 1 else None
+
+
+def _takes(source: Any, size: int) -> bool:
+    """Whether it takes so many elements of a shuffle: afresh, in each round."""
+    takes = (one for one in steps(source) if kind(one) == "Take" and number(one, "_count") == size)
+    return any(kind(one) == "Shuffle" for take in takes for one in steps(take))
+
+
+def _gives_passes(step: Any) -> bool:
+    """Whether it gives each of its elements at most once, and chance has no say in which."""
+    what = kind(step)
+    if what in _MAPS:
+        return not (_is_batched(step) and _draws(step))
+    if what in _FILTERS:
+        return all(map(_only_reads, graphs_of(step)))
+    if what in _FLAT:
+        graphs = graphs_of(step)
+        held = any(inner.dtype == tf.variant for graph in graphs for _, inner in graph.captures)
+        return not held and bool(graphs) and all(_only_reads(one, _is_batched(step)) for one in graphs)
+    counts = what == "Variant" and step.element_spec == tf.TensorSpec((), tf.int64)  # of .enumerate
+    return bool(counts) or what in (*_PLAIN, _BY_TURNS)
+
+
+def _is_batched(step: Any) -> bool:
+    return any(kind(one) in (*_BATCHES, "Window") for one in steps(step))
+
+
+def _only_reads(graph: Any, batched: bool = False) -> bool:
+    """Whether a function opens files, or data sets of what it is given, and nothing in it draws or takes by chance.
+
+    Args:
+        batched: whether its arguments may hold several records: then a map may draw some of them.
+    """
+    for operation in graph.get_operations():
+        what = kind(operation)
+        if "Dataset" in operation.type:
+            chosen = what in _CUTS and any(kind(one) in _SHUFFLES for one in steps(operation))
+            if chosen or what not in (*_PLAIN, *_FILTERS, *_FLAT):
+                return False
+            if what in _MAPS and not batched and not _is_batched(operation):
+                continue  # changes each record by itself, as it likes
+        elif _is_chance(operation):
+            return False
+        try:
+            if not all(_only_reads(graph_named(graph, name), batched) for name in called_by(operation)):
+                return False
+        except UnknownError:
+            return False
+    return True
+
+
+def _is_chance(operation: Any) -> bool:
+    """Whether an operation gives random numbers, also of a known seed, or may: Python code."""
+    if operation.op_def is None or "Random" in operation.type:
+        return True
+    of_state = operation.op_def.is_stateful or operation.type.startswith("Stateless")
+    return bool(of_state and not operation.type.endswith(_STATES))
 
 
 def _is_first_round(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> bool:

@@ -59,7 +59,8 @@ def below(step: Any) -> list[Any]:
     if isinstance(step, tf.Operation):
         return [one.op for one in step.inputs if one.dtype == tf.variant]
     if isinstance(step, tf.data.Dataset):
-        inner = getattr(step, "_impl", None)  # of TFRecordDataset, which reads files by an interleave of its own
+        # Of TFRecordDataset, which reads files by an interleave of its own, and of what TensorFlow 1 wraps.
+        inner = getattr(step, "_dataset" if kind(step) == "DatasetV1Adapter" else "_impl", None)
         return (
             [inner]
             if isinstance(inner, tf.data.Dataset)

@@ -18,7 +18,7 @@ from tfdp_layers.proof.reads import holds_numbers, numbers_caught
 from tfdp_layers.proof.untaken import FAKE, reads_untaken
 from tfdp_layers.proof.values import UnknownError
 
-__all__ = ["PYTHON", "called_by", "nodes_of", "numbers_held", "outside", "refuse_outside"]
+__all__ = ["PYTHON", "called_by", "nodes_of", "numbers_held", "outside", "refuse_debugging", "refuse_outside"]
 
 PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 """Operations that run Python code in a graph."""
@@ -39,6 +39,9 @@ _LOOKUPS = frozenset({"LookupTableExportV2", "LookupTableFindV2", "LookupTableSi
 
 _HARMLESS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"})
 """Messages, which are assumed not to be observed, and checks of the values at hand."""
+
+_DEBUGGING = ("DebugIdentity", "DebugNumericSummary", "DebugNanCount")
+"""At the start of the types of operations that TensorFlow's own debugging puts behind all others."""
 
 _RANDOM = frozenset(
     {
@@ -84,12 +87,25 @@ def refuse_outside(operations: Iterable[Any], who: str) -> None:
         who: what they are part of, to name it.
     """
     kind = outside(operations)
+    refuse_debugging(kind)
     if kind is not None:
         raise ValueError(
             f"{who} runs Python code (tf.py_function or tf.numpy_function), or takes or keeps numbers outside of"
             f" variables, or may (operation {kind}), in every step: whether numbers of the records without noise, as"
             " metrics hold them, go that way into the released weights cannot be seen. Write it in TensorFlow"
             " operations on variables; what needs Python can be computed from the trained model after fit."
+        )
+
+
+def refuse_debugging(kind: str | None) -> None:
+    """Raises ValueError where what `outside` found is TensorFlow's own debugging."""
+    if kind is not None and kind.startswith(_DEBUGGING):
+        raise ValueError(
+            f"TensorFlow's debugging is switched on for the whole program (operation {kind}). It looks at every number"
+            " of a step, also at those of records that carry no noise, and writes them to files, or ends the training"
+            " by what it sees. Switch it off before fit: tf.debugging.disable_check_numerics(), or"
+            " tf.debugging.experimental.disable_dump_debug_info(). To look for NaN with it, train the same model on"
+            " public or made-up data by Keras, without make_private."
         )
 
 
@@ -131,8 +147,13 @@ def numbers_held(graph: Any, operations: Iterable[Any] | None = None) -> list[np
     """The real numbers that a graph holds by itself: constants, also of functions that it calls, and what it caught.
 
     Args:
-        operations: those of the graph whose constants are asked for; all of them if left out.
+        operations: those of the graph whose constants are asked for; all of them if left out, or where one calls a
+            function whose graph is not to be had.
     """
     asked = _with_called(graph.get_operations() if operations is None else operations)
-    constants = (one.get_attr("value") for one in asked if one.type == "Const" and holds_numbers(one.outputs[0].dtype))
-    return [*map(tf.make_ndarray, constants), *numbers_caught(graph)]
+    try:
+        held = [one.get_attr("value") for one in asked if one.type == "Const" and holds_numbers(one.outputs[0].dtype)]
+    except UnknownError:  # a function of TensorFlow 1, say, of which there is no graph, but what is written into files
+        written = (node.attr for node in nodes_of(graph) if node.op == "Const")
+        held = [one["value"].tensor for one in written if holds_numbers(tf.dtypes.as_dtype(one["dtype"].type))]
+    return [*map(tf.make_ndarray, held), *numbers_caught(graph)]

@@ -13,6 +13,7 @@ from tfdp_layers.proof.called import graph_named
 from tfdp_layers.proof.functional import is_functional
 from tfdp_layers.proof.proving import outermost, resource_key
 from tfdp_layers.proof.rules import types
+from tfdp_layers.proof.values import UnknownError
 
 __all__ = ["same_computation"]
 
@@ -58,7 +59,7 @@ def same_computation(fixed: Any, free: Any, outputs: Callable[[Any], Sequence[An
         second = _Terms(terms, copy, free, _inputs(terms, free, tensors))
         one, other = first.of(outputs(fixed)), second.of([tensors[tensor.name] for tensor in outputs(free)])
         return one == other and first.stateful == second.stateful
-    except _DifferentError:
+    except (_DifferentError, UnknownError):  # also a function that is not to be had
         return False
 
 

@@ -187,14 +187,21 @@ def written_handles(graph: Any) -> set[str]:
 
 
 def handles_written_by(operations: Iterable[Any]) -> Iterator[Any]:
-    """The handles that operations of one graph write to, or may; and the functions that they call."""
+    """The handles that operations of one graph write to, or may; and the functions that they call.
+
+    One that is not to be had may write to all that it is given.
+    """
     for operation in operations:
         if operation.type not in READS and operation.type not in CALLED_BY:
             for tensor in operation.inputs:
                 if tensor.dtype == tf.resource:
                     yield from sources(tensor)
         for name in functions_of(operation):
-            inner = graph_named(operation.graph, name)
+            try:
+                inner = graph_named(operation.graph, name)
+            except UnknownError:
+                yield from (one for t in operation.inputs if t.dtype == tf.resource for one in sources(t))
+                continue
             tensors = list(operation.inputs)[len(operation.inputs) - len(inner.inputs) :]
             own = written_handles(inner)
             for one, outer in zip(inner.inputs, tensors, strict=True):

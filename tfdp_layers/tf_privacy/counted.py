@@ -15,7 +15,7 @@ from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.accounting.footprint import Footprint
 from tfdp_layers.accounting.repeats import warn_of_repeated
 from tfdp_layers.accounting.sightings import keep, sight, warn_of_others
-from tfdp_layers.callbacks.steering import logs_first
+from tfdp_layers.callbacks.steering import flatten_callbacks, is_unknown, logs_first
 from tfdp_layers.callbacks.turns import OwnStep, Turns
 from tfdp_layers.tf_privacy.fitting import Data, data_of, refuse_unsound_fit, warn_of_validation
 from tfdp_layers.tf_privacy.forward import refuse_leaks, refuse_shared_weights
@@ -125,7 +125,7 @@ class Counted:
             raise RuntimeError("fit is running already on this model. Wait for it to end.")
         refuse_unsound_fit(self, arguments)
         refuse_other_ledgers(self)
-        self._tfdp_outside.begins(self)
+        self._tfdp_outside.begins(self, any(map(is_unknown, flatten_callbacks(arguments.get("callbacks")))))
         mechanism, data = mechanism_of(self), data_of(arguments)
         self._refuse_traced_otherwise(mechanism)
         data.refuse_microbatches(mechanism)
@@ -178,7 +178,8 @@ class Counted:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As in Keras."""
-        if self._tfdp_run is None and record.could_possibly_record():  # a model around it, or a loop, may train it
+        making = getattr(self._tfdp_run, "making", False)
+        if not making and record.could_possibly_record():  # a model around it, or a loop, may train it
             self._tfdp_outside.trained = True
         return super().__call__(*args, **kwargs)  # type: ignore[misc]
 

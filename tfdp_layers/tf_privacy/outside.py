@@ -25,6 +25,11 @@ _BEFORE = (
     " loop. What it took from records is not in this statement; if those were public, nothing is lost."
 )
 
+_WHILE = (
+    "While fit ran, something else than its counted steps changed the weights, such as another optimizer in a callback."
+    " What it took from records is not in this statement."
+)
+
 _KNOWN = "_tfdp_steps"
 """Of an optimizer: how many of its steps are known, counted by whichever model, or there before it came to one."""
 
@@ -35,15 +40,17 @@ class Outside:
     What may be loaded without a note: whatever `load_weights` reads, weights that a training ended with, had at the end
     of an epoch or gave by `get_weights`, those that the model began with; and before the first counted `fit` anything,
     by whichever call, unless the model was called meanwhile where gradients are taken. Not seen is, before that `fit`,
-    what trains the model's layers without a call of it, and an optimizer with which it is not compiled then.
+    what trains the model's layers without a call of it, and an optimizer with which it is not compiled then. While a
+    `fit` runs, hooks of callbacks that are not Keras' own are watched, from step to step; other code is not, such as a
+    generator of validation data.
 
     Attributes:
-        trained: whether the model was called, outside of a counted `fit`, where gradients are taken.
+        trained: whether the model was called, but for the counted steps, where gradients are taken.
     """
 
     def __init__(self, model: Any, ledger: Ledger) -> None:
         self._account = Account(ledger)
-        self._fitted = self.trained = False
+        self._fitted = self.trained = self._hooked = False
         leave(one for one in _weights(model) if not are_watched([one]))
         leave_elsewhere(_weights(model))
         self.see(model)
@@ -76,13 +83,14 @@ class Outside:
         """What statements say now of what was not counted.
 
         Args:
-            counted: steps that the running `fit` made, while the weights are its own; None outside of one.
+            counted: steps that the running `fit` made; None outside of one.
         """
+        running = counted is not None
         found = list(self._account.remarks)
         if self._uncounted(model, counted or 0):
             found.append(UNCOUNTED)
-        elif counted is None and (self._fitted or self.trained) and are_changed(_weights(model)):
-            found.append(CHANGED_ELSEWHERE if self._fitted else _BEFORE)
+        elif (self._hooked or not running) and (self._fitted or self.trained or counted) and self._moved(model):
+            found.append(_WHILE if running else CHANGED_ELSEWHERE if self._fitted else _BEFORE)
         return list(dict.fromkeys(found))
 
     def keep(self, model: Any, counted: int | None = None) -> None:
@@ -91,8 +99,12 @@ class Outside:
             with contextlib.suppress(LedgerError):  # a file that cannot be written: the next that is brings it
                 self._account.remark(one)
 
-    def begins(self, model: Any) -> None:
-        """A counted `fit` is about to begin. Raises ValueError where the optimizer made steps that nothing counted."""
+    def begins(self, model: Any, hooked: bool) -> None:
+        """A counted `fit` is about to begin. Raises ValueError where the optimizer made steps that nothing counted.
+
+        Args:
+            hooked: whether code that this library does not know runs between its steps, in hooks of callbacks.
+        """
         self.keep(model)
         if UNCOUNTED in self._account.remarks:
             raise ValueError(
@@ -100,13 +112,29 @@ class Outside:
             )
         self.see(model)
         leave_elsewhere(_weights(model))
+        self._hooked = hooked
+
+    def steps(self, model: Any, made: int) -> None:
+        """A counted step is about to be made, after so many."""
+        if self._hooked and self._moved(model):
+            self.keep(model, made)
+
+    def stepped(self, model: Any) -> None:
+        """A counted step was made: its weights, and their moving averages, are what it released."""
+        if self._hooked:
+            self.loaded(model)
+            leave_elsewhere(getattr(model.optimizer, "_model_variables_moving_average", None) or ())
 
     def ends(self, model: Any, counted: int) -> None:
         """A counted `fit` ended, if by an error, after so many steps."""
         self.keep(model, counted)
         self.see(model)
-        self._fitted = True
+        self._fitted, self._hooked = True, False
         self.loaded(model)
+
+    def _moved(self, model: Any) -> bool:
+        """Whether the weights are none that were left anywhere."""
+        return are_changed(_weights(model))
 
     def _uncounted(self, model: Any, counted: int) -> bool:
         """Whether the optimizer made more steps than are known. A restored checkpoint may bring some, too."""

@@ -47,7 +47,26 @@ class CountedStep:
     model: Any
 
     def __call__(self, iterator: Any) -> Any:
-        run, ledger = self.model._require_run(), self.model.ledger
+        run, ledger, outside = self.model._require_run(), self.model.ledger, self.model._tfdp_outside
+        self._refuse_changed(run)
+        check_ledger(ledger)  # a callback may have put a method on it
+        last = ledger.exhausted(run.token, 1)
+        if last is not None and run.made + 1 < run.planned:  # it affords this step and no other
+            self.model.stop_training = True
+            if last.token == run.token:  # the callback that brought it says so
+                run.outspent, run.limit = True, run.made + 1
+        outside.steps(self.model, run.made)
+        ledger.reserve(run.token, 1)
+        run.made += 1
+        run.making = True
+        try:
+            return self.step(iterator)
+        finally:
+            run.making = False
+            outside.stepped(self.model)
+
+    def _refuse_changed(self, run: Run) -> None:
+        """Raises RuntimeError unless `fit` calls it, with what the ledger states; BudgetExhausted past its limit."""
         refuse_fork(run.process, "A training goes on, with its draws and noise,", "Call fit in the other process.")
         begun, run.begun = run.begun, False
         if not begun:
@@ -66,19 +85,6 @@ class CountedStep:
             )
         if self.model.releases_left() == 0:
             raise BudgetExhausted("The budget affords no further step, and a callback went on. Nothing was released.")
-        check_ledger(ledger)  # a callback may have put a method on it
-        last = ledger.exhausted(run.token, 1)
-        if last is not None and run.made + 1 < run.planned:  # it affords this step and no other
-            self.model.stop_training = True
-            if last.token == run.token:  # the callback that brought it says so
-                run.outspent, run.limit = True, run.made + 1
-        ledger.reserve(run.token, 1)
-        run.made += 1
-        run.making = True
-        try:
-            return self.step(iterator)
-        finally:
-            run.making = False
 
 
 def has_global_seed() -> bool:

@@ -1,0 +1,156 @@
+"""Pipelines that `.batch` is seen to cut from passes over their records are told from those that may draw."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfdp_layers import declare_sampling
+from tfdp_layers.batches.cut import warn_of_cut
+from tfdp_layers.sampling import FixedSize, Partition, Poisson
+
+Data, More = tf.data.Dataset, tf.data.experimental
+SIZE, RECORDS = 8, 40
+FILES = [str(Path(__file__))]
+X = np.arange(80, dtype=np.float32).reshape(RECORDS, 2)
+ALL, NAMES = Data.from_tensor_slices((X, X[:, 0])), Data.from_tensor_slices(FILES)
+LINES, RECORDS_OF = tf.data.TextLineDataset, tf.data.TFRecordDataset
+
+READERS: dict[str, Callable[[], Data]] = {
+    "TFRecordDataset": lambda: RECORDS_OF(FILES),
+    "TextLineDataset": lambda: LINES(FILES).skip(1),
+    "FixedLengthRecordDataset": lambda: tf.data.FixedLengthRecordDataset(FILES, 2),
+    "CsvDataset": lambda: More.CsvDataset(FILES, [tf.float32]),
+    "SqlDataset": lambda: More.SqlDataset("sqlite", "there", "select 1", (tf.int32,)),
+    "make_csv_dataset": lambda: More.make_csv_dataset(
+        FILES, 3, column_names=["x"], column_defaults=[0.0], header=False, num_epochs=1
+    ).unbatch(),
+    "make_batched_features_dataset": lambda: More.make_batched_features_dataset(
+        FILES, 3, {"x": tf.io.FixedLenFeature([], tf.float32)}, num_epochs=1
+    ).unbatch(),
+}
+
+
+def rows_of_each(x: Any, y: Any) -> Data:
+    return Data.from_tensor_slices((x, y))
+
+
+def draws(x: Any, y: Any) -> Any:
+    drawn = tf.random.shuffle(tf.range(RECORDS))[:SIZE]
+    return tf.gather(x, drawn), tf.gather(y, drawn)
+
+
+def turned(x: Any, y: Any) -> Any:
+    return x + tf.random.normal(()), y
+
+
+def seeded(i: Any) -> Data:
+    return Data.from_tensor_slices(tf.gather(X, tf.random.stateless_uniform([SIZE], [i, 0], 0, RECORDS, tf.int32)))
+
+
+def lines_of_part(name: Any) -> Data:
+    return LINES(name).filter(lambda _: tf.random.uniform(()) < 0.2)
+
+
+PASSES: dict[str, Callable[[], Data]] = {
+    **{name: lambda made=made: made().batch(SIZE) for name, made in READERS.items()},
+    "several files at once": lambda: RECORDS_OF(FILES, num_parallel_reads=2).shuffle(9).batch(SIZE),
+    "compressed": lambda: tf.data.FixedLengthRecordDataset(FILES, 2, compression_type="GZIP").batch(SIZE),
+    "batches of a reader": lambda: More.make_csv_dataset(
+        FILES, SIZE, column_names=["x"], column_defaults=[0.0], header=False, num_epochs=1
+    ),
+    "interleave": lambda: Data.list_files(FILES).interleave(RECORDS_OF, num_parallel_calls=2).batch(SIZE),
+    "a shard of the files": lambda: NAMES.shard(2, 0).interleave(RECORDS_OF).shuffle(9).batch(SIZE),
+    "flat_map": lambda: NAMES.flat_map(RECORDS_OF).map(tf.strings.length).batch(SIZE),
+    "a function that opens": lambda: NAMES.interleave(tf.function(lambda name: LINES(name).prefetch(2))).batch(SIZE),
+    "changed at random within": lambda: NAMES.flat_map(
+        lambda name: LINES(name).skip(1).shuffle(9).map(lambda _: turned(0.0, 1.0))
+    ).batch(SIZE),
+    "batches of each file": lambda: NAMES.interleave(lambda name: LINES(name).batch(SIZE)),
+    "a file in each round": lambda: Data.range(9).flat_map(lambda _: LINES(FILES).shuffle(99)).batch(SIZE),
+    "windows": lambda: ALL.window(SIZE).flat_map(lambda *one: Data.zip(one)).batch(SIZE),
+    "batches of windows": lambda: ALL.window(SIZE).flat_map(lambda x, y: Data.zip((x.batch(SIZE), y.batch(SIZE)))),
+    "rebatch": lambda: ALL.batch(4).rebatch(SIZE),
+    "unbatch": lambda: ALL.batch(20).unbatch().batch(SIZE),
+    "rows of batches": lambda: ALL.batch(20).flat_map(rows_of_each).batch(SIZE),
+    "one of each": lambda: ALL.flat_map(lambda *one: Data.from_tensors(one)).batch(SIZE),
+    "ragged_batch": lambda: ALL.ragged_batch(SIZE),
+    "a filter by values": lambda: ALL.filter(lambda x, y: y > 0.0).batch(SIZE),
+    "numbered": lambda: ALL.enumerate().batch(SIZE),
+    "in two parts": lambda: ALL.take(20).concatenate(ALL.skip(20)).batch(SIZE),
+    "changed at random": lambda: ALL.map(turned).batch(SIZE).map(turned),
+    "of TensorFlow 1": lambda: tf.compat.v1.data.TFRecordDataset(FILES).batch(SIZE),
+}
+DRAWS: dict[str, Callable[[], Data]] = {
+    "a filter by chance": lambda: ALL.filter(lambda x, y: tf.random.uniform(()) < 0.2).batch(SIZE),
+    "a filter by chance within": lambda: NAMES.flat_map(lines_of_part).batch(SIZE),
+    "a filter by chance of a seed": lambda: (
+        ALL.enumerate().filter(lambda i, _: tf.random.stateless_uniform((), [i, 0]) < 0.2).batch(SIZE)
+    ),
+    "a filter by random numbers beside": lambda: (
+        Data.zip((ALL, Data.random(1))).filter(lambda _, r: r % 3 == 0).batch(8)
+    ),
+    "Python": lambda: Data.from_generator(lambda: iter([1]), output_signature=tf.TensorSpec((), tf.int32)).batch(SIZE),
+    "taken from a shuffle": lambda: ALL.shuffle(RECORDS).take(SIZE).repeat().batch(SIZE),
+    "taken from a shuffle within": lambda: (
+        Data.range(9).flat_map(lambda _: LINES(FILES).shuffle(RECORDS).take(SIZE)).batch(SIZE)
+    ),
+    "batches of a shuffle within": lambda: Data.range(9).flat_map(lambda _: LINES(FILES).shuffle(99).batch(8).take(1)),
+    "a shuffle of a function within": lambda: (
+        Data.range(9).flat_map(lambda _: tf.function(lambda: LINES(FILES).shuffle(RECORDS))().take(SIZE)).batch(SIZE)
+    ),
+    "a data set that a function holds": lambda: Data.range(9).flat_map(lambda _: ALL.shuffle(40).take(8)).batch(SIZE),
+    "rows of all records": lambda: ALL.repeat().batch(RECORDS).map(draws),
+    "rows of all records, apart": lambda: ALL.repeat().batch(RECORDS).map(draws).unbatch().batch(SIZE),
+    "rows of all records, within": lambda: (
+        ALL.repeat().batch(RECORDS).flat_map(lambda x, y: rows_of_each(*draws(x, y))).batch(SIZE)
+    ),
+    "by the seeds of steps": lambda: Data.range(9).flat_map(seeded).batch(SIZE),
+}
+
+
+def told(dataset: Data, sampling: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        warn_of_cut(dataset, sampling, RECORDS)
+    return [str(one.message) for one in caught if "is declared as" in str(one.message)]
+
+
+@pytest.mark.few(40)
+@pytest.mark.parametrize("name", PASSES)
+def test_passes_that_are_cut_into_batches_are_no_draws(name: str) -> None:
+    (message,) = told(PASSES[name](), Poisson(SIZE))
+    assert f".batch({SIZE}) cuts passes over its records" in message
+
+
+def test_every_reader_of_tensorflow_is_among_them() -> None:
+    names = {name for place in (tf.data, More) for name in dir(place)}
+    readers = {name for name in names if name.endswith("Dataset") or (name.startswith("make_") and "dataset" in name)}
+    assert readers - {"Dataset", "RandomDataset"} == set(READERS)
+
+
+@pytest.mark.few(40)
+@pytest.mark.parametrize("name", DRAWS)
+def test_what_may_draw_brings_no_warning(name: str) -> None:
+    assert told(DRAWS[name](), FixedSize(SIZE)) == []
+
+
+def test_saved_and_kept_records_are_passes(tmp_path: Path) -> None:
+    ALL.save(str(tmp_path / "saved"))
+    for records in (Data.load(str(tmp_path / "saved")), ALL.snapshot(str(tmp_path / "kept"))):
+        assert told(records.batch(SIZE), Poisson(SIZE))
+
+
+def test_batches_of_files_of_another_size_are_no_such_partition(tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("1.0\n" * RECORDS)
+    lines = LINES(str(tmp_path / "lines")).map(tf.strings.to_number).map(lambda one: ([one], one))
+    known = lines.apply(More.assert_cardinality(RECORDS)).batch(4)
+    with pytest.warns(UserWarning, match=r"\.batch\(4\): .*Declare Partition\(4\)"):
+        declare_sampling(known, Partition(SIZE), examples=80)
+    assert told(lines.batch(SIZE), Partition(SIZE)) == []
