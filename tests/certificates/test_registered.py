@@ -97,6 +97,7 @@ def test_layers_of_the_library_are_neither_tried_nor_noted():
     assert not any("on the word of whoever" in one for one in model.privacy_statement(1e-5).notes)
 
 
+@pytest.mark.slow
 @pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("build", "x", "y"),
@@ -128,6 +129,7 @@ def test_right_bounds_are_not_refused(build, x, y):
     tfdp.check_independence(model, x, y)
 
 
+@pytest.mark.slow
 def test_a_bound_may_rest_on_a_constraint_of_the_weights():
     squares = {"linear": lambda self, x: keras.ops.matmul(x, keras.ops.square(self.kernel))}
     kind, unit = of_own("Squares", times=2.0, **squares), keras.constraints.UnitNorm(axis=None)
@@ -137,6 +139,7 @@ def test_a_bound_may_rest_on_a_constraint_of_the_weights():
         tfdp.check_independence(model_of(kind(2, **free)))
 
 
+@pytest.mark.slow
 def test_a_try_leaves_the_model_as_it_was():
     model = model_of(Plain(4, **CLIPS), keras.layers.Dropout(0.5), Plain(2, **CLIPS))
     before = [np.array(v) for v in model.variables]

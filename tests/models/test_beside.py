@@ -117,6 +117,7 @@ def test_one_that_was_declared_public_or_took_no_step_is_not(way):
         assert notes(model) == []
 
 
+@pytest.mark.slow
 def test_a_loop_is_asked_as_fit_is():
     model = private(teacher_of(1))
 
@@ -149,6 +150,7 @@ def test_a_peer_that_is_trained_between_steps_is_noted_unless_it_is_declared_eac
         assert [("Each changed weights of another model" in one) for one in notes(model)] == [True] * (not declared)
 
 
+@pytest.mark.slow
 def test_variables_of_a_loop_that_an_ordinary_optimizer_steps_are_noted_and_a_weight_by_the_epoch_is_not():
     beside, sgd = keras.Variable(np.ones(3, "float32")), keras.optimizers.SGD(0.1)
 
@@ -259,6 +261,7 @@ def test_what_else_changed_a_private_teacher_is_said_of_its_reader(when):
     assert [found in one for one in notes(model)] == [True]
 
 
+@pytest.mark.slow
 def test_ordinary_steps_under_a_private_teacher_are_said_of_its_reader_when_their_optimizer_is_gone():
     teacher = teacher_of(1)
     holder, optimizer = tfdp.make_private(teacher), weakref.ref(teacher.optimizer)
@@ -270,6 +273,7 @@ def test_ordinary_steps_under_a_private_teacher_are_said_of_its_reader_when_thei
     assert ["steps of an ordinary optimizer" in one for one in notes(model)] == [True]
 
 
+@pytest.mark.slow
 def test_no_note_of_a_first_copy_nor_of_a_variable_of_ones_own_that_is_set_beside_it():
     target, beside = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)]), tf.Variable([1.0, 2.0, 3.0])
     model = private(target)
@@ -286,6 +290,7 @@ def test_no_note_of_a_first_copy_nor_of_a_variable_of_ones_own_that_is_set_besid
     assert notes(model) == []
 
 
+@pytest.mark.slow
 def test_what_an_optimizer_stepped_at_a_change_that_was_not_asked_of_is_noted_at_the_end():
     beside, sgd = keras.Variable(np.ones(3, "float32")), keras.optimizers.SGD(0.1)
     model = private(teacher_of(), "mse")
@@ -312,3 +317,51 @@ def test_a_teacher_that_changes_in_the_validation_is_noted(method):
     model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), Distilled(teacher))
     fit(model, epochs=2, validation_data=(X + 1, X + 1))
     assert ["The validation" in one for one in notes(model)] == [True] * (method is not None)
+
+
+def small():
+    """A model of two numbers and of one: neither is recognised by its values."""
+    return keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("how", ["beside a copied bias", "beside copies of now", "all are copies"])
+def test_small_weights_that_equal_nothing_of_the_model_are_noted_beside_copies(how):
+    target = teacher_of() if how == "beside copies of now" else small()
+    model = tfdp.make_private(keras.models.clone_model(target))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0), Distilled(target))
+
+    def change(epoch):
+        target.set_weights(model.get_weights())
+        if how != "all are copies":
+            small_one = target.weights[-1 if how == "beside copies of now" else 0]
+            small_one.assign(np.full(small_one.shape, 0.37))
+
+    x = X[:, : target.input_shape[-1]]
+    model.fit(x, x, batch_size=4, epochs=3, verbose=0, callbacks=[Each(change)])
+    assert ["Each changed weights of another model" in one for one in notes(model)] == [True] * (how[0] == "b")
+
+
+def test_no_note_of_a_target_that_is_set_to_weights_of_earlier_steps_biases_among_them():
+    target = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model = private(target)
+    kept = [model.get_weights()]
+
+    def set_back(epoch):
+        target.set_weights(kept[epoch // 2])
+        kept.append(model.get_weights())
+
+    fit(model, epochs=5, callbacks=[Each(set_back)])
+    assert notes(model) == []
+
+
+@pytest.mark.slow
+def test_what_is_said_of_a_teacher_between_two_trainings_is_true_in_its_own_statement_too():
+    teacher = trained(teacher_of())
+    model = private(teacher)
+    fit(model)
+    tune(teacher)
+    fit(model)
+    for one in (model, teacher):
+        (said_of_it,) = (note for note in notes(one) if "another model" in note and "between two trainings," in note)
+        assert said_of_it.startswith("Steps that are counted here read weights beside those of their own model")

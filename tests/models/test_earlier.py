@@ -197,6 +197,7 @@ def test_steps_of_private_trainings_are_not_whoever_else_holds_their_optimizer(t
         tfdp.public(again)
 
 
+@pytest.mark.slow
 def test_a_count_that_was_set_before_any_weights_were_known_or_came_by_a_checkpoint_is_of_no_step(tmp_path):
     inner = keras.optimizers.SGD(0.1)
     inner.iterations.assign(100)

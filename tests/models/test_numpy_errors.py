@@ -32,6 +32,7 @@ def test_a_ledger_is_read(sampling: Any, more: Any) -> None:
         assert 0.0 < epsilon(ledger, 1e-5) < 100.0
 
 
+@pytest.mark.slow
 def test_a_model_is_trained() -> None:
     model = tfdp.make_private(keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)]))
     model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), loss="mse")

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from tfdp_layers.certificates.ordinary import undeclared
 
 X, Y = np.random.default_rng(0).normal(size=(8, 3)).astype("float32"), np.ones((8, 1), "float32")
 
@@ -187,3 +188,60 @@ def test_nobody_looks_for_optimizers_where_all_weights_are_what_a_training_left(
         model.layers[-1].bias.assign([3.0])
         fitted(model)
     assert len(looked) == first + 1
+
+
+def stepped(optimizer, base, steps=3):
+    for _ in range(steps):
+        optimizer.apply([0.1 * weight for weight in base.trainable_variables], base.trainable_variables)
+
+
+def through_a_file(optimizer):
+    store = {}
+    optimizer.save_own_variables(store)
+    optimizer.load_own_variables(store)
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_ordinary_steps_stay_that_where_the_optimizer_loads_what_it_saved(declared):
+    sgd, base = keras.optimizers.SGD(0.1), net()
+    stepped(sgd, base)
+    model = private(base, sgd)
+    if declared:
+        tfdp.public(base)
+    through_a_file(model.optimizer)
+    assert ["took 3 steps" in one for one in said(fitted, model)] == [True] * (not declared)
+    through_a_file(model.optimizer)
+    assert said(fitted, model) == []
+
+
+def test_a_living_loss_scaling_hides_no_steps_and_names_no_private_ones():
+    sgd, base = keras.optimizers.SGD(0.1), net()
+    scaling = keras.optimizers.LossScaleOptimizer(sgd)
+    stepped(sgd, base)
+    assert not scaling.built
+    assert "took 3 steps" in said(fitted, private(base, sgd))[0]
+    base = net()
+    scaling = keras.optimizers.LossScaleOptimizer(sgd := keras.optimizers.SGD(0.1))
+    scaling.build(base.trainable_variables)
+    model = private(base, sgd)
+    assert said(fitted, model) == []
+    model.layers[-1].bias.assign([3.0])
+    assert said(fitted, model) == said(fitted, private(base, "sgd")) == []
+    del scaling
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_steps_after_the_iterations_were_set_back_are_ordinary_and_private_ones_are_not(restored):
+    sgd, base = keras.optimizers.SGD(0.1), net()
+    model = private(base, sgd)
+    fitted(model)
+    kept = {}
+    model.optimizer.save_own_variables(kept)
+    sgd.iterations.assign(0)
+    assert undeclared(sgd) == 0
+    if restored:
+        model.optimizer.load_own_variables(kept)
+        assert undeclared(sgd) == 0
+    stepped(sgd, base, 1)
+    assert undeclared(sgd) == 1
+    assert "took 1 step " in said(fitted, model)[0]

@@ -11,6 +11,7 @@ from scipy import special
 from tfdp_layers.accounting import Epsilon, Ledger, Release, epsilon, exact_multiplier, privacy_profile
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import charge, check_ledger
+from tfdp_layers.accounting.choice import for_plans
 
 __all__ = ["Family", "GaussianCurve", "GaussianFamily", "Guarantee", "PointFamily", "Points", "ReleaseFamily"]
 
@@ -141,7 +142,7 @@ class ReleaseFamily(Family):
 
     def ledger(self, parameter: float) -> Ledger:
         """What the run would have released with its noise divided by the parameter."""
-        ledger = Ledger()
+        ledger = for_plans(Ledger())
         for release, steps in self.releases:
             groups = tuple(replace(g, stddev=g.stddev / parameter) for g in release.groups)
             charge(ledger, replace(release, groups=groups), steps)

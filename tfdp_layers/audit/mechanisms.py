@@ -8,6 +8,7 @@ import numpy as np
 
 from tfdp_layers.accounting import Ledger, epsilon
 from tfdp_layers.accounting.charging import charge
+from tfdp_layers.accounting.choice import for_plans
 from tfdp_layers.accounting.sightings import apart
 from tfdp_layers.audit.guarantees import of_ledger
 from tfdp_layers.audit.report import Audit
@@ -163,7 +164,7 @@ class Repeats(keras.callbacks.Callback):
 
     def claim(self, steps: int) -> Ledger:
         """What one run is claimed to release."""
-        ledger = Ledger()
+        ledger = for_plans(Ledger())
         charge(ledger, self._release, steps)
         return ledger
 

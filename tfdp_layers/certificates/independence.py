@@ -108,7 +108,8 @@ def examined(
             f"{of_flat_labels(model, y, report)}{of_places(report)}{of_casts(report)}"
         )
 
-    certain = EAGER if report.proved and model.run_eagerly else report
+    eager = report.proved and model.run_eagerly
+    certain = replace(EAGER, common=report.common) if eager else report
 
     def measured() -> Any:
         drawn = measure(model, function, x, y, groups, report.proved)
@@ -123,7 +124,7 @@ def examined(
     finite = True
     with values_told(model, certain, x, y), rows_told():
         finite = on_valid_integers(measured) is not None
-    return certain if finite or certain is EAGER else hardly_measured(certain)
+    return certain if finite or eager else hardly_measured(certain)
 
 
 @contextlib.contextmanager

@@ -13,10 +13,10 @@ from tfdp_layers.structure import held_by
 
 __all__ = [
     "Steps",
-    "accept_restored",
     "declare",
     "instances_of",
     "keep_steps",
+    "loading_own",
     "optimizers_on",
     "stepping_privately",
     "steps_kept",
@@ -53,31 +53,32 @@ def undeclared(optimizer: Any) -> int:
     if not isinstance(optimizer, keras.optimizers.Optimizer):
         return 0
     steps = _ordinary(optimizer)
-    return 0 if vars(optimizer).get(_DECLARED) == steps else steps
+    return 0 if _kept(optimizer).get(_DECLARED) == steps else steps
 
 
 def declare(optimizer: Any) -> None:
     """Declares the steps that an optimizer took so far. It is not saved, and one step more is not declared."""
-    vars(optimizer)[_DECLARED] = _ordinary(optimizer)
+    kept = _kept(optimizer)
+    kept[_DECLARED] = _ordinary(optimizer)
     steps_of(optimizer).declared = True
-    del vars(optimizer)[_STEPS]
+    del kept[_STEPS]
 
 
 def steps_of(optimizer: Any) -> Steps:
     """The steps that an optimizer took since it was declared what others were, to be kept by who uses its weights."""
-    found: Steps = vars(optimizer).setdefault(_STEPS, Steps())
+    found: Steps = _kept(optimizer).setdefault(_STEPS, Steps())
     return found
 
 
 def tell(optimizer: Any) -> None:
     """Notes that a warning named the steps that an optimizer took so far."""
-    vars(optimizer)[_TOLD] = _ordinary(optimizer)
+    _kept(optimizer)[_TOLD] = _ordinary(optimizer)
 
 
 def untold(optimizer: Any) -> bool:
     """Whether an optimizer took steps that were neither declared nor named by a warning."""
     steps = undeclared(optimizer)
-    return steps > 0 and vars(optimizer).get(_TOLD) != steps
+    return steps > 0 and _kept(optimizer).get(_TOLD) != steps
 
 
 def keep_steps(weights: Iterable[Any], steps: Iterable[Steps]) -> None:
@@ -99,30 +100,37 @@ def stepping_privately(private: Any) -> Iterator[None]:
     What it took before, alone, in a loop or a model of its own, stays ordinary: a step is private, not an optimizer.
     """
     inner = private.inner_optimizer
-    accept_restored(private)
+    _accept_restored(private)
     vars(inner)[_BEFORE] = before = _ordinary(inner)
     try:
         yield
     finally:
         vars(inner).pop(_BEFORE, None)
-        vars(inner)[_PRIVATE] = _steps(inner) - before
+        _leave_ordinary(inner, before)
         vars(private)[_SEEN] = _number(private.releases)
 
 
-def accept_restored(private: Any, loaded: bool = False) -> None:
-    """Counts as steps of private trainings what a checkpoint brought: it restores the count of releases, too.
-
-    Args:
-        loaded: says that a file just brought all that the optimizer keeps: none of its steps are of before.
-    """
+def _accept_restored(private: Any) -> None:
+    """Counts as steps of private trainings what a checkpoint brought: it restores the count of releases, too."""
     kept, made = vars(private.inner_optimizer), _number(private.releases)
-    if loaded:
-        for name in (_DECLARED, _TOLD, _STEPS):
-            kept.pop(name, None)
-        kept[_PRIVATE] = _steps(private.inner_optimizer)
-    else:
-        kept[_PRIVATE] = kept.get(_PRIVATE, 0) + made - vars(private).get(_SEEN, 0)
+    count = kept.get(_PRIVATE, 0) + made - vars(private).get(_SEEN, 0)
+    if count < 0:  # iterations were set back since the checkpoint was written
+        count = made
+    kept[_PRIVATE] = min(count, _steps(private.inner_optimizer))
     vars(private)[_SEEN] = made
+
+
+@contextlib.contextmanager
+def loading_own(private: Any) -> Iterator[None]:
+    """Inside, a file may bring all that a private optimizer keeps: what it brings are steps of private trainings.
+
+    What the optimizer took before, alone, stays ordinary: weights may hold it still.
+    """
+    _accept_restored(private)
+    before = _ordinary(private.inner_optimizer)
+    yield
+    _leave_ordinary(private.inner_optimizer, before)
+    vars(private)[_SEEN] = _number(private.releases)
 
 
 def optimizers_on(weights: Iterable[Any]) -> list[Any]:
@@ -135,11 +143,13 @@ def optimizers_on(weights: Iterable[Any]) -> list[Any]:
     every = instances_of(keras.optimizers.Optimizer)
     private = [one for one in every if hasattr(type(one), "release") and hasattr(one, "inner_optimizer")]
     for one in private:
-        accept_restored(one)
+        _accept_restored(one)
     known = {id(one) for one in private}
-    parts = {id(getattr(one, "inner_optimizer", None)) for one in every if id(one) not in known}  # of one of Keras
-    others = [one for one in every if id(one) not in known | parts]
-    return [one for one in others if any(map(wanted, getattr(one, "_trainable_variables", ()))) and undeclared(one)]
+    others = [one for one in every if id(one) not in known]
+    there = [one for one in others if any(map(wanted, getattr(one, "_trainable_variables", ())))]
+    found = [one for one in there if undeclared(one)]
+    outer = [(one.inner_optimizer, _ordinary(one)) for one in there if hasattr(one, "inner_optimizer")]
+    return [one for one in found if not any(part is one and took >= undeclared(one) for part, took in outer)]
 
 
 def instances_of(kind: type) -> list[Any]:
@@ -154,11 +164,37 @@ def instances_of(kind: type) -> list[Any]:
 
 
 def _ordinary(optimizer: Any) -> int:
-    """How many steps an optimizer took outside of private trainings; before it knows weights, it took none."""
-    kept = vars(optimizer)
+    """How many steps an optimizer took outside of private trainings; before it knows weights, it took none.
+
+    Where its iterations were set to less than private trainings took, all that follow are outside of these.
+    """
+    kept, steps = _kept(optimizer), _steps(optimizer)
     if _BEFORE in kept:
         return int(kept[_BEFORE])
-    return max(0, _steps(optimizer) - kept.get(_PRIVATE, 0)) if optimizer.built else 0
+    if not _counting(optimizer).built:
+        return 0
+    kept[_PRIVATE] = min(kept.get(_PRIVATE, 0), steps)
+    return steps - int(kept[_PRIVATE])
+
+
+def _leave_ordinary(optimizer: Any, before: int) -> None:
+    """Says that so many of the steps are ordinary, or all where there are fewer by now, declared and told as before."""
+    kept, steps = _kept(optimizer), _steps(optimizer)
+    left = min(before, steps)
+    for name in (_DECLARED, _TOLD):
+        if kept.pop(name, None) == before:
+            kept[name] = left
+    kept[_PRIVATE] = steps - left
+
+
+def _kept(optimizer: Any) -> dict[str, Any]:
+    """Where it is noted what an optimizer took."""
+    return vars(_counting(optimizer))
+
+
+def _counting(optimizer: Any) -> Any:
+    """Whose iterations those of an optimizer are: loss scaling counts none of its own."""
+    return optimizer.inner_optimizer if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) else optimizer
 
 
 def _steps(optimizer: Any) -> int:

@@ -20,8 +20,8 @@ from tfdp_layers.structure import held_by
 __all__ = ["CHANGED_BETWEEN", "Brought", "Left", "are_trained"]
 
 CHANGED_BETWEEN = (
-    "Weights of another model, which the steps read, were changed between two trainings, by something else than a"
-    f" private one. {CHANGED}"
+    "Steps that are counted here read weights beside those of their own model, and these were changed between two"
+    f" trainings, by something else than a private one. {CHANGED}"
 )
 """What statements say of a teacher, say, that was trained on between two trainings."""
 
@@ -74,21 +74,33 @@ def are_trained(changed: Iterable[Any], model: Any) -> bool:
 
 
 def _new_among(changed: Iterable[Any], model: Any) -> list[Any]:
-    """Those that hold no copies of what was released, of the model's own weights, or of what is public."""
+    """Those that hold no copies of what was released, of the model's own weights, or of what is public.
+
+    What is not recognised by its values may be of an earlier moment, too, where it came with what is of one.
+    """
     with unchanged():
         held = [(one, is_copy(one)) for one in changed if not is_left_anywhere(one)]
-        rest = [(one, found) for one, found in held if not found]
-        own = _own_values(model, [one for one, _ in rest]) if rest else set()
-        new = [(one, found) for one, found in rest if digest(one) not in own]
-    alone = len(new) == len(held)  # else what may be equal by chance came with the copies
-    return [one for one, found in new if alone or found is not None]
+        rest = [one for one, found in held if not found]
+        own = _own_values(model, rest) | _beginning(model) if rest else set()
+        new = {id(one) for one in rest if digest(one) not in own}
+        copies = [one for one, found in held if found is not None and id(one) not in new]
+        unsure = {id(one) for one, found in held if found is None and id(one) in new}
+        if unsure and {digest(one) for one in copies} - _own_values(model, copies):
+            new -= unsure
+    return [one for one, _ in held if id(one) in new]
 
 
 def _own_values(model: Any, like: Sequence[Any]) -> set[bytes]:
-    """By their digests, what those weights of a model hold that are like these, and what a training began with."""
-    run, shapes = model._privacy.run, {tuple(one.shape) for one in like}
+    """By their digests, what those weights of a model hold that are like these."""
+    shapes = {tuple(one.shape) for one in like}
     weights = [held_by(weight) for weight in model.weights]
-    return {digest(one) for one in weights if tuple(one.shape) in shapes} | (set() if run is None else run.began_with)
+    return {digest(one) for one in weights if tuple(one.shape) in shapes}
+
+
+def _beginning(model: Any) -> set[bytes]:
+    """By their digests, what a training that runs began with."""
+    run = model._privacy.run
+    return set() if run is None else run.began_with
 
 
 def _are_of_layers(new: list[Any]) -> bool:

@@ -22,6 +22,7 @@ from tfdp_layers.certificates.registered import notes_of_words
 from tfdp_layers.models.accounts import join_accounts, join_copies, released_by, remember_handed_out, remember_released
 from tfdp_layers.models.building import build_for, hidden_seeds, kept_by_pieces, seeds_beside, seeds_of, settings_of
 from tfdp_layers.models.calibrating import settle_noise
+from tfdp_layers.models.common_draws import refuse_common_draws
 from tfdp_layers.models.counting import refuse_changed
 from tfdp_layers.models.crossing import forget_metrics
 from tfdp_layers.models.earlier import warn_of_unseen
@@ -284,6 +285,7 @@ class Opening(BoundedSums, WeightFiles):
                 self._trace(run, spec)
         state.traced = traced
         assert state.independence is not None
+        refuse_common_draws(self, state.independence, run)
         return state.independence
 
     def _trace(self, run: Run, spec: tuple[Any, ...]) -> None:

@@ -20,6 +20,10 @@ on w alone (`check_independence` measures it), and its norm is at most S (`sensi
 - Random layers. Rows of one batch get independent masks of dropout on one device, so it does not matter which row a
   record lies in. Every replica starts from the same seed, and row 5 of one replica would share its mask with row 5 of
   another: a record more or less would change which records share one. So seeds are made different on each replica.
+  That is for random numbers drawn row by row. Of one number for all rows (a sign, `noise_shape=(1, n)`) each replica
+  would draw another, and c_i would depend on the slice of the record: it is refused (`models/common_draws.py`).
+- Variables that layers write. Each replica writes a copy of its own, equal on all before a step. One that they share
+  would hold on one replica what another wrote: it is refused (`proof/replicas.py`).
 - State. Optimizers move from released values alone, computed outside of the replicas: it is equal on all.
 
 So a step is the mechanism of one device, and is accounted as that. What is sent between replicas before the noise is as

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.certificates.ordinary import accept_restored, stepping_privately
+from tfdp_layers.certificates.ordinary import loading_own, stepping_privately
 from tfdp_layers.noise import (
     Allocation,
     Correlated,
@@ -286,9 +286,8 @@ class PrivateOptimizer(Wrapper, keras.optimizers.Optimizer):
 
     def load_own_variables(self, store: Any) -> None:
         """As in Keras, which leaves all as it was where the file has another number of them."""
-        super().load_own_variables(store)
-        if len(store.keys()) == len(self.variables):
-            accept_restored(self, loaded=True)
+        with loading_own(self):
+            super().load_own_variables(store)
 
     @property
     def variables(self) -> list[Any]:

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.proof.common_draws import common_draws
 from tfdp_layers.proof.frames import CALL, Frame
 from tfdp_layers.proof.interpreter import Prover
 from tfdp_layers.proof.randomness import stale
@@ -133,7 +134,8 @@ def examined(
     writes = [finding(paths.get(key, "state"), fault, None, names) for key, fault in faults]
     writes += [finding("noise", fault, None, names) for fault in stale(prover)]
     writes += [finding("shape", fault, None, names) for fault in prover.doubts.values()]
-    return Report(findings, tuple(writes), prover.operations, time.perf_counter() - start)
+    common = tuple(finding("random numbers", fault, None, names) for fault in common_draws(prover))
+    return Report(findings, tuple(writes), prover.operations, time.perf_counter() - start, common)
 
 
 def given(graph: Any, captured: dict[str, Any], records: Sequence[Any], batch: Batch) -> dict[str, Value]:

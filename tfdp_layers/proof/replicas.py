@@ -9,6 +9,7 @@ handles of its own copies of what the function reads and writes. Copies hold equ
 from __future__ import annotations
 
 import contextlib
+import re
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -17,7 +18,7 @@ import tensorflow as tf
 
 from tfdp_layers.proof.called import graph_named
 from tfdp_layers.proof.proving import resource_key
-from tfdp_layers.proof.state import functions_of
+from tfdp_layers.proof.state import functions_of, written_handles
 from tfdp_layers.proof.values import UnknownError
 
 __all__ = ["OnReplicas", "as_first_replica", "copies_of", "replica_number", "replica_numbers"]
@@ -95,7 +96,7 @@ class OnReplicas:
         known: of `copies_of`.
         numbers: of the replicas of this process.
 
-    Raises: ValueError where it takes copies of other replicas.
+    Raises: ValueError where it takes copies of other replicas, or writes what several replicas share.
     """
 
     def __init__(self, traced: Any, known: Sequence[Any], numbers: Sequence[int]) -> None:
@@ -105,8 +106,23 @@ class OnReplicas:
         for one, copies in zip(captured, self._captured, strict=True):
             if copies[0] is not one and resource_key(copies[0]) != resource_key(one):
                 raise _asked("a variable's copy on another device")
+        self._refuse_shared()
         own = {resource_key(copy.handle) for variable in known for copy in getattr(variable, "values", ())}
         self._beside = [copies for copies in self._captured if len(copies) > 1 and resource_key(copies[0]) not in own]
+
+    def _refuse_shared(self) -> None:
+        """Raises ValueError where it writes what has fewer copies than there are replicas in this process."""
+        written = written_handles(self.traced.graph)
+        captured = self.traced.inputs[len(self.traced.inputs) - len(self._captured) :]
+        for inner, copies in zip(captured, self._captured, strict=True):
+            if inner.name in written and len(copies) < len(self._numbers):
+                held = re.search(r'ResourceHandle\(name="([^"]+)"', str(copies[0]))
+                raise ValueError(
+                    f"A layer or loss writes {inner.name!r}{'' if held is None else f' ({held[1]})'}, which the"
+                    " replicas of this process share: each would read what another one wrote, and what a record adds"
+                    " would depend on the replica that it is on. Make it inside of `with strategy.scope():`, so that"
+                    " each replica has a copy, or train on one device."
+                )
 
     def level(self) -> None:
         """Gives all copies of variables the first one's numbers, but for those of `known`, of which others take care.

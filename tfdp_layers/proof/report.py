@@ -48,12 +48,15 @@ class Report:
         writes: state that is written with what depends on records and may not be, and noise that may repeat.
         operations: how many were interpreted.
         seconds: how long that took.
+        common: random numbers drawn once for several records (`common_draws`). It does not count for `status`: on one
+            device that computes a draw at once they are constants.
     """
 
     findings: tuple[Finding, ...]
     writes: tuple[Finding, ...] = ()
     operations: int = 0
     seconds: float = 0.0
+    common: tuple[Finding, ...] = ()
 
     @property
     def status(self) -> Status:

@@ -25,6 +25,7 @@ class TrialLedger(Ledger):
 
     def __init__(self, parts: Sequence[Part]) -> None:
         super().__init__()
+        self._state.lasting = False  # the search's ledger counts it
         self._parts = list(parts)
         self._most: dict[str, int] = {}
 

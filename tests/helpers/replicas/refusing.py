@@ -106,10 +106,43 @@ def a_layer_that_asks_the_other_replica_is_refused() -> None:
         assert int(model.optimizer.releases.numpy()) == 0
 
 
+class CountsOutside(keras.layers.Layer):
+    """Turns what it gets in every second call after many, by a variable that was made before."""
+
+    def __init__(self, calls: Any) -> None:
+        super().__init__()
+        self._calls = lambda: calls
+
+    def call(self, x: Any) -> Any:
+        calls = self._calls().assign_add(1.0)
+        return tf.where((calls > 1000.0) & (calls % 2.0 == 0.0), -x, x)
+
+
+def refuses_layer(layer: Any, match: str) -> None:
+    """With this layer, `fit` refuses before anything is charged."""
+    with STRATEGY.scope():
+        model = tfdp.make_private(keras.Sequential([keras.Input((6,)), layer, keras.layers.Dense(3)]))
+        model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), LOSS)
+    _, x, y = mlp()
+    with pytest.raises(ValueError, match=match):
+        model.fit(x, y, batch_size=4, epochs=1, verbose=0)
+    assert not model.ledger.releases
+
+
+def a_written_variable_that_replicas_share_is_refused() -> None:
+    refuses_layer(CountsOutside(tf.Variable(0.0, name="calls_of_all")), r"calls_of_all.*inside of `with strategy.scope")
+
+
+def a_random_number_for_all_rows_is_refused() -> None:
+    refuses_layer(keras.layers.Dropout(0.5, noise_shape=(1, 6)), "Layer 'dropout.*once for several.*several devices")
+
+
 CHECKS = (
     a_metric_that_writes_the_learning_rate_is_refused,
     a_metric_that_writes_a_frozen_weight_is_refused,
     what_is_unsound_is_refused,
     weights_made_outside_of_the_strategy_are_refused,
     a_layer_that_asks_the_other_replica_is_refused,
+    a_written_variable_that_replicas_share_is_refused,
+    a_random_number_for_all_rows_is_refused,
 )
