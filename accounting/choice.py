@@ -42,6 +42,7 @@ def for_plans(ledger: Ledger) -> Ledger:
     """A ledger in memory that counts the same, and is nobody's copy: what it is charged is planned, and never made."""
     planned = Ledger()
     state_of(planned).entries.absorb(state_of(ledger).entries)
+    state_of(planned).lasting = False
     return planned
 
 
@@ -50,6 +51,7 @@ def for_worker(ledger: Ledger) -> Ledger:
     copied = ledger.copy()
     state = state_of(copied)
     state.identity = replace(state.identity, copy_of=frozenset(), apart=frozenset())
+    state.lasting = False
     return copied
 
 

@@ -1,19 +1,32 @@
-"""The ledgers of this process: who holds a file that nothing runs on, whose copies lag, and what a fork does to all."""
+"""The ledgers of this process: who holds a file, whose copies lag, what is in no file, and what a fork does to all."""
 
 import contextlib
 import os
 import threading
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LONGEST_WRITE", "charged_in_memory", "counted_since", "for_a_moment", "hold", "let_go"]
+__all__ = [
+    "LONGEST_WRITE",
+    "charged_in_memory",
+    "counted_in_memory",
+    "counted_since",
+    "for_a_moment",
+    "hold",
+    "let_go",
+    "taken_over",
+]
 
 _ledgers: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _briefly = threading.RLock()
 LONGEST_WRITE = 2.0
 """Seconds for which a thread waits for another one that writes."""
+_in_memory: dict[str, int] = {}
+"""What ledgers without a file were charged in this process, also those that are gone: releases, by their entries."""
+_in_files: dict[str, int] = {}
+"""How many of these ledgers of files took over."""
 
 
 def hold(ledger: Any) -> None:
@@ -46,19 +59,24 @@ def counted_since(ledger: Any) -> int:
 
 
 def charged_in_memory() -> dict[str, int]:
-    """What ledgers of this process were charged that end with it: releases, by the names of their entries.
+    """What ledgers of this process were charged that ends with it: releases, by the names of their entries.
 
-    That is in no file, and no ledger of a file took it over. What a copy brought along is not among them.
+    That is in no file, and no ledger of a file took it over. What a copy brought along is not among them; what a
+    ledger was charged that is gone by now is.
     """
-    ledgers = list(_ledgers)
-    kept = [one._state.entries for one in ledgers if one.path is not None]
-    opened = {(segment.entry, one) for one in ledgers if one.path is None for segment in list(one._segments.values())}
-    found = [entry for uid, one in opened if (entry := one._state.entries.get(uid)) is not None]
-    return {
-        entry.uid: entry.steps
-        for entry in found
-        if not any((same := entries.get(entry.uid)) and same.steps >= entry.steps for entries in kept)
-    }
+    return {uid: steps for uid, steps in _in_memory.copy().items() if steps > _in_files.get(uid, 0)}
+
+
+def counted_in_memory(entry: Any) -> None:
+    """A ledger without a file was charged: all that it counts in an entry of its own."""
+    _in_memory[entry.uid] = entry.steps
+
+
+def taken_over(entries: Iterable[Any]) -> None:
+    """A ledger of a file holds these."""
+    for entry in entries:
+        if entry.uid in _in_memory:
+            _in_files[entry.uid] = max(entry.steps, _in_files.get(entry.uid, 0))
 
 
 def _is_source(one: Any, ledger: Any, entries: Collection[str]) -> bool:

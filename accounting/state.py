@@ -10,7 +10,7 @@ from pathlib import Path
 from tfdp_layers.accounting.entries import Entries, Entry
 from tfdp_layers.accounting.grouping import groupings_known, know_groupings, new_secret
 from tfdp_layers.accounting.history import History, News
-from tfdp_layers.accounting.holders import for_a_moment, let_go
+from tfdp_layers.accounting.holders import counted_in_memory, for_a_moment, let_go, taken_over
 from tfdp_layers.accounting.identity import Identity
 from tfdp_layers.accounting.ledger_format import Content, read_ledger, write_ledger
 from tfdp_layers.accounting.locked_file import LedgerError, LockedElsewhereError
@@ -33,6 +33,7 @@ class State:
             forked process has of a ledger in memory that was made before the fork.
         forked: whether it is the latter.
         unwritten: whether something here is not in the file yet.
+        lasting: whether what is charged here must be kept: not of plans, nor of what another ledger counts as well.
 
     Args:
         path: of the file; None keeps all in memory.
@@ -46,7 +47,7 @@ class State:
         self.identity = Identity(secrets.token_hex(16), secret=new_secret())
         self.entries = Entries()
         self.is_copy = self.forked = self._told = False
-        self.unwritten = False
+        self.unwritten, self.lasting = False, True
         self._history = None if path is None else History(path)
         self._counted: dict[str, int] = {}  # by the file, where that may be more than here
         self._mine: set[str] = set()  # the entries that this ledger counts: nobody else makes them more, or fewer
@@ -113,6 +114,8 @@ class State:
             ahead: how many more releases the file counts, when it is written: it is not written again for these.
         """
         self._mine.add(entry.uid)
+        if self._history is None and self.lasting:
+            counted_in_memory(entry)
         if self.identity.copy_of:
             self.identity = replace(self.identity, apart=self.identity.copy_of)
         if ahead and not self.unwritten and entry.steps <= self._counted.get(entry.uid, 0):
@@ -132,6 +135,7 @@ class State:
             changed, self.unwritten = None if self.unwritten else changed, True
             alone = self._history.write(self.identity, self.entries, changed)
             self.unwritten = False
+            taken_over(self.entries if changed is None else [changed])
             if alone and changed is not None:
                 self._counted[changed.uid] = changed.steps
             else:
@@ -279,7 +283,9 @@ class State:
         if content is not None:
             secret = content.identity.secret or self.identity.secret
             self.identity, self.entries = replace(content.identity, secret=secret), content.entries
-            if self._history is not None:  # the file itself, even where it began as the text of a copy
+            if self._history is not None:
+                taken_over(self.entries)
+                # The file itself, even where it began as the text of a copy.
                 self.identity = replace(self.identity, copy_of=frozenset(), apart=frozenset())
 
     def _take_over(self, content: Content, follows: bool) -> None:

@@ -50,8 +50,20 @@ def turned(x: Any, y: Any) -> Any:
     return x + tf.random.normal(()), y
 
 
+def rows_by_seed(i: Any) -> Any:
+    return tf.gather(X, tf.random.stateless_uniform([SIZE], [i, 0], 0, RECORDS, tf.int32))
+
+
 def seeded(i: Any) -> Data:
-    return Data.from_tensor_slices(tf.gather(X, tf.random.stateless_uniform([SIZE], [i, 0], 0, RECORDS, tf.int32)))
+    return Data.from_tensor_slices(rows_by_seed(i))
+
+
+def rows_by_chance(i: Any) -> Any:
+    return draws(X, X[:, 0])
+
+
+def rows_by_python(i: Any) -> Any:
+    return tf.gather(X, tf.numpy_function(lambda i: np.random.permutation(RECORDS)[:SIZE], [i], tf.int64))
 
 
 def lines_of_part(name: Any) -> Data:
@@ -86,6 +98,17 @@ PASSES: dict[str, Callable[[], Data]] = {
     "in two parts": lambda: ALL.take(20).concatenate(ALL.skip(20)).batch(SIZE),
     "changed at random": lambda: ALL.map(turned).batch(SIZE).map(turned),
     "of TensorFlow 1": lambda: tf.compat.v1.data.TFRecordDataset(FILES).batch(SIZE),
+    "taken from one order": lambda: (
+        ALL.shuffle(RECORDS, reshuffle_each_iteration=False).take(SIZE).repeat().batch(SIZE)
+    ),
+    "taken from a small buffer": lambda: ALL.shuffle(2).take(SIZE).repeat().batch(SIZE),
+    "taken and kept": lambda: ALL.shuffle(RECORDS).take(SIZE).cache().repeat().batch(SIZE),
+    "taken, in batches, and kept": lambda: ALL.shuffle(RECORDS).take(SIZE).batch(SIZE).cache().repeat(),
+    "taken from an order that is kept": lambda: ALL.shuffle(RECORDS).cache().take(SIZE).repeat().batch(SIZE),
+    "taken from shuffles and mixed": lambda: ALL.shuffle(RECORDS).take(SIZE).repeat(9).shuffle(9).batch(SIZE),
+    "changed at random, and batched anew": lambda: (
+        ALL.map(turned).batch(4, drop_remainder=True).map(turned).rebatch(SIZE)
+    ),
 }
 DRAWS: dict[str, Callable[[], Data]] = {
     "a filter by chance": lambda: ALL.filter(lambda x, y: tf.random.uniform(()) < 0.2).batch(SIZE),
@@ -110,6 +133,17 @@ DRAWS: dict[str, Callable[[], Data]] = {
     "rows of all records, apart": lambda: ALL.repeat().batch(RECORDS).map(draws).unbatch().batch(SIZE),
     "rows of all records, within": lambda: (
         ALL.repeat().batch(RECORDS).flat_map(lambda x, y: rows_of_each(*draws(x, y))).batch(SIZE)
+    ),
+    "rows of all, apart": lambda: Data.range(9).map(rows_by_chance).unbatch().batch(SIZE),
+    "rows of all, by a seed": lambda: Data.range(9).map(rows_by_seed).unbatch().batch(SIZE),
+    "rows of all, by Python": lambda: Data.range(9).map(rows_by_python).unbatch().batch(SIZE),
+    "rows of all, batched anew": lambda: Data.range(9).map(rows_by_chance).rebatch(SIZE),
+    "rows of all, within": lambda: Data.range(9).map(rows_by_chance).flat_map(rows_of_each).batch(SIZE),
+    "taken from a shuffle, as batches": lambda: (
+        ALL.cache().shuffle(RECORDS).map(turned).take(SIZE).batch(SIZE).repeat().prefetch(2)
+    ),
+    "taken from a shuffle of them all": lambda: (
+        ALL.shuffle(tf.data.UNKNOWN_CARDINALITY).take(SIZE).shuffle(2).repeat().batch(SIZE)
     ),
     "by the seeds of steps": lambda: Data.range(9).flat_map(seeded).batch(SIZE),
 }
@@ -139,6 +173,16 @@ def test_every_reader_of_tensorflow_is_among_them() -> None:
 @pytest.mark.parametrize("name", DRAWS)
 def test_what_may_draw_brings_no_warning(name: str) -> None:
     assert told(DRAWS[name](), FixedSize(SIZE)) == []
+
+
+def test_a_draw_of_so_many_is_no_other() -> None:
+    (message,) = told(ALL.shuffle(RECORDS).take(SIZE).repeat().batch(SIZE), Poisson(SIZE))
+    assert f"or declare FixedSize({SIZE})" in message
+
+
+@pytest.mark.parametrize("drop", [True, False])
+def test_a_random_change_of_all_records_is_no_draw(drop: bool) -> None:
+    assert told(ALL.batch(RECORDS, drop_remainder=drop).map(turned).repeat(), Poisson(SIZE))
 
 
 def test_saved_and_kept_records_are_passes(tmp_path: Path) -> None:

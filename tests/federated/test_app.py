@@ -1,5 +1,6 @@
 """The Flower apps: the same rules as in one process, over real Flower messages. The grid alone is ours: no Ray here."""
 
+import contextlib
 import math
 
 import keras
@@ -13,6 +14,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
+from tfdp_layers.accounting.choice import for_plans
 from tfdp_layers.federated import KerasTraining
 from tfdp_layers.federated.app import SelectiveSGD, make_client_app
 from tfdp_layers.federated.failures import TurnFailedError
@@ -22,6 +24,7 @@ from tfdp_layers.federated.selection import LargestValues, SparseVector, Update
 from tfdp_layers.federated.server import Server
 from tfdp_layers.federated.strategy import record_of
 from tfdp_layers.sampling import Poisson
+from tfdp_layers.tuning.trial_ledger import TrialLedger
 
 SIZE = 20
 NODES = [11, 22, 33]
@@ -262,6 +265,59 @@ def test_so_is_what_a_function_charged_to_one(caplog):
     with pytest.raises(TurnFailedError):
         turn_of(trains_somehow, None)
     assert "counted in a ledger without a file" in caplog.text
+
+
+STEP = Release((GroupNoise("all", 1.0, 1.0),), Poisson(4), 8)
+
+
+def party_that(trains):
+    return Party("p", trains, LargestValues(1.0), np.zeros(5))
+
+
+def forgets_its_ledger(path):
+    return party_that(lambda weights: charge_to(Ledger()) + weights)
+
+
+def is_made_from_records(path):
+    spent = charge_to(Ledger())
+    return party_that(lambda weights: weights + spent)
+
+
+def charge_to(ledger):
+    return ledger.reserve(ledger.begin(STEP), 2)
+
+
+@pytest.mark.parametrize("party", [forgets_its_ledger, is_made_from_records])
+def test_so_is_what_a_ledger_counted_that_is_gone(party, caplog):
+    with pytest.raises(TurnFailedError):
+        turn_of(party, None)
+    assert "counted in a ledger without a file" in caplog.text
+
+
+def moves_it_to_a_file(path):
+    def train(weights):
+        ledger = Ledger()
+        charge_to(ledger)
+        with contextlib.closing(Ledger(path)) as kept:
+            kept.merge(ledger)
+        return weights
+
+    return party_that(train)
+
+
+def counts_what_is_never_made(path):
+    return party_that(lambda weights: charge_to(for_plans(Ledger())) + weights)
+
+
+def searches(path):
+    trial = TrialLedger([(STEP, 2)])
+    return party_that(lambda weights: charge_to(trial) + weights)
+
+
+@pytest.mark.parametrize("party", [moves_it_to_a_file, counts_what_is_never_made, searches])
+def test_what_another_ledger_counts_or_none_needs_to_is_not_forgotten(party, tmp_path):
+    for _ in range(2):
+        turn_of(party, tmp_path / "ledger.json")
 
 
 @pytest.mark.parametrize("party", [pytest.param(trains_a_model, marks=pytest.mark.slow), trains_somehow])

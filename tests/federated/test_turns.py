@@ -1,15 +1,16 @@
 """Parties take their turns on the variables of a model one after the other, whichever threads they run in."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import warnings
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import keras
 import numpy as np
 import pytest
 
 from helpers.forks import in_fork
-from tfdp_layers.federated import CompiledEpochs, KerasTraining, flat_weights, set_flat_weights
-from tfdp_layers.federated.keras_training import accuracy
+from tfdp_layers.federated import CompiledEpochs, KerasTraining, flat_weights, set_flat_weights, turns
+from tfdp_layers.federated.keras_training import _key, accuracy
 from tfdp_layers.federated.turns import one_turn, turns_over
 
 X, Y = np.eye(4, dtype="float32")[[0, 0, 1, 1]], np.zeros(4, "int64")
@@ -140,6 +141,58 @@ def test_two_threads_that_wait_for_each_other_are_told():
         list(pool.map(turn, ["ab", "ba"]))
     assert len(refused) == 1
     assert "Two threads wait for each other" in refused[0]
+
+
+@pytest.mark.parametrize("began", ["before", "while"])
+def test_a_thread_is_told_where_a_turn_may_wait_for_it(began, monkeypatch):
+    monkeypatch.setattr(turns, "_LONG", 0.01)
+    ready, begun, told = threading.Event(), threading.Event(), []
+
+    def reads():
+        ready.set()
+        begun.wait(5.0)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with turns_over("a"):
+                told.extend(str(one.message) for one in caught)
+
+    thread = threading.Thread(target=reads)
+    if began == "before":
+        thread.start()
+        ready.wait(5.0)
+    with one_turn("a"):
+        if began == "while":
+            thread.start()
+        begun.set()
+        thread.join(0.2)
+    thread.join(5.0)
+    assert ["neither ever ends" in one for one in told] == [True] * (began == "while")
+
+
+class Reader(keras.layers.Layer):
+    """Reads another model's variable, which Keras does not list here."""
+
+    def __init__(self, held):
+        super().__init__()
+        self.held = [lambda: held]  # no variable of this layer
+
+    def call(self, x):
+        return x + 0.0 * self.held[0]()[0, 0]
+
+
+def test_turns_on_what_another_models_step_reads_wait_and_begin_with_what_was_there():
+    model = model_of()
+    kernel, weights = model.layers[-1].kernel, flat_weights(model)
+    before = np.array(kernel)
+    KerasTraining(model, X, Y)(weights)
+    assert (np.array(kernel) != before).any()
+    reader = model_of(Reader(kernel))
+    with ThreadPoolExecutor(1) as pool:
+        with one_turn({_key(kernel)}):
+            made = pool.submit(KerasTraining, reader, X, Y)
+            assert wait([made], 1.0).not_done
+        made.result(20.0)(flat_weights(reader))
+    np.testing.assert_array_equal(kernel, before)
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

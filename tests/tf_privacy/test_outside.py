@@ -131,6 +131,24 @@ def test_weights_that_a_callback_trains_in_a_counted_fit_bring_a_note(hook, chan
         model.fit(**FIT)
 
 
+@pytest.mark.parametrize("hook", ["on_train_batch_end", "on_test_begin", "on_test_end"])
+def test_so_does_the_last_change_before_an_epoch_ends(hook):
+    """What is there when an epoch ends was taken for what its steps left."""
+    model, seen = counted(), []
+
+    def last(*_):
+        seen.append(hook)
+        if len(seen) == (2 if hook == "on_train_batch_end" else 1):  # of two batches
+            ordinary(model)
+
+    callback = tk.callbacks.Callback()
+    setattr(callback, hook, last)
+    model.fit(**FIT, **PUBLIC, callbacks=[callback])
+    (note,) = notes(model)[1]
+    assert "While fit ran" in note
+    assert "if those were public, nothing is lost" in note
+
+
 @pytest.mark.parametrize("xla", [None, False, True])
 def test_train_step_is_for_the_counted_step_alone(xla):
     model = counted()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,19 @@ from tfdp_layers.caller import warn
 from tfdp_layers.proof.called import graph_named
 from tfdp_layers.proof.outside import called_by
 from tfdp_layers.proof.values import UnknownError
-from tfdp_layers.sampling import Sampling
+from tfdp_layers.sampling import FixedSize, Sampling
 
 __all__ = ["warn_of_cut"]
 
 _BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
 _MAPS, _FILTERS = ("Map", "ParallelMap"), ("Filter", "ParallelFilter")
-_AROUND = (
+_KEEPING = (
     *_MAPS,
-    *("Prefetch", "Cache", "Options", "Shuffle", "Repeat", "AssertCardinality", "CopyToDevice", "DatasetV1Adapter"),
+    *("Prefetch", "Options", "AssertCardinality", "CopyToDevice", "DatasetV1Adapter"),
     *("DenseToRagged", "ParseExample", "Restructured"),
 )
+"""Steps that give an element for each one, in their order, and keep none of them."""
+_AROUND = (*_KEEPING, "Cache", "Shuffle", "Repeat")
 _READERS = ("TFRecord", "TextLine", "FixedLengthRecord", "Csv", "CSV", "Sql", "LMDB", "Load", "MatchingFiles")
 _CUTS = ("Take", "Skip", "Shard")
 _PLAIN = (
@@ -35,6 +38,8 @@ _PLAIN = (
 )
 """Steps that draw nothing: each pass over them gives each record at most once."""
 _FLAT = ("FlatMap", "Interleave", "ParallelInterleave")
+_APART = ("Unbatch", "Rebatch", *_FLAT)
+"""Steps behind which the rows of an element are records of their own."""
 _SHUFFLES = ("Shuffle", "PartitionedCall", "StatefulPartitionedCall")
 """Steps in a function that shuffle, or may: a function that it calls."""
 _STATES = ("SeedGenerator", "MemoryCache", "Assert", "PartitionedCall", "If", "While", "Case")
@@ -55,8 +60,9 @@ def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> 
       an epoch takes the first round alone;
     - `.batch` cuts passes over records from arrays and files, shuffled or not, or what is taken by turns from several
       such, into batches; flat maps and interleaves that only open files, or take windows and rows apart, are such
-      passes, and so are filters without random numbers; not where generators, random numbers, or data sets that a
-      function holds decide, which may draw;
+      passes, and so are filters without random numbers; not where generators, random numbers that choose rows, or data
+      sets that a function holds decide, which may draw;
+    - a batch is the beginning of a new shuffle of all records, and something else than that, `FixedSize`, is declared;
     - other draws, and `.cache` replays the batches in each pass.
 
     Nothing is said of batches of all records, which all draws of so many are.
@@ -81,7 +87,9 @@ def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> 
     if of_passes or (sampling.batch_size >= examples and size in (None, sampling.batch_size)):
         return
     if size is not None:
-        _warn_of_no_draw(sampling, size, any(kind(one) == _BY_TURNS for one in steps(dataset)))
+        afresh = _draws_afresh(dataset, size, examples)
+        if not (afresh and isinstance(sampling, FixedSize)):
+            _warn_of_no_draw(sampling, size, afresh, any(kind(one) == _BY_TURNS for one in steps(dataset)))
     elif _is_replayed(dataset):
         warn(
             f"This pipeline is declared as {sampling}, which draws every step afresh, and .cache keeps its batches:"
@@ -90,12 +98,14 @@ def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> 
         )
 
 
-def _warn_of_no_draw(sampling: Sampling, size: int, by_turns: bool) -> None:
+def _warn_of_no_draw(sampling: Sampling, size: int, afresh: bool, by_turns: bool) -> None:
     how, or_else = (
         "cuts passes over its records into its batches: each record is in exactly one batch of a pass",
         f"or declare Partition({size})",
     )
-    if by_turns:
+    if afresh:
+        how, or_else = f"has the first {size} records of a new shuffle in each batch", f"or declare FixedSize({size})"
+    elif by_turns:
         how, or_else = (
             "takes records by turns from several data sets (.sample_from_datasets, .choose_from_datasets): those of a"
             " small one come more often than others",
@@ -110,15 +120,36 @@ def _warn_of_no_draw(sampling: Sampling, size: int, by_turns: bool) -> None:
 def _cut_to(dataset: tf.data.Dataset, examples: int) -> int | None:
     """The size of the batches into which `.batch` cuts passes over records; None where that is not seen."""
     step: Any = dataset
-    changed = False
+    changing = []
     while kind(step) in _AROUND:
-        changed |= kind(step) in _MAPS and _draws(step)
+        changing += [step] if kind(step) in _MAPS else []
         step = below(step)[0]
     size = _size(step)
-    if size is None or (changed and size >= examples):  # what draws rows of all records is a function behind them
-        return None
-    each_round = any(kind(one) == "Repeat" and _takes(below(one)[0], size) for one in steps(step))
-    return size if not each_round and all(map(_gives_passes, steps(step))) else None
+    if size is None or (size >= examples and any(_draws_rows(one, size) is True for one in changing)):
+        return None  # what draws rows of all records is a function behind them
+    apart = (one for one in steps(step) if kind(one) in _APART)
+    drawn = any(_draws_rows(one) is not False for above in apart for one in steps(above) if kind(one) in _MAPS)
+    return size if not drawn and all(map(_gives_passes, steps(step))) else None
+
+
+def _draws_rows(step: Any, rows: int | None = None) -> bool | None:
+    """Whether a map with chance gives other rows than it gets, as a draw of some does; None where that is not known.
+
+    Args:
+        rows: those that it gets, where its type does not say.
+    """
+    if all(_only_reads(one, batched=True) for one in graphs_of(step)):
+        return False
+    given, made = _rows(below(step)[0].element_spec), _rows(step.element_spec)
+    given = [rows if one is None else one for one in given]
+    return None if None in (*given, *made) or not made else set(made).isdisjoint(given)
+
+
+def _rows(spec: Any) -> list[int | None]:
+    """The rows of each part of an element, but for single numbers; None where they are not known."""
+    shapes = [getattr(one, "shape", None) for one in tf.nest.flatten(spec)]
+    known = [one if isinstance(one, tf.TensorShape) else tf.TensorShape(None) for one in shapes]
+    return [None if one.rank is None else one[0] for one in known if one.rank != 0]
 
 
 def _size(step: Any) -> int | None:
@@ -131,17 +162,39 @@ def _size(step: Any) -> int | None:
     return int(sizes.pop()) if len(sizes) == 1 else None
 
 
-def _takes(source: Any, size: int) -> bool:
-    """Whether it takes so many elements of a shuffle: afresh, in each round."""
-    takes = (one for one in steps(source) if kind(one) == "Take" and number(one, "_count") == size)
-    return any(kind(one) == "Shuffle" for take in takes for one in steps(take))
+def _draws_afresh(dataset: tf.data.Dataset, size: int, examples: int) -> bool:
+    """Whether each batch is what a round takes first of all records, which are shuffled in each round, and not kept."""
+    batch = _through(dataset, (*_KEEPING, "Shuffle", "Repeat"))
+    if kind(batch) not in _BATCHES:
+        return False
+    taken = _through(_through(below(batch)[0], (*_KEEPING, "Repeat")), (*_KEEPING, "Shuffle"))
+    if kind(taken) != "Take" or number(taken, "_count") != size:
+        return False
+    step = below(taken)[0]
+    while kind(step) in (*_KEEPING, *_FILTERS, "Shuffle", "Repeat"):
+        if kind(step) == "Shuffle" and _shuffles_all(step, examples):
+            return True
+        step = below(step)[0]
+    return False
+
+
+def _through(step: Any, kinds: Collection[str]) -> Any:
+    """The first step, from this one down, that is none of these."""
+    while kind(step) in kinds:
+        step = below(step)[0]
+    return step
+
+
+def _shuffles_all(step: Any, examples: int) -> bool:
+    """Whether each record may come first, in each round anew."""
+    buffer = number(step, "_buffer_size")
+    all_of_them = buffer is not None and (buffer >= examples or buffer == tf.data.UNKNOWN_CARDINALITY)
+    return bool(all_of_them and step._reshuffle_each_iteration is not False)
 
 
 def _gives_passes(step: Any) -> bool:
-    """Whether it gives each of its elements at most once, and chance has no say in which."""
+    """Whether it gives each of its elements at most once, and chance has no say in which; of maps `_draws_rows`."""
     what = kind(step)
-    if what in _MAPS:
-        return not (_is_batched(step) and _draws(step))
     if what in _FILTERS:
         return all(map(_only_reads, graphs_of(step)))
     if what in _FLAT:

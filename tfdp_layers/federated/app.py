@@ -62,13 +62,13 @@ def make_client_app(party_of: Callable[[Context], Party]) -> ClientApp:
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
+        counted = charged_in_memory()
         with kept_here():
             party = party_of(context)
         _refuse_forgetful(party)
         with kept_here(), contextlib.ExitStack() as stack:
             for ledger in (party.ledger, *party.charged):
                 stack.callback(ledger.close)
-            counted = charged_in_memory()
             if _LOCAL in context.state:
                 local: Any = context.state[_LOCAL]
                 party.weights = np.array(local["weights"].numpy(), np.float32)
@@ -100,16 +100,16 @@ def _refuse_forgetful(party: Party) -> None:
 
 
 def _refuse_uncounted(party: Party, before: dict[str, int]) -> None:
-    """Raises LedgerError where a turn charged a ledger in memory, by whatever function trained; nothing was sent yet.
+    """Raises LedgerError where a turn, or what made its party, charged a ledger in memory; nothing was sent yet.
 
     Args:
-        before: what `charged_in_memory` returned before the turn.
+        before: what `charged_in_memory` returned before both.
     """
     if any(steps > before.get(entry, 0) for entry, steps in charged_in_memory().items()):
         raise LedgerError(
-            f"The turn of party {party.name!r} was counted in a ledger without a file, and each message makes the party"
-            " anew: what it spent would be forgotten. Its upload is not sent. Give what the training charges (a private"
-            " model: model.ledger = Ledger(path)) a ledger in a file."
+            f"The turn of party {party.name!r}, or what made it, was counted in a ledger without a file, and each"
+            " message makes the party anew: what it spent would be forgotten. Its upload is not sent. Give what the"
+            " training charges (a private model: model.ledger = Ledger(path)) a ledger in a file."
         )
 
 

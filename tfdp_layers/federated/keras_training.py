@@ -76,8 +76,9 @@ class LocalState:
                     f" ({state.elsewhere}): what one party leaves there would go into the other one's uploads. Give"
                     " each party a model of its own."
                 )
-            # Of all, since which of them are trained may change.
-            self._variables = [*model.variables, *optimizer.variables, *state.variables]
+        # Of all, since which of them are trained may change.
+        self._variables = [*model.variables, *optimizer.variables, *state.variables]
+        with turns_over(_keys(self._variables)):
             self._values = [_first_value(one) for one in self._variables]
 
     @contextlib.contextmanager
@@ -102,8 +103,15 @@ def _keys(variables: Iterable[Any]) -> set[Any]:
 
 
 def _key(variable: Any) -> Any:
-    """Tells a variable of Keras', or one that a step keeps, from others."""
-    return ("kept", variable.key) if isinstance(variable, Kept) else id(variable)
+    """Tells a variable from others, alike whether Keras lists it or a step keeps it."""
+    from tfdp_layers.proof.proving import handle_of, resource_key
+
+    if isinstance(variable, Kept):
+        return variable.key
+    try:
+        return resource_key(handle_of(variable))
+    except (AttributeError, ValueError):  # one of several devices, which has several handles
+        return id(variable)
 
 
 def _first_value(variable: Any) -> np.ndarray:

@@ -27,7 +27,7 @@ _BEFORE = (
 
 _WHILE = (
     "While fit ran, something else than its counted steps changed the weights, such as another optimizer in a callback."
-    " What it took from records is not in this statement."
+    " What it took from records is not in this statement; if those were public, nothing is lost."
 )
 
 _KNOWN = "_tfdp_steps"
@@ -76,8 +76,16 @@ class Outside:
         leave_elsewhere(arrays)
 
     def epochs(self, model: Any) -> keras.callbacks.Callback:
-        """Sees the ends of epochs: whose weights somebody may save, and restore later."""
-        return _Epochs(lambda: leave_elsewhere(_weights(model)))
+        """Sees the ends of epochs: whose weights somebody may save, and restore later.
+
+        Not those that a hook has changed by then, which `steps` or `ends` sees, if they stay.
+        """
+
+        def ended() -> None:
+            if not (self._hooked and self._moved(model)):
+                leave_elsewhere(_weights(model))
+
+        return _Epochs(ended)
 
     def remarks(self, model: Any, counted: int | None = None) -> list[str]:
         """What statements say now of what was not counted.
