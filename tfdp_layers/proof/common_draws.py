@@ -57,14 +57,21 @@ class _Common:
         self._called: dict[str, list[Frame]] = defaultdict(list)
         for frame in self._frames:
             self._called[frame.path.rpartition("|")[0]].append(frame)
+        self._by_path = {frame.path: frame for frame in self._frames}
+        every = [(frame, operation) for frame in self._frames for operation in frame.graph.get_operations()]
+        self._calls = [(frame, one) for frame, one in every if one.type in CALLED_BY]
+        self._looked = [(frame, one) for frame, one in every if one.type.startswith(_STATEFUL) or one.type in READS]
 
     def goes_on(self) -> bool:
-        """Looks at all operations; whether anything was marked that was not."""
-        before = len(self.marks) + len(self.steered)
-        for frame in self._frames:
-            for operation in frame.graph.get_operations():
-                self._look(Node(operation, frame, self._prover))
-        return len(self.marks) + len(self.steered) > before
+        """Looks at all calls, and at what takes what was marked since; whether anything was marked anew."""
+        marks, steered = len(self.marks), len(self.steered)
+        for frame, operation in [*self._looked, *self._calls]:
+            self._look(Node(operation, frame, self._prover))
+        taken = [(self._by_path[path], name) for path, name in list(self.marks)[marks:]]
+        self._looked = [(frame, one) for frame, name in taken for one in _consumers(frame, name)]
+        entered = [self._by_path[path] for path in list(self.steered)[steered:]]
+        self._looked += [(frame, one) for frame in entered for one in frame.graph.get_operations()]
+        return len(self.marks) + len(self.steered) > marks + steered
 
     def _look(self, node: Node) -> None:
         if node.type in CALLED_BY:
@@ -162,6 +169,10 @@ class _Common:
 
     def _refused(self, node: Node) -> Refused:
         return dataclasses.replace(self._prover.refused(node, _REASON, False), shape=None)
+
+
+def _consumers(frame: Frame, name: str) -> Any:
+    return frame.graph.get_tensor_by_name(name).consumers()
 
 
 def draws(node: Node) -> bool:
