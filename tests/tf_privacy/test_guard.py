@@ -45,7 +45,7 @@ def test_steps_and_weights_are_compared_with_those_of_the_last_counted_fit():
     outside = Outside(model, Ledger())
     weight.assign(weight + 1.0)  # loaded: nobody took gradients
     model.optimizer.iterations = 7
-    outside.begins(model)
+    outside.begins(model, hooked=False)
     weight.assign(weight + 1.0)
     model.optimizer.iterations = 10
     outside.ends(model, 3)
@@ -59,4 +59,4 @@ def test_steps_and_weights_are_compared_with_those_of_the_last_counted_fit():
     model.optimizer.iterations = 11
     assert outside.remarks(model) == [UNCOUNTED]
     with pytest.raises(ValueError, match="by fit alone"):
-        outside.begins(model)
+        outside.begins(model, hooked=False)
