@@ -248,12 +248,12 @@ def trains_somehow(path):
 
 
 def turn_of(party, path):
-    """A message to the app of a party."""
+    """The answer of a party's app to a message."""
     download = record_of(Update(np.arange(5), np.zeros(5, np.float32)))
     content = RecordDict({"download": download})
     message = Message(content=content, message_type="train", dst_node_id=11, group_id="1")
     message.metadata.__dict__["_message_id"] = "message"
-    make_client_app(lambda context: party(path))(message, Context(1, 11, {}, RecordDict(), {}))
+    return make_client_app(lambda context: party(path))(message, Context(1, 11, {}, RecordDict(), {}))
 
 
 def test_a_party_that_trains_a_private_model_whose_ledger_has_no_file_is_refused():
@@ -317,7 +317,7 @@ def searches(path):
 @pytest.mark.parametrize("party", [moves_it_to_a_file, counts_what_is_never_made, searches])
 def test_what_another_ledger_counts_or_none_needs_to_is_not_forgotten(party, tmp_path):
     for _ in range(2):
-        turn_of(party, tmp_path / "ledger.json")
+        assert "upload" in turn_of(party, tmp_path / "ledger.json").content
 
 
 @pytest.mark.parametrize("party", [pytest.param(trains_a_model, marks=pytest.mark.slow), trains_somehow])

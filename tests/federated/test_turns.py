@@ -119,10 +119,10 @@ def test_turns_on_other_variables_run_at_the_same_time():
 
     def turn(name):
         with one_turn([name]):
-            both.wait()
+            return both.wait()
 
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(turn, "ab"))
+        assert sorted(pool.map(turn, "ab")) == [0, 1], "both stood at the barrier inside of their turns"
 
 
 def test_two_threads_that_wait_for_each_other_are_told():
