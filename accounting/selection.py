@@ -98,7 +98,12 @@ class Selection:
             raise ValueError("Trials are made of releases of records; a party's threshold tests cannot be searched.")
         kinds = {(release.relation, release.unit) for release in self.releases}
         if len(kinds) > 1:
-            raise ValueError(f"All candidates of a selection need one neighbouring relation and unit: {kinds}.")
+            found = sorted(f"{relation.name.lower()} of a {unit}" for relation, unit in kinds)
+            raise ValueError(
+                f"All that the trials of a selection release needs one neighbouring relation and one unit. Received:"
+                f" {' and '.join(found)}. Give all parts the same draw, and unit_ids (or owners) to fit and to the"
+                " score, NoisyMean(..., unit_ids=ids), or to neither."
+            )
         if any(release.nominal_noise_multiplier is not None for release in self.releases):
             raise ValueError(
                 "An algorithm used as printed (as_published=True) cannot be searched: its publication accounts for one"

@@ -159,7 +159,7 @@ def test_what_cannot_be_searched_is_refused():
     printed = release_of(Poisson(60), 2.0, examples=600, nominal_noise_multiplier=3.0)
     with pytest.raises(ValueError, match="as_published=False"):
         Selection((((printed, 1),),), 10.0)
-    with pytest.raises(ValueError, match="one neighbouring relation"):
+    with pytest.raises(ValueError, match=r"Received: add_or_remove_one of a record and .*NoisyMean"):
         Selection((((STEP, 1),), ((release_of(FixedSize(60), 1.0), 1),)), 10.0)
     for mean, shape in ((0.9, 1.0), (math.nan, 1.0), (10.0, -0.1), (10.0, math.nan), (math.inf, 1.0)):
         with pytest.raises(ValueError, match="trials"):

@@ -58,6 +58,15 @@ def seeded(i: Any) -> Data:
     return Data.from_tensor_slices(rows_by_seed(i))
 
 
+def masked(x: Any, y: Any) -> Any:
+    kept = tf.random.uniform([tf.shape(x)[0]]) < 0.2
+    return tf.boolean_mask(x, kept), tf.boolean_mask(y, kept)
+
+
+def rows_by_number(number: Any) -> Any:
+    return tf.gather(X, (number + tf.range(SIZE, dtype=tf.int64)) % RECORDS)
+
+
 def rows_by_chance(i: Any) -> Any:
     return draws(X, X[:, 0])
 
@@ -68,6 +77,10 @@ def rows_by_python(i: Any) -> Any:
 
 def lines_of_part(name: Any) -> Data:
     return LINES(name).filter(lambda _: tf.random.uniform(()) < 0.2)
+
+
+def changed(x: Any, y: Any) -> Any:
+    return x + tf.random.normal(tf.shape(x)), y
 
 
 PASSES: dict[str, Callable[[], Data]] = {
@@ -106,6 +119,19 @@ PASSES: dict[str, Callable[[], Data]] = {
     "taken, in batches, and kept": lambda: ALL.shuffle(RECORDS).take(SIZE).batch(SIZE).cache().repeat(),
     "taken from an order that is kept": lambda: ALL.shuffle(RECORDS).cache().take(SIZE).repeat().batch(SIZE),
     "taken from shuffles and mixed": lambda: ALL.shuffle(RECORDS).take(SIZE).repeat(9).shuffle(9).batch(SIZE),
+    "so many steps of a round": lambda: ALL.shuffle(RECORDS).repeat().batch(SIZE).take(5),
+    "all but the first": lambda: ALL.shuffle(RECORDS).batch(SIZE).skip(1),
+    "errors left out": lambda: ALL.batch(SIZE).ignore_errors(),
+    "full ones alone": lambda: ALL.batch(SIZE).filter(lambda x, y: tf.shape(x)[0] == SIZE),
+    "batches that are numbered": lambda: ALL.batch(SIZE).enumerate().map(lambda _, batch: batch),
+    "batches that are kept": lambda: ALL.batch(SIZE).snapshot("nowhere"),
+    "batches side by side": lambda: Data.zip(tuple(Data.from_tensor_slices(one).batch(SIZE) for one in (X, X[:, 0]))),
+    "batches one behind the other": lambda: (
+        ALL.take(20).shuffle(20).batch(SIZE).concatenate(ALL.skip(20).shuffle(20).batch(SIZE))
+    ),
+    "groups": lambda: ALL.group_by_window(lambda x, y: tf.cast(y > 0, tf.int64), lambda _, one: one.batch(SIZE), SIZE),
+    "shuffled and repeated at once": lambda: ALL.apply(More.shuffle_and_repeat(RECORDS)).batch(SIZE),
+    "changed at random, and taken apart": lambda: ALL.batch(20).map(changed).unbatch().batch(SIZE),
     "changed at random, and batched anew": lambda: (
         ALL.map(turned).batch(4, drop_remainder=True).map(turned).rebatch(SIZE)
     ),
@@ -145,6 +171,22 @@ DRAWS: dict[str, Callable[[], Data]] = {
     "taken from a shuffle of them all": lambda: (
         ALL.shuffle(tf.data.UNKNOWN_CARDINALITY).take(SIZE).shuffle(2).repeat().batch(SIZE)
     ),
+    "the first batch of a shuffle": lambda: ALL.shuffle(RECORDS).batch(SIZE).take(1).prefetch(1),
+    "draws one behind the other": lambda: (
+        ALL.shuffle(RECORDS).take(SIZE).batch(SIZE).concatenate(ALL.shuffle(RECORDS).batch(SIZE).take(1))
+    ),
+    "draws that are numbered": lambda: ALL.shuffle(RECORDS).take(SIZE).repeat().batch(SIZE).enumerate().take(9),
+    "random numbers beside batches": lambda: Data.zip((ALL.repeat().batch(RECORDS), Data.random(1))).map(
+        lambda batch, r: rows_by_number(r)
+    ),
+    "a filter of batches by chance": lambda: ALL.batch(1).filter(lambda x, y: tf.random.uniform(()) < 0.2),
+    "a draw of one part": lambda: (
+        ALL.take(20).filter(lambda x, y: tf.random.uniform(()) < 0.2).batch(SIZE).concatenate(ALL.skip(20).batch(SIZE))
+    ),
+    "rows of all that chance keeps": lambda: ALL.batch(RECORDS).map(masked).unbatch().batch(SIZE),
+    "groups by chance": lambda: ALL.group_by_window(
+        lambda x, y: tf.random.uniform((), 0, 9, tf.int64), lambda _, one: one.batch(SIZE), SIZE
+    ),
     "by the seeds of steps": lambda: Data.range(9).flat_map(seeded).batch(SIZE),
 }
 
@@ -161,6 +203,14 @@ def told(dataset: Data, sampling: Any) -> list[str]:
 def test_passes_that_are_cut_into_batches_are_no_draws(name: str) -> None:
     (message,) = told(PASSES[name](), Poisson(SIZE))
     assert f".batch({SIZE}) cuts passes over its records" in message
+
+
+def test_groups_of_several_sizes_are_no_draws_either() -> None:
+    lengths = Data.from_tensor_slices(X).bucket_by_sequence_length(lambda x: tf.cast(x[0], tf.int32), [9], [4, 8])
+    (message,) = told(lengths, Poisson(SIZE))
+    assert "what makes its batches cuts passes" in message
+    assert message.endswith("or declare Partition.")
+    assert told(lengths, Partition(SIZE)) == []
 
 
 def test_every_reader_of_tensorflow_is_among_them() -> None:

@@ -247,6 +247,15 @@ def test_streams_of_grain_have_no_index():
         with pytest.raises(ValueError, match=r"Stream of Grain is a stream.*MapDataset before \.to_iter_dataset"):
             made()
 
+    class ParquetIterDataset(grain_like.Stream):
+        __module__ = grain_like.MODULE
+
+    class MapIterDataset(grain_like.Stream):
+        __module__, _parents = grain_like.MODULE, (ParquetIterDataset(),)
+
+    with pytest.raises(ValueError, match=r"MapIterDataset of Grain is a stream.*Parquet files as arrays"):
+        tfdp.records(MapIterDataset())
+
 
 def test_the_name_of_an_entry_is_no_id():
     source = Source(lambda i: ({"x": X[i], "patient": i // 4}, Y[i]))

@@ -24,6 +24,8 @@ NOBODY = {
     "-1": (with_one(-1), "-1"),
     "NaN as an integer": (with_one(np.iinfo(np.int64).min), str(np.iinfo(np.int64).min)),
     "-1 without a sign": (with_one(2**32 - 1, ids=FEW.astype(np.uint32)), str(2**32 - 1)),
+    "many nines below zero": (with_one(-999), "-999"),
+    "many nines as text": (with_one("-9999", ids=TEXTS), "'-9999'"),
     "a word": (with_one("Unknown", ids=TEXTS), "'Unknown'"),
     "NaN as text": (with_one("nan", ids=TEXTS), "'nan'"),
     "a blank": (with_one(" ", ids=TEXTS), "' '"),

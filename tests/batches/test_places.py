@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers import grain_like
+from tfdp_layers.batches.mixing import meetings
 from tfdp_layers.batches.places import moved_by
 
 Data = tf.data.Dataset
@@ -23,10 +24,31 @@ def shard(part):
     return ROWS.shard(4, part)
 
 
-def loose(dataset):
+def loose(dataset, name="deterministic", value=False):
     options = tf.data.Options()
-    options.deterministic = False
+    setattr(options, name, value)
     return dataset.with_options(options)
+
+
+def parallel(_=None, rows=ROWS, **settings):
+    return rows.map(double, num_parallel_calls=2, **settings)
+
+
+def twice(_, inner=parallel):
+    """A flat map within a flat map."""
+    return Data.range(1).flat_map(inner)
+
+
+def ready(_):
+    return parallel(deterministic=False)
+
+
+def joined(_):
+    return tuple(parallel().batch(24).get_single_element())
+
+
+def holding(data_set):
+    return Data.range(1).flat_map(lambda _: data_set)
 
 
 def grouped():
@@ -49,6 +71,13 @@ MOVED = {
     "grouped": (grouped(), r"\.group_by_window"),
     "no order": (ROWS.map(double, num_parallel_calls=2, deterministic=False), "deterministic=False"),
     "no order, by an option": (loose(ROWS.map(double, num_parallel_calls=2)), "deterministic=False"),
+    "no order, within": (loose(Data.range(1).flat_map(parallel)), "Map with deterministic=False within"),
+    "no order, two functions deep": (loose(Data.range(1).flat_map(twice)), "Map with deterministic=False within"),
+    "no order, by itself, two deep": (Data.range(1).flat_map(lambda _: twice(_, ready)), "deterministic=False within"),
+    "no order, in a map": (loose(Data.range(1).map(joined).unbatch()), "deterministic=False within"),
+    "shuffled in a map": (Data.range(1).map(lambda _: ROWS.shuffle(9)).flat_map(lambda one: one), "Shuffle within"),
+    "held": (holding(parallel(deterministic=False)), "Map with deterministic=False within"),
+    "held, and shuffled": (holding(ROWS.shuffle(24)), "Shuffle within"),
     "Grain, shuffle": (grain_like.Shuffle(GRAIN), r"\.shuffle"),
     "Grain, before other steps": (grain_like.Map(grain_like.Shuffle(grain_like.WithSeed(GRAIN))), r"\.shuffle"),
     "Grain, shuffled in a window": (grain_like.WindowShuffle(GRAIN), r"\.window_shuffle"),
@@ -65,6 +94,13 @@ KEPT = {
     "parts in their order": ROWS.take(9).concatenate(ROWS.skip(9)),
     "one source at a time": Data.range(1).interleave(lambda _: ROWS, cycle_length=1),
     "rows of batches": ROWS.batch(5).flat_map(lambda x, y: Data.from_tensor_slices((x, y))),
+    "in parallel, within": Data.range(1).flat_map(parallel),
+    "its own order": loose(Data.range(1).flat_map(lambda _: parallel(deterministic=True))),
+    "options that are put right": loose(loose(Data.range(1).flat_map(parallel)), value=True),
+    "not in parallel": loose(Data.range(1).flat_map(lambda _: ROWS.map(double).batch(5).unbatch())),
+    "options within": Data.range(1).flat_map(lambda _: loose(parallel())),
+    "options of what is held": holding(loose(parallel())),
+    "held in order": holding(parallel().batch(5).unbatch().cache()),
     "a generator": Data.from_generator(lambda: iter(X), output_signature=tf.TensorSpec((2,))),
     "Grain": grain_like.Map(GRAIN),
     "Grain, parts": grain_like.Concatenate(grain_like.cut(GRAIN, 0, 9), grain_like.cut(GRAIN, 9, 24), length=24),
@@ -147,6 +183,42 @@ def test_steps_in_flat_maps_that_are_not_known_to_keep_the_order_count_as_moving
         return Data.range(9).map(lambda i: 2 * i, num_parallel_calls=2, deterministic=False)
 
     assert "deterministic=False" in moved_by(Data.range(2).flat_map(any_order))
+    with pytest.raises(ValueError, match="Or give it deterministic=True, if the options"):
+        tfdp.records(loose(parallel()), unit_ids=PEOPLE)
     assert "within a function" in moved_by(Data.range(2).flat_map(lambda _: Data.range(9).snapshot("nowhere")))
     for kept in (lambda i: Data.range(i).map(lambda j: 2 * j, num_parallel_calls=2), lambda i: Data.range(i).cache()):
         assert moved_by(Data.range(3).flat_map(kept)) == ""
+
+
+@pytest.mark.parametrize("options", ["deterministic", "experimental_deterministic"])
+@pytest.mark.parametrize("made", [parallel, lambda: Data.range(1).flat_map(twice), lambda: Data.range(1).map(joined)])
+def test_a_fixed_order_is_not_declared_of_what_comes_as_it_is_ready(made, options):
+    """The whole order is compared by the first record of each batch alone, while it runs."""
+    batches = made().batch(8).apply(tf.data.experimental.assert_cardinality(3))
+    cyclic = {"sampling": tfdp.sampling.Cyclic(8), "examples": 24}
+    with pytest.raises(ValueError, match=r"ready \(.*deterministic=False.*Give these steps deterministic=True"):
+        tfdp.declare_sampling(loose(batches, options), **cyclic)
+    if batches.element_spec[0].shape.rank == 2:
+        tfdp.declare_sampling(batches, **cyclic)
+
+
+def test_branches_of_a_zip_in_a_function_come_in_their_order():
+    def paired(_):
+        return Data.zip((ROWS.map(lambda x, y: x, num_parallel_calls=2), ROWS.map(lambda x, y: y)))
+
+    def of(dataset):
+        return [one.reason for one in meetings(dataset, batched=False) if "one branch of a zip" in one.reason]
+
+    pairs = Data.range(1).flat_map(paired)
+    assert of(pairs) == []
+    assert "deterministic=False" in of(loose(pairs))[0]
+
+
+def test_a_data_set_that_cannot_be_written_down_counts_as_moving():
+    @tf.function
+    def within():
+        found.append(moved_by(holding(Data.range(3))))
+
+    found = []
+    within()
+    assert found == ["a data set that cannot be looked at within a function of it"]

@@ -77,6 +77,9 @@ OUT = {
     "as many as it says": lambda: beside(
         IMAGES.flat_map(lambda x: Data.from_tensors(x).repeat(tf.cast(3.0 * x[0], tf.int64))), LABELS
     ),
+    "skipped": lambda: beside(IMAGES, LABELS.skip(1)),
+    "skipped, and changed": lambda: beside(IMAGES.map(checked).skip(3).cache(), LABELS.take(50).map(lambda y: y + 1.0)),
+    "other shards": lambda: beside(IMAGES.shard(2, 0).skip(1), LABELS.shard(2, 0)),
     "by chance": lambda: beside(Data.sample_from_datasets([IMAGES.take(30), IMAGES.skip(30)], [0.5, 0.5]), LABELS),
     "groups": lambda: beside(
         IMAGES.group_by_window(lambda x: tf.cast(2.0 * x[0], tf.int64), lambda _, one: one.batch(4), 4).unbatch(),
@@ -107,6 +110,10 @@ TOGETHER = {
         LABELS,
     ),
     "by numbers": lambda: beside(IMAGES.take(30), LABELS.skip(30)),
+    "cut alike": lambda: beside(IMAGES.skip(5).map(checked).take(9), LABELS.map(lambda y: y + 1.0).skip(5)),
+    "one is shorter": lambda: beside(IMAGES.take(9), LABELS),
+    "shards that are apart": lambda: beside(IMAGES.shard(2, 0), LABELS.shard(2, 1)),
+    "a row more": lambda: beside(IMAGES, Data.from_tensor_slices(np.arange(61)).skip(1)),
     "files": lambda: beside(READ(["a", "b"]), TEXTS.flat_map(READ)),
     "lines": lambda: beside(IMAGES, tf.data.TextLineDataset("a.csv").skip(1)),
     "listed files": lambda: beside(Data.list_files(__file__, shuffle=False).map(tf.io.read_file), LABELS),

@@ -93,6 +93,7 @@ BAD = [
     (["train", "--epsilon", "2", "--dataset", "mnist", "--data-dir", "damaged"], "damaged"),
     (["epsilon", "--examples", "9", "--batch-size", "3", "--noise-multiplier", "1"], "either --steps or --epochs"),
     ([*TRAIN, "--setting", "views=2", "--setting", "views=3"], "--setting names views twice"),
+    ([*TRAIN, "--epochs", "2", "--setting", "epochs=1"], "--epochs and --setting epochs=... are one setting"),
     (["epsilon", "--ledger", "a", "--ledger", "b"], "already defined as a. Give it once. Two ledgers are added up"),
     (["epsilon", *RUN], "--noise-multiplier is needed"),
     (["epsilon", *RUN, "--noise-multiplier", "0"], "above 0"),

@@ -89,6 +89,8 @@ def test_numbers_are_read_as_everywhere_and_a_terminal_is_told_what_is_going_on(
         (("--epsilon", 2), "--examples 60000"),
         (but(RUN, "--epochs", "5;6"), "whole numbers with commas"),
         (but(RUN, "--batch-sizes", "1,024"), "none within them: 1024"),
+        (but(RUN, "--batch-sizes", "1,000"), "none within them: 1024"),
+        (but(RUN, "--batch-sizes", "0,5"), "whole numbers from 1 on"),
         (but(RUN, "--batch-sizes", ""), "whole numbers with commas"),
     ],
 )

@@ -10,7 +10,8 @@ import pytest
 
 from helpers.forks import in_fork
 from tfdp_layers.federated import CompiledEpochs, KerasTraining, flat_weights, set_flat_weights, turns
-from tfdp_layers.federated.keras_training import _key, accuracy
+from tfdp_layers.federated.keras_training import accuracy
+from tfdp_layers.federated.step_state import key_of
 from tfdp_layers.federated.turns import one_turn, turns_over
 
 X, Y = np.eye(4, dtype="float32")[[0, 0, 1, 1]], np.zeros(4, "int64")
@@ -188,7 +189,7 @@ def test_turns_on_what_another_models_step_reads_wait_and_begin_with_what_was_th
     assert (np.array(kernel) != before).any()
     reader = model_of(Reader(kernel))
     with ThreadPoolExecutor(1) as pool:
-        with one_turn({_key(kernel)}):
+        with one_turn({key_of(kernel)}):
             made = pool.submit(KerasTraining, reader, X, Y)
             assert wait([made], 1.0).not_done
         made.result(20.0)(flat_weights(reader))

@@ -209,3 +209,16 @@ def test_a_count_that_was_set_before_any_weights_were_known_or_came_by_a_checkpo
     checkpoint.restore(path)
     model.layers[-1].bias.assign([5.0])  # so that optimizers are asked for
     assert said(fit, model) == []
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("inner", ["adam", "adagrad", keras.optimizers.SGD(0.1, momentum=0.5)])
+def test_steps_are_told_where_their_count_was_set_back(inner):
+    base = plain()
+    base.compile(inner, "mse")
+    base.optimizer.build(base.trainable_variables)
+    assert said(tfdp.make_private, base) == []
+    base.fit(np.arange(24, dtype="float32").reshape(8, 3), Y, verbose=0)
+    base.optimizer.iterations.assign(0)
+    (message,) = said(tfdp.make_private, base)
+    assert "took 1 step of an ordinary optimizer" in message

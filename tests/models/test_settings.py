@@ -60,3 +60,23 @@ def test_a_trace_in_the_middle_of_a_fit_asks_again() -> None:
     with pytest.raises(RuntimeError, match="was changed while fit runs"):
         model.fit(X, Y, batch_size=64, epochs=3, callbacks=[keras.callbacks.LearningRateScheduler(schedule)], verbose=0)
     assert int(model.optimizer.releases.numpy()) == 2
+
+
+@pytest.mark.parametrize("eager", [False, True])
+def test_numbers_of_what_follows_the_noise_stay_while_fit_runs(eager: bool) -> None:
+    model = compiled(eager)
+    decay = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: setattr(model.optimizer.inner_optimizer, "weight_decay", 0.9)
+    )
+    with pytest.raises(RuntimeError, match=r"a number that an optimizer or schedule was made with .* was changed"):
+        model.fit(X, Y, batch_size=64, epochs=3, callbacks=[decay], verbose=0)
+    assert int(model.optimizer.releases.numpy()) == 2
+
+
+def test_no_step_is_made_anew_in_the_middle_of_a_training() -> None:
+    model = compiled(False)
+    anew = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: model.make_train_function(force=True))
+    with pytest.raises(RuntimeError, match=r"make_train_function\(force=True\) was called while fit runs"):
+        model.fit(X, Y, batch_size=64, epochs=2, callbacks=[anew], verbose=0)
+    assert int(model.optimizer.releases.numpy()) == 2
+    model.fit(X, Y, batch_size=64, verbose=0)

@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from tfdp_layers.models.workers import checksums, comparable
 
-KINDS = ["float16", "float32", "float64", "int32", "int64", "bool", ml_dtypes.bfloat16]
+KINDS = ["float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool"]
+KINDS += [ml_dtypes.bfloat16]
 
 
 def of(*arrays):
@@ -33,6 +34,22 @@ def test_checksums_tell_the_smallest_step_of_a_weight_and_exchanged_tensors():
     assert of(one) != of(-one)
 
 
-def test_seeds_are_each_replicas_own_and_texts_are_not_compared():
-    assert not comparable(tf.Variable([1, 2], dtype=tf.uint32))
+def test_checksums_tell_numbers_and_rows_that_are_exchanged_and_signs_that_are_turned():
+    one = np.random.default_rng(0).normal(size=(300, 64)).astype("float32")  # above and below the size of a block
+    for size in 7, 300:
+        table = one[:size]
+        turned, signs = table.copy(), table.copy()
+        turned[[0, 5]], turned[:, [1, 2]] = turned[[5, 0]], turned[:, [2, 1]]
+        signs[:4, 1] *= -1
+        rows = table[[5, 1, 2, 3, 4, 0, *range(6, size)]]
+        assert len({of(table), of(turned), of(signs), of(rows), of(table.ravel()[::-1])}) == 5
+    eye = np.eye(80, dtype="float32")  # the same sums of rows and of columns
+    assert of(eye) != of(eye[::-1])
+
+
+def test_checksums_tell_texts_and_what_is_not_sent():
+    assert of(["word", "other"]) == of(["word", "other"]) != of(["other", "word"])
+    for kind in "uint32", "uint64", "complex64", "complex128":
+        assert of(np.arange(3).astype(kind)) != of(np.array([0, 1, 3]).astype(kind))
+        assert not comparable(tf.Variable(np.zeros(2, kind)))
     assert not comparable(tf.Variable(["word"]))

@@ -257,3 +257,60 @@ def test_a_standardize_that_cannot_be_is_refused_and_costs_nothing(records, stan
     with pytest.raises(ValueError, match=says):
         found(records, ledger, standardize=standardize)
     assert ledger.steps == 0
+
+
+SOME = ["to be", "or not", "to be"]
+
+
+class Frame:
+    """As data frames do it, of pandas, Polars and Arrow."""
+
+    columns = ("text", "more")
+
+    def __iter__(self):
+        return iter(self.columns)
+
+
+Data = tf.data.Dataset
+READ = {
+    "tensor": lambda: tf.constant(SOME),
+    "pipeline": lambda: Data.from_tensor_slices(SOME),
+    "its elements": lambda: [*Data.from_tensor_slices(SOME)],
+    "its arrays": lambda: Data.from_tensor_slices(SOME).as_numpy_iterator(),
+    "arrays of one text": lambda: [np.array(text) for text in SOME],
+    "iterator": lambda: iter(SOME),
+}
+REFUSED = {
+    "frame": (Frame, r"A Frame gives .* frame\['text'\]"),
+    "dict": (lambda: {"to be": 1, "or not": 2}, "A dict gives the names"),
+    "batches": (lambda: Data.from_tensor_slices(SOME).batch(2), r"leave \.batch out"),
+    "labels": (lambda: Data.from_tensor_slices((SOME, [0, 1, 0])), "Take the texts alone"),
+    "endless": (lambda: Data.from_tensor_slices(SOME).repeat(), "endless"),
+    "one tensor": (lambda: tf.constant("to be"), "got one text"),
+    "one array": (lambda: np.array("to be"), "got one text"),
+    "lists of tensors": (lambda: [tf.constant(SOME)], "token of type bytes.*Of a batch of texts give each text"),
+    "ragged": (lambda: tf.ragged.constant([["a", "b"], ["c"]]), r"of bytes, token\.decode"),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_texts_of_tensors_and_pipelines_are_read_one_by_one(name):
+    ledger = Ledger()
+    found = tfdp.preprocessing.vocabulary(
+        READ[name](), ledger, noise_multiplier=1e-3, failure=0.5, most_tokens=2, noise_source="secure"
+    )
+    assert {"to", "be"} <= {*found}
+    assert ledger.entries[-1].release.examples == 3
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_gives_no_texts_is_refused_before_anything_is_charged(name):
+    (made, says), ledger = REFUSED[name], Ledger()
+    with pytest.raises(ValueError, match=says):
+        tfdp.preprocessing.vocabulary(made(), ledger, noise_multiplier=1.0, failure=1e-6)
+    assert not ledger.entries
+
+
+def test_arrays_of_tokens_are_not_standardized_either():
+    with pytest.raises(ValueError, match="record 0 is a collection of tokens"):
+        tokens.vocabulary([np.array(["A"])], Ledger(), noise_multiplier=1.0, failure=1e-6, standardize="lower")

@@ -77,3 +77,48 @@ def test_what_follows_the_noise_is_told_by_its_settings():
     assert settings(0.1) == settings(0.1)
     assert settings(0.1) != settings(0.2)
     assert settings(0.1) != settings(0.1, None)
+
+
+def looking_up(table):
+    """A digest of a function that looks up in the table, in branches."""
+
+    def function(x):
+        return tf.cond(tf.size(x) > 3, lambda: table.lookup(x), lambda: table.lookup(x) + 1.0)
+
+    return program_of(tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec((None,), tf.int64)))
+
+
+def table_of(**numbers):
+    keys = tf.constant([ord(name) for name in numbers], tf.int64)
+    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, tf.constant([*numbers.values()])), 0.0)
+
+
+def test_tables_are_told_by_what_they_hold_and_those_that_may_be_written_to_are_refused():
+    found = looking_up(table_of(a=1.0, b=2.0))
+    assert found == looking_up(table_of(b=2.0, a=1.0)) != looking_up(table_of(a=2.0, b=1.0))
+    with pytest.raises(ValueError, match=r"a table that may be written to.*add_weight"):
+        looking_up(tf.lookup.experimental.MutableHashTable(tf.int64, tf.float32, 0.0))
+
+
+def test_words_in_another_order_make_another_program():
+    def digest(words):
+        lookup = tf.function(keras.layers.StringLookup(vocabulary=words), autograph=False)
+        return program_of(lookup.get_concrete_function(tf.TensorSpec((None, 1), tf.string)))
+
+    assert digest(["a", "b", "c"]) == digest(["a", "b", "c"]) != digest(["b", "a", "c"])
+
+
+def test_what_a_graph_opens_by_a_name_or_takes_of_a_pipeline_is_refused():
+    variant = tf.data.Dataset.range(3)._variant_tensor
+
+    def opened(x):
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.float32, shape=(), shared_name="of_this_process")
+        return x + tf.raw_ops.ReadVariableOp(resource=handle, dtype=tf.float32)
+
+    def counted(x):
+        return x + tf.cast(tf.raw_ops.DatasetCardinality(input_dataset=variant), tf.float32)
+
+    for function, what in (opened, "VarHandleOp opens"), (counted, "variant"):
+        traced = tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec((None,)))
+        with pytest.raises(ValueError, match=f"{what}.*holds the same on all workers cannot be compared"):
+            program_of(traced)

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
-from tfdp_layers.proof.replicas import copies_of, replica_numbers
+from tfdp_layers.proof.replicas import OnReplicas, copies_of, refuse_unlike_updates, replica_numbers
 
 ALONE = tf.distribute.MirroredStrategy(["CPU:0"])
 
@@ -51,3 +51,35 @@ def test_copies_are_found_by_any_of_their_handles():
     assert copies_of(copy.handle)[0] is copies_of(copy.handle, [variable])[0] is copy.handle
     plain = tf.Variable(2.0)
     assert copies_of(plain.handle, [variable])[0] is plain.handle
+
+
+def test_a_replica_reads_all_variables_that_its_function_reads_or_writes_but_for_those_left_out():
+    with ALONE.scope():
+        read, written, left = tf.Variable(1.0), tf.Variable(2.0), tf.Variable(3, dtype=tf.int64)
+    (first,) = left.values
+    plain = tf.Variable([4.0])
+
+    def function(x):
+        written.values[0].assign(x)
+        return x * read.values[0] * plain * tf.cast(first, tf.float32)
+
+    traced = tf.function(function, autograph=False).get_concrete_function(tf.TensorSpec(()))
+    calls = OnReplicas(traced, [read, written, left], [0])
+    found = tf.function(lambda: ALONE.run(lambda: calls.read(but=[first.handle])), autograph=False)()
+    assert sorted(float(tf.reshape(one, ())) for one in found) == [1.0, 2.0, 4.0]
+
+
+def test_an_update_is_refused_where_it_draws_for_each_copy_by_a_state_of_its_own():
+    def graph(draw, scope):
+        with tf.Graph().as_default() as made, tf.name_scope("cond"), tf.name_scope(scope):
+            draw()
+        return made.get_operations()
+
+    inside = tf.function(lambda: tf.random.uniform(()), autograph=False)
+    for draw in lambda: tf.random.normal(()), inside:
+        for scope in "update_1", "sgd/update_0_1":
+            with pytest.raises(ValueError, match=r"update_step draws random numbers.*Or train on one device"):
+                refuse_unlike_updates(graph(draw, scope), 2)
+        refuse_unlike_updates(graph(draw, "update_1"), 1)
+        refuse_unlike_updates(graph(draw, "schedule"), 2)  # once for all copies
+    refuse_unlike_updates(graph(lambda: tf.random.stateless_normal((), [1, 2]), "update_1"), 2)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.batches.fixed import followed
 from tfdp_layers.batches.overlaps import may_overlap, warn_of_overlaps
 from tfdp_layers.batches.pieces import elements_of
 from tfdp_layers.batches.repeats import repeats
-from tfdp_layers.batches.steps import below, graphs_of, kind, number, steps
+from tfdp_layers.batches.steps import below, graphs_of, is_count, kind, kind_of, number, operations, steps
 from tfdp_layers.caller import warn
 from tfdp_layers.proof.called import graph_named
 from tfdp_layers.proof.outside import called_by
@@ -28,11 +30,13 @@ _KEEPING = (
     *("DenseToRagged", "ParseExample", "Restructured"),
 )
 """Steps that give an element for each one, in their order, and keep none of them."""
-_AROUND = (*_KEEPING, "Cache", "Shuffle", "Repeat")
-_READERS = ("TFRecord", "TextLine", "FixedLengthRecord", "Csv", "CSV", "Sql", "LMDB", "Load", "MatchingFiles")
 _CUTS = ("Take", "Skip", "Shard")
+_WHOLE = (*_KEEPING, *_CUTS, *_FILTERS, "Cache", "Shuffle", "Repeat", "ShuffleAndRepeat", "IgnoreErrors", "Snapshot")
+"""Steps that hand on each element as a whole, or leave it out."""
+_TOGETHER = ("Zip", "Concatenate", "DirectedInterleave")
+_READERS = ("TFRecord", "TextLine", "FixedLengthRecord", "Csv", "CSV", "Sql", "LMDB", "Load", "MatchingFiles")
 _PLAIN = (
-    *(*_AROUND, *_READERS, *_CUTS, *_BATCHES),
+    *(*_KEEPING, *_CUTS, *_READERS, *_BATCHES, "Cache", "Shuffle", "Repeat", "ShuffleAndRepeat"),
     *("Tensor", "TensorSlice", "Range", "Counter", "Zip", "Concatenate", "Window", "Unbatch", "Snapshot", "Unique"),
     "IgnoreErrors",
 )
@@ -79,7 +83,7 @@ def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> 
         warn_of_overlaps(True, "record")
         return
     size = _cut_to(dataset, examples)
-    if size is not None and size != sampling.batch_size and of_passes:
+    if size and size != sampling.batch_size and of_passes:
         warn(
             f"This pipeline is declared as {sampling}, and its batches are of .batch({size}): what is stated is"
             f" for others. Declare {type(sampling).__name__}({size}), or the batches' true size."
@@ -99,9 +103,10 @@ def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> 
 
 
 def _warn_of_no_draw(sampling: Sampling, size: int, afresh: bool, by_turns: bool) -> None:
+    name = f".batch({size})" if size else "what makes its batches"
     how, or_else = (
         "cuts passes over its records into its batches: each record is in exactly one batch of a pass",
-        f"or declare Partition({size})",
+        f"or declare Partition({size or ''})".replace("()", ""),
     )
     if afresh:
         how, or_else = f"has the first {size} records of a new shuffle in each batch", f"or declare FixedSize({size})"
@@ -112,24 +117,43 @@ def _warn_of_no_draw(sampling: Sampling, size: int, afresh: bool, by_turns: bool
             "let rare classes count more by weights",
         )
     warn(
-        f"This pipeline is declared as {sampling}, and .batch({size}) {how}, which is no such draw, and costs more than"
+        f"This pipeline is declared as {sampling}, and {name} {how}, which is no such draw, and costs more than"
         f" is stated. Give the single records to tfdp.records, and fit draws them; {or_else}."
     )
 
 
 def _cut_to(dataset: tf.data.Dataset, examples: int) -> int | None:
-    """The size of the batches into which `.batch` cuts passes over records; None where that is not seen."""
-    step: Any = dataset
-    changing = []
-    while kind(step) in _AROUND:
-        changing += [step] if kind(step) in _MAPS else []
-        step = below(step)[0]
-    size = _size(step)
-    if size is None or (size >= examples and any(_draws_rows(one, size) is True for one in changing)):
+    """The size of the batches into which `.batch` cuts passes over records, 0 of several; None where it is not seen.
+
+    Looked for are the first steps that make batches, in all branches of what is put together behind them.
+    """
+    batches: list[tuple[Any, list[Any]]] = []
+    left: list[tuple[Any, list[Any]]] = [(dataset, [])]
+    while left:
+        step, changing = left.pop()
+        what = kind(step)
+        if what in _WHOLE:
+            left.append((below(step)[0], [*changing, step] if what in _MAPS else changing))
+        elif what in _TOGETHER:
+            left += [(one, changing) for one in below(step) if not (what == "Zip" and _counts(one))]
+        else:
+            batches.append((step, changing))
+    sizes = {_size(step) for step, _ in batches}
+    found = sizes.pop() if len(sizes) == 1 else None if None in sizes else 0
+    if found is None or any(_draws_of_all(one, found, examples) for _, changing in batches for one in changing):
         return None  # what draws rows of all records is a function behind them
-    apart = (one for one in steps(step) if kind(one) in _APART)
+    apart = (one for step, _ in batches for one in steps(step) if kind(one) in _APART)
     drawn = any(_draws_rows(one) is not False for above in apart for one in steps(above) if kind(one) in _MAPS)
-    return size if not drawn and all(map(_gives_passes, steps(step))) else None
+    return found if not drawn and all(map(_gives_passes, steps(dataset))) else None
+
+
+def _draws_of_all(step: Any, size: int, examples: int) -> bool:
+    return (not size or size >= examples) and _draws_rows(step, size or None) is True
+
+
+def _counts(step: Any) -> bool:
+    """Whether it gives the numbers of elements, those of .enumerate say."""
+    return is_count(step) or (kind(step) == "Variant" and step.element_spec == tf.TensorSpec((), tf.int64))
 
 
 def _draws_rows(step: Any, rows: int | None = None) -> bool | None:
@@ -138,11 +162,18 @@ def _draws_rows(step: Any, rows: int | None = None) -> bool | None:
     Args:
         rows: those that it gets, where its type does not say.
     """
-    if all(_only_reads(one, batched=True) for one in graphs_of(step)):
+    if all(_only_reads(one, batched=True) or _by_rows(one) for one in graphs_of(step)):
         return False
     given, made = _rows(below(step)[0].element_spec), _rows(step.element_spec)
     given = [rows if one is None else one for one in given]
     return None if None in (*given, *made) or not made else set(made).isdisjoint(given)
+
+
+def _by_rows(graph: Any) -> bool:
+    """Whether a function is proved to make each row of its own row alone, random changes included."""
+    with contextlib.suppress(Exception):  # of a graph that TensorFlow cannot copy, say
+        return followed(graph, lambda one: one.outputs).proved
+    return False
 
 
 def _rows(spec: Any) -> list[int | None]:
@@ -153,24 +184,38 @@ def _rows(spec: Any) -> list[int | None]:
 
 
 def _size(step: Any) -> int | None:
-    """The size of the batches that a step makes of elements; None of what makes none, or of several sizes."""
+    """The size of the batches that a step makes of elements, 0 of groups of several sizes; None of what makes none."""
     if kind(step) in _FLAT:
         size = elements_of(step)
         return None if size == 1 else size
+    if kind(step) == "GroupByWindow":
+        made = [one for name, one in operations(step) if kind_of(name) in _BATCHES]
+        known = [None if one is None else number(one, "_batch_size") for one in made]
+        return None if not known else int(known[0]) if len(known) == 1 and known[0] is not None else 0
     known = number(step, "_batch_sizes" if kind(step) == "Rebatch" else "_batch_size")
     sizes = set(np.ravel(known).tolist()) if kind(step) in _BATCHES and known is not None else set()
     return int(sizes.pop()) if len(sizes) == 1 else None
 
 
-def _draws_afresh(dataset: tf.data.Dataset, size: int, examples: int) -> bool:
-    """Whether each batch is what a round takes first of all records, which are shuffled in each round, and not kept."""
-    batch = _through(dataset, (*_KEEPING, "Shuffle", "Repeat"))
+def _draws_afresh(dataset: tf.data.Dataset, size: int, examples: int, first: bool = False) -> bool:
+    """Whether each batch is what a round takes first of all records, which are shuffled in each round, and not kept.
+
+    Args:
+        first: whether a round takes a single batch, by steps above.
+    """
+    batch: Any = dataset
+    while kind(batch) in (*_KEEPING, "Shuffle", "Repeat", "Take", "Skip", "IgnoreErrors"):
+        first = first or (kind(batch) == "Take" and number(batch, "_count") == 1)
+        batch = below(batch)[0]
+    if kind(batch) in ("Zip", "Concatenate"):
+        return all(_draws_afresh(one, size, examples, first) for one in below(batch) if not _counts(one))
     if kind(batch) not in _BATCHES:
         return False
     taken = _through(_through(below(batch)[0], (*_KEEPING, "Repeat")), (*_KEEPING, "Shuffle"))
-    if kind(taken) != "Take" or number(taken, "_count") != size:
+    of_size = kind(taken) == "Take" and number(taken, "_count") == size
+    if not (of_size or first):
         return False
-    step = below(taken)[0]
+    step = below(taken if of_size else batch)[0]
     while kind(step) in (*_KEEPING, *_FILTERS, "Shuffle", "Repeat"):
         if kind(step) == "Shuffle" and _shuffles_all(step, examples):
             return True
@@ -197,12 +242,11 @@ def _gives_passes(step: Any) -> bool:
     what = kind(step)
     if what in _FILTERS:
         return all(map(_only_reads, graphs_of(step)))
-    if what in _FLAT:
+    if what in (*_FLAT, "GroupByWindow"):
         graphs = graphs_of(step)
         held = any(inner.dtype == tf.variant for graph in graphs for _, inner in graph.captures)
         return not held and bool(graphs) and all(_only_reads(one, _is_batched(step)) for one in graphs)
-    counts = what == "Variant" and step.element_spec == tf.TensorSpec((), tf.int64)  # of .enumerate
-    return bool(counts) or what in (*_PLAIN, _BY_TURNS)
+    return _counts(step) or what in (*_PLAIN, _BY_TURNS)
 
 
 def _is_batched(step: Any) -> bool:

@@ -10,6 +10,17 @@ from tfdp_layers.batches.steps import is_grain, kind, steps
 
 __all__ = ["is_filtered", "refuse_length", "refuse_none", "refuse_stream", "refuse_unpacked"]
 
+_FILES = ("Parquet", "TFRecord")
+"""Beginnings of the names of Grain's data sets that read files one behind the other, and have no MapDataset below."""
+_FROM_FILES = (
+    "The files that it reads have none either. Give TFRecord files as tfdp.records(tf.data.TFRecordDataset(files)"
+    ".map(parse)), Parquet files as arrays (pandas.read_parquet), or a source with an index (ArrayRecord)"
+)
+_FROM_INDEXES = (
+    "Give what it reads: the MapDataset before .to_iter_dataset(), or of a DataLoader its data source,"
+    " tfdp.records(source, transform)"
+)
+
 
 def is_filtered(source: Any) -> bool:
     """Whether this is a Grain data set with a filter: it keeps its length, and items that are dropped are None."""
@@ -64,9 +75,10 @@ def refuse_stream(given: Any) -> None:
     """Raises ValueError for what Grain reads in its own order: it has no index by which records could be drawn."""
     name, grain = type(given).__name__, any(one.__module__.startswith("grain.") for one in type(given).__mro__)
     if grain and hasattr(given, "__iter__") and not hasattr(given, "__array__"):
+        files = is_grain(given) and any(kind(step).startswith(_FILES) for step in steps(given))
+        what = _FROM_FILES if files else _FROM_INDEXES
         raise ValueError(
-            f"{name} of Grain is a stream: it has no index, and records are drawn by their indexes. Give what it reads:"
-            " the MapDataset before .to_iter_dataset(), or of a DataLoader its data source, tfdp.records(source,"
-            " transform), without shuffles and batches; random draws and batches are the library's. A stream that must"
-            " stay one: tfdp.declare_sampling (docs/data.md)."
+            f"{name} of Grain is a stream: it has no index, and records are drawn by their indexes. {what}, without"
+            " shuffles and batches; random draws and batches are the library's. A stream that must stay one:"
+            " tfdp.declare_sampling (docs/data.md)."
         )

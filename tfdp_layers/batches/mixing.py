@@ -24,6 +24,7 @@ from tfdp_layers.batches.fixed import followed, is_written, looked_at, records_o
 from tfdp_layers.batches.inner import made_within
 from tfdp_layers.batches.made import Made
 from tfdp_layers.batches.padding import pads_to_longest
+from tfdp_layers.batches.places import is_loose
 from tfdp_layers.batches.repeats import is_one_number
 from tfdp_layers.batches.steps import below, graphs_of
 from tfdp_layers.batches.zips import crossing, out_of_step
@@ -139,7 +140,7 @@ def _of_one_person(found: Meeting) -> str:
 
 def meetings(dataset: tf.data.Dataset, batched: bool) -> Iterator[Meeting]:
     """Where records meet on the way to the elements of this pipeline, or, if `batched`, to the rows of these."""
-    yield from _meetings(dataset, int(batched), dataset.options().deterministic is False)
+    yield from _meetings(dataset, int(batched), is_loose(dataset))
 
 
 def _meetings(dataset: tf.data.Dataset, depth: int, loose: bool) -> Iterator[Meeting]:
@@ -152,7 +153,7 @@ def _meetings(dataset: tf.data.Dataset, depth: int, loose: bool) -> Iterator[Mee
     slices = [one for graph in graphs for one in sliced(graph)]
     made = _made_by(dataset) if flat or "GroupBy" in name else None
     for graph in graphs:
-        yield from _of_graph(graph, flat)
+        yield from _of_graph(graph, flat, loose)
     if "Scan" in name and not is_one_number(inputs[0]):
         yield Meeting(True, ".scan (also in rejection_resample) passes on a state from record to record")
     elif "TakeWhile" in name:
@@ -238,7 +239,7 @@ def _windows(dataset: Any) -> str | None:
     )
 
 
-def _of_graph(graph: Any, flat: bool) -> Iterator[Meeting]:
+def _of_graph(graph: Any, flat: bool, loose: bool) -> Iterator[Meeting]:
     """What shows in a function whatever its elements are.
 
     Args:
@@ -254,7 +255,7 @@ def _of_graph(graph: Any, flat: bool) -> Iterator[Meeting]:
         yield Meeting(False, f"a function of it may keep what it makes of a record where others read it ({kept})")
     for one in graph.get_operations():
         if one.type == "ZipDataset":
-            yield from _of_branches(below(one), loose=False)
+            yield from _of_branches(below(one), loose)
     reads = any(outer.dtype == tf.variant for outer, _ in graph.captures)
     read = any(one == "ReduceDataset" or one.startswith(_READING) for one in types)
     if read or (reads and not (flat and types.isdisjoint(_MAPPING))):

@@ -11,7 +11,7 @@ from tfdp_layers.batches.repeats import keys_of
 from tfdp_layers.batches.steps import below, is_count, kind, number
 from tfdp_layers.caller import warn
 
-__all__ = ["may_overlap", "warn_of_overlaps"]
+__all__ = ["are_displaced", "may_overlap", "warn_of_overlaps"]
 
 _TOGETHER = ("Concatenate", "DirectedInterleave", "Mixed")
 """Steps that give the records of several branches, behind each other or by turns."""
@@ -42,6 +42,26 @@ def may_overlap(source: Any) -> bool:
     """
     ways = list(itertools.islice(_ways(source), _MOST_WAYS))
     return any(_meet(one, other) for one, other in itertools.combinations(ways, 2))
+
+
+def are_displaced(branches: list[Any]) -> bool:
+    """Whether branches of a zip take equally long sources at places that are moved against each other, and overlap.
+
+    With `.skip(1)` in one branch each element but the first and the last stands in two pairs: so does a person who is
+    in both sources at one place. Sources whose length is not known, and counts, are left out.
+    """
+    taken = []
+    for place, branch in enumerate(branches):
+        for *way, source in _ways(branch):
+            length = int(source.cardinality())
+            if length > 0 and not is_count(source) and all(kind(step) in (*_IN_PLACE, *_BY_PLACE) for step in way):
+                taken.append((place, length, _places(tuple(way))[:length]))
+    for (one, length, mine), (other, as_long, theirs) in itertools.combinations(taken, 2):
+        pairs = min(len(mine), len(theirs))
+        mine, theirs = mine[:pairs], theirs[:pairs]
+        if one != other and length == as_long and mine != theirs and _have_place(mine, theirs):
+            return True
+    return False
 
 
 def warn_of_overlaps(overlap: bool, unit: str) -> None:
@@ -87,6 +107,11 @@ def _have_common(mine: tuple[Any, ...], theirs: tuple[Any, ...], shared: Any) ->
     if is_count(shared) and all(any(kind(step) in _CHANGING for step in way) for way in (mine, theirs)):
         return False  # numbers that name rows of one array here, and of another one there
     one, other = _places(mine), _places(theirs)
+    return _have_place(one, other)
+
+
+def _have_place(one: range, other: range) -> bool:
+    """Whether two rows of places may have one in common."""
     if not one or not other or max(one[0], other[0]) > min(one[-1], other[-1]):
         return False
     return (one[0] - other[0]) % math.gcd(one.step, other.step) == 0

@@ -6,13 +6,18 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.batches.places import in_any_order
+
 __all__ = ["refuse_moving_order", "same_passes"]
 
 _BY_CONTENT = ("Filter", "GroupBy", "TakeWhile", "Unique", "DirectedInterleave")
 
 
 def refuse_moving_order(dataset: tf.data.Dataset) -> None:
-    """Raises ValueError for a pipeline that is seen to shuffle anew in every pass, or to place records by content."""
+    """Raises ValueError for a pipeline that is seen to shuffle anew in every pass, or to place records by content.
+
+    So do parallel steps, at any depth of its functions, that give elements as they become ready.
+    """
     for step in _steps(dataset):
         name = type(step).__name__.strip("_")
         if getattr(step, "_reshuffle_each_iteration", False):
@@ -27,6 +32,12 @@ def refuse_moving_order(dataset: tf.data.Dataset) -> None:
                 " records by what they hold. Do that to the data before, so that it is part of how they were"
                 " collected, or give single records to tfdp.records, and draw by Poisson sampling."
             )
+    if how := in_any_order(dataset):
+        raise ValueError(
+            f"Cyclic needs one order for all passes, but this dataset gives elements as they become ready ({how}), so"
+            " that how long each takes decides about its place. Give these steps deterministic=True, or leave"
+            " deterministic=False out of the options."
+        )
 
 
 def _steps(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:

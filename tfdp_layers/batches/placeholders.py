@@ -9,7 +9,7 @@ from tfdp_layers.caller import warn
 __all__ = ["placeholder_in", "warn_of_names"]
 
 _WORDS = re.compile(
-    r"[-?.\s]*|-1|n/a|na|<na>|nan|nat|none|null|nil|missing|unknown|other|anonymous|undefined|unspecified|unassigned"
+    r"[-?.\s]*|-1|-99+|n/a|na|<na>|nan|nat|none|null|nil|missing|unknown|other|anonymous|undefined|unspecified|unassigned"
     r"|not available|not known|tbd|xxx"
 )
 """What stands in the place of a missing id, in small letters."""
@@ -23,8 +23,8 @@ _MOST, _TIMES, _UNITS = 20, 10, 5
 def placeholder_in(names: np.ndarray, counts: np.ndarray) -> int | None:
     """Which id seems to stand for people without one, by its place; None where none does.
 
-    One of several records that is -1, a word for nothing ("unknown", "nan"), or the smallest or largest integer; or
-    one that owns 20 records or more, and ten times those of any other, out of five ids or more.
+    One of several records that is -1 or -999, a word for nothing ("unknown", "nan"), or the smallest or largest
+    integer; or one that owns 20 records or more, and ten times those of any other, out of five ids or more.
 
     Args:
         names: (units,) distinct ids.
@@ -43,7 +43,7 @@ def placeholder_in(names: np.ndarray, counts: np.ndarray) -> int | None:
 
 def _stands_for_nobody(name: int | str | bytes) -> bool:
     if isinstance(name, int):
-        return name == -1 or name in _EXTREME
+        return name in _EXTREME or bool(_WORDS.fullmatch(str(name)))
     text = name.decode(errors="replace") if isinstance(name, bytes) else name
     return bool(_WORDS.fullmatch(text.strip().casefold()))
 

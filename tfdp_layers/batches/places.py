@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 from google.protobuf import message
 from tensorflow.core.protobuf import snapshot_pb2
 
-from tfdp_layers.batches.steps import below, kind, number, operations, steps
+from tfdp_layers.batches.steps import below, graphs_of, kind, kind_of, number, steps
+from tfdp_layers.proof.outside import nodes_of, with_called
+from tfdp_layers.proof.values import UnknownError
 
-__all__ = ["moved_by", "moves", "refuse_moved"]
+__all__ = ["in_any_order", "is_loose", "moved_by", "moves", "refuse_moved"]
 
 _KEPT = re.compile(
     r"(Random|Parallel|Flat)?Map|MapWithIndex|MapOnGpu|MapAndBatch|ParseExample|Zip|Concatenate|Repeat|Scan"
     r"|TFRecord|TextLine|FixedLengthRecord|Source|With[A-Z]\w+"
     "|(Parallel|Padded|DenseToSparse|Re|Un)?[Bb]atch|DenseToRagged|Window|Slice|Take|Skip|Shard|Filter"
-    "|TakeWhile|Unique|IgnoreErrors|Cache|Prefetch|Options|Restructured|CopyToDevice|AssertCardinality|AssertNext"
+    "|TakeWhile|Unique|IgnoreErrors|Cache|Prefetch|Options|Restructured|CopyToDevice|AssertCardinality|AssertNext|Finalize"
 )
 """Steps that keep the order. Where they leave some out, the number of ids is another one than that of records."""
 _SOURCES = re.compile(
@@ -40,33 +43,51 @@ _MAKES = re.compile(r"(\w+?)Dataset(V\d)?")
 """Types of operations that make data sets, within functions."""
 _READ_ONCE = ("FlatMap", "Interleave", "ParallelInterleave", "Reduce")
 """Those that keep the order of one source, or give no data set."""
+_ORDERED = " Or give it deterministic=True, if the options of the pipeline say deterministic=False."
+_UNKNOWN = tf.compat.v1.NodeDef(op="DatasetThatCannotBeLookedAt")
 
 
 def moved_by(source: Any) -> str:
     """Which operation of a pipeline of tf.data, or of a Grain data set, moves elements; empty where all keep the order.
 
-    Every operation that is not known to keep it counts as one that moves them, and so does every source of tf.data.
-    What Python code does (generators, sources, a `map` that keeps what it saw) is not seen, and neither is what a flat
-    map reads of a data set that its function holds.
+    Every operation that is not known to keep it counts as one that moves them, and so does every source of tf.data;
+    those in functions count, at any depth, and those of data sets that functions hold. What Python code does
+    (generators, sources, a `map` that keeps what it saw) is not seen, and neither are random numbers by which a
+    function changes the order of rows that it gets.
     """
-    loose = isinstance(source, tf.data.Dataset) and source.options().deterministic is False
+    loose = is_loose(source)
     return next(filter(None, (moves(step, loose) for step in steps(source))), "")
 
 
+def in_any_order(source: tf.data.Dataset) -> str:
+    """Which parallel operation of a pipeline, or of its functions, gives elements as they become ready; or empty."""
+    loose = is_loose(source)
+    within = (node for step in steps(source) for node in _nodes(step) if _gives_any_order(node, loose))
+    own = next((step for step in steps(source) if _gives_any_order(step, loose)), None)
+    found = own or next(within, None)
+    return "" if found is None else _in_any_order(found)
+
+
+def is_loose(source: Any) -> bool:
+    """Whether the options of a pipeline let parallel steps, also in functions, give elements in any order."""
+    return isinstance(source, tf.data.Dataset) and source.options().deterministic is False
+
+
 def moves(step: Any, loose: bool) -> str:
-    """How a step moves elements; empty where it does not.
+    """How a step, or an operation in a function that makes a data set, moves elements; empty where it does not.
 
     Args:
         loose: whether the pipeline's options let parallel steps give elements in any order.
     """
     what = kind(step)
-    if getattr(step, "_deterministic", "") in (("false", "default") if loose else ("false",)):
-        return f"{'.interleave' if 'Interleave' in what else '.map or .batch'} with deterministic=False"
+    if _gives_any_order(step, loose):
+        return _in_any_order(step)
     if "Interleave" in what and number(step, "_cycle_length") == 1:
         what = "FlatMap"
+    if inner := _unknown_in(step, _READ_ONCE if what == "Load" else ("FlatMap", "Reduce"), loose):
+        return f"{inner} within a function of {'.load' if what == 'Load' else 'it'}"
     if what == "FlatMap":
-        inner = _unknown_in(step, ("FlatMap", "Reduce"))
-        return f"{inner} within a function of it" if inner else ""
+        return ""
     if what == "Slice" and (getattr(step, "_step", None) or 1) < 0:
         return "a slice that runs backwards"
     if isinstance(step, tf.data.Dataset) and not below(step):
@@ -78,20 +99,57 @@ def _keeps(what: str) -> bool:
     return bool(_KEPT.fullmatch(what) or _SOURCES.fullmatch(what))
 
 
-def _unknown_in(step: Any, besides: tuple[str, ...]) -> str:
+def _unknown_in(step: Any, besides: tuple[str, ...], loose: bool) -> str:
     """What a step's functions do with data sets, other than keep their order, or do what `besides` names."""
-    for name, operation in operations(step):
-        made = _MAKES.fullmatch(name)
+    for node in _nodes(step):
+        made = _MAKES.fullmatch(node.op)
+        if node.op == _UNKNOWN.op:
+            return "a data set that cannot be looked at"
         if made and made[1] not in besides and not _keeps(made[1]):
             return made[1]
-        if made and operation is not None and _gives_any_order(operation):
-            return f"{made[1]} with deterministic=False"
+        if _gives_any_order(node, loose):
+            return _in_any_order(node)
     return ""
 
 
-def _gives_any_order(operation: Any) -> bool:
-    parallel = any(one.name == "deterministic" for one in operation.op_def.attr)
-    return parallel and operation.get_attr("deterministic") == b"false"
+def _nodes(step: Any) -> Iterator[Any]:
+    """The operations that make data sets in a step's functions, at any depth, and in data sets that these hold."""
+    for graph in graphs_of(step) if isinstance(step, tf.data.Dataset) else ():
+        try:
+            found = [one.node_def for one in with_called(graph.get_operations()) if "Dataset" in one.type]
+        except UnknownError:
+            found = nodes_of(graph)
+        yield from (node for node in found if "Dataset" in node.op)
+        for outer, _ in graph.captures:
+            if outer.dtype == tf.variant:
+                yield from (node for node in _held(outer) if "Dataset" in node.op)
+
+
+def _held(data_set: tf.Tensor) -> list[Any]:
+    """The operations of a data set that a function holds, and of its functions, as TensorFlow writes them down."""
+    try:
+        written = tf.raw_ops.DatasetToGraphV2(input_dataset=data_set, external_state_policy=1)
+        graph = tf.compat.v1.GraphDef.FromString(written.numpy())
+    except (AttributeError, TypeError, tf.errors.OpError, message.DecodeError):  # over 2 GiB, or made in a function
+        return [_UNKNOWN]
+    return [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+
+
+def _gives_any_order(step: Any, loose: bool) -> bool:
+    """Of a step, or of an operation, whether it gives elements as they become ready."""
+    order = getattr(step, "_deterministic", "")
+    if not isinstance(step, tf.data.Dataset):
+        given = getattr(step, "node_def", step)
+        held = getattr(given, "attr", {}) if "Dataset" in getattr(given, "op", "") else {}
+        order = held["deterministic"].s.decode() if "deterministic" in held else ""
+        order = {True: "false", False: "default"}[held["sloppy"].b] if "sloppy" in held else order
+    return order in (("false", "default") if loose else ("false",))
+
+
+def _in_any_order(step: Any) -> str:
+    if isinstance(step, tf.data.Dataset):
+        return f"{'.interleave' if 'Interleave' in kind(step) else '.map or .batch'} with deterministic=False"
+    return f"{kind(step) if isinstance(step, tf.Operation) else kind_of(step.op)} with deterministic=False"
 
 
 def _loaded(step: Any) -> str:
@@ -99,9 +157,6 @@ def _loaded(step: Any) -> str:
 
     `Dataset.save` without shard_func writes one shard, in order.
     """
-    inner = _unknown_in(step, _READ_ONCE)
-    if inner:
-        return f".load with a reader_func that may move elements, by {inner}"
     try:
         with tf.io.gfile.GFile(os.path.join(step._path, "snapshot.metadata"), "rb") as file:
             run = snapshot_pb2.SnapshotMetadataRecord.FromString(file.read()).run_id
@@ -128,6 +183,7 @@ def refuse_moved(how: str, argument: str) -> None:
         f"`{argument}` says by place whose each record is, and this pipeline moves records to other places ({how}): a"
         " record would be protected as somebody else's, and one person would enter a step with several contributions."
         " Leave that operation out: it is not needed, the library draws at random itself, in every step afresh."
-        f"{inside if argument == 'unit_ids' else ''} Or read records and {argument} together, in one pass, into arrays:"
+        f"{_ORDERED if 'deterministic' in how else ''}{inside if argument == 'unit_ids' else ''} Or read records and"
+        f" {argument} together, in one pass, into arrays:"
         f" x, y, {argument} = map(numpy.stack, zip(*items)), where each of the items is (x, y, whose it is)."
     )

@@ -11,7 +11,9 @@ __all__ = ["warn_of_spellings"]
 
 
 _DASHES = re.compile("[\u2010-\u2015\u2212\ufe58]")
-_THOUSANDS = re.compile(r"^[0-9]{1,3}(,[0-9]{3})+(\.0)?$")
+_THOUSANDS = re.compile(r"^[0-9]{1,3}(,[0-9]{3})+(\.0+)?$")
+_WHOLE = re.compile(r"^(-?[0-9]+)\.0+$")
+_QUOTED = re.compile(r"^(['\"])(.*)\1$", re.DOTALL)
 _EXPONENT = re.compile(r"^[0-9](\.[0-9]{1,14}[eE]\+?|[eE]\+)0?[0-9]{1,2}$")
 """With a point or a plus, as programs write them: "1e5" is hexadecimal, too. Such floats are exact."""
 
@@ -45,7 +47,11 @@ def _blanks(one: str) -> str:
 
 
 def _whole(one: str) -> str:
-    return one[:-2] if one.endswith(".0") and one[:-2].isdigit() else one
+    return _WHOLE.sub(r"\1", one)
+
+
+def _unquoted(one: str) -> str:
+    return _QUOTED.sub(r"\2", one)
 
 
 def _zeros(one: str) -> str:
@@ -72,6 +78,12 @@ _WAYS: tuple[_Way, ...] = (
         "Unicode's forms of a character",
         "unicodedata.normalize('NFKC', {})",
     ),
+    (
+        _unquoted,
+        lambda texts: "\0'" in texts or '\0"' in texts,
+        "quotes around",
+        r"""re.sub(r'(?s)^([\'"])(.*)\1$', r'\2', {})""",
+    ),
     (_blanks, lambda texts: len(texts.split()) > 1, "blanks", "' '.join({}.split())"),
     (
         str.casefold,
@@ -83,7 +95,7 @@ _WAYS: tuple[_Way, ...] = (
         _thousands,
         lambda texts: re.search(r"\x00[0-9]{1,3},[0-9]{3}", texts) is not None,
         "commas between thousands",
-        r"re.sub(r'^[0-9]{{1,3}}(,[0-9]{{3}})+(\.0)?$', lambda found: found[0].replace(',', ''), {})",
+        r"re.sub(r'^[0-9]{{1,3}}(,[0-9]{{3}})+(\.0+)?$', lambda found: found[0].replace(',', ''), {})",
     ),
     (
         _exponent,
@@ -92,7 +104,12 @@ _WAYS: tuple[_Way, ...] = (
         r"re.sub(r'^[0-9](\.[0-9]{{1,14}}[eE]\+?|[eE]\+)0?[0-9]{{1,2}}$',"
         " lambda found: str(float(found[0])).removesuffix('.0'), {})",
     ),
-    (_whole, lambda texts: ".0\0" in texts, ".0 at the end", "{}.removesuffix('.0')"),
+    (
+        _whole,
+        lambda texts: re.search(r"\.0+\x00", texts) is not None,
+        ".0 at the end",
+        r"re.sub(r'^(-?[0-9]+)\.0+$', r'\1', {})",
+    ),
     (_zeros, lambda texts: "\x000" in texts, "leading zeros", "{}.zfill(40)"),
 )
 """What people write differently: how it is overlooked; whether any text may be written so, of all with zero

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfdp_layers.batches.contents import contents_of, have_rows_in_common
+from tfdp_layers.batches.overlaps import are_displaced
 from tfdp_layers.batches.pieces import elements_of
 from tfdp_layers.batches.places import moves
 from tfdp_layers.batches.steps import READERS, below, kind, kind_of, number, operations, steps
@@ -72,7 +73,8 @@ def out_of_step(branches: list[Any], loose: bool = False) -> str:
     """What one branch leaves out, adds or moves by what its elements hold, and another one does not; or empty.
 
     Branches without records (counts, random numbers, one thing again and again) may stand beside any others. Shuffles
-    of one seed, interleaves of one shape, and steps below all branches move the elements of all alike. What flat maps
+    of one seed, interleaves of one shape, equal cuts by place, and steps below all branches move the elements of all
+    alike, and cuts at places that have nothing in common pair each once (`are_displaced`). What flat maps
     read besides (a data set that they hold) is not seen here (see `inner`), nor what Python code does.
 
     Args:
@@ -80,6 +82,8 @@ def out_of_step(branches: list[Any], loose: bool = False) -> str:
         loose: whether the pipeline's options let parallel steps give elements in any order.
     """
     found = [dict(_loosened(one, loose)) for one in branches if _holds_records(one)]
+    if all(isinstance(one, tf.data.Dataset) for one in branches) and are_displaced(branches):
+        return ".skip or .shard in one of them alone, so that what is at one place stands in two pairs"
     for one, other in itertools.permutations(found, 2):
         for key in one.keys() - other.keys():
             return one[key]

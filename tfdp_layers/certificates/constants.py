@@ -12,7 +12,7 @@ from tfdp_layers.accounting.left import leave_anew, leave_elsewhere
 from tfdp_layers.accounting.released import remember_held
 from tfdp_layers.certificates.ordinary import declare, optimizers_on, undeclared
 from tfdp_layers.instances import refuse_class, refuse_other_kind
-from tfdp_layers.structure import held_by
+from tfdp_layers.structure import held_by, variables_held
 
 Layer = TypeVar("Layer", bound=keras.layers.Layer)
 _MARK, _LEFT = "_constants_declared_public", "_constants_left"
@@ -63,11 +63,11 @@ def public(layer: Layer) -> Layer:
 
 
 def trained_by(optimizers: Iterable[Any], layer: Any) -> Iterator[Any]:
-    """The weights of the layers within one that optimizers trained something of: their moving averages, too."""
+    """The weights of the layers within one that optimizers trained something of, and what else these layers hold."""
     own = {id(held_by(weight)) for one in optimizers for weight in getattr(one, "_trainable_variables", ())}
     for part in layer._flatten_layers():
         if not part._layers and any(id(held_by(weight)) in own for weight in part.weights):
-            yield from part.weights
+            yield from [*part.weights, *variables_held(part)]
 
 
 def undeclared_steps(model: Any) -> int:

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from tfdp_layers.certificates.additivity import NONE, Gap, gap_of
 from tfdp_layers.certificates.measuring import MEANING, eager, row, runner, traced
+from tfdp_layers.certificates.starting import exchanged, same_global_seed, same_state
 from tfdp_layers.certificates.switches import without_randomness
 from tfdp_layers.certificates.synthetic import inputs_like, specs, synthetic_inputs, synthetic_labels
 from tfdp_layers.proof.narrowing import narrows
 from tfdp_layers.proof.outside import nodes_of
 from tfdp_layers.sensitivity import SensitivityGroup
-from tfdp_layers.structure import SEEDS
 
 if TYPE_CHECKING:
     from tfdp_layers.models.training import PrivateTraining
@@ -178,49 +177,6 @@ def exchanges(
     together = [a + b for a, b in zip(first, second, strict=True)]
     places = range(rows) if rows <= _SINGLY else (0, rows // 2, rows - 1)
     return [(together, [summed(data) for data in exchanged(pair, place, rows)]) for place in places]
-
-
-def exchanged(pair: list[Any], place: int, rows: int) -> list[Any]:
-    """Two batches with one row of the one in the other."""
-    here = tf.range(rows) == place
-
-    def merged(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
-        return tf.where(tf.reshape(here, [-1] + [1] * (len(a.shape) - 1)), b, a)
-
-    return [keras.tree.map_structure(merged, *ordered) for ordered in (pair, pair[::-1])]
-
-
-@contextlib.contextmanager
-def same_state(model: "PrivateTraining", seed: int) -> Iterator[None]:
-    """Inside, the random numbers of Keras' layers start from the seed; after it all that layers write is put back.
-
-    So each batch finds what the others found: SpectralNormalization writes its vectors at each call, whatever the
-    records are.
-    """
-    seeds = [v for v in model.non_trainable_variables if SEEDS in v.path]
-    written = [v for layer in model._flatten_layers() for v in layer._non_trainable_variables]  # no frozen weights
-    states = list({id(v): v for v in (*seeds, *written)}.values())
-    before = [np.array(v) for v in states]
-    for number, variable in enumerate(seeds):
-        variable.assign(tf.cast([seed, number], variable.dtype))
-    try:
-        yield
-    finally:
-        for variable, value in zip(states, before, strict=True):
-            variable.assign(value)
-
-
-@contextlib.contextmanager
-def same_global_seed(seed: int) -> Iterator[None]:
-    """Inside, TensorFlow's own random numbers start from the seed; after it as if there had been none."""
-    ambient = vars(context.context())
-    kept = {name: ambient[name] for name in ("_seed", "_rng") if name in ambient}
-    tf.random.set_seed(seed)
-    try:
-        yield
-    finally:
-        ambient.pop("_rng", None)
-        ambient.update(kept)
 
 
 @contextlib.contextmanager

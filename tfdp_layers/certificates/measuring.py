@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.certificates.additivity import gap_of, tolerance
+from tfdp_layers.certificates.additivity import Gap, gap_of, tolerance
+from tfdp_layers.certificates.other_rows import cross_gradients, cross_upstreams
+from tfdp_layers.certificates.starting import alike, exchanged, same_state, untouched_state
 from tfdp_layers.certificates.switches import acts_in_training, without_randomness
 from tfdp_layers.certificates.synthetic import (
     ROWS,
@@ -28,6 +30,9 @@ from tfdp_layers.structure import SEEDS
 
 if TYPE_CHECKING:
     from tfdp_layers.models.training import PrivateTraining
+
+_SEED = 5
+"""That random numbers start from in calls that are compared."""
 
 MEANING = (
     "Then one record moves the contributions of others, and no bound holds. Keep every operation inside a record (axis"
@@ -117,31 +122,86 @@ def measure(
 def compared(
     model: "PrivateTraining", function: Any, x: Any, y: Any, *, groups: Sequence[SensitivityGroup], proved: bool
 ) -> Seen:
-    """Compares a batch with its records, each alone, as `measure` does. Raises: ValueError where they differ."""
+    """Compares a batch with its records, each alone, as `measure` does. Raises: ValueError where they differ.
+
+    Where it is proved that records do not meet, a layer may write what is no record's (how often it was called), if
+    each call leaves the same behind. And one may draw what cannot be switched off: then a record gets other numbers in
+    a batch than alone, and batches of one size are compared in place of it (`refuse_exchanged`).
+    """
+    left: list[Any] = []
+    own = runner(model, function)
+
+    def run(x: Any, y: Any, seed: int = _SEED) -> tuple[list[tf.Tensor], tf.Tensor]:
+        with same_state(model, seed, left):
+            return own(x, y)
+
     with without_randomness(model), untouched_state(model) as changed:
         y = synthetic_labels(model, x, y)
-        run = runner(model, function)
         together, losses = run(x, y)
         alone, losses_alone = zip(*[run(*row(i, (x, y))) for i in range(ROWS)], strict=True)
+        found, finite = gap_from(model, groups, together, alone)
+        one_by_one = tf.concat(losses_alone, 0)
+        drawing = not (found.explained and close(model, losses, one_by_one, proved)) and draws_on(model, run, x, y)
+        if proved and drawing:
+            refuse_exchanged(model, run, (x, y), groups)
+            (found, finite), one_by_one = gap_from(model, groups, together, [together]), losses
         reached = [*cross_gradients(model, x, y), *cross_upstreams(model, x, y)]
-        refuse_mixed_losses(model, x, losses, tf.concat(losses_alone, 0), proved)
+        refuse_mixed_losses(model, x, losses, one_by_one, proved, drawing)
         refuse_losses_of_weights(model, x, y)
-    if changed():
+    if changed() and not (proved and alike(left)):
         raise ValueError(
             f"A layer of model {model.name!r} writes state in its forward pass ({changed()}): computed from private"
             " data without noise, it would be saved with the weights. Freeze or remove that layer."
         )
     crossed = any(bool(np.any(~np.isnan(g) & (g != 0))) for g in reached)
-    known = [np.all([np.isfinite(part) for part in parts], axis=0) for parts in zip(*alone, strict=True)]
-    found = gap_of(model, groups, kept(together, known), [kept(parts, known) for parts in alone])
     if not found.explained or crossed:
         raise ValueError(
             f"Records are not independent in model {model.name!r}: {culprit(model, x)}. {MEANING}"
             f" ({found}{', and a loss has a gradient in another row' if crossed else ''}.)"
             f"{found.doubt if not crossed else ''}"
         )
-    hidden = any(np.isnan(g).any() for g in reached) or not all(one.all() for one in known)
-    return Seen(not hidden and bool(np.isfinite(tf.concat(losses_alone, 0)).all()), hidden)
+    hidden = any(np.isnan(g).any() for g in reached) or not finite
+    return Seen(not hidden and bool(np.isfinite(one_by_one).all()), hidden)
+
+
+def gap_from(
+    model: "PrivateTraining", groups: Sequence[SensitivityGroup], together: Sequence[Any], alone: Sequence[Any]
+) -> tuple[Gap, bool]:
+    """The gap where the sums of each record alone are finite; whether they all are."""
+    known = [np.all([np.isfinite(part) for part in parts], axis=0) for parts in zip(*alone, strict=True)]
+    found = gap_of(model, groups, kept(together, known), [kept(parts, known) for parts in alone])
+    return found, all(bool(one.all()) for one in known)
+
+
+def draws_on(model: "PrivateTraining", run: Callable[..., Any], x: Any, y: Any) -> bool:
+    """Whether losses are others for other seeds, though what draws was switched off where that is possible."""
+    if not any(SEEDS in v.path for v in model.non_trainable_variables):
+        return False
+    first, *others = (np.asarray(run(x, y, seed)[1]) for seed in range(_SEED, _SEED + 3))
+    return any(not np.array_equal(first, other, equal_nan=True) for other in others)
+
+
+def refuse_exchanged(
+    model: "PrivateTraining", run: Callable[..., Any], data: tuple[Any, Any], groups: Sequence[SensitivityGroup]
+) -> None:
+    """Compares two batches, with the same random numbers, before and after they exchange a record.
+
+    Guarantee: where random numbers belong to rows, the sums of both batches together stay what they are, and the losses
+    of the other rows. Raises: ValueError where they do not.
+    """
+    pair = [data, keras.tree.map_structure(lambda t: tf.roll(t, 1, 0), data)]
+    (first, losses), (second, _) = (run(*one) for one in pair)
+    together = [a + b for a, b in zip(first, second, strict=True)]
+    for place in range(ROWS):
+        parts = [run(*one) for one in exchanged(pair, place, ROWS)]
+        others = [i for i in range(ROWS) if i != place]
+        found = gap_of(model, groups, together, [sums for sums, _ in parts])
+        same = close(model, tf.gather(parts[0][1], others), tf.gather(losses, others), True)
+        if not same or not (found.explained or not np.isfinite(found.size)):
+            raise ValueError(
+                f"Records are not independent in model {model.name!r}: of batches with the same random numbers,"
+                f" record {place} moves what others add. {MEANING} ({found}.)"
+            )
 
 
 def kept(sums: Sequence[tf.Tensor], known: Sequence[np.ndarray]) -> list[Any]:
@@ -203,54 +263,8 @@ def row(i: int, data: Any) -> Any:
     return keras.tree.map_structure(lambda t: t[i : i + 1], data)
 
 
-@contextlib.contextmanager
-def untouched_state(model: "PrivateTraining") -> Iterator[Any]:
-    """Yields a function that names the non-trainable weights changed inside the block; they are put back."""
-    weights = [v for v in model.non_trainable_variables if SEEDS not in v.path]
-    before = [np.array(v.numpy()) for v in weights]
-    changed: list[str] = []
-    yield lambda: changed
-    for variable, value in zip(weights, before, strict=True):
-        if not np.array_equal(variable.numpy(), value, equal_nan=value.dtype.kind == "f"):
-            changed.append(variable.path)
-            variable.assign(value)
-
-
-def cross_gradients(model: "PrivateTraining", x: Any, y: Any) -> list[np.ndarray]:
-    """The gradients of row 0's loss in the other rows of floating-point inputs."""
-    floats = [t for t in keras.tree.flatten(x) if t.dtype.is_floating]
-    if not floats:
-        return []
-    with tf.GradientTape() as tape:
-        tape.watch(floats)
-        first = model.per_record_losses(x, y)[0]
-    return rows_of(tape.gradient(first, floats), range(1, ROWS))
-
-
-def cross_upstreams(model: "PrivateTraining", x: Any, y: Any) -> list[np.ndarray]:
-    """The upstream gradients of a row's loss in other rows, where the optimizer clips each row.
-
-    Of what is the same in all rows (an embedding of positions) one row may stand for all, or their mean: additivity
-    does not see that where nothing is clipped, and no input leads there.
-    """
-    if model.optimizer.bounding is None:
-        return []
-    found = []
-    for mine in (0, ROWS - 1):
-        with tf.GradientTape() as tape, recorded(model, tape, model.optimizer.bounding, records=ROWS) as record:
-            loss = model.per_record_losses(x, y)[mine]
-        found += rows_of(tape.gradient(loss, record.watched), [i for i in range(ROWS) if i != mine])
-    return found
-
-
-def rows_of(gradients: Sequence[Any], rows: Sequence[int]) -> list[np.ndarray]:
-    """These rows of each gradient that there is."""
-    tensors = [tf.convert_to_tensor(g) for g in gradients if g is not None]
-    return [np.asarray(tf.gather(t, rows)) for t in tensors]
-
-
 def refuse_mixed_losses(
-    model: "PrivateTraining", x: Any, together: tf.Tensor, alone: tf.Tensor, proved: bool = False
+    model: "PrivateTraining", x: Any, together: tf.Tensor, alone: tf.Tensor, proved: bool = False, drawing: bool = False
 ) -> None:
     """Raises ValueError if a record's own loss depends on other records, by input or label.
 
@@ -259,13 +273,22 @@ def refuse_mixed_losses(
     Args:
         together, alone: the losses of a batch, and of its records alone: (batch,).
         proved: whether those that are not finite alone say nothing.
+        drawing: whether other seeds give other losses.
     """
-    if together.shape != alone.shape or not close(model, together, alone, proved):
+    if together.shape == alone.shape and close(model, together, alone, proved):
+        return
+    if drawing and together.shape == alone.shape:
         raise ValueError(
-            f"Records are not independent in model {model.name!r}: the loss of a record in a batch differs from its"
-            f" loss alone; {culprit(model, x)}. Return one value a record from the loss, computed from that record's"
-            " labels and predictions of the same shape."
+            f"Records may not be independent in model {model.name!r}: it is not proved, and could not be measured, for"
+            " a layer draws random numbers that are others for a record in a batch than for it alone, or mixes records."
+            " Draw by keras.random.normal, uniform, truncated_normal, randint or dropout, with a"
+            " generator of the layer's own: self.seeds = keras.random.SeedGenerator()."
         )
+    raise ValueError(
+        f"Records are not independent in model {model.name!r}: the loss of a record in a batch differs from its"
+        f" loss alone; {culprit(model, x)}. Return one value a record from the loss, computed from that record's"
+        " labels and predictions of the same shape."
+    )
 
 
 def close(model: "PrivateTraining", together: Any, alone: Any, proved: bool = False) -> bool:
@@ -295,12 +318,13 @@ def culprit(model: "PrivateTraining", x: Any) -> str:
             continue
         try:
             part = keras.Model(model.inputs, layer.output)
-            with without_randomness(model):
-                whole = keras.tree.flatten(part(flat, training=True))
-                single = keras.tree.flatten(part([t[:1] for t in flat], training=True))
+            found = []
+            for rows in (flat, [t[:1] for t in flat]):
+                with without_randomness(model), same_state(model, _SEED):
+                    found.append(keras.tree.flatten(part(rows, training=True)))
         except (AttributeError, ValueError, tf.errors.InvalidArgumentError):  # of a layer that takes so many rows alone
             continue
-        for a, b in zip(whole, single, strict=True):
+        for a, b in zip(*found, strict=True):
             if not close(model, a[:1], b):
                 return (
                     f"layer {layer.name!r} ({type(layer).__name__}) is the first whose output for a record depends on"

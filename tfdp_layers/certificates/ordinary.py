@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from tfdp_layers.accounting.digests import numbers_of
 from tfdp_layers.proof.reads import same_as
 from tfdp_layers.structure import held_by
 
@@ -198,7 +199,17 @@ def _counting(optimizer: Any) -> Any:
 
 
 def _steps(optimizer: Any) -> int:
-    return _number(optimizer.iterations)
+    """How many steps an optimizer counts; at least one where it holds what it makes of gradients.
+
+    Whoever starts a schedule anew sets `iterations` back, and the weights are trained all the same.
+    """
+    return _number(optimizer.iterations) or int(_holds_gradients(_counting(optimizer)))
+
+
+def _holds_gradients(optimizer: Any) -> bool:
+    """Whether momentum, averages or the like are no longer what an optimizer begins with: one number, everywhere."""
+    slots = map(numbers_of, map(held_by, optimizer.variables))
+    return any(slot.dtype.kind not in "biuOSU" and slot.size > 1 and bool(np.ptp(slot)) for slot in slots)
 
 
 def _number(variable: Any) -> int:

@@ -17,8 +17,9 @@ import tensorflow as tf
 from tfdp_layers.accounting.remarks import ON_WORD
 from tfdp_layers.certificates.additivity import norm_of
 from tfdp_layers.certificates.certificate import leaf_layers
-from tfdp_layers.certificates.interactions import moved_weights, same_state
+from tfdp_layers.certificates.interactions import moved_weights
 from tfdp_layers.certificates.measuring import called, row
+from tfdp_layers.certificates.starting import same_state
 from tfdp_layers.certificates.synthetic import drawn_from, inputs_like, specs, synthetic_inputs, synthetic_labels
 from tfdp_layers.per_record.agreement import Drawn
 from tfdp_layers.sensitivity import SensitivityGroup, on_word

@@ -93,6 +93,8 @@ def _numbers(name: str, text: str | None) -> list[int] | None:
         found = [WholeNumber().convert(part) for part in text.split(",")]
     except ValueError as error:
         raise Refusal(f"--{name} takes whole numbers with commas, for example 256,1024. Received: {text!r}.") from error
+    if any(part.strip() == "0" for part in text.split(",")):
+        raise Refusal(f"--{name} takes whole numbers from 1 on. Received: {text!r}.")
     if any(part.strip().startswith("0") for part in text.split(",")):  # 1,024 would be batches of 1 and of 24
         raise Refusal(f"--{name} has commas between numbers, and none within them: 1024. Received: {text!r}.")
     return found

@@ -4,7 +4,6 @@ import ast
 import dataclasses
 import importlib.util
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,9 @@ SAMPLINGS: dict[str, type[Sampling]] = {
 }
 
 __all__ = ["SAMPLINGS", "TrainingOptions", "define_training_options"]
+
+_OWN_FLAGS = ("epochs", "batch_size", "learning_rate")
+"""Settings of a recipe that have a flag of their own."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class TrainingOptions:
             seed=whole("seed", values.seed, "the seed of the initial weights", least=0, most=2**32 - 1),
             json=values.json,
             holdout=whole("holdout", values.holdout, "the number of training records to test on"),
-            settings=_settings(values.setting),
+            settings=_settings(values),
             noise=correlation(values),
         )
         if options.noise is not None and options.sampling not in ("cyclic", "partition"):
@@ -99,7 +101,7 @@ class TrainingOptions:
 
         Raises ValueError for what the model does not have, and for values out of range.
         """
-        chosen = {name: getattr(self, name) for name in ("epochs", "batch_size", "learning_rate")} | dict(self.settings)
+        chosen = {name: getattr(self, name) for name in _OWN_FLAGS} | dict(self.settings)
         tuned = recipes.recipe_for(self.model, dataset, self.method, self.epsilon)
         found = dataclasses.replace(tuned, **{name: value for name, value in chosen.items() if value is not None})
         check_settings(self.model, self.method, found, dataset)
@@ -181,10 +183,12 @@ def _method_and_model(values: flags.FlagValues) -> tuple[str, str]:
     return named.method, named.model
 
 
-def _settings(texts: Sequence[str]) -> tuple[tuple[str, Any], ...]:
+def _settings(values: Any) -> tuple[tuple[str, Any], ...]:
     """Fields and their values. Raises Refusal for one that is given twice, of which the last would count alone."""
-    found = tuple(map(_setting, texts))
+    found = tuple(map(_setting, values.setting))
     names = [name for name, _ in found]
+    for name in (one for one in _OWN_FLAGS if one in names and getattr(values, one) is not None):
+        raise Refusal(f"--{name} and --setting {name}=... are one setting, given twice. Leave one of them out.")
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise Refusal(f"--setting names {', '.join(twice)} twice. Give it once.")
     return found

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfdp_layers.federated.step_state import Kept, state_of_step
+from tfdp_layers.federated.shared_parts import note_private, note_training
+from tfdp_layers.federated.step_state import Kept, compiled_as, key_of, state_of_step
 from tfdp_layers.federated.turns import one_turn, turns_over
 
 if TYPE_CHECKING:
@@ -42,9 +43,6 @@ def set_flat_weights(model: "keras.Model", weights: np.ndarray) -> None:
 
 _before: dict[Any, tuple["weakref.ref[Any]", np.ndarray]] = {}
 """What variables held before the first party trained them, in whichever model, as long as they live."""
-_trained_on: "weakref.WeakKeyDictionary[keras.Model, Any]" = weakref.WeakKeyDictionary()
-"""The records of the first party that a model is of; of a private one, or one that keeps what is not known, the only.
-"""
 
 
 class LocalState:
@@ -59,23 +57,19 @@ class LocalState:
     Args:
         model: built and compiled; parties of one process may share it.
         x, y, batch_size: what a turn of the party trains on.
+        validates: whether it also evaluates the model.
 
-    Raises: ValueError for a second party, where it is not known that a step keeps nothing else.
+    Raises: as `note_training`.
     """
 
-    def __init__(self, model: "keras.Model", x: Any, y: Any, batch_size: int | None) -> None:
+    def __init__(self, model: "keras.Model", x: Any, y: Any, batch_size: int | None, validates: bool = False) -> None:
         optimizer = model.optimizer
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
-        self._model, self._optimizer = model, optimizer
+        self._model, self._compiled = model, compiled_as(model)
         with turns_over(_keys([*model.variables, *optimizer.variables])):
-            state = state_of_step(model, x, y, batch_size)
-            if _trained_on.setdefault(model, x) is not x and state.elsewhere:
-                raise ValueError(
-                    f"Model {model.name!r} trains another party already, and may keep numbers that no variable holds"
-                    f" ({state.elsewhere}): what one party leaves there would go into the other one's uploads. Give"
-                    " each party a model of its own."
-                )
+            state = state_of_step(model, x, y, batch_size, validates)
+            note_training(model, x, state)
         # Of all, since which of them are trained may change.
         self._variables = [*model.variables, *optimizer.variables, *state.variables]
         with turns_over(_keys(self._variables)):
@@ -85,10 +79,11 @@ class LocalState:
     def turn(self) -> Iterator[None]:
         """Around a turn of the party: what it left is there, and is taken along at the end."""
         with one_turn(_keys(self._variables)):
-            if self._model.optimizer is not self._optimizer:
+            if any(one is not other for one, other in zip(compiled_as(self._model), self._compiled, strict=True)):
                 raise ValueError(
-                    f"Model {self._model.name!r} was compiled again: what its new optimizer keeps would go from one"
-                    " party to the next. Compile it first, then make the training of each party."
+                    f"Model {self._model.name!r} was compiled again, or its functions now run eagerly, or no longer:"
+                    " what its steps keep by that would go from one party to the next. Set it up first, then make the"
+                    " training of each party."
                 )
             for variable, value in zip(self._variables, self._values, strict=True):
                 variable.assign(value)
@@ -99,24 +94,12 @@ class LocalState:
 
 
 def _keys(variables: Iterable[Any]) -> set[Any]:
-    return set(map(_key, variables))
-
-
-def _key(variable: Any) -> Any:
-    """Tells a variable from others, alike whether Keras lists it or a step keeps it."""
-    from tfdp_layers.proof.proving import handle_of, resource_key
-
-    if isinstance(variable, Kept):
-        return variable.key
-    try:
-        return resource_key(handle_of(variable))
-    except (AttributeError, ValueError):  # one of several devices, which has several handles
-        return id(variable)
+    return set(map(key_of, variables))
 
 
 def _first_value(variable: Any) -> np.ndarray:
     """What a variable held when a party was made that trains it, the first of all."""
-    key = _key(variable)
+    key = key_of(variable)
     if key not in _before:
         held = variable.handle if isinstance(variable, Kept) else variable
         _before[key] = weakref.ref(held, lambda _: _before.pop(key, None)), variable.numpy()
@@ -135,8 +118,8 @@ class KerasTraining:
         x, y: the party's records and labels.
         options: further arguments of `model.fit`: batch_size, epochs, callbacks, ...
 
-    Raises: ValueError for a private optimizer whose noise multiplier is "calibrate", and for a `PrivateModel` that
-        another party has.
+    Raises: ValueError for a private optimizer whose noise multiplier is "calibrate", and as `note_private` and
+        `note_training`: for parts of a model that another party trains.
     """
 
     def __init__(self, model: "keras.Model", x: np.ndarray, y: np.ndarray, **options: Any) -> None:
@@ -148,16 +131,14 @@ class KerasTraining:
                 " tfdp.accounting.calibrate_noise_multiplier(epsilon, delta, sampling, examples, steps=turns * epochs *"
                 " steps_per_epoch)."
             )
-        if hasattr(model, "ledger") and _trained_on.setdefault(model, x) is not x:
-            raise ValueError(
-                f"The private model {model.name!r} trains another party already: what it learned there would go into"
-                " this party's uploads, and one ledger would count the records of both. Give each party a model of its"
-                " own."
-            )
         self.model, self.x, self.y = model, x, y
         self.options = {"batch_size": 32, "verbose": 0, **options}
-        private = hasattr(model, "ledger")
-        self._own = None if private else LocalState(model, x, y, self.options["batch_size"])
+        self._own: LocalState | None = None
+        if hasattr(model, "ledger"):
+            note_private(model, x)
+        else:
+            validates = bool({"validation_data", "validation_split"} & self.options.keys())
+            self._own = LocalState(model, x, y, self.options["batch_size"], validates)
 
     @property
     def ledger(self) -> "Ledger | None":

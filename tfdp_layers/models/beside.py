@@ -15,7 +15,7 @@ from tfdp_layers.models.fingerprints import Held
 from tfdp_layers.models.steered import CHANGED
 from tfdp_layers.proof.proving import handle_of, resource_key
 from tfdp_layers.proof.reads import Behind, same_as
-from tfdp_layers.structure import held_by
+from tfdp_layers.structure import held_by, variables_held
 
 __all__ = ["CHANGED_BETWEEN", "Brought", "Left", "are_trained"]
 
@@ -104,16 +104,16 @@ def _beginning(model: Any) -> set[bytes]:
 
 
 def _are_of_layers(new: list[Any]) -> bool:
-    """Whether some are weights of a layer, or an ordinary optimizer steps them. It takes 0.1 seconds."""
+    """Whether a layer holds some, in whatever way, or an ordinary optimizer steps them. It takes 0.1 seconds."""
     among = same_as(new)
-    layers = map(vars, instances_of(keras.layers.Layer))
-    lists = ("_trainable_variables", "_non_trainable_variables")
-    held = (weight for layer in layers for name in lists for weight in layer.get(name, ()))
+    held = (one for layer in instances_of(keras.layers.Layer) for one in variables_held(layer))
     return any(map(among, held)) or bool(optimizers_on(new))
 
 
 class Brought:
-    """Notes, once, weights of another model that changed while a training runs: asks `are_trained`.
+    """Notes, once, weights of another model, and what layers hold beside weights, that changed while a training runs.
+
+    See `are_trained`.
 
     Whose a variable is, is asked ever more seldom, and before a statement, or the end; what it holds, each time: copies
     of what was released may be followed by what another training made of them.
@@ -127,14 +127,14 @@ class Brought:
         self._model, self._note = model, note
         self._asked: Counter[int] = Counter()
         self._waiting: dict[int, Any] = {}
-        self._said, self._found = "", False
+        self._who, self._found = "", False
 
     def __call__(self, now: Held, then: Held, who: str) -> None:
         """Notes it of what changed between these moments. Args: who: changed it, for the sentence."""
         new = [] if self._found or now == then else _new_among(now.changed_from(then), self._model)
         if not new:
             return
-        self._said = f"{who} changed weights of another model, which the steps read, in fit. {CHANGED}"
+        self._who = who
         self._waiting.update((id(one), one) for one in new)
         self._asked.update(map(id, new))
         times = min(self._asked[id(one)] for one in new)
@@ -146,4 +146,6 @@ class Brought:
         waiting, self._waiting = [*self._waiting.values()], {}
         if waiting and not self._found and _are_of_layers(waiting):
             self._found = True
-            self._note(self._said)
+            own = same_as(one for layer in self._model._flatten_layers() for one in variables_held(layer))
+            whose = "variables of the model's layers" if any(map(own, waiting)) else "weights of another model"
+            self._note(f"{self._who} changed {whose}, which the steps read, in fit. {CHANGED}")

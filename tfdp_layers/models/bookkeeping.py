@@ -34,7 +34,8 @@ from tfdp_layers.models.earlier import note_of_ordinary
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.proof.metrics import written_by_records
-from tfdp_layers.proof.reads import holds_numbers
+from tfdp_layers.proof.models import is_seed
+from tfdp_layers.proof.reads import is_written, same_as
 from tfdp_layers.structure import KerasMixin, held_by
 
 
@@ -106,18 +107,30 @@ class Bookkeeping(KerasMixin):
         return [one for one in (*kept, *beside) if is_recognised(one) and id(one) not in weights]
 
     def _read_by_steps(self) -> tuple[list[Any], list[Any]]:
-        """The weights with what the optimizer keeps for them, and what else a step reads, single numbers, too.
+        """The weights with what the optimizer keeps for them, and what else a step reads: of any type and size.
 
-        Variables of TensorFlow that hold numbers as weights do: no metrics, and without the learning rate.
+        Variables of TensorFlow. Not `_counted_by_optimizer`, the learning rate, metrics, and seeds, in whose place each
+        step finds secret numbers.
         """
         state, kept = self._privacy, [*map(held_by, self.weights), *self._kept_by_optimizer()]
         beside = [*state.read_by_sums, *state.read_after_noise, *state.read_by_release]
         read = {id(one): one for one in map(held_by, beside)}
         optimizer = getattr(self, "optimizer", None)  # of a model that was compiled
         rate = [optimizer.inner_optimizer._learning_rate] if isinstance(optimizer, PrivateOptimizer) else []
-        besides = [*rate, *written_by_records(self)]
-        known = {id(one) for one in (*kept, *map(held_by, besides))}
-        return kept, [one for key, one in read.items() if holds_numbers(one.dtype) and key not in known]
+        seeds = [*state.seeds, *(() if state.hidden is None else state.hidden.held)]
+        known = same_as([*kept, *self._optimizer_variables(), *rate, *written_by_records(self), *seeds])
+        return kept, [one for one in read.values() if not known(one) and not is_seed(one)]
+
+    def _left_beside(self) -> list[Any]:
+        """What steps read beside, as `_read_by_steps` gives it, and do not write themselves (counters of layers)."""
+        return [one for one in self._read_by_steps()[1] if not is_written(one, self._privacy.written_by_sums)]
+
+    def _counted_by_optimizer(self) -> list[Any]:
+        """What else the optimizer keeps, but for learning rates: its counts of steps, and single numbers."""
+        optimizers = [self.optimizer, self.optimizer.inner_optimizer] if self._optimizer_variables() else []
+        rates = {id(held_by(one._learning_rate)) for one in optimizers}
+        held = map(held_by, self._optimizer_variables())
+        return [one for one in held if not is_recognised(one) and id(one) not in rates]
 
     def _kept_by_optimizer(self) -> list[Any]:
         """What an optimizer keeps for the weights: momentum and averages, say; no counter, rate or seed."""
@@ -244,7 +257,7 @@ class Bookkeeping(KerasMixin):
         with unchanged():
             leave(self._left_by_fits(), but)
             if beside is not None:
-                self._privacy.left_beside.leave(self._read_by_steps()[1])
+                self._privacy.left_beside.leave(self._left_beside())
             if not changed:
                 leave_elsewhere(map(held_by, [*self.trainable_variables, *(beside or ())]), but)
         layers = [layer for layer in self._flatten_layers(include_self=False) if layer.weights and not layer._layers]

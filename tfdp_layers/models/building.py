@@ -18,6 +18,14 @@ from tfdp_layers.proof.steering import handles_of
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import SEEDS
 
+_OF_UPDATES = (
+    *("weight_decay", "clipnorm", "global_clipnorm", "clipvalue", "use_ema", "ema_momentum", "loss_scale_factor"),
+    *("momentum", "nesterov", "rho", "beta_1", "beta_2", "epsilon", "amsgrad", "centered"),
+    *("initial_learning_rate", "decay_steps", "decay_rate", "staircase", "alpha", "warmup_target", "warmup_steps"),
+    *("end_learning_rate", "power", "cycle", "_t_mul", "_m_mul"),
+)
+"""What Keras' optimizers and schedules call the numbers that they were made with."""
+
 
 def build_for(model: Any, spec: tuple[Any, ...]) -> None:
     """Creates all variables of training, for batches like `spec`: replicas cannot do that in the step.
@@ -62,7 +70,17 @@ def settings_of(model: Any, groups: Sequence[SensitivityGroup], compiled: bool |
     noise = (source, tuple(optimizer.stddevs(groups)), optimizer.correlation, kept)
     seeds = tuple(id(getattr(one, STANDS_FOR, one)) for one in seeds_of(model))
     step = (together, compiled, products_setting())
-    return id(optimizer), tuple(replaced(optimizer)), noise, step, layers, bounds, seeds
+    return id(optimizer), tuple(replaced(optimizer)), noise, update_of(optimizer), step, layers, bounds, seeds
+
+
+def update_of(optimizer: Any) -> Hashable:
+    """The Python numbers of the wrapped Keras optimizer and its schedule: what follows the noise, where it is traced.
+
+    But for the learning rate, which is a variable unless it is a schedule.
+    """
+    inner = optimizer.inner_optimizer
+    held = (getattr(one, name, None) for one in (inner, inner._learning_rate) for name in _OF_UPDATES)
+    return tuple(one if isinstance(one, bool | int | float) else None for one in held)
 
 
 def seeds_of(model: Any) -> list[Any]:

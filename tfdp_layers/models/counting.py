@@ -47,7 +47,8 @@ class CountedStep:
         seeds: the variables that the layers draw random numbers from, but for those that `hidden` stands in for.
         hidden: what a step draws from in their place.
 
-    Raises: RuntimeError if what the ledger states was changed meanwhile, or if the replicas did not hold one draw.
+    Raises: RuntimeError if what the ledger states was changed meanwhile, or if the replicas did not hold one draw, or
+        not the same weights.
     """
 
     _step: Step
@@ -89,10 +90,7 @@ class CountedStep:
             if run.token is not None:
                 ledger.settle(run.token, made)
         if unused and run.replicas is not None:
-            raise RuntimeError(
-                "The replicas held slices of different draws, or one slice twice: that step released nothing. Call fit"
-                " again; if it happens again, report it."
-            )
+            raise run.replicas.unreleased()
         return logs
 
     @contextlib.contextmanager
@@ -167,8 +165,23 @@ def refuse_changed(run: Run, settings: Callable[[Sequence[SensitivityGroup]], Ha
     if settings(run.groups) != run.settings:
         raise RuntimeError(
             "The noise, a clip, a bound, a layer's trainable flag or seeds, how TensorFlow rounds products"
-            " (TensorFloat-32, auto_mixed_precision), jit_compile or steps_per_execution was changed while fit runs:"
-            " its certificate and the ledger state the earlier ones. Change it between two calls of fit."
+            " (TensorFloat-32, auto_mixed_precision), jit_compile, steps_per_execution, or a number that an optimizer"
+            " or schedule was made with (momentum, weight_decay) was changed while fit runs: its certificate and the"
+            " ledger state the earlier ones, and a compiled step keeps to these. Change it between two calls of fit."
+        )
+
+
+def refuse_anew(state: PrivacyState) -> None:
+    """Raises RuntimeError where a step would be made again in the middle of a training, by a hook or a loop's body.
+
+    The new one would be of what Python holds by now, which whoever asks for it may have set by private numbers.
+    """
+    run, watch = state.run, state.watch
+    if run is not None and (run.drawn or (watch is not None and watch.running)):
+        raise RuntimeError(
+            "make_train_function(force=True) was called while fit runs: the step would be made anew of what layers and"
+            " optimizers hold by now, and the training keeps to the one that it began with. Change what it is made of"
+            " between two calls of fit."
         )
 
 

@@ -12,7 +12,7 @@ from tfdp_layers.models.accounts import join_accounts, join_copies
 from tfdp_layers.models.earlier import warn_of_read
 from tfdp_layers.models.fit_arguments import refuse_late_names
 from tfdp_layers.proof.metrics import written_by_records
-from tfdp_layers.proof.reads import holds_numbers
+from tfdp_layers.proof.reads import same_as
 from tfdp_layers.proof.steering import Crossings
 from tfdp_layers.structure import SEEDS, held_by, variables_held
 
@@ -49,9 +49,9 @@ def pay_for_read(model: Any, variables: list[Any], numbers: list[np.ndarray]) ->
     Raises: as `join_accounts`.
     """
     state = model._privacy
-    held = map(held_by, [*model.weights, *model.optimizer.variables, *state.read_by_release])
-    own = {id(copy) for one in held for copy in (one, *getattr(one, "values", ()))}  # replicas read one of the copies
-    more = [one for one in variables if holds_numbers(one.dtype) and id(held_by(one)) not in own]
+    optimizer = model.optimizer
+    own = same_as([*model.weights, *optimizer.variables, *optimizer.kept_in_memory(), *state.read_by_release])
+    more = [one for one in variables if not own(one)]  # replicas read one of the copies
     state.read_by_release += more
     if more and state.watch is not None:
         state.watch.look(anew=True)

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 __all__ = ["Held", "held_of", "rate_of"]
 
-_NO_NUMBERS = {tf.string, tf.resource, tf.variant}
+_NO_VALUES = {tf.resource, tf.variant}
 _FEW = 16  # variables that are read as fast one by one as by a traced function
 _BITS = {1: tf.uint8, 2: tf.uint16, 4: tf.int32, 8: tf.int64, 16: tf.int64}
 
@@ -54,26 +54,37 @@ class Held:
         """Where the numbers lie; 0 where that is not known."""
         return list(map(_place if self._in_memory else _place_on_gpu, self._tensors))
 
+    def followed(self, entered: "Held", left: "Held", those: Callable[[Any], bool]) -> "Held":
+        """This moment, but for what those variables hold that changed between two later ones, and not before these."""
+        each = zip(self._variables, self._tensors, entered._tensors, left._tensors, strict=True)
+        return Held(
+            [there if those(one) and _equal_bytes(then, here) else then for one, then, here, there in each],
+            self._in_memory,
+            self._variables,
+        )
+
     __hash__ = None  # type: ignore[assignment]
 
 
-def held_of(variables: Iterable[Any], beside: Iterable[Any] = ()) -> Callable[[], tuple[Held, Held]]:
-    """A function that says what variables of TensorFlow, and others beside them, hold as it is called.
+def held_of(*groups: Iterable[Any]) -> Callable[[], tuple[Held, ...]]:
+    """A function that says what groups of variables of TensorFlow hold as it is called, one `Held` for each.
 
     Of replicas, every copy.
     """
-    first, others = ([copy for one in each for copy in _copies(one)] for each in (variables, beside))
-    both, count = [*first, *others], len(first)
+    copied = [[copy for one in each for copy in _copies(one)] for each in groups]
+    every = [one for each in copied for one in each]
+    ends = np.cumsum([len(each) for each in copied])
 
     def read() -> list[tf.Tensor]:
-        return [_read(one) for one in both]
+        return [_read(one) for one in every]
 
-    traced = tf.function(read, autograph=False).get_concrete_function() if len(both) > _FEW else read
+    traced = tf.function(read, autograph=False).get_concrete_function() if len(every) > _FEW else read
     in_memory = _in_memory(traced())  # no variable moves
 
-    def look() -> tuple[Held, Held]:
+    def look() -> tuple[Held, ...]:
         found = traced()
-        return Held(found[:count], in_memory, first), Held(found[count:], in_memory, others)
+        each = zip(copied, ends, strict=True)
+        return tuple(Held(found[end - len(of) : end], in_memory, of) for of, end in each)
 
     return look
 
@@ -86,7 +97,7 @@ def rate_of(optimizer: Any) -> Any:
 
 
 def _copies(variable: Any) -> list[Any]:
-    return [one for one in getattr(variable, "values", [variable]) if one.dtype not in _NO_NUMBERS]
+    return [one for one in getattr(variable, "values", [variable]) if one.dtype not in _NO_VALUES]
 
 
 def _read(variable: Any) -> tf.Tensor:
@@ -99,6 +110,8 @@ def _in_memory(tensors: Sequence[Any]) -> bool:
 
 
 def _place(tensor: Any) -> int:
+    if tensor.dtype == tf.string:  # TensorFlow makes another list of texts for whoever asks
+        return 0
     try:
         return int(np.asarray(memoryview(tensor)).__array_interface__["data"][0])
     except (ValueError, TypeError):  # of types that NumPy does not know
@@ -121,6 +134,8 @@ _pointer_of = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char
 
 
 def _equal_bytes(a: Any, b: Any) -> bool:
+    if a.dtype == tf.string:
+        return bool(np.array_equal(a.numpy(), b.numpy()))
     return bool(a.numpy().tobytes() == b.numpy().tobytes())
 
 
@@ -128,7 +143,7 @@ def _equal(these: Sequence[Any], those: Sequence[Any]) -> bool:
     """Compares where the numbers are, all in one call: on a GPU each operation by itself is waited for."""
     try:
         return bool(_equal_bits(list(these), list(those)))
-    except (tf.errors.InvalidArgumentError, TypeError, ValueError):  # of types that TensorFlow shows no bits of
+    except (tf.errors.InvalidArgumentError, KeyError, TypeError, ValueError):  # of types without bits that are shown
         return all(map(_equal_bytes, these, those))
 
 

@@ -71,15 +71,21 @@ def agree(
     if not workers.chief and not copy.counts(ledger):
         differs.append("ledger")
     if workers.any(bool(differs)):
-        raise ValueError(
-            f"The workers differ from the chief (this one in {differs or 'nothing'}). All must call fit with the same"
-            " model, noise, batches and records, in the same order; what was released or loaded before, such as an"
-            " adapted layer, must be in the chief's ledger. Where 'program' differs, Python of model or loss may make"
-            " another one in each trace (random.random(), a count of calls): use TensorFlow or a SeedGenerator."
-        )
+        raise _differ(differs)
     if key is not None:
         batches._rekey(key)
     return token, ledger if workers.chief else copy
+
+
+def _differ(names: list[str]) -> ValueError:
+    return ValueError(
+        f"The workers differ from the chief (this one in {names or 'nothing'}). All must call fit with the same model,"
+        " noise, batches and records, in the same order; what was released or loaded before, such as an adapted layer,"
+        " must be in the chief's ledger. Where 'program' differs, Python of model or loss may make another one in each"
+        " trace (random.random(), a count of calls): use TensorFlow or a SeedGenerator. Or a vocabulary differs, as"
+        " list(set(words)) has another order in each process: give sorted(set(words)). Or TensorFlow has another"
+        " version."
+    )
 
 
 def planned(batches: PrivateBatches, release: Release, together: int, program: Any) -> dict[str, Any]:

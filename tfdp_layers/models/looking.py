@@ -143,11 +143,8 @@ def evaluating(model: Any, public: bool) -> Iterator[None]:
     if watch is None or model._privacy.run is None:
         yield
         return
-    watch.inside += 1
-    try:
+    with watch.calling():
         yield
-    finally:
-        watch.inside -= 1
     if public:
         watch.evaluated = model.made_in_fit
 
@@ -195,7 +192,8 @@ class Looking(KerasMixin):
                 refuse_chosen("the model's outputs", given)
             elif holds_records(self, given):
                 watch.asked("the model's outputs of the training records")
-        return super().__call__(*args, **kwargs)
+        with contextlib.nullcontext() if watch is None else watch.calling():
+            return super().__call__(*args, **kwargs)
 
     @property
     def metrics(self) -> list[Any]:

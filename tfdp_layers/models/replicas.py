@@ -12,6 +12,9 @@ on w alone (`check_independence` measures it), and its norm is at most S (`sensi
   replaced: by at most 2 S, as on one device.) Were a record in k slices, it would move the sum by k S: so every slice
   carries a checksum of its draw and its number, and a step whose replicas hold slices of two draws, or one slice twice,
   releases nothing and raises.
+- Weights. That all are at the same w is asserted: each replica makes checksums of all that its sums read, before it
+  computes them, but for seeds; they are compared with those of all others, and where they differ nothing is released.
+  An update runs once for each copy, and what it draws, or what Python makes of it, may differ.
 - Noise. It is drawn ONCE, after the all-reduce, outside of all replicas, and added to the one sum; then every replica
   makes the same update. Its standard deviation is the stated one whatever R is. (R replicas that each added noise of
   that size would release a sum with sqrt(R) times as much.) With several processes the chief draws it, and sends the
@@ -24,7 +27,7 @@ on w alone (`check_independence` measures it), and its norm is at most S (`sensi
   would draw another, and c_i would depend on the slice of the record: it is refused (`models/common_draws.py`).
 - Variables that layers write. Each replica writes a copy of its own, equal on all before a step. One that they share
   would hold on one replica what another wrote: it is refused (`proof/replicas.py`).
-- State. Optimizers move from released values alone, computed outside of the replicas: it is equal on all.
+- State. Optimizers move from released values alone, computed outside of the replicas.
 
 So a step is the mechanism of one device, and is accounted as that. What is sent between replicas before the noise is as
 private as the records: networks and machines that carry it must be trusted as the records' own are.
@@ -41,8 +44,10 @@ import tensorflow as tf
 
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.slices import Share
-from tfdp_layers.models.workers import Workers, comparable
+from tfdp_layers.models.workers import Workers, checksums, comparable, integers
 from tfdp_layers.noise.masks import HiddenSeeds
+from tfdp_layers.proof.models import seeds_read
+from tfdp_layers.proof.proving import handle_of
 from tfdp_layers.proof.replicas import OnReplicas, replica_number, replica_numbers
 from tfdp_layers.structure import SEEDS, held_by
 
@@ -100,6 +105,8 @@ class Replicas:
         self._held: list[Any] = []
         self._unequal: Callable[[], tf.Tensor] | None = None
         self._calls: OnReplicas | None = None
+        self._seeds: list[Any] = []
+        self._alike: Any = True
         self.workers = Workers(strategy, chief=self.share.first == 0) if several else None
 
     def dataset(self, batches: Batches, pad: bool) -> Any:
@@ -128,7 +135,7 @@ class Replicas:
         copies = [copy for copy in map(self.strategy.experimental_local_results, held) if len(copy) > 1]
 
         def unequal() -> tf.Tensor:
-            found = [tf.reduce_any(first != other) for first, *others in copies for other in others]
+            found = [tf.reduce_any(integers(first) != integers(other)) for first, *others in copies for other in others]
             return tf.reduce_any(found) if found else tf.constant(False)
 
         self._unequal = tf.function(unequal, autograph=False)
@@ -156,7 +163,7 @@ class Replicas:
             variables: of the model, which it may read and write.
         """
         held = [*map(held_by, variables), *(() if hidden is None else hidden.held)]
-        self._calls = OnReplicas(traced, held, self._numbers)
+        self._calls, self._seeds = OnReplicas(traced, held, self._numbers), list(map(handle_of, seeds_read(traced)))
         return self._calls
 
     def step_function(
@@ -164,24 +171,48 @@ class Replicas:
     ) -> Callable[[Any], dict[str, Any]]:
         """The compiled training step, a function of the distributed iterator, to be called outside of any scope.
 
-        `together` steps a call, each one release. A step whose slices do not fit together changes nothing, and leaves
-        its reservation unused, which the caller turns into an error.
+        `together` steps a call, each one release. A step whose slices do not fit together, or whose replicas hold
+        unequal copies, changes nothing, and leaves its reservation unused, which the caller turns into an error.
         """
         seeds = [v for v in parts.state if SEEDS in v.path]
 
-        def steps(iterator: Any) -> dict[str, Any]:
-            def one(number: tf.Tensor) -> tuple[tf.Tensor]:
-                totals, fits = self._totals(parts.sums, next(iterator), seeds, hidden)
-                tf.cond(fits, lambda: parts.release(totals), lambda: tf.constant(False))
-                return (number + 1,)
+        def steps(iterator: Any) -> tuple[dict[str, Any], tf.Tensor]:
+            def one(number: tf.Tensor, alike: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+                totals, fits, equal = self._totals(parts.sums, next(iterator), seeds, hidden)
+                tf.cond(fits & equal, lambda: parts.release(totals), lambda: tf.constant(False))
+                return number + 1, alike & equal
 
+            begun = tf.constant(0), tf.constant(True)
             if together == 1:
-                one(tf.constant(0))
+                _, alike = one(*begun)
             else:
-                tf.while_loop(lambda number: number < together, one, [tf.constant(0)], parallel_iterations=1)
-            return parts.results()
+                _, alike = tf.while_loop(lambda number, _: number < together, one, begun, parallel_iterations=1)
+            return parts.results(), alike
 
-        return steps if eager else tf.function(steps, reduce_retracing=True, autograph=False)
+        compiled = steps if eager else tf.function(steps, reduce_retracing=True, autograph=False)
+
+        def step(iterator: Any) -> dict[str, Any]:
+            logs, self._alike = compiled(iterator)  # which is not asked, and waited for, before a step failed
+            return logs
+
+        return step
+
+    def unreleased(self) -> RuntimeError:
+        """Why the last call released less than it could."""
+        if bool(self._alike):
+            return RuntimeError(
+                "The replicas held slices of different draws, or one slice twice: that step released nothing. Call fit"
+                " again; if it happens again, report it."
+            )
+        return RuntimeError(
+            "The replicas hold different numbers in their copies of the weights, or of other variables that a step"
+            " reads: what a record adds would depend on its replica, and so on all other records. That step released"
+            " nothing. The wrapped optimizer's update_step runs once for each copy: leave out of it what differs each"
+            " time (random numbers of tf.random or of Python, a count of calls); keras.random with a seed of a"
+            " keras.random.SeedGenerator that the optimizer holds draws the same for all. Unlike devices round"
+            " otherwise: take devices of one kind. On several workers variables that are not the model's must hold the"
+            " same on each, and steps_per_execution=1 gives all the chief's weights before each step."
+        )
 
     def _totals(
         self,
@@ -189,16 +220,21 @@ class Replicas:
         data: Any,
         seeds: Sequence[Any],
         hidden: HiddenSeeds | None,
-    ) -> tuple[list[tf.Tensor], tf.Tensor]:
-        """The bounded sums over all slices, and whether these are one draw's, each once."""
+    ) -> tuple[list[tf.Tensor], tf.Tensor, tf.Tensor]:
+        """The bounded sums over all slices; whether these are one draw's, each once; whether they are at one state.
+
+        That is all that the sums read, but for seeds, as every replica held it before it computed its part.
+        """
         numbers = None if hidden is None else hidden.fresh()
 
         def local(data: Any) -> Sequence[Any]:
             batch, stamp = data
+            held = checksums([] if self._calls is None else self._calls.read(but=self._seeds))
             with apart(seeds) if hidden is None else hidden.filled(tf.gather(numbers, replica_number())):
                 sums = sums_of(batch)
             misplaced = tf.cast(stamp[1] != tf.cast(replica_number(), tf.int64), tf.int64)
-            checks = tf.stack([stamp[0], stamp[0] ** 2, misplaced])
+            alike = [stamp[0], *tf.unstack(held)]
+            checks = tf.stack([misplaced, *alike, *(one**2 for one in alike)])
             context = tf.distribute.get_replica_context()
             return [context.all_reduce(tf.distribute.ReduceOp.SUM, one) for one in (sums, checks)]
 
@@ -209,8 +245,8 @@ class Replicas:
         if hidden is not None:
             hidden.count()
         # R sum t^2 = (sum t)^2 for R checksums t that are all equal, and for no others.
-        equal = self.share.of * checks[1] == checks[0] ** 2
-        return list(totals), equal & (checks[2] == 0)
+        equal = self.share.of * checks[4:] == checks[1:4] ** 2
+        return list(totals), equal[0] & (checks[0] == 0), tf.reduce_all(equal[1:])
 
     def _first(self, value: Any) -> Any:
         return self.strategy.experimental_local_results(value)[0]

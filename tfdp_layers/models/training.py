@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfdp_layers.callbacks.turns import OwnStep
 from tfdp_layers.instances import Elsewhere, refuse_class
 from tfdp_layers.models.building import seeds_of, settings_of
-from tfdp_layers.models.counting import CountedStep, refuse_changed
+from tfdp_layers.models.counting import CountedStep, refuse_anew, refuse_changed
 from tfdp_layers.models.crossing import asking, crossings_of, resetting, results_of
 from tfdp_layers.models.earlier import begin_from, warn_of_earlier
 from tfdp_layers.models.fit_arguments import bind
@@ -247,9 +247,14 @@ class PrivateTraining(Predicting, Looking, Opening):
             self._symbolic_build(data_batch=data_batch)
 
     def make_train_function(self, force: bool = False) -> Any:
-        """Keras' compiled step, or that of several replicas, counted in the ledger: see `CountedStep`."""
+        """Keras' compiled step, or that of several replicas, counted in the ledger: see `CountedStep`.
+
+        Raises: RuntimeError with `force` in the middle of a training: see `refuse_anew`.
+        """
         if self.train_function is not None and not force:
             return self.train_function
+        if force:
+            refuse_anew(self._privacy)
         run, settings = self._privacy.require_run(), functools.partial(settings_of, self)
         refuse_changed(run, settings)  # a callback may have set jit_compile, by which Keras makes the step
         replicas, together = run.replicas, int(self.steps_per_execution)

@@ -11,8 +11,8 @@ from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.callbacks.steering import as_accepted, decides_by, flatten_callbacks, is_unknown
 from tfdp_layers.models.beside import Brought
 from tfdp_layers.models.deciders import Deciders
-from tfdp_layers.models.fingerprints import Held, held_of, rate_of
 from tfdp_layers.models.hooks import Hooks, is_callback, named
+from tfdp_layers.models.moments import Moment, Moments, Seen
 from tfdp_layers.models.reach import Reach, body_of_loop, passes
 from tfdp_layers.models.steered import CHANGED
 from tfdp_layers.models.watched_logs import Histories, WatchedLogs
@@ -57,13 +57,12 @@ class Watch:
     ) -> None:
         self._model, self._private, self._report, self._note = model, private, report, note
         self._brought, self._shown = brought, shown
-        self._look: Callable[[], tuple[Held, Held]] | None = None
-        self._last: tuple[Held, Held] | None = None  # what the last hook of a batch left, until the next step
-        self._opened: Any = None
+        self._last: Seen | None = None  # what the last hook of a batch left, until the next step
+        self._opened: Seen | None = None
         given = flatten_callbacks(callbacks)
         self._callbacks = list({id(one): one for one in given if is_unknown(one)}.values())
         self._deciding = [(one, name) for one in given if (name := decides_by(one)) is not None]
-        self._deciders, self._trained = Deciders(given, note), Brought(model, note)
+        self._moments, self._trained = Moments(model, Deciders(given, note)), Brought(model, note)
         self._swapping = [one for one in given if isinstance(one, _SWAPPING) and not is_unknown(one)]
         self._histories = Histories([c for c in given if isinstance(c, keras.callbacks.History)], private, self.asked)
         self._hooks = Hooks(given, self._around, self._added)
@@ -72,9 +71,9 @@ class Watch:
         self._read: dict[int, dict[str, None]] = {id(one): {} for one in self._callbacks}
         self._compared: Counter[tuple[int, int]] = Counter()
         self._running: list[Any] = []
-        self._since: list[tuple[Any, ...]] = []  # what a hook, or the body of a loop, began with, or was compared with
+        self._since: list[Moment] = []  # what a hook, or the body of a loop, began with, or was compared with
         self._reported = self._touched = self._moved = self._differed = False
-        self._stepped: Held | None = None
+        self._stepped: Seen | None = None
         self.inside = 0  # in how many of the model's own methods, as evaluate
         self.evaluated: int | None = None  # after how many steps its metrics became those of public data
 
@@ -145,10 +144,11 @@ class Watch:
         """The hook of a callback that swaps the weights: between two of them nothing else may change them."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            before = None if self._stepped is None else self._steering()[-1]
-            self._differed |= before != self._stepped
+            if self._stepped is None:
+                return hook(*args, **kwargs)
+            self._differed |= self._moments.seen().weights != self._stepped.weights
             found = hook(*args, **kwargs)
-            self._stepped = None if before is None else self._steering()[-1]
+            self._stepped = self._stepped._replace(weights=self._moments.seen().weights)
             return found
 
         call.__wrapped__ = hook  # type: ignore[attr-defined]
@@ -165,7 +165,7 @@ class Watch:
 
     def _decided_in(self, callback: Any, name: str, hook: Callable[[], Any]) -> Any:
         last, self._last = self._last, None
-        before, self._touched = self._steering(last if name in _OF_BATCHES else None), True
+        before, self._touched = self._moments.now(last if name in _OF_BATCHES else None), True
         inside, self.inside = self.inside, 0  # a hook of a validation looks by itself
         self._running.append(callback)
         self._since.append(before)
@@ -192,82 +192,82 @@ class Watch:
         """Whether a hook of an unknown callback runs, or the body of a loop."""
         return bool(self._running)
 
-    def _steering(self, seen: tuple[Held, Held] | None = None) -> tuple[Any, ...]:
-        """What decisions change. Args: seen: what the weights, and others beside them, hold, where that is known."""
-        optimizer = self._model.optimizer
-        if self._look is None:  # not before: a model may be built by the first records
-            self._look = held_of(*self._model._read_by_steps())
-        weights, others = seen or self._look()
-        own = bool(self._model.stop_training), optimizer.releases_left(), rate_of(optimizer)
-        return *own, self._deciders.held(), others, weights
-
-    def _compare(self, before: tuple[Any, ...]) -> tuple[Held, Held]:
-        """Notes what was decided since `_steering()` was this. Returns: what weights, and others, hold now."""
-        stopping, left, rate, deciding, others, numbers = self._steering()
-        if stopping and not before[0]:
-            self.decided("stopped the training")
-        if left != before[1]:
-            self.decided("limited the releases")
-        if rate != before[2]:
-            self.decided("changed the learning rate")
-        self._deciders.compare(before[3], deciding, self.decided)
-        if numbers != before[-1]:
+    def _compare(self, before: Moment) -> Seen:
+        """Notes what was decided since that moment. Returns: what the steps read now."""
+        now, then = self._moments.compare(before, self.decided), before.seen
+        moved, others = now.weights != then.weights, now.others != then.others
+        if moved:
             self.decided("changed the weights")
             self._moved = True
             self._note(f"{self._whose()} changed the weights while fit ran, or the optimizer's state. {CHANGED}")
-        elif others != before[-2]:
+        elif others:
             self.decided("changed what the steps read")
-        if (others, numbers) != before[-2:]:
-            self._trained(others, before[-2], self._whose())
+        if moved or others:
+            self._trained(now.others, then.others, self._whose())
             self._brought()
-            if self._opened == before[-2:]:
-                self._opened = others, numbers
-        return numbers, others
+            if self._opened is not None and self._opened[:2] == then[:2]:
+                self._opened = now
+        return now
 
     def compared(self) -> None:
         """Notes what the hook, or the body of a loop, that runs has done so far: before a statement, or a file."""
         if self._since:
-            before, self._since[-1] = self._since[-1], self._steering()
+            before, self._since[-1] = self._since[-1], self._moments.now()
             self._compare(before)
         self._trained.ask()
 
     def stepped(self) -> None:
         """The last step of an epoch was made: until `over`, what is no hook runs, as a `test_step` or `evaluate`."""
-        (self._beside, self._stepped), self._moved, self._differed = self._steering()[-2:], False, False
+        self._stepped, self._moved, self._differed = self._moments.seen(), False, False
 
     def over(self) -> None:
         """The validation of an epoch is over, and no hook of its end ran yet."""
         stepped, self._stepped, self._last = self._stepped, None, None
         if stepped is None:
             return
-        others, numbers = self._steering()[-2:]
-        if not self._moved and (self._differed or numbers != stepped):
+        now = self._moments.seen()
+        if not self._moved and (self._differed or now.weights != stepped.weights):
             self._note(f"The weights changed in the validation, by a test_step of its own say. {CHANGED}")
             self._brought()
-        if others != self._beside:
-            self._trained(others, self._beside, "The validation, by a test_step say,")
+        if now.others != stepped.others:
+            self._trained(now.others, stepped.others, "The validation, by a test_step say,")
             self._brought()
 
     def opened(self) -> None:
         """All that the steps read is paid for now, and is compared with this before the first of them."""
-        self._opened = self._steering()[-2:] if self._callbacks else None
+        self._opened = self._moments.seen() if self._callbacks else None
 
     def begins(self) -> None:
         """The first step is about to be made: something else than a hook, `set_model` say, may have run before it."""
         opened, self._opened = self._opened, None
         if opened is None:
             return
-        now = self._steering()[-2:]
-        if opened != now:
+        now = self._moments.seen()
+        if opened[:2] != now[:2]:
             self._brought()
-        if opened[-1] != now[-1]:
+        if opened.weights != now.weights:
             self._note(f"The weights changed before the first step, in a callback's set_model say. {CHANGED}")
-        self._trained(now[0], opened[0], "Something before the first step, a callback's set_model say,")
+        self._trained(now.others, opened.others, "Something before the first step, a callback's set_model say,")
 
     def look(self, anew: bool = False) -> None:
         """Hooks may have been set by what is no hook. `anew`: a step, as it is traced, shows that it reads more."""
-        self._look, self._last = (None, None) if anew else (self._look, self._last)
+        if anew:
+            self._moments.look_anew()
+            self._last = None
         self._hooks.look()
+
+    @contextlib.contextmanager
+    def calling(self) -> Iterator[None]:
+        """Inside, a method of the model runs, which asks for what it needs, and may write what its steps write."""
+        written = self._moments.call() if not self.inside and (self._since or self._stepped) else None
+        self.inside += 1
+        try:
+            yield
+        finally:
+            self.inside -= 1
+            if written is not None:
+                self._since[-1:] = [one._replace(seen=written(one.seen)) for one in self._since[-1:]]
+                self._stepped = self._stepped and written(self._stepped)
 
     # A loop of the caller's own, which runs where no callback does: it is watched as one between two of its steps ----
 
@@ -277,7 +277,7 @@ class Watch:
             self._shown()
         self._running[:] = [loop]
         self._read.setdefault(id(loop), {})
-        self._since[:] = [self._steering()]
+        self._since[:] = [self._moments.now()]
         self._body.enter_context(self._histories.watched(vars(self._model).get("history")))
 
     def leave(self) -> None:

@@ -29,6 +29,7 @@ from tfdp_layers.optimizers.learning_rate import LearningRate
 from tfdp_layers.optimizers.noise_multiplier import CALIBRATE, NoiseMultiplier
 from tfdp_layers.optimizers.release_limit import UNLIMITED, ReleaseLimit
 from tfdp_layers.proof.outside import refuse_outside
+from tfdp_layers.proof.replicas import refuse_unlike_updates
 from tfdp_layers.proof.steering import made_here
 from tfdp_layers.sensitivity import SensitivityGroup, places_of_counts
 
@@ -140,6 +141,12 @@ class PrivateOptimizer(Wrapper, keras.optimizers.Optimizer):
     def releases_left(self) -> int:
         """How many further releases the limit allows: a number out of reach where there is none."""
         return self._limit.left()
+
+    def kept_in_memory(self) -> list[Any]:
+        """What a release reads and writes beside the optimizer's state: its limit, and the generator of its noise."""
+        generator = getattr(self.noise_source, "_generator", None)
+        state = getattr(generator, "state", None)
+        return [self._limit.variable, self._limit.reserved, *([] if state is None else [state])]
 
     def _reserve(self, releases: int) -> None:
         """Allows as many releases as the ledger just counted; `fit` calls it around each compiled step."""
@@ -257,6 +264,7 @@ class PrivateOptimizer(Wrapper, keras.optimizers.Optimizer):
             with made_here() as operations, tf.control_dependencies(numbers_of(gradients)):
                 self.inner_optimizer.apply(gradients, list(variables))
             refuse_outside(operations, f"The update of the wrapped optimizer {self.inner_optimizer.name!r}")
+            refuse_unlike_updates(operations, self._distribution_strategy.num_replicas_in_sync)
             self._iterations.assign_add(1)
             self._limit.variable.assign_sub(1)
             self._limit.reserved.assign_sub(1)

@@ -2,7 +2,7 @@
 
 import math
 import string
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,7 @@ def vocabulary(
 
     Args:
         records: the private records: strings (bytes are read as UTF-8), or collections of tokens, which are strings.
+            A tensor of texts, or a pipeline of tf.data that gives them one by one, is read once.
         ledger: `model.ledger`, or the data set's own.
         noise_multiplier: the noise's standard deviation on each weight; above 0. A large one costs little, and finds
             frequent tokens alone.
@@ -88,9 +89,7 @@ def vocabulary(
         words = tfdp.preprocessing.vocabulary(texts, model.ledger, noise_multiplier=8.0, failure=1e-6)
         lookup = tfdp.public(keras.layers.StringLookup(vocabulary=words))
     """
-    if isinstance(records, str | bytes):
-        raise ValueError("vocabulary got one text. Give a list of records, each a string or a collection of tokens.")
-    texts = list(records)
+    texts = _listed(records)
     if not texts:
         raise ValueError("vocabulary got no records.")
     tokens_of = _standardized(standardize, tokens_of, texts)
@@ -144,6 +143,28 @@ def passing(weights: dict[str, int], release: TokenSelection, source: NoiseSourc
     return [name for _, name in sorted(kept)]
 
 
+def _listed(records: Any) -> list[Any]:
+    """The records, one by one, scalar tensors as what they hold. Raises ValueError for what gives other things."""
+    if isinstance(records, Mapping) or hasattr(records, "columns"):
+        raise ValueError(
+            f"A {type(records).__name__} gives the names of its columns, or its columns, and no records. Give its one"
+            " column of texts: frame['text'], or a list of the values."
+        )
+    spec = records.element_spec if isinstance(records, tf.data.Dataset) else tf.TensorSpec(())
+    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank != 0:
+        raise ValueError(
+            f"vocabulary takes a pipeline that gives one text at a time. Its elements are {spec}. Take the texts alone,"
+            " dataset.map(lambda text, label: text), and leave .batch out, or put .unbatch() behind it."
+        )
+    if isinstance(records, tf.data.Dataset) and records.cardinality() == tf.data.INFINITE_CARDINALITY:
+        raise ValueError("The pipeline of texts is endless. Leave .repeat out: it is read once.")
+    records = records.numpy() if isinstance(records, tf.Tensor) else records
+    if isinstance(records, str | bytes) or (isinstance(records, np.ndarray) and not records.ndim):
+        raise ValueError("vocabulary got one text. Give a list of records, each a string or a collection of tokens.")
+    read = (one.numpy() if isinstance(one, tf.Tensor) else one for one in records)
+    return [one.item() if isinstance(one, np.ndarray) and not one.ndim else one for one in read]
+
+
 def _standardized(
     standardize: Any, tokens_of: Callable[[str], Iterable[str]], records: Iterable[Any]
 ) -> Callable[[str], Iterable[str]]:
@@ -156,7 +177,7 @@ def _standardized(
             f" {standardize!r}."
         )
     for number, one in enumerate(records):
-        if isinstance(one, list | tuple | set | frozenset):
+        if isinstance(one, Iterable) and not isinstance(one, str | bytes):
             raise ValueError(
                 f"standardize changes texts before they are split, and record {number} is a collection of tokens. Give"
                 " texts, or standardize the tokens yourself, each from its own record alone, and leave it out."
@@ -205,5 +226,8 @@ def _tokens(text: Any, number: int, tokens_of: Callable[[str], Iterable[str]]) -
         raise ValueError(f"Record {number} is no text: {type(text).__name__}. Give strings, or collections of strings.")
     for token in tokens:
         if not isinstance(token, str):
-            raise ValueError(f"Record {number} has a token of type {type(token).__name__}. Tokens are strings.")
+            raise ValueError(
+                f"Record {number} has a token of type {type(token).__name__}. Tokens are strings: of bytes,"
+                " token.decode(). Of a batch of texts give each text as a record."
+            )
         yield str(token)

@@ -195,6 +195,15 @@ def only_summed_over(tensor: Any) -> bool:
     )
 
 
+@operation("BroadcastArgs")
+def broadcast_sizes(node: Node, first: Any, second: Any) -> Any:
+    """The shape that two are broadcast to. What may be 1 for one number of records, beside another size, is neither."""
+    rank = max(len(first), len(second))
+    a, b = ([1] * (rank - len(s)) + list(s) for s in (first, second))
+    require(all(n == m or 1 in (n, m) for n, m in zip(a, b, strict=True)))
+    return np.array([m if n == 1 else n for n, m in zip(a, b, strict=True)], object)
+
+
 @operation("BroadcastGradientArgs")
 def broadcast_axes(node: Node, first: Any, second: Any) -> list[Any]:
     """Axes along which each of two shapes was broadcast. A size that may be 1 for one number of records is not 1.

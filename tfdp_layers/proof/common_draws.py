@@ -18,11 +18,15 @@ from typing import Any
 
 from tfdp_layers.proof.frames import Frame
 from tfdp_layers.proof.functional import READS
+from tfdp_layers.proof.randomness import apart
 from tfdp_layers.proof.rules import Node
 from tfdp_layers.proof.state import CALLED_BY
 from tfdp_layers.proof.values import Constant, Counted, Handle, ListOf, Refused, Value
 
-_STATEFUL = ("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial", "Rng", "Stateful")
+_STATEFUL = (
+    *("Random", "TruncatedNormal", "ParameterizedTruncatedNormal", "Multinomial", "Rng", "Stateful"),
+    *("FractionalAvgPool", "FractionalMaxPool"),
+)
 _SHUFFLE = "RandomShuffle"
 _REASON = "random numbers that are drawn once for several records"
 
@@ -183,10 +187,7 @@ def draws(node: Node) -> bool:
 
 def no_seeds(node: Node) -> list[Any]:
     """The inputs of a random operation that are its shape and its parameters."""
-    inputs = list(node.operation.inputs)
-    if not node.type.startswith("Stateless"):
-        return inputs
-    return inputs[:1] + inputs[3 if node.type.endswith("V2") else 2 :]
+    return apart(node, list(node.operation.inputs))[1]
 
 
 def own_numbers(node: Node, value: Value | None) -> bool:

@@ -72,8 +72,12 @@ def constants_read(traced: Any) -> list[np.ndarray]:
 
 def seeds_read(traced: Any) -> list[Any]:
     """The states of Keras' generators that `traced_sums` draws from, whoever holds them: `CountedStep` hides them."""
-    read = variables_read(traced)
-    return [v for v in read if STATE in v.name and v.dtype == tf.int64 and tuple(v.shape) == (2,)]
+    return list(filter(is_seed, variables_read(traced)))
+
+
+def is_seed(held: Any) -> bool:
+    """Whether a variable of TensorFlow is the state of a generator of Keras: each step finds secret numbers there."""
+    return STATE in held.name and held.dtype == tf.int64 and tuple(held.shape) == (2,)
 
 
 def state_written(traced: Any, but: Iterable[Any]) -> list[tuple[Any, tf.DType]]:

@@ -6,6 +6,7 @@ where a release is made of what carries noise, numbers must go no other way.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -18,7 +19,16 @@ from tfdp_layers.proof.reads import holds_numbers, numbers_caught
 from tfdp_layers.proof.untaken import FAKE, reads_untaken
 from tfdp_layers.proof.values import UnknownError
 
-__all__ = ["PYTHON", "called_by", "nodes_of", "numbers_held", "outside", "refuse_debugging", "refuse_outside"]
+__all__ = [
+    "PYTHON",
+    "called_by",
+    "nodes_of",
+    "numbers_held",
+    "outside",
+    "random_states",
+    "refuse_debugging",
+    "refuse_outside",
+]
 
 PYTHON = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 """Operations that run Python code in a graph."""
@@ -34,7 +44,7 @@ _OF_VARIABLES = frozenset(
 )
 _PREFIXES_OF_VARIABLES = ("Assign", "ResourceApply", "ResourceGather", "ResourceScatter", "ResourceSparseApply")
 _OF_GENERATORS = ("RngReadAndSkip", "RngSkip", "StatefulRandom", "StatefulStandard", "StatefulTruncated", "StatefulUni")
-_LOOKUPS = frozenset({"LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2"})
+LOOKUPS = frozenset({"LookupTableExportV2", "LookupTableFindV2", "LookupTableSizeV2"})
 """They read tables; what writes one keeps what it is given."""
 
 _HARMLESS = frozenset({"Assert", "CheckNumerics", "CheckNumericsV2", "Print", "PrintV2"})
@@ -73,7 +83,7 @@ def outside(operations: Iterable[Any], left_out: Callable[[Any], bool] = lambda 
     """
     listed = list(operations)
     try:
-        called = _with_called(listed, graph_run)
+        called = with_called(listed, graph_run)
         found = next((one.type for one in called if _is_outside(one) and not left_out(one)), None)
         return FAKE if found is None and reads_untaken(listed, called_by, graph_run) else found
     except UnknownError as error:
@@ -97,6 +107,16 @@ def refuse_outside(operations: Iterable[Any], who: str) -> None:
         )
 
 
+def random_states(operations: Iterable[Any]) -> Iterator[Any]:
+    """The operations, of these or of functions that they call, that draw random numbers of a state of their own."""
+    for one in operations:
+        with contextlib.suppress(UnknownError):  # what cannot be had is refused
+            if any(
+                kind.type in _RANDOM or kind.type.startswith(_OF_GENERATORS) for kind in with_called([one], graph_run)
+            ):
+                yield one
+
+
 def refuse_debugging(kind: str | None) -> None:
     """Raises ValueError where what `outside` found is TensorFlow's own debugging."""
     if kind is not None and kind.startswith(_DEBUGGING):
@@ -118,15 +138,16 @@ def _is_outside(operation: Any) -> bool:
     if is_functional(operation) or kind in _HARMLESS or kind in _RANDOM or kind.startswith(_BETWEEN_DEVICES):
         return False
     # By name: what else has a handle is a queue, an accumulator, an iterator or a table that is written.
-    known = kind in _CALLS or kind in _OF_VARIABLES or kind in _LOOKUPS
+    known = kind in _CALLS or kind in _OF_VARIABLES or kind in LOOKUPS
     return not (known or kind.startswith(_PREFIXES_OF_VARIABLES) or kind.startswith(_OF_GENERATORS))
 
 
-def _with_called(operations: Iterable[Any], graph_of: Callable[[Any, str], Any] = graph_named) -> Iterator[Any]:
+def with_called(operations: Iterable[Any], graph_of: Callable[[Any, str], Any] = graph_named) -> Iterator[Any]:
+    """Operations, and those of the functions that they call. Raises: UnknownError where one is not to be had."""
     for operation in operations:
         yield operation
         for name in called_by(operation):
-            yield from _with_called(graph_of(operation.graph, name).get_operations(), graph_of)
+            yield from with_called(graph_of(operation.graph, name).get_operations(), graph_of)
 
 
 def called_by(operation: Any) -> list[str]:
@@ -150,7 +171,7 @@ def numbers_held(graph: Any, operations: Iterable[Any] | None = None) -> list[np
         operations: those of the graph whose constants are asked for; all of them if left out, or where one calls a
             function whose graph is not to be had.
     """
-    asked = _with_called(graph.get_operations() if operations is None else operations)
+    asked = with_called(graph.get_operations() if operations is None else operations)
     try:
         held = [one.get_attr("value") for one in asked if one.type == "Const" and holds_numbers(one.outputs[0].dtype)]
     except UnknownError:  # a function of TensorFlow 1, say, of which there is no graph, but what is written into files

@@ -9,6 +9,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.proof.held import contents_of, refuse_made_inside
+
 __all__ = ["program_of", "settings_after_noise"]
 
 _NAMES = ("shared_name", "container", "name")
@@ -19,20 +21,24 @@ def program_of(traced: Any) -> str:
     """A digest of the operations of a traced function, how they are connected, their settings and constants; no names.
 
     Two functions that differ in an operation, in what it is computed from, in what it runs after, in a constant or in a
-    shape have two digests. In which order they were traced is not told. Variables are told by their places among all
-    that is captured.
+    shape have two digests, and so have two whose lookup tables hold other pairs. In which order they were traced is not
+    told. Variables are told by their places among all that is captured: what they hold is compared at every step. What
+    operations compute is left to TensorFlow, whose version is told.
+
+    Raises: ValueError where it reads what can be compared neither way: see `contents_of`.
     """
     graph = traced.graph
+    refuse_made_inside(graph)
     written = graph.as_graph_def()
     terms = _Terms(written.library.function)
     captured = {inner.name: outer for outer, inner in graph.captures}
     given = {
-        one.name.split(":")[0]: _captured(captured.get(one.name)) or b"input %d" % place
+        one.name.split(":")[0]: contents_of(captured.get(one.name), graph, one) or b"input %d" % place
         for place, one in enumerate(graph.inputs)
     }
     found = terms.of(written.node, given)
     outputs = [_term(found, one.name) for one in graph.outputs]
-    return _digest(*outputs, b"all", *sorted(found.values())).hex()
+    return _digest(tf.__version__.encode(), *outputs, b"all", *sorted(found.values())).hex()
 
 
 def settings_after_noise(optimizer: keras.optimizers.Optimizer, variables: Iterable[Any]) -> Any:
@@ -110,13 +116,6 @@ def _digest(*parts: bytes) -> bytes:
     for part in parts:
         whole.update(b"%d " % len(part) + part)
     return whole.digest()
-
-
-def _captured(outside: Any) -> bytes:
-    """A constant that a graph takes from outside; of others nothing."""
-    if outside is None or not hasattr(outside, "numpy") or outside.dtype in (tf.resource, tf.variant):
-        return b""
-    return b"constant " + bytes(tf.io.serialize_tensor(outside).numpy())
 
 
 def _nameless(value: Any) -> Any:

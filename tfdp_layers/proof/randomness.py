@@ -27,6 +27,8 @@ _SEEDED = types("""
     StatelessRandomUniformFullInt
 """)
 _KEYED = [f"{name}V2" for name in _SEEDED]
+SEEDS = ("seed", "key", "counter", "alg")
+"""What TensorFlow calls the inputs of its operations that serve as a seed."""
 KEY = "key"
 _MANY = 2**24
 """Numbers that a random integer is one of, if it serves as a seed."""
@@ -82,11 +84,9 @@ def drawn(node: Node, value: Value, fresh: bool) -> Value:
 
 
 def many_numbers(node: Node) -> bool:
-    """Whether an integer is drawn from so many that it may be taken for another one each time."""
-    if node.type == "RandomShuffle":
-        return False  # one of its entries, which may all be the same
+    """Whether an integer is drawn from so many, alike, that it may be taken for another one each time."""
     if "UniformInt" not in node.type:
-        return True
+        return "UniformFullInt" in node.type
     bounds = [node.frame.values[tensor.name] for tensor in node.operation.inputs[-2:]]
     low, high = (getattr(value, "entries", None) or (None,) for value in bounds)
     return isinstance(low[0], int) and isinstance(high[0], int) and high[0] - low[0] >= _MANY
@@ -102,24 +102,43 @@ def numbered(node: Node, value: Constant) -> Constant:
 @rule(*_SEEDED, *_KEYED, own=True)
 def stateless(node: Node, inputs: Sequence[Any]) -> Value:
     """Drawn from a seed: see above."""
-    keyed = node.type in _KEYED
-    for value in inputs:
-        if not isinstance(value, Constant | Counted):
-            raise MixedError("a seed or a parameter of random numbers depends on records")
-    parameters = inputs[4:] if keyed else inputs[2:]
+    require_numbers(inputs)
+    seeds, (shape, *parameters) = apart(node, inputs)
     require_constants(parameters, "a parameter of random numbers")
-    seed = inputs[1].entries
-    if keyed:
-        seed = seed_of_key(inputs[1].entries, inputs[2].entries)
-    value = filled_with(node, entries_of(inputs[0], "the shape"), None)
+    return seeded(node, seeds, filled_with(node, entries_of(shape, "the shape"), None))
+
+
+def apart(node: Node, inputs: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The inputs of a random operation that serve as its seed, and the others: its shape and its parameters."""
+    seeds: list[Any] = []
+    others: list[Any] = []
+    for argument, value in zip(node.operation.op_def.input_arg, inputs, strict=True):
+        (seeds if argument.name in SEEDS else others).append(value)
+    return seeds, others
+
+
+def require_numbers(values: Sequence[Any]) -> None:
+    if not all(isinstance(value, Constant | Counted) for value in values):
+        raise MixedError("a seed or a parameter of random numbers depends on records")
+
+
+def seeded(node: Node, seeds: Sequence[Any], value: Value, parameters: tuple[Any, ...] = ()) -> Value:
+    """What is drawn from a seed, or from a key, a counter (and an algorithm); noted, so that `stale` sees it.
+
+    Args:
+        parameters: their shapes, by which kernels share numbers out: two draws of one seed must agree in them.
+    """
+    seed = seeds[0].entries
+    if len(seeds) > 1:
+        seed = seed_of_key(seeds[0].entries, seeds[1].entries)
     shape = value.shape if value.shape is not None else ()
     rows = isinstance(value, Rows)
     if rows and looped(node.frame) and not all(isinstance(n, int) for i, n in enumerate(shape) if i != value.axis):  # type: ignore[attr-defined]
         raise UnknownError("random numbers of a seed in rounds of a loop, perhaps as many as the round says")
     node.prover.draws[node.key] = Draw(
-        node.operation.name, node.type, node.frame, seed, rows, (node.type, node.dtype(), shape)
+        node.operation.name, node.type, node.frame, seed, rows, (node.type, node.dtype(), shape, *parameters)
     )
-    if isinstance(inputs[1], Constant):
+    if isinstance(seeds[0], Constant):
         if isinstance(value, Constant) and node.dtype().is_integer and many_numbers(node):
             return numbered(node, value)
         return value
@@ -244,30 +263,37 @@ def counted_up(prover: Any, draw: Draw, secret: bool = True) -> bool:
             continue
         if key in prover.resets or len(segment.base) != len(draw.seed) or not reaches(segment.frame, draw.frame):
             continue
-        offsets = [without_remainder(n) - b for n, b in zip(draw.seed, segment.base, strict=True)]
-        for place, (offset, total) in enumerate(zip(offsets, segment.offset, strict=True)):
-            if (
-                isinstance(offset, int)
-                and 0 <= offset < total <= _MOST_DRAWS
-                and every_draw(prover, key, segment, place)
-            ):
+        for place, total in enumerate(segment.offset):
+            if isinstance(total, int) and 0 < total <= _MOST_DRAWS and every_draw(prover, draw, segment, place):
                 return True
     return False
 
 
-def every_draw(prover: Any, key: int, segment: Segment, place: int) -> bool:
-    """Whether all draws from what a variable held stay below what is added to this entry of it."""
-    bases = set(segment.base)
-    for draw in prover.draws.values():
-        seed = [without_remainder(n) for n in draw.seed or ()]
-        if not any(base_atoms(n) & set().union(*[base_atoms(b) for b in bases]) for n in seed):
+def every_draw(prover: Any, draw: Draw, segment: Segment, place: int) -> bool:
+    """Whether all draws from what a variable held have, at this entry, numbers below what is added to it apart.
+
+    But for those whose seed is another one by an entry that stays as it is: they never meet.
+    """
+    atoms = set().union(*[base_atoms(b) for b in segment.base])
+    own = offsets_of(draw, segment)
+    found = [own[place]]
+    for other in prover.draws.values():
+        if not any(base_atoms(without_remainder(n)) & atoms for n in other.seed or ()):
             continue
-        if len(seed) != len(segment.base):
+        if len(other.seed) != len(segment.base):
             return False
-        offset = seed[place] - segment.base[place]
-        if not isinstance(offset, int) or not 0 <= offset < segment.offset[place]:
-            return False
-    return True
+        offsets = offsets_of(other, segment)
+        fixed = [(a, b) for a, b, more in zip(own, offsets, segment.offset, strict=True) if more == 0]
+        if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in fixed):
+            continue
+        found.append(offsets[place])
+    plain = [n for n in found if isinstance(n, int)]
+    return len(plain) == len(found) and max(plain) - min(plain) < segment.offset[place]
+
+
+def offsets_of(draw: Draw, segment: Segment) -> list[Number]:
+    """What is added to what the variable held, to get the seed."""
+    return [without_remainder(n) - b for n, b in zip(draw.seed or (), segment.base, strict=True)]
 
 
 def base_atoms(number: Number) -> set[Any]:
@@ -279,10 +305,10 @@ def base_atoms(number: Number) -> set[Any]:
 
 
 def without_remainder(number: Number) -> Number:
-    """The number itself where it is its remainder by a modulus that it does not reach."""
-    for atom in only_atom(number):
-        if atom.name == "remainder":
-            return atom.operands[0]
+    """The number, with what it is a remainder of in place of that, by a modulus that it does not reach."""
+    for monomial, times in number.terms if isinstance(number, Size) else ():
+        if times == 1 and len(monomial) == 1 and monomial[0].name == "remainder":
+            return number - Size(((monomial, 1),)) + monomial[0].operands[0]
     return number
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,9 @@ import tensorflow as tf
 from tfdp_layers.proof.proving import outermost, resource_key
 from tfdp_layers.structure import held_by
 
-__all__ = ["Behind", "holds_numbers", "numbers_caught", "same_as", "variables_of"]
+__all__ = ["Behind", "copies_held", "holds_numbers", "is_written", "numbers_caught", "same_as", "variables_of"]
+
+_NO_VALUES = (tf.resource, tf.variant)
 
 
 class Behind:
@@ -57,11 +59,16 @@ def holds_numbers(dtype: tf.DType) -> bool:
 
 def same_as(variables: Iterable[Any]) -> Callable[[Any], bool]:
     """A function that says whether a variable is one of these: also by its handle alone, and of replicas any copy."""
-    these = [copy for one in variables for copy in _copies(one)]
+    these = [copy for one in variables for copy in copies_held(one)]
     ids, keys = set(map(id, these)), {resource_key(one.handle) for one in these if isinstance(one, Behind)}
+    every = set[int]()
 
     def among(variable: Any) -> bool:
-        copies = _copies(variable)
+        if isinstance(variable, Behind):
+            if not every:
+                every.update(resource_key(one.handle) for one in these if hasattr(one, "handle"))
+            return resource_key(variable.handle) in every
+        copies = copies_held(variable)
         return any(id(one) in ids for one in copies) or bool(
             keys and any(resource_key(one.handle) in keys for one in copies if hasattr(one, "handle"))
         )
@@ -69,9 +76,15 @@ def same_as(variables: Iterable[Any]) -> Callable[[Any], bool]:
     return among
 
 
-def _copies(variable: Any) -> list[Any]:
+def copies_held(variable: Any) -> list[Any]:
+    """The object that holds a variable's numbers, and of replicas each one's."""
     held = held_by(variable)
     return [held, *getattr(held, "values", ())]
+
+
+def is_written(variable: Any, keys: Set[int]) -> bool:
+    """Whether these, of `steering.keys_written`, say that a function writes this variable."""
+    return bool(keys) and any(resource_key(one.handle) in keys for one in copies_held(variable))
 
 
 def _watched(graph: Any) -> Iterator[Any]:
@@ -86,9 +99,9 @@ def _caught(graph: Any) -> Iterable[Any]:
 
 
 def _behind(handle: Any) -> list[Behind]:
-    """The variable with this handle; none for what is no such variable, or one without numbers."""
+    """The variable with this handle; none for what is no such variable, or one of resources."""
     data = getattr(handle, "_handle_data", None)
     held = list(data.shape_and_type) if data is not None and data.is_set else []
-    if tf.is_symbolic_tensor(handle) or len(held) != 1 or not holds_numbers(tf.dtypes.as_dtype(held[0].dtype)):
+    if tf.is_symbolic_tensor(handle) or len(held) != 1 or tf.dtypes.as_dtype(held[0].dtype) in _NO_VALUES:
         return []
     return [Behind(handle, tf.dtypes.as_dtype(held[0].dtype), tf.TensorShape(held[0].shape))]

@@ -3,7 +3,8 @@
 `tf.distribute` calls Python once for each replica, and Python may make another program each time: of random numbers, of
 a count of calls, of the number of the replica. A proof is of one trace. So the sums are traced once, as the first
 replica of the process sees them, and proved; every replica calls that very function, with the data it got and the
-handles of its own copies of what the function reads and writes. Copies hold equal numbers, but for those of seeds.
+handles of its own copies of what the function reads and writes. That copies hold equal numbers, but for those of
+seeds, each step asserts (`models/replicas.py`).
 """
 
 from __future__ import annotations
@@ -11,19 +12,23 @@ from __future__ import annotations
 import contextlib
 import re
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn
 
 import tensorflow as tf
 
 from tfdp_layers.proof.called import graph_named
+from tfdp_layers.proof.outside import random_states
 from tfdp_layers.proof.proving import resource_key
 from tfdp_layers.proof.state import functions_of, written_handles
 from tfdp_layers.proof.values import UnknownError
 
-__all__ = ["OnReplicas", "as_first_replica", "copies_of", "replica_number", "replica_numbers"]
+__all__ = ["OnReplicas", "as_first_replica", "copies_of", "refuse_unlike_updates", "replica_number", "replica_numbers"]
 
 _BETWEEN_DEVICES = ("Collective", "Nccl", "_Recv", "Recv", "_HostRecv", "CrossReplica", "AllToAll", "XlaAllReduce")
+
+_OF_A_COPY = re.compile(r"(^|/)update_\d+(_\d+)?/")
+"""In the names of operations that a strategy makes for one copy of a variable."""
 
 _numbers: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
 
@@ -88,6 +93,27 @@ def copies_of(handle: Any, known: Sequence[Any] = ()) -> list[Any]:
     return [handle]
 
 
+def refuse_unlike_updates(operations: Iterable[Any], replicas: int) -> None:
+    """Raises ValueError where an optimizer updates the copies of a variable by random numbers that differ among them.
+
+    Keras traces `update_step` once for each copy. What it draws by operations that keep a state of their own is another
+    number for each: the next sums would be computed at different weights. A learning rate, say, is drawn once for all.
+
+    Args:
+        operations: that an update is made of.
+        replicas: of all processes.
+    """
+    for operation in random_states(operations) if replicas > 1 else ():
+        if _OF_A_COPY.search(operation.name):
+            raise ValueError(
+                f"The wrapped optimizer's update_step draws random numbers (operation {operation.name!r} of type"
+                f" {operation.type}), and on several devices it runs once for each copy of a weight: the copies would"
+                " differ, and what a record adds would depend on the device that it is on. Draw them by keras.random"
+                " with seed=self.seeds, where the optimizer's __init__ makes self.seeds = keras.random.SeedGenerator(),"
+                " which is the same for all copies. Or train on one device."
+            )
+
+
 class OnReplicas:
     """A traced function, for replicas to call: each with its own copies of the variables that were captured.
 
@@ -135,18 +161,35 @@ class OnReplicas:
             for other in others:
                 tf.raw_ops.AssignVariableOp(resource=other, value=value)
 
+    def _own(self) -> list[Any]:
+        """What this replica hands in for each that was captured: its own copy, where there are several."""
+        place = self._numbers.index(int(tf.get_static_value(replica_number())))
+        return [copies[place if len(copies) > 1 else 0] for copies in self._captured]
+
+    def read(self, but: Iterable[Any] = ()) -> list[tf.Tensor]:
+        """What all variables hold now that the function reads or writes on this replica.
+
+        Args:
+            but: handles of copies on the first replica, which are left out.
+        """
+        left, found = set(map(resource_key, but)), []
+        for handle, (first, *_) in zip(self._own(), self._captured, strict=True):
+            data = getattr(first, "_handle_data", None)
+            if data is not None and data.is_set and first.dtype == tf.resource and resource_key(first) not in left:
+                kind = tf.dtypes.as_dtype(data.shape_and_type[0].dtype)
+                found.append(tf.raw_ops.ReadVariableOp(resource=handle, dtype=kind))
+        return found
+
     def __call__(self, *data: Any) -> Any:
         """What the function returns, computed on this replica."""
-        place = self._numbers.index(int(tf.get_static_value(replica_number())))
         specs = _leaves(self.traced.structured_input_signature[0])
         given = [
             tf.ensure_shape(tf.convert_to_tensor(value, spec.dtype), spec.shape)
             for value, spec in zip(_leaves(data), specs, strict=True)
         ]
-        own = [copies[place if len(copies) > 1 else 0] for copies in self._captured]
         outputs = self.traced.graph.outputs
         found = tf.raw_ops.StatefulPartitionedCall(
-            args=[*given, *own], Tout=[one.dtype for one in outputs], f=self.traced
+            args=[*given, *self._own()], Tout=[one.dtype for one in outputs], f=self.traced
         )
         for one, like in zip(found, outputs, strict=True):
             one.set_shape(like.shape)

@@ -61,6 +61,10 @@ CALLS: dict[str, tuple[Callable[..., Any], Draw]] = {
     "PadV2": (lambda a, n: raw.PadV2(input=a, paddings=n, constant_values=7), with_ints(2, 2, low=-1)),
     "Fill": (lambda s, n: raw.Fill(dims=s, value=n), lambda rng: (ints(rng, 2, low=-1), ints(rng))),
     "BroadcastTo": (lambda a, s: tf.broadcast_to(a, s), lambda rng: (ints(rng, 1, 3), ints(rng, 2, low=-1))),
+    "BroadcastArgs": (
+        lambda a, b: raw.BroadcastArgs(s0=a, s1=b),
+        lambda rng: [ints(rng, int(rng.integers(4)), low=-1) for _ in range(2)],
+    ),
     "Range": (lambda a, b, c: raw.Range(start=a, limit=b, delta=c), lambda rng: [ints(rng) for _ in range(3)]),
     "Slice": (
         lambda a, b, s: tf.slice(a, b, s),

@@ -16,8 +16,8 @@ from tfdp_layers.proof import arithmetic, rules, texts
 PACKAGE = "tfdp_layers.proof"
 MODULES = rules.types(
     "characters constants control convolutions crosses decoding elementwise gathering inner interpreter intervals joins"
-    " lists places narrowing products reals randomness record_loops reductions reshaping settling shapes shortcuts"
-    " singles slicing state texts walks"
+    " lists places narrowing products reals randomness record_loops reductions reshaping samplers settling shapes"
+    " shortcuts singles slicing state texts walks"
 )
 _SHARED = {"OPERATIONS": arithmetic.OPERATIONS, "OF_PIECES": texts.OF_PIECES}
 _REGISTRIES: list[Any] = [rules.RULES, rules.ANY_INPUT, rules.OWN, rules.MAKERS, *_SHARED.values()]

@@ -1,5 +1,6 @@
 """Checks of one process with two devices: all run the one program that was proved, each on its own variables."""
 
+import random
 from typing import Any
 
 import keras
@@ -105,8 +106,64 @@ def a_layer_that_asks_in_other_ways_is_refused_before_anything_is_charged() -> N
         assert not model.ledger.releases
 
 
+class Moves(keras.optimizers.SGD):
+    """Moves each weight by a number of its own, beside the gradient's step."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__(0.1)
+        self.seeds = keras.random.SeedGenerator(1)
+        self._numbers = {
+            "python": lambda shape: random.random(),
+            "own": tf.random.normal,
+            "keyed": lambda shape: keras.random.normal(shape, seed=self.seeds),
+        }[way]
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        super().update_step(gradient, variable, learning_rate)
+        variable.assign_add(0.0 * gradient + self._numbers(variable.shape))
+
+
+def moving(way: str, together: int = 1) -> Any:
+    """A model whose optimizer `Moves` its weights, and a function that trains it for three steps."""
+    with STRATEGY.scope():
+        model, x, y = mlp()
+        model.compile(tfdp.optimizers.NoisyOptimizer(Moves(way), 1.0), LOSS, steps_per_execution=together)
+    return model, lambda: model.fit(x, y, batch_size=4, epochs=1, verbose=0)
+
+
+def copies_that_an_update_moves_apart_release_nothing_more() -> None:
+    """Each device went on at weights of its own, and what a record added depended on the device that it was on."""
+    for together in 1, 3:
+        model, fit = moving("python", together)
+        with pytest.raises(RuntimeError, match="different numbers in their copies of the weights"):
+            fit()
+        assert int(model.optimizer.releases.numpy()) == model.ledger.steps == 1
+        with pytest.raises(RuntimeError, match="different numbers in their copies of the weights"):
+            fit()  # which begins with equal copies
+        assert int(model.optimizer.releases.numpy()) == model.ledger.steps == 2
+
+
+def an_update_that_draws_for_each_copy_is_refused() -> None:
+    model, fit = moving("own")
+    with pytest.raises(ValueError, match=r"update_step draws random numbers.*SeedGenerator"):
+        fit()
+    assert int(model.optimizer.releases.numpy()) == 0
+
+
+def an_update_that_draws_the_same_for_all_copies_trains() -> None:
+    model, fit = moving("keyed", 3)
+    fit()
+    assert model.ledger.steps == 3
+    for variable in model.trainable_variables:
+        first, second = STRATEGY.experimental_local_results(variable.value)
+        np.testing.assert_array_equal(first.numpy(), second.numpy())
+
+
 CHECKS = (
     what_python_makes_anew_in_each_trace_is_the_same_on_all_devices,
     each_device_writes_its_own_copies,
     a_layer_that_asks_in_other_ways_is_refused_before_anything_is_charged,
+    copies_that_an_update_moves_apart_release_nothing_more,
+    an_update_that_draws_for_each_copy_is_refused,
+    an_update_that_draws_the_same_for_all_copies_trains,
 )

@@ -186,7 +186,8 @@ def shared_and_compared(strategy: Any, number: int) -> list[Any]:
     with strategy.scope():
         flags = keras.Variable([bool(number), True], dtype="bool")
         numbers = keras.Variable([1.0 + number, 0.5])
-    variables = [flags, numbers]
+    few = keras.Variable([127 - number, -127], dtype="int8")  # made outside, as frozen quantized weights are
+    variables = [flags, numbers, few]
     workers = Workers(strategy, chief=number == 0)
     workers.share(variables)
     read = tf.Variable([1.0, 2.0 + number])
@@ -281,7 +282,7 @@ def what_one_workers_callbacks_change_is_taken_back() -> None:
     """A rate drawn at random by each worker made other weights on each: a record's part depended on its slice."""
     np.testing.assert_array_equal(*[one["unequal callbacks"] for one in FOUND])
     assert np.abs(FOUND[0]["unequal callbacks"]).max() < 3.0
-    assert FOUND[0]["shared"] == FOUND[1]["shared"] == [[False, True], [0.25, 0.5]]
+    assert FOUND[0]["shared"] == FOUND[1]["shared"] == [[False, True], [0.25, 0.5], [127, -127]]
 
 
 def the_noise_of_a_step_is_the_stated_one() -> None:

@@ -48,7 +48,8 @@ def seed_used_again_next_step():
     seed = tf.Variable([3, 4], trainable=False)
 
     def noisy(x):
-        y = x + tf.random.stateless_normal(tf.shape(x), seed) + tf.random.stateless_normal(tf.shape(x), seed + 1)
+        y = x + tf.random.stateless_normal(tf.shape(x), seed)
+        y += tf.random.stateless_normal(tf.shape(x), tf.add(seed, [0, 1]))
         seed.assign_add([0, 1])
         return y
 
@@ -184,3 +185,86 @@ def noise_shaped_by_records(x):
 @rows
 def equal_to_mean(x):
     return tf.cast(tf.equal(x, mean(x)), tf.float32)
+
+
+# Parameters of records
+
+
+def sampled(draw):
+    """Registers what draws from a seed that changes in each step."""
+
+    def maker():
+        seed = tf.Variable([3, 4], trainable=False)
+
+        def function(x):
+            y = draw(x, seed.read_value())
+            seed.assign_add([0, 1])
+            return y
+
+        return function
+
+    maker.__name__ = draw.__name__
+    return made(maker)
+
+
+@sampled
+def gamma_of_the_sum(x, seed):
+    return x * tf.random.stateless_gamma(tf.shape(x), seed, tf.reduce_sum(x, axis=0))
+
+
+@sampled
+def gamma_of_the_mean(x, seed):
+    return x * tf.random.stateless_gamma(tf.shape(x), seed, tf.exp(x - mean(x)))
+
+
+@sampled
+def gamma_of_a_count(x, seed):
+    return x * tf.random.stateless_gamma(tf.shape(x), seed, tf.cast(size(x), tf.float32))
+
+
+@sampled
+def gamma_by_place(x, seed):
+    return x * tf.random.stateless_gamma((size(x),), seed, tf.range(1.0, 7.0))[:, None]
+
+
+@sampled
+def seed_of_gammas_by_other_parameters(x, seed):
+    y = x * tf.random.stateless_gamma(tf.shape(x), seed, tf.range(1.0, 7.0))
+    return y * tf.random.stateless_gamma(tf.shape(x), seed, 2.0)
+
+
+@sampled
+def binomial_of_turned_rows(x, seed):
+    return x * tf.random.stateless_binomial(tf.shape(x), seed, 5.0, tf.sigmoid(x[::-1]), tf.float32)
+
+
+@sampled
+def poisson_of_the_sum(x, seed):
+    return x * tf.random.stateless_poisson(tf.shape(x), seed, tf.reduce_sum(x, axis=0), tf.float32)
+
+
+@sampled
+def as_many_classes_as_records(x, seed):
+    drawn = tf.raw_ops.StatelessMultinomial(logits=x, num_samples=size(x), seed=seed)
+    return x + tf.cast(tf.reduce_sum(drawn, axis=1, keepdims=True), tf.float32)
+
+
+@sampled
+def classes_of_columns(x, seed):
+    return x + tf.cast(tf.random.stateless_categorical(tf.transpose(x), 1, seed)[:, 0], tf.float32)
+
+
+@sampled
+def classes_of_the_next_row(x, seed):
+    return x + tf.cast(tf.random.stateless_categorical(tf.roll(x, 1, 0), 1, seed), tf.float32)
+
+
+@sampled
+def seed_of_two_classes(x, seed):
+    own = tf.random.stateless_categorical([[0.0, 0.0]], 2, seed, tf.int32)
+    return x + tf.random.stateless_normal(tf.shape(x), own[0])
+
+
+@rows
+def classes_of_a_constant_seed(x):
+    return x + tf.cast(tf.random.stateless_categorical(x, 1, [1, 2]), tf.float32)
