@@ -1,7 +1,9 @@
 """How a Keras model is put together: containers that only pass tensors on, its inputs and outputs, and our mixins."""
 
 import functools
-from typing import TYPE_CHECKING, Any
+import sys
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any, cast
 
 import keras
 import tensorflow as tf
@@ -57,13 +59,13 @@ def held_by(variable: keras.Variable) -> Any:
 def variables_held(layer: keras.layers.Layer) -> list[Any]:
     """The variables of Keras or TensorFlow that a layer itself has as attributes, also in lists, dicts and modules.
 
-    Keras lists those that it made; files of `export` hold all of them. Left out are those of layers inside, of metrics
-    and of optimizers.
+    And in objects of the caller's own classes. Keras lists those that it made; files of `export` hold all of them. Left
+    out are those of layers inside, of metrics and of optimizers, and what functions name.
     """
     found, seen, left = list[Any](), set[int](), list(vars(layer).values())
     while left:
         one = left.pop()
-        if id(one) in seen or isinstance(one, (keras.layers.Layer, keras.metrics.Metric, keras.optimizers.Optimizer)):
+        if id(one) in seen or isinstance(one, _PARTS):
             continue
         seen.add(id(one))
         if isinstance(one, tf.Variable | keras.Variable):
@@ -72,9 +74,27 @@ def variables_held(layer: keras.layers.Layer) -> list[Any]:
             left += one.values()
         elif isinstance(one, list | tuple | set):
             left += one
-        elif isinstance(one, tf.__internal__.tracking.AutoTrackable):
+        elif isinstance(one, tf.__internal__.tracking.AutoTrackable) or _is_inside(one):
             left += vars(one).values()
     return found
+
+
+_PARTS = (keras.layers.Layer, keras.metrics.Metric, keras.optimizers.Optimizer)
+
+
+def _is_inside(one: Any) -> bool:
+    """Whether it is an object of a caller's own class, and not around the layer: then it has other parts, or a model.
+
+    What derives from a class of Keras or TensorFlow (a regularizer, a loss) is a part by itself.
+    """
+    held, kind = getattr(one, "__dict__", None), cast(Hashable, type(one))
+    return type(held) is dict and _is_of_callers(kind) and not any(isinstance(v, _PARTS) for v in held.values())
+
+
+@functools.lru_cache(1024)
+def _is_of_callers(kind: Any) -> bool:
+    tops = [str(base.__module__).partition(".")[0] for base in kind.__mro__]
+    return tops[0] not in sys.stdlib_module_names and not {"keras", "tensorflow", "tfdp_layers"}.intersection(tops)
 
 
 def trained_weights(layer: keras.layers.Layer) -> list[Any]:

@@ -83,6 +83,31 @@ def changed(x: Any, y: Any) -> Any:
     return x + tf.random.normal(tf.shape(x)), y
 
 
+def kept_beside(x: Any, y: Any) -> Any:
+    return x, y, tf.random.uniform(tf.shape(y)) < 0.2
+
+
+def kept_rows(x: Any, y: Any, kept: Any) -> Any:
+    return tf.boolean_mask(x, kept), tf.boolean_mask(y, kept)
+
+
+def weighed(x: Any, y: Any) -> Any:
+    return x, y, tf.cast(tf.random.uniform(tf.shape(y)) < 0.2, tf.float32)
+
+
+def lengths(name: Any) -> Data:
+    """Of lines that are not empty, with numbers by chance beside."""
+    return LINES(name).filter(lambda one: one != "").map(lambda one: kept_beside(one, tf.strings.length(one)))
+
+
+def lengths_by_chance(name: Any) -> Data:
+    return LINES(name).map(lambda one: kept_beside(one, tf.strings.length(one))).filter(lambda x, y, kept: kept)
+
+
+def positive(x: Any, y: Any) -> Any:
+    return y > 0.0
+
+
 PASSES: dict[str, Callable[[], Data]] = {
     **{name: lambda made=made: made().batch(SIZE) for name, made in READERS.items()},
     "several files at once": lambda: RECORDS_OF(FILES, num_parallel_reads=2).shuffle(9).batch(SIZE),
@@ -135,6 +160,19 @@ PASSES: dict[str, Callable[[], Data]] = {
     "changed at random, and batched anew": lambda: (
         ALL.map(turned).batch(4, drop_remainder=True).map(turned).rebatch(SIZE)
     ),
+    "changed at random, and a filter by values": lambda: ALL.map(turned).filter(positive).batch(SIZE),
+    "changed, taken apart, and a filter by values": lambda: (
+        ALL.batch(20).map(changed).unbatch().filter(positive).batch(SIZE)
+    ),
+    "changed at random, and rows of each": lambda: ALL.batch(20).map(changed).flat_map(rows_of_each).batch(SIZE),
+    "changed twice, and taken apart": lambda: (
+        ALL.batch(20).map(changed).map(lambda x, y: (x / 2, y)).unbatch().batch(SIZE)
+    ),
+    "numbers by chance behind a filter": lambda: NAMES.interleave(lengths).batch(SIZE),
+    "changed at random, and groups": lambda: ALL.map(turned).group_by_window(
+        lambda x, y: tf.cast(y, tf.int64) % 2, lambda _, one: one.batch(SIZE), SIZE
+    ),
+    "changed at random, with weights": lambda: ALL.map(lambda x, y: (*turned(x, y), y)).batch(SIZE),
 }
 DRAWS: dict[str, Callable[[], Data]] = {
     "a filter by chance": lambda: ALL.filter(lambda x, y: tf.random.uniform(()) < 0.2).batch(SIZE),
@@ -188,6 +226,25 @@ DRAWS: dict[str, Callable[[], Data]] = {
         lambda x, y: tf.random.uniform((), 0, 9, tf.int64), lambda _, one: one.batch(SIZE), SIZE
     ),
     "by the seeds of steps": lambda: Data.range(9).flat_map(seeded).batch(SIZE),
+    "a filter by what chance put beside": lambda: (
+        ALL.batch(20).map(kept_beside).unbatch().filter(lambda x, y, kept: kept).batch(RECORDS).repeat()
+    ),
+    "a filter by what chance put beside, of each": lambda: (
+        ALL.map(kept_beside).shuffle(9).filter(lambda x, y, kept: kept).batch(SIZE)
+    ),
+    "a filter by what chance put beside, within": lambda: NAMES.flat_map(lengths_by_chance).batch(SIZE),
+    "groups by what chance put beside": lambda: ALL.map(kept_beside).group_by_window(
+        lambda x, y, kept: tf.cast(kept, tf.int64), lambda _, one: one.batch(SIZE), SIZE
+    ),
+    "rows by what chance put beside": lambda: (
+        ALL.batch(20).map(kept_beside).flat_map(lambda *one: rows_of_each(*kept_rows(*one))).batch(RECORDS)
+    ),
+    "rows of all by what chance put beside": lambda: ALL.batch(RECORDS).repeat().map(kept_beside).map(kept_rows),
+    "rows of all that chance keeps, as batches": lambda: ALL.batch(RECORDS).repeat().map(masked).take(9),
+    "rows of all that chance keeps, side by side": lambda: Data.zip(
+        tuple(Data.from_tensor_slices(one).batch(RECORDS).repeat() for one in (X, X[:, 0]))
+    ).map(masked),
+    "all, which weigh by chance": lambda: ALL.batch(RECORDS).repeat().map(weighed),
 }
 
 

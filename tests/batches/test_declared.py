@@ -115,13 +115,18 @@ def changing(passes: list[np.ndarray]) -> tf.data.Dataset:
     return known(generated.map(lambda x: (x, x[0])).batch(8))
 
 
-@pytest.mark.parametrize("kept", ["shuffled once", "list"])
+@pytest.mark.parametrize("kept", ["shuffled once", "list", "cache", "cache of batches"])
 def test_one_order_in_every_pass_is_let_in_as_cyclic(kept: str) -> None:
     x = numbered()
-    shuffled = tf.data.Dataset.from_tensor_slices((x, x[:, 0])).shuffle(RECORDS, reshuffle_each_iteration=False)
-    batched = shuffled.batch(8)
-    dataset = batched if kept == "shuffled once" else list(batched.as_numpy_iterator())
-    declared = declare_sampling(dataset, Cyclic(8), examples=RECORDS)
+    records = tf.data.Dataset.from_tensor_slices((x, x[:, 0]))
+    batched = records.shuffle(RECORDS, reshuffle_each_iteration=False).batch(8)
+    datasets = {
+        "shuffled once": batched,
+        "list": list(batched.as_numpy_iterator()),
+        "cache": known(records.shuffle(RECORDS).cache().map(lambda x, y: (x, y)).batch(8).prefetch(1)),
+        "cache of batches": records.shuffle(RECORDS).batch(8).cache(),
+    }
+    declared = declare_sampling(datasets[kept], Cyclic(8), examples=RECORDS)
     stream = declared.dataset().as_numpy_iterator()
     passes = [[set(drawn(next(stream))) for _ in range(7)] for _ in range(3)]
     assert passes[0] == passes[1] == passes[2]
@@ -162,6 +167,8 @@ def test_a_pass_that_differs_from_the_first_ends_the_training(passes: list[np.nd
         (known(pairs(RECORDS, 8).filter(lambda x, y: True)), Cyclic(8), "FilterDataset drops or places"),
         (pairs(RECORDS, 8).shuffle(7), Cyclic(8), "reshuffle_each_iteration=False"),
         (pairs(RECORDS, 8).shuffle(7).map(lambda x, y: (x, y)), Cyclic(8), "another one in each"),
+        (pairs(RECORDS, 8).cache().shuffle(7), Cyclic(8), "another one in each"),
+        (pairs(RECORDS, 8).shuffle(7).cache().take(7), Cyclic(8), "take behind .cache leaves it unfinished"),
         (iter([(ONES, ONES)]), Cyclic(8), "unknown"),
         (pairs(RECORDS, 8).take(0), Poisson(8), "no batches"),
         (iter([]), Poisson(8), "no batches"),

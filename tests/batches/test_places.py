@@ -1,5 +1,8 @@
 """Ids and owners by place are refused beside pipelines that put records at other places, wherever they come in."""
 
+import functools
+import tempfile
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,7 +10,7 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers import grain_like
 from tfdp_layers.batches.mixing import meetings
-from tfdp_layers.batches.places import moved_by
+from tfdp_layers.batches.places import moved_by, nodes_held
 
 Data = tf.data.Dataset
 X = np.arange(48, dtype="float32").reshape(24, 2)
@@ -51,6 +54,11 @@ def holding(data_set):
     return Data.range(1).flat_map(lambda _: data_set)
 
 
+def bound(data_set):
+    """Held by a partial, in which no name tells it."""
+    return Data.range(1).flat_map(functools.partial(lambda one, _: one, data_set))
+
+
 def grouped():
     return ROWS.group_by_window(lambda x, y: tf.cast(y[0] % 2, tf.int64), lambda _, group: group.batch(4), 4).unbatch()
 
@@ -76,8 +84,13 @@ MOVED = {
     "no order, by itself, two deep": (Data.range(1).flat_map(lambda _: twice(_, ready)), "deterministic=False within"),
     "no order, in a map": (loose(Data.range(1).map(joined).unbatch()), "deterministic=False within"),
     "shuffled in a map": (Data.range(1).map(lambda _: ROWS.shuffle(9)).flat_map(lambda one: one), "Shuffle within"),
-    "held": (holding(parallel(deterministic=False)), "Map with deterministic=False within"),
+    "held": (holding(parallel(deterministic=False)), "deterministic=False within"),
     "held, and shuffled": (holding(ROWS.shuffle(24)), "Shuffle within"),
+    "held, without a name": (bound(parallel(deterministic=False)), "Map with deterministic=False within"),
+    "held, and shuffled, without a name": (bound(ROWS.shuffle(24)), "Shuffle within"),
+    "held, whose function moves": (holding(Data.range(1).flat_map(ready)), "Map with deterministic=False within"),
+    "held, whose function holds": (holding(holding(ROWS.shuffle(24))), "Shuffle within"),
+    "snapshot": (ROWS.snapshot(tempfile.mkdtemp()), "Snapshot"),
     "Grain, shuffle": (grain_like.Shuffle(GRAIN), r"\.shuffle"),
     "Grain, before other steps": (grain_like.Map(grain_like.Shuffle(grain_like.WithSeed(GRAIN))), r"\.shuffle"),
     "Grain, shuffled in a window": (grain_like.WindowShuffle(GRAIN), r"\.window_shuffle"),
@@ -100,6 +113,8 @@ KEPT = {
     "not in parallel": loose(Data.range(1).flat_map(lambda _: ROWS.map(double).batch(5).unbatch())),
     "options within": Data.range(1).flat_map(lambda _: loose(parallel())),
     "options of what is held": holding(loose(parallel())),
+    "held in order, without a name": bound(parallel().batch(5).unbatch().cache()),
+    "options of what is held, without a name": bound(loose(parallel())),
     "held in order": holding(parallel().batch(5).unbatch().cache()),
     "a generator": Data.from_generator(lambda: iter(X), output_signature=tf.TensorSpec((2,))),
     "Grain": grain_like.Map(GRAIN),
@@ -198,6 +213,8 @@ def test_a_fixed_order_is_not_declared_of_what_comes_as_it_is_ready(made, option
     cyclic = {"sampling": tfdp.sampling.Cyclic(8), "examples": 24}
     with pytest.raises(ValueError, match=r"ready \(.*deterministic=False.*Give these steps deterministic=True"):
         tfdp.declare_sampling(loose(batches, options), **cyclic)
+    with pytest.raises(ValueError, match=r"which may depend on what it holds, decides .*: below \.cache, too"):
+        tfdp.declare_sampling(loose(batches.cache(), options), **cyclic)
     if batches.element_spec[0].shape.rank == 2:
         tfdp.declare_sampling(batches, **cyclic)
 
@@ -217,8 +234,25 @@ def test_branches_of_a_zip_in_a_function_come_in_their_order():
 def test_a_data_set_that_cannot_be_written_down_counts_as_moving():
     @tf.function
     def within():
-        found.append(moved_by(holding(Data.range(3))))
+        found.append(moved_by(bound(Data.range(3))))
 
     found = []
     within()
     assert found == ["a data set that cannot be looked at within a function of it"]
+
+
+def test_a_data_set_that_functions_hold_is_written_down_once_if_at_all(monkeypatch):
+    """Writing down takes seconds of 200 MB of arrays."""
+    written = []
+    write = tf.raw_ops.DatasetToGraphV2
+    monkeypatch.setattr(tf.raw_ops, "DatasetToGraphV2", lambda **given: [written.append(1), write(**given)][1])
+    assert moved_by(holding(Data.range(3))) == moved_by(holding(tf.function(lambda: Data.range(4))())) == ""
+    assert written == []
+    one = Data.range(5).map(lambda i: i + 7)
+    both = bound(one).concatenate(bound(one))
+    assert moved_by(both) == moved_by(both) == ""
+    assert written == [1]
+    kinds = {node.op for node in nodes_held(bound(one))}
+    assert "RangeDataset" in kinds
+    assert "Const" not in kinds
+    assert written == [1]

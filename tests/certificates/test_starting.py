@@ -55,7 +55,6 @@ KEEP = {
     "classes": lambda o, x: x + ops.one_hot(random.categorical(x, 1, seed=o.seeds)[:, 0], 4),
     "gamma": lambda o, x: x * random.gamma(ops.shape(x), ops.exp(x), seed=o.seeds),
     "beta": lambda o, x: x * random.beta(ops.shape(x), 2.0, 2.0, seed=o.seeds),
-    "binomial": lambda o, x: x * random.binomial(ops.shape(x), 5.0, 0.5, seed=o.seeds),
     "of TensorFlow": lambda o, x: x + tf.random.stateless_normal(tf.shape(x), seed_of(o.seeds)),
     "all of it": lambda o, x: (
         random.shuffle(x * random.gamma(ops.shape(x), 2.0, seed=o.seeds), 1, o.seeds) * o.counted()
@@ -73,7 +72,7 @@ MIX = {
         x + ops.cast(random.categorical(9 * ops.roll(x, 1, axis=0), 1, seed=o.seeds), "float32")
     ),
     "in another order": lambda o, x: random.shuffle(x, axis=0, seed=o.seeds),
-    "sums": lambda o, x: ops.cumsum(x, axis=0) * random.binomial(ops.shape(x), 5.0, 0.5, seed=o.seeds),
+    "sums": lambda o, x: ops.cumsum(x, axis=0) * random.gamma(ops.shape(x), 5.0, seed=o.seeds),
     "the largest": lambda o, x: x / (1e-3 + ops.max(ops.abs(x), axis=0)) * random.uniform((4,), 0.5, seed=o.seeds),
     "attention": lambda o, x: random.shuffle(ops.softmax(x @ ops.transpose(x)) @ x, axis=1, seed=o.seeds),
     "stores a mean": lambda o, x: x + stored(o, ops.mean(x, axis=0)),

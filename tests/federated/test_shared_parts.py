@@ -108,7 +108,7 @@ def upload_after(scale, data):
 
 
 @pytest.mark.filterwarnings("ignore:.*shuffle=True.*:UserWarning")
-@pytest.mark.parametrize("data", ["arrays", "dataset", "sequence"])
+@pytest.mark.parametrize("data", ["arrays", "dataset"])
 def test_what_is_in_a_shared_layer_is_in_no_upload(data):
     np.testing.assert_array_equal(*(upload_after(scale, data) for scale in (1.0, -50.0)))
 
@@ -157,6 +157,17 @@ def test_what_own_code_keeps_in_python_is_of_one_party():
     ordinary = model_of(keras.layers.BatchNormalization(), run_eagerly=True)
     for scale in (1.0, -1.0):
         KerasTraining(ordinary, **DATA["arrays"](X * scale))
+
+
+@pytest.mark.parametrize("beside", ["y", "sample_weight", "validation_data"])
+def test_the_same_images_with_other_labels_are_another_partys(beside):
+    model, given = model_of(KeepsLast(), run_eagerly=True), {"x": X, "y": Y, "validation_data": (X, Y)}
+    for _ in range(2):
+        KerasTraining(model, **given)
+        given["validation_data"] = (X, Y)  # another tuple of the same arrays
+    other = (X, -Y) if beside == "validation_data" else np.ones(8, "float32") if beside == "sample_weight" else -Y
+    with pytest.raises(ValueError, match="trains another party already"):
+        KerasTraining(model, **{**given, beside: other})
 
 
 def test_a_model_that_runs_eagerly_later_is_refused():

@@ -103,7 +103,7 @@ def test_a_model_that_may_keep_numbers_elsewhere_is_of_one_party():
     model = model_of(lambda: [keras.Input((4,)), RunsPython()])
     for _ in range(2):
         KerasTraining(model, ROWS, Y)
-    with pytest.raises(ValueError, match=r"no variable holds \(its step has the operation .*PyFunc.*Give each party"):
+    with pytest.raises(ValueError, match=r"not its party's own \(its step has the operation .*PyFunc.*Give each party"):
         KerasTraining(model, -ROWS, Y)
 
 

@@ -52,7 +52,9 @@ class Fit:
         state.account.replace(self.ledger)
         release = release_of(sampling or Poisson(600), 2.0)
         token = None if workers is not None and not workers.chief else self.ledger.begin(release)
-        devices = SimpleNamespace(workers=workers, level=lambda: None) if replicas or workers is not None else None
+        why = RuntimeError("slices of different draws")
+        several = SimpleNamespace(workers=workers, level=lambda: None, unreleased=lambda: why)
+        devices = several if replicas or workers is not None else None
         self.run = state.run = Run(None, [], release, devices)
         self.run.token, self.run.settings = token, CERTIFIED
         self.call = CountedStep(

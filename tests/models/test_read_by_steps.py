@@ -10,8 +10,13 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
 from tfdp_layers.models.fingerprints import held_of
+from tfdp_layers.structure import variables_held
 
 X, Y = np.random.default_rng(0).normal(size=(8, 3)).astype("float32"), np.ones((8, 1), "float32")
+
+
+class Own:
+    """Of no library."""
 
 
 class Centred(keras.layers.Layer):
@@ -21,9 +26,9 @@ class Centred(keras.layers.Layer):
         super().__init__()
         self.kept = tf.Variable(np.zeros(3, dtype), trainable=False)
         if way != "an attribute":
-            module = tf.Module()
-            module.one = self.kept
-            self.all = {"a list": [self.kept], "a dict": {"one": self.kept}, "a module": module}[way]
+            module, own = tf.Module(), Own()
+            module.one = own.one = self.kept
+            self.all = {"a list": [self.kept], "a dict": {"one": self.kept}, "a module": module, "an object": own}[way]
             del self.kept
 
     @property
@@ -31,7 +36,7 @@ class Centred(keras.layers.Layer):
         held = getattr(self, "all", None)
         if held is None:
             return self.kept
-        return held.one if isinstance(held, tf.Module) else held["one"] if isinstance(held, dict) else held[0]
+        return held.one if isinstance(held, tf.Module | Own) else held["one"] if isinstance(held, dict) else held[0]
 
     def call(self, x):
         return x - tf.cast(self.centre, "float32")
@@ -47,6 +52,29 @@ class Counting(keras.layers.Layer):
     def call(self, x):
         self.calls.assign_add(1)
         return x
+
+
+class Running(keras.layers.Layer):
+    """Writes what it subtracts whenever it is called, as it does in steps."""
+
+    def __init__(self, listed):
+        super().__init__()
+        if listed:
+            self.centre = self.add_weight(shape=(3,), initializer="zeros", trainable=False)
+        else:
+            self.centre = tf.Variable(np.zeros(3, "float32"), trainable=False)
+
+    def call(self, x):
+        self.centre.assign(self.centre * 1.0)
+        return x - tf.convert_to_tensor(self.centre)
+
+
+def running(teacher):
+    """A layer, and a private model whose steps write what it holds: as a teacher in the loss, or as its own layer."""
+    layer = Running(listed=teacher)
+    if teacher:
+        return layer, private(loss=lambda y, p: keras.ops.square(p - layer(y))[:, 0])
+    return layer, private(layer)
 
 
 class Level(keras.optimizers.schedules.LearningRateSchedule):
@@ -99,7 +127,9 @@ def moved(layer):
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("way", slow_but(["an attribute"], ["an attribute", "a list", "a dict", "a module"]))
+@pytest.mark.parametrize(
+    "way", slow_but(["an attribute"], ["an attribute", "a list", "a dict", "a module", "an object"])
+)
 def test_what_a_layer_holds_beside_its_weights_is_noted_where_a_hook_changes_it(way):
     layer = Centred(way)
     model = private(layer)
@@ -231,3 +261,77 @@ def test_words_differ_by_what_they_are():
     assert look() == before
     one.assign(["a", "c"])
     assert look() != before
+
+
+def generated(model, change):
+    def rows():
+        change()
+        yield X + 1, Y
+
+    model.evaluate(rows(), verbose=0)
+
+
+def by_a_callback(model, change):
+    other = keras.callbacks.LambdaCallback(on_predict_end=lambda logs: change())
+    model.predict(X + 1, verbose=0, callbacks=[other])
+
+
+@pytest.mark.parametrize("way", [generated, by_a_callback])
+@pytest.mark.parametrize("teacher", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_what_is_changed_within_a_call_of_the_model_is_noted_though_steps_write_it(teacher, way):
+    layer, model = running(teacher)
+    found = fit(model, lambda _: way(model, moved(layer)), looks=True)
+    assert ["read 'loss' and then changed what the steps read" in one for one in found] == [True]
+    whose = "weights of another model" if teacher else "variables of the model's layers"
+    assert any(note.startswith(f"The callback Doing changed {whose}") for note in notes(model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("teacher", [True, False])
+def test_and_in_a_validation_by_a_test_step(teacher):
+    class Changing(tfdp.PrivateModel):
+        def test_step(self, data):
+            layer.centre.assign(layer.centre + 1)
+            return super().test_step(data)
+
+    layer = Running(listed=teacher)
+    kept, inputs = [layer], keras.Input((3,))
+    model = Changing(inputs, keras.layers.Dense(1)(inputs if teacher else layer(inputs)))
+    loss = (lambda y, p: keras.ops.square(p - kept[0](y))[:, 0]) if teacher else "mse"
+    model.compile(tfdp.optimizers.ClippedOptimizer(keras.optimizers.SGD(0.1), noise_multiplier=1.0), loss)
+    fit(model, validation_data=(X + 1, Y))
+    assert ["The validation, by a test_step say, changed" in note for note in notes(model)] == [True]
+
+
+@pytest.mark.parametrize("teacher", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_and_between_two_trainings_where_both_write_it(teacher):
+    layer, model = running(teacher)
+    fit(model)
+    fit(model)
+    assert notes(model) == []
+    moved(layer)()
+    fit(model)
+    assert ["these were changed between two trainings" in note for note in notes(model)] == [True]
+
+
+def test_what_a_layer_takes_from_what_it_is_given_within_a_call_is_noted():
+    class Adapting(Running):
+        def call(self, x, training=False):
+            self.centre.assign(self.centre * 1.0 if training else tf.reduce_mean(x, 0))
+            return x - self.centre
+
+    model = private(Adapting(listed=False))
+    found = fit(model, lambda _: model(X))
+    assert ["the model's outputs of the training records\" and then changed" in one for one in found] == [True]
+
+
+def test_what_objects_around_a_layer_hold_is_not_held_by_it():
+    class Around(keras.regularizers.Regularizer):
+        def __call__(self, x):
+            return self.one * 0.0
+
+    inside, around, back, layer = Own(), Around(), Own(), keras.layers.Dense(1)
+    inside.all, around.one, back.one, back.model = {"one": tf.Variable(1.0)}, tf.Variable(1.0), tf.Variable(1.0), layer
+    layer.all, layer.kernel_regularizer, layer.back = [inside], around, back
+    layer.function = lambda: back.one
+    assert variables_held(layer) == [inside.all["one"]]

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import tfdp_layers as tfdp
 from tfdp_layers.models.counting import ASKED_EVERY
@@ -62,21 +63,51 @@ def test_a_trace_in_the_middle_of_a_fit_asks_again() -> None:
     assert int(model.optimizer.releases.numpy()) == 2
 
 
-@pytest.mark.parametrize("eager", [False, True])
-def test_numbers_of_what_follows_the_noise_stay_while_fit_runs(eager: bool) -> None:
+class Own(keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule of one's own, with a number in Python."""
+
+    def __init__(self) -> None:
+        self.factor = 1.0
+
+    def __call__(self, step: Any) -> Any:
+        return 0.1 * self.factor
+
+    def get_config(self) -> dict[str, Any]:
+        return {}
+
+
+CHANGES = {
+    "decay": lambda model: setattr(model.optimizer.inner_optimizer, "weight_decay", np.float32(0.9)),
+    "schedule": lambda model: setattr(model.optimizer.inner_optimizer._learning_rate, "factor", 1e-6),
+    "eagerly": lambda model: tf.config.run_functions_eagerly(True),
+}
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize(("change", "eager"), [("decay", True), *((one, False) for one in CHANGES), ("schedule", True)])
+def test_what_follows_the_noise_stays_as_it_was_while_fit_runs(change: str, eager: bool) -> None:
     model = compiled(eager)
-    decay = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: setattr(model.optimizer.inner_optimizer, "weight_decay", 0.9)
-    )
-    with pytest.raises(RuntimeError, match=r"a number that an optimizer or schedule was made with .* was changed"):
-        model.fit(X, Y, batch_size=64, epochs=3, callbacks=[decay], verbose=0)
+    model.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(Own()), 2.0), "mse", run_eagerly=eager)
+    other = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: CHANGES[change](model))
+    try:
+        with pytest.raises(RuntimeError, match=r"keeps in Python .* was changed while fit runs"):
+            model.fit(X, Y, batch_size=64, epochs=3, callbacks=[other], verbose=0)
+    finally:
+        tf.config.run_functions_eagerly(False)
     assert int(model.optimizer.releases.numpy()) == 2
 
 
-def test_no_step_is_made_anew_in_the_middle_of_a_training() -> None:
+@pytest.mark.parametrize("force", [True, False])
+def test_no_step_is_made_anew_in_the_middle_of_a_training(force: bool) -> None:
     model = compiled(False)
-    anew = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: model.make_train_function(force=True))
-    with pytest.raises(RuntimeError, match=r"make_train_function\(force=True\) was called while fit runs"):
-        model.fit(X, Y, batch_size=64, epochs=2, callbacks=[anew], verbose=0)
+
+    def anew(epoch: int, logs: Any) -> None:
+        model.train_function = model.train_function if force else None
+        model.make_train_function(force)
+
+    with pytest.raises(RuntimeError, match=r"make_train_function was to make the step again while fit runs"):
+        model.fit(
+            X, Y, batch_size=64, epochs=2, callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=anew)], verbose=0
+        )
     assert int(model.optimizer.releases.numpy()) == 2
     model.fit(X, Y, batch_size=64, verbose=0)

@@ -190,6 +190,28 @@ def test_an_exception_after_a_look_is_a_decision():
         fit(model_of(), Hooked(READS["by name"], give_up))
 
 
+def decay(model):
+    model.optimizer.inner_optimizer.weight_decay = 0.5
+
+
+@pytest.mark.parametrize("at", ["on_epoch_end", pytest.param("on_epoch_begin", marks=pytest.mark.slow)])
+def test_a_change_after_a_look_that_the_next_step_refuses_is_a_decision(at):
+    model = model_of()
+    said = "Hooked read 'loss' and then ended fit by an exception"
+    with pytest.warns(UserWarning, match=said), pytest.raises(RuntimeError, match="was changed while fit runs"):
+        fit(model, Hooked(READS["by name"], decay, at))
+    assert "ended fit by an exception" in str(model.privacy_statement(1e-3))
+
+
+def test_such_a_change_is_none_by_a_callback_that_looks_at_nothing_or_before_any_look():
+    for callbacks in ([Hooked(lambda logs: None, decay)], [Hooked(READS["by name"], decay, "on_train_begin")]):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            with pytest.raises(RuntimeError, match="was changed while fit runs"):
+                fit(model_of(), *callbacks)
+        assert not any("and then" in str(one.message) for one in caught)
+
+
 def test_functions_given_to_keras_are_watched_too_and_put_back():
     callback = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: logs["loss"] > 1e9 or stop(model))
     before, model = callback.on_epoch_end, model_of()

@@ -9,45 +9,33 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.batches.chance import (
+    BATCHES,
+    CUTS,
+    FILTERS,
+    FLAT,
+    KEEPING,
+    MAPS,
+    PLAIN,
+    Chance,
+    is_batched,
+    only_reads,
+)
 from tfdp_layers.batches.fixed import followed
 from tfdp_layers.batches.overlaps import may_overlap, warn_of_overlaps
 from tfdp_layers.batches.pieces import elements_of
 from tfdp_layers.batches.repeats import repeats
 from tfdp_layers.batches.steps import below, graphs_of, is_count, kind, kind_of, number, operations, steps
 from tfdp_layers.caller import warn
-from tfdp_layers.proof.called import graph_named
-from tfdp_layers.proof.outside import called_by
-from tfdp_layers.proof.values import UnknownError
 from tfdp_layers.sampling import FixedSize, Sampling
 
 __all__ = ["warn_of_cut"]
 
-_BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
-_MAPS, _FILTERS = ("Map", "ParallelMap"), ("Filter", "ParallelFilter")
-_KEEPING = (
-    *_MAPS,
-    *("Prefetch", "Options", "AssertCardinality", "CopyToDevice", "DatasetV1Adapter"),
-    *("DenseToRagged", "ParseExample", "Restructured"),
-)
-"""Steps that give an element for each one, in their order, and keep none of them."""
-_CUTS = ("Take", "Skip", "Shard")
-_WHOLE = (*_KEEPING, *_CUTS, *_FILTERS, "Cache", "Shuffle", "Repeat", "ShuffleAndRepeat", "IgnoreErrors", "Snapshot")
+_WHOLE = (*KEEPING, *CUTS, *FILTERS, "Cache", "Shuffle", "Repeat", "ShuffleAndRepeat", "IgnoreErrors", "Snapshot")
 """Steps that hand on each element as a whole, or leave it out."""
 _TOGETHER = ("Zip", "Concatenate", "DirectedInterleave")
-_READERS = ("TFRecord", "TextLine", "FixedLengthRecord", "Csv", "CSV", "Sql", "LMDB", "Load", "MatchingFiles")
-_PLAIN = (
-    *(*_KEEPING, *_CUTS, *_READERS, *_BATCHES, "Cache", "Shuffle", "Repeat", "ShuffleAndRepeat"),
-    *("Tensor", "TensorSlice", "Range", "Counter", "Zip", "Concatenate", "Window", "Unbatch", "Snapshot", "Unique"),
-    "IgnoreErrors",
-)
-"""Steps that draw nothing: each pass over them gives each record at most once."""
-_FLAT = ("FlatMap", "Interleave", "ParallelInterleave")
-_APART = ("Unbatch", "Rebatch", *_FLAT)
+_APART = ("Unbatch", "Rebatch", *FLAT)
 """Steps behind which the rows of an element are records of their own."""
-_SHUFFLES = ("Shuffle", "PartitionedCall", "StatefulPartitionedCall")
-"""Steps in a function that shuffle, or may: a function that it calls."""
-_STATES = ("SeedGenerator", "MemoryCache", "Assert", "PartitionedCall", "If", "While", "Case")
-"""Ends of the types of operations that keep a state, and draw nothing but the order of a shuffle."""
 _BY_TURNS = "DirectedInterleave"
 _OF_PASSES = ("partition", "cyclic")
 
@@ -133,22 +121,30 @@ def _cut_to(dataset: tf.data.Dataset, examples: int) -> int | None:
         step, changing = left.pop()
         what = kind(step)
         if what in _WHOLE:
-            left.append((below(step)[0], [*changing, step] if what in _MAPS else changing))
+            left.append((below(step)[0], [*changing, step] if what in MAPS else changing))
         elif what in _TOGETHER:
             left += [(one, changing) for one in below(step) if not (what == "Zip" and _counts(one))]
         else:
             batches.append((step, changing))
     sizes = {_size(step) for step, _ in batches}
     found = sizes.pop() if len(sizes) == 1 else None if None in sizes else 0
-    if found is None or any(_draws_of_all(one, found, examples) for _, changing in batches for one in changing):
+    chance, behind = Chance(), [one for _, changing in batches for one in changing]
+    if found is None or ((found == 0 or found >= examples) and _draws_of_all(dataset, behind, found, chance)):
         return None  # what draws rows of all records is a function behind them
     apart = (one for step, _ in batches for one in steps(step) if kind(one) in _APART)
-    drawn = any(_draws_rows(one) is not False for above in apart for one in steps(above) if kind(one) in _MAPS)
-    return found if not drawn and all(map(_gives_passes, steps(dataset))) else None
+    below_them = {id(one): one for above in apart for one in steps(above) if kind(one) in MAPS}
+    drawn = any(_draws_rows(one, chance) is not False for one in below_them.values())
+    return found if not drawn and all(_gives_passes(one, chance) for one in steps(dataset)) else None
 
 
-def _draws_of_all(step: Any, size: int, examples: int) -> bool:
-    return (not size or size >= examples) and _draws_rows(step, size or None) is True
+def _draws_of_all(dataset: tf.data.Dataset, behind: list[Any], size: int, chance: Chance) -> bool:
+    """Whether functions behind batches of all records keep some of these by chance, or may, or let some weigh."""
+    drawn = [_draws_rows(step, chance, size or None) for step in behind]
+    if not size:
+        return True in drawn
+    spec = dataset.element_spec
+    weights = len(tf.nest.flatten(spec[2])) if isinstance(spec, tuple) and len(spec) == 3 else 0
+    return any(one is not False for one in drawn) or (weights > 0 and any(chance.parts(dataset)[-weights:]))
 
 
 def _counts(step: Any) -> bool:
@@ -156,13 +152,16 @@ def _counts(step: Any) -> bool:
     return is_count(step) or (kind(step) == "Variant" and step.element_spec == tf.TensorSpec((), tf.int64))
 
 
-def _draws_rows(step: Any, rows: int | None = None) -> bool | None:
+def _draws_rows(step: Any, chance: Chance, rows: int | None = None) -> bool | None:
     """Whether a map with chance gives other rows than it gets, as a draw of some does; None where that is not known.
+
+    With chance is one that draws, or does something with what was drawn.
 
     Args:
         rows: those that it gets, where its type does not say.
     """
-    if all(_only_reads(one, batched=True) or _by_rows(one) for one in graphs_of(step)):
+    entered = chance.enters(step)
+    if all((not entered and only_reads(one, batched=True)) or _by_rows(one) for one in graphs_of(step)):
         return False
     given, made = _rows(below(step)[0].element_spec), _rows(step.element_spec)
     given = [rows if one is None else one for one in given]
@@ -185,15 +184,15 @@ def _rows(spec: Any) -> list[int | None]:
 
 def _size(step: Any) -> int | None:
     """The size of the batches that a step makes of elements, 0 of groups of several sizes; None of what makes none."""
-    if kind(step) in _FLAT:
+    if kind(step) in FLAT:
         size = elements_of(step)
         return None if size == 1 else size
     if kind(step) == "GroupByWindow":
-        made = [one for name, one in operations(step) if kind_of(name) in _BATCHES]
+        made = [one for name, one in operations(step) if kind_of(name) in BATCHES]
         known = [None if one is None else number(one, "_batch_size") for one in made]
         return None if not known else int(known[0]) if len(known) == 1 and known[0] is not None else 0
     known = number(step, "_batch_sizes" if kind(step) == "Rebatch" else "_batch_size")
-    sizes = set(np.ravel(known).tolist()) if kind(step) in _BATCHES and known is not None else set()
+    sizes = set(np.ravel(known).tolist()) if kind(step) in BATCHES and known is not None else set()
     return int(sizes.pop()) if len(sizes) == 1 else None
 
 
@@ -204,19 +203,19 @@ def _draws_afresh(dataset: tf.data.Dataset, size: int, examples: int, first: boo
         first: whether a round takes a single batch, by steps above.
     """
     batch: Any = dataset
-    while kind(batch) in (*_KEEPING, "Shuffle", "Repeat", "Take", "Skip", "IgnoreErrors"):
+    while kind(batch) in (*KEEPING, "Shuffle", "Repeat", "Take", "Skip", "IgnoreErrors"):
         first = first or (kind(batch) == "Take" and number(batch, "_count") == 1)
         batch = below(batch)[0]
     if kind(batch) in ("Zip", "Concatenate"):
         return all(_draws_afresh(one, size, examples, first) for one in below(batch) if not _counts(one))
-    if kind(batch) not in _BATCHES:
+    if kind(batch) not in BATCHES:
         return False
-    taken = _through(_through(below(batch)[0], (*_KEEPING, "Repeat")), (*_KEEPING, "Shuffle"))
+    taken = _through(_through(below(batch)[0], (*KEEPING, "Repeat")), (*KEEPING, "Shuffle"))
     of_size = kind(taken) == "Take" and number(taken, "_count") == size
     if not (of_size or first):
         return False
     step = below(taken if of_size else batch)[0]
-    while kind(step) in (*_KEEPING, *_FILTERS, "Shuffle", "Repeat"):
+    while kind(step) in (*KEEPING, *FILTERS, "Shuffle", "Repeat"):
         if kind(step) == "Shuffle" and _shuffles_all(step, examples):
             return True
         step = below(step)[0]
@@ -237,52 +236,18 @@ def _shuffles_all(step: Any, examples: int) -> bool:
     return bool(all_of_them and step._reshuffle_each_iteration is not False)
 
 
-def _gives_passes(step: Any) -> bool:
+def _gives_passes(step: Any, chance: Chance) -> bool:
     """Whether it gives each of its elements at most once, and chance has no say in which; of maps `_draws_rows`."""
     what = kind(step)
-    if what in _FILTERS:
-        return all(map(_only_reads, graphs_of(step)))
-    if what in (*_FLAT, "GroupByWindow"):
+    if what in FILTERS:
+        return not chance.decides(step)
+    if chance.decides(step) if what == "GroupByWindow" else what in FLAT and chance.enters(step):
+        return False
+    if what in (*FLAT, "GroupByWindow"):
         graphs = graphs_of(step)
         held = any(inner.dtype == tf.variant for graph in graphs for _, inner in graph.captures)
-        return not held and bool(graphs) and all(_only_reads(one, _is_batched(step)) for one in graphs)
-    return _counts(step) or what in (*_PLAIN, _BY_TURNS)
-
-
-def _is_batched(step: Any) -> bool:
-    return any(kind(one) in (*_BATCHES, "Window") for one in steps(step))
-
-
-def _only_reads(graph: Any, batched: bool = False) -> bool:
-    """Whether a function opens files, or data sets of what it is given, and nothing in it draws or takes by chance.
-
-    Args:
-        batched: whether its arguments may hold several records: then a map may draw some of them.
-    """
-    for operation in graph.get_operations():
-        what = kind(operation)
-        if "Dataset" in operation.type:
-            chosen = what in _CUTS and any(kind(one) in _SHUFFLES for one in steps(operation))
-            if chosen or what not in (*_PLAIN, *_FILTERS, *_FLAT):
-                return False
-            if what in _MAPS and not batched and not _is_batched(operation):
-                continue  # changes each record by itself, as it likes
-        elif _is_chance(operation):
-            return False
-        try:
-            if not all(_only_reads(graph_named(graph, name), batched) for name in called_by(operation)):
-                return False
-        except UnknownError:
-            return False
-    return True
-
-
-def _is_chance(operation: Any) -> bool:
-    """Whether an operation gives random numbers, also of a known seed, or may: Python code."""
-    if operation.op_def is None or "Random" in operation.type:
-        return True
-    of_state = operation.op_def.is_stateful or operation.type.startswith("Stateless")
-    return bool(of_state and not operation.type.endswith(_STATES))
+        return not held and bool(graphs) and all(only_reads(one, is_batched(step)) for one in graphs)
+    return _counts(step) or what in (*PLAIN, _BY_TURNS)
 
 
 def _is_first_round(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> bool:
@@ -293,8 +258,8 @@ def _is_first_round(dataset: tf.data.Dataset, sampling: Sampling, examples: int)
     """
     step: Any = dataset
     taken = -(-examples // sampling.batch_size)
-    while kind(step) in (*_ONE_TO_ONE, *_BATCHES, "Take"):
-        size = number(step, "_batch_size") if kind(step) in _BATCHES else 1
+    while kind(step) in (*_ONE_TO_ONE, *BATCHES, "Take"):
+        size = number(step, "_batch_size") if kind(step) in BATCHES else 1
         most = number(step, "_count") if kind(step) == "Take" else None
         if size is None:
             return False

@@ -1,30 +1,35 @@
 """Pipelines that are declared to go round one fixed order: what can be seen of that is checked, while they run."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import keras
 import tensorflow as tf
 
+from tfdp_layers.batches.chance import BATCHES, KEEPING
 from tfdp_layers.batches.places import in_any_order
+from tfdp_layers.batches.steps import below, kind, steps
 
 __all__ = ["refuse_moving_order", "same_passes"]
 
 _BY_CONTENT = ("Filter", "GroupBy", "TakeWhile", "Unique", "DirectedInterleave")
+_TO_THE_END = (*KEEPING, *BATCHES, "Shuffle", "Skip", "Unbatch")
+"""Steps that each pass reads to the end of what they get."""
 
 
 def refuse_moving_order(dataset: tf.data.Dataset) -> None:
     """Raises ValueError for a pipeline that is seen to shuffle anew in every pass, or to place records by content.
 
-    So do parallel steps, at any depth of its functions, that give elements as they become ready.
+    So do parallel steps, at any depth of its functions, that give elements as they become ready. A `.cache` keeps the
+    order that a shuffle makes once, but does not make the time that a record takes independent of what it holds.
     """
-    for step in _steps(dataset):
+    kept = _kept(dataset)
+    for step in steps(dataset):
         name = type(step).__name__.strip("_")
-        if getattr(step, "_reshuffle_each_iteration", False):
+        if getattr(step, "_reshuffle_each_iteration", False) and id(step) not in kept:
             raise ValueError(
                 "Cyclic needs one order for all passes, but .shuffle() of this dataset makes another one in each. Use"
-                " .shuffle(n, reshuffle_each_iteration=False), or declare it as tfdp.sampling.Partition, which is"
-                " dearer."
+                " .shuffle(n, reshuffle_each_iteration=False), or .cache() behind it, all of which each pass reads (a"
+                " .take behind .cache leaves it unfinished), or declare it as tfdp.sampling.Partition, which is dearer."
             )
         if any(word in name for word in _BY_CONTENT):
             raise ValueError(
@@ -35,15 +40,18 @@ def refuse_moving_order(dataset: tf.data.Dataset) -> None:
     if how := in_any_order(dataset):
         raise ValueError(
             f"Cyclic needs one order for all passes, but this dataset gives elements as they become ready ({how}), so"
-            " that how long each takes decides about its place. Give these steps deterministic=True, or leave"
-            " deterministic=False out of the options."
+            " that how long each takes, which may depend on what it holds, decides about its place: below .cache, too,"
+            " which keeps that order. Give these steps deterministic=True, or leave deterministic=False out of the"
+            " options."
         )
 
 
-def _steps(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
-    yield dataset
-    for one in dataset._inputs():
-        yield from _steps(one)
+def _kept(dataset: tf.data.Dataset) -> set[int]:
+    """The ids of the steps whose elements a `.cache` keeps, as each pass reads it to its end, and so the first does."""
+    step: Any = dataset
+    while kind(step) in _TO_THE_END:
+        step = below(step)[0]
+    return {id(one) for one in steps(step)} if kind(step) == "Cache" else set()
 
 
 def same_passes(numbered: tf.data.Dataset, batches: int) -> tf.data.Dataset:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import os
 import re
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +18,17 @@ from tfdp_layers.batches.steps import below, graphs_of, kind, kind_of, number, s
 from tfdp_layers.proof.outside import nodes_of, with_called
 from tfdp_layers.proof.values import UnknownError
 
-__all__ = ["in_any_order", "is_loose", "moved_by", "moves", "refuse_moved"]
+__all__ = [
+    "UNKNOWN",
+    "in_any_order",
+    "is_loose",
+    "moved_by",
+    "moves",
+    "nodes_behind",
+    "nodes_held",
+    "nodes_within",
+    "refuse_moved",
+]
 
 _KEPT = re.compile(
     r"(Random|Parallel|Flat)?Map|MapWithIndex|MapOnGpu|MapAndBatch|ParseExample|Zip|Concatenate|Repeat|Scan"
@@ -44,7 +57,8 @@ _MAKES = re.compile(r"(\w+?)Dataset(V\d)?")
 _READ_ONCE = ("FlatMap", "Interleave", "ParallelInterleave", "Reduce")
 """Those that keep the order of one source, or give no data set."""
 _ORDERED = " Or give it deterministic=True, if the options of the pipeline say deterministic=False."
-_UNKNOWN = tf.compat.v1.NodeDef(op="DatasetThatCannotBeLookedAt")
+UNKNOWN = "DatasetThatCannotBeLookedAt"
+"""The type of what stands for the operations of a data set that is not to be had."""
 
 
 def moved_by(source: Any) -> str:
@@ -84,8 +98,15 @@ def moves(step: Any, loose: bool) -> str:
         return _in_any_order(step)
     if "Interleave" in what and number(step, "_cycle_length") == 1:
         what = "FlatMap"
-    if inner := _unknown_in(step, _READ_ONCE if what == "Load" else ("FlatMap", "Reduce"), loose):
-        return f"{inner} within a function of {'.load' if what == 'Load' else 'it'}"
+    own = _moves_itself(step, what)
+    if own and what not in (*_CALLED, "Load"):
+        return own
+    inner = _unknown_in(step, _READ_ONCE if what == "Load" else ("FlatMap", "Reduce"), loose)
+    return f"{inner} within a function of {'.load' if what == 'Load' else 'it'}" if inner else own
+
+
+def _moves_itself(step: Any, what: str) -> str:
+    """How a step moves elements, whatever its functions do; empty where it does not."""
     if what == "FlatMap":
         return ""
     if what == "Slice" and (getattr(step, "_step", None) or 1) < 0:
@@ -102,37 +123,88 @@ def _keeps(what: str) -> bool:
 def _unknown_in(step: Any, besides: tuple[str, ...], loose: bool) -> str:
     """What a step's functions do with data sets, other than keep their order, or do what `besides` names."""
     for node in _nodes(step):
-        made = _MAKES.fullmatch(node.op)
-        if node.op == _UNKNOWN.op:
+        if getattr(node, "op", "") == UNKNOWN:
             return "a data set that cannot be looked at"
-        if made and made[1] not in besides and not _keeps(made[1]):
-            return made[1]
+        made = kind(node) if isinstance(node, tf.data.Dataset) else (_MAKES.fullmatch(node.op) or ("", ""))[1]
+        if made and made not in besides and not _keeps(made):
+            return str(made)
         if _gives_any_order(node, loose):
             return _in_any_order(node)
     return ""
 
 
 def _nodes(step: Any) -> Iterator[Any]:
-    """The operations that make data sets in a step's functions, at any depth, and in data sets that these hold."""
+    """What makes data sets in a step's functions, at any depth, and in data sets that these hold.
+
+    Operations as TensorFlow writes them down, and the steps of those that the functions name in Python: they are not
+    written down, which takes long, as all arrays are that they are made of.
+    """
+    yield from (node for node in nodes_within(step) if "Dataset" in node.op)
+    known = _named(step)
+    for tensor in _tensors_held(step):
+        if id(tensor) not in known:
+            yield from (node for node in nodes_behind(tensor) if "Dataset" in node.op)
+        for one in steps(known[id(tensor)]) if id(tensor) in known else ():
+            yield one
+            yield from _nodes(one)
+
+
+def _named(step: Any) -> dict[int, Any]:
+    """Data sets that a step's Python functions name, by the ids of the tensors that stand for them."""
+    found: dict[int, Any] = {}
+    for wrapped in vars(step).values() if isinstance(step, tf.data.Dataset) else ():
+        function: Any = getattr(wrapped, "_func", None)
+        with contextlib.suppress(TypeError, ValueError):  # of partials, say, and of names without a value
+            names = inspect.getclosurevars(getattr(function, "python_function", function))
+            held = [*names.nonlocals.values(), *names.globals.values()]
+            found |= {id(one._variant_tensor): one for one in held if isinstance(one, tf.data.Dataset)}
+    return found
+
+
+def nodes_within(step: Any) -> Iterator[Any]:
+    """The operations in a step's functions, at any depth; none of a step of Grain."""
     for graph in graphs_of(step) if isinstance(step, tf.data.Dataset) else ():
         try:
-            found = [one.node_def for one in with_called(graph.get_operations()) if "Dataset" in one.type]
+            yield from [one.node_def for one in with_called(graph.get_operations())]
         except UnknownError:
-            found = nodes_of(graph)
-        yield from (node for node in found if "Dataset" in node.op)
-        for outer, _ in graph.captures:
-            if outer.dtype == tf.variant:
-                yield from (node for node in _held(outer) if "Dataset" in node.op)
+            yield from nodes_of(graph)
 
 
-def _held(data_set: tf.Tensor) -> list[Any]:
-    """The operations of a data set that a function holds, and of its functions, as TensorFlow writes them down."""
+def nodes_held(step: Any) -> Iterator[Any]:
+    """The operations of the data sets that a step's functions hold, at any depth; `UNKNOWN` of one not to be had."""
+    for tensor in _tensors_held(step):
+        yield from nodes_behind(tensor)
+
+
+def _tensors_held(step: Any) -> list[tf.Tensor]:
+    graphs = graphs_of(step) if isinstance(step, tf.data.Dataset) else []
+    return [outer for graph in graphs for outer, _ in graph.captures if outer.dtype == tf.variant]
+
+
+_WRITTEN: dict[int, list[Any]] = {}
+"""What `nodes_behind` found, by the id of the tensor, as long as that is there."""
+
+
+def nodes_behind(data_set: tf.Tensor) -> list[Any]:
+    """The operations of a data set, by the tensor that stands for it, and of its functions, as they are written down.
+
+    Without constants. `UNKNOWN` where it is not to be had.
+    """
+    if id(data_set) not in _WRITTEN:
+        _WRITTEN[id(data_set)] = _written(data_set)
+        weakref.finalize(data_set, _WRITTEN.pop, id(data_set), None).atexit = False
+    return _WRITTEN[id(data_set)]
+
+
+def _written(data_set: tf.Tensor) -> list[Any]:
     try:
         written = tf.raw_ops.DatasetToGraphV2(input_dataset=data_set, external_state_policy=1)
         graph = tf.compat.v1.GraphDef.FromString(written.numpy())
     except (AttributeError, TypeError, tf.errors.OpError, message.DecodeError):  # over 2 GiB, or made in a function
-        return [_UNKNOWN]
-    return [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+        return [tf.compat.v1.NodeDef(op=UNKNOWN)]
+    nodes = (*graph.node, *(node for function in graph.library.function for node in function.node_def))
+    # Copied: each would keep the whole graph in memory, with its arrays.
+    return [type(node).FromString(node.SerializeToString()) for node in nodes if node.op != "Const"]
 
 
 def _gives_any_order(step: Any, loose: bool) -> bool:

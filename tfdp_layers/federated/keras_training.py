@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfdp_layers.federated.data_state import DataState
 from tfdp_layers.federated.shared_parts import note_private, note_training
 from tfdp_layers.federated.step_state import Kept, compiled_as, key_of, state_of_step
 from tfdp_layers.federated.turns import one_turn, turns_over
@@ -51,27 +52,37 @@ class LocalState:
     Moments and momentum of the optimizer, its loss scale, averages of the weights, statistics of BatchNormalization,
     states of recurrent layers: whatever a turn leaves there must not go into the next party's upload. So each party
     takes its own along, and begins with what was there before the first of them: of all that Keras lists, and of all
-    that the traced step reads or writes, in other models, too. Parties take their turns one after the other, in
-    whichever threads (`turns.one_turn`).
+    that the traced step and pipelines of its data read or write, in other models, too. Parties take their turns one
+    after the other, in whichever threads (`turns.one_turn`).
 
     Args:
         model: built and compiled; parties of one process may share it.
         x, y, batch_size: what a turn of the party trains on.
+        beside: what else it reads: sample weights, validation data.
         validates: whether it also evaluates the model.
 
     Raises: as `note_training`.
     """
 
-    def __init__(self, model: "keras.Model", x: Any, y: Any, batch_size: int | None, validates: bool = False) -> None:
-        optimizer = model.optimizer
+    def __init__(
+        self,
+        model: "keras.Model",
+        x: Any,
+        y: Any,
+        batch_size: int | None,
+        beside: Sequence[Any] = (),
+        validates: bool = False,
+    ) -> None:
+        optimizer, given = model.optimizer, _parts_given(x, y, *beside)
         if not optimizer.built:
             optimizer.build(model.trainable_variables)
         self._model, self._compiled = model, compiled_as(model)
         with turns_over(_keys([*model.variables, *optimizer.variables])):
             state = state_of_step(model, x, y, batch_size, validates)
-            note_training(model, x, state)
+            data = DataState(given)
+            note_training(model, given, state, data)
         # Of all, since which of them are trained may change.
-        self._variables = [*model.variables, *optimizer.variables, *state.variables]
+        self._variables = [*model.variables, *optimizer.variables, *state.variables, *data.variables]
         with turns_over(_keys(self._variables)):
             self._values = [_first_value(one) for one in self._variables]
 
@@ -91,6 +102,13 @@ class LocalState:
                 yield
             finally:
                 self._values = [one.numpy() for one in self._variables]
+
+
+def _parts_given(*given: Any) -> list[Any]:
+    """All that a party gives, part by part."""
+    import keras
+
+    return list(keras.tree.flatten(given))
 
 
 def _keys(variables: Iterable[Any]) -> set[Any]:
@@ -134,11 +152,12 @@ class KerasTraining:
         self.model, self.x, self.y = model, x, y
         self.options = {"batch_size": 32, "verbose": 0, **options}
         self._own: LocalState | None = None
+        beside = [options.get(name) for name in ("sample_weight", "validation_data")]
         if hasattr(model, "ledger"):
-            note_private(model, x)
+            note_private(model, _parts_given(x, y, *beside))
         else:
             validates = bool({"validation_data", "validation_split"} & self.options.keys())
-            self._own = LocalState(model, x, y, self.options["batch_size"], validates)
+            self._own = LocalState(model, x, y, self.options["batch_size"], beside, validates)
 
     @property
     def ledger(self) -> "Ledger | None":

@@ -1,11 +1,13 @@
 """Which party trains a model, or a part of it in another model: layers, optimizers, losses and metrics, variables."""
 
 import weakref
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tfdp_layers.federated.step_state import StepState, key_of, own_code
+from tfdp_layers.federated.data_state import DataState
+from tfdp_layers.federated.own_code import own_code
+from tfdp_layers.federated.step_state import StepState, key_of
 
 if TYPE_CHECKING:
     import keras
@@ -18,16 +20,16 @@ class _Trainings:
     """Those of one part, as long as it lives.
 
     Attributes:
-        part: lives no longer for being here.
-        records: of the first party that trains it.
+        part: lives no longer for being here, unless its class has no weak references.
+        given: all that the first party that trains it gave.
         several: whether another party does, too.
         unknown: why it is not known what one of them keeps.
         private: whether a `PrivateModel` is among them.
         moved: whether one of them may write it.
     """
 
-    part: "weakref.ref[Any]"
-    records: Any
+    part: Callable[[], Any]
+    given: Sequence[Any]
     several: bool = False
     unknown: str | None = None
     private: bool = False
@@ -37,49 +39,69 @@ class _Trainings:
 _noted: dict[Any, _Trainings] = {}
 """By what tells parts of models from others."""
 
-_OWN = "Give each party a model of its own, of its own layers (keras.models.clone_model, compiled anew)."
+_OWN = (
+    "Give each party a model of its own, of its own layers (keras.models.clone_model, compiled anew), and"
+    " data as arrays or pipelines that write nothing which those of others read."
+)
 
 
-def note_training(model: "keras.Model", x: Any, state: StepState) -> None:
-    """Notes that a party with these records trains an ordinary model whose step keeps this.
+def note_training(model: "keras.Model", given: Sequence[Any], state: StepState, data: DataState) -> None:
+    """Notes that a party trains an ordinary model whose step, and whose data, keep this.
 
-    Raises: ValueError where another party trains a part of it, and it is not known what either training keeps; or
-        where that of a `PrivateModel` is among them, and a part is written that both have.
+    Args:
+        given: all that the party gives, part by part (`keras.tree.flatten`): the same objects are one party's.
+
+    Raises: ValueError where another party trains a part of it, or has it in its data, and it is not known what one of
+        them keeps; or where that of a `PrivateModel` is among them, and a part is written that both have.
     """
-    if state.elsewhere is None:
-        moved = state.written | set(map(key_of, [*model.trainable_variables, *model.optimizer.variables]))
-        _note(model, x, None, False, moved, state)
-    else:
-        _note(model, x, state.elsewhere, False, None, state)
+    unknown = state.elsewhere or data.elsewhere
+    parts = _first((key, (part, unknown)) for key, part in _parts(model, state))
+    for key, part in data.read.items():
+        parts.setdefault(key, (part, data.elsewhere if key in data.written else None))
+    moved = state.written | data.written | set(map(key_of, [*model.trainable_variables, *model.optimizer.variables]))
+    _note(model, given, parts, False, None if unknown else moved)
 
 
-def note_private(model: "keras.Model", x: Any) -> None:
+def note_private(model: "keras.Model", given: Sequence[Any]) -> None:
     """Notes that a party trains a `PrivateModel`, whose steps are known to write nothing but its weights.
 
-    Raises: ValueError where another party trains what it trains, or changes what it reads.
+    What a loss or a pipeline of its reads in other models is not noted here: steps that other trainings of these take
+    show in the private model's statement.
+
+    Raises: ValueError where another party trains a part of it, or a part is written that both have.
     """
-    _note(model, x, None, True, set(map(key_of, [*model.trainable_variables, *model.optimizer.variables])), None)
+    moved = set(map(key_of, [*model.trainable_variables, *model.optimizer.variables]))
+    _note(model, given, _first((key, (part, None)) for key, part in _parts(model, None)), True, moved)
+
+
+def _first(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """A dict of what comes first under each key: a layer or a variable before its handle."""
+    found: dict[Any, Any] = {}
+    for key, value in pairs:
+        found.setdefault(key, value)
+    return found
 
 
 def _note(
     model: "keras.Model",
-    x: Any,
-    unknown: str | None,
+    given: Sequence[Any],
+    parts: Mapping[Any, tuple[Any, str | None]],
     private: bool,
     moved: Collection[Any] | None,
-    state: StepState | None,
 ) -> None:
-    """Args: moved: the keys of parts that may be written; None for any of them."""
-    parts: dict[Any, Any] = {}
-    for key, part in _parts(model, state):
-        parts.setdefault(key, part)
-    for key, part in parts.items():
+    """Notes a training of these parts.
+
+    Args:
+        parts: by their keys, and why it is not known what the training keeps there.
+        moved: the keys of parts that may be written; None for any of them.
+    """
+    for key, (part, unknown) in parts.items():
         found = _noted.get(key)
-        if found is None or (found.records is x and not found.several):
+        if found is None or (_same(found.given, given) and not found.several):
             continue
         if unknown or found.unknown:
             raise ValueError(
-                f"Model {model.name!r} {_shares(model, part)} and may keep numbers that no variable holds"
+                f"Model {model.name!r} {_shares(model, part)} and may keep numbers that are not its party's own"
                 f" ({unknown or found.unknown}): what one party leaves there would go into the other one's uploads."
                 f" {_OWN}"
             )
@@ -89,19 +111,33 @@ def _note(
                 " is private: what is learned there would go into the other party's uploads, and no ledger, or one for"
                 f" both, would count it. {_OWN}"
             )
-    for key, part in parts.items():
+    for key, (part, unknown) in parts.items():
         found = _noted.get(key)
         if found is None:
-            found = _noted[key] = _Trainings(weakref.ref(part, lambda _, key=key: _noted.pop(key, None)), x)  # type: ignore[misc]
-        found.several |= found.records is not x
+            found = _noted[key] = _Trainings(_reference(part, key), given)
+        found.several |= not _same(found.given, given)
         found.unknown = found.unknown or unknown
         found.private |= private
         found.moved |= moved is None or key in moved
 
 
+def _reference(part: Any, key: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(part, lambda _: _noted.pop(key, None))
+    except TypeError:  # of a class with __slots__: kept, so that no other object gets its id
+        return lambda: part
+
+
+def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether they are the same objects: the same images with labels of somebody else are another party's."""
+    return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
+
+
 def _shares(model: "keras.Model", part: Any) -> str:
     if part is model:
         return "trains another party already,"
+    if hasattr(part, "_handle_data"):
+        return "shares a variable or a table, in its steps or its data, with the training of another party,"
     names = (getattr(part, name, None) for name in ("name", "__name__"))
     name = getattr(part, "path", None) if hasattr(part, "assign") else next(filter(None, names), type(part).__name__)
     return f"shares {name!r} with a model that another party trains,"
@@ -114,8 +150,8 @@ def _parts(model: "keras.Model", state: StepState | None) -> Iterator[tuple[Any,
     from tfdp_layers.structure import variables_held
 
     layers = [one for one in model._flatten_layers() if not isinstance(one, keras.layers.InputLayer)]
-    given = [one for one in keras.tree.flatten([model.loss, model.metrics]) if own_code(one) and _may_keep(one)]
-    for part in [*layers, model.optimizer, *(getattr(one, "__self__", one) for one in given)]:
+    given = [getattr(one, "__self__", one) for one in own_code(model) if _may_keep(one)]
+    for part in [*layers, model.optimizer, *given]:
         yield ("part", id(part)), part
     held = [variable for layer in layers for variable in variables_held(layer)]
     for one in [*model.variables, *model.optimizer.variables, *held]:
@@ -125,5 +161,5 @@ def _parts(model: "keras.Model", state: StepState | None) -> Iterator[tuple[Any,
 
 
 def _may_keep(part: Any) -> bool:
-    """Whether a loss or metric may keep numbers by itself; a function alone has none but those of its module."""
+    """Whether code may keep numbers by itself; a function alone has none but those of its module."""
     return not hasattr(part, "__code__") or hasattr(part, "__self__") or bool(part.__closure__)

@@ -5,17 +5,18 @@ a variable of TensorFlow's own, are not there.
 """
 
 import weakref
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfdp_layers.federated.own_code import own_code
+
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["Kept", "StepState", "compiled_as", "key_of", "own_code", "state_of_step"]
+__all__ = ["READS", "Kept", "StepState", "compiled_as", "key_of", "state_of_step"]
 
-_READS = frozenset(
+READS = frozenset(
     {"DisableCopyOnRead", "ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VarIsInitializedOp", "VariableShape"}
 )
 """Operations that leave a variable as it is."""
@@ -114,7 +115,7 @@ def _may_be_written(handle: Any) -> bool:
             before = len(operation.inputs) - len(graph.inputs)  # the condition of an If
             if any(_may_be_written(graph.inputs[place - before]) for place in places):
                 return True
-        if not graphs and operation.type not in _READS:
+        if not graphs and operation.type not in READS:
             return True
     return False
 
@@ -123,25 +124,9 @@ def _kept_in_python(model: "keras.Model") -> str | None:
     """Why code that runs in Python in each step may keep numbers there; None where there is no such code."""
     if not any(compiled_as(model)[2:]):
         return None
-    found = next((one for one in _code(model) if own_code(one)), None)
+    found = next(own_code(model), None)
     name = getattr(found, "name", None) or getattr(found, "__name__", None) or type(found).__name__
     return found and f"it runs eagerly, so that the Python code of {name!r} runs in each step"
-
-
-def _code(model: "keras.Model") -> Iterator[Any]:
-    import keras
-
-    yield from model._flatten_layers()
-    yield from keras.tree.flatten([model.loss, model.metrics, model.optimizer])
-
-
-def own_code(part: Any) -> bool:
-    """Whether a layer, loss, metric or optimizer runs code that is neither Keras' nor this library's."""
-    import keras
-
-    if part is None or isinstance(part, str):
-        return False
-    return isinstance(part, keras.layers.Lambda) or part.__module__.partition(".")[0] not in ("keras", "tfdp_layers")
 
 
 def _traced(model: "keras.Model", x: Any, y: Any, batch_size: int | None, validates: bool) -> Any:

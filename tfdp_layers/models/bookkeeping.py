@@ -35,7 +35,7 @@ from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.proof.metrics import written_by_records
 from tfdp_layers.proof.models import is_seed
-from tfdp_layers.proof.reads import is_written, same_as
+from tfdp_layers.proof.reads import is_counter, same_as
 from tfdp_layers.structure import KerasMixin, held_by
 
 
@@ -122,8 +122,11 @@ class Bookkeeping(KerasMixin):
         return kept, [one for one in read.values() if not known(one) and not is_seed(one)]
 
     def _left_beside(self) -> list[Any]:
-        """What steps read beside, as `_read_by_steps` gives it, and do not write themselves (counters of layers)."""
-        return [one for one in self._read_by_steps()[1] if not is_written(one, self._privacy.written_by_sums)]
+        """What steps read beside, as `_read_by_steps` gives it, but for what they count in: a call of a model does it.
+
+        What else they write is compared with what a training left there.
+        """
+        return [one for one in self._read_by_steps()[1] if not is_counter(one, self._privacy.written_by_sums)]
 
     def _counted_by_optimizer(self) -> list[Any]:
         """What else the optimizer keeps, but for learning rates: its counts of steps, and single numbers."""

@@ -4,6 +4,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.batches.base import LONGEST_SUM
@@ -18,13 +19,8 @@ from tfdp_layers.proof.steering import handles_of
 from tfdp_layers.sensitivity import SensitivityGroup
 from tfdp_layers.structure import SEEDS
 
-_OF_UPDATES = (
-    *("weight_decay", "clipnorm", "global_clipnorm", "clipvalue", "use_ema", "ema_momentum", "loss_scale_factor"),
-    *("momentum", "nesterov", "rho", "beta_1", "beta_2", "epsilon", "amsgrad", "centered"),
-    *("initial_learning_rate", "decay_steps", "decay_rate", "staircase", "alpha", "warmup_target", "warmup_steps"),
-    *("end_learning_rate", "power", "cycle", "_t_mul", "_m_mul"),
-)
-"""What Keras' optimizers and schedules call the numbers that they were made with."""
+_NO_SETTINGS = ("built", "_lock", "_self_", "_steps_", "_releases_")
+"""Beginnings of the names that Keras, TensorFlow and this library keep something else under."""
 
 
 def build_for(model: Any, spec: tuple[Any, ...]) -> None:
@@ -69,7 +65,7 @@ def settings_of(model: Any, groups: Sequence[SensitivityGroup], compiled: bool |
     kept = (id(optimizer.memory), id(optimizer.workers))
     noise = (source, tuple(optimizer.stddevs(groups)), optimizer.correlation, kept)
     seeds = tuple(id(getattr(one, STANDS_FOR, one)) for one in seeds_of(model))
-    step = (together, compiled, products_setting())
+    step = (together, compiled, products_setting(), tf.config.functions_run_eagerly())
     return id(optimizer), tuple(replaced(optimizer)), noise, update_of(optimizer), step, layers, bounds, seeds
 
 
@@ -79,8 +75,23 @@ def update_of(optimizer: Any) -> Hashable:
     But for the learning rate, which is a variable unless it is a schedule.
     """
     inner = optimizer.inner_optimizer
-    held = (getattr(one, name, None) for one in (inner, inner._learning_rate) for name in _OF_UPDATES)
-    return tuple(one if isinstance(one, bool | int | float) else None for one in held)
+    return numbers_in(inner), numbers_in(inner._learning_rate)
+
+
+def numbers_in(held: Any) -> tuple[tuple[str, str], ...]:
+    """The numbers, texts and flags that an object has as attributes, also in lists and in schedules; by their names."""
+    found = list[tuple[str, str]]()
+    for name, value in vars(held).items() if hasattr(held, "__dict__") else ():
+        several = value if isinstance(value, list | tuple) else [value]
+        if name.startswith(_NO_SETTINGS):
+            continue
+        if several and all(isinstance(one, bool | int | float | complex | str | np.generic) for one in several):
+            found.append((name, repr(value)))
+        elif isinstance(value, np.ndarray) and value.dtype != object:
+            found.append((name, repr((value.shape, value.tobytes()))))
+        elif isinstance(value, keras.optimizers.schedules.LearningRateSchedule):
+            found += [(f"{name}.{inner}", number) for inner, number in numbers_in(value)]
+    return tuple(sorted(found))
 
 
 def seeds_of(model: Any) -> list[Any]:

@@ -66,9 +66,7 @@ class CountedStep:
         if self.state.watch is not None and not run.drawn:
             self.state.watch.begins()
         if is_due(self.state, run, self.together):
-            refuse_changed(run, self.settings)
-            if run.replicas is not None:
-                run.replicas.level()
+            self._refuse_changed(run)
         count, broken = self._reserved(run, ledger), True
         self.optimizer._reserve(count)
         try:
@@ -92,6 +90,17 @@ class CountedStep:
         if unused and run.replicas is not None:
             raise run.replicas.unreleased()
         return logs
+
+    def _refuse_changed(self, run: Run) -> None:
+        """Raises RuntimeError for what may not be another than in the call before; hooks that set it decide the end."""
+        try:
+            refuse_changed(run, self.settings)
+            if run.replicas is not None:
+                run.replicas.level()
+        except Exception:
+            if self.state.watch is not None:
+                self.state.watch.refused()
+            raise
 
     @contextlib.contextmanager
     def _masked(self, run: Run) -> Iterator[None]:
@@ -165,9 +174,10 @@ def refuse_changed(run: Run, settings: Callable[[Sequence[SensitivityGroup]], Ha
     if settings(run.groups) != run.settings:
         raise RuntimeError(
             "The noise, a clip, a bound, a layer's trainable flag or seeds, how TensorFlow rounds products"
-            " (TensorFloat-32, auto_mixed_precision), jit_compile, steps_per_execution, or a number that an optimizer"
-            " or schedule was made with (momentum, weight_decay) was changed while fit runs: its certificate and the"
-            " ledger state the earlier ones, and a compiled step keeps to these. Change it between two calls of fit."
+            " (TensorFloat-32, auto_mixed_precision), run_functions_eagerly, a number that the optimizer or its"
+            " schedule keeps in Python (momentum, weight_decay), jit_compile or steps_per_execution was changed while"
+            " fit runs: its certificate and the ledger state the earlier ones, and a compiled step keeps to these."
+            " Change it between two calls of fit."
         )
 
 
@@ -179,9 +189,9 @@ def refuse_anew(state: PrivacyState) -> None:
     run, watch = state.run, state.watch
     if run is not None and (run.drawn or (watch is not None and watch.running)):
         raise RuntimeError(
-            "make_train_function(force=True) was called while fit runs: the step would be made anew of what layers and"
-            " optimizers hold by now, and the training keeps to the one that it began with. Change what it is made of"
-            " between two calls of fit."
+            "make_train_function was to make the step again while fit runs: of what layers and optimizers hold by now,"
+            " and the training keeps to the step that it began with. Change what it is made of between two calls of"
+            " fit."
         )
 
 

@@ -2,13 +2,14 @@
 
 import ctypes
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-__all__ = ["Held", "held_of", "rate_of"]
+__all__ = ["Held", "Rate", "held_of"]
 
 _NO_VALUES = {tf.resource, tf.variant}
 _FEW = 16  # variables that are read as fast one by one as by a traced function
@@ -73,7 +74,7 @@ def held_of(*groups: Iterable[Any]) -> Callable[[], tuple[Held, ...]]:
     """
     copied = [[copy for one in each for copy in _copies(one)] for each in groups]
     every = [one for each in copied for one in each]
-    ends = np.cumsum([len(each) for each in copied])
+    ends = list(itertools.accumulate(map(len, copied)))
 
     def read() -> list[tf.Tensor]:
         return [_read(one) for one in every]
@@ -89,11 +90,19 @@ def held_of(*groups: Iterable[Any]) -> Callable[[], tuple[Held, ...]]:
     return look
 
 
-def rate_of(optimizer: Any) -> Any:
-    """A value that changes with the learning rate of a private optimizer, a variable or a schedule."""
-    rate = optimizer.inner_optimizer._learning_rate
-    held = getattr(rate, "value", rate)  # a Keras variable's
-    return held_of([held])()[0] if hasattr(held, "handle") else id(rate)
+class Rate:
+    """Says, called with a private optimizer, what changes with its learning rate, a variable or a schedule."""
+
+    def __init__(self) -> None:
+        self._held: Any = None
+        self._look: Callable[[], tuple[Held, ...]] | None = None
+
+    def __call__(self, optimizer: Any) -> Any:
+        rate = optimizer.inner_optimizer._learning_rate
+        held = getattr(rate, "value", rate)  # a Keras variable's
+        if held is not self._held:
+            self._held, self._look = held, held_of([held]) if hasattr(held, "handle") else None
+        return id(held) if self._look is None else self._look()[0]
 
 
 def _copies(variable: Any) -> list[Any]:

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from tfdp_layers.models.deciders import Attributes, Deciders
-from tfdp_layers.models.fingerprints import Held, held_of, rate_of
-from tfdp_layers.proof.reads import copies_held, is_written
+from tfdp_layers.models.fingerprints import Held, Rate, held_of
+from tfdp_layers.proof.reads import copies_held, is_counter
 
 __all__ = ["Moment", "Moments", "Seen"]
 
@@ -64,7 +64,7 @@ class Moments:
     def __init__(self, model: Any, deciders: Deciders) -> None:
         self._model, self._deciders = model, deciders
         self._look: Callable[[], tuple[Held, ...]] | None = None
-        self._written: set[int] = set()
+        self._rate, self._counters = Rate(), set[int]()
 
     def look_anew(self) -> None:
         """A step, as it is traced, showed that it reads more."""
@@ -75,7 +75,7 @@ class Moments:
         optimizer = self._model.optimizer
         seen = seen or self.seen()
         stopping, left = bool(self._model.stop_training), optimizer.releases_left()
-        return Moment(stopping, left, rate_of(optimizer), self._deciders.held(), seen)
+        return Moment(stopping, left, self._rate(optimizer), self._deciders.held(), seen)
 
     def compare(self, before: Moment, decided: Callable[[str], None]) -> Seen:
         """Calls `decided` with words for what was decided since that moment. Returns: what the steps read now."""
@@ -89,23 +89,26 @@ class Moments:
         """What the steps read holds now."""
         if self._look is None:  # not before: a model may be built by the first records
             (kept, beside), keys = self._model._read_by_steps(), self._model._privacy.written_by_sums
-            self._written = {id(copy) for one in beside if is_written(one, keys) for copy in copies_held(one)}
+            self._counters = {id(copy) for one in beside if is_counter(one, keys) for copy in copies_held(one)}
             self._look = held_of(kept, beside, self._model._counted_by_optimizer())
         return Seen(*self._look())
 
     def call(self) -> Callable[[Seen], Seen] | None:
-        """Before a call of the model, which may write what its steps write themselves, counters of layers say.
+        """Before a call of the model, in which layers count as they do in its steps.
 
-        Returns: to be called after it, with what was seen before: that, as if such had been written then. None where
-            the steps write nothing.
+        All else that changes inside of a call is compared: other code than the model's runs there, too, callbacks of
+        `evaluate` and generators of its data, and layers may write something else from what the call gives them.
+
+        Returns: to be called after it, with what was seen before: that, as if these counts had been made then. None
+            where the steps count nothing.
         """
         before = self.seen().others
-        if not self._written:
+        if not self._counters:
             return None
 
         def after(then: Seen) -> Seen:
             return then._replace(
-                others=then.others.followed(before, self.seen().others, lambda one: id(one) in self._written)
+                others=then.others.followed(before, self.seen().others, lambda one: id(one) in self._counters)
             )
 
         return after

@@ -249,12 +249,11 @@ class PrivateTraining(Predicting, Looking, Opening):
     def make_train_function(self, force: bool = False) -> Any:
         """Keras' compiled step, or that of several replicas, counted in the ledger: see `CountedStep`.
 
-        Raises: RuntimeError with `force` in the middle of a training: see `refuse_anew`.
+        Raises: RuntimeError where it would be made again in the middle of a training: see `refuse_anew`.
         """
         if self.train_function is not None and not force:
             return self.train_function
-        if force:
-            refuse_anew(self._privacy)
+        refuse_anew(self._privacy)
         run, settings = self._privacy.require_run(), functools.partial(settings_of, self)
         refuse_changed(run, settings)  # a callback may have set jit_compile, by which Keras makes the step
         replicas, together = run.replicas, int(self.steps_per_execution)

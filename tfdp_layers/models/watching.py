@@ -67,12 +67,12 @@ class Watch:
         self._histories = Histories([c for c in given if isinstance(c, keras.callbacks.History)], private, self.asked)
         self._hooks = Hooks(given, self._around, self._added)
         self._body = contextlib.ExitStack()
-        self._readers: list[Any] = []
         self._read: dict[int, dict[str, None]] = {id(one): {} for one in self._callbacks}
         self._compared: Counter[tuple[int, int]] = Counter()
-        self._running: list[Any] = []
+        self._readers, self._running = list[Any](), list[Any]()
         self._since: list[Moment] = []  # what a hook, or the body of a loop, began with, or was compared with
-        self._reported = self._touched = self._moved = self._differed = False
+        self._touched, self._ran = dict[int, Any](), dict[int, Any]()  # since this was asked last, and before that
+        self._reported = self._moved = self._differed = False
         self._stepped: Seen | None = None
         self.inside = 0  # in how many of the model's own methods, as evaluate
         self.evaluated: int | None = None  # after how many steps its metrics became those of public data
@@ -84,8 +84,13 @@ class Watch:
 
     def touched(self) -> bool:
         """Whether a hook of an unknown callback ran since this was asked last, before a step."""
-        touched, self._touched, self._last = self._touched, False, None
-        return touched
+        self._ran, self._touched, self._last = self._touched, {}, None
+        return bool(self._ran)
+
+    def refused(self) -> None:
+        """What hooks may have changed since the step before is refused, and ends the training: they decided that."""
+        for callback in self._ran.values():
+            self.decided_by(callback, "ended fit by an exception")
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -112,12 +117,9 @@ class Watch:
         """What Keras adds to the callbacks by itself, and the model shows."""
         return list(filter(is_callback, [vars(self._model).get("history")]))
 
-    def _private_in(self, hook: str) -> Callable[[str], bool]:
-        """What is logged while the validation data are evaluated is public."""
-        return self._private if hook.startswith(("on_epoch", "on_batch", "on_train")) else lambda _: False
-
     def _watched(self, callback: Any, hook: Callable[..., Any], name: str) -> Callable[..., Any]:
-        private = self._private_in(name)
+        training = name.startswith(("on_epoch", "on_batch", "on_train"))
+        private = self._private if training else lambda _: False  # what validation data log is public
 
         def call(*args: Any, **kwargs: Any) -> Any:
             if name in _ENDS:
@@ -165,7 +167,7 @@ class Watch:
 
     def _decided_in(self, callback: Any, name: str, hook: Callable[[], Any]) -> Any:
         last, self._last = self._last, None
-        before, self._touched = self._moments.now(last if name in _OF_BATCHES else None), True
+        before, self._touched[id(callback)] = self._moments.now(last if name in _OF_BATCHES else None), callback
         inside, self.inside = self.inside, 0  # a hook of a validation looks by itself
         self._running.append(callback)
         self._since.append(before)
@@ -258,16 +260,16 @@ class Watch:
 
     @contextlib.contextmanager
     def calling(self) -> Iterator[None]:
-        """Inside, a method of the model runs, which asks for what it needs, and may write what its steps write."""
-        written = self._moments.call() if not self.inside and (self._since or self._stepped) else None
+        """Inside, a method of the model runs, which asks for what it needs, and may count as its steps do."""
+        counted = self._moments.call() if not self.inside and (self._since or self._stepped) else None
         self.inside += 1
         try:
             yield
         finally:
             self.inside -= 1
-            if written is not None:
-                self._since[-1:] = [one._replace(seen=written(one.seen)) for one in self._since[-1:]]
-                self._stepped = self._stepped and written(self._stepped)
+            if counted is not None:
+                self._since[-1:] = [one._replace(seen=counted(one.seen)) for one in self._since[-1:]]
+                self._stepped = self._stepped and counted(self._stepped)
 
     # A loop of the caller's own, which runs where no callback does: it is watched as one between two of its steps ----
 
@@ -287,9 +289,9 @@ class Watch:
         self._running.clear()
         self._hooks.look()
 
-    def decided_by(self, loop: Any, what: str) -> None:
-        """Reports that the loop decided something, if it has read a private number before."""
-        self._running[:] = [loop]
+    def decided_by(self, one: Any, what: str) -> None:
+        """Reports that the loop, or a callback whose hook is over, decided something, if it read a private number."""
+        self._running[:] = [one]
         self.decided(what)
         with contextlib.suppress(ValueError, LedgerError):
             self.compared()
@@ -338,13 +340,11 @@ class Watch:
             if times <= _OFTEN or times & (times - 1) == 0:
                 for one in (reader, callback):
                     if id(one) not in found:
-                        found[id(one)] = self._reach_of(one)
+                        loop = () if is_callback(one) else (body_of_loop(),)
+                        found[id(one)] = Reach(None if loop else one, self._model, *loop)
                 if passes(found[id(reader)], found[id(callback)]):
                     return reader
         return None
-
-    def _reach_of(self, one: Any) -> Reach:
-        return Reach(one, self._model) if is_callback(one) else Reach(None, self._model, body_of_loop())
 
     def _whose(self) -> str:
         return named(self._running[-1] if self._running else None)

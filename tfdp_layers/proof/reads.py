@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfdp_layers.proof.proving import outermost, resource_key
 from tfdp_layers.structure import held_by
 
-__all__ = ["Behind", "copies_held", "holds_numbers", "is_written", "numbers_caught", "same_as", "variables_of"]
+__all__ = ["Behind", "copies_held", "holds_numbers", "is_counter", "numbers_caught", "same_as", "variables_of"]
 
 _NO_VALUES = (tf.resource, tf.variant)
 
@@ -82,9 +82,15 @@ def copies_held(variable: Any) -> list[Any]:
     return [held, *getattr(held, "values", ())]
 
 
-def is_written(variable: Any, keys: Set[int]) -> bool:
-    """Whether these, of `steering.keys_written`, say that a function writes this variable."""
-    return bool(keys) and any(resource_key(one.handle) in keys for one in copies_held(variable))
+def is_counter(variable: Any, keys: Set[int]) -> bool:
+    """Whether it is one whole number that a function writes, a count of its calls say.
+
+    Args:
+        keys: of all that this function writes: `steering.keys_written`.
+    """
+    if holds_numbers(variable.dtype) or not variable.dtype.is_integer or variable.shape.num_elements() != 1:
+        return False
+    return any(resource_key(one.handle) in keys for one in copies_held(variable))
 
 
 def _watched(graph: Any) -> Iterator[Any]:

@@ -1,10 +1,14 @@
-"""Random numbers whose parameters may be of records: gamma, binomial and Poisson numbers, and classes.
+"""Random numbers whose parameters may be of records: gamma numbers, and one or two classes for each row.
 
 Guarantee: as of `randomness`; what is drawn by a record's parameters is of that record alone.
 
 Assumes that kernels keep random numbers for each number (of classes, for each row) whatever the parameters are, in the
-order in which these stand, and that what rejects some and takes others stays within those: TensorFlow 2.21 keeps 256
-times four for each, and rejects one in two or fewer.
+order in which these stand, and that what rejects some and takes others stays within those: for gamma numbers TensorFlow
+2.21 keeps 256 times four for each, and rejects one in two or fewer.
+
+Not so: three classes or more for a row, of which TensorFlow's threads draw some from numbers of earlier rows, by how
+many rows there are; and binomial numbers, of which large and small ones keep another room each, and meet. Poisson
+numbers were not looked at.
 """
 
 from __future__ import annotations
@@ -16,9 +20,10 @@ from tfdp_layers.proof.elementwise import of_rows
 from tfdp_layers.proof.randomness import apart, looped, require_numbers, seeded
 from tfdp_layers.proof.rules import Node, dims_of, entries_of, integers_of, refused_kind, require_constants, rule, types
 from tfdp_layers.proof.shapes import filled_with
-from tfdp_layers.proof.values import Constant, Counted, MixedError, Rows, Value
+from tfdp_layers.proof.values import Constant, Counted, MixedError, Rows, UnknownError, Value
 
-_SAMPLED = types("StatelessRandomBinomial StatelessRandomGammaV2 StatelessRandomGammaV3 StatelessRandomPoisson")
+_SAMPLED = types("StatelessRandomGammaV2 StatelessRandomGammaV3")
+_MOST_CLASSES = 2
 
 
 @rule(*_SAMPLED, own=True)
@@ -44,7 +49,10 @@ def classes(node: Node, inputs: Sequence[Any]) -> Value:
     logits, number, seed = inputs
     require_numbers([number, seed])
     require_rows_or_constants(node, [logits])
-    shape = (dims_of(logits)[0], *integers_of(number, "how many classes are drawn"))
+    (count,) = integers_of(number, "how many classes are drawn")
+    if count > _MOST_CLASSES:
+        raise UnknownError(f"{count} classes are drawn for each row, which TensorFlow draws from numbers of other rows")
+    shape = (dims_of(logits)[0], count)
     if isinstance(logits, Constant):
         return seeded(node, [seed], Constant(shape), (dims_of(logits),))
     if logits.axis != 0:

@@ -1,0 +1,154 @@
+"""Functions of a pipeline that draw, or may: and which parts of its elements random numbers went into."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfdp_layers.batches.steps import below, graphs_of, kind, steps
+from tfdp_layers.proof.called import graph_named
+from tfdp_layers.proof.outside import LOOKUPS, called_by
+from tfdp_layers.proof.values import UnknownError
+
+__all__ = ["BATCHES", "CUTS", "FILTERS", "FLAT", "KEEPING", "MAPS", "PLAIN", "Chance", "is_batched", "only_reads"]
+
+BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
+MAPS, FILTERS = ("Map", "ParallelMap"), ("Filter", "ParallelFilter")
+FLAT = ("FlatMap", "Interleave", "ParallelInterleave")
+KEEPING = (
+    *MAPS,
+    *("Prefetch", "Options", "AssertCardinality", "CopyToDevice", "DatasetV1Adapter"),
+    *("DenseToRagged", "ParseExample", "Restructured"),
+)
+"""Steps that give an element for each one, in their order, and keep none of them."""
+CUTS = ("Take", "Skip", "Shard")
+_READERS = ("TFRecord", "TextLine", "FixedLengthRecord", "Csv", "CSV", "Sql", "LMDB", "Load", "MatchingFiles")
+PLAIN = (
+    *(*KEEPING, *CUTS, *_READERS, *BATCHES, "Cache", "Shuffle", "Repeat", "ShuffleAndRepeat"),
+    *("Tensor", "TensorSlice", "Range", "Counter", "Zip", "Concatenate", "Window", "Unbatch", "Snapshot", "Unique"),
+    "IgnoreErrors",
+)
+"""Steps that draw nothing: each pass over them gives each record at most once."""
+_SHUFFLES = ("Shuffle", "PartitionedCall", "StatefulPartitionedCall")
+"""Steps in a function that shuffle, or may: a function that it calls."""
+_STATES = ("SeedGenerator", "MemoryCache", "Assert", "PartitionedCall", "If", "While", "Case")
+"""Ends of the types of operations that keep a state, and draw nothing but the order of a shuffle."""
+_SLICES = ("Tensor", "TensorSlice")
+
+
+class Chance:
+    """Which parts of the elements of a pipeline's steps random numbers went into, or may have."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Any, list[bool]]] = {}
+
+    def parts(self, step: Any) -> list[bool]:
+        """Of each part of a step's elements, flattened, whether random numbers went into it, or may have."""
+        if id(step) not in self._known:
+            self._known[id(step)] = (step, self._parts(step))
+        return self._known[id(step)][1]
+
+    def _parts(self, step: Any) -> list[bool]:
+        what, sources, size = kind(step), below(step), len(tf.nest.flatten(step.element_spec))
+        if not sources:
+            return [what not in (*PLAIN, "Variant")] * size
+        branches = [self.parts(one) for one in sources]
+        parts = [one for branch in branches for one in branch]
+        if what in ("Concatenate", "DirectedInterleave") and {len(one) for one in branches} == {size}:
+            return [any(each) for each in zip(*branches, strict=True)]
+        if what in MAPS:
+            graph, *others = graphs_of(step) or [None]
+            if graph is not None and not others and len(graph.outputs) == size:
+                touched = _touched(graph, parts)
+                return [one.name in touched for one in graph.outputs]
+        elif what not in (*FLAT, "GroupByWindow") and len(parts) == size:
+            return parts
+        return [any(parts) or not all(map(only_reads, graphs_of(step)))] * size
+
+    def decides(self, step: Any) -> bool:
+        """Whether what a filter says, or by what groups are made, is a matter of chance, or may be."""
+        wrapped = step._key_func if kind(step) == "GroupByWindow" else step._predicate
+        graph = wrapped.function.graph
+        touched = _touched(graph, self.parts(below(step)[0]))
+        return any(one.name in touched for one in graph.outputs)
+
+    def enters(self, step: Any) -> bool:
+        """Whether random numbers enter the functions of a step, with their elements, and are not handed on alone.
+
+        A flat map hands on what it only makes rows of.
+        """
+        given = self.parts(below(step)[0])
+        passing = _SLICES if kind(step) in FLAT else ()
+        return any(given) and any(_is_used(graph, given, passing) for graph in graphs_of(step))
+
+
+def _own(graph: Any, parts: Sequence[bool]) -> set[str]:
+    """The names of a function's inputs that chance went into."""
+    own = graph.inputs[: len(graph.inputs) - len(graph.captures)]
+    parts = parts if len(parts) == len(own) else [any(parts)] * len(own)
+    return {one.name for one, drawn in zip(own, parts, strict=True) if drawn}
+
+
+def _touched(graph: Any, parts: Sequence[bool]) -> set[str]:
+    """The names of a function's tensors that chance went into: by its elements, or in it."""
+    found = _own(graph, parts)
+    for operation in graph.get_operations():
+        if any(one.name in found for one in operation.inputs) or not _reads(operation, batched=True):
+            found |= {one.name for one in operation.outputs}
+    return found
+
+
+def _is_used(graph: Any, parts: Sequence[bool], passing: Collection[str]) -> bool:
+    """Whether a function does more with what chance went into than hand it on."""
+    found = _own(graph, parts)
+    for operation in graph.get_operations():
+        if any(one.name in found for one in operation.inputs):
+            if operation.type != "Identity" and kind(operation) not in passing:
+                return True
+            found |= {one.name for one in operation.outputs if operation.type == "Identity"}
+    return False
+
+
+def is_batched(step: Any) -> bool:
+    """Whether the elements of a step, or of one below it, hold several others."""
+    return any(kind(one) in (*BATCHES, "Window") for one in steps(step))
+
+
+def only_reads(graph: Any, batched: bool = False) -> bool:
+    """Whether a function opens files, or data sets of what it is given, and nothing in it draws or takes by chance.
+
+    Args:
+        batched: whether its arguments may hold several records: then a map may draw some of them.
+    """
+    operations = graph.get_operations()
+    # A filter may go by what a map below it drew.
+    filtered = {step.name for one in operations if kind(one) in FILTERS for step in steps(one)}
+    return all(_reads(one, batched or one.name in filtered) for one in operations)
+
+
+def _reads(operation: Any, batched: bool) -> bool:
+    """Whether an operation draws nothing and takes nothing by chance, and neither do the functions that it calls."""
+    what = kind(operation)
+    if "Dataset" in operation.type:
+        chosen = what in CUTS and any(kind(one) in _SHUFFLES for one in steps(operation))
+        if chosen or what not in (*PLAIN, *FILTERS, *FLAT):
+            return False
+        if what in MAPS and not batched and not is_batched(operation):
+            return True  # changes each record by itself, as it likes
+    elif _is_chance(operation):
+        return False
+    try:
+        called: Iterable[Any] = [graph_named(operation.graph, name) for name in called_by(operation)]
+    except UnknownError:
+        return False
+    return all(only_reads(one, batched) for one in called)
+
+
+def _is_chance(operation: Any) -> bool:
+    """Whether an operation gives random numbers, also of a known seed, or may: Python code."""
+    if operation.op_def is None or "Random" in operation.type:
+        return True
+    of_state = operation.op_def.is_stateful or operation.type.startswith("Stateless")
+    return bool(of_state and operation.type not in LOOKUPS and not operation.type.endswith(_STATES))
