@@ -65,7 +65,7 @@ def variables_held(layer: keras.layers.Layer) -> list[Any]:
     found, seen, left = list[Any](), set[int](), list(vars(layer).values())
     while left:
         one = left.pop()
-        if id(one) in seen or isinstance(one, _PARTS):
+        if isinstance(one, _PLAIN) or id(one) in seen or isinstance(one, _PARTS):
             continue
         seen.add(id(one))
         if isinstance(one, tf.Variable | keras.Variable):
@@ -79,6 +79,7 @@ def variables_held(layer: keras.layers.Layer) -> list[Any]:
     return found
 
 
+_PLAIN = (str, bytes, bool, int, float, complex, type(None))
 _PARTS = (keras.layers.Layer, keras.metrics.Metric, keras.optimizers.Optimizer)
 
 

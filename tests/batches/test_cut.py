@@ -19,6 +19,13 @@ Data, More = tf.data.Dataset, tf.data.experimental
 SIZE, RECORDS = 8, 40
 FILES = [str(Path(__file__))]
 X = np.arange(80, dtype=np.float32).reshape(RECORDS, 2)
+WEIGHT = tf.Variable(2.0)
+
+
+def weighted(x: tf.Tensor, y: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    return x * WEIGHT, y
+
+
 ALL, NAMES = Data.from_tensor_slices((X, X[:, 0])), Data.from_tensor_slices(FILES)
 LINES, RECORDS_OF = tf.data.TextLineDataset, tf.data.TFRecordDataset
 
@@ -172,6 +179,7 @@ PASSES: dict[str, Callable[[], Data]] = {
     "changed at random, and groups": lambda: ALL.map(turned).group_by_window(
         lambda x, y: tf.cast(y, tf.int64) % 2, lambda _, one: one.batch(SIZE), SIZE
     ),
+    "a filter by a weight": lambda: ALL.map(weighted).filter(positive).batch(SIZE),
     "changed at random, with weights": lambda: ALL.map(lambda x, y: (*turned(x, y), y)).batch(SIZE),
 }
 DRAWS: dict[str, Callable[[], Data]] = {

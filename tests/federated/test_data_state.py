@@ -1,5 +1,8 @@
 """What pipelines and other data of one party keep where those of another one read it is in no upload of that one."""
 
+import gc
+import weakref
+
 import keras
 import numpy as np
 import pytest
@@ -160,3 +163,23 @@ def test_a_model_is_of_one_party_where_its_data_run_python():
     KerasTraining(other, X, Y)
     with pytest.raises(ValueError, match="Python code of its data, a 'generator'"):
         upload(other, (one for one in [(X, Y)]))
+
+
+def test_a_file_that_pipelines_of_two_parties_cache_in_is_refused_and_two_files_are_not(tmp_path):
+    def cached(name):
+        return ROWS.cache(str(tmp_path / name)).batch(4)
+
+    first = upload(model_of(), cached("one"))
+    upload(model_of(), cached("two"))
+    with pytest.raises(ValueError, match=r"reads the file '.*one', as the data of another party do"):
+        upload(model_of(), cached("one"))
+    assert first.ledger is None
+
+
+def test_what_a_party_gave_is_kept_no_longer_than_the_party():
+    model, x = model_of(), np.array(X)
+    party, gone = KerasTraining(model, x, Y), weakref.ref(x)
+    del party, x
+    gc.collect()
+    assert gone() is None
+    KerasTraining(model, np.array(X), Y)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfdp_layers.batches.steps import below, graphs_of, kind, steps
 from tfdp_layers.proof.called import graph_named
+from tfdp_layers.proof.functional import READS
 from tfdp_layers.proof.outside import LOOKUPS, called_by
 from tfdp_layers.proof.values import UnknownError
 
@@ -147,7 +148,9 @@ def _reads(operation: Any, batched: bool) -> bool:
 
 
 def _is_chance(operation: Any) -> bool:
-    """Whether an operation gives random numbers, also of a known seed, or may: Python code."""
+    """Whether an operation gives random numbers, also of a known seed, or may: Python code; not what reads weights."""
+    if operation.type in READS:
+        return False
     if operation.op_def is None or "Random" in operation.type:
         return True
     of_state = operation.op_def.is_stateful or operation.type.startswith("Stateless")

@@ -1,5 +1,6 @@
 """What the data of a party read and keep beside their records: a pipeline runs its code in the turns, too."""
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -11,7 +12,8 @@ __all__ = ["DataState"]
 class DataState:
     """What the data of a party keep from one turn to the next, as far as others may read it.
 
-    A pipeline that shuffles, caches or draws random numbers keeps nothing of anybody else's: each party has its own.
+    A pipeline that shuffles, caches in memory or draws random numbers keeps nothing of anybody else's: each party has
+    its own. What `.cache` leaves in a file is read by all that name it.
 
     Args:
         given: records, labels, sample weights and validation data, as `fit` takes them.
@@ -20,6 +22,7 @@ class DataState:
         variables: all that functions of pipelines read or write; a generator's next seed is written there.
         read: the handles of these, and of all other resources that they read or write, tables say, by their keys.
         written: the keys of those that may be written with what elements hold.
+        reasons: why others may not read what is at a key, whatever is known of the rest.
         elsewhere: why it is not known that nothing else is kept; None where it is.
     """
 
@@ -28,8 +31,9 @@ class DataState:
         import tensorflow as tf
 
         self.variables: list[Kept] = []
-        self.read: dict[int, Any] = {}
+        self.read: dict[Any, Any] = {}
         self.written: set[int] = set()
+        self.reasons: dict[Any, str] = {}
         self.elsewhere: str | None = None
         for one in keras.tree.flatten(given):
             if isinstance(one, tf.data.Dataset):
@@ -39,9 +43,15 @@ class DataState:
                 self.elsewhere = self.elsewhere or f"the Python code of its data, a {name!r}, runs in each turn"
 
     def _look(self, dataset: Any) -> None:
-        from tfdp_layers.batches.steps import graphs_of, kind, steps
+        from tfdp_layers.batches.steps import graphs_of, kind, number, steps
 
         for step in steps(dataset):
+            if kind(step) == "Cache" and (name := number(step, "_filename")):
+                path = os.path.abspath(os.fsdecode(name))
+                self.read[path] = path
+                self.reasons[path] = (
+                    "its pipeline keeps records in that file, .cache(filename): give each party's another"
+                )
             reason = next(_kept_unseen(step), None)
             for graph in graphs_of(step):
                 kept = _keeps(graph)

@@ -21,7 +21,7 @@ class _Trainings:
 
     Attributes:
         part: lives no longer for being here, unless its class has no weak references.
-        given: all that the first party that trains it gave.
+        given: what refers to all that the first party that trains it gave, and keeps none of it alive.
         several: whether another party does, too.
         unknown: why it is not known what one of them keeps.
         private: whether a `PrivateModel` is among them.
@@ -29,7 +29,7 @@ class _Trainings:
     """
 
     part: Callable[[], Any]
-    given: Sequence[Any]
+    given: Sequence[Callable[[], Any]]
     several: bool = False
     unknown: str | None = None
     private: bool = False
@@ -57,7 +57,7 @@ def note_training(model: "keras.Model", given: Sequence[Any], state: StepState, 
     unknown = state.elsewhere or data.elsewhere
     parts = _first((key, (part, unknown)) for key, part in _parts(model, state))
     for key, part in data.read.items():
-        parts.setdefault(key, (part, data.elsewhere if key in data.written else None))
+        parts.setdefault(key, (part, data.reasons.get(key) or (data.elsewhere if key in data.written else None)))
     moved = state.written | data.written | set(map(key_of, [*model.trainable_variables, *model.optimizer.variables]))
     _note(model, given, parts, False, None if unknown else moved)
 
@@ -114,7 +114,7 @@ def _note(
     for key, (part, unknown) in parts.items():
         found = _noted.get(key)
         if found is None:
-            found = _noted[key] = _Trainings(_reference(part, key), given)
+            found = _noted[key] = _Trainings(_reference(part, key), tuple(map(_weak, given)))
         found.several |= not _same(found.given, given)
         found.unknown = found.unknown or unknown
         found.private |= private
@@ -128,14 +128,26 @@ def _reference(part: Any, key: Any) -> Callable[[], Any]:
         return lambda: part
 
 
-def _same(some: Sequence[Any], others: Sequence[Any]) -> bool:
+def _weak(one: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(one)
+    except TypeError:  # None, a number, a text
+        return lambda: one
+
+
+def _same(some: Sequence[Callable[[], Any]], others: Sequence[Any]) -> bool:
     """Whether they are the same objects: the same images with labels of somebody else are another party's."""
-    return len(some) == len(others) and all(one is other for one, other in zip(some, others, strict=True))
+    if len(some) != len(others):
+        return False
+    gone = any(isinstance(one, weakref.ref) and one() is None for one in some)
+    return not gone and all(one() is other for one, other in zip(some, others, strict=True))
 
 
 def _shares(model: "keras.Model", part: Any) -> str:
     if part is model:
         return "trains another party already,"
+    if isinstance(part, str):
+        return f"reads the file {part!r}, as the data of another party do,"
     if hasattr(part, "_handle_data"):
         return "shares a variable or a table, in its steps or its data, with the training of another party,"
     names = (getattr(part, name, None) for name in ("name", "__name__"))

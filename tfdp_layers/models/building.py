@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.accounting.digests import digest
 from tfdp_layers.batches.base import LONGEST_SUM
 from tfdp_layers.certificates.arithmetic import products_setting
 from tfdp_layers.certificates.certificate import stated_bounds
@@ -66,16 +67,17 @@ def settings_of(model: Any, groups: Sequence[SensitivityGroup], compiled: bool |
     noise = (source, tuple(optimizer.stddevs(groups)), optimizer.correlation, kept)
     seeds = tuple(id(getattr(one, STANDS_FOR, one)) for one in seeds_of(model))
     step = (together, compiled, products_setting(), tf.config.functions_run_eagerly())
-    return id(optimizer), tuple(replaced(optimizer)), noise, update_of(optimizer), step, layers, bounds, seeds
+    return id(optimizer), tuple(replaced(optimizer)), noise, step, layers, bounds, seeds
 
 
-def update_of(optimizer: Any) -> Hashable:
-    """The Python numbers of the wrapped Keras optimizer and its schedule: what follows the noise, where it is traced.
+def update_of(optimizer: Any) -> dict[str, str]:
+    """The Python numbers of the wrapped Keras optimizer and its schedule, by name: an eager step takes them from there.
 
-    But for the learning rate, which is a variable unless it is a schedule.
+    But for the learning rate, which is a variable unless it is a schedule. What its own steps change is among them.
     """
     inner = optimizer.inner_optimizer
-    return numbers_in(inner), numbers_in(inner._learning_rate)
+    schedule = ((f"learning_rate.{name}", number) for name, number in numbers_in(inner._learning_rate))
+    return dict([*numbers_in(inner), *schedule])
 
 
 def numbers_in(held: Any) -> tuple[tuple[str, str], ...]:
@@ -88,7 +90,7 @@ def numbers_in(held: Any) -> tuple[tuple[str, str], ...]:
         if several and all(isinstance(one, bool | int | float | complex | str | np.generic) for one in several):
             found.append((name, repr(value)))
         elif isinstance(value, np.ndarray) and value.dtype != object:
-            found.append((name, repr((value.shape, value.tobytes()))))
+            found.append((name, digest(value).hex()))
         elif isinstance(value, keras.optimizers.schedules.LearningRateSchedule):
             found += [(f"{name}.{inner}", number) for inner, number in numbers_in(value)]
     return tuple(sorted(found))

@@ -46,6 +46,8 @@ class CountedStep:
         stop: ends `fit` after the current call.
         seeds: the variables that the layers draw random numbers from, but for those that `hidden` stands in for.
         hidden: what a step draws from in their place.
+        numbers: the Python numbers of what follows the noise, by name: only a step may change them.
+        eager: whether each step runs Python.
 
     Raises: RuntimeError if what the ledger states was changed meanwhile, or if the replicas did not hold one draw, or
         not the same weights.
@@ -59,13 +61,15 @@ class CountedStep:
     stop: Callable[[], None]
     seeds: Sequence[Any] = ()
     hidden: HiddenSeeds | None = None
+    numbers: Callable[[], dict[str, str]] = dict
+    eager: bool = False
 
     def __call__(self, iterator: Any) -> Any:
         run, ledger = self.state.require_run(), self.state.ledger
         refuse_foreign_call(self.state, run, iterator)
         if self.state.watch is not None and not run.drawn:
             self.state.watch.begins()
-        if is_due(self.state, run, self.together):
+        if due := is_due(self.state, run, self.together):
             self._refuse_changed(run)
         count, broken = self._reserved(run, ledger), True
         self.optimizer._reserve(count)
@@ -89,12 +93,15 @@ class CountedStep:
                 ledger.settle(run.token, made)
         if unused and run.replicas is not None:
             raise run.replicas.unreleased()
+        if due or self.eager or run.numbers is None:  # the first one is traced, and may count in Python
+            run.numbers = self.numbers()
         return logs
 
     def _refuse_changed(self, run: Run) -> None:
         """Raises RuntimeError for what may not be another than in the call before; hooks that set it decide the end."""
         try:
             refuse_changed(run, self.settings)
+            refuse_other_update(run, self.numbers())
             if run.replicas is not None:
                 run.replicas.level()
         except Exception:
@@ -174,10 +181,21 @@ def refuse_changed(run: Run, settings: Callable[[Sequence[SensitivityGroup]], Ha
     if settings(run.groups) != run.settings:
         raise RuntimeError(
             "The noise, a clip, a bound, a layer's trainable flag or seeds, how TensorFlow rounds products"
-            " (TensorFloat-32, auto_mixed_precision), run_functions_eagerly, a number that the optimizer or its"
-            " schedule keeps in Python (momentum, weight_decay), jit_compile or steps_per_execution was changed while"
-            " fit runs: its certificate and the ledger state the earlier ones, and a compiled step keeps to these."
-            " Change it between two calls of fit."
+            " (TensorFloat-32, auto_mixed_precision), run_functions_eagerly, jit_compile or steps_per_execution was"
+            " changed while fit runs: its certificate and the ledger state the earlier ones. Change it between two"
+            " calls of fit."
+        )
+
+
+def refuse_other_update(run: Run, numbers: dict[str, str]) -> None:
+    """Raises RuntimeError where Python numbers of what follows the noise are others than the last step left."""
+    before = run.numbers
+    if before is not None and numbers != before:
+        names = sorted(name for name in {*before, *numbers} if before.get(name) != numbers.get(name))
+        raise RuntimeError(
+            f"{', '.join(map(repr, names))} of the wrapped optimizer or of its schedule was changed while fit runs, by"
+            " something else than its steps: a compiled step keeps to what it was made with. Change it between two"
+            " calls of fit."
         )
 
 

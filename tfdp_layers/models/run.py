@@ -41,6 +41,7 @@ class Run:
         release: what each of its steps releases.
         token: its place in the ledger; None on workers other than the chief.
         settings: what its certificate and the ledger's entry were made from; see `settings_of`.
+        numbers: what the last step that may have changed them left of the Python numbers of what follows the noise.
         replicas: the devices that train together, if there are several.
         plan: the steps that it is to make.
         compiled: whether XLA compiles its step, and its batches are padded for that.
@@ -72,6 +73,7 @@ class Run:
         self.copied = CopiedRows(batches)
         self.token: str | None = None
         self.settings: Hashable = None
+        self.numbers: dict[str, str] | None = None
         self.looped, self.offered = False, None
         self.thread, self.process = threading.get_ident(), os.getpid()
         self.start = self.made = self.drawn = 0

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfdp_layers.callbacks.turns import OwnStep
 from tfdp_layers.instances import Elsewhere, refuse_class
-from tfdp_layers.models.building import seeds_of, settings_of
+from tfdp_layers.models.building import seeds_of, settings_of, update_of
 from tfdp_layers.models.counting import CountedStep, refuse_anew, refuse_changed
 from tfdp_layers.models.crossing import asking, crossings_of, resetting, results_of
 from tfdp_layers.models.earlier import begin_from, warn_of_earlier
@@ -264,7 +264,9 @@ class PrivateTraining(Predicting, Looking, Opening):
         hidden = self._privacy.hidden
         own = [] if hidden is None else [id(one) for one in hidden.own]
         seeds = [one for one in [*seeds_of(self), *self._privacy.seeds] if id(one) not in own]
-        made = CountedStep(step, together, self._privacy, self.optimizer, settings, self._stop_training, seeds, hidden)
+        numbers, eager = functools.partial(update_of, self.optimizer), bool(self.run_eagerly)
+        given = self._privacy, self.optimizer, settings, self._stop_training, seeds, hidden, numbers, eager
+        made = CountedStep(step, together, *given)
         self.train_function = made
         self._privacy.step = made
         return made
