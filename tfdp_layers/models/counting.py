@@ -93,7 +93,7 @@ class CountedStep:
                 ledger.settle(run.token, made)
         if unused and run.replicas is not None:
             raise run.replicas.unreleased()
-        if due or self.eager or run.numbers is None:  # the first one is traced, and may count in Python
+        if due or self.eager:  # as the first one is, which is traced, and may count in Python
             run.numbers = self.numbers()
         return logs
 

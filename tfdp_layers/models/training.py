@@ -251,6 +251,9 @@ class PrivateTraining(Predicting, Looking, Opening):
 
         Raises: RuntimeError where it would be made again in the middle of a training: see `refuse_anew`.
         """
+        numbers, begun = functools.partial(update_of, self.optimizer), self._privacy.run
+        if begun is not None and begun.numbers is None:  # before hooks of callbacks
+            begun.numbers = numbers()
         if self.train_function is not None and not force:
             return self.train_function
         refuse_anew(self._privacy)
@@ -264,7 +267,7 @@ class PrivateTraining(Predicting, Looking, Opening):
         hidden = self._privacy.hidden
         own = [] if hidden is None else [id(one) for one in hidden.own]
         seeds = [one for one in [*seeds_of(self), *self._privacy.seeds] if id(one) not in own]
-        numbers, eager = functools.partial(update_of, self.optimizer), bool(self.run_eagerly)
+        eager = bool(self.run_eagerly)
         given = self._privacy, self.optimizer, settings, self._stop_training, seeds, hidden, numbers, eager
         made = CountedStep(step, together, *given)
         self.train_function = made
