@@ -106,8 +106,11 @@ class Slots:
 
 def test_an_activation_without_weak_references_is_noted_too():
     one = Slots()
-    for scale in (1.0, -1.0):
-        KerasTraining(model_of(layers.Dense(4, activation=one)), X * scale, Y)
+    trainings = [KerasTraining(model_of(layers.Dense(4, activation=one)), X * scale, Y) for scale in (1.0, -1.0)]
+    assert all(one in own_code(training.model) for training in trainings)
+    eager = model_of(layers.Dense(4, activation=one), run_eagerly=True)
+    with pytest.raises(ValueError, match="runs eagerly, so that the Python code of 'Slots'"):
+        KerasTraining(eager, X, Y)
 
 
 def test_an_activation_that_keeps_numbers_is_of_one_party():

@@ -129,10 +129,13 @@ def test_a_layer_is_of_one_party_where_a_step_cannot_be_traced():
 
 def test_clones_are_of_several_parties_whatever_their_data():
     first, loss = model_of(keras.layers.BatchNormalization()), keras.losses.MeanSquaredError()
+    weights = flat_weights(first)
     for data in DATA.values():
         clone = keras.models.clone_model(first)
         clone.compile("sgd", loss)
-        KerasTraining(clone, **data(X))
+        training = KerasTraining(clone, **data(X))
+        assert training(weights).shape == weights.shape
+    np.testing.assert_array_equal(flat_weights(first), weights)  # what clones learn is not in it
 
 
 @pytest.mark.parametrize("shared", ["loss", "optimizer"])

@@ -1,4 +1,4 @@
-"""Functions of a pipeline that draw, or may: and which parts of its elements random numbers went into."""
+"""Functions of a pipeline that draw, or may: and which parts of its elements may say what is drawn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,19 @@ from tfdp_layers.proof.functional import READS
 from tfdp_layers.proof.outside import LOOKUPS, called_by
 from tfdp_layers.proof.values import UnknownError
 
-__all__ = ["BATCHES", "CUTS", "FILTERS", "FLAT", "KEEPING", "MAPS", "PLAIN", "Chance", "is_batched", "only_reads"]
+__all__ = [
+    "BATCHES",
+    "CUTS",
+    "DRAWN",
+    "FILTERS",
+    "FLAT",
+    "KEEPING",
+    "MAPS",
+    "PLAIN",
+    "Chance",
+    "is_batched",
+    "only_reads",
+]
 
 BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch")
 MAPS, FILTERS = ("Map", "ParallelMap"), ("Filter", "ParallelFilter")
@@ -37,73 +49,100 @@ _SHUFFLES = ("Shuffle", "PartitionedCall", "StatefulPartitionedCall")
 _STATES = ("SeedGenerator", "MemoryCache", "Assert", "PartitionedCall", "If", "While", "Case")
 """Ends of the types of operations that keep a state, and draw nothing but the order of a shuffle."""
 _SLICES = ("Tensor", "TensorSlice")
+_SHAPES = ("Shape", "ShapeN", "Size", "Rank")
+"""What these give of a record says nothing that it holds."""
+
+
+NONE, CHANGED, DRAWN = range(3)
+"""Of a part of an element: no random numbers went into it; they changed what a record holds (augmentation, code of
+Python that loads it); or it is of random numbers alone, or one number or flag for a record, by which a step may choose.
+"""
 
 
 class Chance:
-    """Which parts of the elements of a pipeline's steps random numbers went into, or may have."""
+    """What random numbers did, or may have done, to the parts of the elements of a pipeline's steps."""
 
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, list[bool]]] = {}
+        self._known: dict[int, tuple[Any, list[int]]] = {}
 
-    def parts(self, step: Any) -> list[bool]:
-        """Of each part of a step's elements, flattened, whether random numbers went into it, or may have."""
+    def parts(self, step: Any) -> list[int]:
+        """Of each part of a step's elements, flattened: `NONE`, `CHANGED` or `DRAWN`."""
         if id(step) not in self._known:
             self._known[id(step)] = (step, self._parts(step))
         return self._known[id(step)][1]
 
-    def _parts(self, step: Any) -> list[bool]:
+    def _parts(self, step: Any) -> list[int]:
         what, sources, size = kind(step), below(step), len(tf.nest.flatten(step.element_spec))
         if not sources:
-            return [what not in (*PLAIN, "Variant")] * size
+            return [NONE if what in (*PLAIN, "Variant") else DRAWN] * size
         branches = [self.parts(one) for one in sources]
         parts = [one for branch in branches for one in branch]
         if what in ("Concatenate", "DirectedInterleave") and {len(one) for one in branches} == {size}:
-            return [any(each) for each in zip(*branches, strict=True)]
+            return [max(each) for each in zip(*branches, strict=True)]
         if what in MAPS:
             graph, *others = graphs_of(step) or [None]
             if graph is not None and not others and len(graph.outputs) == size:
-                touched = _touched(graph, parts)
-                return [one.name in touched for one in graph.outputs]
+                return _made(graph, parts, int(is_batched(step)))
         elif what not in (*FLAT, "GroupByWindow") and len(parts) == size:
             return parts
-        return [any(parts) or not all(map(only_reads, graphs_of(step)))] * size
+        return [max(parts) if all(map(only_reads, graphs_of(step))) else DRAWN] * size
 
     def decides(self, step: Any) -> bool:
-        """Whether what a filter says, or by what groups are made, is a matter of chance, or may be."""
+        """Whether what a filter says, or by what groups are made, is a matter of chance, or may be.
+
+        A filter by what a changed record holds (is it finite, long enough) leaves out records by what they are.
+        """
         wrapped = step._key_func if kind(step) == "GroupByWindow" else step._predicate
         graph = wrapped.function.graph
-        touched = _touched(graph, self.parts(below(step)[0]))
+        touched = _touched(graph, self.parts(below(step)[0]), DRAWN)
         return any(one.name in touched for one in graph.outputs)
 
     def enters(self, step: Any) -> bool:
-        """Whether random numbers enter the functions of a step, with their elements, and are not handed on alone.
+        """Whether what was drawn enters the functions of a step, with their elements, and is not handed on alone.
 
         A flat map hands on what it only makes rows of.
         """
         given = self.parts(below(step)[0])
         passing = _SLICES if kind(step) in FLAT else ()
-        return any(given) and any(_is_used(graph, given, passing) for graph in graphs_of(step))
+        return DRAWN in given and any(_is_used(graph, given, passing) for graph in graphs_of(step))
 
 
-def _own(graph: Any, parts: Sequence[bool]) -> set[str]:
-    """The names of a function's inputs that chance went into."""
+def _own(graph: Any, parts: Sequence[int], least: int) -> set[str]:
+    """The names of a function's inputs that are this, or more."""
     own = graph.inputs[: len(graph.inputs) - len(graph.captures)]
-    parts = parts if len(parts) == len(own) else [any(parts)] * len(own)
-    return {one.name for one, drawn in zip(own, parts, strict=True) if drawn}
+    parts = parts if len(parts) == len(own) else [max(parts, default=NONE)] * len(own)
+    return {one.name for one, level in zip(own, parts, strict=True) if level >= least}
 
 
-def _touched(graph: Any, parts: Sequence[bool]) -> set[str]:
-    """The names of a function's tensors that chance went into: by its elements, or in it."""
-    found = _own(graph, parts)
+def _made(graph: Any, parts: Sequence[int], rank: int) -> list[int]:
+    """What the outputs of a map are. Args: rank: of what is one number for a record."""
+    touched, drawn = _touched(graph, parts, CHANGED), _own(graph, parts, DRAWN)
+    held = {one.name for one in graph.inputs} - drawn
+    for operation in graph.get_operations():
+        if operation.type not in _SHAPES and any(one.name in held for one in operation.inputs):
+            held |= {one.name for one in operation.outputs}
+
+    def level(one: Any) -> int:
+        if one.name not in touched:
+            return NONE
+        number = one.dtype == tf.bool or (one.shape.rank is not None and one.shape.rank <= rank)
+        return CHANGED if one.name in held and not number else DRAWN
+
+    return [level(one) for one in graph.outputs]
+
+
+def _touched(graph: Any, parts: Sequence[int], least: int) -> set[str]:
+    """The names of a function's tensors that chance went into: by elements that are this, or more, or in it."""
+    found = _own(graph, parts, least)
     for operation in graph.get_operations():
         if any(one.name in found for one in operation.inputs) or not _reads(operation, batched=True):
             found |= {one.name for one in operation.outputs}
     return found
 
 
-def _is_used(graph: Any, parts: Sequence[bool], passing: Collection[str]) -> bool:
-    """Whether a function does more with what chance went into than hand it on."""
-    found = _own(graph, parts)
+def _is_used(graph: Any, parts: Sequence[int], passing: Collection[str]) -> bool:
+    """Whether a function does more with what was drawn than hand it on."""
+    found = _own(graph, parts, DRAWN)
     for operation in graph.get_operations():
         if any(one.name in found for one in operation.inputs):
             if operation.type != "Identity" and kind(operation) not in passing:

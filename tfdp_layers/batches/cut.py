@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfdp_layers.batches.chance import (
     BATCHES,
     CUTS,
+    DRAWN,
     FILTERS,
     FLAT,
     KEEPING,
@@ -144,7 +145,7 @@ def _draws_of_all(dataset: tf.data.Dataset, behind: list[Any], size: int, chance
         return True in drawn
     spec = dataset.element_spec
     weights = len(tf.nest.flatten(spec[2])) if isinstance(spec, tuple) and len(spec) == 3 else 0
-    return any(one is not False for one in drawn) or (weights > 0 and any(chance.parts(dataset)[-weights:]))
+    return any(one is not False for one in drawn) or (weights > 0 and DRAWN in chance.parts(dataset)[-weights:])
 
 
 def _counts(step: Any) -> bool:
