@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfdp_layers.models.workers import checksums, comparable
+from tfdp_layers.models import checksums as room
+from tfdp_layers.models.checksums import checksums
+from tfdp_layers.models.workers import comparable
 
 KINDS = ["float16", "float32", "float64", "int8", "uint8", "int16", "uint16", "int32", "int64", "bool"]
 KINDS += [ml_dtypes.bfloat16]
@@ -53,3 +55,12 @@ def test_checksums_tell_texts_and_what_is_not_sent():
         assert of(np.arange(3).astype(kind)) != of(np.array([0, 1, 3]).astype(kind))
         assert not comparable(tf.Variable(np.zeros(2, kind)))
     assert not comparable(tf.Variable(["word"]))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "complex64"], ids=str)
+def test_checksums_are_the_same_where_there_are_gpus(kind, monkeypatch):
+    one = np.random.default_rng(0).normal(size=(3, 4100)).astype(kind)
+    found = of(one, one[0, :7])
+    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind])
+    assert room.integers(tf.constant(one)).dtype == tf.int64
+    assert of(one, one[0, :7]) == found

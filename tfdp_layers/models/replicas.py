@@ -44,7 +44,8 @@ import tensorflow as tf
 
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.slices import Share
-from tfdp_layers.models.workers import Workers, checksums, comparable, integers
+from tfdp_layers.models.checksums import checksums, integers
+from tfdp_layers.models.workers import Workers, comparable
 from tfdp_layers.noise.masks import HiddenSeeds
 from tfdp_layers.proof.models import seeds_read
 from tfdp_layers.proof.proving import handle_of

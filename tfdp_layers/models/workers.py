@@ -1,32 +1,20 @@
 """What the processes of one training tell each other: nearly all of it comes from the chief."""
 
 import contextlib
-import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.models.checksums import PRIME, checksums
 from tfdp_layers.structure import held_by
 
 _ABORT = -1
-
-_PRIME = 1048573
-"""Checksums are below this: sums of their squares over a thousand workers stay exact in int64. The largest prime below
-2^20: round numbers differ in their high bits alone, which a power of two would leave out."""
 
 _CARRIED = {kind: tf.int32 for kind in (tf.bool, tf.int8, tf.uint8, tf.int16, tf.uint16)} | {
     kind: kind for kind in (tf.float16, tf.bfloat16, tf.float32, tf.float64, tf.int32, tf.int64)
 }
 """As what numbers of a type are sent."""
-
-_BITS = {1: tf.int8, 2: tf.int16}
-"""As what numbers of so many bytes are taken apart; larger ones as several of 32 bits."""
-
-_BLOCK, _STEP, _KEY = 4096, 0x1851F42D4C957F2D, (0x2545F491, 0x4F6CDD1D)
-_FACTORS = np.frombuffer(hashlib.shake_128(b"places").digest(8 * _BLOCK), "<i8") | 1
-"""Odd, and with nothing in common; the same in every process."""
 
 
 class ChiefStoppedError(RuntimeError):
@@ -102,7 +90,7 @@ class Workers:
 
         def both() -> tf.Tensor:
             apart = [checksums([tf.convert_to_tensor(one)]) for one in others]  # which may come in another order
-            return tf.add_n([checksums(map(tf.convert_to_tensor, mine)), *apart]) % _PRIME
+            return tf.add_n([checksums(map(tf.convert_to_tensor, mine)), *apart]) % PRIME
 
         self._checksums = tf.function(both, autograph=False)
 
@@ -158,42 +146,3 @@ class Workers:
 def comparable(variable: Any) -> bool:
     """Whether a variable of TensorFlow holds numbers that can be sent: see `_CARRIED`."""
     return tf.as_dtype(variable.dtype) in _CARRIED
-
-
-def checksums(values: Iterable[tf.Tensor]) -> tf.Tensor:
-    """Two numbers below 2^20 that nearly always tell other bits, or an exchange of numbers or of tensors: int64 (2,).
-
-    A sum of all bits, modulo 2^64, each 32 of them by a factor that was drawn for their place.
-    """
-    parts: dict[bool, list[tf.Tensor]] = {True: [], False: []}
-    for value in values:
-        whole = integers(value)
-        parts[whole.shape.num_elements() is None or whole.shape.num_elements() >= _BLOCK].append(whole)
-    few = [tf.concat(parts[False], 0)] if parts[False] else []
-    found = tf.zeros([], tf.int64)
-    for whole in [*few, *parts[True]]:
-        found = found * _STEP + weighed(whole)
-    return tf.math.floormod(tf.stack([found, tf.bitwise.right_shift(found, tf.constant(31, tf.int64))]), _PRIME)
-
-
-def integers(value: tf.Tensor) -> tf.Tensor:
-    """The bits of a tensor, as whole numbers of 32 of them at most: int64, one axis. Of a text a digest."""
-    if value.dtype == tf.string:
-        return integers(tf.strings.to_hash_bucket_strong(value, 2**62, _KEY))
-    if value.dtype == tf.bool:
-        return tf.reshape(tf.cast(value, tf.int64), [-1])
-    return tf.reshape(tf.cast(tf.bitcast(value, _BITS.get(value.dtype.size, tf.int32)), tf.int64), [-1])
-
-
-def weighed(whole: tf.Tensor) -> tf.Tensor:
-    """The sum of int64 numbers (n,), each by the factor of its place: of its row of a block's length, and within it."""
-    factors, size = tf.constant(_FACTORS, tf.int64), tf.size(whole, tf.int64)
-    rows = size // _BLOCK
-    left = whole[rows * _BLOCK :]
-    last = tf.reduce_sum(left * factors[: tf.size(left)])
-    if whole.shape.num_elements() is not None and whole.shape.num_elements() < _BLOCK:
-        return last
-    places = (tf.range(rows) + 1) * _STEP
-    places = tf.bitwise.bitwise_xor(places, tf.bitwise.right_shift(places, tf.constant(29, tf.int64))) * (2 * _STEP) + 1
-    table = tf.reshape(whole[: rows * _BLOCK], [-1, _BLOCK])
-    return last + tf.reduce_sum(tf.reduce_sum(table * factors, 1) * places)
