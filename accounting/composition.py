@@ -113,9 +113,10 @@ def _analytic_epsilon(multiplier: float, delta: float) -> float:
 
 def _require_relation(relation: NeighboringRelation) -> None:
     relation = of_draws(relation)
+    if relation is NeighboringRelation.ADD_OR_REMOVE_ONE:
+        return
     installed = importlib.metadata.version("dp-accounting")
-    version = tuple(int(part) for part in installed.split(".")[:2])
-    if relation is not NeighboringRelation.ADD_OR_REMOVE_ONE and version < _DECLARED_RELATIONS_SINCE:
+    if tuple(int(part) for part in installed.split(".")[:2]) < _DECLARED_RELATIONS_SINCE:
         raise NotImplementedError(
             f"dp-accounting {installed} reads noise multipliers under {relation.name} by another convention, so an"
             " epsilon of these draws would be wrong. Install dp-accounting >= 0.6, or use Poisson sampling"
