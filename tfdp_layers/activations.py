@@ -39,7 +39,10 @@ _DERIVATIVE_BOUNDS = {
 
 
 def derivative_bound(activation: str | Callable[..., Any] | None) -> float:
-    """The largest absolute value of an activation's derivative.
+    """The largest absolute value of an activation's derivative, from which layers of fixed feedback choose a clip.
+
+    That of a callable of your own is on your word: no bound rests on it, since the clip is enforced whatever the
+    callable does. Where a bound would, in Lipschitz layers, `known_slope` counts.
 
     Args:
         activation: None (linear), the name of a Keras activation, the function itself, or a callable with a number
@@ -51,9 +54,9 @@ def derivative_bound(activation: str | Callable[..., Any] | None) -> float:
     own = getattr(function, "derivative_bound", None)
     if own is not None:
         return check_derivative_bound(own)
-    for name, bound in _DERIVATIVE_BOUNDS.items():
-        if function is getattr(keras.activations, name, None):
-            return bound
+    known = known_slope(function)
+    if known is not None:
+        return known
     name = getattr(function, "__name__", repr(function))
     if function is keras.activations.exponential:
         raise ValueError("The derivative of 'exponential' has no upper bound. Use another activation, or `delta_clip`.")
@@ -61,6 +64,20 @@ def derivative_bound(activation: str | Callable[..., Any] | None) -> float:
         f"No bound on the derivative of activation {name!r} is known. State it as an attribute,"
         f" `{name}.derivative_bound = 1.0`, or bound the feedback itself with `delta_clip`, or use one of:"
         f" {', '.join(_DERIVATIVE_BOUNDS)}."
+    )
+
+
+def known_slope(function: Any) -> float | None:
+    """The largest absolute value of the derivative of a function of Keras or this library; None of any other.
+
+    Guarantee: it holds for every number that the function gets. The function is known by identity, or by being of
+    exactly `TemperedSigmoid`: what a callable states of itself, inherits or takes over from one that it wraps is no
+    proof.
+    """
+    if type(function) is TemperedSigmoid:
+        return function.derivative_bound
+    return next(
+        (b for name, b in _DERIVATIVE_BOUNDS.items() if function is getattr(keras.activations, name, None)), None
     )
 
 
@@ -77,7 +94,10 @@ def check_derivative_bound(value: Any) -> float:
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class TemperedSigmoid:
-    """x -> scale * sigmoid(inverse_temperature * x) - offset; made by `tempered_sigmoid`."""
+    """x -> scale * sigmoid(inverse_temperature * x) - offset; made by `tempered_sigmoid`.
+
+    Its three numbers stay what they are: bounds rest on them. Raises AttributeError where one is set again.
+    """
 
     def __init__(self, scale: float = 2.0, inverse_temperature: float = 2.0, offset: float = 1.0) -> None:
         if not all(math.isfinite(value) for value in (scale, inverse_temperature, offset)):
@@ -86,6 +106,14 @@ class TemperedSigmoid:
                 f" inverse_temperature={inverse_temperature!r}, offset={offset!r}."
             )
         self.scale, self.inverse_temperature, self.offset = float(scale), float(inverse_temperature), float(offset)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("scale", "inverse_temperature", "offset") and name in vars(self):
+            raise AttributeError(
+                f"{name!r} of a tempered sigmoid does not change: bounds of layers rest on it. Make another one,"
+                f" tfdp.activations.tempered_sigmoid({name}={value!r}), and give it to the layer."
+            )
+        super().__setattr__(name, value)
 
     @property
     def derivative_bound(self) -> float:

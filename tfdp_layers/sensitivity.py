@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tfdp_layers.instances import replaced
 
 if TYPE_CHECKING:
@@ -137,22 +139,39 @@ def stated_for(layer: Any) -> tuple[Any, ...]:
 
     Of a layer with a registered bound that number, else its plain attributes; its class, and methods put on it.
     """
-    kind, methods = type(layer), sorted({*replaced(layer)} - _OF_KERAS - {"call"})  # a step puts that on it
+    kind, methods = type(layer), [name for name in own_methods(layer) if name != "call"]  # a step puts that on it
     if kind in _BOUNDS:
         stated = _BOUNDS[kind](layer)
         if isinstance(stated, Sequence):
             return kind, methods, [(part.name, part.bound) for part in stated]
         return kind, methods, stated
-    plain = {
-        name: value
-        for name, value in vars(layer).items()
-        if not name.startswith("_") and isinstance(value, int | float | str | tuple | None)
-    }
-    return kind, methods, plain, id(getattr(layer, "activation", None))
+    activation = getattr(layer, "activation", None)
+    return kind, methods, settings_of(layer), id(activation), settings_of(activation)
 
 
+def settings_of(thing: Any) -> dict[str, Any]:
+    """The plain attributes of a layer or an activation, by value: numbers, texts, and what is made of them."""
+    named = {name: frozen(value) for name, value in getattr(thing, "__dict__", {}).items() if not name.startswith("_")}
+    return {name: value for name, value in named.items() if value is not _NO_SETTING}
+
+
+def frozen(value: Any) -> Any:
+    """A setting by its value, lists as tuples, which a later change does not reach; a mark for what is none."""
+    if isinstance(value, int | float | str | np.number | None):
+        return value
+    if isinstance(value, Mapping):
+        return tuple((name, frozen(one)) for name, one in value.items())
+    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else _NO_SETTING
+
+
+_NO_SETTING = object()
 _OF_KERAS = {"build", "quantize"}
 """Methods that Keras itself puts on every layer."""
+
+
+def own_methods(layer: Any) -> list[str]:
+    """The methods that somebody put on a layer in the place of its class's."""
+    return sorted({*replaced(layer)} - _OF_KERAS)
 
 
 def refuse_replaced(path: str, layer: Any) -> None:
@@ -161,7 +180,7 @@ def refuse_replaced(path: str, layer: Any) -> None:
     A bound is registered for what the class computes: another function's gradient may be of any size.
     """
     for one in layer._flatten_layers():
-        for name in sorted({*replaced(one)} - _OF_KERAS):
+        for name in own_methods(one):
             raise ValueError(
                 f"Layer {path!r} ({type(layer).__name__}) has a {name}() that was put on the object {one.name!r}: the"
                 " bound is stated for what the class computes. Take it off; or write a layer class, and register its"

@@ -173,14 +173,17 @@ def test_an_unknown_bound_is_refused_with_the_choices() -> None:
         ClippedConv2D(4, 3, bound="l2", **CLIPS)
 
 
-def test_the_patch_bound_needs_the_spatial_dimensions_it_was_built_for() -> None:
+def test_the_patch_bound_needs_fixed_spatial_dimensions_and_counts_those_of_each_call() -> None:
     layer = ClippedConv2D(4, 3, bound="patch", **CLIPS)
     with pytest.raises(ValueError, match=r"not fixed.*spatial_l1"):
         layer.build((None, None, 8, 1))
     layer = ClippedConv2D(4, 3, bound="patch", **CLIPS)
-    layer(np.zeros((1, 8, 8, 1)))
-    with pytest.raises(ValueError, match=r"built for spatial dimensions \(8, 8\)"):
-        layer(np.zeros((1, 9, 8, 1)))
+    for size in (8, 3, 20):
+        x = np.full((1, size, size, 1), 100.0, np.float32)
+        clipped = np.asarray(layer.input_rule(tf.constant(x)))
+        patches = np.asarray(tf.image.extract_patches(clipped, [1, 3, 3, 1], [1] * 4, [1] * 4, "VALID"))
+        assert np.linalg.norm(patches) == pytest.approx(layer.input_clip, rel=1e-3)
+        assert layer(x).shape == (1, size - 2, size - 2, 4)
     assert ClippedConv2D(4, 3, **CLIPS)(np.zeros((1, 9, 8, 1))).shape == (1, 7, 6, 4)
 
 

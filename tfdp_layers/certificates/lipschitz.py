@@ -1,14 +1,16 @@
 """Norms through a model of Lipschitz layers: how large a record's tensors and their gradients can be."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import keras
 
+from tfdp_layers.activations import known_slope
 from tfdp_layers.layers.lipschitz import LipschitzConv2D, LipschitzDense
 from tfdp_layers.layers.stretching import Stretch, of_activation, stretch
+from tfdp_layers.sensitivity import own_methods
 from tfdp_layers.structure import is_container
 
 
@@ -33,6 +35,24 @@ class Followed:
     calls: int = 0
 
 
+Shapes = tuple[tuple[int | None, ...], ...]
+"""Of the tensors that one call of a layer takes."""
+
+
+@dataclass(frozen=True)
+class Norms:
+    """What follows from the norms through a model.
+
+    Attributes:
+        bounds: of its trained Lipschitz layers, by their ids.
+        shapes: of the inputs of each layer that a norm is followed through, for each of its calls in their order, by
+            the layer's id: the bounds hold where it gets these.
+    """
+
+    bounds: dict[int, Followed] = field(default_factory=dict)
+    shapes: dict[int, list[Shapes]] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Step:
     """One call of a layer.
@@ -40,7 +60,8 @@ class Step:
     Attributes:
         inputs, outputs: which tensors it takes and gives, by number.
         shapes: of the inputs.
-        known: whether it takes nothing but these tensors and flags; a constant beside them may be of any norm.
+        known: whether it takes nothing but these tensors and flags; a constant beside them may be of any norm. And
+            whether it computes what its class does: a method that was put on it may be any function.
     """
 
     layer: Any
@@ -70,7 +91,13 @@ _JOINED = keras.layers.Concatenate(name="inputs_of_a_nested_model")
 
 
 def lipschitz_bounds(model: keras.Model) -> dict[int, Followed]:
-    """What one record adds at most to the gradient of each trained Lipschitz layer of a model, by the layer's id.
+    """What one record adds at most to the gradient of each trained Lipschitz layer of a model, by the layer's id: see
+    `norms_of`."""
+    return norms_of(model).bounds
+
+
+def norms_of(model: keras.Model) -> Norms:
+    """The bounds of the trained Lipschitz layers of a model, and the shapes that they hold for.
 
     Two passes over the model's graph, containers unfolded. Upward: a bound on the norm of each record's tensor, from
     the input clip that stands lowest. Downward: a bound on the norm of the gradient of a record's loss with respect to
@@ -81,7 +108,7 @@ def lipschitz_bounds(model: keras.Model) -> dict[int, Followed]:
     Raises: ValueError for a trained Lipschitz layer without a finite bound, naming what lost it.
     """
     if not any(type(layer) in LIPSCHITZ for layer in model._flatten_layers(include_self=False)):
-        return {}
+        return Norms()
     steps: list[Step] = []
     numbers = iter(range(1 << 62))
     inputs = [next(numbers) for _ in flat(model.inputs)]
@@ -108,7 +135,23 @@ def lipschitz_bounds(model: keras.Model) -> dict[int, Followed]:
                 bounds[id(step.layer)] = Followed(before.bound + bound, before.calls + 1)
         for number in step.inputs:
             pull[number] = added([pull.get(number, Norm(0.0)), below])
-    return bounds
+    return Norms(bounds, shapes_of([step for step in steps if rests_on(step, reach, pull)]) if bounds else {})
+
+
+def rests_on(step: Step, reach: Mapping[int, Norm], pull: Mapping[int, Norm]) -> bool:
+    """Whether a norm is known behind a call because one is known before it, in either direction."""
+    if step.layer is _JOINED or not (step.lipschitz or step.stretch is not None):
+        return False
+    numbers = [*(reach[number] for number in step.outputs), *(pull[number] for number in step.inputs)]
+    return any(norm.bound < math.inf for norm in numbers)
+
+
+def shapes_of(steps: Sequence[Step]) -> dict[int, list[Shapes]]:
+    """The shapes of each layer's calls, in their order, by the layer's id."""
+    found: dict[int, list[Shapes]] = {}
+    for step in steps:
+        found.setdefault(id(step.layer), []).append(tuple(step.shapes))
+    return found
 
 
 def unfold(container: Any, inputs: Sequence[int], steps: list[Step], numbers: Iterator[int]) -> list[int]:
@@ -129,15 +172,16 @@ def unfold(container: Any, inputs: Sequence[int], steps: list[Step], numbers: It
                 given = unfold(node.operation, entering, steps, numbers)
             else:
                 given = [next(numbers) for _ in node.outputs]
-                steps.append(Step(node.operation, taken, given, shapes, takes_tensors_alone(node)))
+                steps.append(Step(node.operation, taken, given, shapes, is_known(node)))
             known |= {id(tensor): number for tensor, number in zip(node.outputs, given, strict=True)}
     return [known[id(tensor)] for tensor in flat(graph.outputs)]
 
 
-def takes_tensors_alone(node: Any) -> bool:
-    """Whether a call has no arguments but Keras tensors, flags, and None."""
+def is_known(node: Any) -> bool:
+    """Whether a call has no arguments but Keras tensors, flags, and None, and its layer no methods of its own."""
     arguments = flat((node.arguments.args, node.arguments.kwargs))
-    return all(isinstance(one, keras.KerasTensor | bool | None) for one in arguments)
+    alone = all(isinstance(one, keras.KerasTensor | bool | None) for one in arguments)
+    return alone and not own_methods(node.operation)
 
 
 def flat(tensors: Any) -> list[Any]:
@@ -177,7 +221,13 @@ def added(norms: Sequence[Norm]) -> Norm:
 
 
 def named(layer: Any) -> str:
-    return f"layer {layer.name!r} ({type(layer).__name__})"
+    """A layer as errors call it; with its activation, where it is lost for that one."""
+    activation = getattr(layer, "activation", None) if type(layer) in (*LIPSCHITZ, keras.layers.Activation) else None
+    why = ""
+    if activation is not None and known_slope(activation) is None:
+        name = getattr(activation, "__name__", type(activation).__name__)
+        why = f" by its activation {name!r}, whose slope is not known, or stated and enforced by nothing,"
+    return f"layer {layer.name!r} ({type(layer).__name__}){why}"
 
 
 def is_trained(step: Step) -> bool:

@@ -184,7 +184,8 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         except BaseException:
             ledger.settle(token, 0)
             raise
-        (released,) = add_noise(self.noise_source, [total], [stddev])
+        stddevs = self.noise_source.widened([stddev], self.noise_multiplier, math.prod(total.shape))
+        (released,) = add_noise(self.noise_source, [total], stddevs)
         self.receipt.assign([*np.frombuffer(bytes.fromhex(entry.uid), np.int32), entry.steps])
         self.use(np.asarray(released), declared)
         ledger.settle(token, 1)

@@ -48,37 +48,41 @@ class BoundedConvolution(AffineLayer):
             )
         super().__init__(*args, **kwargs)
         self.bound = bound or allowed[0]
-        self._multiplicity: np.ndarray | None = None
 
     @property
     def channels_first(self) -> bool:
         return self.data_format == "channels_first"
 
+    @property
+    def taps(self) -> tuple[int, ...]:
+        """The spatial size of the kernel that is used, whatever `kernel_size` was set to since it was made."""
+        return tuple(self.kernel.shape[: self.rank]) if self.built else tuple(self.kernel_size)
+
     def build(self, input_shape: Sequence[int | None]) -> None:
         super().build(input_shape)
         if self.bound == "patch":
-            space = tuple(input_shape[2:] if self.channels_first else input_shape[1:-1])
-            sizes = tuple(size for size in space if size is not None)
-            if len(sizes) < len(space):
-                raise ValueError(
-                    f"Layer {self.name!r} uses bound='patch', which counts the patches that hold each pixel, and its"
-                    f" input has a spatial dimension that is not fixed: {tuple(input_shape)}. Fix it in keras.Input, or"
-                    " use bound='spatial_l1'."
-                )
-            self._multiplicity = self.count_patches(sizes)
+            self.count_patches(tuple(input_shape[2:] if self.channels_first else input_shape[1:-1]))
 
-    def count_patches(self, space: tuple[int, ...]) -> np.ndarray:
-        """How many patches hold each pixel: (*space,); a product over the axes."""
-        geometry = zip(space, self.kernel_size, self.strides, self.dilation_rate, strict=True)
+    def count_patches(self, space: tuple[int | None, ...]) -> np.ndarray:
+        """How many patches hold each pixel: (*space,); a product over the axes. Of the settings that the call uses.
+
+        Raises: ValueError for a dimension that is not fixed.
+        """
+        fixed = [size for size in space if size is not None]
+        if len(fixed) < len(space):
+            raise ValueError(
+                f"Layer {self.name!r} uses bound='patch', which counts the patches that hold each pixel, and its"
+                f" input has a spatial dimension that is not fixed: {tuple(space)}. Fix it in keras.Input, or"
+                " use bound='spatial_l1'."
+            )
+        geometry = zip(fixed, self.taps, self.strides, self.dilation_rate, strict=True)
         axes = [patches_on_axis(*axis, self.padding) for axis in geometry]
         return functools.reduce(np.multiply.outer, axes).astype(np.float32)
 
     @property
     def input_rule(self) -> Rule:
         if self.bound == "patch":
-            if self._multiplicity is None:
-                raise ValueError(f"Layer {self.name!r} is not built: its patches are not counted yet. Build it first.")
-            return PatchL2(self.input_clip, self._multiplicity, channels_first=self.channels_first)
+            return PatchL2(self.input_clip, self.count_patches, channels_first=self.channels_first)
         return L2(self.input_clip)
 
     @property
@@ -88,16 +92,6 @@ class BoundedConvolution(AffineLayer):
         if self.use_bias:
             return AffineL2(self.upstream_clip, self.input_clip, channels_first=self.channels_first, summed=True)
         return L2(self.upstream_clip, channels_first=self.channels_first, summed=True)
-
-    def call(self, inputs: tf.Tensor, training: bool | None = None) -> Any:
-        if self._multiplicity is not None:
-            space = tuple(inputs.shape[2:] if self.channels_first else inputs.shape[1:-1])
-            if space != self._multiplicity.shape:
-                raise ValueError(
-                    f"Layer {self.name!r} was built for spatial dimensions {self._multiplicity.shape}, from which its"
-                    f" bound was derived, and called on {space}. Use one layer for each size, or bound='spatial_l1'."
-                )
-        return super().call(inputs, training=training)
 
     def add_bias(self, outputs: tf.Tensor) -> Any:
         if not self.use_bias:
@@ -112,7 +106,7 @@ class BoundedConvolution(AffineLayer):
         """The convolution, by Keras' own operation (see `convolve`)."""
         padding = self.padding
         if padding == "causal":  # 1D only: zeros before the first step, then no padding
-            before = [[self.dilation_rate[0] * (self.kernel_size[0] - 1), 0]]
+            before = [[self.dilation_rate[0] * (self.taps[0] - 1), 0]]
             inputs = keras.ops.pad(inputs, [[0, 0], *([[0, 0], *before] if self.channels_first else [*before, [0, 0]])])
             padding = "valid"
         options = {"dilation_rate": self.dilation_rate, "data_format": self.data_format}

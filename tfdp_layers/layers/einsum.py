@@ -37,11 +37,23 @@ class ClippedEinsumDense(BoundedLayer, keras.layers.EinsumDense):
     """
 
     _rank = 0
+    _held: tuple[Any, ...] = ()
 
     def build(self, input_shape: Sequence[int | None]) -> None:
         self._rank = len(input_shape)
         self.refuse_equation()
         super().build(input_shape)
+
+    def begin_use(self, inputs: tf.Tensor) -> tf.Tensor:
+        """As in every layer. Raises ValueError where the equation is not that which was checked, with its rank."""
+        inputs, now = super().begin_use(inputs), (self.equation, self.bias_axes)
+        if now != self._held or ("..." in self.equation and len(inputs.shape) != self._rank):
+            raise ValueError(
+                f"Layer {self.name!r} was built for (equation, bias_axes) = {self._held} and inputs of {self._rank}"
+                " axes, which its weights and its bound are made for, and is called with"
+                f" {now} on {len(inputs.shape)} axes. Make a new layer with what you want."
+            )
+        return inputs
 
     def labels(self) -> tuple[str, str, str]:
         """The labels of inputs, kernel and outputs, the ellipsis written out."""
@@ -61,6 +73,7 @@ class ClippedEinsumDense(BoundedLayer, keras.layers.EinsumDense):
             reason = f"has the batch in bias_axes={self.bias_axes!r}: a record's weight is its own. Leave it out"
         if reason:
             raise ValueError(f"Layer {self.name!r} with equation {self.equation!r} {reason}.")
+        self._held = (self.equation, self.bias_axes)  # both, with the weights made for them, are settled here
 
     @property
     def use_bias(self) -> bool:

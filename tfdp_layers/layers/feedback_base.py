@@ -271,6 +271,10 @@ class FeedbackLayer(FixedFeedback, PaidLayer):
             weights.append(self.add_weight(shape=(units,), initializer=self.bias_initializer, name=f"bias{suffix}"))
         return weights
 
+    def has_bias(self, weights: Sequence[Any]) -> bool:
+        """Whether these weights, of `add_affine`, have a bias; before they are made, whether they will."""
+        return len(weights) > 1 if weights else self.use_bias
+
     def features_of(self, shape: Sequence[int | None]) -> int:
         """The number of features. Raises ValueError unless the inputs are (batch, features)."""
         if len(shape) != 2 or shape[1] is None:

@@ -69,7 +69,7 @@ class FeedbackDense(FeedbackLayer, keras.layers.Layer):
 
     def sensitivity(self) -> float:
         """L2 bound on what one use adds, per record, to the summed gradient of kernel and bias."""
-        return self.delta_clip * math.hypot(self.activation_clip, float(self.use_bias))
+        return self.delta_clip * math.hypot(self.activation_clip, float(self.has_bias(getattr(self, "affine", ()))))
 
     def build(self, input_shape: Sequence[int | None]) -> None:
         self.affine = self.add_affine(self.features_of(input_shape), self.units)
@@ -128,7 +128,7 @@ class FeedbackOutput(FeedbackLayer, keras.layers.Layer):
 
     def sensitivity(self) -> float:
         """L2 bound on what one use adds, per record, to the summed gradient of kernel and bias."""
-        return self.error_clip * math.hypot(self.activation_clip, float(self.use_bias))
+        return self.error_clip * math.hypot(self.activation_clip, float(self.has_bias(getattr(self, "affine", ()))))
 
     def build(self, input_shape: Sequence[Sequence[int | None]]) -> None:
         shapes = list(input_shape) if isinstance(input_shape[0], list | tuple) else []

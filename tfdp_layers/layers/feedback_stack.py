@@ -140,7 +140,7 @@ class FeedbackStack(FeedbackLayer, keras.layers.Layer):
     def sensitivities(self) -> list[float]:
         """L2 bounds on what one use adds, per record, to each layer's summed gradient; the last the output layer's."""
         deltas = (*self.delta_clip, self.error_clip)
-        bias = float(self.use_bias)
+        bias = float(self.has_bias(next(iter(getattr(self, "affines", ())), ())))
         return [delta * math.hypot(clip, bias) for delta, clip in zip(deltas, self.activation_clip, strict=True)]
 
     def weight_groups(self) -> list[SensitivityGroup]:

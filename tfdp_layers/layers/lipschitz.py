@@ -61,11 +61,19 @@ class LipschitzConv2D(LipschitzLayer, keras.layers.Conv2D):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.refuse_geometry()
+
+    def refuse_geometry(self) -> None:
+        """Raises ValueError for settings that the certificate does not cover."""
         if self.groups != 1 or self.data_format != "channels_last":
             raise ValueError(
                 "LipschitzConv2D certifies kernels without groups, of pictures (batch, height, width, channels)."
                 f" Received: groups={self.groups}, data_format={self.data_format!r}. Leave both out."
             )
+
+    def refuse_unbounded(self) -> None:
+        super().refuse_unbounded()
+        self.refuse_geometry()
 
     def norm_bound(self, kernel: tf.Tensor, shape: Sequence[int | None]) -> tf.Tensor:
         positions = tuple(self.compute_output_shape(shape))[1:3]
@@ -76,7 +84,7 @@ class LipschitzConv2D(LipschitzLayer, keras.layers.Conv2D):
         return keras.ops.conv(inputs, kernel, strides=list(self.strides), **options)
 
     def overlap(self, shape: Sequence[int | None]) -> float:
-        geometry = zip(shape[1:3], self.kernel_size, self.strides, self.dilation_rate, strict=True)
+        geometry = zip(shape[1:3], self.kernel.shape[:2], self.strides, self.dilation_rate, strict=True)
         return float(math.prod(most_patches(*axis, self.padding) for axis in geometry))
 
     @property

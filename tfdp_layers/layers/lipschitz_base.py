@@ -104,12 +104,23 @@ class LipschitzLayer(PaidLayer):
         inputs = self.begin_use(inputs)
         clipped = inputs if self.input_clip is None else L2(self.input_clip)(inputs)
         outputs = self.linear(clipped, self.bounded_kernel(inputs.shape))
+        self.refuse_other_outputs(inputs.shape, outputs.shape)
         if self.use_bias:
             outputs = tf.add(outputs, self.bounded_bias())
         if self.upstream_clip is not None:
             outputs = bound_upstream(outputs, L2(self.upstream_clip, summed=True))
         outputs = self.end_use(inputs, outputs)
         return outputs if self.activation is None else self.activation(outputs)
+
+    def refuse_other_outputs(self, shape: Any, computed: Any) -> None:
+        """Raises ValueError where the layer computes another shape than its settings say, which bounds are made of."""
+        stated = tf.TensorShape(self.compute_output_shape(tuple(shape)))
+        if not stated[1:].is_compatible_with(computed[1:]):
+            raise ValueError(
+                f"Layer {self.name!r} ({type(self).__name__}) gives records of shape {tuple(computed[1:])}, and its"
+                f" settings say {tuple(stated[1:])}: its bound does not hold. One was changed since the layer was built"
+                " (units, filters, kernel_size). Make a new layer with the settings that you want."
+            )
 
     def bounded_kernel(self, shape: Sequence[int | None]) -> Any:
         """The kernel as the layer uses it on inputs of this shape: it stretches nothing. Zeros where a weight is not

@@ -27,17 +27,27 @@ class BoundedNormalization(UpstreamBoundedLayer):
     """
 
     def build(self, input_shape: Sequence[int | None]) -> None:
+        self.refuse_axes(len(input_shape))
+        super().build(input_shape)
+
+    def begin_use(self, inputs: tf.Tensor) -> tf.Tensor:
+        """As in every layer; what is refused at first is refused in each use, too: settings may change between."""
+        inputs = super().begin_use(inputs)
+        self.refuse_axes(len(inputs.shape))
+        return inputs
+
+    def refuse_axes(self, rank: int) -> None:
+        """Raises ValueError for settings that the bound does not cover."""
         if getattr(self, "rms_scaling", False):
             raise ValueError(
                 f"Layer {self.name!r} has rms_scaling=True, deprecated in Keras, for which no bound is derived."
                 " Leave it out."
             )
-        if 0 in self.scaled_axes(len(input_shape)):
+        if 0 in self.scaled_axes(rank):
             raise ValueError(
                 f"Layer {self.name!r} normalizes over axis 0, the batch: one record would move every other record's"
                 f" gradient. Received: axis={self.axis!r}. Use axes of the record, for example axis=-1."
             )
-        super().build(input_shape)
 
     def scaled_axes(self, rank: int) -> list[int]:
         """The axes along which gamma and beta vary."""

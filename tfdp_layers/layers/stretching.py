@@ -2,6 +2,7 @@
 
 import functools
 import math
+import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.activations import derivative_bound
+from tfdp_layers.activations import known_slope
 from tfdp_layers.layers.base import size
 from tfdp_layers.layers.lipschitz import GroupSort, most_patches
 from tfdp_layers.rules.rows import ROUNDING
@@ -59,12 +60,14 @@ def stretch(layer: Any, shapes: Sequence[Shape]) -> Stretch | None:
 
 
 def of_activation(activation: Any, shape: Shape) -> Stretch | None:
-    """How much an activation stretches: |f(x)| <= slope |x| + |f(0)|, entry by entry; None where it is not known."""
-    try:
-        slope = derivative_bound(activation)
-    except ValueError:
+    """How much an activation stretches: |f(x)| <= slope |x| + |f(0)|, entry by entry; None where it is not known.
+
+    It is known of Keras' functions and of tempered sigmoids: nothing enforces the slope that another one states.
+    """
+    slope = known_slope(activation)
+    if slope is None:
         return None
-    at_zero = value_at_zero(keras.activations.get(activation))
+    at_zero = value_at_zero(activation)
     entries = size(shape[1:])
     if at_zero and entries is None:
         return None
@@ -78,16 +81,25 @@ def value_at_zero(function: Callable[[Any], Any]) -> float:
         return abs(float(np.asarray(function(tf.zeros((1, 1))))[0, 0]))
 
 
+def plain_numbers(*settings: Any) -> bool:
+    """Whether these are numbers: a variable may hold another one in the step."""
+    return all(isinstance(one, numbers.Real) for one in settings)
+
+
 def of_relu(layer: Any, shape: Shape) -> Stretch | None:
     """max(x, 0), with a slope below zero of at most 1, and perhaps a largest value."""
-    if layer.threshold or not 0.0 <= layer.negative_slope <= 1.0:
+    largest = 0.0 if layer.max_value is None else layer.max_value
+    if not plain_numbers(layer.threshold, layer.negative_slope, largest):
+        return None
+    if layer.threshold or largest < 0.0 or not 0.0 <= layer.negative_slope <= 1.0:
         return None
     return Stretch.rounded(1.0)
 
 
 def of_dropout(layer: Any, shape: Shape) -> Stretch | None:
     """What is kept is divided by the fraction that is."""
-    return Stretch.rounded(1.0 / (1.0 - layer.rate)) if layer.rate < 1.0 else None
+    known = plain_numbers(layer.rate) and 0.0 <= layer.rate < 1.0
+    return Stretch.rounded(1.0 / (1.0 - layer.rate)) if known else None
 
 
 def of_pooling(layer: Any, shape: Shape) -> Stretch | None:
@@ -96,7 +108,7 @@ def of_pooling(layer: Any, shape: Shape) -> Stretch | None:
     Of a maximum, one entry is passed on, and one gets the gradient; an entry is in m windows at most, so both stretch
     by sqrt(m). A mean over n is 1/n times a sum of n entries, of norm at most sqrt(n) times theirs: sqrt(m / n).
     """
-    if layer.data_format != "channels_last":
+    if layer.data_format != "channels_last" or not plain_numbers(*layer.pool_size, *layer.strides):
         return None
     axes = list(zip(shape[1:3], layer.pool_size, layer.strides, strict=True))
     overlap = math.prod(most_patches(size, window, step, 1, layer.padding) for size, window, step in axes)

@@ -167,8 +167,9 @@ def clip_operations(layer: keras.layers.Layer, inputs: keras.KerasTensor) -> Any
     """The layer's input clip on a Keras tensor: the same numbers as its rule, without a class of this library."""
     ops = keras.ops
     weights = 1.0
-    if getattr(layer, "_multiplicity", None) is not None:
-        weights = layer._multiplicity[(None, None) if layer.channels_first else (None, ..., None)]
+    if getattr(layer, "bound", None) == "patch":
+        counts = layer.count_patches(tuple(inputs.shape[2:] if layer.channels_first else inputs.shape[1:-1]))
+        weights = counts[(None, None) if layer.channels_first else (None, ..., None)]
     axes = tuple(range(1, len(inputs.shape)))
     norm = ops.sqrt(ops.sum(ops.square(inputs) * weights, axis=axes, keepdims=True))
     limit = layer.input_clip * (1.0 - ROUNDING)

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from tfdp_layers.batches.rows import flat, shares
 from tfdp_layers.certificates.certificate import rested_on, sensitivity_groups
+from tfdp_layers.certificates.shapes import held_shapes
 from tfdp_layers.certificates.uses import recorded
 from tfdp_layers.clipping.bounding import SCOPE
 from tfdp_layers.layers.base import count_uses
@@ -91,7 +92,7 @@ class BoundedSums(Evaluation):
         with (
             tf.GradientTape(watch_accessed_variables=False) as tape,
             count_uses(records) as uses,
-            within_their_layers(self, tape, own, rested_on(self)) as copies,
+            within_their_layers(self, tape, own, rested_on(self), held_shapes(self)) as copies,
             recorded(self, tape, bounding, records=records) as record,
         ):
             y_pred = self(x, training=True)

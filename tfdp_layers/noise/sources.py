@@ -74,6 +74,15 @@ class NoiseSource:
         """`total` with noise of this standard deviation, above 0; `noise`: numbers of `normal`, of the same shape."""
         return total + tf.cast(stddev * noise, total.dtype)
 
+    def widened(self, stddevs: Sequence[float], noise_multiplier: float, count: int) -> list[float]:
+        """The standard deviations to draw with, so that what the source rounds costs nothing: here as they are.
+
+        Args:
+            noise_multiplier: of all that is released together, the deviations over what one record contributes.
+            count: how many numbers that are.
+        """
+        return list(stddevs)
+
     def __deepcopy__(self, memo: dict[int, Any]) -> NoiseSource:
         return type(self)()
 
@@ -126,8 +135,9 @@ class SecureNoise(NoiseSource):
       exactly: that equals rounding (sum on the grid + noise), so all that follows is post-processing, and no bit of
       the result tells which sums are possible. Rounding d sums lengthens a record's contribution by at most
       2^-30 sigma sqrt(d); for that the deviation is made 1 + 2^-12 times the stated one, which is enough while
-      z sqrt(d) <= 2^18 (d weights, noise multiplier z). The cast to float32 comes after. Noise that is correlated
-      over the steps is rounded the same: on the rounded sums it is the same stream, and rounding is post-processing.
+      z sqrt(d) <= 2^18 (d weights, noise multiplier z), and beyond that as much larger as it takes (`widened`). The
+      cast to float32 comes after. Noise that is correlated over the steps is rounded the same: on the rounded sums it
+      is the same stream, and rounding is post-processing.
 
     What it isn't: a proof for the rounding inside of NumPy's log and sqrt, nor a defence against attacks on the time a
     step takes. It draws outside of the compiled graph (`tf.numpy_function`), so XLA (`jit_compile=True`) is refused.
@@ -149,12 +159,31 @@ class SecureNoise(NoiseSource):
 
     def perturbed(self, total: tf.Tensor, stddev: float, noise: tf.Tensor) -> tf.Tensor:
         spacing = 2.0 ** (math.floor(math.log2(stddev)) - _GRID_BITS)
-        on_grid = tf.round(noise * (stddev / spacing * (1.0 + 2.0**-12)))
+        on_grid = tf.round(noise * (stddev / spacing * (1.0 + _MARGIN)))
         # A power of two divides and multiplies exactly; whole numbers below 2^53 add exactly.
         return tf.cast((tf.round(tf.cast(total, tf.float64) / spacing) + on_grid) * spacing, total.dtype)
 
+    def widened(self, stddevs: Sequence[float], noise_multiplier: float, count: int) -> list[float]:
+        """The standard deviations k sigma to draw with, so that rounding adds to no record's share of the noise.
+
+        With C what a record contributes and t = 2^-30 z sqrt(d), rounding on a grid of 2^-30 k sigma makes that
+        C (1 + k t) at most, and the noise is (1 + m) k sigma, m being the margin of `perturbed`: it is enough where
+        (1 + m) k >= 1 + k t, so k = 1 / (1 + m - t), and 1 while t <= m.
+
+        Raises: ValueError for a t of 1 or more.
+        """
+        rounded = 2.0**-_GRID_BITS * noise_multiplier * math.sqrt(count)
+        if not rounded < 1.0:
+            raise ValueError(
+                f"SecureNoise rounds {count} sums to a grid that is too coarse for a noise multiplier of"
+                f" {noise_multiplier:g}: rounding would move them by as much as a record does. Use a smaller"
+                " noise_multiplier, fewer weights, or noise_source='default'."
+            )
+        return [stddev * max(1.0, 1.0 / (1.0 + _MARGIN - rounded)) for stddev in stddevs]
+
 
 _GRID_BITS = 30
+_MARGIN = 2.0**-12
 _DRAWN_TOGETHER = 1 << 14  # numbers: what they need at once stays in the cache
 
 

@@ -247,6 +247,7 @@ class PrivateOptimizer(Wrapper, keras.optimizers.Optimizer):
         noises = list(zip(groups, self.stddevs(groups), strict=True))
         scale = {id(v): stddev for group, stddev in noises for v in group.variables}
         stddevs = [scale[id(v)] for v in variables] + [stddev for group, stddev in noises if not group.variables]
+        stddevs = self.noise_source.widened(stddevs, self.multiplier.number, sum(s.shape.num_elements() for s in sums))
         counted = places_of_counts(variables, groups)
 
         def step() -> tf.Tensor:

@@ -99,7 +99,7 @@ def quantiles(
     token = charge(ledger, release, records=footprint_of([values], [array]))
     source.rekey()
     counts = tf.constant(counted(columns, low, high, levels), tf.float64)
-    (noisy,) = add_noise(source, [counts], [noise.stddev])
+    (noisy,) = add_noise(source, [counts], source.widened([noise.stddev], noise_multiplier, int(tf.size(counts))))
     found = read(np.asarray(noisy), low, high, levels, wanted * declared)
     ledger.settle(token, 1)
     return found[:, 0] if array.ndim == 1 else found

@@ -4,6 +4,7 @@ import abc
 import dataclasses
 import math
 import numbers
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,18 +139,24 @@ class PatchL2(Rule):
     there. Its squared norm is sum_pixels multiplicity[pixel] * x[pixel]^2, multiplicity being the number of patches
     that hold the pixel.
 
-    Shapes: (batch, *space, channels), or (batch, channels, *space) with `channels_first`; multiplicity: (*space,).
+    Shapes: (batch, *space, channels), or (batch, channels, *space) with `channels_first`; multiplicity: (*space,), or
+    a function of the sizes of these rows that gives it, so that it is counted where it is used.
     Guarantee: with P the patch matrix and U the upstream gradient as a (positions, channels) matrix, the kernel
     gradient is
         P^T U, at most ||P||_F ||U||_F <= bound * ||U||_F (sub-multiplicativity of the Frobenius norm).
     """
 
-    multiplicity: np.ndarray = dataclasses.field(default_factory=lambda: np.ones(()))
+    multiplicity: np.ndarray | Callable[[tuple[int | None, ...]], np.ndarray] = dataclasses.field(
+        default_factory=lambda: np.ones(())
+    )
 
     def norm(self, rows: tf.Tensor) -> tf.Tensor:
         pixels = norm_over(rows, [1 if self.channels_first else len(rows.shape) - 1])
         # A NaN or an infinity makes the norm one, also in a pixel that no patch holds: 0 * inf is NaN.
-        return euclidean_norm(pixels * tf.constant(np.sqrt(self.multiplicity)[None], tf.float32))
+        counts = self.multiplicity
+        if callable(counts):
+            counts = counts(tuple(rows.shape[axis] for axis in self.space(rows)))
+        return euclidean_norm(pixels * tf.constant(np.sqrt(counts)[None], tf.float32))
 
 
 @dataclass(frozen=True)

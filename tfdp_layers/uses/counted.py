@@ -67,7 +67,11 @@ def not_one_each(what: str) -> str:
 
 @contextlib.contextmanager
 def within_their_layers(
-    model: Any, tape: tf.GradientTape, variables: Sequence[Any], stated_for: Callable[[Any], Any]
+    model: Any,
+    tape: tf.GradientTape,
+    variables: Sequence[Any],
+    stated_for: Callable[[Any], Any],
+    held_to: Callable[[Any, Any], Any] = lambda layer, arguments: arguments,
 ) -> Iterator[list[tf.Tensor]]:
     """Inside, layers that bound themselves compute with copies of these weights, which nothing else gets.
 
@@ -77,6 +81,7 @@ def within_their_layers(
 
     Args:
         stated_for: of a layer: what its bound rests on, or that of another; None where no bound does.
+        held_to: of such a layer and (args, kwargs) of a call: these, held to what the bound was stated for.
 
     Gives: the copies, watched by the tape, in the order of the variables.
     """
@@ -90,7 +95,7 @@ def within_their_layers(
         for layer, now, _ in held:
             call = functools.partial(_with_copies, layer, layer.call, mapping, border)
             call = call if isinstance(layer, CountedLayer) else layer.call
-            layer.__dict__["call"] = functools.partial(_as_stated, layer, call, stated_for, now)
+            layer.__dict__["call"] = functools.partial(_as_stated, layer, call, stated_for, now, held_to)
         yield copies
         if border is not None:
             border.check()
@@ -102,7 +107,9 @@ def within_their_layers(
                 layer.__dict__["call"] = call
 
 
-def _as_stated(layer: Any, call: Any, stated_for: Callable[[Any], Any], before: Any, *args: Any, **kwargs: Any) -> Any:
+def _as_stated(
+    layer: Any, call: Any, stated_for: Callable[[Any], Any], before: Any, held_to: Any, *args: Any, **kwargs: Any
+) -> Any:
     """Calls a layer. Raises ValueError where it is not what it was when the step began."""
     if stated_for(layer) != before:
         raise ValueError(
@@ -110,6 +117,7 @@ def _as_stated(layer: Any, call: Any, stated_for: Callable[[Any], Any], before: 
             " what it does is not that for which the bound was stated. Set clips and the like before fit; what"
             " changes from step to step goes into variables."
         )
+    args, kwargs = held_to(layer, (args, kwargs))
     return call(*args, **kwargs)
 
 

@@ -1,0 +1,378 @@
+"""Shapes, slopes and settings that bounds rest on are those of the step: others are refused there."""
+
+import functools
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from helpers.lipschitz_cases import released
+from helpers.private_models import product
+from helpers.variants import slow_but
+from tfdp_layers.activations import TemperedSigmoid, tempered_sigmoid
+from tfdp_layers.models import sums
+
+kl, tl = keras.layers, tfdp.layers
+GENTLE = {"kernel_initializer": "identity"}
+
+
+def loss(y: Any, p: Any) -> Any:
+    return 1e3 * product(y, p)
+
+
+def private(inputs: Any, outputs: Any, **options: Any) -> Any:
+    model = tfdp.PrivateModel(inputs, outputs)
+    model.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.1), 1.0), loss, **options)
+    return model
+
+
+def chain(shape: Any, *layers: Any, **options: Any) -> Any:
+    x = outputs = keras.Input(shape)
+    for layer in layers:
+        outputs = layer(outputs)
+    return private(x, outputs, **options)
+
+
+def share(model: Any, size: float = 1.0) -> float:
+    """What a record of ones adds, of the bound, at most."""
+    x = np.full((1, *model.input_shape[1:]), size, np.float32)
+    return max(released(model, x, np.ones((1, *model.output_shape[1:]), np.float32)).values())
+
+
+def fit(model: Any) -> None:
+    x, y = np.zeros((4, *model.input_shape[1:]), "float32"), np.zeros((4, *model.output_shape[1:]), "float32")
+    model.fit(x, y, sampling=tfdp.sampling.Poisson(2), epochs=1, verbose=0, accept_measured=True)
+
+
+# Shapes
+
+
+class InTraining(kl.Layer):
+    """Does something to records in training alone, or nothing at all."""
+
+    def __init__(self, function: Any, dynamic: bool = False):
+        super().__init__()
+        self.function, self.dynamic = function, dynamic
+
+    def call(self, x: Any, training: bool | None = None) -> Any:
+        outputs = self.function(x) if training and not isinstance(x, keras.KerasTensor) else x
+        if not self.dynamic or tf.executing_eagerly():
+            return outputs
+        sizes = tf.map_fn(tf.identity, tf.shape(outputs))  # which no trace knows
+        return tf.ensure_shape(tf.reshape(outputs, sizes), (x.shape[0], *[None] * (len(x.shape) - 2), x.shape[-1]))
+
+    def compute_output_shape(self, shape: Any) -> Any:
+        return shape
+
+
+def larger(x: Any) -> Any:
+    return tf.repeat(tf.repeat(x, 4, axis=1), 4, axis=2)
+
+
+def convolved(function: Any, dynamic: bool = False, **options: Any) -> Any:
+    conv = tl.LipschitzConv2D(2, 1, use_bias=True, input_clip=1.0, upstream_clip=0.5)
+    return chain((4, 4, 1), InTraining(function, dynamic), conv, kl.GlobalAveragePooling2D(), **options)
+
+
+def pooled(change: bool = True) -> Any:
+    pool = kl.MaxPooling2D(8)
+    conv = tl.LipschitzConv2D(2, 1, use_bias=True, input_clip=1.0, upstream_clip=0.5)
+    model = chain((8, 8, 1), pool, conv, kl.GlobalAveragePooling2D())
+    if change:
+        pool.strides = pool.pool_size = (1, 1)
+    return model
+
+
+def summed(function: Any) -> Any:
+    """`Add` repeats what lost its positions, and the sum's norm is not that of the parts."""
+    a = keras.Input((64, 2))
+    u = tl.LipschitzDense(2, input_clip=1.0, **GENTLE)(a)
+    v = tl.LipschitzDense(2, input_clip=1.0, **GENTLE)(InTraining(function)(a))
+    o = tl.LipschitzDense(2, upstream_clip=1.0, **GENTLE)(kl.Add()([u, v]))
+    return private(a, kl.GlobalAveragePooling1D()(o))
+
+
+def shared(function: Any) -> Any:
+    """A layer of two calls, of two sizes, each allowed to the other one alone."""
+    layer = tl.LipschitzConv2D(2, 1, use_bias=True, input_clip=1.0, upstream_clip=0.5)
+    a, b = keras.Input((8, 8, 1)), keras.Input((2, 2, 1))
+    both = [kl.GlobalAveragePooling2D()(layer(one)) for one in (a, InTraining(function)(b))]
+    return private([a, b], kl.Concatenate()(both))
+
+
+SHAPES = {
+    "larger in training": lambda: convolved(larger),
+    "larger in training, eager": lambda: convolved(larger, run_eagerly=True),
+    "pooling set later": pooled,
+    "fewer positions in a sum": lambda: summed(lambda x: tf.reduce_mean(x, 1, keepdims=True)),
+}
+
+
+@pytest.mark.parametrize("case", slow_but(["larger in training", "pooling set later"], SHAPES))
+def test_another_shape_in_the_step_is_refused_before_anything_is_spent(case: str) -> None:
+    model = SHAPES[case]()
+    with pytest.raises(ValueError, match=r"in the step, and .* in the model's graph"):
+        fit(model)
+    assert not model.ledger.releases
+
+
+@pytest.mark.slow
+def test_a_shape_of_another_call_is_refused() -> None:
+    model = shared(lambda x: tf.repeat(tf.repeat(x, 4, axis=1), 4, axis=2))
+    x, y = [np.zeros((1, n, n, 1), "float32") for n in (8, 2)], np.zeros((1, 4), "float32")
+    with pytest.raises(ValueError, match=r"\(8, 8, 1\) in the step, and \(2, 2, 1\)"):
+        model.bounded_gradient_sums(x, y)
+    shared(tf.identity).bounded_gradient_sums(x, y)
+
+
+@pytest.mark.slow
+def test_a_size_that_no_trace_knows_is_held_in_the_step() -> None:
+    assert share(convolved(tf.identity, dynamic=True)) <= 1.0
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match=r"not compatible|in the step, and"):
+        share(convolved(larger, dynamic=True))
+
+
+@pytest.mark.parametrize("case", slow_but(["larger in training"], SHAPES))
+def test_shapes_that_are_not_held_would_exceed_the_bound(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sums, "held_shapes", lambda model: lambda layer, arguments: arguments)
+    assert share(SHAPES[case](), 0.0 if "pool" in case or "larger" in case else 1.0) > 3.0
+
+
+OPEN = {
+    "sizes left open": lambda: chain(
+        (None, None, 1),
+        tl.LipschitzConv2D(2, 3, input_clip=1.0),
+        tl.GroupSort(),
+        tl.LipschitzConv2D(2, 3, upstream_clip=1.0),
+        kl.GlobalAveragePooling2D(),
+    ),
+    "dropout, a mask and augmentation": lambda: chain(
+        (8, 8, 1),
+        kl.RandomFlip(),
+        kl.Dropout(0.2),
+        tl.LipschitzConv2D(2, 3, input_clip=1.0),
+        kl.MaxPooling2D(2),
+        kl.Dropout(0.2),
+        kl.Flatten(),
+        tl.LipschitzDense(2, upstream_clip=1.0),
+    ),
+    "pooling": lambda: pooled(change=False),
+    "in training alone": lambda: convolved(lambda x: 2.0 * x),
+}
+
+
+@pytest.mark.parametrize("case", slow_but(["dropout, a mask and augmentation", "in training alone"], OPEN))
+def test_ordinary_models_train_as_ever(case: str, recwarn: pytest.WarningsRecorder) -> None:
+    model = OPEN[case]()
+    size = [8 if n is None else n for n in model.input_shape[1:]]
+    x, y = np.ones((4, *size), "float32"), np.zeros((4, 2), "float32")
+    model.fit(x, y, sampling=tfdp.sampling.Poisson(2), epochs=1, verbose=0)
+    found = [str(w.message) for w in recwarn if w.category is UserWarning]
+    assert not [message for message in found if "learn next to nothing" not in message]
+    assert tfdp.check_independence(model).proved
+
+
+# Slopes
+
+
+def stated(x: Any) -> Any:
+    return 20.0 * keras.ops.tanh(x)
+
+
+stated.derivative_bound = 1.0
+
+
+def gentle(x: Any) -> Any:
+    return keras.ops.tanh(x)
+
+
+gentle.derivative_bound = 1.0
+wrapped = functools.wraps(gentle)(lambda x: 20.0 * gentle(x))
+
+
+class Leaky(TemperedSigmoid):
+    def __call__(self, x: Any) -> Any:
+        return super().__call__(x) + 30.0 * x
+
+
+def between(activation: Any, way: str = "in the layer") -> Any:
+    first = {"activation": activation} if way == "in the layer" else {}
+    layers = [tl.LipschitzDense(4, input_clip=1.0, **first, **GENTLE), tl.LipschitzDense(2, upstream_clip=1.0)]
+    return chain((4,), layers[0], *([] if first else [kl.Activation(activation)]), layers[1])
+
+
+@pytest.mark.parametrize("way", ["in the layer", "a layer of its own"])
+@pytest.mark.parametrize("activation", [stated, wrapped, Leaky()], ids=["stated", "wrapped", "inherited"])
+def test_no_bound_rests_on_a_slope_that_somebody_states(activation: Any, way: str) -> None:
+    with pytest.raises(ValueError, match=r"by its activation .*whose slope is not known, or stated and enforced by"):
+        between(activation, way).sensitivities()
+
+
+@pytest.mark.slow
+def test_such_an_activation_trains_between_clips() -> None:
+    first = tl.LipschitzDense(4, activation=stated, input_clip=1.0, upstream_clip=1.0, **GENTLE)
+    model = chain((4,), first, tl.LipschitzDense(2, input_clip=1.0, upstream_clip=1.0))
+    fit(model)
+    assert share(model) <= 1.0
+
+
+@pytest.mark.parametrize("activation", slow_but(["relu"], ["relu", "gelu", "tempered"]))
+def test_known_slopes_count(activation: str) -> None:
+    model = between(tempered_sigmoid(1.0, 3.0, 0.5) if activation == "tempered" else activation)
+    assert 0.1 < share(model) <= 1.0
+
+
+def test_a_steep_stated_slope_in_fixed_feedback_is_a_clip() -> None:
+    """There it may be wrong: delta is clipped, whatever the activation does."""
+    model = chain((4,), tl.FeedbackStack([4], stated, 2, activation_clip=1.0))
+    assert share(model, 100.0) <= 1.0
+
+
+def test_the_numbers_of_a_tempered_sigmoid_stay() -> None:
+    activation = tempered_sigmoid()
+    with pytest.raises(AttributeError, match=r"does not change.*tempered_sigmoid\(scale=5.0\)"):
+        activation.scale = 5.0
+    activation.note = "mine"
+    assert between(activation).sensitivities()
+
+
+@pytest.mark.slow
+def test_numbers_that_are_set_past_that_are_seen_where_the_layer_is_used() -> None:
+    activation = tempered_sigmoid(1.0, 4.0, 0.5)
+
+    def steeper(x: Any) -> Any:
+        vars(activation)["scale"] = 100.0
+        return x
+
+    layers = (
+        tl.LipschitzDense(4, activation=activation, input_clip=1.0, **GENTLE),
+        tl.LipschitzDense(2, upstream_clip=1.0),
+    )
+    with pytest.raises(ValueError, match="was changed within the step"):
+        share(chain((4,), InTraining(steeper), *layers))
+
+
+def test_a_list_that_is_changed_in_the_step_is_seen() -> None:
+    conv = tl.LipschitzConv2D(2, 3, strides=3, padding="same", input_clip=1.0, upstream_clip=0.5)
+    conv.strides = [3, 3]
+
+    def overlap(x: Any) -> Any:
+        conv.strides = [1, 1]
+        return x
+
+    model = chain((9, 9, 1), InTraining(overlap), conv, kl.GlobalAveragePooling2D())
+    with pytest.raises(ValueError, match="was changed within the step"):
+        share(model)
+
+
+METHODS = {"flatten": kl.Flatten, "frozen": lambda: tl.LipschitzDense(4, trainable=False, **GENTLE)}
+
+
+@pytest.mark.parametrize("case", METHODS)
+def test_no_norm_is_followed_through_a_method_that_was_put_on_a_layer(case: str) -> None:
+    middle = METHODS[case]()
+    model = chain((4,), tl.LipschitzDense(4, input_clip=1.0), middle, tl.LipschitzDense(2, upstream_clip=1.0))
+    assert model.sensitivities()
+    if case == "frozen":
+        middle.bounded_kernel = lambda shape: 100.0 * middle.kernel
+    else:
+        middle.call = lambda x: 100.0 * x
+    with pytest.raises(ValueError, match=f"nothing bounds the norm of its input, since layer {middle.name!r}"):
+        model.sensitivities()
+
+
+# Settings that are changed once a layer is built
+
+
+def patches(**options: Any) -> Any:
+    return tl.ClippedConv2D(2, 3, input_clip=1.0, upstream_clip=1.0, bound="patch", use_bias=False, **options)
+
+
+@pytest.mark.parametrize("name", slow_but(["strides"], ["strides", "kernel_size"]))
+def test_patches_are_counted_of_what_the_call_uses(name: str) -> None:
+    conv = patches(strides=3)
+    model = chain((9, 9, 1), conv, kl.GlobalAveragePooling2D())
+    setattr(conv, name, (1, 1))
+    assert 0.99 < share(model) <= 1.0
+
+
+@pytest.mark.slow
+def test_a_kernel_that_is_said_to_be_small_meets_an_entry_as_often_as_it_does() -> None:
+    conv = tl.LipschitzConv2D(2, 3, padding="same", input_clip=1.0, upstream_clip=1.0)
+    model = chain((9, 9, 1), conv, kl.GlobalAveragePooling2D())
+    before = model.sensitivities()[0].bound
+    conv.kernel_size = (1, 1)
+    assert model.sensitivities()[0].bound == before
+
+
+@pytest.mark.parametrize("name", ["units", "activation"])
+def test_a_lipschitz_layer_that_computes_another_shape_than_it_says_is_refused(name: str) -> None:
+    layer = tl.LipschitzDense(8, activation="sigmoid", input_clip=1.0, **GENTLE)
+    model = chain((8,), layer, tl.LipschitzDense(2, upstream_clip=1.0))
+    if name == "activation":  # of the same shape: counted anew
+        layer.activation = keras.activations.tanh
+        assert share(model) <= 1.0
+        return
+    layer.units = 1
+    with pytest.raises(ValueError, match=r"gives records of shape \(8,\), and its settings say \(1,\)"):
+        share(model)
+
+
+GEOMETRY = {"groups": 2, "data_format": "channels_first"}
+
+
+@pytest.mark.parametrize("name", GEOMETRY)
+def test_a_geometry_that_is_not_certified_is_refused_when_it_is_set_later(name: str) -> None:
+    conv = tl.LipschitzConv2D(2, 3, input_clip=1.0, upstream_clip=1.0)
+    model = chain((9, 9, 1), conv, kl.GlobalAveragePooling2D())
+    setattr(conv, name, GEOMETRY[name])
+    with pytest.raises(ValueError, match="certifies kernels without groups"):
+        model.sensitivities()
+
+
+@pytest.mark.parametrize(("name", "value"), [("equation", "abc,cd->ad"), ("bias_axes", None)])
+def test_an_equation_that_was_not_checked_is_refused(name: str, value: Any) -> None:
+    layer = tl.ClippedEinsumDense(
+        "abc,cd->abd", output_shape=(None, 2), bias_axes="d", input_clip=1.0, upstream_clip=1.0
+    )
+    model = chain((16, 3), layer, kl.GlobalAveragePooling1D())
+    assert share(model) <= 1.0
+    setattr(layer, name, value)
+    with pytest.raises(ValueError, match="was built for"):
+        layer(np.zeros((1, 16, 3), "float32"))
+
+
+def test_an_equation_of_any_rank_is_held_to_that_which_it_was_checked_for() -> None:
+    layer = tl.ClippedEinsumDense("...c,cd->...d", output_shape=(2,), input_clip=1.0, upstream_clip=1.0)
+    layer(np.zeros((1, 4, 3), "float32"))
+    layer(np.zeros((2, 9, 3), "float32"))
+    layer.input_spec = None  # Keras' own check
+    with pytest.raises(ValueError, match="was built for"):
+        layer(np.zeros((1, 4, 5, 3), "float32"))
+
+
+def test_axes_of_a_normalization_are_checked_in_each_use() -> None:
+    layer = tl.ClippedLayerNormalization()
+    layer(np.ones((4, 4), "float32"))
+    layer.axis = 0
+    with pytest.raises(ValueError, match="axis 0, the batch"):
+        layer(np.ones((4, 4), "float32"))
+
+
+FEEDBACK = {
+    "stack": lambda: tl.FeedbackStack([4], "tanh", 2, activation_clip=0.1),
+    "dense": lambda: tl.FeedbackDense(4, "tanh", 2, activation_clip=0.1),
+}
+
+
+@pytest.mark.parametrize("case", FEEDBACK)
+def test_a_bias_that_was_made_counts(case: str) -> None:
+    layer = FEEDBACK[case]()
+    layer.build((None, 3))
+    found = layer.sensitivities if case == "stack" else layer.sensitivity
+    before = found()
+    layer.use_bias = False
+    assert found() == before
