@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfdp_layers as tfdp
 from tfdp_layers.federated import KerasTraining, flat_weights
 from tfdp_layers.federated.data_state import DataState
 
@@ -142,7 +143,7 @@ UNKNOWN = {
     "generator": (one for one in [(X, Y)]),
     "Python code": ROWS.map(double),
     "FlatMap": tf.data.Dataset.from_generator(lambda: iter([1]), output_signature=tf.TensorSpec((), tf.int32)),
-    "PyFunc": tf.data.Dataset.range(2).interleave(lambda part: ROWS.map(double).shard(2, part)),
+    "PyFunc|Python code": tf.data.Dataset.range(2).interleave(lambda part: ROWS.map(double).shard(2, part)),
     "Queue|queue": ROWS.map(lambda x, y: (x + QUEUE.dequeue(), y)),
 }
 
@@ -171,9 +172,58 @@ def test_a_file_that_pipelines_of_two_parties_cache_in_is_refused_and_two_files_
 
     first = upload(model_of(), cached("one"))
     upload(model_of(), cached("two"))
-    with pytest.raises(ValueError, match=r"reads the file '.*one', as the data of another party do"):
+    with pytest.raises(ValueError, match=r"reads or writes the file '.*one', by .cache.*as that of another party does"):
         upload(model_of(), cached("one"))
     assert first.ledger is None
+
+
+def pipelines(split, **shuffled):
+    """Of two parties, that go through one shuffled data set, or each through its own."""
+    whole = [ROWS.shuffle(8, seed=1, **shuffled) for _ in range(2)]
+    one, other = (whole[0], whole[0]) if split else whole
+    return one.shard(2, 0).batch(2), one.take(0).concatenate(other.shard(2, 1)).batch(2) if split else other.batch(2)
+
+
+@pytest.mark.parametrize("private", [False, True])
+def test_a_shuffle_that_goes_on_from_epoch_to_epoch_is_of_one_party(private):
+    """How many epochs one of them made, by which its records decide, was in the other one's upload."""
+
+    def training(data):
+        if not private:
+            return upload(model_of(), data)
+        model = tfdp.make_private(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)]))
+        model.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0), "mse")
+        data = tfdp.declare_sampling(data.repeat(), tfdp.sampling.Poisson(2), examples=8)
+        return KerasTraining(model, data, None, batch_size=None, steps_per_epoch=1)
+
+    for split, shuffled in ((True, {"reshuffle_each_iteration": False}), (False, {})):
+        held = [training(data) for data in pipelines(split, **shuffled)]
+        assert len(held) == 2
+    one, other = pipelines(True)
+    first = training(one)
+    with pytest.raises(ValueError, match=r"has a step of its data \(_ShuffleDataset\).*draws by a known seed"):
+        training(other)
+    assert first.ledger is None or private
+
+
+@pytest.mark.parametrize("first", ["ordinary", "private"])
+def test_a_private_models_data_read_no_model_that_another_party_trains(first):
+    """They told one record of it 20 times of 20, at 0.9999 stated."""
+    theirs = model_of()
+
+    def private(through):
+        mine = tfdp.make_private(keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)]))
+        mine.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0), "mse")
+        data = ROWS.repeat().batch(8).map(lambda x, y: (through(x), y))
+        data = tfdp.declare_sampling(data, tfdp.sampling.Poisson(8), examples=8)
+        return KerasTraining(mine, data, None, batch_size=None, steps_per_epoch=1)
+
+    makes = [lambda: KerasTraining(theirs, X, Y), lambda: private(theirs)]
+    held = makes[first == "private"]()
+    with pytest.raises(ValueError, match=r"shares '?.* and one of the two trainings is private"):
+        makes[first == "ordinary"]()
+    del held
+    assert private(keras.models.clone_model(theirs))(np.zeros(2, np.float32)).shape == (2,)
 
 
 def test_what_a_party_gave_is_kept_no_longer_than_the_party():

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfdp_layers.federated import KerasTraining
-from tfdp_layers.federated.own_code import own_code
+from tfdp_layers.federated.own_code import own_code, own_loop
 
 X, Y = np.ones((8, 4), "float32"), np.ones((8, 1), "float32")
 layers, optimizers = keras.layers, keras.optimizers
@@ -121,3 +121,74 @@ def test_an_activation_that_keeps_numbers_is_of_one_party():
         with pytest.raises(ValueError, match=r"runs eagerly, so that the Python code of '(Keeps|method)'"):
             KerasTraining(model, -X, Y)
     KerasTraining(model_of(layers.Dense(4, activation=Keeps()), run_eagerly=True), -X, Y)
+
+
+class OwnFit(keras.Sequential):
+    """Standardizes by what it saw before, in Python."""
+
+    mean = 0.0
+
+    def fit(self, x, *rest, **how):
+        self.mean = 0.5 * self.mean + 0.5 * x.mean(0)
+        return super().fit(x - self.mean, *rest, **how)
+
+
+class OwnFunction(keras.Sequential):
+    def make_train_function(self, force=False):
+        super().make_train_function(force)
+
+
+class OwnStep(keras.Sequential):
+    """As Keras' guides have it."""
+
+    def __init__(self, *parts):
+        super().__init__(*parts)
+        self.seen = keras.metrics.Mean(name="seen")
+
+    @property
+    def metrics(self):
+        return [self.seen]
+
+    def train_step(self, data):
+        found = super().train_step(data)
+        self.seen.update_state(found.get("loss", 0.0))
+        return {"seen": self.seen.result()}
+
+    def compute_loss(self, *parts, **named):
+        return super().compute_loss(*parts, **named)
+
+
+def made(kind):
+    model = kind([keras.Input((4,)), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+@pytest.mark.parametrize("named", ["fit", "make_train_function", "evaluate", "train_function"])
+def test_a_fit_of_ones_own_is_of_one_party(named):
+    """What it keeps in Python of one party's records was in the next one's upload."""
+    model = made({"fit": OwnFit, "make_train_function": OwnFunction}.get(named, keras.Sequential))
+    if named == "evaluate":
+        model.evaluate = lambda *rest, **how: {}
+    if named == "train_function":
+        model.train_function = tf.function(lambda iterator: {})
+    assert own_loop(model) == named
+    KerasTraining(model, X, Y)
+    with pytest.raises(ValueError, match=f"has a '{named}' of its own, whose Python code runs in each turn"):
+        KerasTraining(model, -X, Y)
+
+
+def test_a_train_step_of_ones_own_is_traced_and_shared():
+    model = made(OwnStep)
+    for scale in (1.0, -1.0):
+        training = KerasTraining(model, scale * X, Y)
+        assert training(np.zeros(5, np.float32)).shape == (5,)
+        assert own_loop(model) is None, "nor is it once Keras made its functions"
+
+
+def test_a_fit_that_is_set_later_is_refused():
+    model = made(keras.Sequential)
+    training = KerasTraining(model, X, Y)
+    model.fit = lambda *rest, **how: None
+    with pytest.raises(ValueError, match="it trains by other functions"):
+        training(np.zeros(5, np.float32))

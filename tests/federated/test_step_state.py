@@ -93,7 +93,7 @@ def test_nothing_of_another_partys_records_is_in_an_upload(kind, way):
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", MODELS)
 def test_without_what_the_traced_step_shows_they_are_there(kind, monkeypatch):
-    monkeypatch.setattr(keras_training, "state_of_step", lambda *_: step_state.StepState(None, None, None, None))
+    monkeypatch.setattr(keras_training, "state_of_step", lambda *_: (step_state.StepState(), None))
     monkeypatch.setattr(keras_training, "note_training", lambda *_: None)
     one, other = (turns(kind, "fit", scale) for scale in (1.0, -50.0))
     assert np.abs(np.array(one) - other).max() > 1e-4
@@ -149,9 +149,8 @@ def test_ordinary_models_are_shared_and_their_metrics_work(kind, way):
 
 
 def test_a_model_is_traced_once_for_all_of_its_parties(monkeypatch):
-    traced = []
-    before = step_state._traced
-    monkeypatch.setattr(step_state, "_traced", lambda *args: traced.append(args) or before(*args))
+    traced, before = [], step_state.StepState._look
+    monkeypatch.setattr(step_state.StepState, "_look", lambda self, graph: traced.append(graph) or before(self, graph))
     model = model_of(lambda: [keras.Input((4,))])
     for scale in range(3):
         KerasTraining(model, ROWS * scale, Y)
@@ -171,3 +170,65 @@ def test_what_a_party_takes_along_is_read_without_a_warning(recwarn):
     with KerasTraining(model, ROWS, Y, batch_size=4)._own.turn():
         pass
     assert not [one for one in recwarn if "__array__" in str(one.message)]
+
+
+class Noise(keras.layers.Layer):
+    def __init__(self, draw):
+        super().__init__()
+        self.draw = draw
+
+    def call(self, x, training=None):
+        return x + self.draw(tf.shape(x)) if training else x
+
+
+@pytest.mark.parametrize("draw", [tf.random.normal, lambda shape: tf.random.shuffle(tf.ones(shape))], ids=["n", "s"])
+def test_random_numbers_of_a_state_that_no_variable_holds_are_of_one_party(draw):
+    """How many epochs one party made was in the other one's upload."""
+    model = model_of(lambda: [keras.Input((4,)), Noise(draw)])
+    for _ in range(2):
+        KerasTraining(model, ROWS, Y)
+    with pytest.raises(ValueError, match=r"draws random numbers of a state that no variable holds.*keras.random"):
+        KerasTraining(model, -ROWS, Y)
+    ordinary = model_of(lambda: [keras.Input((4,)), Noise(keras.random.normal), keras.layers.GaussianNoise(0.1)])
+    for scale in (1.0, -1.0):
+        KerasTraining(ordinary, scale * ROWS, Y)
+
+
+def test_the_order_of_compiled_epochs_does_not_depend_on_how_many_records_others_have():
+    def upload(rows):
+        model = model_of(lambda: [keras.Input((4,))])
+        epochs = CompiledEpochs(model, 3, epochs=2)
+        theirs, mine = epochs.on(ROWS[:rows], Y[:rows]), epochs.on(-ROWS, Y)
+        theirs(flat_weights(model))
+        first = mine(flat_weights(model) * 0.0)
+        return first, mine(flat_weights(model) * 0.0)
+
+    (one, more), (other, _) = upload(3), upload(8)
+    np.testing.assert_array_equal(one, other)
+    assert (one != more).any(), "each turn has orders of its own"
+
+
+def test_what_a_training_looked_at_stays():
+    model = model_of(lambda: [keras.Input((4,))])
+    held = [keras.callbacks.EarlyStopping("loss")]
+    training, epochs = KerasTraining(model, ROWS, Y, callbacks=held), CompiledEpochs(model, 4)
+    held.append(keras.callbacks.BackupAndRestore("backup"))
+    assert len(training.options["callbacks"]) == 1
+    for thing, name in [*((training, one) for one in ("model", "x", "y", "options")), (epochs, "model")]:
+        with pytest.raises(AttributeError, match=r"no setter|can't set"):
+            setattr(thing, name, None)
+    with pytest.raises(TypeError):
+        training.options["batch_size"] = 8
+    assert training(flat_weights(model)).shape == (5,)
+
+
+def test_a_model_on_several_devices_is_refused_by_name(monkeypatch):
+    model = model_of(lambda: [keras.Input((4,))])
+
+    class MirroredStrategy:
+        num_replicas_in_sync = 2
+
+    monkeypatch.setattr(type(model), "distribute_strategy", MirroredStrategy())
+    for make in (lambda: KerasTraining(model, ROWS, Y), lambda: CompiledEpochs(model, 4)):
+        with pytest.raises(ValueError, match=r"under MirroredStrategy, .*outside of strategy.scope"):
+            make()

@@ -13,7 +13,8 @@ class DataState:
     """What the data of a party keep from one turn to the next, as far as others may read it.
 
     A pipeline that shuffles, caches in memory or draws random numbers keeps nothing of anybody else's: each party has
-    its own. What `.cache` leaves in a file is read by all that name it.
+    its own. What `.cache` leaves in a file is read by all that name it; a shuffle whose order goes on from epoch to
+    epoch, by a known seed, by all that go through it.
 
     Args:
         given: records, labels, sample weights and validation data, as `fit` takes them.
@@ -23,22 +24,23 @@ class DataState:
         read: the handles of these, and of all other resources that they read or write, tables say, by their keys.
         written: the keys of those that may be written with what elements hold.
         reasons: why others may not read what is at a key, whatever is known of the rest.
+        cached: the files that pipelines cache in.
         elsewhere: why it is not known that nothing else is kept; None where it is.
     """
 
     def __init__(self, given: Iterable[Any]) -> None:
         import keras
-        import tensorflow as tf
 
         self.variables: list[Kept] = []
         self.read: dict[Any, Any] = {}
         self.written: set[int] = set()
         self.reasons: dict[Any, str] = {}
+        self.cached: set[str] = set()
         self.elsewhere: str | None = None
         for one in keras.tree.flatten(given):
-            if isinstance(one, tf.data.Dataset):
-                self._look(one)
-            elif not _is_array(one):
+            if (pipeline := _pipeline_of(one)) is not None:
+                self._look(pipeline)
+            if pipeline is not one and not _is_array(one):
                 name = type(one).__name__
                 self.elsewhere = self.elsewhere or f"the Python code of its data, a {name!r}, runs in each turn"
 
@@ -47,10 +49,13 @@ class DataState:
 
         for step in steps(dataset):
             if kind(step) == "Cache" and (name := number(step, "_filename")):
-                path = os.path.abspath(os.fsdecode(name))
-                self.read[path] = path
-                self.reasons[path] = (
-                    "its pipeline keeps records in that file, .cache(filename): give each party's another"
+                self.cached.add(os.fsdecode(name))
+            if _draws_on(step):
+                key = ("step", id(step))
+                self.read[key] = step
+                self.reasons[key] = (
+                    f"{kind(step)} of its pipeline draws by a known seed, and goes on with each epoch of whoever"
+                    " reads it: how many epochs the other one made would show"
                 )
             reason = next(_kept_unseen(step), None)
             for graph in graphs_of(step):
@@ -76,8 +81,35 @@ class DataState:
                     self.written.add(key)
 
 
+def _pipeline_of(part: Any) -> Any:
+    """The pipeline that a part of the data is, was declared as, or was read from; None of others."""
+    import tensorflow as tf
+
+    from tfdp_layers.batches.arrays import PrivateBatches
+    from tfdp_layers.batches.declared import DeclaredBatches
+
+    pipeline = part._dataset if isinstance(part, DeclaredBatches) else part
+    if isinstance(part, PrivateBatches):
+        pipeline = part._store.pipeline and part._store.pipeline()
+    return pipeline if isinstance(pipeline, tf.data.Dataset) else None
+
+
+def _draws_on(step: Any) -> bool:
+    """Whether a step draws random numbers by a known seed, and others in each epoch of all that read it."""
+    from tfdp_layers.batches.steps import number
+
+    again = any(number(step, name) for name in ("_reshuffle_each_iteration", "_rerandomize"))
+    return bool(again) and any(number(step, name) for name in ("_seed", "_seed2"))
+
+
 def _is_array(leaf: Any) -> bool:
     """Whether a part of the data is given as numbers, texts or arrays, and not by code that gives them."""
+    from tfdp_layers.batches.arrays import PrivateBatches
+    from tfdp_layers.batches.declared import DeclaredBatches
+    from tfdp_layers.batches.stores import ArrayStore
+
+    if isinstance(leaf, PrivateBatches | DeclaredBatches):
+        return isinstance(leaf, DeclaredBatches) or isinstance(leaf._store, ArrayStore)
     return leaf is None or isinstance(leaf, bool | int | float | str | bytes) or hasattr(leaf, "shape")
 
 

@@ -1,15 +1,21 @@
 """Local training of a party with any Keras model, between flat vectors of weights."""
 
 import contextlib
+import functools
+import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tfdp_layers.federated.calls import Call, calls_of_fit
 from tfdp_layers.federated.data_state import DataState
-from tfdp_layers.federated.shared_parts import note_private, note_training
-from tfdp_layers.federated.step_state import Kept, compiled_as, key_of, state_of_step
+from tfdp_layers.federated.files import Files, paths_of
+from tfdp_layers.federated.given import Given
+from tfdp_layers.federated.shared_parts import note_training
+from tfdp_layers.federated.step_state import Kept, StepState, compiled_as, key_of, state_of_step
+from tfdp_layers.federated.together import Identity
 from tfdp_layers.federated.turns import one_turn, turns_over
 
 if TYPE_CHECKING:
@@ -55,53 +61,88 @@ class LocalState:
     that the traced step and pipelines of its data read or write, in other models, too. Parties take their turns one
     after the other, in whichever threads (`turns.one_turn`).
 
-    Args:
-        model: built and compiled; parties of one process may share it.
-        x, y, batch_size: what a turn of the party trains on.
-        beside: what else it reads: sample weights, validation data.
-        validates: whether it also evaluates the model.
+    A `PrivateModel` is one party's alone: only what pipelines of its data read and write is taken along.
 
-    Raises: as `note_training`.
+    Args:
+        model: built and compiled; parties of one process may share an ordinary one.
+        parts: all that the party gives, part by part.
+        calls: with what a turn calls the model's steps.
+        held: by callbacks, what may name a file: see `Files`.
+
+    Raises: as `note_training` and `Files`; ValueError for a model on several devices.
     """
 
     def __init__(
         self,
         model: "keras.Model",
-        x: Any,
-        y: Any,
-        batch_size: int | None,
-        beside: Sequence[Any] = (),
-        validates: bool = False,
+        parts: Sequence[Any],
+        calls: Callable[[], Iterable[Call]],
+        held: Mapping[str, bool] | None = None,
     ) -> None:
-        optimizer, given = model.optimizer, _parts_given(x, y, *beside)
-        if not optimizer.built:
+        _refuse_replicas(model)
+        optimizer, given, private = model.optimizer, Given(parts), hasattr(model, "ledger")
+        if not private and not optimizer.built:
             optimizer.build(model.trainable_variables)
-        self._model, self._compiled = model, compiled_as(model)
-        with turns_over(_keys([*model.variables, *optimizer.variables])):
-            state = state_of_step(model, x, y, batch_size, validates)
-            data = DataState(given)
-            note_training(model, given, state, data)
+        self._model, self._compiled = model, None if private else compiled_as(model)
+        self._state: StepState | None
+        with turns_over(_keys(_listed(model))):
+            self._state, unknown = (None, None) if private else state_of_step(model, calls)
+            data = DataState(parts)
+            self.files = Files(model.name, given, data.cached, held or {})
+            note_training(model, given, self._state, data, unknown)
+        own = _keys(_listed(model)) if private else set()
         # Of all, since which of them are trained may change.
-        self._variables = [*model.variables, *optimizer.variables, *state.variables, *data.variables]
-        with turns_over(_keys(self._variables)):
-            self._values = [_first_value(one) for one in self._variables]
+        self._variables = [] if private else _listed(model)
+        self._variables += [one for one in data.variables if one.key not in own]
+        self._values: list[np.ndarray] = []
+        self._complete()
+
+    def _complete(self) -> None:
+        """With what steps were seen to keep since: a function that met calls of several parties is traced anew."""
+        known = _keys(self._variables) if self._state is not None else set()
+        self._variables += [one for one in self._state.variables if one.key not in known] if self._state else []
+        more = self._variables[len(self._values) :]
+        if more:
+            with turns_over(_keys(more)):
+                self._values += [_first_value(one) for one in more]
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
         """Around a turn of the party: what it left is there, and is taken along at the end."""
-        with one_turn(_keys(self._variables)):
-            if any(one is not other for one, other in zip(compiled_as(self._model), self._compiled, strict=True)):
-                raise ValueError(
-                    f"Model {self._model.name!r} was compiled again, or its functions now run eagerly, or no longer:"
-                    " what its steps keep by that would go from one party to the next. Set it up first, then make the"
-                    " training of each party."
-                )
+        self._complete()
+        with one_turn(_keys([*self._model.variables, *self._variables])):
+            self._refuse_changed()
+            self.files.used()
             for variable, value in zip(self._variables, self._values, strict=True):
                 variable.assign(value)
             try:
                 yield
             finally:
                 self._values = [one.numpy() for one in self._variables]
+
+    def _refuse_changed(self) -> None:
+        now = () if self._compiled is None else compiled_as(self._model)
+        if any(one is not other for one, other in zip(now, self._compiled or (), strict=True)):
+            raise ValueError(
+                f"Model {self._model.name!r} was compiled again, or its functions now run eagerly, or no longer, or it"
+                " trains by other functions: what its steps keep by that would go from one party to the next. Set it"
+                " up first, then make the training of each party."
+            )
+
+
+def _listed(model: "keras.Model") -> list[Any]:
+    return [*model.variables, *model.optimizer.variables]
+
+
+def _refuse_replicas(model: "keras.Model") -> None:
+    """Raises ValueError for a model that trains on several devices."""
+    spread = any(len(getattr(getattr(one, "value", None), "values", ())) > 1 for one in model.variables)
+    if spread or model.distribute_strategy.num_replicas_in_sync > 1:
+        raise ValueError(
+            f"Model {model.name!r} was made or is used under {type(model.distribute_strategy).__name__}, with copies of"
+            " its variables on several devices, and a party's turn sets and reads one. Make it, and its party, outside"
+            " of strategy.scope()."
+        )
 
 
 def _parts_given(*given: Any) -> list[Any]:
@@ -136,8 +177,8 @@ class KerasTraining:
         x, y: the party's records and labels.
         options: further arguments of `model.fit`: batch_size, epochs, callbacks, ...
 
-    Raises: ValueError for a private optimizer whose noise multiplier is "calibrate", and as `note_private` and
-        `note_training`: for parts of a model that another party trains.
+    Raises: ValueError for a private optimizer whose noise multiplier is "calibrate", and as `LocalState`: for parts of
+        a model that another party trains, for files that it reads or writes, and for a model on several devices.
     """
 
     def __init__(self, model: "keras.Model", x: np.ndarray, y: np.ndarray, **options: Any) -> None:
@@ -149,30 +190,58 @@ class KerasTraining:
                 " tfdp.accounting.calibrate_noise_multiplier(epsilon, delta, sampling, examples, steps=turns * epochs *"
                 " steps_per_epoch)."
             )
-        self.model, self.x, self.y = model, x, y
-        self.options = {"batch_size": 32, "verbose": 0, **options}
-        self._own: LocalState | None = None
+        self._model, self._x, self._y = model, x, y
+        self._options = {"batch_size": 32, "verbose": 0, **options}
+        if isinstance(options.get("callbacks"), list):
+            self._options["callbacks"] = tuple(options["callbacks"])
         beside = [options.get(name) for name in ("sample_weight", "validation_data")]
-        if hasattr(model, "ledger"):
-            note_private(model, _parts_given(x, y, *beside))
-        else:
-            validates = bool({"validation_data", "validation_split"} & self.options.keys())
-            self._own = LocalState(model, x, y, self.options["batch_size"], beside, validates)
+        held = paths_of(options.get("callbacks"))
+        self._own = LocalState(model, _parts_given(x, y, *beside), lambda: calls_of_fit(x, y, self._options), held)
+
+    @property
+    def model(self) -> "keras.Model":
+        """What it trains. It stays, as all that was looked at: for other models or data make another training."""
+        return self._model
+
+    @property
+    def x(self) -> Any:
+        """The party's records."""
+        return self._x
+
+    @property
+    def y(self) -> Any:
+        """Their labels."""
+        return self._y
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """Further arguments of `fit`, to read."""
+        return types.MappingProxyType(self._options)
 
     @property
     def ledger(self) -> "Ledger | None":
         """What a turn charges: the ledger of a `PrivateModel`; None of an ordinary model."""
         return getattr(self.model, "ledger", None)
 
+    def belong_to(self, party: Identity) -> None:
+        """Says whose training it is. Raises: as `Files`."""
+        self._own.files.belong_to(party)
+
     def __call__(self, weights: np.ndarray) -> np.ndarray:
         """Trains from `weights`, float32 (size,); returns the new ones. Variables that are not trained stay local.
 
         Waits for turns of other threads on any of the model's variables. Raises: as `turns.one_turn`.
         """
-        with one_turn(_keys(self.model.variables)) if self._own is None else self._own.turn():
+        with self._own.turn():
             set_flat_weights(self.model, weights)
-            self.model.fit(self.x, self.y, **self.options)
+            options = {**self._options}
+            if isinstance(options.get("callbacks"), tuple):
+                options["callbacks"] = list(options["callbacks"])
+            self.model.fit(self.x, self.y, **options)
             return flat_weights(self.model)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return functools.partial(KerasTraining, **self._options), (self.model, self.x, self.y)
 
 
 def accuracy(model: "keras.Model", weights: np.ndarray, x: np.ndarray, y: np.ndarray, batch_size: int = 1000) -> float:
@@ -212,27 +281,51 @@ class CompiledEpochs:
                 f"Model {model.name!r} is private: its steps count only inside of fit. Use"
                 " KerasTraining(model, x, y, batch_size=..., epochs=...)."
             )
-        self.model, self.epochs, self._batch_size = model, epochs, batch_size
+        _refuse_replicas(model)
+        self._model, self._epochs = model, epochs
+        # What anybody's training draws is not in it: of NumPy's state at this moment, which is left as it is.
+        state = np.random.RandomState()
+        state.set_state(np.random.get_state())
+        self._seeds = np.random.SeedSequence(state.randint(2**32, size=4, dtype=np.uint32).tolist())
 
         @tf.function(reduce_retracing=True)
-        def epoch(x: tf.Tensor, y: tf.Tensor) -> None:
-            order = tf.random.shuffle(tf.range(tf.shape(x)[0]))
+        def epoch(x: tf.Tensor, y: tf.Tensor, seed: tf.Tensor) -> None:
+            order = tf.random.experimental.stateless_shuffle(tf.range(tf.shape(x)[0]), seed)
             for start in tf.range(0, tf.shape(x)[0], batch_size):
                 rows = order[start : start + batch_size]
                 model.train_step((tf.gather(x, rows), tf.gather(y, rows)))
 
         self._epoch, self._constant = epoch, tf.constant
 
+    @property
+    def model(self) -> "keras.Model":
+        """What the parties train. It stays: for another one make others."""
+        return self._model
+
+    @property
+    def epochs(self) -> int:
+        """In a turn."""
+        return self._epochs
+
     def on(self, x: np.ndarray, y: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        """Returns the `Train` of a party with these records."""
+        """Returns the `Train` of a party with these records, which it shuffles by seeds of its own."""
         records, labels = self._constant(x), self._constant(y)
-        own = LocalState(self.model, x, y, self._batch_size)
+        own = LocalState(self.model, _parts_given(x, y), lambda: [_call_on(records, labels)])
+        seeds = np.random.default_rng(self._seeds.spawn(1)[0])
 
         def train(weights: np.ndarray) -> np.ndarray:
             with own.turn():
                 set_flat_weights(self.model, weights)
                 for _ in range(self.epochs):
-                    self._epoch(records, labels)
+                    seed = self._constant(seeds.integers(2**31, size=2), "int32")
+                    self._epoch(records, labels, seed)
                 return flat_weights(self.model)
 
         return train
+
+
+def _call_on(*given: Any) -> Call:
+    """The call of a step on some rows of these tensors."""
+    import tensorflow as tf
+
+    return Call("train_step", tuple(tf.TensorSpec((None, *one.shape[1:]), one.dtype) for one in given))

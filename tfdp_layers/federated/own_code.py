@@ -10,9 +10,45 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["own_code"]
+__all__ = ["own_code", "own_loop"]
 
 _LIBRARIES = frozenset({"builtins", "functools", "keras", "numpy", "tensorflow", "tfdp_layers"})
+_FAMILY = _LIBRARIES | {"keras_cv", "keras_hub", "keras_nlp"}
+"""Whose models bring a `fit` that keeps nothing of what it is given."""
+_TRACED = frozenset(
+    {
+        *("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics", "compute_loss_and_updates"),
+        *("compile", "get_compile_config", "compile_from_config", "metrics", "metrics_names", "loss"),
+        *("predict", "predict_on_batch", "predict_function", "make_predict_function"),
+    }
+)
+"""What a step is traced of, and what no turn runs: none of it runs in Python while a party trains."""
+
+
+def own_loop(model: "keras.Model") -> str | None:
+    """What of the model's `fit` is code of one's own that runs in Python: the name of a method or a function.
+
+    `train_step`, and what that calls, is none of it, since its graph shows what it keeps.
+    """
+    import keras
+
+    trainers = [kind for kind in keras.Model.__mro__ if "trainer" in kind.__module__]
+    loop = {name for kind in trainers for name in vars(kind) if not name.startswith("__")} - _TRACED
+    for kind in type(model).__mro__:
+        if not _is_of(kind, _FAMILY) and (found := sorted(vars(kind).keys() & loop)):
+            return found[0]
+    held = {name: one for name, one in vars(model).items() if name in loop | {"train_function", "test_function"}}
+    return next((name for name, one in held.items() if callable(one) and not _is_of(_behind(one), _FAMILY)), None)
+
+
+def _behind(function: Any) -> Any:
+    """What a function of TensorFlow, or a partial one, runs."""
+    return getattr(function, "python_function", None) or getattr(function, "func", function)
+
+
+def _is_of(part: Any, libraries: frozenset[str]) -> bool:
+    named = getattr(part, "__module__", None) or type(part).__module__
+    return str(named).partition(".")[0] in libraries
 
 
 def own_code(model: "keras.Model") -> Iterator[Any]:
@@ -64,5 +100,4 @@ def _is_own(part: Any) -> bool:
         return False
     if isinstance(part, keras.layers.Lambda):
         return True
-    named = getattr(part, "__module__", None) or type(part).__module__
-    return str(named).partition(".")[0] not in _LIBRARIES
+    return not _is_of(part, _LIBRARIES)

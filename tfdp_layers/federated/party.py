@@ -13,6 +13,7 @@ from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.caller import warn
 from tfdp_layers.federated.keras_training import KerasTraining
 from tfdp_layers.federated.selection import LargestValues, RandomAboveThreshold, SparseVector, Update
+from tfdp_layers.federated.together import identity_of, note_turn
 from tfdp_layers.instances import refuse_own_code
 from tfdp_layers.sampling import entropy_generator
 
@@ -49,7 +50,7 @@ class Party:
     no guarantee, unless `train` itself is private (a `PrivateModel`'s own ledger then says at what cost).
 
     Args:
-        name: for messages.
+        name: for messages. Parties of one name, and of one file of a ledger, are one party that was made anew.
         train: see `Train`. If it raises, the round's tests were not started and cost nothing.
         selection: what to upload.
         weights: float32, (size,): the local weights at the start; public.
@@ -57,7 +58,8 @@ class Party:
         ledger: where tests are counted; give one with a file, or a restarted party forgets what it spent.
         seed: for tests only; it voids the privacy statement. The default is keyed by the operating system.
     Raises:
-        ValueError: a private selection without a budget, or of a subclass; or a ledger of records instead of parties.
+        ValueError: a private selection without a budget, or of a subclass; a ledger of records instead of parties; or
+            a `KerasTraining` that reads or writes a file of another party.
     """
 
     def __init__(
@@ -77,6 +79,9 @@ class Party:
         self._ledger = Ledger() if ledger is None else ledger
         check_ledger(self.ledger)
         self._train = train
+        self._identity = identity_of(name, self.ledger)
+        if isinstance(train, KerasTraining):
+            train.belong_to(self._identity)
         self._seeded = None if seed is None else entropy_generator(seed)
         self._release: NumericSparse | None = None
         self._token = ""
@@ -148,6 +153,7 @@ class Party:
             self._halt()
             return None
         before = self._downloaded(download)
+        note_turn(self._identity, self.charged)
         after = np.asarray(self._train(before))
         if after.shape != before.shape:
             raise ValueError(

@@ -1,18 +1,19 @@
 """Which party trains a model, or a part of it in another model: layers, optimizers, losses and metrics, variables."""
 
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tfdp_layers.federated.data_state import DataState
+from tfdp_layers.federated.given import Given
 from tfdp_layers.federated.own_code import own_code
 from tfdp_layers.federated.step_state import StepState, key_of
 
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["note_private", "note_training"]
+__all__ = ["note_training"]
 
 
 @dataclass
@@ -21,7 +22,7 @@ class _Trainings:
 
     Attributes:
         part: lives no longer for being here, unless its class has no weak references.
-        given: what refers to all that the first party that trains it gave, and keeps none of it alive.
+        given: by the first party that trains it.
         several: whether another party does, too.
         unknown: why it is not known what one of them keeps.
         private: whether a `PrivateModel` is among them.
@@ -29,7 +30,7 @@ class _Trainings:
     """
 
     part: Callable[[], Any]
-    given: Sequence[Callable[[], Any]]
+    given: Given
     several: bool = False
     unknown: str | None = None
     private: bool = False
@@ -41,37 +42,31 @@ _noted: dict[Any, _Trainings] = {}
 
 _OWN = (
     "Give each party a model of its own, of its own layers (keras.models.clone_model, compiled anew), and"
-    " data as arrays or pipelines that write nothing which those of others read."
+    " data as arrays or pipelines, made anew for each, that write nothing which those of others read."
 )
 
 
-def note_training(model: "keras.Model", given: Sequence[Any], state: StepState, data: DataState) -> None:
-    """Notes that a party trains an ordinary model whose step, and whose data, keep this.
+def note_training(
+    model: "keras.Model", given: Given, state: StepState | None, data: DataState, unknown: str | None = None
+) -> None:
+    """Notes that a party trains a model whose step, and whose data, keep this.
 
     Args:
-        given: all that the party gives, part by part (`keras.tree.flatten`): the same objects are one party's.
+        given: all that the party gives: the same objects are one party's.
+        state: None of a `PrivateModel`, whose steps are known to write nothing but its weights. What a loss of it reads
+            in other models is not noted: steps that other trainings of these take show in its statement.
+        unknown: why it is not known what its steps keep.
 
     Raises: ValueError where another party trains a part of it, or has it in its data, and it is not known what one of
         them keeps; or where that of a `PrivateModel` is among them, and a part is written that both have.
     """
-    unknown = state.elsewhere or data.elsewhere
+    unknown = data.elsewhere or unknown
     parts = _first((key, (part, unknown)) for key, part in _parts(model, state))
     for key, part in data.read.items():
         parts.setdefault(key, (part, data.reasons.get(key) or (data.elsewhere if key in data.written else None)))
-    moved = state.written | data.written | set(map(key_of, [*model.trainable_variables, *model.optimizer.variables]))
-    _note(model, given, parts, False, None if unknown else moved)
-
-
-def note_private(model: "keras.Model", given: Sequence[Any]) -> None:
-    """Notes that a party trains a `PrivateModel`, whose steps are known to write nothing but its weights.
-
-    What a loss or a pipeline of its reads in other models is not noted here: steps that other trainings of these take
-    show in the private model's statement.
-
-    Raises: ValueError where another party trains a part of it, or a part is written that both have.
-    """
-    moved = set(map(key_of, [*model.trainable_variables, *model.optimizer.variables]))
-    _note(model, given, _first((key, (part, None)) for key, part in _parts(model, None)), True, moved)
+    moved = data.written | set(map(key_of, [*model.trainable_variables, *model.optimizer.variables]))
+    moved |= state.written if state else set()
+    _note(model, given, parts, state is None, None if unknown else moved)
 
 
 def _first(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -84,7 +79,7 @@ def _first(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
 
 def _note(
     model: "keras.Model",
-    given: Sequence[Any],
+    given: Given,
     parts: Mapping[Any, tuple[Any, str | None]],
     private: bool,
     moved: Collection[Any] | None,
@@ -97,7 +92,7 @@ def _note(
     """
     for key, (part, unknown) in parts.items():
         found = _noted.get(key)
-        if found is None or (_same(found.given, given) and not found.several):
+        if found is None or (found.given.is_same(given) and not found.several):
             continue
         if unknown or found.unknown:
             raise ValueError(
@@ -114,8 +109,8 @@ def _note(
     for key, (part, unknown) in parts.items():
         found = _noted.get(key)
         if found is None:
-            found = _noted[key] = _Trainings(_reference(part, key), tuple(map(_weak, given)))
-        found.several |= not _same(found.given, given)
+            found = _noted[key] = _Trainings(_reference(part, key), given)
+        found.several |= not found.given.is_same(given)
         found.unknown = found.unknown or unknown
         found.private |= private
         found.moved |= moved is None or key in moved
@@ -128,26 +123,11 @@ def _reference(part: Any, key: Any) -> Callable[[], Any]:
         return lambda: part
 
 
-def _weak(one: Any) -> Callable[[], Any]:
-    try:
-        return weakref.ref(one)
-    except TypeError:  # None, a number, a text
-        return lambda: one
-
-
-def _same(some: Sequence[Callable[[], Any]], others: Sequence[Any]) -> bool:
-    """Whether they are the same objects: the same images with labels of somebody else are another party's."""
-    if len(some) != len(others):
-        return False
-    gone = any(isinstance(one, weakref.ref) and one() is None for one in some)
-    return not gone and all(one() is other for one, other in zip(some, others, strict=True))
-
-
 def _shares(model: "keras.Model", part: Any) -> str:
     if part is model:
         return "trains another party already,"
-    if isinstance(part, str):
-        return f"reads the file {part!r}, as the data of another party do,"
+    if hasattr(part, "element_spec"):
+        return f"has a step of its data ({type(part).__name__}) that those of another party go through, too,"
     if hasattr(part, "_handle_data"):
         return "shares a variable or a table, in its steps or its data, with the training of another party,"
     names = (getattr(part, name, None) for name in ("name", "__name__"))

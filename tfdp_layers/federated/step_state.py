@@ -4,12 +4,15 @@
 a variable of TensorFlow's own, are not there.
 """
 
+import functools
 import weakref
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tfdp_layers.federated.own_code import own_code
+from tfdp_layers.federated.calls import Call, joined, widened
+from tfdp_layers.federated.own_code import own_code, own_loop
 
 if TYPE_CHECKING:
     import keras
@@ -63,40 +66,76 @@ def key_of(variable: Any) -> Any:
 
 
 class StepState:
-    """What a step keeps.
+    """What the steps of a model keep, in all forms in which `fit` was seen to trace them.
 
     Attributes:
-        variables: all that its graph reads or writes: what something else than the step writes, and it reads, too.
-        written: the keys of those that it may write.
-        elsewhere: why it is not known that it keeps nothing else; None where it is.
+        variables: all that their graphs read or write: what something else than a step writes, and it reads, too.
+        written: the keys of those that they may write.
+        elsewhere: why they are known to keep, or may keep, something else, whoever's calls these are; or None.
     """
 
-    def __init__(self, model: "keras.Model", x: Any, y: Any, batch_size: int | None, validates: bool = False) -> None:
+    def __init__(self) -> None:
         self.variables: list[Kept] = []
         self.written: set[int] = set()
         self.elsewhere: str | None = None
+        self._seen: list[Call] = []
+
+    def look(self, model: "keras.Model", calls: Callable[[], Iterable[Call]]) -> str | None:
+        """Looks at the steps as these calls trace them, also after the calls of other parties: for any sizes, then.
+
+        Returns: why it is not known what they keep with these calls; None where it is.
+        """
+        untraced = []
         try:
-            graph = _traced(model, x, y, batch_size, validates)
-        except Exception as error:  # of a step that runs eagerly alone, or of data that only `fit` reads
-            self.elsewhere = f"its step could not be traced: {type(error).__name__}"
-            return
-        self._look(graph)
+            for call in calls():
+                untraced += self._trace(model, call)
+                together = functools.reduce(joined, self._seen, call)
+                for more in (widened(call), together, widened(together)):
+                    self._trace(model, more)  # if it comes to that; where it cannot be traced, `fit` cannot, either
+        except Exception as error:  # of data that only `fit` reads
+            untraced.append(error)
         self.elsewhere = self.elsewhere or _kept_in_python(model)
+        reason = f"its step could not be traced: {type(untraced[0]).__name__}" if untraced else None
+        return reason or self.elsewhere
+
+    def _trace(self, model: "keras.Model", call: Call) -> list[Exception]:
+        """Looks at the graph of a call that was not seen. Returns what kept it from being traced."""
+        import tensorflow as tf
+
+        if call in self._seen:
+            return []
+        data = call.batch if len(call.batch) > 1 else call.batch[0]
+        try:
+            step = tf.function(getattr(model, call.step), autograph=False)
+            graph = step.get_concrete_function(data).graph
+        except Exception as error:  # of a step that runs eagerly alone
+            return [error]
+        self._seen.append(call)
+        self._look(graph)
+        return []
 
     def _look(self, graph: Any) -> None:
         import tensorflow as tf
 
-        from tfdp_layers.proof.outside import outside
+        from tfdp_layers.proof.outside import hidden_states, outside
         from tfdp_layers.proof.proving import resource_key
 
         for outer, inner in graph.captures:
             data = getattr(outer, "_handle_data", None)
             if outer.dtype == tf.resource and data is not None and data.is_set:
-                self.variables.append(Kept(outer, resource_key(outer)))
+                kept = Kept(outer, resource_key(outer))
+                if kept.key not in {one.key for one in self.variables}:
+                    self.variables.append(kept)
                 if _may_be_written(inner):
-                    self.written.add(self.variables[-1].key)
-        found = outside(graph.get_operations())
-        self.elsewhere = found and f"its step has the operation {found}"
+                    self.written.add(kept.key)
+        operations = graph.get_operations()
+        if found := outside(operations):
+            self.elsewhere = self.elsewhere or f"its step has the operation {found}"
+        elif drawn := next(hidden_states(operations), None):
+            self.elsewhere = self.elsewhere or (
+                f"its step draws random numbers of a state that no variable holds, {drawn.type}, which goes on with"
+                " each step of all parties: draw them by keras.random with a keras.random.SeedGenerator"
+            )
 
 
 def _may_be_written(handle: Any) -> bool:
@@ -121,72 +160,40 @@ def _may_be_written(handle: Any) -> bool:
 
 
 def _kept_in_python(model: "keras.Model") -> str | None:
-    """Why code that runs in Python in each step may keep numbers there; None where there is no such code."""
-    if not any(compiled_as(model)[2:]):
+    """Why code that runs in Python in each turn may keep numbers there; None where there is no such code."""
+    _, _, own, *eagerly = compiled_as(model)
+    if own:
+        return f"the model has a {own!r} of its own, whose Python code runs in each turn"
+    if not any(eagerly):
         return None
     found = next(own_code(model), None)
     name = getattr(found, "name", None) or getattr(found, "__name__", None) or type(found).__name__
     return found and f"it runs eagerly, so that the Python code of {name!r} runs in each step"
 
 
-def _traced(model: "keras.Model", x: Any, y: Any, batch_size: int | None, validates: bool) -> Any:
-    """The graph of the model's step on a batch of these records; without a size one of Keras' own.
-
-    Args:
-        validates: whether that of its validation is to be in it.
-    """
-    import tensorflow as tf
-
-    def steps(*given: Any) -> Any:
-        data = given if len(given) > 1 else given[0]
-        return model.train_step(data), model.test_step(data) if validates else None
-
-    step = tf.function(steps, autograph=False)
-    return step.get_concrete_function(*_batch(x, y, batch_size)).graph
-
-
-def _batch(x: Any, y: Any, batch_size: int | None) -> tuple[Any, ...]:
-    """What a batch is like that `fit` makes of these, as a tree of `tf.TensorSpec`s."""
-    import keras
-    import tensorflow as tf
-
-    def spec(leaf: Any, rows: int | None = None) -> Any:
-        leaf = np.asarray(leaf)
-        kind = keras.backend.floatx() if leaf.dtype == np.float64 else leaf.dtype  # as `fit` gives them
-        return tf.TensorSpec((rows or len(leaf), *leaf.shape[1:]), kind)
-
-    if y is None and isinstance(x, tf.data.Dataset):
-        found = x.element_spec
-    elif y is None and isinstance(x, keras.utils.PyDataset):
-        found = keras.tree.map_structure(spec, x[0])
-    else:
-        rows = min(batch_size or 32, len(keras.tree.flatten(x)[0]))
-        found = keras.tree.map_structure(lambda leaf: spec(leaf, rows), (x,) if y is None else (x, y))
-    return found if isinstance(found, tuple) else (found,)
-
-
-def compiled_as(model: "keras.Model") -> tuple[Any, Any, bool, bool]:
-    """What a model was compiled with that its steps depend on: its optimizer, its loss, and if they run eagerly."""
+def compiled_as(model: "keras.Model") -> tuple[Any, Any, str | None, bool, bool]:
+    """What the turns of a model depend on: its optimizer, its loss, what it trains by, and if its steps run eagerly."""
     import tensorflow as tf
 
     eagerly = bool(model.run_eagerly), bool(tf.config.functions_run_eagerly())
-    return model.optimizer, getattr(model, "_compile_loss", None), *eagerly
+    return model.optimizer, getattr(model, "_compile_loss", None), own_loop(model), *eagerly
 
 
 _known: "weakref.WeakKeyDictionary[keras.Model, tuple[Any, StepState]]" = weakref.WeakKeyDictionary()
 """Of each model, and of what it was compiled with."""
 
 
-def state_of_step(model: "keras.Model", x: Any, y: Any, batch_size: int | None, validates: bool = False) -> StepState:
-    """What the step of a model, built and compiled, keeps; traced once, whichever party's records these are.
+def state_of_step(model: "keras.Model", calls: Callable[[], Iterable[Call]]) -> tuple[StepState, str | None]:
+    """What the steps of a model, built and compiled, keep; one for all of its parties, which grows with their calls.
+
+    And why it is not known of these calls; None where it is.
 
     Args:
-        x, y: records and labels as `fit` takes them; their shapes and types are looked at.
-        validates: whether `fit` also evaluates the model.
+        calls: with what a party's turn calls the steps. Each form is traced once, whichever party's it is.
     """
-    asked = (*compiled_as(model), validates)
+    asked = compiled_as(model)
     before, found = _known.get(model, (None, None))
     if found is None or any(one is not other for one, other in zip(asked, before or (), strict=True)):
-        found = StepState(model, x, y, batch_size, validates)
+        found = StepState()
         _known[model] = (asked, found)
-    return found
+    return found, found.look(model, calls)

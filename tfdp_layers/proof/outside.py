@@ -22,6 +22,7 @@ from tfdp_layers.proof.values import UnknownError
 __all__ = [
     "PYTHON",
     "called_by",
+    "hidden_states",
     "nodes_of",
     "numbers_held",
     "outside",
@@ -115,6 +116,13 @@ def random_states(operations: Iterable[Any]) -> Iterator[Any]:
                 kind.type in _RANDOM or kind.type.startswith(_OF_GENERATORS) for kind in with_called([one], graph_run)
             ):
                 yield one
+
+
+def hidden_states(operations: Iterable[Any]) -> Iterator[Any]:
+    """The operations, of these or of functions that they call, that draw of a state which no variable holds."""
+    for one in operations:
+        with contextlib.suppress(UnknownError):  # `outside` names it
+            yield from (drawn for drawn in with_called([one], graph_run) if drawn.type in _RANDOM)
 
 
 def refuse_debugging(kind: str | None) -> None:

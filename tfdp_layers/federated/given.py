@@ -1,0 +1,32 @@
+"""What a party gives, compared by its objects, none of which is kept alive."""
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["Given"]
+
+
+class Given:
+    """All that a party gives, part by part: the same objects are one party's.
+
+    The same images with labels of somebody else are another party's.
+    """
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self._parts: tuple[Callable[[], Any], ...] = tuple(map(_weak, parts))
+
+    def is_same(self, others: "Given") -> bool:
+        """Whether they are the same objects, all of which live."""
+        if len(self._parts) != len(others._parts):
+            return False
+        both = list(zip(self._parts, others._parts, strict=True))
+        gone = any(isinstance(one, weakref.ref) and one() is None for pair in both for one in pair)
+        return not gone and all(one() is other() for one, other in both)
+
+
+def _weak(part: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(part)
+    except TypeError:  # a number or a text, say
+        return lambda: part
