@@ -42,6 +42,12 @@ def trained(sampling, kind=Release):
     return ledger
 
 
+def test_a_metric_that_was_released_once_is_stated_so():
+    ledger = Ledger()
+    tfdp.release_metric(HITS, ledger, stddev=0.02, name="accuracy")
+    assert "once the metric 'accuracy', a mean" in " ".join(str(Statement.from_ledger(ledger, 1e-5)).split())
+
+
 @pytest.mark.slow
 def test_the_noise_on_the_mean_is_as_stated():
     ledger = Ledger()

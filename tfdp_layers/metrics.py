@@ -10,6 +10,7 @@ from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.charging import charge, check_ledger
+from tfdp_layers.batches.extremes import warn_of_extremes
 from tfdp_layers.batches.whose import whose_of
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.sampling import Sampling, drawing_all
@@ -45,7 +46,8 @@ def release_metric(
             for example `model.predict(x).argmax(-1) == y` for accuracy.
         ledger: `model.ledger`, or the data set's own; see `Ledger(dataset=...)`.
         stddev: of the noise on the mean, in the metric's units: 0.005 leaves an accuracy good to about one percent.
-        lower, upper: public bounds that do not depend on the data; larger values (of a loss, say) are clipped.
+        lower, upper: public bounds that do not depend on the data; larger values (of a loss, say) are clipped. Ends
+            that are exactly the smallest or largest value, of one record alone, bring a warning.
         examples: the declared, public number of records, or of units; the length of the values if left out.
         unit_ids: (records,), for a ledger that protects units: the mean is over units, of each one's own mean.
         owners, records_per_owner: as `fit` takes them, for a ledger that protects owners: the mean is over records, and
@@ -61,7 +63,8 @@ def release_metric(
     """
     lower, upper = _range(lower, upper)
     numbers = _centred(values, lower, upper)
-    whose = whose_of(len(numbers), unit_ids, owners, records_per_owner, ("values", values))
+    whose = whose_of(len(numbers), unit_ids, owners, records_per_owner, ("values", values), scores=True)
+    warn_of_extremes(one_each(values)[:, np.newaxis], lower, upper, unit_ids)
     if whose.units is not None:
         numbers = whose.units.means(numbers)
     declared = len(numbers) if examples is None else examples
@@ -79,7 +82,7 @@ def release_metric(
     token = charge(ledger, release)
     # math.fsum: a sum rounded once, so that rounding moves it by no more than a record's share of 2^-53 of all.
     total = tf.constant(math.fsum(numbers), tf.float64)
-    noisy = float(add_noise(source, [total], [total_stddev])[0])
+    noisy = float(add_noise(source, [total], source.widened([total_stddev], total_stddev / bound, 1))[0])
     ledger.settle(token, 1)
     return (lower + upper) / 2.0 + noisy / declared
 

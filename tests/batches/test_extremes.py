@@ -127,3 +127,18 @@ def test_adapt_knows_whose_the_rows_are():
     layer = tfdp.layers.PrivateNormalization(20.0, lower=0.0, upper=X[:, 0].max())
     with pytest.warns(UserWarning, match="1 end of a range is exactly"):
         layer.adapt(SAME, unit_ids=UNITS)
+
+
+def test_metrics_say_it():
+    numbers, settings = X[:, 0], {"ledger": tfdp.accounting.Ledger(), "stddev": 0.1}
+    with pytest.warns(UserWarning, match="2 ends of the ranges are exactly"):
+        tfdp.release_metric(numbers, lower=numbers.min(), upper=numbers.max(), **settings)
+    settings["ledger"] = tfdp.accounting.Ledger()
+    with pytest.warns(UserWarning, match="1 end of a range is exactly"):
+        tfdp.release_metric(SAME[:, 0], lower=0.0, upper=SAME.max(), unit_ids=UNITS, **settings)
+    settings["ledger"] = tfdp.accounting.Ledger()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tfdp.release_metric(numbers, lower=0.0, upper=1e6, **settings)
+        tfdp.release_metric(numbers > 3000.0, **settings)
+        tfdp.release_metric([True, False, True], **settings)

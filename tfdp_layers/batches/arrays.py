@@ -141,6 +141,13 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     def redrawn(self) -> bool:
         return self._store.redrawn
 
+    def begin(self) -> str:
+        with self._lock:
+            tensors = self._store.tensors()
+        if tensors is None:  # what tensors hold nobody changes
+            self._store.begin()
+        return self._store.held.remark
+
     def grouping(self, secret: str) -> str:
         return self._whose.grouping(secret, self._store.sample()) if self._whose.grouped else ""
 

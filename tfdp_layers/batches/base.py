@@ -100,6 +100,10 @@ class Batches(abc.ABC):
         """Whether a record may hold other numbers at each read, as by a random transform."""
         return False
 
+    def begin(self) -> str:
+        """Looks at what records hold before the first is drawn; what statements say of that, or nothing."""
+        return ""
+
     @property
     def piece(self) -> int | None:
         """Records or units that a step computes at once; None: all. At most `LONGEST_SUM` where batches are larger."""

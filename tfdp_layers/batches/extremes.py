@@ -22,8 +22,8 @@ _KNOWN |= {*range(1900, 2101), 1439, 1440, 3599, 8759, 8784, 86399}
 def warn_of_extremes(rows: np.ndarray, lower: Any, upper: Any, unit_ids: Any = None) -> None:
     """Warns of ends that are exactly a column's smallest or largest number, where one record, or person, alone has it.
 
-    So `x.min(0)` and `x.max(0)` are: a private number, which a layer's configuration and each quantile show. Where all
-    ends are round, nothing is read.
+    So `x.min(0)` and `x.max(0)` are: a private number, which a layer's configuration, each quantile and a metric show.
+    Where all ends are round, nothing is read.
 
     Not noticed: numbers of up to three digits (ages, percents), powers of two, years, and logarithms, roots and
     fractions of a circle of such numbers, which people choose; ends that several people have, as of values that were
@@ -52,9 +52,9 @@ def warn_of_extremes(rows: np.ndarray, lower: Any, upper: Any, unit_ids: Any = N
         warn(
             f"In `lower` and `upper`, {found} {several} exactly the smallest or largest number of a column, which one"
             " record alone has: a number of one person, it seems, taken from these very records without noise. No"
-            " epsilon covers it, and whoever gets the layer's file, or a quantile, can read it. Give what can be, by"
-            " general knowledge and in round numbers; tfdp.preprocessing.quantiles narrows a wide range down with noise"
-            " (docs/data.md). Where these numbers were known beforehand, nothing is lost."
+            " epsilon covers it, and whoever gets the layer's file, a quantile or a metric can read it. Give what can"
+            " be, by general knowledge and in round numbers; tfdp.preprocessing.quantiles narrows a wide range down"
+            " with noise (docs/data.md). Where these numbers were known beforehand, nothing is lost."
         )
 
 

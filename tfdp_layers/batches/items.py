@@ -3,12 +3,22 @@
 from collections.abc import Mapping
 from typing import Any
 
+import keras
 import numpy as np
 
 from tfdp_layers.batches.repeats import ENDLESS
 from tfdp_layers.batches.steps import is_grain, kind, steps
+from tfdp_layers.instances import refuse_class
 
-__all__ = ["is_filtered", "refuse_length", "refuse_none", "refuse_stream", "refuse_unpacked"]
+__all__ = [
+    "is_filtered",
+    "is_source",
+    "refuse_length",
+    "refuse_no_source",
+    "refuse_none",
+    "refuse_stream",
+    "refuse_unpacked",
+]
 
 _FILES = ("Parquet", "TFRecord")
 """Beginnings of the names of Grain's data sets that read files one behind the other, and have no MapDataset below."""
@@ -82,3 +92,34 @@ def refuse_stream(given: Any) -> None:
             " shuffles and batches; random draws and batches are the library's. A stream that must stay one:"
             " tfdp.declare_sampling (docs/data.md)."
         )
+
+
+def is_source(x: Any) -> bool:
+    """Whether these are records by index, which are neither arrays nor batches."""
+    if isinstance(x, list | tuple | Mapping | str | bytes | type | keras.utils.PyDataset) or hasattr(x, "__array__"):
+        return False
+    return hasattr(x, "__len__") and (hasattr(x, "__getitem__") or hasattr(x, "__getitems__"))
+
+
+def refuse_no_source(source: Any, workers: Any) -> None:
+    """Raises ValueError for what has no records by index, and a number of threads that is none."""
+    refuse_class(source, "The source of records")
+    if not is_source(source) and not isinstance(source, list):
+        if isinstance(source, keras.utils.PyDataset):
+            raise ValueError(
+                f"{type(source).__name__} is a keras.utils.PyDataset, whose [index] gives a batch, and records are"
+                " drawn one by one. Give its arrays to fit as they are; or write a class without that base whose"
+                " __getitem__(index) gives one record, (x[index], y[index]), and __len__ their number, and give"
+                " fit tfdp.records(TheClass())."
+            )
+        refuse_stream(source)
+        made = ""
+        if callable(source) or hasattr(source, "__next__"):
+            made = " A generator becomes one by tf.data.Dataset.from_generator(function, output_signature=...)."
+        raise ValueError(
+            f"{type(source).__name__} is no source of single records: it needs __len__ and __getitem__(index), or"
+            f" to be a tf.data pipeline.{made} Arrays go to fit as they are; a stream of batches to"
+            " tfdp.declare_sampling."
+        )
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int | np.integer) or workers < 0):
+        raise ValueError(f"workers is a number of threads, 0 or more. Received: {workers!r}.")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -17,7 +16,16 @@ from tfdp_layers.batches.choices import warn_of_choice
 from tfdp_layers.batches.encodings import is_numeric, refuse_sparse
 from tfdp_layers.batches.frozen import warn_of_frozen
 from tfdp_layers.batches.grain import look_at_grain
-from tfdp_layers.batches.items import is_filtered, refuse_length, refuse_none, refuse_stream, refuse_unpacked
+from tfdp_layers.batches.held import Held, Marks
+from tfdp_layers.batches.items import (
+    is_filtered,
+    is_source,
+    refuse_length,
+    refuse_no_source,
+    refuse_none,
+    refuse_stream,
+    refuse_unpacked,
+)
 from tfdp_layers.batches.pieces import warn_of_batched
 from tfdp_layers.batches.places import moved_by, refuse_moved
 from tfdp_layers.batches.records import SOME_LABELS
@@ -25,7 +33,6 @@ from tfdp_layers.batches.stores import ArrayStore, Field, Store, drawn_dtype
 from tfdp_layers.batches.texts import bytes_of, is_text, no_rows
 from tfdp_layers.batches.units import one_a_record, one_id_each
 from tfdp_layers.batches.written import of_pipeline
-from tfdp_layers.instances import refuse_class
 
 __all__ = ["SourceStore", "as_store", "records"]
 
@@ -70,7 +77,8 @@ def records(
 
     Raises:
         ValueError: for a source that is empty, endless, batched, or has no index; for records that hold no numbers;
-            while records are drawn, for one of another shape or type than the first, or that holds NaN.
+            while records are drawn, for one of another shape or type than the first, that holds NaN, or that is not
+            what its index held when it was first read.
     """
     if isinstance(source, tf.data.Dataset):
         if transform is not None:
@@ -133,18 +141,11 @@ _FACTORS = (
 )
 
 
-def is_source(x: Any) -> bool:
-    """Whether these are records by index, which are neither arrays nor batches."""
-    if isinstance(x, list | tuple | Mapping | str | bytes | type | keras.utils.PyDataset) or hasattr(x, "__array__"):
-        return False
-    return hasattr(x, "__len__") and (hasattr(x, "__getitem__") or hasattr(x, "__getitems__"))
-
-
 class SourceStore(Store):
     """Records read by index, in threads: see `records`."""
 
     def __init__(self, source: Any, transform: Callable[[Any], Any] | None = None, workers: int | None = None) -> None:
-        _refuse_no_source(source, workers)
+        refuse_no_source(source, workers)
         data_sets = data_sets_of(source, transform)
         for one in data_sets:
             look_at_grain(one)
@@ -160,6 +161,7 @@ class SourceStore(Store):
         if self._kept is not None:
             self._length = len(self._kept)
             refuse_length(self._length)
+        self.held = Held(self._length, random=True, transformed=transform is not None)
         x, y, weight = triple(self._item(0))
         self.weighted, self.redrawn = weight is not None, True
         self.structure, self._names = (shaped(x, True), shaped(y), np.zeros((), np.float32)), names_of((x, y))
@@ -192,17 +194,20 @@ class SourceStore(Store):
         for done in [self._pool.submit(read, worker, self._workers) for worker in range(self._workers)]:
             done.result()
 
-    def take(self, drawn: np.ndarray, rows: int) -> list[np.ndarray]:
+    def _read(self, drawn: np.ndarray, rows: int) -> tuple[list[np.ndarray], Marks]:
         taken = [no_rows((rows, *field.shape), field.dtype) for field in self.fields]
-        wanted = drawn.tolist()
+        wanted, depth, items = drawn.tolist(), self.held.depth, np.zeros(len(drawn), np.uint64)
 
         def read(start: int, step: int) -> None:
             for row in range(start, len(wanted), step):
-                for array, leaf in zip(taken, self._read_one(wanted[row]), strict=True):
+                item = self._untouched(wanted[row])
+                if depth == 1:  # before a transform writes into it
+                    items[row] = self.held.item(item)
+                for array, leaf in zip(taken, self._checked(item, wanted[row]), strict=True):
                     array[row] = leaf[()]  # NumPy would keep an array of one string as an array
 
         self._in_threads(read)
-        return taken
+        return taken, Marks(depth, items if depth else self.held.rows(taken, len(drawn)))
 
     def summary(self) -> Iterator[bytes]:
         """Of some records, evenly spaced."""
@@ -226,14 +231,20 @@ class SourceStore(Store):
             ) from None
 
     def _item(self, index: int) -> Any:
-        item = self._untouched(index)
+        return self._record(self._untouched(index), index)
+
+    def _record(self, item: Any, index: int) -> Any:
         record = item if self._transform is None else self._transform(item)
         refuse_none(record, index)
         refuse_unpacked(record, index)
         return record
 
     def _read_one(self, index: int) -> list[np.ndarray]:
-        x, y, weight = triple(self._item(index))
+        return self._checked(self._untouched(index), index)
+
+    def _checked(self, item: Any, index: int) -> list[np.ndarray]:
+        """The leaves of the record that is made of this item."""
+        x, y, weight = triple(self._record(item, index))
         if (weight is not None) != self.weighted:
             raise ValueError(f"Record {index} differs from record 0 in having a sample weight. Give all of them one.")
         weight = np.float32(1) if weight is None else weight
@@ -258,30 +269,6 @@ class SourceStore(Store):
         if not leaves[-1] >= 0:
             raise ValueError(f"Record {index} has the sample weight {leaves[-1]}: weights are numbers of at least 0.")
         return leaves
-
-
-def _refuse_no_source(source: Any, workers: Any) -> None:
-    """Raises ValueError for what has no records by index, and a number of threads that is none."""
-    refuse_class(source, "The source of records")
-    if not is_source(source) and not isinstance(source, list):
-        if isinstance(source, keras.utils.PyDataset):
-            raise ValueError(
-                f"{type(source).__name__} is a keras.utils.PyDataset, whose [index] gives a batch, and records are"
-                " drawn one by one. Give its arrays to fit as they are; or write a class without that base whose"
-                " __getitem__(index) gives one record, (x[index], y[index]), and __len__ their number, and give"
-                " fit tfdp.records(TheClass())."
-            )
-        refuse_stream(source)
-        made = ""
-        if callable(source) or hasattr(source, "__next__"):
-            made = " A generator becomes one by tf.data.Dataset.from_generator(function, output_signature=...)."
-        raise ValueError(
-            f"{type(source).__name__} is no source of single records: it needs __len__ and __getitem__(index), or"
-            f" to be a tf.data pipeline.{made} Arrays go to fit as they are; a stream of batches to"
-            " tfdp.declare_sampling."
-        )
-    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int | np.integer) or workers < 0):
-        raise ValueError(f"workers is a number of threads, 0 or more. Received: {workers!r}.")
 
 
 def triple(record: Any) -> tuple[Any, Any, Any]:

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting.footprint import Footprint, footprint_of
 from tfdp_layers.accounting.grouping import sample_of
+from tfdp_layers.batches.held import Held, Marks
 from tfdp_layers.batches.records import (
     arrays,
     as_mapping,
@@ -62,8 +63,10 @@ class Store(abc.ABC):
         pipeline: gives the tf.data pipeline that they were read from, as long as the caller has it; or None.
         given: each gives what x was made an array from, as long as the caller has it.
         unit_ids: one id a record, where `tfdp.records` was told whose they are; None where it was not.
+        held: what each index held at its first read.
     """
 
+    held: Held
     structure: tuple[Any, Any, Any]
     fields: list[Field]
     weighted: bool = False
@@ -82,13 +85,29 @@ class Store(abc.ABC):
     def __len__(self) -> int:
         """The number of records."""
 
-    @abc.abstractmethod
     def take(self, drawn: np.ndarray, rows: int) -> list[np.ndarray]:
         """These records, each field as an array of so many rows, filled up by `no_rows`; float64 made floatx.
 
         Args:
             drawn: (at most rows,) indices of records.
+
+        Raises: ValueError for records that cannot be used, and for one that changed since its first read: see `Held`.
         """
+        self.begin()
+        taken, marks = self._read(drawn, rows)
+        self.held.check(drawn, marks, self._marks)
+        return taken
+
+    def begin(self) -> None:
+        """Looks at what the records hold before the first is drawn: see `Held.begin`."""
+        self.held.begin(self._marks)
+
+    def _marks(self, drawn: np.ndarray) -> Marks:
+        return self._read(drawn, len(drawn))[1]
+
+    @abc.abstractmethod
+    def _read(self, drawn: np.ndarray, rows: int) -> tuple[list[np.ndarray], Marks]:
+        """What `take` gives, and the marks of what was read."""
 
     @abc.abstractmethod
     def summary(self) -> Iterator[bytes]:
@@ -120,7 +139,7 @@ class Store(abc.ABC):
         places = places[: _LOOKED_AT_BYTES // max(1, each)]
         inputs, both = (len(_flat(self.structure[:parts])) for parts in (1, 2))
         with contextlib.suppress(Exception):
-            found = self.take(places, len(places))
+            found, _ = self._read(places, len(places))
             return found[:inputs], found[inputs:both]
         return [], []
 
@@ -171,12 +190,14 @@ class ArrayStore(Store):
         self._leaves = _flat(self.structure)
         self.fields = [Field(leaf.shape[1:], drawn_dtype(leaf.dtype)) for leaf in self._leaves]
         self._tensors: list[tf.Tensor] = []
+        self.held = Held(self._length, whole=self._bytes() <= COPY_BYTES)
 
     def __len__(self) -> int:
         return self._length
 
-    def take(self, drawn: np.ndarray, rows: int) -> list[np.ndarray]:
-        return [_take(leaf, drawn, rows) for leaf in self._leaves]
+    def _read(self, drawn: np.ndarray, rows: int) -> tuple[list[np.ndarray], Marks]:
+        taken = [_take(leaf, drawn, rows) for leaf in self._leaves]
+        return taken, Marks(0, self.held.rows(taken, len(drawn)))
 
     def summary(self) -> Iterator[bytes]:
         """Of all records up to 1 GiB, else of a part of the rows."""
@@ -201,6 +222,9 @@ class ArrayStore(Store):
     def near(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         return _flat(self.structure[0]), _flat(self.structure[1])
 
+    def _bytes(self) -> int:
+        return sum(leaf.nbytes for leaf in self._leaves)
+
     def _in_memory(self, part: int) -> list[np.ndarray]:
         return [leaf for leaf in _flat(self.structure[part]) if not is_mapped(leaf)]
 
@@ -209,7 +233,7 @@ class ArrayStore(Store):
 
     def tensors(self) -> list[tf.Tensor] | None:
         mapped = any(is_mapped(leaf) for leaf in self._leaves)
-        if mapped or sum(leaf.nbytes for leaf in self._leaves) > COPY_BYTES:
+        if mapped or self._bytes() > COPY_BYTES:
             return None
         if not self._tensors:
             with tf.device("CPU:0"):  # tf.data runs there

@@ -219,7 +219,7 @@ class Opening(BoundedSums, WeightFiles):
         refuse_unknown_direction(arguments.get("callbacks"), self)
         refuse_changed(run, functools.partial(settings_of, self))
         run.token = self._open(run, arguments.get("callbacks"))
-        for note in notes_of_words(self):
+        for note in (*notes_of_words(self), *filter(None, [batches.begin()])):
             state.remark(note)
 
     def _check_records(self, spec: tuple[Any, ...], batches: Batches, arguments: dict[str, Any]) -> None:

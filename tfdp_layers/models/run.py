@@ -169,6 +169,9 @@ class PrivacyState:
         run, self.run = self.run, None
         if run is not None and run.token is not None:
             keep(run.token)
+            if note := run.batches.begin():  # found out while it ran
+                with contextlib.suppress(LedgerError):
+                    self.remark(note)
             self.ledger.end(run.token)
 
     @property

@@ -84,7 +84,9 @@ class NoisyMean:
         """
         values = self.values(model)
         found = len(one_each(values))
-        units = whose_of(found, self.unit_ids, self.owners, self.records_per_owner, ("values", values)).units
+        units = whose_of(
+            found, self.unit_ids, self.owners, self.records_per_owner, ("values", values), scores=True
+        ).units
         found, kind = (found, "records") if units is None else (len(units), "units")
         declared = self._examples(batches.examples)
         if self.examples is None and found not in (declared, getattr(batches, "_drawable", declared)):
