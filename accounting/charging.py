@@ -4,8 +4,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from tfdp_layers.accounting.footprint import Footprint
+from tfdp_layers.accounting.grouping import warn_of_regrouping
 from tfdp_layers.accounting.ledger import Ledger
-from tfdp_layers.accounting.releases import AnyRelease
+from tfdp_layers.accounting.releases import AnyRelease, groupings_in
 from tfdp_layers.accounting.repeats import warn_of_repeated
 from tfdp_layers.accounting.sightings import keep, sight, warn_of_others
 from tfdp_layers.accounting.view import no_ledger
@@ -68,6 +69,7 @@ def charge(
     try:
         # First: a warning may be an error.
         warn_of_repeated(records, release.unit)
+        warn_of_regrouping(ledger.uid, groupings_in(release), release.unit)
         warn_of_others(ledger, others)
         ledger.reserve(token, steps)
     finally:

@@ -16,7 +16,8 @@ could try out the last one.
 Whether two trainings had the same groupings is told by the records, without noise: that a patient came once more. So
 groupings are no part of what a ledger states, copies, saved models and `to_json()` hold none, and releases that
 differ in them alone are equal. They are kept in this process, and in the file beside the secret, for whoever holds the
-records: to refuse other units of the same ones.
+records: to refuse other units of the same ones. Other groups of as many records, of which nothing else may be known,
+bring a warning (`warn_of_regrouping`), by what this process alone remembers.
 """
 
 import functools
@@ -24,9 +25,11 @@ import hashlib
 import re
 import secrets
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+
+from tfdp_layers.caller import warn
 
 __all__ = [
     "GROUPING",
@@ -40,13 +43,27 @@ __all__ = [
     "new_secret",
     "refuse_regrouping",
     "sample_of",
+    "warn_of_regrouping",
 ]
 
 GROUPING = re.compile("[0-9a-f]{16}:(?:[0-9a-f]{32})?:[0-9a-f]{32}")
 _SAMPLED = 64
 _MOST = 10_000
+_LARGE = 2.0
+"""So many times as many groups of as many records are no groups of other people's, who own about as many each."""
 _known: dict[str, dict[str, str]] = {}
 """By the uid of a ledger, and by the records: their grouping."""
+_shapes: dict[str, "_Shape"] = {}
+_seen: dict[str, dict[str, "_Shape"]] = {}
+"""By the grouping, and by the uid of a ledger and the grouping: what this process knows of it."""
+
+
+class _Shape(NamedTuple):
+    """Of a grouping: how many records and groups there are, and how the records look that it was taken of."""
+
+    records: int
+    groups: int
+    looks: tuple[int, ...]
 
 
 @functools.cache
@@ -65,9 +82,20 @@ def grouping_of(secret: str, records: Iterable[bytes] | None, groups: Iterable[n
     """
     key = bytes.fromhex(secret)
     named = _digest(key, b"key", [])[:16]
-    known = "" if records is None else _digest(key, b"records", records)
-    parts = (repr((one.shape, one.dtype.str)).encode() + one.tobytes() for one in map(np.ascontiguousarray, groups))
-    return f"{named}:{known}:{_digest(key, b'groups', parts)}"
+    sample = None if records is None else list(records)
+    known = "" if sample is None else _digest(key, b"records", sample)
+    whole = list(groups)
+    parts = (repr((one.shape, one.dtype.str)).encode() + one.tobytes() for one in map(np.ascontiguousarray, whole))
+    found = f"{named}:{known}:{_digest(key, b'groups', parts)}"
+    looks = tuple(len(one) for one in sample or ())
+    one_each = whole[0].ndim == 1  # of owners the number of records comes first, then a row for each of them
+    records_and_groups = (
+        (len(whole[0]), int(whole[0].max(initial=-1)) + 1) if one_each else (int(whole[0]), len(whole[1]))
+    )
+    _shapes.pop(found, None)
+    _shapes[found] = _Shape(*records_and_groups, looks)
+    _drop_oldest(_shapes)
+    return found
 
 
 def sample_of(arrays: Iterable[np.ndarray]) -> list[bytes]:
@@ -98,6 +126,9 @@ def canonical_sets(records: np.ndarray, owners: np.ndarray) -> np.ndarray:
 
 def know_groupings(uid: str, groupings: Iterable[str]) -> bool:
     """Keeps groupings for the ledger of this uid; returns whether any is new. The 10,000 used last are kept."""
+    groupings = list(groupings)
+    _seen.setdefault(uid, {}).update({one: _shapes[one] for one in groupings if one in _shapes})
+    _drop_oldest(_seen[uid])
     named = {records: one for one in groupings if (records := _records_in(one)) is not None}
     if not named:
         return False
@@ -105,9 +136,13 @@ def know_groupings(uid: str, groupings: Iterable[str]) -> bool:
     new = bool(named.keys() - known.keys())
     for records, one in named.items():  # those that were used last come last
         known[records] = known.pop(records, one)
+    _drop_oldest(known)
+    return new
+
+
+def _drop_oldest(known: dict[str, Any]) -> None:
     while len(known) > _MOST:
         del known[next(iter(known))]
-    return new
 
 
 def groupings_known(uid: str) -> list[str]:
@@ -118,6 +153,7 @@ def groupings_known(uid: str) -> list[str]:
 def forget_groupings(uid: str) -> None:
     """Forgets what is known of the ledger of this uid."""
     _known.pop(uid, None)
+    _seen.pop(uid, None)
 
 
 def refuse_regrouping(uid: str, groupings: Iterable[str], unit: str) -> None:
@@ -131,6 +167,36 @@ def refuse_regrouping(uid: str, groupings: Iterable[str], unit: str) -> None:
                 f" {'owners' if unit == 'owner' else 'unit_ids'}, record by record, in every call on these"
                 " records, whatever the names; or use a new ledger, of a new model (and report two guarantees)."
             )
+
+
+def warn_of_regrouping(uid: str, groupings: Iterable[str], unit: str) -> None:
+    """Warns where the ledger of this uid was charged, in this process, for as many records in other groups.
+
+    It needs no records: a metric has none, and a column of a table is none of its rows. Records that look alike, as the
+    folds of a cross-validation do, are told of where these are twice as many groups, or half as many, and others where
+    none of the groups known of as many records is the same.
+    """
+    known = _seen.get(uid, {})
+    for one in groupings:
+        shape = _shapes.get(one)
+        alike = {
+            groups: other
+            for groups, other in known.items()
+            if shape and groups[:16] == one[:16] and other.records == shape.records
+        }
+        if not shape or not alike or any(groups[-32:] == one[-32:] for groups in alike):
+            continue
+        same = [other.groups for other in alike.values() if other.looks == shape.looks]
+        if any(max(n, shape.groups) < _LARGE * min(n, shape.groups) for n in same):
+            continue  # other people's, of another fold say
+        name = "owners" if unit == "owner" else "unit_ids"
+        warn(
+            f"This ledger was charged before for as many records, {shape.records:,}, and they were in other {unit}s:"
+            f" {max(other.groups for other in alike.values()):,} of them, where these are in {shape.groups:,}. If these"
+            f" are the same records, an epsilon over both holds for no {unit} of either: give the same {name}, record"
+            " by record, in every call on them, or use another ledger, and report two guarantees. Where these are other"
+            " people's records, nothing is lost."
+        )
 
 
 def _records_in(grouping: str) -> str | None:

@@ -21,7 +21,7 @@ _LEAP = 4.0
 
 
 def warn_of_repeated(footprint: Footprint | None, unit: str) -> None:
-    """Warns of records that come several times, where a record is what is protected.
+    """Warns of records that come several times (`repeated`, single ones `lone_copies`), where a record is protected.
 
     Whoever oversamples a rare class, or reads a file twice, has people of several records, whom epsilon does not cover.
 
@@ -29,15 +29,20 @@ def warn_of_repeated(footprint: Footprint | None, unit: str) -> None:
         footprint: of the records; None where nothing is known of them.
         unit: that is protected.
     """
-    found = repeated(footprint.sketch) if unit == "record" and footprint and footprint.sketch else None
+    sketch = footprint.sketch if unit == "record" and footprint else None
+    found = None if sketch is None else repeated(sketch)
+    rows, times = (0, 0) if sketch is None else sketch.lone
     if found is not None:
         looked_at, several, most = found
+        seen = f"Of {looked_at:,} different rows that were looked at, {several:,} come several times, up to {most:,}"
+    elif rows:
+        seen = f"Some rows come several times, up to {times:,}, in columns where next to no two other people agree"
+    if found is not None or rows:
         warn(
-            f"Of {looked_at:,} different rows that were looked at, {several:,} come several times, up to {most:,}, as"
-            " copies of records do. If equal rows are other people's (who share a place, a treatment, an answer),"
-            f" nothing is lost, and all may stay. But a person of several records {AS_SO_MANY} Then leave the copies"
-            " out: rare classes count more by sample_weight or class_weight, records change at random by views=, and"
-            " unit_ids= says whose they are."
+            f"{seen}, as copies of records do. If equal rows are other people's (who share a place, a treatment, an"
+            " answer, or a stand-in for no answer), nothing is lost, and all may stay. But a person of several records"
+            f" {AS_SO_MANY} Then leave the copies out: rare classes count more by sample_weight or class_weight,"
+            " records change at random by views=, and unit_ids= says whose they are."
         )
 
 

@@ -41,6 +41,8 @@ _HOW_MUCH = (
 _MOST_SKETCHES = 256
 """Of 12 kB each. Of more data sets those that were charged for longest ago are known by their places alone."""
 _warned: weakref.WeakKeyDictionary[Ledger, int] = weakref.WeakKeyDictionary()
+_told: list[bool] = []
+"""Not empty once a warning said in full what to do."""
 _apart: contextvars.ContextVar[Callable[[Ledger], bool]] = contextvars.ContextVar("apart", default=lambda _: False)
 
 
@@ -191,7 +193,7 @@ def sum_of(ledger: Ledger, others: Iterable[Sighting]) -> Ledger:
 
 def warn_of_others(ledger: Ledger, others: tuple[Sighting, ...], cost: Callable[[], str] = lambda: _HOW_MUCH) -> None:
     """Warns of other ledgers: the first time that a ledger has any, however many these are, and whenever they are twice
-    as many as those that it was warned of last.
+    as many as those that it was warned of last. What to do is said in full once in a process.
 
     Args:
         cost: gives what all costs together, and how to add it up, in sentences: that may take a while.
@@ -203,14 +205,18 @@ def warn_of_others(ledger: Ledger, others: tuple[Sighting, ...], cost: Callable[
     seen = _seen(ledger, others)
     what = f"records with {seen}, so for these, it seems," if seen else "these records,"
     harmless = " Where these are other people, nothing is lost." if seen else ""
+    begins = f"Other ledgers of this process were charged for {what} or for some of them: {count}."
+    if _told:
+        warn(f"{begins} {cost()} One ledger for all of them adds up: see the first such warning.{harmless}")
+        return
     warn(
-        f"Other ledgers of this process were charged for {what} or for some of them: {count}. No statement adds up what"
-        " the people in them pay: each model has a ledger, its count of what was released, and states that alone."
-        f" {cost()} For one total, give all models of these people one ledger before they train: ledger ="
-        " tfdp.accounting.Ledger('ledger.json', dataset='name', budget=(epsilon, delta)), then model.ledger = ledger. A"
-        " model that nobody looked at, and that is deleted, costs nothing: warnings.filterwarnings('ignore',"
-        f" 'Other ledgers').{harmless}"
+        f"{begins} No statement adds up what the people in them pay: each model has a ledger, its count of what was"
+        f" released, and states that alone. {cost()} For one total, give all models of these people one ledger before"
+        " they train: ledger = tfdp.accounting.Ledger('ledger.json', dataset='name', budget=(epsilon, delta)), then"
+        " model.ledger = ledger. A model that nobody looked at, and that is deleted, costs nothing:"
+        f" warnings.filterwarnings('ignore', 'Other ledgers').{harmless}"
     )
+    _told.append(True)
 
 
 def _seen(ledger: Ledger, others: Iterable[Sighting]) -> str | None:

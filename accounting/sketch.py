@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfdp_layers.accounting.columns import words_of
+from tfdp_layers.accounting.lone_copies import lone_copies
 
 __all__ = ["Sketch", "sketch_of"]
 
@@ -41,6 +42,7 @@ class Sketch:
             nor do of those alone that come several times (short messages agree in what pads them).
         told_by_quarter: whether that holds of every fourth column as well, of those that come several times.
         filled: which share of the rows there are, of all that its columns' values could make: see `_filled`.
+        lone: how many single rows come several times by no chance, and how often at most: see `lone_copies`.
     """
 
     hashes: bytes
@@ -50,6 +52,7 @@ class Sketch:
     told_by_half: bool = False
     told_by_quarter: bool = False
     filled: float = 0.0
+    lone: tuple[int, int] = (0, 0)
 
     def shares(self, other: Sketch) -> bool:
         """Whether both are of sets that have rows in common: parts, copies and shuffles of one another, say."""
@@ -106,7 +109,8 @@ def sketch_of(arrays: Sequence[np.ndarray]) -> Sketch:
     below = int(values[_KEPT - 1]) if len(values) > _KEPT else 2**64 - 1
     values, counts = values[:_KEPT], counts[:_KEPT].astype(np.uint32)
     told = _told_by(arrays, hashes, values, values[counts > 1])
-    return Sketch(values.tobytes(), counts.tobytes(), below, len(hashes), *told, _filled(arrays, hashes))
+    told_and_filled = *told, _filled(arrays, hashes)
+    return Sketch(values.tobytes(), counts.tobytes(), below, len(hashes), *told_and_filled, lone_copies(arrays, hashes))
 
 
 def _filled(arrays: Sequence[np.ndarray], hashes: np.ndarray) -> float:

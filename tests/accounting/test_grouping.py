@@ -3,6 +3,7 @@
 import gc
 import json
 import pickle
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -177,3 +178,49 @@ def test_only_what_grouping_of_gives_is_read():
             unit(wrong)
     with pytest.raises(ValueError, match="empty for records"):
         replace(STEP, grouping=of(A))
+
+
+def regrouped(*ids_and_looks):
+    """What is told of charges for 60 records, whose ids and looks these are, on one ledger."""
+    ledger, told = Ledger(), []
+    for ids, x in ids_and_looks:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            charge(ledger, unit(of(ids, x, ledger.secret)))
+        told.append(any("charged before for as many records" in str(one.message) for one in caught))
+        assert all(one.filename == __file__ for one in caught)
+    return told
+
+
+FOLD = np.random.default_rng(0).permutation(A)
+TABLE, SCALED = np.random.default_rng(1).normal(size=(2, 60, 3))
+
+
+@pytest.mark.few(40)
+@pytest.mark.parametrize(
+    ("charges", "expected"),
+    [
+        ([(A, TABLE), (A, None), (A, X), (A + 7, SCALED)], [False] * 4),
+        ([(A, TABLE), (B, None)], [False, True]),  # a metric
+        ([(A, TABLE), (B, X)], [False, True]),  # of a column
+        ([(A, None), (B, TABLE)], [False, True]),
+        ([(A, TABLE), (np.arange(60), SCALED)], [False, True]),  # far more of them, in what looks alike
+        ([(A, None), (np.arange(60), None)], [False, True]),
+        ([(A, TABLE), (FOLD, SCALED), (FOLD, None), (A, None)], [False] * 4),  # folds
+        ([(A, None), (FOLD, None), (B, None)], [False] * 3),
+        ([(A, TABLE), (B[:50], None), (np.arange(61), None)], [False] * 3),  # other numbers of records
+    ],
+)
+def test_other_groups_of_as_many_records_bring_a_warning(charges, expected):
+    assert regrouped(*charges) == expected
+
+
+def test_other_ledgers_are_not_compared_and_owners_are():
+    assert regrouped((A, TABLE)) == regrouped((B, None)) == [False]
+    ledger, records = Ledger(), np.arange(60)
+    for owners, told in ((A, False), (B, True)):
+        given = grouping_of(ledger.secret, [b"x"] if told else None, [np.array(60), canonical_sets(records, owners)])
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            charge(ledger, replace(STEP, unit="owner", grouping=given))
+        assert [f"they were in other owners: {20}" in str(one.message) for one in caught] == [True] * told

@@ -121,8 +121,117 @@ def test_records_of_few_products_tell_nothing():
     assert of(products[RNG.integers(0, 40, 900)]) is None
 
 
+def lone(*arrays):
+    return footprint_of(arrays, arrays).sketch.lone
+
+
+WIDE = np.random.default_rng(1).normal(size=(300, 32)).astype("float32")
+AMOUNTS = np.random.default_rng(1).gamma(4.0, 10.0, size=(600, 32))
+
+LONE_COPIES = {
+    "one person thirty times": (np.concatenate([WIDE, np.repeat(WIDE[:1], 29, axis=0)]), (1, 30)),
+    "one person three times": (np.concatenate([WIDE, np.repeat(WIDE[:1], 2, axis=0)]), (1, 3)),
+    "seven people twenty times": (np.concatenate([WIDE, np.repeat(WIDE[:7], 19, axis=0)]), (7, 20)),
+    "one person among few": (np.concatenate([WIDE[:30], np.repeat(WIDE[:1], 29, axis=0)]), (1, 30)),
+    "nobody but one": (np.repeat(WIDE[:1], 300, axis=0), (1, 300)),
+    "of ten columns": (np.concatenate([AMOUNTS[:, :10], np.repeat(AMOUNTS[:1, :10], 9, axis=0)]), (1, 10)),
+    "beside a copied pair": (np.concatenate([WIDE, WIDE[:1], np.repeat(WIDE[1:2], 9, axis=0)]), (1, 10)),
+    "among columns of few values": (
+        np.concatenate([rows := np.concatenate([np.round(WIDE[:, :20]), WIDE[:, 20:]], 1), np.repeat(rows[:1], 9, 0)]),
+        (1, 10),
+    ),
+}
+
+
+@pytest.mark.few(40)
+@pytest.mark.parametrize("name", LONE_COPIES)
+def test_copies_of_single_people_are_noticed_by_what_nobody_else_has(name):
+    rows, expected = LONE_COPIES[name]
+    rows = rows[np.random.default_rng(2).permutation(len(rows))]
+    assert lone(rows) == lone(*rows.T) == lone(rows[:, :7], rows[:, 7:]) == expected
+
+
+def scaled(rows):
+    return (rows - rows.mean(axis=0)) / rows.std(axis=0)
+
+
+def some(rows, values, count=30):
+    return np.concatenate([np.broadcast_to(values, (count, rows.shape[1])), rows[count:]])
+
+
+def stuck(rng):
+    """Windows of a sensor that hung for a while."""
+    series = rng.normal(size=632).cumsum()
+    series[100:180] = series[100]
+    return np.lib.stride_tricks.sliding_window_view(series, 32)[:600]
+
+
+def floor(rng):
+    """Powers of one number that is measured down to a limit."""
+    return np.maximum(rng.normal(size=(600, 1)), -1.0) ** np.arange(1, 20)
+
+
+def towns(rng):
+    """What is known of the place where somebody lives."""
+    return rng.normal(size=(300, 20))[np.repeat(np.arange(300), np.minimum(rng.zipf(2.0, 300), 200))]
+
+
+def messages(rng):
+    """Embeddings of texts, some of which many people wrote."""
+    usual = rng.normal(size=(300, 64))[np.repeat(np.arange(300), np.minimum(rng.zipf(2.0, 300), 100))]
+    return np.concatenate([rng.normal(size=(3000, 64)), usual])
+
+
+ROWS = np.random.default_rng(3)
+HONEST = {
+    "nobody twice": WIDE,
+    "blank": some(AMOUNTS, 0.0),
+    "blank, scaled": scaled(some(AMOUNTS, 0.0)),
+    "blank, to the range": some(AMOUNTS, 0.0) / AMOUNTS.max(axis=0),
+    "unlike zero, and blank, scaled": scaled(some(ROWS.normal(2.0, 1.0, (600, 32)), 0.0)),
+    "imputed by the mean": some(AMOUNTS, AMOUNTS[30:].mean(axis=0)),
+    "imputed by the mean of others, scaled": scaled(some(AMOUNTS, AMOUNTS[30:].mean(axis=0)))[::3],
+    "imputed by the median": some(AMOUNTS, np.median(AMOUNTS[30:], axis=0)),
+    "a constant for what is missing": some(WIDE, -0.25),
+    "blank images": some(ROWS.integers(0, 256, (300, 784)) / 255.0, 1.0),
+    "half did not answer": some(ROWS.integers(1, 6, (300, 30)), 0, 150),
+    "a sensor that hung": stuck(ROWS),
+    "a sensor that hung, scaled": scaled(stuck(ROWS)),
+    "powers of what has a floor": floor(ROWS),
+    "places": ROWS.normal(size=(40, 20))[ROWS.integers(0, 40, 900)],
+    "towns": towns(ROWS),
+    "messages": messages(ROWS),
+    "two treatments": ROWS.normal(size=(2, 16))[ROWS.integers(0, 2, 300)],
+    "zeros": np.zeros((300, 32)),
+    "one grid of times": np.repeat(np.linspace(0.0, 1.0, 32)[np.newaxis], 300, axis=0),
+    "classes": np.eye(10)[ROWS.integers(0, 10, 300)],
+    "counts": np.log1p(ROWS.poisson(3.0, (300, 32))),
+    "three times in few numbers": np.concatenate([X, X[:1], X[:1]]),
+    "a pair": np.concatenate([WIDE, WIDE[:1]]),
+    "not finite": some(WIDE, np.inf),
+}
+
+
+@pytest.mark.few(40)
+@pytest.mark.parametrize("name", HONEST)
+def test_single_rows_that_stand_for_nothing_or_for_many_are_not(name):
+    assert lone(HONEST[name]) == (0, 0)
+
+
+@pytest.mark.few(40)
+@pytest.mark.parametrize("draw", NATURAL, ids=range(len(NATURAL)))
+def test_single_rows_that_are_equal_by_chance_are_not(draw):
+    assert [lone(draw(np.random.default_rng(seed), 600)) for seed in range(4)] == [(0, 0)] * 4
+
+
+def test_a_person_among_very_many_is_noticed():
+    rows = np.random.default_rng(4).normal(size=(60_000, 12)).astype("float32")
+    rows[::2_000] = rows[0]
+    assert lone(rows) == (1, 30)
+
+
 def fit(rows, **options):
-    model = tfdp.make_private(keras.Sequential([keras.Input((5,)), keras.layers.Dense(1)]))
+    model = tfdp.make_private(keras.Sequential([keras.Input(rows.shape[1:]), keras.layers.Dense(1)]))
     model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 2.0), "mse")
     model.fit(rows, rows[:, :1], batch_size=50, steps_per_epoch=1, verbose=0, **options)
 
@@ -152,3 +261,14 @@ def test_what_is_charged_for_them_warns_unless_it_protects_units(name):
         assert all("are other people's" in str(one.message).split(" Then leave the copies out")[0] for one in said)
         assert len(said) == (rows is twice and not options)
         assert all(one.filename == __file__ for one in said)
+
+
+def test_copies_of_one_person_bring_a_warning_and_a_unit_none():
+    rows, _ = LONE_COPIES["one person thirty times"]
+    with pytest.warns(UserWarning, match="Some rows come several times, up to 30.*stand-in for no answer") as caught:
+        fit(rows)
+    assert sum("come several times" in str(one.message) for one in caught) == 1
+    with warnings.catch_warnings(record=True) as silent:
+        warnings.simplefilter("always")
+        fit(rows, unit_ids=[*range(300), *[0] * 29])
+    assert not any("come several times" in str(one.message) for one in silent)

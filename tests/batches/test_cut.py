@@ -186,7 +186,7 @@ DRAWS: dict[str, Callable[[], Data]] = {
     "a filter by chance": lambda: ALL.filter(lambda x, y: tf.random.uniform(()) < 0.2).batch(SIZE),
     "a filter by chance within": lambda: NAMES.flat_map(lines_of_part).batch(SIZE),
     "a filter by chance of a seed": lambda: (
-        ALL.enumerate().filter(lambda i, _: tf.random.stateless_uniform((), [i, 0]) < 0.2).batch(SIZE)
+        ALL.repeat().enumerate().filter(lambda i, _: tf.random.stateless_uniform((), [i, 0]) < 0.2).batch(SIZE)
     ),
     "a filter by random numbers beside": lambda: (
         Data.zip((ALL, Data.random(1))).filter(lambda _, r: r % 3 == 0).batch(8)
@@ -207,7 +207,7 @@ DRAWS: dict[str, Callable[[], Data]] = {
         ALL.repeat().batch(RECORDS).flat_map(lambda x, y: rows_of_each(*draws(x, y))).batch(SIZE)
     ),
     "rows of all, apart": lambda: Data.range(9).map(rows_by_chance).unbatch().batch(SIZE),
-    "rows of all, by a seed": lambda: Data.range(9).map(rows_by_seed).unbatch().batch(SIZE),
+    "rows of all, by a seed": lambda: Data.counter().map(rows_by_seed).unbatch().batch(SIZE),
     "rows of all, by Python": lambda: Data.range(9).map(rows_by_python).unbatch().batch(SIZE),
     "rows of all, batched anew": lambda: Data.range(9).map(rows_by_chance).rebatch(SIZE),
     "rows of all, within": lambda: Data.range(9).map(rows_by_chance).flat_map(rows_of_each).batch(SIZE),
@@ -233,7 +233,7 @@ DRAWS: dict[str, Callable[[], Data]] = {
     "groups by chance": lambda: ALL.group_by_window(
         lambda x, y: tf.random.uniform((), 0, 9, tf.int64), lambda _, one: one.batch(SIZE), SIZE
     ),
-    "by the seeds of steps": lambda: Data.range(9).flat_map(seeded).batch(SIZE),
+    "by the seeds of steps": lambda: Data.counter().flat_map(seeded).batch(SIZE),
     "a filter by what chance put beside": lambda: (
         ALL.batch(20).map(kept_beside).unbatch().filter(lambda x, y, kept: kept).batch(RECORDS).repeat()
     ),

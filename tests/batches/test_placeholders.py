@@ -69,3 +69,51 @@ def test_ids_that_are_all_different_group_nothing():
     with warnings.catch_warnings():  # a number of each person, beside a training that protects them
         warnings.simplefilter("error")
         tfdp.release_metric(np.arange(200) % 2, ledger, stddev=0.1, unit_ids=np.arange(200))
+
+
+def owned(owners, **options):
+    return tfdp.PrivateBatches(X, sampling=tfdp.sampling.Poisson(2), owners=owners, **options)
+
+
+def quantiles(ids):
+    ledger = tfdp.accounting.Ledger()
+    return tfdp.preprocessing.quantiles(
+        X, ledger, [0.5], lower=-9.0, upper=9.0, noise_multiplier=9.0, unit_ids=ids, examples=len(set(ids))
+    )
+
+
+def vocabulary(ids):
+    ledger, texts = tfdp.accounting.Ledger(), [f"word{one % 7}" for one in range(200)]
+    return tfdp.preprocessing.vocabulary(texts, ledger, noise_multiplier=9.0, failure=1e-6, unit_ids=ids)
+
+
+EVERYWHERE = {
+    "quantiles": (quantiles, "unit_ids"),
+    "vocabulary": (vocabulary, "unit_ids"),
+    "owners": (owned, "owners"),
+    "owners in lists": (lambda ids: owned([[one] for one in ids]), "owners"),
+}
+
+
+@pytest.mark.parametrize("name", EVERYWHERE)
+def test_ids_that_are_all_different_are_told_of_everywhere(name):
+    call, argument = EVERYWHERE[name]
+    with pytest.warns(UserWarning, match=f"Each of the 200 records has an id of its own in `{argument}`"):
+        call([f"visit {one}" for one in range(200)])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        call([f"patient {one // 4}" for one in range(200)]) if argument == "unit_ids" else owned(
+            [f"patient {one // 4}" for one in range(200)], records_per_owner=4
+        )
+    assert not [str(one.message) for one in caught if "id" in str(one.message)]
+
+
+def test_an_owner_that_stands_for_nobody_is_told_of():
+    with pytest.warns(UserWarning, match=r"^The id 'unknown' owns 9"):
+        owned([*["unknown"] * 9, *[f"p{one}" for one in range(191)]], records_per_owner=9)
+
+
+def test_owners_whose_records_have_several_are_no_news():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        owned([[f"a{one}", f"b{one}"] for one in range(200)])

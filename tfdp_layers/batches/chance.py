@@ -24,6 +24,7 @@ __all__ = [
     "PLAIN",
     "Chance",
     "is_batched",
+    "is_settled",
     "only_reads",
 ]
 
@@ -166,6 +167,35 @@ def only_reads(graph: Any, batched: bool = False) -> bool:
     # A filter may go by what a map below it drew.
     filtered = {step.name for one in operations if kind(one) in FILTERS for step in steps(one)}
     return all(_reads(one, batched or one.name in filtered) for one in operations)
+
+
+def is_settled(graph: Any) -> bool:
+    """Whether a function gives the same whenever it gets the same: all that chance does in it is by seeds of that.
+
+    Not so: Python code, random numbers without a seed, shuffles of records, what holds data sets, and whole numbers of
+    variables, by which somebody may choose the records of each pass.
+    """
+    held = [one for operation in graph.get_operations() if operation.type in READS for one in operation.outputs]
+    if any(one.dtype == tf.variant for _, one in graph.captures) or any(map(_chooses, held)):
+        return False
+    return all(map(_is_settled, graph.get_operations()))
+
+
+def _chooses(read: Any) -> bool:
+    """Whether it is what a variable holds, and may choose records."""
+    return read.op.type.startswith(("Read", "ResourceGather")) and not read.dtype.is_floating
+
+
+def _is_settled(operation: Any) -> bool:
+    if "Dataset" in operation.type:
+        if kind(operation).startswith("Shuffle") or kind(operation) not in (*PLAIN, *FILTERS, *FLAT):
+            return False
+    elif _is_chance(operation) and (operation.op_def is None or operation.op_def.is_stateful):
+        return False
+    try:
+        return all(is_settled(graph_named(operation.graph, name)) for name in called_by(operation))
+    except UnknownError:
+        return False
 
 
 def _reads(operation: Any, batched: bool) -> bool:

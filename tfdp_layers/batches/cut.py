@@ -11,7 +11,6 @@ import tensorflow as tf
 
 from tfdp_layers.batches.chance import (
     BATCHES,
-    CUTS,
     DRAWN,
     FILTERS,
     FLAT,
@@ -26,14 +25,13 @@ from tfdp_layers.batches.fixed import followed
 from tfdp_layers.batches.overlaps import may_overlap, warn_of_overlaps
 from tfdp_layers.batches.pieces import elements_of
 from tfdp_layers.batches.repeats import repeats
-from tfdp_layers.batches.steps import below, graphs_of, is_count, kind, kind_of, number, operations, steps
+from tfdp_layers.batches.same import WHOLE, numbers_elements, warn_of_same
+from tfdp_layers.batches.steps import below, graphs_of, kind, kind_of, number, operations, steps
 from tfdp_layers.caller import warn
 from tfdp_layers.sampling import FixedSize, Sampling
 
 __all__ = ["warn_of_cut"]
 
-_WHOLE = (*KEEPING, *CUTS, *FILTERS, "Cache", "Shuffle", "Repeat", "ShuffleAndRepeat", "IgnoreErrors", "Snapshot")
-"""Steps that hand on each element as a whole, or leave it out."""
 _TOGETHER = ("Zip", "Concatenate", "DirectedInterleave")
 _APART = ("Unbatch", "Rebatch", *FLAT)
 """Steps behind which the rows of an element are records of their own."""
@@ -42,8 +40,6 @@ _OF_PASSES = ("partition", "cyclic")
 
 _ONE_TO_ONE = ("Map", "ParallelMap", "Prefetch", "Options", "Cache", "AssertCardinality")
 """Steps that give an element for each one, in their order."""
-_ORDERING = ("Prefetch", "Options", "Repeat", "AssertCardinality", "Shuffle", "Take", "Skip")
-"""Steps behind which batches are the same ones."""
 
 
 def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> None:
@@ -56,7 +52,7 @@ def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> 
       passes, and so are filters without random numbers; not where generators, random numbers that choose rows, or data
       sets that a function holds decide, which may draw;
     - a batch is the beginning of a new shuffle of all records, and something else than that, `FixedSize`, is declared;
-    - other draws, and `.cache` replays the batches in each pass.
+    - other draws, and the same batches come in each pass: `.cache` replays them, or nothing draws (`same`).
 
     Nothing is said of batches of all records, which all draws of so many are.
     """
@@ -83,12 +79,8 @@ def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> 
         afresh = _draws_afresh(dataset, size, examples)
         if not (afresh and isinstance(sampling, FixedSize)):
             _warn_of_no_draw(sampling, size, afresh, any(kind(one) == _BY_TURNS for one in steps(dataset)))
-    elif _is_replayed(dataset):
-        warn(
-            f"This pipeline is declared as {sampling}, which draws every step afresh, and .cache keeps its batches:"
-            " those of the first pass come again in each further one, which costs more than is stated. Put .cache"
-            " before what draws, or leave it out. Where training ends before the first pass does, nothing is lost."
-        )
+    else:
+        warn_of_same(dataset, sampling)
 
 
 def _warn_of_no_draw(sampling: Sampling, size: int, afresh: bool, by_turns: bool) -> None:
@@ -121,10 +113,10 @@ def _cut_to(dataset: tf.data.Dataset, examples: int) -> int | None:
     while left:
         step, changing = left.pop()
         what = kind(step)
-        if what in _WHOLE:
+        if what in WHOLE:
             left.append((below(step)[0], [*changing, step] if what in MAPS else changing))
         elif what in _TOGETHER:
-            left += [(one, changing) for one in below(step) if not (what == "Zip" and _counts(one))]
+            left += [(one, changing) for one in below(step) if not (what == "Zip" and numbers_elements(one))]
         else:
             batches.append((step, changing))
     sizes = {_size(step) for step, _ in batches}
@@ -146,11 +138,6 @@ def _draws_of_all(dataset: tf.data.Dataset, behind: list[Any], size: int, chance
     spec = dataset.element_spec
     weights = len(tf.nest.flatten(spec[2])) if isinstance(spec, tuple) and len(spec) == 3 else 0
     return any(one is not False for one in drawn) or (weights > 0 and DRAWN in chance.parts(dataset)[-weights:])
-
-
-def _counts(step: Any) -> bool:
-    """Whether it gives the numbers of elements, those of .enumerate say."""
-    return is_count(step) or (kind(step) == "Variant" and step.element_spec == tf.TensorSpec((), tf.int64))
 
 
 def _draws_rows(step: Any, chance: Chance, rows: int | None = None) -> bool | None:
@@ -208,7 +195,7 @@ def _draws_afresh(dataset: tf.data.Dataset, size: int, examples: int, first: boo
         first = first or (kind(batch) == "Take" and number(batch, "_count") == 1)
         batch = below(batch)[0]
     if kind(batch) in ("Zip", "Concatenate"):
-        return all(_draws_afresh(one, size, examples, first) for one in below(batch) if not _counts(one))
+        return all(_draws_afresh(one, size, examples, first) for one in below(batch) if not numbers_elements(one))
     if kind(batch) not in BATCHES:
         return False
     taken = _through(_through(below(batch)[0], (*KEEPING, "Repeat")), (*KEEPING, "Shuffle"))
@@ -248,7 +235,7 @@ def _gives_passes(step: Any, chance: Chance) -> bool:
         graphs = graphs_of(step)
         held = any(inner.dtype == tf.variant for graph in graphs for _, inner in graph.captures)
         return not held and bool(graphs) and all(only_reads(one, is_batched(step)) for one in graphs)
-    return _counts(step) or what in (*PLAIN, _BY_TURNS)
+    return numbers_elements(step) or what in (*PLAIN, _BY_TURNS)
 
 
 def _is_first_round(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> bool:
@@ -267,18 +254,3 @@ def _is_first_round(dataset: tf.data.Dataset, sampling: Sampling, examples: int)
         taken = taken * int(size) if most is None or most < 0 else min(taken, int(most))
         step = below(step)[0]
     return kind(step) == "Repeat" and not repeats(below(step)[0]) and int(below(step)[0].cardinality()) >= taken
-
-
-def _is_replayed(dataset: tf.data.Dataset) -> bool:
-    """Whether batches, and no endless stream of them, are kept by `.cache`, and nothing behind it draws others."""
-    step: Any = dataset
-    while kind(step) in _ORDERING or (kind(step) in ("Map", "ParallelMap") and not _draws(step)):
-        step = below(step)[0]
-    return kind(step) == "Cache" and int(step.cardinality()) != tf.data.INFINITE_CARDINALITY
-
-
-def _draws(step: Any) -> bool:
-    """Whether a function of a step may give something else at each call: random numbers, Python code."""
-    return any(
-        one.op_def is None or one.op_def.is_stateful for graph in graphs_of(step) for one in graph.get_operations()
-    )

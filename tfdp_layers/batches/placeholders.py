@@ -1,9 +1,10 @@
-"""Ids that protect nobody: one that stands for people whose ids are missing, and ids that are all different."""
+"""Ids that protect nobody: one that stands for people whose ids are missing, ids that are all different, and lists."""
 
 import re
 
 import numpy as np
 
+from tfdp_layers.batches.joined import warn_of_joined
 from tfdp_layers.caller import warn
 
 __all__ = ["placeholder_in", "warn_of_names"]
@@ -48,12 +49,13 @@ def _stands_for_nobody(name: int | str | bytes) -> bool:
     return bool(_WORDS.fullmatch(text.strip().casefold()))
 
 
-def warn_of_names(names: np.ndarray, counts: np.ndarray, training: bool) -> None:
-    """Warns of ids that seem to protect nobody.
+def warn_of_names(names: np.ndarray, counts: np.ndarray, argument: str, one_each: bool) -> None:
+    """Warns of ids, or owners, that seem to protect nobody, or several people as one.
 
     Args:
         names, counts: as of `placeholder_in`.
-        training: whether these are records to train on: then ids that are all different are told of, too.
+        argument: how the caller gave them, "unit_ids" or "owners".
+        one_each: whether each record has one name, and it is news where all are different.
     """
     place = placeholder_in(names, counts)
     if place is not None:
@@ -63,9 +65,11 @@ def warn_of_names(names: np.ndarray, counts: np.ndarray, training: bool) -> None
             " own besides is protected less than stated. Leave these records out, or give each of them an id of its"
             " own. Where it is one person, nothing is lost."
         )
-    if training and len(counts) > 1 and np.max(counts) == 1:
+    if warn_of_joined(names.tolist(), argument):
+        return
+    if one_each and len(counts) > 1 and np.max(counts) == 1:
         warn(
-            f"Each of the {len(counts):,} records has an id of its own in `unit_ids`, so nothing is grouped: the"
+            f"Each of the {len(counts):,} records has an id of its own in `{argument}`, so nothing is grouped: the"
             " guarantee is one for single records. If these are numbers of rows, visits or measurements, give the ids"
             " of the people. Where everybody has one record, nothing is lost."
         )

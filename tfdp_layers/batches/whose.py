@@ -6,10 +6,10 @@ from typing import Any
 
 from tfdp_layers.batches.alignment import refuse_other_rows
 from tfdp_layers.batches.behind import moved_in
+from tfdp_layers.batches.items import is_source
 from tfdp_layers.batches.owners import Owners, checked_limit
 from tfdp_layers.batches.placeholders import warn_of_names
 from tfdp_layers.batches.places import refuse_moved
-from tfdp_layers.batches.sources import is_source
 from tfdp_layers.batches.spellings import warn_of_spellings
 from tfdp_layers.batches.stores import Store
 from tfdp_layers.batches.units import Units, one_id_each
@@ -89,6 +89,8 @@ def whose_of(
     owners: Any,
     records_per_owner: Any,
     given: tuple[str, Any] = ("x", None),
+    *,
+    scores: bool = False,
     **beside: Any,
 ) -> Whose:
     """Reads the arguments by which `fit`, and what else releases records, is told whom each of them belongs to.
@@ -96,6 +98,7 @@ def whose_of(
     Args:
         records: how many there are.
         given: what holds them, as the caller gave it, after its name.
+        scores: whether they are scores, one of each person most often: then ids that are all different are no news.
         beside: what else the caller gave row for row, labels and weights, by name.
 
     Raises: ValueError for ids or owners that do not tell it of each record, whose index of pandas says that they are of
@@ -107,13 +110,15 @@ def whose_of(
     _refuse_other_places(given[1], unit_ids, owners)
     if unit == "unit":
         units = Units(unit_ids, records)
-        warn_of_names(units.names, units.counts, training=given[0] == "x" and given[1] is not None)
+        warn_of_names(units.names, units.counts, "unit_ids", given[1] is not None and not scores)
         warn_of_spellings(units.names.tolist(), "unit_ids")
         return Whose(unit, units)
     if unit == "record":
         return Whose()
     limit = checked_limit(1 if records_per_owner is None else records_per_owner)
     owned = Owners(owners, records)
+    one_each = given[1] is not None and not scores and len(owned.records) == len(owned)
+    warn_of_names(owned.names, owned.counts, "owners", one_each)
     owned.refuse_more(limit)
     warn_of_spellings(owned.names.tolist(), "owners")
     return Whose(unit, records_per_owner=limit, owners=owned)

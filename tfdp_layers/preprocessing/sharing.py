@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from tfdp_layers.batches.owners import Owners, checked_limit
+from tfdp_layers.batches.placeholders import warn_of_names
 from tfdp_layers.batches.spellings import warn_of_spellings
 from tfdp_layers.sampling.base import whole_number
 
@@ -78,6 +79,7 @@ def limit_owners(
     if order not in _ORDERS:
         raise ValueError(f"order must be one of {_ORDERS}. Received: {order!r}.")
     owned = Owners(owners)
+    warn_of_names(owned.names, owned.counts, "owners", one_each=False)
     warn_of_spellings(owned.names.tolist(), "owners")
     sequence = np.random.default_rng(seed).permutation(len(owned))
     if order == "rare":

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from tfdp_layers.batches.joined import warn_of_joined
 from tfdp_layers.batches.spellings import warn_of_spellings
 from tfdp_layers.batches.units import as_ids, one_a_record
 from tfdp_layers.caller import warn
@@ -97,6 +98,7 @@ def _places(ids: Any, salt: Any, purpose: str) -> np.ndarray:
     if isinstance(ids, str | bytes) or np.ndim(as_ids(ids)) == 0:
         raise ValueError(f"ids must hold one id for each record: ids=table['patient']. Received: ids={ids!r}.")
     found = one_a_record(ids, len(ids), "ids").tolist()
+    warn_of_joined(found, "ids")
     warn_of_spellings(found, "ids")
     _warn_of_numbers(found)
     start, digests = hashlib.blake2b(salt.encode() + b"\0", digest_size=8, person=purpose.encode()), []

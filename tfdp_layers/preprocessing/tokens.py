@@ -138,7 +138,8 @@ def passing(weights: dict[str, int], release: TokenSelection, source: NoiseSourc
         return []
     names = list(weights)
     exact = tf.constant([weights[name] / _GRID for name in names], tf.float64)
-    noisy = np.asarray(add_noise(source, [exact], [release.noise_multiplier])[0])
+    multiplier = release.noise_multiplier
+    noisy = np.asarray(add_noise(source, [exact], source.widened([multiplier], multiplier, len(names)))[0])
     kept = [(-weight, name) for weight, name in zip(noisy, names, strict=True) if weight > release.threshold]
     return [name for _, name in sorted(kept)]
 

@@ -1,0 +1,97 @@
+"""Single rows that come several times, judged one by one: columns that tell people apart have none by chance."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+__all__ = ["lone_copies"]
+
+_TIMES, _JUDGED, _MOST = 3, 16, 1 << 22
+"""From how many equal rows on it is looked, at how many kinds of them, the most frequent ones; and in how many rows."""
+_SAMPLED, _COLUMNS = 1 << 13, 64
+_UNIQUE, _ROWS, _LEAST = 0.9, 8, 6
+"""Which share of other people's values differ in a column that tells people apart; of how many people it takes to know;
+and how many such columns have to tell of a row."""
+_NEAR, _NEAREST = 3.0, 0.2
+"""Standard errors of the mean within which two values are one, and most standard deviations."""
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def lone_copies(arrays: Sequence[np.ndarray], hashes: np.ndarray) -> tuple[int, int]:
+    """How many different rows come 3 times or more though next to no two people agree in anything; how often at most.
+
+    Zeros where nothing shows that. A row is judged by columns in which nine of ten other people have a value of their
+    own: by chance no two people agree in one of these, and much less in six of them. It is taken for copies where in 6
+    of them or more, and half of all, its value is no one else's. What stands for nothing is left out: the smallest and
+    largest values of a column, its mean and median (blank and imputed rows), and rows of one value throughout. Nor is
+    anything said of a table in which a tenth of the rows come again, or pairs are more than a quarter of what comes
+    more often: there some rows (places, messages) are many people's. Of a table of one single row that row must have 6
+    different values that are no whole numbers, in no order.
+
+    Args:
+        arrays: (records, ...) each; texts tell nothing.
+        hashes: (records,), equal for equal rows.
+    """
+    if not _TIMES <= len(hashes) <= _MOST:
+        return 0, 0
+    kinds, counts = np.unique(hashes, return_counts=True)
+    often = np.flatnonzero(counts >= _TIMES)
+    pairs, others = int(np.sum(counts == 2)), len(kinds) - len(often)
+    many = len(often) + pairs > max(_JUDGED // 2, (1.0 - _UNIQUE) * len(kinds)) or pairs > max(1, len(often) / 4)
+    if not len(often) or many or 0 < others < _ROWS:
+        return 0, 0
+    judged = often[np.argsort(counts[often])][-_JUDGED:]
+    rows = _table(arrays, np.array([np.argmax(hashes == kinds[one]) for one in judged]))
+    with np.errstate(all="ignore"):  # of what is not finite
+        if others:
+            found = _told_apart(rows, _table(arrays, _some(np.flatnonzero(~np.isin(hashes, kinds[often])))))
+        else:
+            found = np.array([len(often) == 1 and _is_odd(row) for row in rows])
+    return int(found.sum()), int(counts[judged][found].max(initial=0))
+
+
+def _some(rows: np.ndarray) -> np.ndarray:
+    return rows if len(rows) <= _SAMPLED else np.random.Generator(np.random.PCG64(0)).choice(rows, _SAMPLED, False)
+
+
+def _table(arrays: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """These rows of up to 64 columns of numbers, far apart: float64 (rows, columns)."""
+    flat = [one.reshape(len(one), -1) for one in arrays if one.size and one.dtype.kind in "iuf"]
+    ends = np.cumsum([0, *(one.shape[1] for one in flat)])
+    columns = np.unique(np.linspace(0, ends[-1] - 1, _COLUMNS).astype(np.int64)) if ends[-1] else np.zeros(0, int)
+    parts = [
+        one[rows][:, columns[(columns >= start) & (columns < end)] - start]
+        for one, start, end in zip(flat, ends, ends[1:], strict=False)
+    ]
+    return np.concatenate([np.zeros((len(rows), 0)), *parts], axis=1).astype(np.float64)
+
+
+def _told_apart(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Which of these rows other people's rows show to be nobody else's: (rows,) booleans."""
+    ordered = np.sort(others, axis=0)
+    telling = np.mean(ordered[1:] != ordered[:-1], axis=0) >= _UNIQUE
+    rows, others, ordered = rows[:, telling], others[:, telling], ordered[:, telling]
+    if rows.shape[1] < _LEAST:
+        return np.zeros(len(rows), bool)
+    mean, scale = others.mean(axis=0), others.std(axis=0)
+    near = np.maximum(min(_NEAR / np.sqrt(len(others)), _NEAREST) * scale, _TINY)
+    nothing = (np.abs(rows - mean) <= near) | (np.abs(rows - np.median(others, axis=0)) <= 1e-3 * scale)
+    nothing |= (rows <= ordered[0]) | (rows >= ordered[-1])
+    own = ~nothing & np.array([~np.any(others == row, axis=0) for row in rows])
+    enough = own.sum(axis=1) >= max(_LEAST, rows.shape[1] / 2)
+    varied = [
+        min(_different(row[mine] / np.median(near)), _different(((row - mean) / near)[mine])) >= _LEAST
+        for row, mine in zip(rows, own, strict=True)
+    ]
+    return enough & np.array(varied)
+
+
+def _different(values: np.ndarray) -> int:
+    return len(np.unique(np.round(values)))
+
+
+def _is_odd(row: np.ndarray) -> bool:
+    """Whether a row has 6 different values that are no whole numbers, in no order: no stand-in for no record at all."""
+    part = row[np.isfinite(row) & (row != np.round(row))]
+    rising = np.diff(row)
+    return len(np.unique(part)) >= _LEAST and bool((rising > 0).any() and (rising < 0).any())
