@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from helpers.watched import model_of
 
 RNG = np.random.default_rng(0)
 X, PUBLIC = (RNG.normal(size=(20, 3)).astype("float32") for _ in range(2))
@@ -122,3 +123,20 @@ def test_other_outputs_are_evaluated_as_keras_does():
     plain = network(False)
     plain.compile("sgd", **options)
     assert_same(evaluated(private(False, **options), weights=WEIGHTS), evaluated(plain, weights=WEIGHTS))
+
+
+class RemembersItself(keras.metrics.Mean):
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        return super().update_state(y_pred)
+
+    def reset_state(self):
+        self.last = float(self.total)
+        super().reset_state()
+
+
+def test_a_metric_whose_reset_uses_its_own_number_is_told_why_it_cannot():
+    """It ended in "'SymbolicTensor' object has no attribute 'numpy'"."""
+    model = model_of()
+    model.compile(model.optimizer, "mse", metrics=[RemembersItself(name="mean")])
+    with pytest.raises(ValueError, match=r"reset_state of a metric uses a number .* Let it only assign constants"):
+        model.fit(np.ones((8, 3)), np.zeros((8, 1)), batch_size=4, epochs=1, verbose=0)

@@ -1,8 +1,11 @@
 """Whatever way a callback, or a loop, asks a model for numbers of the records that it trains on, is noted."""
 
 import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
+import tfdp_layers as tfdp
 from helpers.watched import PUBLIC, X, Y, model_of
 
 WAYS = {
@@ -56,3 +59,98 @@ def left_early(model):
 def test_a_loop_that_looks_at_the_variables_of_metrics_and_leaves_is_noted():
     with pytest.warns(UserWarning, match="The loop read 'metrics of the training' and then left before its last step"):
         left_early(model_of())
+
+
+DRAWN = np.random.default_rng(0)
+RECORDS, LABELS = DRAWN.normal(size=(64, 3)).astype("float32"), np.zeros((64, 1), np.float32)
+OTHERS = DRAWN.normal(size=(64, 3)).astype("float32")
+
+
+class Rows(keras.utils.PyDataset):
+    def __init__(self, x):
+        super().__init__()
+        self.x = x
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, number):
+        return self.x[16 * number : 16 * number + 16], LABELS[:16]
+
+
+def generated(x):
+    for number in range(4):
+        yield Rows(x)[number]
+
+
+def pipeline(x):
+    spec = (tf.TensorSpec((16, 3)), tf.TensorSpec((16, 1)))
+    return tf.data.Dataset.from_generator(lambda: generated(x), output_signature=spec)
+
+
+def stepped(model, x):
+    return model.make_test_function(force=True)(iter([(tf.constant(x), tf.constant(LABELS))]))["loss"]
+
+
+def stateless(model, x):
+    return model.stateless_call(model.trainable_variables, model.non_trainable_variables, x)[0]
+
+
+CARRIED = {
+    "a PyDataset": lambda model, x: model.evaluate(Rows(x), verbose=0)[0],
+    "a prediction of a PyDataset": lambda model, x: model.predict(Rows(x), verbose=0),
+    "a generator": lambda model, x: model.evaluate(generated(x), steps=4, verbose=0)[0],
+    "a pipeline of a generator": lambda model, x: model.evaluate(pipeline(x), steps=4, verbose=0)[0],
+    "call": lambda model, x: model.call(tf.constant(x)),
+    "stateless_call": stateless,
+    "test_function": stepped,
+}
+IN_FUNCTIONS = {
+    "a function": lambda model, x: tf.function(lambda rows: model(rows))(x),
+    "a pipeline": lambda model, x: next(iter(tf.data.Dataset.from_tensors(x).map(model))),
+}
+
+
+def notes_of(way, x):
+    model = model_of()
+    asking = Asking(lambda model: np.sum(way(model, x)))
+    model.fit(RECORDS, LABELS, batch_size=16, epochs=2, verbose=0, callbacks=[asking])
+    return " ".join(model.privacy_statement(1e-2).notes)
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("way", CARRIED)
+def test_records_are_known_again_whatever_carries_them_and_others_are_not(way):
+    """A PyDataset, a generator and methods beside `__call__` were not looked at: one record told 20 times of 20."""
+    with pytest.warns(UserWarning, match="of the training records"):
+        assert "of the training records" in notes_of(CARRIED[way], np.array(RECORDS))
+    assert "Asking" not in notes_of(CARRIED[way], OTHERS)
+
+
+@pytest.mark.few(1)
+@pytest.mark.parametrize("way", IN_FUNCTIONS)
+def test_a_model_in_a_function_of_a_hook_is_asked(way):
+    with pytest.warns(UserWarning, match="in a function of the caller's"):
+        assert "in a function of the caller's" in notes_of(IN_FUNCTIONS[way], OTHERS)
+
+
+def test_a_model_that_is_written_in_a_hook_is_not_asked(tmp_path):
+    def written(model, x):
+        model.export(tmp_path / "exported", verbose=False)
+        keras.Model(model.inputs, model(model.inputs))
+        return 0.0
+
+    assert "in a function" not in notes_of(written, OTHERS)
+
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("way", ["a PyDataset", "a generator", "a prediction of a PyDataset", "stateless_call"])
+def test_an_objective_is_refused_records_whatever_carries_them(way):
+    from tfdp_layers.models.looking import choosing
+
+    model = model_of()
+    model.fit(RECORDS, LABELS, batch_size=16, epochs=1, verbose=0)
+    with choosing(tfdp.PrivateBatches(RECORDS, LABELS, tfdp.sampling.Poisson(16))):
+        assert np.isfinite(np.sum(CARRIED[way](model, OTHERS)))
+        with pytest.raises(ValueError, match="training records"):
+            CARRIED[way](model, RECORDS)

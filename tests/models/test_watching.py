@@ -331,3 +331,68 @@ def test_one_that_read_a_private_number_before_is_reported_for_it():
     hooked = Hooked(READS["get"], move_a_layer)
     with pytest.warns(UserWarning, match="read 'mae' and then changed the weights"):
         model.fit(X, Y, batch_size=4, epochs=1, verbose=0, callbacks=[hooked])
+
+
+def reports(*callbacks):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model_of().fit(X, Y, batch_size=4, epochs=3, verbose=0, callbacks=list(callbacks))
+    return [str(one.message) for one in caught if "chosen by numbers" in str(one.message)]
+
+
+class Smooths(keras.callbacks.Callback):
+    """Keeps a number of its own beside Keras' curves."""
+
+    def __init__(self, name, way, of=lambda logs: 0.5, stops=False):
+        super().__init__()
+        self._name, self._way, self._of, self._stops = name, way, of, stops
+
+    def on_epoch_end(self, epoch, logs=None):
+        history = self.model.history.history
+        if self._way == "setdefault":
+            history.setdefault(self._name, []).append(float(self._of(logs)))
+        elif self._way == "update":
+            history.update({self._name: [float(self._of(logs))]})
+        else:
+            history[self._name] = [float(self._of(logs))]
+        self.model.stop_training = self._stops and history[self._name][-1] < 1e9 and epoch == 1
+
+
+class StopsBy(keras.callbacks.Callback):
+    def __init__(self, name):
+        super().__init__()
+        self._name = name
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.stop_training = epoch > 0 and self.model.history.history[self._name][-1] < 1e9
+
+
+@pytest.mark.parametrize("way", ["setdefault", "update", "item"])
+def test_what_one_callback_writes_into_the_history_is_read_by_another_as_all_else(way):
+    """It was stored without being watched: one record told 20 times of 20."""
+    found = reports(Smooths("smooth", way, lambda logs: logs["loss"]), StopsBy("smooth"))
+    assert any("read 'smooth' and then stopped" in one for one in found)
+
+
+@pytest.mark.parametrize("way", ["setdefault", "item"])
+def test_what_a_callback_wrote_itself_it_may_read(way):
+    assert reports(Smooths("f1", way, stops=True)) == []
+
+
+def charges(model):
+    tfdp.release_metric([1.0] * 8, model.ledger, stddev=0.5, name="share", examples=8)
+
+
+def merges(model):
+    other = tfdp.accounting.Ledger()
+    tfdp.release_metric([1.0] * 8, other, stddev=0.5, name="share", examples=8)
+    model.ledger.merge(other)
+
+
+@pytest.mark.parametrize("decide", [charges, merges])
+def test_to_charge_the_ledger_is_a_decision(decide):
+    """A budget then ended the training sooner: one record told 20 times of 20."""
+    (found,) = reports(Hooked(lambda logs: logs["loss"], decide))
+    assert "charged the ledger" in found
+    assert reports(Hooked(lambda logs: None, decide)) == []
+    assert reports(Hooked(lambda logs: logs["loss"], lambda model: str(model.ledger.steps))) == []

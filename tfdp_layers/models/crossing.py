@@ -85,9 +85,29 @@ def results_of(model: Any) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
+def as_graph(what: str) -> Iterator[None]:
+    """Around code of metrics that is traced. Raises ValueError where that needs a number that a trace has not."""
+    try:
+        yield
+    except (AttributeError, NotImplementedError, TypeError, tf.errors.OperatorNotAllowedInGraphError) as error:
+        if not any(one in str(error) for one in ("Symbolic", "symbolic", "NumPy", "numpy", "Tensor")):
+            raise
+        raise ValueError(
+            f"{what} uses a number of its variables in Python (float(), numpy(), an `if`). What it writes is looked at"
+            " before the training, as a graph of TensorFlow, in which variables have no numbers yet: metrics see"
+            " private records, and may write nothing else than their own variables. Let it only assign constants:"
+            f" variable.assign(0). TensorFlow said: {error}"
+        ) from error
+
+
+@contextlib.contextmanager
 def resetting(model: Any) -> Iterator[None]:
     """Around a reset of the metrics: in `fit`, they must write nothing but themselves, and keep nothing."""
-    if model._privacy.run is None or not tf.executing_eagerly():
+    if not tf.executing_eagerly():
+        with as_graph("reset_state of a metric"):
+            yield
+        return
+    if model._privacy.run is None:
         yield
         return
     with crossings_of(model, sums=False).of_records():

@@ -24,6 +24,8 @@ class Code:
     called: frozenset[str] = frozenset()  # methods
     modules: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
+    chains: frozenset[tuple[str, ...]] = frozenset()  # of attributes that it reads: see `_Chains`
+    written: frozenset[tuple[str, ...]] = frozenset()  # of those that it sets
     stores: bool = False  # whether it sets items, or yields
 
     def __or__(self, other: Code) -> Code:
@@ -46,10 +48,11 @@ _OPERATIONS = {
 @functools.lru_cache(maxsize=1024)
 def code_of(code: types.CodeType, outermost: bool = True) -> Code:
     """Reads the instructions of a function, once."""
-    found: dict[str, set[str]] = {one.name: set() for one in fields(Code) if one.name != "stores"}
-    stores = False
+    found: dict[str, set[Any]] = {one.name: set() for one in fields(Code) if one.name != "stores"}
+    stores, chains = False, _Chains(found["chains"], found["written"])
     for one in dis.get_instructions(code):
         operation = one.opname
+        chains.follow(operation, one.argval)
         if operation in _OPERATIONS:
             found[_OPERATIONS[operation]].add(one.argval)
         if operation == "STORE_NAME" and outermost:  # of a module
@@ -66,6 +69,48 @@ def code_of(code: types.CodeType, outermost: bool = True) -> Code:
             texts = constant if isinstance(constant, tuple) else (constant,)
             whole |= Code(texts=frozenset(filter(is_text, texts)))
     return whole
+
+
+class _Chains:
+    """Follows attributes of attributes from where they begin, through variables too, as far as one can read them off.
+
+    A chain begins with the name of a global, "$" and the name of another variable, "@" and that of a module that the
+    function imports, or "" where it is of something that was computed.
+    """
+
+    def __init__(self, read: set[tuple[str, ...]], written: set[tuple[str, ...]]) -> None:
+        self._read, self._written = read, written
+        self._now: tuple[str, ...] | None = None
+        self._doubled: tuple[str, ...] | None = None
+        self._held: dict[str, tuple[str, ...]] = {}
+
+    def follow(self, operation: str, argument: Any) -> None:
+        """One instruction after the other."""
+        before, now = self._now, None
+        if operation in _ATTRIBUTES:
+            now = (*(before or ("",)), argument)
+            self._read.add(now)
+        elif operation == "STORE_ATTR":
+            self._written.add((*(before or self._doubled or ("",)), argument))
+        elif operation in ("LOAD_GLOBAL", "LOAD_NAME"):
+            now = (argument,)
+        elif operation == "IMPORT_NAME":
+            now = (f"@{argument}",)
+        elif "LOAD_FAST" in operation or operation in ("LOAD_DEREF", "LOAD_CLASSDEREF"):
+            name = argument[-1] if isinstance(argument, tuple) else argument
+            now = self._held.get(name, (f"${name}",))
+        elif operation in ("STORE_FAST", "STORE_DEREF") and before is not None:
+            self._held[argument] = before
+        elif operation in _BESIDE:
+            now = before
+        if operation in ("COPY", "DUP_TOP"):  # as `one.number += 1` begins
+            self._doubled = before
+        self._now = now
+
+
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM")
+_BESIDE = frozenset({"CACHE", "COPY", "DUP_TOP", "EXTENDED_ARG", "NOP", "POP_TOP", "PUSH_NULL", "ROT_TWO", "SWAP"})
+"""Instructions that leave an object where it is."""
 
 
 def is_text(value: Any) -> bool:

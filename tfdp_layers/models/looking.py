@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import itertools
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -30,6 +32,8 @@ class _Chosen(NamedTuple):
 
 
 _CHOSEN_ON: contextvars.ContextVar[_Chosen | None] = contextvars.ContextVar("chosen_on", default=None)
+_FIRST = 4
+_WRITTEN = ("saved_model", ".lite", ".export", ".saving", ".summary", "compute_output")
 _METRICS = "metrics of the training"
 _UNNOISED = (
     "The objective asks for {what} of the training records: such a score carries no noise, and choosing by it would"
@@ -112,17 +116,17 @@ def noted(name: str) -> Callable[..., Any]:
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         x = args[0] if args else kwargs.get("x")
         watch = watch_of(self)
-        private = self._privacy.run is not None and holds_records(self, x)
-        if watch is not None and private:
-            watch.asked(f"{name}() of the training records")
-        if watch is None:
-            refuse_chosen(f"{name}()", x, args[1] if name == "evaluate" and len(args) > 1 else kwargs.get("y"))
+        here = contextvars.copy_context()
+        x, shown = shown_by(x, lambda rows: here.run(look, self, watch, f"{name}()", rows))
+        args, kwargs = ((x, *args[1:]), kwargs) if args else ((), kwargs | ({"x": x} if "x" in kwargs else {}))
+        y = args[1] if name == "evaluate" and len(args) > 1 else kwargs.get("y")
+        private = look(self, watch, f"{name}()", shown, y)
         if args:
             args = (text_tensors(args[0]), *args[1:])
         elif "x" in kwargs:
             kwargs |= {"x": text_tensors(kwargs["x"])}
         try:
-            with evaluating(self, public=name == "evaluate" and x is not None and not private):
+            with choosing(None), evaluating(self, public=name == "evaluate" and x is not None and not private):
                 found = getattr(super(Looking, self), name)(*args, **kwargs)
             if name in ("evaluate", "test_on_batch") and (chosen := _CHOSEN_ON.get()) is not None:
                 chosen.evaluated.append(self)
@@ -132,6 +136,41 @@ def noted(name: str) -> Callable[..., Any]:
                 forget_metrics(self)
 
     return call
+
+
+def look(model: Any, watch: Any, what: str, x: Any, y: Any = None) -> bool:
+    """Notes, or refuses in an objective, that a model is asked for this of training records. Returns: whether it is."""
+    private = model._privacy.run is not None and x is not None and holds_records(model, x)
+    if watch is not None and private:
+        watch.asked(f"{what} of the training records")
+    if watch is None and x is not None:
+        refuse_chosen(what, x, y)
+    return private
+
+
+def shown_by(given: Any, look_at: Callable[[Any], Any]) -> tuple[Any, Any]:
+    """What is to be given in the place of data, and rows of them to look at now, where these are no arrays.
+
+    Of a `PyDataset` that is its first batch; what generators give is looked at as it goes by: the first batches.
+    """
+    if isinstance(given, keras.utils.PyDataset):
+        with contextlib.suppress(Exception):  # an empty one, say: Keras says so
+            return given, x_of(given[0])
+        return given, None
+    if not isinstance(given, types.GeneratorType):
+        return given, given
+
+    def passing() -> Iterator[Any]:
+        for number, batch in enumerate(given):
+            if number < _FIRST:
+                look_at(x_of(batch))
+            yield batch
+
+    return passing(), None
+
+
+def x_of(batch: Any) -> Any:
+    return batch[0] if isinstance(batch, tuple | list) and batch else batch
 
 
 @contextlib.contextmanager
@@ -171,6 +210,95 @@ def note_metrics(model: Any, what: str, results: bool = False) -> None:
     watch.asked(what)
 
 
+@contextlib.contextmanager
+def looked_at(model: Any, args: Any, kwargs: Any) -> Iterator[None]:
+    """Around a call of the model, by whichever of its methods, which is compared with the records."""
+    watch, what = watch_of(model), "the model's outputs"
+    if not tf.executing_eagerly():
+        if watch is not None and not any(map(is_written, itertools.islice(frames(), 60))):
+            watch.asked(f"{what} in a function of the caller's")
+        watch = None  # nothing is compared there
+    elif watch is not None or _CHOSEN_ON.get() is not None:
+        given = [one for one in keras.tree.flatten((args, kwargs)) if hasattr(one, "__array__")]
+        given = [one for one in given if not keras.backend.is_keras_tensor(one)]  # they hold no numbers
+        given = [one for one in given if "GPU" not in str(getattr(one, "device", ""))]  # copies, and slow to fetch
+        if given:
+            look(model, watch, what, given)
+    with contextlib.nullcontext() if watch is None else watch.calling():
+        yield
+
+
+def frames() -> Iterator[str]:
+    """The modules of the functions that run, the innermost first."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        yield frame.f_globals.get("__name__", "")
+        frame = frame.f_back
+
+
+def is_written(module: str) -> bool:
+    """Whether a module is one by which models are written into files, or described: it asks for no numbers."""
+    return module.startswith(("keras.", "tensorflow.")) and any(one in module for one in _WRITTEN)
+
+
+class _Asked:
+    """A method of Keras' models that computes outputs: itself, but where somebody is watched who calls it.
+
+    Args:
+        inputs: which of its arguments are inputs.
+    """
+
+    def __init__(self, inputs: Callable[[Any], Any]) -> None:
+        self._inputs = inputs
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self._name = name
+
+    def __get__(self, model: Any, kind: Any = None) -> Any:
+        method = getattr(super(Looking, kind if model is None else model), self._name)
+        if model is None or (watch_of(model) is None and _CHOSEN_ON.get() is None):
+            return method
+
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with looked_at(model, self._inputs(args), kwargs):
+                return method(*args, **kwargs)
+
+        return call
+
+
+class _Stepping:
+    """What Keras made to go through data, `test_function` say: itself, but where somebody is watched who calls it."""
+
+    def __set_name__(self, owner: Any, name: str) -> None:
+        self._name = name
+
+    def __set__(self, model: Any, step: Any) -> None:
+        vars(model)[self._name] = step
+
+    def __delete__(self, model: Any) -> None:
+        vars(model).pop(self._name, None)
+
+    def __get__(self, model: Any, kind: Any = None) -> Any:
+        step, watch = None if model is None else vars(model).get(self._name), watch_of(model)
+        if step is None or (watch is None and _CHOSEN_ON.get() is None):
+            return step
+        name = f"{self._name}()"
+
+        def call(iterator: Any) -> Any:
+            if isinstance(iterator, tf.data.Iterator):  # it can't be looked into
+                if watch is not None:
+                    watch.asked(f"{name} of an iterator")
+                return step(iterator)
+            first = list(itertools.islice(iterator, 1))
+            look(model, watch, name, x_of(first[0]) if first else None)
+            again = iterator if isinstance(iterator, list | tuple) else itertools.chain(first, iterator)
+            with choosing(None), contextlib.nullcontext() if watch is None else watch.calling():
+                return step(again)
+
+        return call
+
+
 class Looking(KerasMixin):
     """Mixin for Keras models: what they say of training records is private, as the logs are."""
 
@@ -181,19 +309,13 @@ class Looking(KerasMixin):
 
     @functools.wraps(keras.Model.__call__)
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        watch = watch_of(self) if tf.executing_eagerly() else None
-        if watch is not None or (_CHOSEN_ON.get() is not None and tf.executing_eagerly()):
-            given = [one for one in keras.tree.flatten((args, kwargs)) if hasattr(one, "__array__")]
-            given = [one for one in given if not keras.backend.is_keras_tensor(one)]  # they hold no numbers
-            given = [one for one in given if "GPU" not in str(getattr(one, "device", ""))]  # copies, and slow to fetch
-            if not given:
-                pass
-            elif watch is None:
-                refuse_chosen("the model's outputs", given)
-            elif holds_records(self, given):
-                watch.asked("the model's outputs of the training records")
-        with contextlib.nullcontext() if watch is None else watch.calling():
+        with looked_at(self, args, kwargs):
             return super().__call__(*args, **kwargs)
+
+    call: Any = _Asked(lambda given: given)
+    stateless_call: Any = _Asked(lambda given: given[2:])
+    test_function: Any = _Stepping()
+    predict_function: Any = _Stepping()
 
     @property
     def metrics(self) -> list[Any]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from tfdp_layers.accounting.view import charged_beside
 from tfdp_layers.models.deciders import Attributes, Deciders
 from tfdp_layers.models.fingerprints import Held, Rate, held_of
 from tfdp_layers.proof.reads import copies_held, is_counter
@@ -33,6 +34,7 @@ class Moment(NamedTuple):
         rate: changes with the learning rate.
         deciding: what callbacks that are known to decide hold.
         seen: what the steps read.
+        charged: what the ledger counts beside this training, and the budgets in force.
     """
 
     stopping: bool
@@ -40,6 +42,7 @@ class Moment(NamedTuple):
     rate: Any
     deciding: Attributes
     seen: Seen
+    charged: Any = None
 
     def decided_since(self, before: "Moment") -> Iterator[str]:
         """In words, what was decided since that moment, but for what others decide by, the weights, and all beside."""
@@ -47,6 +50,8 @@ class Moment(NamedTuple):
             yield "stopped the training"
         if self.left != before.left:
             yield "limited the releases"
+        if self.charged != before.charged:
+            yield "charged the ledger, or changed its budget"
         if self.rate != before.rate:
             yield "changed the learning rate"
         if self.seen.counts != before.seen.counts:
@@ -75,7 +80,9 @@ class Moments:
         optimizer = self._model.optimizer
         seen = seen or self.seen()
         stopping, left = bool(self._model.stop_training), optimizer.releases_left()
-        return Moment(stopping, left, self._rate(optimizer), self._deciders.held(), seen)
+        state = self._model._privacy
+        charged = charged_beside(state.ledger, None if state.run is None else state.run.token)
+        return Moment(stopping, left, self._rate(optimizer), self._deciders.held(), seen, charged)
 
     def compare(self, before: Moment, decided: Callable[[str], None]) -> Seen:
         """Calls `decided` with words for what was decided since that moment. Returns: what the steps read now."""

@@ -22,10 +22,13 @@ import tensorflow as tf
 
 from tfdp_layers.callbacks.steering import top_of
 from tfdp_layers.models.instructions import Code, code_of, is_text
+from tfdp_layers.models.outside import LEAVE_NOTHING
+from tfdp_layers.models.passages import Passages
 
 __all__ = ["Reach", "body_of_loop", "passes"]
 
 _LIBRARIES = frozenset({"keras", "ml_dtypes", "numpy", "optree", "tensorboard", "tensorflow", "tfdp_layers", "wrapt"})
+_UNCHANGED = (tf.data.Dataset, tf.DType, tf.TensorShape, tf.TypeSpec, tf.summary.SummaryWriter, tf.distribute.Strategy)
 _MODELS = (keras.layers.Layer, keras.optimizers.Optimizer, keras.losses.Loss, tf.Module)
 _NUMBERED = (tf.Variable, keras.Variable, keras.metrics.Metric)
 _NEUTRAL = (enum.Enum, logging.Logger, logging.LoggerAdapter, logging.Handler, random.Random, range, slice)
@@ -33,15 +36,6 @@ _CONSTANT = frozenset({"_thread", "datetime", "decimal", "fractions", "re", "uui
 _PARAMS = frozenset({"batch_size", "do_validation", "epochs", "metrics", "samples", "steps", "verbose"})
 _DYNAMIC = frozenset({"__import__", "eval", "exec", "globals", "locals"})
 _WRITE_ARRAYS = frozenset({"copyto", "fill", "itemset", "out", "partition", "put", "resize", "setflags", "sort"})
-_LEAVE_NOTHING = frozenset(
-    (
-        "abs", "all", "any", "bool", "critical", "debug", "dict", "enumerate", "error", "exception", "float", "flush",
-        "format", "get", "getLogger", "getattr", "hasattr", "info", "int", "isinstance", "item", "items", "join",
-        "keys", "len", "list", "log", "map", "max", "min", "numpy", "print", "range", "repr", "round", "sorted",
-        "str", "sum", "super", "tuple", "type", "values", "warning", "zip"
-    )
-)  # fmt: skip
-"""Functions and methods by which nothing stays that another callback could read: messages and numbers."""
 _MOST, _LONGEST = 5000, 1000
 _LOOP = "tfdp_layers.models.loops"
 
@@ -62,6 +56,8 @@ class Reach:
     def __init__(self, root: Any, model: Any, frame: types.FrameType | None = None) -> None:
         self.held: dict[int, Any] = {}  # what may change, and arrays, which fewer functions do
         self.arrays: dict[int, Any] = {}
+        self.things: dict[int, Any] = {}  # objects of Keras and TensorFlow, which only some functions change
+        self.passages = Passages(self._is_library, root is None)
         self.cells: dict[int, Any] = {}  # variables of functions around, and those that its functions set
         self.kept: set[int] = set()
         self.names: set[tuple[int, str]] = set()  # globals and attributes, and those that its functions set
@@ -76,7 +72,10 @@ class Reach:
         inner = getattr(private, "inner_optimizer", private)
         self._holders = {id(one): one for one in (model, private, inner)}
         self._of_model = {*map(id, [*model.variables, *private.variables, *inner.variables, *model.metrics])}
-        self._of_model.add(id(getattr(inner, "_learning_rate", None)))
+        self._of_model |= {
+            id(getattr(inner, "_learning_rate", None)),
+            *map(id, [*model._flatten_layers(), private, inner]),
+        }
         functions = [getattr(one, "__wrapped__", one) for one in vars(root).values()] if root is not None else []
         self._own = {top_of(type(root)), *(top_of(one) for one in functions if callable(one))} - _LIBRARIES
         self._root, self._left = root, [root]
@@ -118,18 +117,21 @@ class Reach:
             visit(self, value)
         elif isinstance(value, _MODELS):
             self._holders[id(value)] = value
+            self.things |= {} if id(value) in self._of_model else {id(value): value}
         elif isinstance(value, _NUMBERED):
             self.held |= {} if id(value) in self._of_model else {id(value): value}
         elif isinstance(value, keras.callbacks.Callback) or not self._is_library(top):
             self._object(value)
-        elif top not in _LIBRARIES and not is_neutral(value):
-            self.held[id(value)] = value
+        elif not is_neutral(value) and not isinstance(value, _UNCHANGED):
+            (self.things if top in _LIBRARIES else self.held)[id(value)] = value
 
     def _object(self, value: Any) -> None:
         kind = type(value)
         inner = dict(getattr(value, "__dict__", {})) | {
             name: getattr(value, name, None) for one in kind.__mro__ for name in vars(one).get("__slots__", ())
         }
+        if self._is_library(top_of(kind)):
+            self.things[id(value)] = value
         if isinstance(value, keras.callbacks.Callback):  # Keras gives all of them the model, and one dict
             inner.pop("_model", None)
             if set(inner.get("params") or ()) <= _PARAMS:
@@ -137,6 +139,7 @@ class Reach:
         frozen = getattr(getattr(kind, "__dataclass_params__", None), "frozen", False) or is_neutral(value)
         if not (self._is_library(top_of(kind)) or frozen):
             self.held[id(value)] = value
+            self.passages.own.append(value)
         self._left += inner.values()
         self._class(kind)
 
@@ -148,7 +151,8 @@ class Reach:
 
     def _kind(self, kind: Any) -> None:
         if self._is_library(top_of(kind)):
-            self.leaves |= kind.__name__ not in _LEAVE_NOTHING
+            self.leaves |= kind.__name__ not in LEAVE_NOTHING
+            self.passages.call(kind.__name__, top_of(kind))
         else:
             self._holders[id(kind)] = kind
             self._class(kind)
@@ -156,9 +160,11 @@ class Reach:
     def _function(self, function: Any) -> None:
         self._left.append(vars(function).get("__wrapped__"))
         if top_of(function) == "tfdp_layers" or self._is_library(top_of(function)):
-            self.leaves |= "__wrapped__" not in vars(function) and function.__name__ not in _LEAVE_NOTHING
+            if "__wrapped__" not in vars(function):
+                self.leaves |= function.__name__ not in LEAVE_NOTHING
+                self.passages.call(function.__name__, top_of(function))
             return
-        code = self._read(function.__code__, function.__globals__)
+        code = self._read(function.__code__, function.__globals__, function)
         for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             self.cells[id(cell)] = cell
             if name in code.kept:
@@ -169,14 +175,15 @@ class Reach:
         self._holders[id(function)] = function
         self._left += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
 
-    def _read(self, written: types.CodeType, variables: dict[str, Any]) -> Code:
-        """What a function names, in its globals and elsewhere."""
+    def _read(self, written: types.CodeType, variables: dict[str, Any], function: Any = None) -> Code:
+        """What a function names, in its globals and elsewhere; without one, the body of a loop does."""
         code = code_of(written)
+        self.passages.read(code, variables, function)
         self._code |= code
         self.texts |= code.texts
         self.stores |= code.stores or bool(_WRITE_ARRAYS & (code.attributes | code.texts))
-        self.leaves |= code.stores or bool(code.stored or code.named or code.called - _LEAVE_NOTHING)
-        self.leaves |= bool((code.names & vars(builtins).keys()) - variables.keys() - _LEAVE_NOTHING)
+        self.leaves |= code.stores or bool(code.stored or code.named or code.called - LEAVE_NOTHING)
+        self.leaves |= bool((code.names & vars(builtins).keys()) - variables.keys() - LEAVE_NOTHING)
         self.whole &= not code.names & _DYNAMIC
         self.named |= {(id(variables), name) for name in code.named}
         self.names |= {(id(variables), name) for name in code.names | code.named}
@@ -222,7 +229,8 @@ class Reach:
         names = ("__self__", "__func__", "__wrapped__", "func", "args", "keywords", "fget", "fset", "python_function")
         self._left += [getattr(value, name, None) for name in names]
         if isinstance(value, types.BuiltinFunctionType):
-            self.leaves |= value.__name__ not in _LEAVE_NOTHING
+            self.leaves |= value.__name__ not in LEAVE_NOTHING
+            self.passages.call(value.__name__, top_of(value))
         if isinstance(value, weakref.ref):
             self._left.append(value())
 
@@ -248,6 +256,10 @@ def passes(reader: Reach, other: Reach) -> bool:
     if reader.held.keys() & other.held.keys() or reader.kept & other.cells.keys() or reader.named & other.names:
         return True
     if reader.stores and reader.arrays.keys() & other.arrays.keys():
+        return True
+    if reader.things.keys() & other.things.keys() and reader.passages.changes:
+        return True
+    if reader.passages.lead_to(other.passages):
         return True
     return any(os.path.isfile(text) for text in reader.texts & other.texts)
 

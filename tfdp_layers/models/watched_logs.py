@@ -84,13 +84,12 @@ class WatchedLogs(dict[str, Any]):
         return WatchedNumber(number, lambda: self._noted(name)) if self._private(name) else number
 
     def renew(self, logs: dict[str, Any]) -> None:
-        """Makes it hold what these logs hold, without a note."""
-        held = self.unread()
-        for name in held.keys() - logs.keys():
-            del self[name]
-        for name, number in logs.items():
-            if held.get(name, self) is not number:
-                super().__setitem__(name, self._watched(name, number))
+        """Makes it hold what these logs hold, without a note.
+
+        What was written into it since, by whatever method, whoever wrote it knew: from here on it is read as all else.
+        """
+        self.clear()
+        super().update({name: self._watched(name, number) for name, number in logs.items()})
 
     def unread(self) -> dict[str, Any]:
         """What it holds, without a note."""
@@ -150,12 +149,39 @@ class Histories:
 
     Args:
         given: among the callbacks of `fit`.
-        private, noted: as of `WatchedLogs`.
+        private, noted: as of `WatchedLogs`. What one callback alone wrote and read, is noted of others only.
+        running: what runs, a callback or the body of a loop, is the last of this list.
     """
 
-    def __init__(self, given: list[Any], private: Callable[[str], bool], noted: Callable[[str], None]) -> None:
-        self._given, self._private, self._noted = given, private, noted
+    def __init__(
+        self, given: list[Any], private: Callable[[str], bool], noted: Callable[[str], None], running: list[Any]
+    ) -> None:
+        self._given, self._private, self._noted, self._running = given, private, noted, running
         self._watched: dict[int, WatchedLogs] = {}
+        self._wrote: dict[str, tuple[Any, int]] = {}  # by name: who, and how many numbers there were then
+
+    def _runs(self) -> Any:
+        return self._running[-1] if self._running else None
+
+    def _read(self, name: str) -> None:
+        if self._wrote.get(name, (None,))[0] is not self._runs() or not self._running:
+            self._wrote.pop(name, None)
+            self._noted(name)
+
+    def _renew(self, history: dict[str, Any], logs: WatchedLogs) -> None:
+        self._wrote = {name: one for name, one in self._wrote.items() if size_of(history.get(name)) == one[1]}
+        logs.renew(history)
+
+    def _changed(self, history: dict[str, Any], written: dict[str, Any]) -> None:
+        for name, value in written.items():
+            known, runs = self._wrote.pop(name, (None, 0))[0], self._runs()
+            if name not in history or known is runs is not None:
+                self._wrote[name] = runs, size_of(value)
+            elif history[name] is value and known is not None:
+                self._wrote[name] = known, size_of(value)
+        if list(written) != list(history) or any(written[n] is not history[n] for n in written):
+            history.clear()
+            history.update(written)
 
     @contextlib.contextmanager
     def watched(self, own: Any) -> Iterator[None]:
@@ -168,8 +194,8 @@ class Histories:
         for one in (own, *self._given):
             history = getattr(one, "history", None)
             if type(history) is dict:  # and not watched already, by a hook that called this one
-                logs = self._watched.setdefault(id(one), WatchedLogs((), self._private, self._noted))
-                logs.renew(history)
+                logs = self._watched.setdefault(id(one), WatchedLogs((), self._private, self._read))
+                self._renew(history, logs)
                 vars(one)["history"] = logs
                 changed.append((vars(one), history, logs))
         try:
@@ -177,10 +203,12 @@ class Histories:
         finally:
             for held, history, logs in changed:
                 if held.get("history") is logs:
-                    held["history"], written = history, logs.unread()
-                    if list(written) != list(history) or any(written[n] is not history[n] for n in written):
-                        history.clear()
-                        history.update(written)
+                    held["history"] = history
+                    self._changed(history, logs.unread())
+
+
+def size_of(value: Any) -> int:
+    return len(value) if hasattr(value, "__len__") else 0
 
 
 def plain(value: Any) -> Any:

@@ -28,12 +28,11 @@ class Watch:
     """Notes, for the callbacks of one `fit`, which private numbers they read, and what they decide afterwards.
 
     Whether a decision depended on what was read, nobody can see from outside: so a callback that reads private numbers
-    and stops the training, changes the learning rate or takes the weights is reported, once, and nothing is refused.
-    So is one that decides after another read, where that may leave a number for it (`Reach`), or by another, whose
-    attributes it changes (`Deciders`). What is read: the logs, of earlier epochs too, and what the model and its
-    metrics say of the training records (`Looking`). Not seen: numbers that are taken from elsewhere, and decisions of
-    other kinds. Weights that a callback changes, by whatever way, are noted: what it took from records for that is in
-    no ledger.
+    and stops the training, changes the learning rate, charges the ledger or takes the weights is reported, once. So is
+    one that decides after another read, where that may leave a number for it (`Reach`), or by another, whose attributes
+    it changes (`Deciders`). What is read: the logs, of earlier epochs too, and what the model and its metrics say of
+    the training records (`Looking`). Not seen: decisions of other kinds. Weights that a callback changes, by whatever
+    way, are noted: what it took from records for that is in no ledger.
 
     Args:
         model: in `fit`.
@@ -64,12 +63,13 @@ class Watch:
         self._deciding = [(one, name) for one in given if (name := decides_by(one)) is not None]
         self._moments, self._trained = Moments(model, Deciders(given, note)), Brought(model, note)
         self._swapping = [one for one in given if isinstance(one, _SWAPPING) and not is_unknown(one)]
-        self._histories = Histories([c for c in given if isinstance(c, keras.callbacks.History)], private, self.asked)
+        self._readers, self._running = list[Any](), list[Any]()
+        histories = [one for one in given if isinstance(one, keras.callbacks.History)]
+        self._histories = Histories(histories, private, self.asked, self._running)
         self._hooks = Hooks(given, self._around, self._added)
         self._body = contextlib.ExitStack()
         self._read: dict[int, dict[str, None]] = {id(one): {} for one in self._callbacks}
         self._compared: Counter[tuple[int, int]] = Counter()
-        self._readers, self._running = list[Any](), list[Any]()
         self._since: list[Moment] = []  # what a hook, or the body of a loop, began with, or was compared with
         self._touched, self._ran = dict[int, Any](), dict[int, Any]()  # since this was asked last, and before that
         self._reported = self._moved = self._differed = False
