@@ -4,13 +4,22 @@ from collections.abc import Collection, Iterable
 
 from tfdp_layers.accounting.wording import BEGINNING, BROKEN_OFF
 
-__all__ = ["KEPT", "KINDS", "ON_WORD", "kinds_of", "told"]
+__all__ = ["AFRESH", "KEPT", "KINDS", "ON_WORD", "kinds_of", "told"]
 
 KEPT = "kept"
 """A ledger that counts as much of that training by itself, or more, takes this over from none."""
 
+SIMULATED = "simulated"
+"""Parties of a federation, this ledger's among them, that share a process."""
+
 ON_WORD = "is on the word of whoever registered it (tfdp.sensitivity_of)"
 """Of the bound of a layer that this library does not hold."""
+
+AFRESH = (
+    "Records of a source differed from one read to the next, as random changes make them: that each index held one"
+    " person's record for as long as it was trained on is assumed, and was not compared."
+)
+"""Of records whose changes while a training runs nothing notices."""
 
 _SAID = {
     "broken_off": (BEGINNING, BROKEN_OFF),
@@ -46,6 +55,14 @@ _SAID = {
         ON_WORD,
         "In a training that this ledger counts, the bound of a layer on what one record adds was on the word of whoever"
         " registered it (tfdp.sensitivity_of): it was tried on made-up records, and is not proved.",
+    ),
+    "afresh": ("differed from one read to the next", AFRESH),
+    SIMULATED: (
+        "parties took turns in one process",
+        "A simulation: several parties took turns in one process. That nothing but the server's weights passed between"
+        " them there was looked at, and not proved (models, steps and data, as docs/federated.md lists): memory, files"
+        " and random states are common to all. For real records run each party in a process of its own"
+        " (make_client_app).",
     ),
     KEPT: (
         "while a training ran, after",

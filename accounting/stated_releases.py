@@ -9,7 +9,7 @@ from tfdp_layers.accounting.gaussian_events import exact_gaussian
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
 from tfdp_layers.accounting.selection import Selection
 from tfdp_layers.accounting.token_selection import TokenSelection
-from tfdp_layers.accounting.wording import distribution, owners_in_words, rounded_up, row, rows_in_words
+from tfdp_layers.accounting.wording import distribution, owners_in_words, rounded_up, row, rows_in_words, times
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class StatedMetric:
         """Lines of the text; `unit` is the word for whom it protects. The metric's name stays as it is."""
         counted, owned = _counted(self.records_per_owner, unit)
         text = (
-            f"{self.releases} times the metric {self.name!r}, a mean over {self.examples} {counted}s with noise"
+            f"{times(self.releases)} the metric {self.name!r}, a mean over {self.examples} {counted}s with noise"
             f" of stddev {self.stddev:.6g}, noise multiplier {self.noise_multiplier:.6g}"
         )
         return [row("Released", text), *owned]
@@ -171,7 +171,7 @@ class StatedVocabulary:
         """Lines of the text; `unit` is the word for whom it protects."""
         one, owned = _counted(self.records_per_owner, unit)
         text = (
-            f"{self.releases} times the tokens of {self.examples} {one}s whose noisy weight passes"
+            f"{times(self.releases)} the tokens of {self.examples} {one}s whose noisy weight passes"
             f" {self.threshold:.6g}; a {one} gives at most {self.tokens} tokens, of joint L2 norm 1, noise multiplier"
             f" {self.noise_multiplier:.6g}; tokens of one {unit} alone show with probability at most"
             f" {rounded_up(self.failure)}"
@@ -196,10 +196,9 @@ class StatedSelection:
 
     def rows(self, unit: str = Release.unit) -> list[str]:
         """Lines of the text; `unit` is the word for what a step draws."""
-        times = "once" if self.searches == 1 else f"{self.searches} times"
         text = (
-            f"{times} the best of a random number of trials and nothing else: {self.mean:g} on average, by a"
-            f" {distribution(self.shape)} distribution"
+            f"{times(self.searches)} the best of a random number of trials and nothing else: {self.mean:g} on average,"
+            f" by a {distribution(self.shape)} distribution"
         )
         return [row("Released", text), *(row("Trial", trial.replace("{unit}", unit)) for trial in self.trials)]
 

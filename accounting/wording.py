@@ -9,7 +9,7 @@ from tfdp_layers._version import __version__
 
 __all__ = [
     *("AS_SO_MANY", "BEGINNING", "BROKEN_OFF", "UNNAMED", "cost_text", "dataset_text", "distribution", "given_text"),
-    *("meaning", "never_below", "owners_in_words", "rounded_up", "row", "rows_in_words", "stated_by"),
+    *("meaning", "never_below", "owners_in_words", "rounded_up", "row", "rows_in_words", "stated_by", "times"),
 ]
 
 UNNAMED = (
@@ -41,6 +41,11 @@ _WIDTH = 96
 def row(label: str, text: str) -> str:
     """A labelled paragraph."""
     return textwrap.fill(text, _WIDTH, initial_indent=f"{label + ':':13}", subsequent_indent=" " * 13)
+
+
+def times(count: int) -> str:
+    """How often, in words."""
+    return "once" if count == 1 else f"{count} times"
 
 
 def rounded_up(value: float, digits: int = 4) -> str:

@@ -68,7 +68,9 @@ def nothing_released():
     if "tfdp_layers.accounting.begun" in sys.modules:
         sys.modules["tfdp_layers.accounting.begun"]._begun.clear()
     if "tfdp_layers.accounting.sightings" in sys.modules:
-        sys.modules["tfdp_layers.accounting.sightings"]._sightings.clear()
+        sightings = sys.modules["tfdp_layers.accounting.sightings"]
+        sightings._sightings.clear()
+        sightings._told.clear()
 
 
 @pytest.fixture(autouse=True, scope="module")

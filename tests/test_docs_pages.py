@@ -109,13 +109,13 @@ def write_patients(path):
     draw = random.Random(0)
     with open(path, "w", newline="", encoding="utf-8-sig") as file:
         table = csv.writer(file)
-        table.writerow(["age", "pressure", "ward", "returned"])
-        for _ in range(2000):
+        table.writerow(["patient", "age", "pressure", "ward", "returned"])
+        for number in range(2000):  # some people twice
             age, pressure = draw.randrange(20, 95), draw.randrange(90, 190)
             ward = draw.choice(["surgery", "medicine", "emergency", "eyes"])
             returned = age + (30 if ward == "emergency" else 0) + draw.gauss(0, 10) > 65
             cell = draw.choice(["", "-", "n/a", "nan"]) if draw.random() < 0.1 else f"{pressure},5"
-            table.writerow([age, cell, ward, "yes" if returned else "no"])
+            table.writerow([f"p{number % 1900}", age, cell, ward, draw.choice(["yes", "Yes "]) if returned else "no"])
 
 
 def write_visits(path):

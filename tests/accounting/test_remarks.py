@@ -11,7 +11,7 @@ from tfdp_layers.accounting import Ledger, LedgerError, Statement, left
 from tfdp_layers.accounting.account import Account
 from tfdp_layers.accounting.choice import kept_in_the_middle
 from tfdp_layers.accounting.history import History
-from tfdp_layers.accounting.remarks import KEPT, KINDS, ON_WORD, kinds_of, told
+from tfdp_layers.accounting.remarks import AFRESH, KEPT, KINDS, ON_WORD, SIMULATED, kinds_of, told
 from tfdp_layers.callbacks import turns
 from tfdp_layers.models import earlier, kept, steered
 from tfdp_layers.sampling import Poisson
@@ -108,6 +108,8 @@ def test_every_sentence_of_a_model_has_a_kind_that_its_ledger_says():
         "called": [f"The loop of fit called {turns._ANOTHER}"],
         "ordinary": [earlier._NOTE],
         "on_word": [f"The bound of layer 'a' (A) {ON_WORD}: it was tried."],
+        "afresh": [AFRESH],
+        SIMULATED: [*told([SIMULATED])],
         KEPT: [kept._MIDDLE],
     }
     assert list(sentences) == list(KINDS)

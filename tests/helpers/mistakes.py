@@ -75,6 +75,12 @@ def adapted() -> Any:
     return private(plain(layer))
 
 
+def scaled_by_itself() -> tf.data.Dataset:
+    layer = keras.layers.Normalization()
+    layer.adapt(X)
+    return PIPELINE.map(lambda x, y: (layer(x[None])[0], y))
+
+
 def loaded_alone() -> None:
     """Keras loads it in a process that has not imported the library."""
     with tempfile.TemporaryDirectory() as folder, unittest.mock.patch.dict(GLOBAL_CUSTOM_OBJECTS):
@@ -92,7 +98,7 @@ LAST, ONE = keras.layers.Dense(3), keras.layers.Dense(1)
 PIPELINE = tf.data.Dataset.from_tensor_slices((X, Y))
 MISTAKES = {
     "columns scaled by a fitted StandardScaler": lambda: fit(x=(X - X.mean(0)) / X.std(0)),
-    "a model that Keras trained before": lambda: private(trained()),
+    "a model that Keras trained before, or a teacher that a loss reads": lambda: private(trained()),
     "MixUp, or a batch's mean, in a pipeline": lambda: tfdp.records(centred()),
     "weights that begin at the records": lambda: fit(
         private(plain(keras.layers.Dense(64, kernel_initializer=keras.initializers.Constant(X.T)))),
@@ -164,6 +170,7 @@ MISTAKES = {
     "a private model loaded without this library": loaded_alone,
     "a model file that is not there": lambda: tfdp.load_model("nowhere.keras"),
     "a normalization that was adapted": lambda: fit(adapted()),
+    "an adapted layer in `dataset.map`": lambda: fit(x=tfdp.records(scaled_by_itself()), y=None),
     "a sampler's class": lambda: fit(sampling=tfdp.sampling.Poisson),
     "ids that are missing": lambda: fit(unit_ids=np.where(Y == 1, np.nan, Y)),
     "ids in another order than the records": lambda: fit(x=Table(X, 1), unit_ids=Table(Y, 2)),

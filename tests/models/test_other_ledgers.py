@@ -167,6 +167,17 @@ def test_a_new_model_on_a_shuffled_part_warns_though_the_first_one_is_gone():
     assert str(warning.message).endswith("Where these are other people, nothing is lost.")
 
 
+def test_what_to_do_is_said_in_full_once_in_a_process_and_the_cost_each_time():
+    budget = tfdp.callbacks.PrivacyBudget(50.0, DELTA)
+    found = [said(lambda: fit(callbacks=[budget])) for _ in range(3)]
+    (first,), (later,) = (map(str, (one.message for one in each)) for each in found[1:])
+    assert "ledger = tfdp.accounting.Ledger" in first
+    assert "ledger = tfdp.accounting.Ledger" not in later
+    assert len(later) < len(first) - 300
+    assert "some of them: 2. With this fit it will be up to epsilon" in later
+    assert later.endswith("see the first such warning.")
+
+
 def test_one_object_is_no_guess():
     charged()
     (warning,) = said(charged)

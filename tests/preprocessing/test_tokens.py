@@ -122,7 +122,7 @@ def test_it_finds_what_many_records_share_and_no_names():
     lookup = keras.layers.StringLookup(vocabulary=words)
     assert np.asarray(lookup(["w0", "name7"])).tolist() == [1, 0]
     text = " ".join(str(Statement.from_ledger(ledger, DELTA)).split())
-    assert "1 times the tokens of 3000 records" in text
+    assert "once the tokens of 3000 records" in text
     assert "at most 9 tokens" in text
 
 

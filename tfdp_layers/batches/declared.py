@@ -14,6 +14,7 @@ from tfdp_layers.batches.base import LONGEST_IN_ANY_ORDER, Batches
 from tfdp_layers.batches.captured import warn_of_captured
 from tfdp_layers.batches.cut import warn_of_cut
 from tfdp_layers.batches.generators import generated
+from tfdp_layers.batches.learned import note_layers
 from tfdp_layers.batches.mixing import warn_of_mixing
 from tfdp_layers.batches.passes import refuse_moving_order, same_passes
 from tfdp_layers.batches.records import checked_examples, checked_sampling
@@ -55,6 +56,7 @@ class DeclaredBatches(Batches):
             warn_of_mixing(dataset)
             warn_of_captured(dataset, self.examples, draws=True)
             warn_of_cut(dataset, self.sampling, self.examples)
+            note_layers(self, dataset)
         self.pipeline = weakref.ref(dataset) if hasattr(dataset, "__weakref__") else None
         self._dataset = self._endless(dataset)
         self._check_elements(self._dataset.element_spec)

@@ -16,6 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
+from tfdp_layers.batches.learned import note_layers
 from tfdp_layers.batches.mixing import refuse_mixing
 from tfdp_layers.batches.overlaps import may_overlap
 from tfdp_layers.batches.records import leaves_by_name
@@ -53,6 +54,7 @@ def of_pipeline(
     store = records_of(leaves, dataset.element_spec, ids)
     store.pipeline, store.repeated = weakref.ref(dataset), repeats(dataset)
     store.overlap = may_overlap(dataset)
+    note_layers(store, dataset)
     _parts[store] = [weakref.ref(one) for one in nodes_of(dataset)]
     return store
 

@@ -58,7 +58,7 @@ def certified(
     refuse_overridden_steps(model)
     refuse_tied_behind_keras(model)
     for layer in model._flatten_layers(include_self=False):
-        refuse_mixing(layer)
+        refuse_mixing(layer, model)
     uses = uses_of_layers(model, bounding, records)
     followed = lipschitz_bounds(model)
     refuse_hidden_calls(model, followed, uses)

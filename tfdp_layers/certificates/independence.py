@@ -12,7 +12,7 @@ import tensorflow as tf
 from tfdp_layers.caller import warn
 from tfdp_layers.certificates.elsewhere import refuse_elsewhere
 from tfdp_layers.certificates.interactions import measure_interactions
-from tfdp_layers.certificates.measuring import MEANING, culprit, measure, refuse_losses_of_weights
+from tfdp_layers.certificates.measuring import MEANING, NO_LAYER, culprit, measure, refuse_losses_of_weights
 from tfdp_layers.certificates.registered import try_bounds
 from tfdp_layers.certificates.synthetic import (
     drawn_from,
@@ -105,7 +105,8 @@ def examined(
         found = "" if report.layer else f"{culprit(model, synthetic_inputs(model, inputs_like(model, x)))}; "
         raise ValueError(
             f"Records are not independent in model {model.name!r}: {found}{stopped_by(report)}. {MEANING}"
-            f"{of_flat_labels(model, y, report)}{of_places(report)}{of_casts(report)}"
+            f"{of_flat_labels(model, y) if found.startswith(NO_LAYER) else ''}{of_places(report)}"
+            f"{of_augmentations(model, report)}"
         )
 
     eager = report.proved and model.run_eagerly
@@ -180,17 +181,17 @@ def _not_measured(model: "PrivateTraining", report: Report, why: str) -> ValueEr
     )
 
 
-def of_flat_labels(model: "PrivateTraining", y: Any, report: Report) -> str:
+def of_flat_labels(model: "PrivateTraining", y: Any) -> str:
     """What is likely to mix records where labels (records,) meet outputs (records, n) in a loss of the caller's own."""
     outputs = keras.tree.flatten(outputs_of(model)) if model.built else []
     for label, output in zip(keras.tree.flatten(y), outputs, strict=False):
         shape = getattr(label, "shape", None)
-        one = output.shape[-1] == 1
-        if shape is not None and len(output.shape) == len(shape) + 1 and (one or not report.layer):
+        if shape is not None and len(output.shape) == len(shape) + 1:
+            or_so = ", or compare p[:, 0] in the loss" if output.shape[-1] == 1 else ""
             return (
                 f" The labels have one axis less than the predictions, whose last axis is {output.shape[-1]}: a loss"
                 " that subtracts one from the other compares each record with all. Give"
-                f" {'y[:, None]' if len(shape) == 1 else 'y[..., None]'}{', or compare p[:, 0] in the loss' * one}."
+                f" {'y[:, None]' if len(shape) == 1 else 'y[..., None]'}{or_so}."
             )
     return ""
 
@@ -213,8 +214,18 @@ def of_places(report: Report) -> str:
     )
 
 
-def of_casts(report: Report) -> str:
-    """What to do about a layer of Keras' that casts, where numbers may be beyond the type."""
+def of_augmentations(model: "PrivateTraining", report: Report) -> str:
+    """What to do about a layer of Keras' that augments by others inside, or casts numbers that may be too large."""
+    name = report.layer.split("/")[-1]
+    kinds = {type(one).__name__ for one in model._flatten_layers() if one.name == name}
+    if several := kinds & {"RandAugment", "AugMix"}:
+        return (
+            f" Layer {name!r} is {min(several)}, which chooses among other layers inside, so that nothing in front of"
+            " it helps. Put those that you want into the model one by one: RandomShear, RandomTranslation,"
+            " RandomRotation, RandomBrightness, RandomContrast, RandomColorDegeneration, RandomSharpness and"
+            " Solarization train as they are, RandomPosterization behind keras.layers.ReLU(max_value=255). Or augment"
+            " images as they are read: tfdp.records(source, transform) (docs/data.md)."
+        )
     if report.first is None or not report.first.reason.startswith(BEYOND):
         return ""
     return (

@@ -36,9 +36,12 @@ _SEED = 5
 
 MEANING = (
     "Then one record moves the contributions of others, and no bound holds. Keep every operation inside a record (axis"
-    " 0 is the batch), for example GroupNormalization in place of a batch norm."
+    " 0 is the batch): keras.ops.sum(a * b, axis=-1, keepdims=True) in place of a sum, mean or tensordot over all rows,"
+    " GroupNormalization in place of a batch norm."
 )
 """What follows of records that are not independent, and the fix."""
+NO_LAYER = "no layer's forward pass mixes them, so the loss or a layer's backward pass does"
+"""What is said where no layer is at fault."""
 
 
 @dataclass(frozen=True)
@@ -330,4 +333,4 @@ def culprit(model: "PrivateTraining", x: Any) -> str:
                     f"layer {layer.name!r} ({type(layer).__name__}) is the first whose output for a record depends on"
                     " other records"
                 )
-    return "no layer's forward pass mixes them, so the loss or a layer's backward pass does"
+    return NO_LAYER

@@ -1,28 +1,32 @@
 """Layers known to break the independence of records: why no bound on one record holds with them, and the fix."""
 
+from typing import Any
+
 import keras
+import numpy as np
 
 from tfdp_layers.certificates.constants import refusal_of_constants
 from tfdp_layers.layers.adapted import AdaptedLayer
 
 
-def refuse_mixing(layer: keras.layers.Layer) -> None:
+def refuse_mixing(layer: keras.layers.Layer, model: keras.Model | None = None) -> None:
     """Raises ValueError for a layer that lets one record reach another's gradient, or carries state from private
-    data.
+    data; with the way that fits the model that it stands in.
     """
-    reason = mixing_reason(layer)
+    reason = mixing_reason(layer, model)
     if reason:
         raise ValueError(f"Layer {layer.name!r} is {type(layer).__name__}: {reason}")
 
 
-def mixing_reason(layer: keras.layers.Layer) -> str | None:
+def mixing_reason(layer: keras.layers.Layer, model: keras.Model | None = None) -> str | None:
     """Why the layer breaks the independence of records, with the fix; None if it is not known to."""
     kl = keras.layers
     if isinstance(layer, kl.BatchNormalization) and layer.trainable:
         return (
             "it averages over the batch, so one record moves every other record's gradient and no bound holds."
-            " model = tfdp.replace_batch_normalization(model) makes a model with keras.layers.GroupNormalization in its"
-            " place; by='frozen' keeps its moving averages, as does layer.trainable = False."
+            f"{_freezing(layer, model)} model = tfdp.replace_batch_normalization(model) makes a model with"
+            " keras.layers.GroupNormalization in its place; by='frozen' keeps its moving averages, as does"
+            " layer.trainable = False."
         )
     mixers = tuple(getattr(kl, name) for name in ("MixUp", "CutMix") if hasattr(kl, name))
     if mixers and isinstance(layer, mixers):
@@ -41,3 +45,31 @@ def mixing_reason(layer: keras.layers.Layer) -> str | None:
     if isinstance(layer, AdaptedLayer) and not layer.adapted:
         return "it was not adapted yet, and holds nothing. Call its adapt(data) first; its cost joins the ledger."
     return refusal_of_constants(layer)
+
+
+def _freezing(layer: Any, model: keras.Model | None) -> str:
+    """How to freeze such layers alone, for one whose averages were made elsewhere; empty where nothing speaks for it.
+
+    So it is where the averages moved, as in a network with weights of other data, or where the model in which the layer
+    stands is called with training=False.
+    """
+    held = [
+        one for one in (() if model is None else model.layers) if one is not layer and layer in one._flatten_layers()
+    ]
+    base = held[0] if held and hasattr(held[0], "layers") else None
+    nodes = [] if base is None else base._inbound_nodes
+    if not any(node.arguments.kwargs.get("training") is False for node in nodes) and not _moved(layer):
+        return ""
+    where = "model" if base is None else f"model.get_layer({base.name!r})"
+    return (
+        " To train the other layers of a network with weights of public data (keras.applications), freeze these alone,"
+        f" before compile:\n\n    for one in {where}.layers:\n"
+        "        if isinstance(one, keras.layers.BatchNormalization):\n            one.trainable = False\n\n"
+        "Its averages stay as they are then. Or, for a network that begins anew:"
+    )
+
+
+def _moved(layer: Any) -> bool:
+    """Whether averages are not those with which Keras begins."""
+    held = getattr(layer, "moving_mean", None), getattr(layer, "moving_variance", None)
+    return any(one is not None and np.any(np.asarray(one) != begun) for one, begun in zip(held, (0, 1), strict=True))

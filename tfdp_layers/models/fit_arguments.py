@@ -14,14 +14,16 @@ from tfdp_layers.accounting import Ledger
 from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.declared import DeclaredBatches
+from tfdp_layers.batches.items import is_source
 from tfdp_layers.batches.records import checked_sampling
-from tfdp_layers.batches.sources import is_source, leaves_of
+from tfdp_layers.batches.sources import leaves_of
 from tfdp_layers.batches.stores import ArrayStore, Store
 from tfdp_layers.callbacks.steering import PUBLIC, decides_by, flatten_callbacks, of_keras_tuner, refuse_steering
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import replaced, shown
 from tfdp_layers.layers.carried import HDF5
 from tfdp_layers.models.elsewhere import OPTIONS, unexpected
+from tfdp_layers.models.made_by import warn_of_makers
 from tfdp_layers.models.rebuilding import refuse_lost_ties
 from tfdp_layers.models.validation_rows import warn_of_private_rows
 from tfdp_layers.overlap import overlap
@@ -43,6 +45,7 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
         )
     batches = _batches_of(arguments, options)
     warn_of_private_rows(batches, arguments.get("validation_data"))
+    warn_of_makers(batches)
     return batches
 
 
@@ -177,8 +180,9 @@ def refuse_unsound_fit(arguments: dict[str, Any], logged: Iterable[str] = (), mo
         )
     if shares_records(arguments.get("x"), validation):
         raise ValueError(
-            "validation_data is the private training data itself, or some of it; its metrics carry no noise. Give"
-            " public data."
+            "validation_data is the private training data itself, or some of it; its metrics carry no noise. Leave it"
+            " out, or give public data. One number of persons who are held out of fit, such as their accuracy, is paid"
+            " for by tfdp.release_metric (docs/first_model.md)."
         )
     _refuse_callbacks(arguments, posing_names(logged), model)
 

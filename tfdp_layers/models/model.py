@@ -16,6 +16,12 @@ from tfdp_layers.models.rebuilding import makes_itself
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.structure import functional_class, held_by, inputs_of, outputs_of
 
+_WAYS = "A loss of your own goes to compile (one value a record), steps of your own are a loop (docs/loops.md)"
+_PROGRAMS = (
+    "How variational autoencoders, distillation and other programs with steps of their own train: docs/models.md,"
+    ' "Programs as people have them".'
+)
+
 
 @keras.saving.register_keras_serializable(package="tfdp_layers")
 class PrivateModel(PrivateTraining, keras.Model):
@@ -91,19 +97,15 @@ def refuse_no_model(model: Any) -> None:
     if own is not None:
         raise ValueError(
             f"{type(model).__name__} has a {own}() of its own, and make_private takes the graph of its layers alone:"
-            " that would be left out. A loss of your own goes to compile (one value a record), steps of your own are a"
-            " loop (docs/loops.md), a call() of your own is a functional model. Where the graph is what you want to"
-            " train: tfdp.make_private(keras.Model(model.inputs, model.outputs))."
+            f" that would be left out. {_WAYS}, a call() of your own is a functional model. {_PROGRAMS} Where the graph"
+            " is what you want to train: tfdp.make_private(keras.Model(model.inputs, model.outputs))."
         )
 
 
 def refusal_of_subclass(model: keras.Model) -> str:
     """What to say of a model that is no graph of layers, and trains as a layer of one."""
     own = next((name for name in ("train_step", "compute_loss") if is_own(model, name)), None)
-    left_out = (
-        f" Its {own}() is left out then: a loss of your own goes to compile (one value a record), and steps of your"
-        " own are a loop (docs/loops.md)."
-    )
+    left_out = f" Its {own}() is left out then. {_WAYS}. {_PROGRAMS}"
     return (
         f"make_private takes Sequential and functional models; {type(model).__name__} defines its own call(). Make it a"
         " layer of a functional model, which trains the very same weights: x = keras.Input(shape), then"

@@ -3,6 +3,8 @@
 from typing import Any
 
 from tfdp_layers.accounting import EpsilonCurve, Ledger
+from tfdp_layers.accounting.grouping import warn_of_regrouping
+from tfdp_layers.accounting.releases import groupings_in
 from tfdp_layers.accounting.repeats import warn_of_repeated
 from tfdp_layers.accounting.sightings import Sighting, sight, sum_of, warn_of_others
 from tfdp_layers.accounting.wording import rounded_up
@@ -18,12 +20,13 @@ _MOST_EVENTS = 8
 
 
 def sight_records(run: Run, token: str, ledger: Ledger, callbacks: Any) -> None:
-    """Notes what a `fit` is charged for; warns of records that come several times, and where other ledgers were charged
-    for some of them."""
+    """Notes what a `fit` is charged for; warns of records that come several times, that seem to be grouped otherwise
+    than before, and where other ledgers were charged for some of them."""
     if run.plan is None or not run.plan.steps:
         return
     records = run.batches.footprint()
     warn_of_repeated(records, run.release.unit)
+    warn_of_regrouping(ledger.uid, groupings_in(run.release), run.release.unit)
     others = sight(ledger, token, records)
     if others:
         warn_of_others(ledger, others, lambda: _cost(run, ledger, others, callbacks))

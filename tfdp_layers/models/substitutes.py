@@ -78,10 +78,11 @@ def refusal_of(layer: Any, kind: Any) -> str | None:
             "it takes a mask, and GroupNormalization takes none: masked positions would count. Use by='layer', which"
             " normalizes each position by itself."
         )
+    group = "; or use by='group', over its positions" if positions_of(layer) > 1 else ""
     if channels_of(layer) == 1 and (kind is keras.layers.LayerNormalization or positions_of(layer) == 1):
         return (
-            "it normalizes one number of each record, and a number less its own mean is 0. Use by='group' where the"
-            " layer has positions, else by='frozen', or take the layer out."
+            "it normalizes one number of each record, and a number less its own mean is 0. Take the layer out, or set"
+            f" its trainable = False before this call{group}."
         )
     return None
 

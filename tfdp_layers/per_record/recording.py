@@ -256,9 +256,10 @@ class Recorder:
     def _other_rows(self, rows: tf.Tensor) -> str:
         found = (rows.shape[0] if rows.shape.rank else 1) or "an unknown number of"
         return (
-            f"Layer {self.layer!r} computes {found} rows for {self._rows} records:"
-            " their gradients can't be told apart by record. Keep axis 0 the batch; positions go into the middle axes,"
-            " (batch, positions, features)."
+            f"Layer {self.layer!r} computes {found} rows for {self._rows} records (before fit, as many as are made up"
+            " for this check): their gradients can't be told apart by record. Keep axis 0 the batch; positions go into"
+            " the middle axes, (batch, positions, features). A recurrent layer over several series of each record:"
+            " keras.layers.TimeDistributed(layer), of (batch, series, steps, features)."
         )
 
     @contextlib.contextmanager
