@@ -1,7 +1,7 @@
 """A group of weights with its bound, and the registry of bounds by exact type of layer, filled by the layers' files."""
 
 import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -137,31 +137,42 @@ def groups_of(path: str, layer: "keras.layers.Layer", uses: int) -> Iterator[Sen
 def stated_for(layer: Any) -> tuple[Any, ...]:
     """What the bound of a layer is stated for, or that of a neighbour: whatever computes otherwise is not bounded.
 
-    Of a layer with a registered bound that number, else its plain attributes; its class, and methods put on it.
+    Of a layer with a registered bound that number, else its plain attributes; its class, the type that it computes in,
+    and methods put on it.
     """
     kind, methods = type(layer), [name for name in own_methods(layer) if name != "call"]  # a step puts that on it
+    methods.append(getattr(layer, "compute_dtype", ""))
     if kind in _BOUNDS:
         stated = _BOUNDS[kind](layer)
         if isinstance(stated, Sequence):
             return kind, methods, [(part.name, part.bound) for part in stated]
         return kind, methods, stated
     activation = getattr(layer, "activation", None)
-    return kind, methods, settings_of(layer), id(activation), settings_of(activation)
+    return kind, methods, settings_of(layer), id(activation), type(activation), settings_of(activation)
 
 
 def settings_of(thing: Any) -> dict[str, Any]:
-    """The plain attributes of a layer or an activation, by value: numbers, texts, and what is made of them."""
+    """The plain attributes of a layer or an activation, by value: numbers, texts, arrays, and what is made of them."""
     named = {name: frozen(value) for name, value in getattr(thing, "__dict__", {}).items() if not name.startswith("_")}
     return {name: value for name, value in named.items() if value is not _NO_SETTING}
 
 
-def frozen(value: Any) -> Any:
-    """A setting by its value, lists as tuples, which a later change does not reach; a mark for what is none."""
-    if isinstance(value, int | float | str | np.number | None):
+def frozen(value: Any, depth: int = 8) -> Any:
+    """A setting by its value, lists as tuples, which a later change does not reach; a mark for what is none.
+
+    Args:
+        depth: how far into lists of lists it goes: one may hold itself.
+    """
+    if isinstance(value, int | float | complex | str | bytes | np.generic | None):
         return value
-    if isinstance(value, Mapping):
-        return tuple((name, frozen(one)) for name, one in value.items())
-    return tuple(map(frozen, value)) if isinstance(value, list | tuple) else _NO_SETTING
+    if isinstance(value, np.ndarray):
+        return str(value.dtype), value.shape, value.tobytes()
+    if isinstance(value, Set):
+        return frozenset(value)  # what it holds can be hashed, and keeps its value
+    if not depth or not isinstance(value, Mapping | Sequence):
+        return _NO_SETTING
+    parts = value.items() if isinstance(value, Mapping) else value
+    return tuple(frozen(one, depth - 1) for one in parts)
 
 
 _NO_SETTING = object()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import keras
 import tensorflow as tf
 
+from tfdp_layers.instances import replaced
+
 
 def refuse_old_versions() -> None:
     """Raises ImportError where Keras 3.10 on TensorFlow 2.16, or later ones, is not what runs: training needs both.
@@ -111,6 +113,38 @@ def is_container(layer: keras.layers.Layer) -> bool:
     base: Any = keras.Sequential if isinstance(layer, keras.Sequential) else functional_class()
     kind: Any = type(layer)
     return isinstance(layer, base) and kind.call is base.call
+
+
+def own_way(container: Any) -> list[str]:
+    """The methods by which a call of a Sequential or functional model may do more than its graph says.
+
+    Such as somebody wrote or put there: in a class of their own, on the model, or on the graph that a Sequential keeps.
+    """
+    graph = container._functional if isinstance(container, keras.Sequential) else None
+    found: set[str] = set()
+    for one in (container,) if graph is None else (container, graph):
+        kind: Any = type(one)
+        found |= _written(kind) | {name for name in replaced(one) if _leads(name)}
+    return sorted(found)
+
+
+_WAY = {"call", "quantized_call", "inputs", "outputs", "operations", "__call__", "__getattribute__"}
+"""What a call goes through; beside them the names with one underscore, which Keras keeps for itself."""
+
+
+def _leads(name: str) -> bool:
+    return name in _WAY or (name.startswith("_") and not name.startswith("__"))
+
+
+@functools.lru_cache(1024)
+def _written(kind: Any) -> frozenset[str]:
+    """Those names, known to Keras' class of functional models, that another library's class has taken over."""
+    known = {*dir(functional_class())}
+    others = [one for one in kind.__mro__ if one.__module__.split(".")[0] not in LIBRARIES]
+    return frozenset(name for one in others for name in vars(one) if _leads(name) and name in known)
+
+
+LIBRARIES = ("tfdp_layers", "keras", "tensorflow", "builtins")
 
 
 def inputs_of(model: keras.Model) -> Any:

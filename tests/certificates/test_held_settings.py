@@ -1,5 +1,7 @@
 """Shapes, slopes and settings that bounds rest on are those of the step: others are refused there."""
 
+import collections
+import copy
 import functools
 from typing import Any
 
@@ -13,7 +15,9 @@ from helpers.lipschitz_cases import released
 from helpers.private_models import product
 from helpers.variants import slow_but
 from tfdp_layers.activations import TemperedSigmoid, tempered_sigmoid
+from tfdp_layers.layers.stretching import stretch
 from tfdp_layers.models import sums
+from tfdp_layers.sensitivity import frozen
 
 kl, tl = keras.layers, tfdp.layers
 GENTLE = {"kernel_initializer": "identity"}
@@ -137,7 +141,7 @@ def test_a_size_that_no_trace_knows_is_held_in_the_step() -> None:
 
 @pytest.mark.parametrize("case", slow_but(["larger in training"], SHAPES))
 def test_shapes_that_are_not_held_would_exceed_the_bound(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sums, "held_shapes", lambda model: lambda layer, arguments: arguments)
+    monkeypatch.setattr(sums, "held_shapes", lambda model: lambda layer, call, given: call(*given[0], **given[1]))
     assert share(SHAPES[case](), 0.0 if "pool" in case or "larger" in case else 1.0) > 3.0
 
 
@@ -266,6 +270,107 @@ def test_a_list_that_is_changed_in_the_step_is_seen() -> None:
     model = chain((9, 9, 1), InTraining(overlap), conv, kl.GlobalAveragePooling2D())
     with pytest.raises(ValueError, match="was changed within the step"):
         share(model)
+
+
+IN_PLACE = {
+    "list": ([3, 3], lambda strides: strides.__setitem__(slice(None), [1, 1])),
+    "array": (np.array([3, 3]), lambda strides: strides.fill(1)),
+}
+
+
+@pytest.mark.parametrize("kind", IN_PLACE)
+def test_numbers_that_are_changed_in_their_place_are_seen(kind: str) -> None:
+    conv = tl.LipschitzConv2D(2, 3, strides=3, padding="same", input_clip=1.0, upstream_clip=0.5)
+    conv.strides, change = IN_PLACE[kind]
+    strides = conv.strides
+    begun = list(strides)
+
+    def overlap(x: Any) -> Any:
+        change(strides)
+        return x
+
+    def back(x: Any) -> Any:
+        strides[:] = begun
+        return x
+
+    model = chain((9, 9, 1), InTraining(overlap), conv, InTraining(back), kl.GlobalAveragePooling2D())
+    with pytest.raises(ValueError, match="was changed within the step"):
+        share(model)
+
+
+def test_sizes_that_count_for_a_bound_are_tuples_or_lists() -> None:
+    conv = tl.LipschitzConv2D(2, 3, strides=3, padding="same", input_clip=1.0, upstream_clip=0.5)
+    model = chain((9, 9, 1), conv, kl.GlobalAveragePooling2D())
+    conv.strides = [np.int64(3), 3]
+    assert share(model) <= 1.0
+    conv.strides = np.array([3, 3])
+    with pytest.raises(ValueError, match=r"`strides` of a LipschitzConv2D is a tuple of integers"):
+        share(model)
+
+
+SETTINGS = (
+    [np.array([1, 2]), collections.deque([1]), np.bool_(True), {1}, 1 + 2j, b"a", {"a": [1]}, range(3), [[1], (2,)]],
+    [np.array([1, 3]), collections.deque([2]), np.bool_(False), {2}, 2 + 2j, b"b", {"a": [2]}, range(4), [[1], (3,)]],
+)
+
+
+def test_settings_of_any_plain_kind_are_compared_by_value() -> None:
+    for one, other in zip(*SETTINGS, strict=True):
+        assert frozen(one) == frozen(copy.deepcopy(one)) != frozen(other)
+    itself: list[Any] = [1]
+    itself.append(itself)
+    assert frozen(itself)
+
+
+@pytest.mark.parametrize("what", ["class of an activation", "type of numbers"])
+def test_what_else_a_layer_computes_by_is_seen(what: str) -> None:
+    activation, sort = tempered_sigmoid(), tl.GroupSort()
+    policy = sort.dtype_policy
+
+    def begin(x: Any) -> Any:
+        if what == "type of numbers":
+            sort.dtype_policy = "bfloat16"
+        else:
+            object.__setattr__(activation, "__class__", Leaky)
+        return x
+
+    def end(x: Any) -> Any:
+        sort.dtype_policy = policy
+        object.__setattr__(activation, "__class__", TemperedSigmoid)
+        return x
+
+    first = tl.LipschitzDense(4, activation=activation, input_clip=1.0, **GENTLE)
+    last = tl.LipschitzDense(2, upstream_clip=1.0)
+    model = chain((4,), InTraining(begin), first, sort, last, InTraining(end))
+    assert model.sensitivities()
+    with pytest.raises(ValueError, match="was changed within the step"):
+        share(model)
+
+
+VARIABLES = {
+    "rate": (kl.Dropout(0.5), (None, 4)),
+    "threshold": (kl.ReLU(), (None, 4)),
+    "negative_slope": (kl.ReLU(), (None, 4)),
+    "max_value": (kl.ReLU(6.0), (None, 4)),
+    "pool_size": (kl.MaxPooling2D(2), (None, 4, 4, 1)),
+    "strides": (kl.AveragePooling2D(2), (None, 4, 4, 1)),
+}
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_no_norm_is_followed_through_a_setting_that_is_a_variable(name: str) -> None:
+    layer, shape = VARIABLES[name]
+    value, sizes = getattr(layer, name), name in ("pool_size", "strides")
+    assert stretch(layer, [shape]) is not None
+    try:
+        for kind in (tf.Variable, tf.constant) if not sizes else (np.array, tf.Variable):
+            vars(layer)[name] = kind(value)
+            assert stretch(layer, [shape]) is None
+        if sizes:
+            vars(layer)[name] = [tf.Variable(2), tf.Variable(2)]
+            assert stretch(layer, [shape]) is None
+    finally:
+        vars(layer)[name] = value
 
 
 METHODS = {"flatten": kl.Flatten, "frozen": lambda: tl.LipschitzDense(4, trainable=False, **GENTLE)}

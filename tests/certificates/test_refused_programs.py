@@ -97,14 +97,31 @@ def network(**called):
 
 
 def moved():
-    made = keras.Sequential([keras.Input((4,)), kl.Dense(3), kl.BatchNormalization(), kl.Dense(1)])
+    made = keras.Sequential([keras.Input((4,)), kl.Dense(3), kl.BatchNormalization(), kl.Dense(1)], name="pretrained")
     made.layers[1].moving_mean.assign([0.5, 0.0, 0.0])
     return made
+
+
+def deep():
+    x = keras.Input((4,))
+    return keras.Model(x, kl.Dense(1)(keras.Model(x, moved()(x), name="middle")(x)))
+
+
+class Block(kl.Layer):
+    """A layer that is no model: what stands in it has no name to be found by."""
+
+    def __init__(self):
+        super().__init__()
+        self.normalization = kl.BatchNormalization()
+
+    def call(self, x, training=None):
+        return self.normalization(x, training=training)
 
 
 FROZEN = {
     "called with training=False": (lambda: network(training=False), r"model\.get_layer\('base'\)\.layers"),
     "moved averages": (moved, r"model\.layers"),
+    "two models deep": (deep, r"model.get_layer('middle').get_layer('pretrained').layers"),
 }
 
 
@@ -120,6 +137,14 @@ def test_batch_normalizations_of_a_trained_base_are_frozen_first(name):
     exec("\n".join(line[4:] for line in code.splitlines()), {"model": model, "keras": keras})
     model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
     fit(model, y=Y[:, None])
+
+
+def test_no_advice_freezes_nothing():
+    model = keras.Sequential([keras.Input((4,)), Block(), kl.Dense(1)])
+    model.layers[0].normalization.moving_mean.assign([0.5, 0.0, 0.0, 0.0])
+    reason = mixing_reason(model.layers[0].normalization, model)
+    assert "freeze these" not in reason
+    assert "replace_batch_normalization(model)" in reason
 
 
 @pytest.mark.parametrize("called", [{}, {"training": None}], ids=str)

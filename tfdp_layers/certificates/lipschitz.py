@@ -11,7 +11,7 @@ from tfdp_layers.activations import known_slope
 from tfdp_layers.layers.lipschitz import LipschitzConv2D, LipschitzDense
 from tfdp_layers.layers.stretching import Stretch, of_activation, stretch
 from tfdp_layers.sensitivity import own_methods
-from tfdp_layers.structure import is_container
+from tfdp_layers.structure import is_container, own_way, trained_weights
 
 
 @dataclass
@@ -35,8 +35,19 @@ class Followed:
     calls: int = 0
 
 
-Shapes = tuple[tuple[int | None, ...], ...]
-"""Of the tensors that one call of a layer takes."""
+@dataclass(frozen=True)
+class Call:
+    """One call of a layer that a norm is followed through: the bounds hold where the step's is such a one.
+
+    Attributes:
+        shapes: of the tensors that it takes.
+        inputs: of each of these, the numbers of those that it may be; none where no norm was followed to it.
+        outputs: the numbers of what it gives.
+    """
+
+    shapes: tuple[tuple[int | None, ...], ...]
+    inputs: tuple[frozenset[int], ...]
+    outputs: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -45,12 +56,12 @@ class Norms:
 
     Attributes:
         bounds: of its trained Lipschitz layers, by their ids.
-        shapes: of the inputs of each layer that a norm is followed through, for each of its calls in their order, by
-            the layer's id: the bounds hold where it gets these.
+        calls: of each layer that a norm is followed through, by its id: all its calls in their order; None for those
+            through which none is.
     """
 
     bounds: dict[int, Followed] = field(default_factory=dict)
-    shapes: dict[int, list[Shapes]] = field(default_factory=dict)
+    calls: dict[int, list[Call | None]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -135,7 +146,7 @@ def norms_of(model: keras.Model) -> Norms:
                 bounds[id(step.layer)] = Followed(before.bound + bound, before.calls + 1)
         for number in step.inputs:
             pull[number] = added([pull.get(number, Norm(0.0)), below])
-    return Norms(bounds, shapes_of([step for step in steps if rests_on(step, reach, pull)]) if bounds else {})
+    return Norms(bounds, calls_of(steps, [rests_on(step, reach, pull) for step in steps]) if bounds else {})
 
 
 def rests_on(step: Step, reach: Mapping[int, Norm], pull: Mapping[int, Norm]) -> bool:
@@ -146,12 +157,19 @@ def rests_on(step: Step, reach: Mapping[int, Norm], pull: Mapping[int, Norm]) ->
     return any(norm.bound < math.inf for norm in numbers)
 
 
-def shapes_of(steps: Sequence[Step]) -> dict[int, list[Shapes]]:
-    """The shapes of each layer's calls, in their order, by the layer's id."""
-    found: dict[int, list[Shapes]] = {}
-    for step in steps:
-        found.setdefault(id(step.layer), []).append(tuple(step.shapes))
-    return found
+def calls_of(steps: Sequence[Step], resting: Sequence[bool]) -> dict[int, list[Call | None]]:
+    """The calls of each layer that a norm rests on in one of them, in their order, by the layer's id."""
+    found: dict[int, list[Call | None]] = {}
+    made: dict[int, frozenset[int]] = {}
+    for step, rests in zip(steps, resting, strict=True):
+        taken = [made.get(number, frozenset()) for number in step.inputs]
+        if step.layer is _JOINED:  # any of these, where all of them are known
+            made |= dict.fromkeys(step.outputs, frozenset().union(*taken) if all(taken) else frozenset())
+            continue
+        call = Call(tuple(step.shapes), tuple(taken), tuple(step.outputs)) if rests else None
+        found.setdefault(id(step.layer), []).append(call)
+        made |= {number: frozenset({number}) for number in step.outputs if rests}
+    return {layer: calls for layer, calls in found.items() if any(calls)}
 
 
 def unfold(container: Any, inputs: Sequence[int], steps: list[Step], numbers: Iterator[int]) -> list[int]:
@@ -164,7 +182,7 @@ def unfold(container: Any, inputs: Sequence[int], steps: list[Step], numbers: It
                 continue
             taken = [known[id(tensor)] for tensor in node.input_tensors]
             shapes = [tuple(tensor.shape) for tensor in node.input_tensors]
-            if isinstance(node.operation, keras.layers.Layer) and is_container(node.operation):
+            if is_graph(node.operation):
                 entering = taken
                 if len(taken) > 1:  # in whatever order they were given
                     entering = [next(numbers) for _ in taken]
@@ -175,6 +193,25 @@ def unfold(container: Any, inputs: Sequence[int], steps: list[Step], numbers: It
                 steps.append(Step(node.operation, taken, given, shapes, is_known(node)))
             known |= {id(tensor): number for tensor, number in zip(node.outputs, given, strict=True)}
     return [known[id(tensor)] for tensor in flat(graph.outputs)]
+
+
+def is_graph(layer: Any) -> bool:
+    """Whether a call of it is what its graph says.
+
+    Raises: ValueError for a model with a way of its own around Lipschitz layers.
+    """
+    if not (isinstance(layer, keras.layers.Layer) and is_container(layer)):
+        return False
+    own = own_way(layer)
+    inside = layer._flatten_layers(include_self=False) if own else ()
+    for one in inside:
+        if type(one) in LIPSCHITZ and trained_weights(one):
+            raise ValueError(
+                f"Lipschitz layer {one.name!r} stands in {named(layer)}: what surrounds it there is not known, and its"
+                f" bound follows from what surrounds it. Take that {own[0]}() off, and put what it does into a layer of"
+                " the model, a keras.layers.Layer without weights."
+            )
+    return not own
 
 
 def is_known(node: Any) -> bool:
@@ -227,6 +264,9 @@ def named(layer: Any) -> str:
     if activation is not None and known_slope(activation) is None:
         name = getattr(activation, "__name__", type(activation).__name__)
         why = f" by its activation {name!r}, whose slope is not known, or stated and enforced by nothing,"
+    own = own_way(layer) if isinstance(layer, keras.layers.Layer) and is_container(layer) else []
+    if own:
+        why = f", with a {own[0]}() of its own beside its graph,"
     return f"layer {layer.name!r} ({type(layer).__name__}){why}"
 
 

@@ -51,22 +51,33 @@ def _freezing(layer: Any, model: keras.Model | None) -> str:
     """How to freeze such layers alone, for one whose averages were made elsewhere; empty where nothing speaks for it.
 
     So it is where the averages moved, as in a network with weights of other data, or where the model in which the layer
-    stands is called with training=False.
+    stands is called with training=False. Empty, too, for a layer within one that is no model, whose layers have no
+    names to be found by.
     """
-    held = [
-        one for one in (() if model is None else model.layers) if one is not layer and layer in one._flatten_layers()
-    ]
-    base = held[0] if held and hasattr(held[0], "layers") else None
-    nodes = [] if base is None else base._inbound_nodes
-    if not any(node.arguments.kwargs.get("training") is False for node in nodes) and not _moved(layer):
+    around = [] if model is None else _around(layer, model)
+    nodes = [node for base in around or () for node in base._inbound_nodes]
+    quiet = any(node.arguments.kwargs.get("training") is False for node in nodes)
+    if around is None or not (quiet or _moved(layer)):
         return ""
-    where = "model" if base is None else f"model.get_layer({base.name!r})"
+    where = "".join(["model", *(f".get_layer({base.name!r})" for base in around)])
     return (
         " To train the other layers of a network with weights of public data (keras.applications), freeze these alone,"
         f" before compile:\n\n    for one in {where}.layers:\n"
         "        if isinstance(one, keras.layers.BatchNormalization):\n            one.trainable = False\n\n"
         "Its averages stay as they are then. Or, for a network that begins anew:"
     )
+
+
+def _around(layer: Any, model: Any) -> list[Any] | None:
+    """The models within a model that lead to a layer, the outermost first; None where something else is around it."""
+    found: list[Any] = []
+    while all(one is not layer for one in model.layers):
+        inside = (one for one in model.layers if isinstance(one, keras.Model) and layer in one._flatten_layers())
+        model = next(inside, None)
+        if model is None:
+            return None
+        found.append(model)
+    return found
 
 
 def _moved(layer: Any) -> bool:

@@ -4,10 +4,9 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.structure import held_by, is_container
+from tfdp_layers.structure import LIBRARIES, held_by, is_container, own_way
 from tfdp_layers.uses.counted import CountedLayer
 
-_LIBRARIES = ("tfdp_layers", "keras", "tensorflow", "builtins")
 _SHARE_A_LAYER = "Use one layer in both places: shared layers are counted by their uses."
 _OURS = (
     *("fit", "make_train_function", "train_function", "train_step", "compute_loss", "train_on_batch", "__call__"),
@@ -27,6 +26,12 @@ def refuse_overridden(model: keras.Model) -> None:
             " can't be counted, so no bound holds. Write it as a functional model, tfdp.PrivateModel(inputs, outputs),"
             " with that code in a keras.layers.Layer without weights."
         )
+    for name in own_way(model):
+        raise ValueError(
+            f"Model {model.name!r} ({type(model).__name__}) has a {name}() of its own, in its class or put on the"
+            " object: its layers are then called as that says, and bounds are stated for the graph of the model. Take"
+            " it off, and put what it does into a layer of the model, a keras.layers.Layer without weights."
+        )
 
 
 def refuse_overridden_steps(model: keras.Model) -> None:
@@ -38,7 +43,7 @@ def refuse_overridden_steps(model: keras.Model) -> None:
     for thing, names in ((model, _OURS), (getattr(model, "optimizer", None), _OPTIMIZERS)):
         for name in names:
             owner = next((kind for kind in type(thing).__mro__ if name in vars(kind)), None)
-            foreign = owner is not None and owner.__module__.split(".")[0] not in _LIBRARIES
+            foreign = owner is not None and owner.__module__.split(".")[0] not in LIBRARIES
             own = (
                 name in vars(thing) if thing is not None and name != _KEPT else False
             )  # where Keras' own loop keeps one

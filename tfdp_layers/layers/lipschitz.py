@@ -70,6 +70,13 @@ class LipschitzConv2D(LipschitzLayer, keras.layers.Conv2D):
                 "LipschitzConv2D certifies kernels without groups, of pictures (batch, height, width, channels)."
                 f" Received: groups={self.groups}, data_format={self.data_format!r}. Leave both out."
             )
+        for name in ("strides", "dilation_rate"):
+            sizes = getattr(self, name)
+            if not isinstance(sizes, tuple | list) or not all(isinstance(one, int | np.integer) for one in sizes):
+                raise ValueError(
+                    f"`{name}` of a LipschitzConv2D is a tuple of integers, by which its bound is counted. Received:"
+                    f" {type(sizes).__name__}, whose numbers may change unseen. Write tuple(int(n) for n in ...)."
+                )
 
     def refuse_unbounded(self) -> None:
         super().refuse_unbounded()

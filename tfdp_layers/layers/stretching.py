@@ -64,6 +64,8 @@ def of_activation(activation: Any, shape: Shape) -> Stretch | None:
 
     It is known of Keras' functions and of tempered sigmoids: nothing enforces the slope that another one states.
     """
+    if activation is None:  # as Keras writes that there is none
+        return Stretch(1.0)
     slope = known_slope(activation)
     if slope is None:
         return None
@@ -84,6 +86,11 @@ def value_at_zero(function: Callable[[Any], Any]) -> float:
 def plain_numbers(*settings: Any) -> bool:
     """Whether these are numbers: a variable may hold another one in the step."""
     return all(isinstance(one, numbers.Real) for one in settings)
+
+
+def plain_sizes(*settings: Any) -> bool:
+    """Whether these are tuples or lists of integers: whatever else keeps numbers may change them in the step."""
+    return all(isinstance(one, tuple | list) and all(isinstance(n, numbers.Integral) for n in one) for one in settings)
 
 
 def of_relu(layer: Any, shape: Shape) -> Stretch | None:
@@ -108,7 +115,7 @@ def of_pooling(layer: Any, shape: Shape) -> Stretch | None:
     Of a maximum, one entry is passed on, and one gets the gradient; an entry is in m windows at most, so both stretch
     by sqrt(m). A mean over n is 1/n times a sum of n entries, of norm at most sqrt(n) times theirs: sqrt(m / n).
     """
-    if layer.data_format != "channels_last" or not plain_numbers(*layer.pool_size, *layer.strides):
+    if layer.data_format != "channels_last" or not plain_sizes(layer.pool_size, layer.strides):
         return None
     axes = list(zip(shape[1:3], layer.pool_size, layer.strides, strict=True))
     overlap = math.prod(most_patches(size, window, step, 1, layer.padding) for size, window, step in axes)

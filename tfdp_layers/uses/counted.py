@@ -71,7 +71,7 @@ def within_their_layers(
     tape: tf.GradientTape,
     variables: Sequence[Any],
     stated_for: Callable[[Any], Any],
-    held_to: Callable[[Any, Any], Any] = lambda layer, arguments: arguments,
+    held_to: Callable[[Any, Any, Any], Any] = lambda layer, call, given: call(*given[0], **given[1]),
 ) -> Iterator[list[tf.Tensor]]:
     """Inside, layers that bound themselves compute with copies of these weights, which nothing else gets.
 
@@ -81,7 +81,7 @@ def within_their_layers(
 
     Args:
         stated_for: of a layer: what its bound rests on, or that of another; None where no bound does.
-        held_to: of such a layer and (args, kwargs) of a call: these, held to what the bound was stated for.
+        held_to: of such a layer, its call and (args, kwargs): what it gives, held to what the bound was stated for.
 
     Gives: the copies, watched by the tape, in the order of the variables.
     """
@@ -117,8 +117,7 @@ def _as_stated(
             " what it does is not that for which the bound was stated. Set clips and the like before fit; what"
             " changes from step to step goes into variables."
         )
-    args, kwargs = held_to(layer, (args, kwargs))
-    return call(*args, **kwargs)
+    return held_to(layer, call, (args, kwargs))
 
 
 class _Copies(keras.StatelessScope):
