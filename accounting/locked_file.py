@@ -103,6 +103,18 @@ class LockedFile:
             )
         return file
 
+    @classmethod
+    def is_free(cls, path: Path) -> bool:
+        """Whether a file is unlocked now, told without waiting. Raises OSError and LedgerError, as `opened`."""
+        if fcntl is None:
+            return True
+        with cls.opened(path) as file:  # whose end unlocks it
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
+
     @property
     def in_place(self) -> bool:
         """Whether the path is still a name of this very file, and the only one."""

@@ -59,10 +59,10 @@ _SAID = {
     "afresh": ("differed from one read to the next", AFRESH),
     SIMULATED: (
         "parties took turns in one process",
-        "A simulation: several parties took turns in one process. That nothing but the server's weights passed between"
-        " them there was looked at, and not proved (models, steps and data, as docs/federated.md lists): memory, files"
-        " and random states are common to all. For real records run each party in a process of its own"
-        " (make_client_app).",
+        "A simulation: several parties took turns in one process (or one under several names or ledgers). That nothing"
+        " but the server's weights passed between them there was looked at, and not proved (models, steps and data, as"
+        " docs/federated.md lists): memory, files and random states are common to all. For real records run each party"
+        " in a process of its own (make_client_app).",
     ),
     KEPT: (
         "while a training ran, after",

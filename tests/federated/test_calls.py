@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from tfdp_layers.federated import CompiledEpochs, KerasTraining, flat_weights
 from tfdp_layers.federated.calls import Call, calls_of_fit, joined, widened
+from tfdp_layers.federated.step_state import key_of, state_of_step
 
 RNG = np.random.default_rng(1)
 
@@ -127,3 +128,14 @@ def test_calls_of_other_kinds_are_not_joined():
     for strange in (Call("test_step", other.batch), Call("train_step", other.batch * 2)):
         assert joined(one, strange) == one
     assert joined(one, Call("train_step", (tf.TensorSpec((4, 5, 1)),))) == one
+
+
+def test_steps_are_looked_at_as_parties_of_several_lengths_have_them_traced():
+    layer = Memory(KEEPS["any length"])
+    model = keras.Sequential([keras.Input((None, 4)), layer, keras.layers.GlobalAveragePooling1D()])
+    model.add(keras.layers.Dense(1))
+    model.compile("sgd", "mse")
+    for expected, length in ((False, 8), (True, 16)):
+        KerasTraining(model, *records(8, length), batch_size=4)
+        state, _ = state_of_step(model, lambda: [])
+        assert (key_of(layer.mean) in {one.key for one in state.variables}) == expected

@@ -1,6 +1,8 @@
 """What one party's training leaves in a file is read by no other one's: caches of pipelines, and files of callbacks."""
 
+import functools
 import gc
+import os
 
 import keras
 import numpy as np
@@ -150,3 +152,121 @@ def test_a_party_that_is_made_anew_uses_its_own_file(tmp_path):
     gc.collect()
     with pytest.raises(ValueError, match="as that of another party does"):
         message("b")
+
+
+class Holds(callbacks.Callback):
+    """Hands on to another callback, or reads and writes where it is told."""
+
+    def __init__(self, **held):
+        super().__init__()
+        self.__dict__.update(held)
+
+
+class Store:
+    def __init__(self, path):
+        self.path = path
+
+
+class OfClass(callbacks.Callback):
+    log_file = "of_class.txt"
+
+
+HELD = {
+    "callback": lambda path: Holds(inner=callbacks.BackupAndRestore(path)),
+    "in a dict": lambda path: Holds(inner={"one": [callbacks.CSVLogger(path)]}),
+    "object": lambda path: Holds(inner=Holds(store=Store(path))),
+    "bytes": lambda path: Holds(path=path.encode()),
+    "method": lambda path: Holds(then=Holds(out_dir=path).on_epoch_end),
+    "camel case": lambda path: Holds(saveDir=path),
+    "class": lambda _: OfClass(),
+    "braces": lambda path: callbacks.ModelCheckpoint(path + "w{epoch}.weights.h5", save_weights_only=True),
+}
+
+
+@pytest.mark.parametrize("kind", HELD)
+def test_what_callbacks_hold_deeper_is_one_partys_too(kind, tmp_path):
+    """A record moved the other party's upload through a callback that another one held: by 0.0257 where it stated 0."""
+    first = KerasTraining(model_of(), X, Y, callbacks=[HELD[kind](str(tmp_path / "x"))])
+    other = KerasTraining(model_of(), X, Y * 2, callbacks=[HELD["camel case"](str(tmp_path / "other"))])
+    with pytest.raises(ValueError, match="as that of another party does"):
+        KerasTraining(model_of(), -X, Y, callbacks=[HELD[kind](str(tmp_path / "x"))])
+    if kind == "braces":
+        with pytest.raises(ValueError, match=r"xw2.weights.h5', by .cache"):
+            KerasTraining(model_of(), -X, Y, callbacks=[Holds(path=tmp_path / "xw2.weights.h5")])
+        KerasTraining(model_of(), -X, Y, callbacks=[Holds(path=tmp_path / "xv2.weights.h5")])
+    assert first.x is other.x
+
+
+@pytest.mark.parametrize("how", ["partial", "open", "plain"])
+def test_a_file_counts_once_it_is_there(how, tmp_path):
+    path = str(tmp_path / "it")
+    if how == "open":
+        (tmp_path / "it").write_text("")
+    make = {"partial": lambda: functools.partial(open, path), "open": lambda: open(path, "a"), "plain": lambda: path}  # noqa: SIM115
+    with pytest.raises(ValueError, match=r"reads or writes the file '.*it'"):  # noqa: PT012
+        trainings = [KerasTraining(model_of(), s * X, Y, callbacks=[Holds(read=make[how]())]) for s in (1.0, 2.0)]
+        trainings[0](flat_weights(trainings[0].model))
+        (tmp_path / "it").write_text("numbers")
+        trainings[1](flat_weights(trainings[1].model))
+
+
+@pytest.mark.parametrize("when", ["before", "within"])
+def test_a_path_that_is_set_later_is_seen_before_the_upload_leaves(when, tmp_path):
+    class Sets(callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            if when == "within":
+                self.path = str(tmp_path / "it")
+
+    held = [Sets(), Sets()]
+    first, second = (KerasTraining(model_of(), s * X, Y, callbacks=[c]) for s, c in zip((1.0, 2.0), held, strict=True))
+    if when == "before":
+        held[0].path = held[1].path = str(tmp_path / "it")
+    first(flat_weights(first.model))
+    with pytest.raises(ValueError, match=r"reads or writes the file '.*it'"):
+        second(flat_weights(second.model))
+
+
+@pytest.mark.parametrize("named", ["client", "file"])
+def test_parties_of_one_name_are_several_while_both_live(named, tmp_path):
+    """Two of the name "client" restored each other's weights: a record moved the second one's upload by 0.0257."""
+
+    def made(scale):
+        backup = callbacks.BackupAndRestore(str(tmp_path / "backup"))
+        training = KerasTraining(model_of(), scale * X, Y, batch_size=4, callbacks=[backup])
+        ledger = tfdp.accounting.Ledger(tmp_path / "one.json") if named == "file" else None
+        return Party(named, training, LargestValues(1.0, 1e3), flat_weights(training.model), ledger=ledger)
+
+    first = made(1.0)
+    turn(first)
+    second = made(2.0)
+    if named == "file":
+        turn(second)
+        return
+    with pytest.raises(ValueError, match="as that of another party does"):
+        turn(second)
+    del first
+    for _ in range(3):  # one that is made anew
+        second = made(2.0)
+        turn(second)
+
+
+WORDS = {
+    "stage": lambda _: Holds(stage="train"),
+    "monitor": lambda _: callbacks.EarlyStopping("loss"),
+    "frequency": lambda one: callbacks.TensorBoard("logs_" + one, update_freq="epoch"),
+    "format": lambda _: Holds(file_format="csv", path_sep=os.sep, log_file_mode="a", profile="train"),
+    "nowhere": lambda _: callbacks.CSVLogger(os.devnull),
+    "remote": lambda _: callbacks.RemoteMonitor(),
+    "bar": lambda one: Holds(bar_format="{l_bar}{bar}", log_file=one + ".csv"),
+    "braces": lambda one: callbacks.ModelCheckpoint(one + "{epoch}.weights.h5", save_weights_only=True),
+}
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_ordinary_words_are_no_paths_where_folders_have_their_names(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("train", "loss", "epoch", "auto", "csv", "publish"):
+        (tmp_path / name).mkdir()
+    held = [KerasTraining(model_of(), s * X, Y, callbacks=[WORDS[kind](n)]) for n, s in (("a", 1.0), ("b", 2.0))]
+    for one in (party("a", held[0]), party("b", held[1])):
+        one._train._own._files.used(one._train._own._held())

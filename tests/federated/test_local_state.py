@@ -1,6 +1,8 @@
 """Parties that share a model in one process: nothing of one party's records goes into another one's upload."""
 
+import copy
 import itertools
+import pickle
 
 import keras
 import numpy as np
@@ -8,7 +10,7 @@ import pytest
 
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
-from tfdp_layers.federated import CompiledEpochs, KerasTraining, flat_weights
+from tfdp_layers.federated import CompiledEpochs, KerasTraining, LargestValues, Party, flat_weights
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(32, 4)).astype("float32"), RNG.integers(0, 3, 32)
@@ -90,3 +92,15 @@ def test_a_model_that_is_compiled_again_is_refused():
     model.compile("adam", "mse")
     with pytest.raises(ValueError, match=r"compiled again.*make the training of each party"):
         train(flat_weights(model))
+
+
+@pytest.mark.parametrize("made", ["training", "party"])
+@pytest.mark.parametrize("how", [copy.deepcopy, pickle.dumps])
+def test_a_copy_that_would_take_along_what_another_party_left_is_refused(how, made):
+    """The momentum of the party that trained last was in the copy's upload."""
+    model = model_of(OPTIMIZERS["momentum"])
+    training = TRAIN["fit"](model, X, Y)
+    one = training if made == "training" else Party("a", training, LargestValues(1.0, 1e3), flat_weights(model))
+    with pytest.raises(TypeError, match=r"cannot be pickled or deep-copied.*Make the model, its training.*anew"):
+        how(one)
+    assert copy.copy(training).model is model

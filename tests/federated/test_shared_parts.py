@@ -203,3 +203,30 @@ def test_a_frozen_base_is_shared_and_a_trained_one_is_not_where_one_model_is_pri
     for model_with in (private_of, model_of):
         with pytest.raises(ValueError, match=r"is private: .*Give each party a model of its own"):
             KerasTraining(model_with(base), 3.0 * X, Y)
+
+
+@pytest.mark.parametrize("named", ["same", "other name", "other file", "no file"])
+@pytest.mark.parametrize("kind", ["private", "sequence"])
+def test_a_party_that_is_made_anew_may_keep_its_model(kind, named, tmp_path):
+    """With data loaded anew it was refused at the second message as another party."""
+    model = private_of() if kind == "private" else model_of()
+
+    def message(number):
+        path = None if named == "no file" else tmp_path / f"{number if named == 'other file' else 0}.json"
+        training = KerasTraining(model, **DATA["arrays" if kind == "private" else "sequence"](X.copy()))
+        name = f"a{number}" if named == "other name" else "a"
+        ledger = tfdp.accounting.Ledger(path) if path else None
+        party = tfdp.federated.Party(
+            name, training, tfdp.federated.LargestValues(1.0, 1e3), flat_weights(model), ledger=ledger
+        )
+        party.turn(tfdp.federated.Update(np.arange(5), np.zeros(5, np.float32)))
+
+    message(0)
+    if named == "same":
+        message(1)
+        message(2)
+        with pytest.raises(ValueError, match="Give each party a model of its own"):
+            KerasTraining(model, **DATA["arrays" if kind == "private" else "sequence"](-X))(flat_weights(model))
+    else:
+        with pytest.raises(ValueError, match="Give each party a model of its own"):
+            message(1)

@@ -54,8 +54,8 @@ class DataState:
                 key = ("step", id(step))
                 self.read[key] = step
                 self.reasons[key] = (
-                    f"{kind(step)} of its pipeline draws by a known seed, and goes on with each epoch of whoever"
-                    " reads it: how many epochs the other one made would show"
+                    f"{kind(step)} of its pipeline draws by a known seed (its own or the global one), and goes on with"
+                    " each epoch of whoever reads it: how many epochs the other one made would show"
                 )
             reason = next(_kept_unseen(step), None)
             for graph in graphs_of(step):

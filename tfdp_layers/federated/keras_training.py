@@ -1,22 +1,17 @@
 """Local training of a party with any Keras model, between flat vectors of weights."""
 
-import contextlib
 import functools
 import types
-import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tfdp_layers.federated.calls import Call, calls_of_fit
-from tfdp_layers.federated.data_state import DataState
-from tfdp_layers.federated.files import Files, paths_of
-from tfdp_layers.federated.given import Given
-from tfdp_layers.federated.shared_parts import note_training
-from tfdp_layers.federated.step_state import Kept, StepState, compiled_as, key_of, state_of_step
+from tfdp_layers.federated.files import paths_of
+from tfdp_layers.federated.local_state import LocalState, keys_of, refuse_replicas
 from tfdp_layers.federated.together import Identity
-from tfdp_layers.federated.turns import one_turn, turns_over
+from tfdp_layers.federated.turns import turns_over
 
 if TYPE_CHECKING:
     import keras
@@ -33,7 +28,7 @@ def flat_weights(model: "keras.Model") -> np.ndarray:
     """
     if not model.trainable_variables:
         raise ValueError(f"Model {model.name!r} has no trainable weights. Build it first: give it a keras.Input.")
-    with turns_over(_keys(model.trainable_variables)):
+    with turns_over(keys_of(model.trainable_variables)):
         return np.concatenate([np.asarray(v).ravel() for v in model.trainable_variables]).astype(np.float32)
 
 
@@ -43,106 +38,9 @@ def set_flat_weights(model: "keras.Model", weights: np.ndarray) -> None:
     sizes = [int(np.prod(v.shape)) for v in variables]
     if weights.shape != (sum(sizes),):
         raise ValueError(f"Model {model.name!r} has {sum(sizes)} trainable weights. Received: shape {weights.shape}.")
-    with turns_over(_keys(variables)):
+    with turns_over(keys_of(variables)):
         for variable, part in zip(variables, np.split(weights, np.cumsum(sizes)[:-1]), strict=True):
             variable.assign(part.reshape(variable.shape))
-
-
-_before: dict[Any, tuple["weakref.ref[Any]", np.ndarray]] = {}
-"""What variables held before the first party trained them, in whichever model, as long as they live."""
-
-
-class LocalState:
-    """What a model keeps from step to step, of one party: of its records, too. Its weights are set anew each turn.
-
-    Moments and momentum of the optimizer, its loss scale, averages of the weights, statistics of BatchNormalization,
-    states of recurrent layers: whatever a turn leaves there must not go into the next party's upload. So each party
-    takes its own along, and begins with what was there before the first of them: of all that Keras lists, and of all
-    that the traced step and pipelines of its data read or write, in other models, too. Parties take their turns one
-    after the other, in whichever threads (`turns.one_turn`).
-
-    A `PrivateModel` is one party's alone: only what pipelines of its data read and write is taken along.
-
-    Args:
-        model: built and compiled; parties of one process may share an ordinary one.
-        parts: all that the party gives, part by part.
-        calls: with what a turn calls the model's steps.
-        held: by callbacks, what may name a file: see `Files`.
-
-    Raises: as `note_training` and `Files`; ValueError for a model on several devices.
-    """
-
-    def __init__(
-        self,
-        model: "keras.Model",
-        parts: Sequence[Any],
-        calls: Callable[[], Iterable[Call]],
-        held: Mapping[str, bool] | None = None,
-    ) -> None:
-        _refuse_replicas(model)
-        optimizer, given, private = model.optimizer, Given(parts), hasattr(model, "ledger")
-        if not private and not optimizer.built:
-            optimizer.build(model.trainable_variables)
-        self._model, self._compiled = model, None if private else compiled_as(model)
-        self._state: StepState | None
-        with turns_over(_keys(_listed(model))):
-            self._state, unknown = (None, None) if private else state_of_step(model, calls)
-            data = DataState(parts)
-            self.files = Files(model.name, given, data.cached, held or {})
-            note_training(model, given, self._state, data, unknown)
-        own = _keys(_listed(model)) if private else set()
-        # Of all, since which of them are trained may change.
-        self._variables = [] if private else _listed(model)
-        self._variables += [one for one in data.variables if one.key not in own]
-        self._values: list[np.ndarray] = []
-        self._complete()
-
-    def _complete(self) -> None:
-        """With what steps were seen to keep since: a function that met calls of several parties is traced anew."""
-        known = _keys(self._variables) if self._state is not None else set()
-        self._variables += [one for one in self._state.variables if one.key not in known] if self._state else []
-        more = self._variables[len(self._values) :]
-        if more:
-            with turns_over(_keys(more)):
-                self._values += [_first_value(one) for one in more]
-
-    @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Around a turn of the party: what it left is there, and is taken along at the end."""
-        self._complete()
-        with one_turn(_keys([*self._model.variables, *self._variables])):
-            self._refuse_changed()
-            self.files.used()
-            for variable, value in zip(self._variables, self._values, strict=True):
-                variable.assign(value)
-            try:
-                yield
-            finally:
-                self._values = [one.numpy() for one in self._variables]
-
-    def _refuse_changed(self) -> None:
-        now = () if self._compiled is None else compiled_as(self._model)
-        if any(one is not other for one, other in zip(now, self._compiled or (), strict=True)):
-            raise ValueError(
-                f"Model {self._model.name!r} was compiled again, or its functions now run eagerly, or no longer, or it"
-                " trains by other functions: what its steps keep by that would go from one party to the next. Set it"
-                " up first, then make the training of each party."
-            )
-
-
-def _listed(model: "keras.Model") -> list[Any]:
-    return [*model.variables, *model.optimizer.variables]
-
-
-def _refuse_replicas(model: "keras.Model") -> None:
-    """Raises ValueError for a model that trains on several devices."""
-    spread = any(len(getattr(getattr(one, "value", None), "values", ())) > 1 for one in model.variables)
-    if spread or model.distribute_strategy.num_replicas_in_sync > 1:
-        raise ValueError(
-            f"Model {model.name!r} was made or is used under {type(model.distribute_strategy).__name__}, with copies of"
-            " its variables on several devices, and a party's turn sets and reads one. Make it, and its party, outside"
-            " of strategy.scope()."
-        )
 
 
 def _parts_given(*given: Any) -> list[Any]:
@@ -150,19 +48,6 @@ def _parts_given(*given: Any) -> list[Any]:
     import keras
 
     return list(keras.tree.flatten(given))
-
-
-def _keys(variables: Iterable[Any]) -> set[Any]:
-    return set(map(key_of, variables))
-
-
-def _first_value(variable: Any) -> np.ndarray:
-    """What a variable held when a party was made that trains it, the first of all."""
-    key = key_of(variable)
-    if key not in _before:
-        held = variable.handle if isinstance(variable, Kept) else variable
-        _before[key] = weakref.ref(held, lambda _: _before.pop(key, None)), variable.numpy()
-    return _before[key][1]
 
 
 class KerasTraining:
@@ -178,7 +63,8 @@ class KerasTraining:
         options: further arguments of `model.fit`: batch_size, epochs, callbacks, ...
 
     Raises: ValueError for a private optimizer whose noise multiplier is "calibrate", and as `LocalState`: for parts of
-        a model that another party trains, for files that it reads or writes, and for a model on several devices.
+        a model that another party trains, for files that it reads or writes, and for a model on several devices. A
+        pickle or a deep copy: TypeError.
     """
 
     def __init__(self, model: "keras.Model", x: np.ndarray, y: np.ndarray, **options: Any) -> None:
@@ -195,7 +81,7 @@ class KerasTraining:
         if isinstance(options.get("callbacks"), list):
             self._options["callbacks"] = tuple(options["callbacks"])
         beside = [options.get(name) for name in ("sample_weight", "validation_data")]
-        held = paths_of(options.get("callbacks"))
+        held = functools.partial(paths_of, self._options.get("callbacks"))
         self._own = LocalState(model, _parts_given(x, y, *beside), lambda: calls_of_fit(x, y, self._options), held)
 
     @property
@@ -224,8 +110,8 @@ class KerasTraining:
         return getattr(self.model, "ledger", None)
 
     def belong_to(self, party: Identity) -> None:
-        """Says whose training it is. Raises: as `Files`."""
-        self._own.files.belong_to(party)
+        """Says whose training it is. Raises: as `LocalState`."""
+        self._own.belong_to(party)
 
     def __call__(self, weights: np.ndarray) -> np.ndarray:
         """Trains from `weights`, float32 (size,); returns the new ones. Variables that are not trained stay local.
@@ -240,8 +126,16 @@ class KerasTraining:
             self.model.fit(self.x, self.y, **options)
             return flat_weights(self.model)
 
+    def __copy__(self) -> "KerasTraining":
+        return KerasTraining(self.model, self.x, self.y, **self._options)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return functools.partial(KerasTraining, **self._options), (self.model, self.x, self.y)
+        raise TypeError(
+            f"The KerasTraining of model {self.model.name!r}, or a Party with it, cannot be pickled or deep-copied: the"
+            " model would take along what the party left in it that trained last (momentum, moving averages), and that"
+            " would go into this party's uploads. Make the model, its training and the Party anew in the other process,"
+            " or for the copy, from the party's records and public weights."
+        )
 
 
 def accuracy(model: "keras.Model", weights: np.ndarray, x: np.ndarray, y: np.ndarray, batch_size: int = 1000) -> float:
@@ -250,7 +144,7 @@ def accuracy(model: "keras.Model", weights: np.ndarray, x: np.ndarray, y: np.nda
     What is not trained, the averages of BatchNormalization say, is that of the party that trained the model last.
     Waits for a party's turn that another thread has on this model.
     """
-    with turns_over(_keys(model.variables)):
+    with turns_over(keys_of(model.variables)):
         set_flat_weights(model, weights)
         guesses: Sequence[np.ndarray] = [
             np.argmax(np.asarray(model.predict_on_batch(x[start : start + batch_size])), axis=1)
@@ -281,7 +175,7 @@ class CompiledEpochs:
                 f"Model {model.name!r} is private: its steps count only inside of fit. Use"
                 " KerasTraining(model, x, y, batch_size=..., epochs=...)."
             )
-        _refuse_replicas(model)
+        refuse_replicas(model)
         self._model, self._epochs = model, epochs
         # What anybody's training draws is not in it: of NumPy's state at this moment, which is left as it is.
         state = np.random.RandomState()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["own_code", "own_loop"]
+__all__ = ["is_of_libraries", "own_code", "own_loop"]
 
 _LIBRARIES = frozenset({"builtins", "functools", "keras", "numpy", "tensorflow", "tfdp_layers"})
 _FAMILY = _LIBRARIES | {"keras_cv", "keras_hub", "keras_nlp"}
@@ -47,8 +47,17 @@ def _behind(function: Any) -> Any:
 
 
 def _is_of(part: Any, libraries: frozenset[str]) -> bool:
-    named = getattr(part, "__module__", None) or type(part).__module__
+    code = getattr(part, "__func__", part)
+    if isinstance(code, types.FunctionType):  # whose __module__ functools.wraps copies
+        named = code.__globals__.get("__name__")
+    else:
+        named = getattr(part, "__module__", None) or type(part).__module__
     return str(named).partition(".")[0] in libraries
+
+
+def is_of_libraries(kind: type) -> bool:
+    """Whether a class is Python's, Keras', TensorFlow's, NumPy's or this library's."""
+    return _is_of(kind, _LIBRARIES)
 
 
 def own_code(model: "keras.Model") -> Iterator[Any]:

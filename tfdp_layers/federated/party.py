@@ -13,7 +13,7 @@ from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.caller import warn
 from tfdp_layers.federated.keras_training import KerasTraining
 from tfdp_layers.federated.selection import LargestValues, RandomAboveThreshold, SparseVector, Update
-from tfdp_layers.federated.together import identity_of, note_turn
+from tfdp_layers.federated.together import Identity, identity_of, note_turn
 from tfdp_layers.instances import refuse_own_code
 from tfdp_layers.sampling import entropy_generator
 
@@ -50,7 +50,8 @@ class Party:
     no guarantee, unless `train` itself is private (a `PrivateModel`'s own ledger then says at what cost).
 
     Args:
-        name: for messages. Parties of one name, and of one file of a ledger, are one party that was made anew.
+        name: for messages, and one for each party: those of one name, and of the same files of all their ledgers, are
+            one party that was made anew. Without a file, those of one name that live at one time are several.
         train: see `Train`. If it raises, the round's tests were not started and cost nothing.
         selection: what to upload.
         weights: float32, (size,): the local weights at the start; public.
@@ -79,9 +80,6 @@ class Party:
         self._ledger = Ledger() if ledger is None else ledger
         check_ledger(self.ledger)
         self._train = train
-        self._identity = identity_of(name, self.ledger)
-        if isinstance(train, KerasTraining):
-            train.belong_to(self._identity)
         self._seeded = None if seed is None else entropy_generator(seed)
         self._release: NumericSparse | None = None
         self._token = ""
@@ -95,6 +93,12 @@ class Party:
                 )
             self._release = selection.release(len(self.weights), seeded=seed is not None)
             self._token = self.ledger.begin(self._release)
+        if isinstance(train, KerasTraining):
+            train.belong_to(self._identity)
+
+    @property
+    def _identity(self) -> Identity:
+        return identity_of(self.name, (self.ledger, *self.charged))
 
     @property
     def selection(self) -> LargestValues | RandomAboveThreshold | SparseVector:

@@ -42,13 +42,14 @@ _noted: dict[Any, _Trainings] = {}
 
 _OWN = (
     "Give each party a model of its own, of its own layers (keras.models.clone_model, compiled anew), and"
-    " data as arrays or pipelines, made anew for each, that write nothing which those of others read."
+    " data as arrays or pipelines, made anew for each, that write nothing which those of others read. (A"
+    " Party that is made anew, with the same name and the same file of its ledger, may keep its own.)"
 )
 
 
 def note_training(
-    model: "keras.Model", given: Given, state: StepState | None, data: DataState, unknown: str | None = None
-) -> None:
+    model: "keras.Model", given: Given, state: StepState | None, data: DataState, unknown: str | None, final: bool
+) -> bool:
     """Notes that a party trains a model whose step, and whose data, keep this.
 
     Args:
@@ -56,7 +57,10 @@ def note_training(
         state: None of a `PrivateModel`, whose steps are known to write nothing but its weights. What a loss of it reads
             in other models is not noted: steps that other trainings of these take show in its statement.
         unknown: why it is not known what its steps keep.
+        final: whether it is known whose it is, or never will be. Before, parts of a party that its ledgers' files tell
+            may be the same party's.
 
+    Returns: whether there are such parts: then it is to be noted once more.
     Raises: ValueError where another party trains a part of it, or has it in its data, and it is not known what one of
         them keeps; or where that of a `PrivateModel` is among them, and a part is written that both have.
     """
@@ -66,7 +70,16 @@ def note_training(
         parts.setdefault(key, (part, data.reasons.get(key) or (data.elsewhere if key in data.written else None)))
     moved = data.written | set(map(key_of, [*model.trainable_variables, *model.optimizer.variables]))
     moved |= state.written if state else set()
+    left = set() if final else {key for key in parts if _may_be_its_own(key, given)}
+    parts = {key: value for key, value in parts.items() if key not in left}
     _note(model, given, parts, state is None, None if unknown else moved)
+    return bool(left)
+
+
+def _may_be_its_own(key: Any, given: Given) -> bool:
+    """Whether a party trains a part that may be the one that gives these, made anew."""
+    found = _noted.get(key)
+    return found is not None and found.given.told_by_files and not found.given.is_same(given)
 
 
 def _first(pairs: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
